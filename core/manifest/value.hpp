@@ -1,0 +1,42 @@
+// Values of a manifest, with where each came from.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/diagnostic.hpp"
+
+namespace mortise {
+
+// Numbered as in sdk/include/mortise/abi.h.
+enum class Unit : uint32_t { kSteps = 0, kEpochs = 1, kTokens = 2, kSamples = 3, kSeconds = 4, kPercent = 5 };
+struct Amount {
+  double number = 0;
+  Unit unit = Unit::kSteps;
+};
+
+struct Value {
+  std::variant<std::monostate, bool, int64_t, double, std::string, Amount, std::vector<Value>> data;
+  Position origin;   // of the value itself; file is "default.toml", "plugin.toml of optimizer.adamw", "preset gpt2", …
+  bool is_set() const { return data.index() != 0; }
+  bool as_bool() const { return std::get<bool>(data); }
+  int64_t as_int() const { return std::get<int64_t>(data); }
+  double as_float() const { return std::get<double>(data); }
+  const std::string& as_text() const { return std::get<std::string>(data); }
+  Amount as_amount() const { return std::get<Amount>(data); }
+  const std::vector<Value>& as_list() const { return std::get<std::vector<Value>>(data); }
+  std::string text() const;  // as TOML: 3e-4, "x", [1, 2]
+};
+
+// A `where`: globs over paths and the atoms role: tag: slot: dim:. An element is selected when any of `match` matches and none of `except`, then
+// every `every`-th of those, beginning with number `from`.
+struct Selector {
+  std::vector<std::string> match, except;
+  int every = 1, from = 0;
+  Position origin;
+};
+
+}  // namespace mortise

@@ -1,0 +1,45 @@
+// The table of points, and the bands that order wrappers, as data.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mortise {
+
+enum class Stage : uint8_t { Build, Step, Device, Update, Host, Often, End };
+enum class Kind : uint8_t { Object, Call, Event, Filter, Operator };
+
+enum Point : uint32_t {
+#define POINT(symbol, name, stage, kind, thread, fields, doc) symbol,
+#include "core/plan/points.def"
+#undef POINT
+  kFirstOperator
+};
+
+struct PointRow {
+  std::string name;
+  Stage stage;
+  Kind kind;
+  std::string thread, fields, doc;
+  std::string from;  // the plugin that brought the row; empty: the core
+};
+
+// The core's rows, then one for each operator that the plugins in use bring.
+class PointTable {
+ public:
+  PointTable();
+  uint32_t add_operator(std::string name, std::string fields, std::string doc, std::string from);
+  // -1 if there is none.
+  int find(std::string_view name) const;
+  const PointRow& operator[](uint32_t index) const { return rows_[index]; }
+  uint32_t size() const { return static_cast<uint32_t>(rows_.size()); }
+
+ private:
+  std::vector<PointRow> rows_;
+};
+
+// Outside to inside.
+inline constexpr std::string_view kBands[] = {"watch", "capture", "retain", "repeat", "place", "adapt", "cast"};
+
+}  // namespace mortise

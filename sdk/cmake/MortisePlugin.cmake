@@ -1,0 +1,94 @@
+# mortise_add_plugin(): one plugin, one shared library. The same file serves the tree itself and, installed, plugins made elsewhere.
+#
+#   mortise_add_plugin(family.name SOURCES file… [TESTS file…] [KERNELS name…] [LANGUAGE C|CXX] [LINKS library…] [TEST_LINKS target…])
+#
+#   family.name.so    a module that exports `mortise_plugin_v0` and nothing else, with the C++ library kept private
+#   family.name.toml  beside it, a copy of plugin.toml; the library carries the same text (MORTISE_PLUGIN_TOML is its path while compiling)
+#   family.name_test  GoogleTest, where tests are built; MORTISE_PLUGIN_FILE is the library's path
+#
+# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for what plugin.toml names in [links].
+
+set(_mortise_plugin_dir "${CMAKE_CURRENT_LIST_DIR}")
+
+function(_mortise_refuse_unknown function words)
+  if(words)
+    message(FATAL_ERROR "${function}: unknown words: ${words}")
+  endif()
+endfunction()
+
+function(_mortise_register_test name)
+  add_test(NAME ${name} COMMAND ${name})
+  # An executable whose tests were lost by the linker runs 0 of them and is content; we are not.
+  set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()
+
+function(mortise_add_plugin id)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LANGUAGE" "SOURCES;TESTS;KERNELS;LINKS;TEST_LINKS")
+  _mortise_refuse_unknown(mortise_add_plugin "${arg_UNPARSED_ARGUMENTS}")
+  if(NOT id MATCHES "^[a-z][a-z0-9_]*\\.[a-z][a-z0-9_]*$")
+    message(FATAL_ERROR "mortise_add_plugin(${id}): an id is family.name, in small letters, digits and _")
+  endif()
+  set(toml "${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml")
+  if(NOT EXISTS "${toml}")
+    message(FATAL_ERROR "mortise_add_plugin(${id}): there is no ${toml}")
+  endif()
+  set(output "${MORTISE_PLUGIN_OUTPUT_DIR}")
+  if(NOT output)
+    set(output "${CMAKE_BINARY_DIR}")
+  endif()
+
+  # One place knows the version script: beside this file in the tree, in share/mortise when installed.
+  set(map "${_mortise_plugin_dir}/plugin.map")
+  if(MORTISE_PLUGIN_MAP)
+    set(map "${MORTISE_PLUGIN_MAP}")
+  endif()
+
+  add_library(${id} MODULE ${arg_SOURCES})
+  set_target_properties(${id} PROPERTIES
+    PREFIX "" SUFFIX ".so" OUTPUT_NAME "${id}" LIBRARY_OUTPUT_DIRECTORY "${output}"
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    SKIP_BUILD_RPATH ON INSTALL_RPATH "" LINK_DEPENDS "${map}")
+  if(NOT CMAKE_CXX_STANDARD)
+    set_target_properties(${id} PROPERTIES CXX_STANDARD 20 C_STANDARD 11)
+  endif()
+  if(arg_LANGUAGE)
+    set_target_properties(${id} PROPERTIES LINKER_LANGUAGE ${arg_LANGUAGE})
+  endif()
+  target_link_libraries(${id} PRIVATE Mortise::sdk ${arg_LINKS})
+  if(TARGET mortise_kernel_headers)
+    target_link_libraries(${id} PRIVATE mortise_kernel_headers)
+  endif()
+  foreach(kernel IN LISTS arg_KERNELS)
+    target_link_libraries(${id} PRIVATE mortise_kernel_${kernel})
+  endforeach()
+  target_compile_options(${id} PRIVATE -ffunction-sections -fdata-sections)
+  target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>" -Wl,--gc-sections -Wl,--no-undefined
+                                    "-Wl,--version-script=${map}" "$<$<CONFIG:Release>:-s>")
+  if(MORTISE_SANITIZE) # a sanitizer's own symbols come from the executable
+    set_property(TARGET ${id} PROPERTY LINK_OPTIONS -static-libgcc "-Wl,--version-script=${map}")
+  endif()
+
+  # The library carries plugin.toml: a change of that file compiles the sources again.
+  target_compile_definitions(${id} PRIVATE "MORTISE_PLUGIN_TOML=\"${toml}\"")
+  set_property(SOURCE ${arg_SOURCES} APPEND PROPERTY OBJECT_DEPENDS "${toml}")
+  add_custom_command(OUTPUT "${output}/${id}.toml" COMMAND "${CMAKE_COMMAND}" -E copy "${toml}" "${output}/${id}.toml" DEPENDS "${toml}" VERBATIM)
+  add_custom_target(${id}.toml ALL DEPENDS "${output}/${id}.toml")
+  add_dependencies(${id} ${id}.toml)
+  set_property(GLOBAL APPEND PROPERTY MORTISE_PLUGINS ${id})
+
+  if(arg_TESTS AND TARGET GTest::gtest_main AND NOT MORTISE_TESTS STREQUAL "OFF")
+    foreach(needed IN LISTS arg_TEST_LINKS) # without LibTorch the tests that want the host are left out
+      if(needed MATCHES "^mortise_" AND NOT TARGET ${needed})
+        return()
+      endif()
+    endforeach()
+    add_executable(${id}_test ${arg_TESTS})
+    target_link_libraries(${id}_test PRIVATE ${arg_TEST_LINKS} Mortise::sdk GTest::gtest_main ${CMAKE_DL_LIBS})
+    if(TARGET mortise_tree)
+      target_link_libraries(${id}_test PRIVATE mortise_tree mortise_headers)
+    endif()
+    target_compile_definitions(${id}_test PRIVATE "MORTISE_PLUGIN_FILE=\"$<TARGET_FILE:${id}>\"")
+    add_dependencies(${id}_test ${id})
+    _mortise_register_test(${id}_test)
+  endif()
+endfunction()

@@ -1,0 +1,25 @@
+/* A plugin's own table of the manifest, already checked against its schema and completed with defaults and presets. */
+#ifndef MORTISE_CONFIG_H
+#define MORTISE_CONFIG_H
+#include "abi.h"
+MORTISE_BEGIN
+
+/** "mortise.config/0". Values live as long as the run. */
+typedef struct mortise_config_api {
+  uint32_t struct_size;
+  /** The value of a key of this plugin's schema; MORTISE_NONE if it has no default and was not set. A path comes as absolute TEXT, a list of
+   *  paths with globs expanded as TEXTS. MORTISE_E_NOT_FOUND for a key that the schema lacks. */
+  MORTISE_FN(get, mortise_str key, mortise_value *);
+  /** Refuses a value: returns MORTISE_E_CONFIG, and the run's error names the key's file, line and column, with this reason and fix. */
+  MORTISE_FN(blame, mortise_str key, mortise_str why, mortise_str fix);
+} mortise_config_api;
+
+enum { MORTISE_LOG_ERROR = 0, MORTISE_LOG_WARNING = 1, MORTISE_LOG_INFO = 2, MORTISE_LOG_DEBUG = 3 };
+/** "mortise.log/0": the run's own log (stderr and log.txt), a line each. Never for what a user asked to see: that is a record. */
+typedef struct mortise_log_api {
+  uint32_t struct_size;
+  MORTISE_FN_VOID(write, uint32_t level, mortise_str line);
+} mortise_log_api;
+
+MORTISE_END
+#endif

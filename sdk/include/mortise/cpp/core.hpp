@@ -1,0 +1,289 @@
+// C++20 over the C tables: ownership, exceptions that become statuses at the edge, values.
+//
+// One library holds one instance of one plugin, so the host and its tables are kept once a library (hidden visibility makes `api` private to it).
+#pragma once
+#include <array>
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mortise/mortise.h"
+
+namespace mortise {
+
+// The tables, NULL where this host has none. Set by MORTISE_PLUGIN before the plugin's constructor runs.
+struct Api {
+  mortise_host* host = nullptr;
+  const mortise_call_api* call = nullptr;
+  const mortise_tensor_api* tensor = nullptr;
+  const mortise_ops_api* ops = nullptr;
+  const mortise_autograd_api* autograd = nullptr;
+  const mortise_params_api* params = nullptr;
+  const mortise_grads_api* grads = nullptr;
+  const mortise_build_api* build = nullptr;
+  const mortise_loop_api* loop = nullptr;
+  const mortise_batch_api* batch = nullptr;
+  const mortise_config_api* config = nullptr;
+  const mortise_log_api* log = nullptr;
+  const mortise_parallel_api* parallel = nullptr;
+  const mortise_random_api* random = nullptr;
+  const mortise_tokenizer_api* tokenizer = nullptr;
+  const mortise_model_api* model = nullptr;
+};
+inline Api api;
+
+inline void open_api(mortise_host* host) {
+  const auto get = [host]<class T>(const T*& table, const char* id) { table = static_cast<const T*>(mortise_get(host, id)); };
+  api.host = host;
+  get(api.call, "mortise.call/0");
+  get(api.tensor, "mortise.tensor/0");
+  get(api.ops, "mortise.ops/0");
+  get(api.autograd, "mortise.autograd/0");
+  get(api.params, "mortise.params/0");
+  get(api.grads, "mortise.grads/0");
+  get(api.build, "mortise.build/0");
+  get(api.loop, "mortise.loop/0");
+  get(api.batch, "mortise.batch/0");
+  get(api.config, "mortise.config/0");
+  get(api.log, "mortise.log/0");
+  get(api.parallel, "mortise.parallel/0");
+  get(api.random, "mortise.random/0");
+  get(api.tokenizer, "mortise.tokenizer/0");
+  get(api.model, "mortise.model/0");
+}
+
+// ---- errors ----
+
+// A failure that the host has already described; only the status travels.
+struct HostError {
+  mortise_status status;
+};
+// A failure of the plugin's own, with a status of its choice.
+class Error : public std::runtime_error {
+ public:
+  Error(mortise_status status, const std::string& what) : std::runtime_error(what), status_(status) {}
+  mortise_status status() const { return status_; }
+
+ private:
+  mortise_status status_;
+};
+
+inline mortise_str str(std::string_view s) { return {s.data(), s.size()}; }
+inline std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
+
+[[gnu::noinline, noreturn]] inline void raise(mortise_status s) { throw HostError{s}; }
+inline void check(mortise_status s) {
+  if (s != MORTISE_OK) [[unlikely]]
+    raise(s);
+}
+
+// Runs `body` at the edge: no exception leaves.
+template <class Body>
+mortise_status guard(Body&& body) noexcept {
+  try {
+    body();
+    return MORTISE_OK;
+  } catch (const HostError& e) {
+    return e.status;
+  } catch (const Error& e) {
+    return api.host->fail(api.host, e.status(), str(e.what()));
+  } catch (const std::bad_alloc&) {
+    return api.host->fail(api.host, MORTISE_E_MEMORY, MORTISE_STR("out of memory"));
+  } catch (const std::exception& e) {
+    return api.host->fail(api.host, MORTISE_E_PLUGIN, str(e.what()));
+  } catch (...) {
+    return api.host->fail(api.host, MORTISE_E_PLUGIN, MORTISE_STR("an exception of an unknown type"));
+  }
+}
+
+// ---- tensors ----
+
+// An owned handle; may be empty.
+class Tensor {
+ public:
+  Tensor() = default;
+  static Tensor own(mortise_tensor* t) {
+    Tensor r;
+    r.handle_ = t;
+    return r;
+  }
+  static Tensor share(mortise_tensor* t) {
+    if (t) api.tensor->retain(api.host, t);
+    return own(t);
+  }
+  Tensor(const Tensor& o) : handle_(o.handle_) {
+    if (handle_) api.tensor->retain(api.host, handle_);
+  }
+  Tensor(Tensor&& o) noexcept : handle_(std::exchange(o.handle_, nullptr)) {}
+  Tensor& operator=(Tensor o) noexcept {
+    std::swap(handle_, o.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_) api.tensor->release(api.host, handle_);
+  }
+  mortise_tensor* get() const { return handle_; }
+  mortise_tensor* release() { return std::exchange(handle_, nullptr); }
+  mortise_tensor** put() { return &handle_; }
+  explicit operator bool() const { return handle_ != nullptr; }
+
+ private:
+  mortise_tensor* handle_ = nullptr;
+};
+
+// A borrowed handle: what functions take.
+struct Ref {
+  mortise_tensor* handle;
+  Ref(mortise_tensor* t) : handle(t) {}
+  Ref(const Tensor& t) : handle(t.get()) {}
+  Ref(const mortise_value& v) : handle(v.tag == MORTISE_TENSOR ? v.v.t : nullptr) {}
+  operator mortise_tensor*() const { return handle; }
+};
+
+struct Info : mortise_tensor_info {
+  explicit Info(Ref t) : mortise_tensor_info{} {
+    struct_size = sizeof(mortise_tensor_info);
+    check(api.tensor->info(api.host, t, this));
+  }
+  int64_t size(int i) const { return sizes[i < 0 ? static_cast<int>(rank) + i : i]; }
+  std::span<const int64_t> shape() const { return {sizes, rank}; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+inline Tensor empty(uint32_t dtype, std::span<const int64_t> sizes, bool on_cpu = false) {
+  Tensor t;
+  check(api.tensor->empty(api.host, dtype, sizes.data(), static_cast<uint32_t>(sizes.size()), on_cpu, t.put()));
+  return t;
+}
+inline Tensor empty(uint32_t dtype, std::initializer_list<int64_t> sizes, bool on_cpu = false) {
+  return empty(dtype, std::span<const int64_t>(sizes.begin(), sizes.size()), on_cpu);
+}
+
+// ---- values ----
+
+inline mortise_value none() { return {MORTISE_NONE, 0, {.i = 0}}; }
+inline mortise_value value(Ref t) { return t.handle ? mortise_value{MORTISE_TENSOR, 0, {.t = t.handle}} : none(); }
+inline mortise_value value(const Tensor& t) { return value(Ref(t)); }
+inline mortise_value value(int64_t i) { return {MORTISE_INT, 0, {.i = i}}; }
+inline mortise_value value(int i) { return {MORTISE_INT, 0, {.i = i}}; }
+inline mortise_value value(double f) { return {MORTISE_FLOAT, 0, {.f = f}}; }
+inline mortise_value value(bool b) { return {MORTISE_LOGICAL, 0, {.i = b}}; }
+inline mortise_value value(std::string_view s) { return {MORTISE_TEXT, 0, {.s = str(s)}}; }
+inline mortise_value value(const char* s) { return value(std::string_view(s)); }
+inline mortise_value value(mortise_param* p) { return {MORTISE_PARAM, 0, {.p = p}}; }
+inline mortise_value value(const mortise_value& v) { return v; }
+inline mortise_value dtype_value(uint32_t dtype) { return {MORTISE_DTYPE, 0, {.i = dtype}}; }
+// Borrows: only inside the full expression.
+inline mortise_value ints(std::span<const int64_t> l) { return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.data()}}; }
+inline mortise_value ints(std::initializer_list<int64_t> l) { return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.begin()}}; }
+inline mortise_value tensors(std::span<mortise_tensor* const> l) { return {MORTISE_TENSORS, static_cast<uint32_t>(l.size()), {.ts = l.data()}}; }
+
+// Takes the tensor out of a result, leaving NONE.
+inline Tensor take(mortise_value& v) {
+  Tensor t = Tensor::own(v.tag == MORTISE_TENSOR ? v.v.t : nullptr);
+  v = none();
+  return t;
+}
+// Puts a result; ownership goes to the caller.
+inline void give(mortise_call* call, uint32_t index, Tensor t) {
+  if (index >= call->n_results) return;
+  call->results[index] = value(t);
+  t.release();
+}
+
+// ---- attributes, parameters, batches, configuration ----
+
+inline const mortise_value* find_attr(const mortise_attr* attrs, uint32_t n, std::string_view key) {
+  for (uint32_t i = 0; i < n; ++i)
+    if (view(attrs[i].key) == key) return &attrs[i].value;
+  return nullptr;
+}
+// The attributes of a layer by type, with defaults.
+class Attrs {
+ public:
+  explicit Attrs(const mortise_layer_spec* s) : attrs_(s->attrs), n_(s->n_attrs) {}
+  explicit Attrs(const mortise_place* p) : attrs_(p->attrs), n_(p->n_attrs) {}
+  int64_t integer(std::string_view key) const { return need(key).v.i; }
+  int64_t integer(std::string_view key, int64_t otherwise) const { return has(key) ? need(key).v.i : otherwise; }
+  double number(std::string_view key, double otherwise) const {
+    const mortise_value* v = find_attr(attrs_, n_, key);
+    if (!v) return otherwise;
+    return v->tag == MORTISE_FLOAT ? v->v.f : static_cast<double>(v->v.i);
+  }
+  bool flag(std::string_view key, bool otherwise) const { return has(key) ? need(key).v.i != 0 : otherwise; }
+  std::string_view text(std::string_view key, std::string_view otherwise) const { return has(key) ? view(need(key).v.s) : otherwise; }
+  mortise_param* param(std::string_view key) const { return has(key) ? need(key).v.p : nullptr; }
+  bool has(std::string_view key) const { return find_attr(attrs_, n_, key) != nullptr; }
+
+ private:
+  const mortise_value& need(std::string_view key) const {
+    const mortise_value* v = find_attr(attrs_, n_, key);
+    if (!v) throw Error(MORTISE_E_ARGUMENT, "the layer lacks the attribute " + std::string(key));
+    return *v;
+  }
+  const mortise_attr* attrs_;
+  uint32_t n_;
+};
+
+inline Tensor use(mortise_param* p) {
+  Tensor t;
+  check(api.params->use(api.host, p, t.put()));
+  return t;
+}
+inline const mortise_param_info& info_of(const mortise_param* p) {
+  const mortise_param_info* i = nullptr;
+  check(api.params->info(api.host, p, &i));
+  return *i;
+}
+inline Tensor field(const mortise_batch* batch, std::string_view name) {
+  mortise_tensor* t = nullptr;
+  return api.batch->get(api.host, batch, str(name), &t) == MORTISE_OK ? Tensor::share(t) : Tensor();
+}
+
+namespace config {
+inline mortise_value get(std::string_view key) {
+  mortise_value v = none();
+  check(api.config->get(api.host, str(key), &v));
+  return v;
+}
+inline double number(std::string_view key) { return get(key).v.f; }
+inline int64_t integer(std::string_view key) { return get(key).v.i; }
+inline bool flag(std::string_view key) { return get(key).v.i != 0; }
+inline std::string_view text(std::string_view key) {
+  const mortise_value v = get(key);
+  return v.tag == MORTISE_TEXT ? view(v.v.s) : std::string_view();
+}
+inline std::vector<std::string_view> texts(std::string_view key) {
+  const mortise_value v = get(key);
+  std::vector<std::string_view> r;
+  if (v.tag == MORTISE_TEXT) r.push_back(view(v.v.s));
+  if (v.tag == MORTISE_TEXTS)
+    for (uint32_t i = 0; i < v.count; ++i) r.push_back(view(v.v.ss[i]));
+  return r;
+}
+// Refuses a key's value: the run's error names its position, this reason and this fix.
+[[noreturn]] inline void refuse(std::string_view key, std::string_view why, std::string_view fix) {
+  raise(api.config->blame(api.host, str(key), str(why), str(fix)));
+}
+}  // namespace config
+
+inline void log_line(uint32_t level, std::string_view line) { api.log->write(api.host, level, str(line)); }
+
+// Splits [0, n) over the host's threads: body(begin, end).
+template <class Body>
+void parallel_for(int64_t n, int64_t grain, Body&& body) {
+  using B = std::remove_reference_t<Body>;
+  check(api.parallel->run(
+      api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); }, &body));
+}
+
+}  // namespace mortise

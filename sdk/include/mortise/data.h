@@ -1,0 +1,77 @@
+/* Where samples come from, and how text becomes ids. The core orders, splits, truncates, collates, pads and counts. */
+#ifndef MORTISE_DATA_H
+#define MORTISE_DATA_H
+#include "abi.h"
+MORTISE_BEGIN
+
+/** One field of a sample, int64 elements. `unit`: elements unlike `fill` are counted as this unit ("tokens"), or empty. */
+typedef struct mortise_field {
+  mortise_str name; /* "input_ids", "labels", "positions" */
+  mortise_str unit;
+  int64_t fill;     /* what padding holds */
+} mortise_field;
+
+/** What is asked of the data when the run is assembled. */
+typedef struct mortise_data_request {
+  uint32_t struct_size, reserved;
+  int64_t sequence_length; /* samples need be no longer */
+  uint64_t seed;           /* for data that is made, not read */
+} mortise_data_request;
+
+typedef struct mortise_split {
+  uint32_t struct_size, reserved;
+  int64_t samples;   /* 0: there is no such split */
+  mortise_str about; /* "README.md and 41 others, 512,204 tokens"; lives as long as the plugin */
+} mortise_split;
+
+/** The object of `data`. */
+typedef struct mortise_data {
+  uint32_t struct_size, n_fields;
+  const mortise_field *fields;
+  /** Opens what it needs; called once. [build] */
+  MORTISE_PLUG(open, const mortise_data_request *);
+  /** `split` is "train" or "validation". [build] */
+  MORTISE_PLUG(describe, mortise_str split, mortise_split *);
+  /** The size of the vocabulary, 0 if the data does not know (a tokenizer does). [build] */
+  MORTISE_PLUG(vocabulary, int64_t *);
+  /** Puts samples `numbers[0..n)` of a split into rows 0..n. Pure in its arguments. [data] Several threads at once, unless
+   *  plugin.toml says [data] threads = "one". */
+  MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, uint32_t n, mortise_rows *);
+} mortise_data;
+
+/** "mortise.batch/0" */
+typedef struct mortise_batch_api {
+  uint32_t struct_size;
+  /** Copies `length` elements as field `field` (its index) of row `row`. [data] */
+  MORTISE_FN(put, mortise_rows *, uint32_t row, uint32_t field, const int64_t *elements, size_t length);
+  /** A field's tensor, borrowed; MORTISE_E_NOT_FOUND if the batch has none by that name. */
+  MORTISE_FN(get, const mortise_batch *, mortise_str field, mortise_tensor **borrowed);
+  /** The name of field `index`, MORTISE_E_NOT_FOUND at the end. */
+  MORTISE_FN(name, const mortise_batch *, uint32_t index, mortise_str *);
+  /** An empty batch; owned by the caller. Counts are copied from `like` if it is not NULL. */
+  MORTISE_FN(create, const mortise_batch *like, mortise_batch **out);
+  MORTISE_FN(set, mortise_batch *, mortise_str field, mortise_tensor *); /* retains the tensor */
+  MORTISE_FN_VOID(retain, mortise_batch *);
+  MORTISE_FN_VOID(release, mortise_batch *);
+  /** A copy of this tensor on the run's device; the same tensor, retained, if it is there. */
+  MORTISE_FN(to_device, mortise_tensor *, mortise_tensor **out);
+} mortise_batch_api;
+
+/** The object of `tokenizer`. Both functions always say how much room is needed, and write only if there is enough. [any-thread] */
+typedef struct mortise_tokenizer {
+  uint32_t struct_size, reserved;
+  MORTISE_PLUG(size, int64_t *vocabulary);
+  MORTISE_PLUG(encode, mortise_str text, int64_t *ids, size_t room, size_t *needed);
+  MORTISE_PLUG(decode, const int64_t *ids, size_t n, char *text, size_t room, size_t *needed);
+} mortise_tokenizer;
+
+/** "mortise.tokenizer/0": the run's tokenizer, lent to others. NULL from get_interface when nothing provides one. */
+typedef struct mortise_tokenizer_api {
+  uint32_t struct_size;
+  MORTISE_FN(size, int64_t *vocabulary);
+  MORTISE_FN(encode, mortise_str text, int64_t *ids, size_t room, size_t *needed);
+  MORTISE_FN(decode, const int64_t *ids, size_t n, char *text, size_t room, size_t *needed);
+} mortise_tokenizer_api;
+
+MORTISE_END
+#endif

@@ -1,0 +1,48 @@
+/* The step: its clock, its ledger of device scalars, and what filters may do to it. */
+#ifndef MORTISE_LOOP_H
+#define MORTISE_LOOP_H
+#include "abi.h"
+MORTISE_BEGIN
+
+/** The host's clock. `applied` may be some steps old on a device that runs ahead. */
+typedef struct mortise_clock {
+  uint32_t struct_size;
+  int32_t micros, ranks, micro_batch_size;
+  int64_t sequence_length; /* data.sequence_length, 0 if the data has none */
+  int64_t attempted, applied, samples, tokens, epoch;
+  int64_t length; /* applied steps until the run is done */
+} mortise_clock;
+
+/** Device scalars and vectors, owned by the core, valid for the run. Gradients in memory = scale × true. */
+typedef struct mortise_ledger {
+  uint32_t struct_size, n_groups;
+  mortise_tensor *scale;        /* float64, 0-dim */
+  mortise_tensor *multiplier;   /* float64, 0-dim: true gradient to use = in memory × multiplier (1/scale and clipping are in it) */
+  mortise_tensor *verdict;      /* float64, 0-dim: 1 apply, 0 skip */
+  mortise_tensor *applied;      /* int64, 0-dim: steps applied before this one */
+  mortise_tensor *lr;           /* float64 [n_groups], of this step */
+  mortise_tensor *weight_decay; /* float64 [n_groups] */
+} mortise_ledger;
+
+/** What to ask of the loop at the next boundary. */
+enum {
+  MORTISE_STOP = 1,  /* done: save and end, exit 0 */
+  MORTISE_ABORT = 2  /* a guard gives up: end, exit 76 */
+};
+
+/** "mortise.loop/0" */
+typedef struct mortise_loop_api {
+  uint32_t struct_size;
+  MORTISE_FN(clock, mortise_clock *);
+  MORTISE_FN(ledger, const mortise_ledger **);
+  MORTISE_FN(set_window, int32_t micros);     /* only in step.window */
+  MORTISE_FN(vote, mortise_tensor *ok);       /* only in step.verdict: 0-dim, 0 means skip; votes multiply */
+  MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
+  /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens", "samples", "one", or one of the
+   *  data's own). Weight 0 makes it a metric. Inside `forward` only. */
+  MORTISE_FN(term, mortise_str name, mortise_tensor *sum, mortise_str unit, double weight);
+  MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary */
+} mortise_loop_api;
+
+MORTISE_END
+#endif

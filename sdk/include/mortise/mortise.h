@@ -1,0 +1,19 @@
+/* Everything, for those who do not count. */
+#ifndef MORTISE_MORTISE_H
+#define MORTISE_MORTISE_H
+#include "abi.h"
+#include "autograd.h"
+#include "build.h"
+#include "call.h"
+#include "compute.h"
+#include "config.h"
+#include "data.h"
+#include "loop.h"
+#include "objects.h"
+#include "operator.h"
+#include "ops.h"
+#include "optimizer.h"
+#include "params.h"
+#include "philox.h"
+#include "tensor.h"
+#endif

@@ -1,0 +1,68 @@
+/* The small objects: schedule, device, comm, replicas, sample. */
+#ifndef MORTISE_OBJECTS_H
+#define MORTISE_OBJECTS_H
+#include "call.h"
+#include "tensor.h"
+MORTISE_BEGIN
+
+/** The object of `schedule`: the multiplier of the peak rate at `progress` (0 at the end of warm-up, 1 at the end). Pure: the core tabulates it
+ *  ahead. Warm-up, horizon and groups are the core's. [loop] */
+typedef struct mortise_schedule {
+  uint32_t struct_size, reserved;
+  MORTISE_PLUG(factor, double progress, double *multiplier);
+} mortise_schedule;
+
+/** The object of `device`. `open` is called before the host touches LibTorch for anything else. */
+typedef struct mortise_device {
+  uint32_t struct_size;
+  uint32_t kind; /* MORTISE_CPU, MORTISE_CUDA */
+  MORTISE_PLUG(open, int32_t index);
+  MORTISE_PLUG(describe, mortise_str *); /* "2 threads, AMD EPYC"; lives as long as the plugin */
+  MORTISE_PLUG(memory, int64_t *used, int64_t *peak, int64_t *total); /* bytes */
+} mortise_device;
+
+enum { MORTISE_SUM = 0, MORTISE_MAX = 1, MORTISE_MIN = 2 };
+/** The object of `comm`: moves bytes between ranks, ordered on the current stream. */
+typedef struct mortise_comm {
+  uint32_t struct_size, reserved;
+  MORTISE_PLUG(world, int32_t *rank, int32_t *size);
+  MORTISE_PLUG(all_reduce, mortise_tensor *const *, uint32_t n, uint32_t op);
+  MORTISE_PLUG(host_all_reduce, int64_t *, uint32_t n, uint32_t op); /* waits */
+} mortise_comm;
+
+/** The object of `replicas`: how several copies of the parameters stay one. */
+typedef struct mortise_replicas {
+  uint32_t struct_size, reserved;
+  MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last); /* [autograd] its gradient of this micro-batch is complete; in the order of backward */
+  MORTISE_PLUG(finish, uint32_t reserved); /* [loop] every gradient is summed over the replicas when this returns (or will be, on the stream) */
+} mortise_replicas;
+
+/** What `sample` is asked for. `emit` gets pieces of text as they come; it returns 0 to go on. */
+typedef struct mortise_sample_request {
+  uint32_t struct_size;
+  int32_t tokens;      /* how many new tokens; 0: the plugin's own default */
+  mortise_str prompt;  /* empty: the plugin's own */
+  double temperature;  /* negative: the plugin's own; 0: always the likeliest */
+  int32_t top_k;       /* negative: the plugin's own; 0: all */
+  uint32_t reserved;
+  uint64_t seed;
+  void *user;
+  mortise_status (*emit)(void *user, mortise_str piece) MORTISE_NOEXCEPT;
+} mortise_sample_request;
+
+/** The object of `sample`. */
+typedef struct mortise_sampler {
+  uint32_t struct_size, reserved;
+  MORTISE_PLUG(generate, const mortise_sample_request *); /* [loop] */
+} mortise_sampler;
+
+/** "mortise.model/0": the run's model, for `sample` and the like. */
+typedef struct mortise_model_api {
+  uint32_t struct_size;
+  /** Runs the model on a batch in a mode, without a graph. Results of the last segment: for a language model results[0] is the sum of the loss
+   *  (NONE without labels) and results[1] the logits [B, T, vocab] (NONE unless wanted). [loop] */
+  MORTISE_FN(forward, mortise_batch *, uint32_t mode, uint32_t want, mortise_value *results, uint32_t n_results);
+} mortise_model_api;
+
+MORTISE_END
+#endif

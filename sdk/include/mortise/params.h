@@ -1,0 +1,49 @@
+/* Parameters and their gradients.
+ *
+ * A parameter has two faces. The compute face is the value that layers use and the gradient that backward makes; the update face is slices
+ * of master, gradient and states, which only optimizers and checkpoints see (optimizer.h). With nothing on they are the same memory. */
+#ifndef MORTISE_PARAMS_H
+#define MORTISE_PARAMS_H
+#include "abi.h"
+MORTISE_BEGIN
+
+/** Fixed at declaration: name, role, dims, sizes, init. Fields that a listener of params.declared may set, by these names:
+ *  "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+typedef struct mortise_param_info {
+  uint32_t struct_size, rank;
+  mortise_str name;            /* Hugging Face's: "h.0.attn.c_attn.weight" */
+  mortise_str role;            /* exactly one of: matrix vector norm embedding buffer */
+  const mortise_str *tags;
+  const mortise_str *dims;     /* logical names: "out", "in", "vocab", "width", … */
+  const int64_t *sizes;
+  uint32_t n_tags, value_dtype, master_dtype, grad_dtype;
+  int32_t trainable, group;    /* group: index of lr and weight decay in the ledger */
+  int64_t numel;
+} mortise_param_info;
+
+/** "mortise.params/0" */
+typedef struct mortise_params_api {
+  uint32_t struct_size;
+  MORTISE_FN(info, const mortise_param *, const mortise_param_info **); /* lives as long as the run */
+  MORTISE_FN(find, mortise_str name, mortise_param **);
+  /** [build] Only inside params.declared, only fields that plugin.toml says it writes. */
+  MORTISE_FN(set, mortise_param *, mortise_str field, mortise_value);
+  /** The tensor to compute with in this call, owned; never keep it beyond the call. Counts as a use: the parameter is ready when every
+   *  use's gradient has arrived. Inside an operator pair it is the plain value; elsewhere an alias whose gradient arrives here. */
+  MORTISE_FN(use, mortise_param *, mortise_tensor **);
+} mortise_params_api;
+
+/** "mortise.grads/0": for backwards of operator pairs. Gradients in memory are scale × true; the core owns the buffers and never zeroes them. */
+typedef struct mortise_grads_api {
+  uint32_t struct_size;
+  /** The buffer itself, owned, to be overwritten whole, if this is the step's first contribution and the buffer has this dtype;
+   *  NULL otherwise: compute a temporary and `sum` it. NULL also for a frozen parameter. [autograd] */
+  MORTISE_FN(target, mortise_param *, uint32_t dtype, mortise_tensor **out);
+  /** Adds a contribution, any float dtype, the parameter's shape. A frozen parameter's is ignored. [autograd] */
+  MORTISE_FN(sum, mortise_param *, mortise_tensor *contribution);
+  /** The global gradient norm in true units, float64, 0-dim, owned; computed once a step. [loop, after backward] */
+  MORTISE_FN(norm, mortise_tensor **out);
+} mortise_grads_api;
+
+MORTISE_END
+#endif
