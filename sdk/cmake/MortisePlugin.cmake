@@ -17,6 +17,7 @@ function(_mortise_refuse_unknown function words)
 endfunction()
 
 function(_mortise_register_test name)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})
   # An executable whose tests were lost by the linker runs 0 of them and is content; we are not.
   set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")

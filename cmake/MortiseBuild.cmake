@@ -1,0 +1,88 @@
+# What the folders of the tree are made with: mortise_room(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
+
+# Folders take part as soon as they have a CMakeLists.txt.
+macro(mortise_add_folder folder)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    add_subdirectory("${PROJECT_SOURCE_DIR}/${folder}" "${PROJECT_BINARY_DIR}/cmake/${folder}")
+  endif()
+endmacro()
+
+macro(mortise_add_folders pattern)
+  file(GLOB mortise_folders CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/${pattern}/CMakeLists.txt")
+  foreach(mortise_folder IN LISTS mortise_folders)
+    get_filename_component(mortise_folder "${mortise_folder}" DIRECTORY)
+    mortise_add_folder("${mortise_folder}")
+  endforeach()
+endmacro()
+
+# The SDK as plugins in the tree see it: its headers, and kernels/ under both spellings ("kernels/x/x.h" and "x/x.h"), never core/.
+add_library(mortise_sdk INTERFACE)
+add_library(Mortise::sdk ALIAS mortise_sdk)
+target_include_directories(mortise_sdk INTERFACE "${PROJECT_SOURCE_DIR}/sdk/include")
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/kernels" "${PROJECT_BINARY_DIR}/include/kernels" SYMBOLIC)
+add_library(mortise_kernel_headers INTERFACE)
+target_include_directories(mortise_kernel_headers INTERFACE "${PROJECT_BINARY_DIR}/include" "${PROJECT_SOURCE_DIR}/kernels")
+
+# The SDK as the host sees it: with the project root, so that files are named from there ("core/base/text.hpp").
+add_library(mortise_tree INTERFACE)
+target_include_directories(mortise_tree INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/sdk/include")
+target_compile_definitions(mortise_tree INTERFACE MORTISE_VERSION="${PROJECT_VERSION}" MORTISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                                  MORTISE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+
+include("${PROJECT_SOURCE_DIR}/sdk/cmake/MortisePlugin.cmake")
+
+# mortise_test(NAME SOURCES file… [LINKS target…]): one executable of GoogleTest, run by ctest under its own name.
+function(mortise_test name)
+  if(NOT MORTISE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  _mortise_refuse_unknown(mortise_test "${arg_UNPARSED_ARGUMENTS}")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} mortise_tree mortise_headers GTest::gtest_main)
+  _mortise_register_test(${name})
+endfunction()
+
+# mortise_room(NAME SOURCES file… [DEPENDS room…] [LINKS target…] [TESTS file…] [TEST_LINKS target…] [TORCH])
+# core/NAME becomes the static library mortise_NAME; its tests become NAME_test.
+function(mortise_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_LINKS")
+  _mortise_refuse_unknown(mortise_room "${arg_UNPARSED_ARGUMENTS}")
+  if(arg_TORCH AND NOT MORTISE_TORCH)
+    return()
+  endif()
+  set(target mortise_${name})
+  list(TRANSFORM arg_DEPENDS PREPEND mortise_)
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_link_libraries(${target} ${scope} ${arg_DEPENDS} ${arg_LINKS} mortise_tree mortise_headers)
+  if(arg_TORCH)
+    target_link_libraries(${target} ${scope} mortise::torch_cpu)
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch)
+  endif()
+  if(arg_TESTS AND MORTISE_TESTS)
+    mortise_test(${name}_test SOURCES ${arg_TESTS} LINKS ${target} ${arg_TEST_LINKS})
+    if(arg_TORCH)
+      set_target_properties(${name}_test PROPERTIES JOB_POOL_COMPILE torch)
+    endif()
+  endif()
+endfunction()
+
+# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw pointers. No LibTorch.
+function(mortise_kernel name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS")
+  _mortise_refuse_unknown(mortise_kernel "${arg_UNPARSED_ARGUMENTS}")
+  set(target mortise_kernel_${name})
+  add_library(${target} STATIC ${arg_SOURCES})
+  target_link_libraries(${target} PUBLIC mortise_kernel_headers ${arg_LINKS})
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
+  if(arg_TESTS AND MORTISE_TESTS)
+    mortise_test(kernel_${name}_test SOURCES ${arg_TESTS} LINKS ${target} ${arg_TEST_LINKS})
+  endif()
+endfunction()
