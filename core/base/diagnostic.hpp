@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mortise {
@@ -39,6 +40,7 @@ struct Diagnostic {
   std::string see;
   std::string plugin;
   int exit = kExitUsage;
+  std::string replace, with;         // the edit at the first position that the first fix means; "" if it is no plain replacement
 };
 
 class Report {

@@ -1,0 +1,117 @@
+#include "core/base/diagnostic.hpp"
+
+#include <ostream>
+
+#include "core/base/text.hpp"
+
+namespace mortise {
+namespace {
+
+constexpr int kMostPrinted = 20;
+
+std::string_view level_name(Level level) {
+  return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "note";
+}
+
+std::string_view colour_of(Level level) {
+  return level == Level::kError ? "\x1b[1;31m" : level == Level::kWarning ? "\x1b[1;33m" : "\x1b[1;36m";
+}
+
+void print_line(std::ostream& out, std::string_view label, const std::string& text) {
+  if (!text.empty()) out << "  " << label << escape_control(text) << '\n';
+}
+
+// Like a compiler: the number of the line, so that it ends where "-->" does, then the line.
+void print_source(std::ostream& out, const Diagnostic& d) {
+  const std::string number = std::to_string(d.positions.front().line);
+  out << std::string(number.size() < 2 ? 3 : 2, ' ') << number << " | " << escape_control(d.source_line) << '\n';
+}
+
+std::string json_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
+std::string json_or_null(int number) { return number == 0 ? "null" : std::to_string(number); }
+
+std::string json(const Position& p) {
+  return "{\"file\":" + json_string(p.file) + ",\"line\":" + json_or_null(p.line) + ",\"column\":" + json_or_null(p.column) +
+         ",\"key\":" + json_or_null(p.key) + "}";
+}
+
+std::string json_fixes(const Diagnostic& d) {
+  std::string out = "[";
+  for (const std::string& text : d.fixes) {
+    const bool first = &text == &d.fixes.front();
+    out += std::string(first ? "" : ",") + "{\"text\":" + json_string(text) + ",\"edit\":";
+    if (first && !d.replace.empty() && !d.positions.empty()) {
+      const Position& at = d.positions.front();
+      out += "{\"file\":" + json_string(at.file) + ",\"line\":" + json_or_null(at.line) + ",\"replace\":" + json_string(d.replace) +
+             ",\"with\":" + json_string(d.with) + "}}";
+    } else {
+      out += "null}";
+    }
+  }
+  return out + "]";
+}
+
+}  // namespace
+
+std::string Position::text() const {
+  std::string out = file;
+  if (line > 0) out += ":" + std::to_string(line);
+  if (line > 0 && column > 0) out += ":" + std::to_string(column);
+  return out;
+}
+
+void print(std::ostream& out, const Diagnostic& d, bool colour) {
+  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "") << ": " << escape_control(d.message) << '\n';
+  if (!d.positions.empty()) {
+    out << "  --> ";
+    for (const Position& p : d.positions) out << (&p == &d.positions.front() ? "" : " and ") << escape_control(p.text());
+    if (!d.beside.empty()) out << "    " << escape_control(d.beside);
+    out << '\n';
+    if (!d.source_line.empty() && d.positions.front().line > 0) print_source(out, d);
+  }
+  print_line(out, "at: ", d.at);
+  print_line(out, "holds: ", d.holds);
+  print_line(out, "effect: ", d.effect);
+  for (const std::string& fix : d.fixes) print_line(out, &fix == &d.fixes.front() ? "fix: " : "     ", fix);
+  print_line(out, "see: ", d.see);
+}
+
+void print_json(std::ostream& out, const Diagnostic& d) {
+  std::string also;
+  for (size_t i = 1; i < d.positions.size(); ++i) also += (i > 1 ? "," : "") + json(d.positions[i]);
+  out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
+      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":[" << also << "],\"beside\":" << json_or_null(d.beside)
+      << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds) << ",\"effect\":" << json_or_null(d.effect)
+      << ",\"fix\":" << json_fixes(d) << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin)
+      << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
+}
+
+void Report::add(Diagnostic d) {
+  if (d.level == Level::kError) ++errors_;
+  all_.push_back(std::move(d));
+}
+
+int Report::exit_code() const {
+  for (const Diagnostic& d : all_)
+    if (d.level == Level::kError) return d.exit;
+  return kExitOk;
+}
+
+void Report::print(std::ostream& out, bool colour, std::string_view closing) const {
+  int printed = 0;
+  bool first = true;
+  for (const Diagnostic& d : all_) {
+    if (d.level == Level::kError && printed++ >= kMostPrinted) continue;
+    if (!first) out << '\n';
+    first = false;
+    mortise::print(out, d, colour);
+  }
+  if (errors_ > kMostPrinted) out << "\n… and " << errors_ - kMostPrinted << (errors_ == kMostPrinted + 1 ? " more error\n" : " more errors\n");
+  if (errors_ > 0 && !closing.empty()) out << '\n' << errors_ << (errors_ == 1 ? " error; " : " errors; ") << closing << '\n';
+}
+
+void Report::print_json(std::ostream& out) const {
+  for (const Diagnostic& d : all_) mortise::print_json(out, d);
+}
+
+}  // namespace mortise

@@ -1,0 +1,79 @@
+#include "core/base/log.hpp"
+
+#include <mutex>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace mortise {
+namespace {
+
+// Lines on stderr are for people: no time. The lock guards only the pointers; spdlog's sinks lock themselves.
+struct Log {
+  std::mutex lock;
+  std::shared_ptr<spdlog::sinks::sink> screen = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  std::shared_ptr<spdlog::sinks::sink> file;
+  spdlog::level::level_enum least = spdlog::level::info;
+  Log() { screen->set_pattern("%v"); }
+};
+
+// Never destroyed: threads of plugins may log until the process is gone.
+Log& the_log() {
+  static Log& log = *new Log;
+  return log;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kDebug: return spdlog::level::debug;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view line) try {
+  Log& log = the_log();
+  const spdlog::details::log_msg message("", to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  const std::lock_guard guard(log.lock);
+  if (message.level < log.least) return;
+  for (const auto& sink : {log.screen, log.file}) {
+    if (!sink) continue;
+    sink->log(message);
+    sink->flush();
+  }
+} catch (const std::exception&) {
+  // A full disk must not end a run because of its log.
+}
+
+void set_log_level(LogLevel least) {
+  const std::lock_guard guard(the_log().lock);
+  the_log().least = to_spdlog(least);
+}
+
+bool set_log_file(const std::string& path) try {
+  std::shared_ptr<spdlog::sinks::sink> file;
+  if (!path.empty()) {
+    file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  }
+  const std::lock_guard guard(the_log().lock);
+  the_log().file = file;
+  return true;
+} catch (const std::exception&) {
+  return false;
+}
+
+void set_log_to_stderr(bool on) {
+  const std::lock_guard guard(the_log().lock);
+  if (!on) the_log().screen.reset();
+  else if (!the_log().screen) {
+    the_log().screen = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    the_log().screen->set_pattern("%v");
+  }
+}
+
+}  // namespace mortise

@@ -1,0 +1,200 @@
+#include "core/base/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace mortise {
+namespace {
+
+std::string formatted(const char* format, double number) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, number);
+  return buffer;
+}
+
+std::string without_trailing_zeros(std::string number) {
+  if (number.find('.') == std::string::npos) return number;
+  number.erase(number.find_last_not_of('0') + 1);
+  if (number.back() == '.') number.pop_back();
+  return number;
+}
+
+// Characters that would move the cursor or reorder what a reader sees: controls, and the marks that turn the direction of text.
+bool is_hidden(std::string_view character) {
+  if (character.size() == 1) return static_cast<unsigned char>(character[0]) < 0x20 || character[0] == 0x7f;
+  if (character.size() == 2) return character[0] == '\xc2' && character[1] < '\xa0';
+  const std::string_view direction[] = {"\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"};
+  return std::ranges::find(direction, character) != std::end(direction);
+}
+
+}  // namespace
+
+std::string with_commas(int64_t n) {
+  std::string digits = std::to_string(n);
+  const size_t first = n < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+std::string short_count(double n) {
+  if (!std::isfinite(n)) return "?";
+  const char* const suffixes[] = {"", "k", "M", "B", "T"};
+  size_t power = 0;
+  // 999.5 would already print as 1000.
+  for (; std::fabs(n) >= 999.5 && power + 1 < std::size(suffixes); ++power) n /= 1000;
+  const double size = std::fabs(n);
+  const char* format = size >= 99.95 ? "%.0f" : size >= 9.995 ? "%.1f" : "%.2f";
+  return without_trailing_zeros(formatted(format, n)) + suffixes[power];
+}
+
+std::string byte_size(int64_t bytes) {
+  if (bytes > -1024 && bytes < 1024) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  const char* const suffixes[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+  double size = static_cast<double>(bytes) / 1024;
+  size_t power = 0;
+  for (; std::fabs(size) >= 1023.5 && power + 1 < std::size(suffixes); ++power) size /= 1024;
+  return without_trailing_zeros(formatted(std::fabs(size) < 99.95 ? "%.1f" : "%.0f", size)) + suffixes[power];
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds < 9.95) return formatted("%.1fs", seconds);
+  if (seconds > 1e15) return "?";
+  const int64_t whole = std::llround(seconds);
+  char buffer[64];
+  if (whole < 60) std::snprintf(buffer, sizeof buffer, "%llds", static_cast<long long>(whole));
+  else if (whole < 3600) std::snprintf(buffer, sizeof buffer, "%lldm%02llds", static_cast<long long>(whole / 60), static_cast<long long>(whole % 60));
+  else if (whole < 86400) std::snprintf(buffer, sizeof buffer, "%lldh%02lldm", static_cast<long long>(whole / 3600), static_cast<long long>(whole / 60 % 60));
+  else std::snprintf(buffer, sizeof buffer, "%lldd%02lldh", static_cast<long long>(whole / 86400), static_cast<long long>(whole / 3600 % 24));
+  return buffer;
+}
+
+size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // Overlong forms, surrogates, and what lies beyond the last code point.
+  const bool refused = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) || (lead == 0xf0 && byte(1) < 0x90) ||
+                       (lead == 0xf4 && byte(1) >= 0x90);
+  return refused ? 0 : length;
+}
+
+std::string escape_control(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    if (length != 0 && !is_hidden(character)) out += character;
+    else
+      for (const char byte : character) {
+        char buffer[8];
+        std::snprintf(buffer, sizeof buffer, "\\x%02x", static_cast<unsigned char>(byte));
+        out += buffer;
+      }
+    text.remove_prefix(character.size());
+  }
+  return out;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view between) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i != 0) out += between;
+    out += parts[i];
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char at) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t end = text.find(at);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most) {
+  std::string best;
+  int best_distance = most + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
+    if (longer - shorter >= static_cast<size_t>(best_distance)) continue;
+    const int distance = edit_distance(name, candidate);
+    // Of a short name, half must still be there: `x` is not a typo of `lr`.
+    if (distance >= best_distance || static_cast<size_t>(distance) * 2 > longer) continue;
+    best = candidate;
+    best_distance = distance;
+  }
+  return best;
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    const size_t width = std::max<size_t>(utf8_length(text.substr(t)), 1);
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == '?') {
+      ++p;
+      t += width;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    text.remove_prefix(character.size());
+    if (length == 0) out += "\\ufffd";
+    else if (character == "\"" || character == "\\") (out += '\\') += character;
+    else if (character == "\n") out += "\\n";
+    else if (character == "\t") out += "\\t";
+    else if (length == 1 && static_cast<unsigned char>(character[0]) < 0x20) {
+      char buffer[8];
+      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(character[0]));
+      out += buffer;
+    } else {
+      out += character;
+    }
+  }
+  return out += '"';
+}
+
+}  // namespace mortise

@@ -1,0 +1,110 @@
+#include "core/base/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace mortise {
+namespace {
+
+TEST(Text, PutsCommasBetweenThousands) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(1200), "1,200");
+  EXPECT_EQ(with_commas(-1234567), "-1,234,567");
+  EXPECT_EQ(with_commas(-100), "-100");
+  EXPECT_EQ(with_commas(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
+}
+
+TEST(Text, ShortensCounts) {
+  EXPECT_EQ(short_count(412), "412");
+  EXPECT_EQ(short_count(36.42), "36.4");
+  EXPECT_EQ(short_count(9800), "9.8k");
+  EXPECT_EQ(short_count(412031), "412k");
+  EXPECT_EQ(short_count(3.194e6), "3.19M");
+  EXPECT_EQ(short_count(999'999), "1M");
+  EXPECT_EQ(short_count(10e9), "10B");
+  EXPECT_EQ(short_count(0), "0");
+  EXPECT_EQ(short_count(std::numeric_limits<double>::infinity()), "?");
+}
+
+TEST(Text, WritesBytesAsPeopleReadThem) {
+  EXPECT_EQ(byte_size(1), "1 byte");
+  EXPECT_EQ(byte_size(412), "412 bytes");
+  EXPECT_EQ(byte_size(21 * 1024), "21 KiB");
+  EXPECT_EQ(byte_size(1'493'172'224), "1.4 GiB");
+  EXPECT_EQ(byte_size(16LL << 30), "16 GiB");
+  EXPECT_EQ(byte_size((1LL << 30) - 1), "1 GiB");
+}
+
+TEST(Text, WritesDurations) {
+  EXPECT_EQ(duration_text(0.42), "0.4s");
+  EXPECT_EQ(duration_text(9.96), "10s");
+  EXPECT_EQ(duration_text(31), "31s");
+  EXPECT_EQ(duration_text(724), "12m04s");
+  EXPECT_EQ(duration_text(59.6), "1m00s");
+  EXPECT_EQ(duration_text(6 * 3600 + 44 * 60), "6h44m");
+  EXPECT_EQ(duration_text(50 * 3600), "2d02h");
+  EXPECT_EQ(duration_text(-1), "?");
+}
+
+TEST(Text, ShowsControlCharacters) {
+  EXPECT_EQ(escape_control("plain"), "plain");
+  EXPECT_EQ(escape_control("a\x1b[31mb"), "a\\x1b[31mb");
+  EXPECT_EQ(escape_control("é → 12"), "é → 12");
+  EXPECT_EQ(escape_control("\xff!"), "\\xff!");
+  EXPECT_EQ(escape_control("a\u202eb"), "a\\xe2\\x80\\xaeb");
+  EXPECT_EQ(escape_control(std::string_view("\0", 1)), "\\x00");
+}
+
+TEST(Text, KnowsWhatUtf8Is) {
+  EXPECT_EQ(utf8_length(""), 0u);
+  EXPECT_EQ(utf8_length("a"), 1u);
+  EXPECT_EQ(utf8_length("é"), 2u);
+  EXPECT_EQ(utf8_length("→"), 3u);
+  EXPECT_EQ(utf8_length("😀"), 4u);
+  EXPECT_EQ(utf8_length("\xc3"), 0u);
+  EXPECT_EQ(utf8_length("\xc0\x80"), 0u);      // overlong
+  EXPECT_EQ(utf8_length("\xed\xa0\x80"), 0u);  // a surrogate
+  EXPECT_EQ(utf8_length("\xf4\x90\x80\x80"), 0u);
+}
+
+TEST(Text, SplitsAndJoins) {
+  EXPECT_EQ(split("a.b.c", '.'), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(split("", '.'), (std::vector<std::string>{""}));
+  EXPECT_EQ(split("a.", '.'), (std::vector<std::string>{"a", ""}));
+  EXPECT_EQ(join({"a", "b"}, ", "), "a, b");
+  EXPECT_EQ(join({}, ", "), "");
+}
+
+TEST(Text, FindsTheNearestName) {
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(nearest("trian", {"resume", "train", "eval"}), "train");
+  EXPECT_EQ(nearest("beta1", {"eps", "betas"}), "betas");
+  EXPECT_EQ(nearest("x", {"lr", "at"}), "");
+  EXPECT_EQ(nearest("lt", {"lr"}), "lr");
+  EXPECT_EQ(nearest("something", {"else"}), "");
+  EXPECT_EQ(nearest(std::string(1 << 20, 'a'), {"lr"}), "");
+}
+
+TEST(Text, MatchesGlobs) {
+  EXPECT_TRUE(glob_match("blocks.*.mlp", "blocks.0.mlp"));
+  EXPECT_TRUE(glob_match("*.weight", "h.0.attn.weight"));  // dots too
+  EXPECT_TRUE(glob_match("*", ""));
+  EXPECT_TRUE(glob_match("a*b*c", "a__b_b__c"));
+  EXPECT_TRUE(glob_match("?b", "éb"));
+  EXPECT_FALSE(glob_match("?", ""));
+  EXPECT_FALSE(glob_match("blocks.?", "blocks.10"));
+  EXPECT_FALSE(glob_match("head", "head.weight"));
+  // Does not take exponential time.
+  EXPECT_FALSE(glob_match("*a*a*a*a*a*a*a*a*b", std::string(2000, 'a')));
+}
+
+TEST(Text, WritesJsonStrings) {
+  EXPECT_EQ(json_string("a\"b\\c\n\x01é"), "\"a\\\"b\\\\c\\n\\u0001é\"");
+  EXPECT_EQ(json_string("\xff"), "\"\\ufffd\"");
+}
+
+}  // namespace
+}  // namespace mortise
