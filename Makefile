@@ -1,0 +1,65 @@
+# Thin calls. Everything behind them: scripts/setup.sh (what must be installed), CMakePresets.json (how it is built).
+# A GNU make and a C++ compiler are all it takes to start; the rest is fetched by the first target that needs it.
+
+PREFIX ?= /usr/local
+PRESET ?= release
+BUILD := $(if $(filter release ci,$(PRESET)),build,build-$(PRESET))
+CMAKE_ARGS ?=
+export PATH := $(CURDIR)/.deps/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup configure build quickstart test test-asan test-tsan parity bench install format clean
+
+help:
+	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
+	@echo 'make test         build everything and run every test and check'
+	@echo 'make test-asan    the rooms without LibTorch under AddressSanitizer and UBSan (test-tsan: ThreadSanitizer)'
+	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
+	@echo 'make bench        make the published figures again'
+	@echo 'make install      PREFIX=$(PREFIX)'
+	@echo 'make build        bin/mortise and the plugins, no tests'
+	@echo 'make format       clang-format over the whole tree'
+	@echo 'make clean        remove the build folders; .deps stays'
+	@echo
+	@echo 'PRESET=dev        line numbers and asserts, in build-dev/;  CMAKE_ARGS=… goes to the configuration, such as -DMORTISE_WERROR=OFF'
+
+setup:
+	@scripts/setup.sh
+
+configure: setup
+	@if [ ! -e $(BUILD)/build.ninja ] || [ -n '$(CMAKE_ARGS)' ]; then cmake --preset $(PRESET) $(CMAKE_ARGS); fi
+
+build: configure
+	cmake --build $(BUILD) --target product
+
+quickstart:
+	@echo '[1/3] set-up'
+	@$(MAKE) --no-print-directory setup
+	@echo '[2/3] build'
+	@$(MAKE) --no-print-directory build
+	@echo '[3/3] mortise train configs/quickstart.toml'
+	@$(BUILD)/bin/mortise train configs/quickstart.toml
+
+test: configure
+	cmake --build $(BUILD)
+	ctest --test-dir $(BUILD) --output-on-failure -j 2
+
+test-asan test-tsan: test-%: setup
+	cmake --preset $*
+	cmake --build --preset $*
+	ctest --preset $*
+
+parity: build
+	scripts/parity.sh $(BUILD)
+
+bench: build
+	benchmarks/run.sh
+
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	git ls-files '*.cpp' '*.hpp' '*.h' '*.c' '*.cu' '*.cuh' | xargs clang-format -i
+
+clean:
+	rm -rf build build-dev build-asan build-tsan
