@@ -1,0 +1,149 @@
+// What a library's own bytes say against what its plugin.toml says: machine, exports, imports, glibc.
+#include <cxxabi.h>
+#include <elf.h>
+#include <gnu/libc-version.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "core/base/text.hpp"
+#include "core/plugin/elf.hpp"
+#include "core/plugin/refuse.hpp"
+
+namespace mortise {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint16_t kThisMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr uint16_t kThisMachine = EM_AARCH64;
+#endif
+
+constexpr std::string_view kEntry = "mortise_plugin_v0", kEntryStem = "mortise_plugin_";
+
+// libstdc++ may also be linked into the plugin; shared, it is the host's own, and no C++ type crosses the edge either way.
+const std::vector<std::string> kPortable = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux*.so.*",
+                                            "libgcc_s.so.1", "libstdc++.so.6", "libcudart.so.*",
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+                                            "lib*san.so.*",  // of a build for testing, host and plugins alike
+#endif
+};
+const std::vector<std::string> kLibTorch = {"libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so"};
+
+bool matches_any(std::string_view name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, name); });
+}
+
+std::string machine_name(uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "AArch64";
+    case EM_386: return "x86 of 32 bits";
+    case EM_PPC64: return "POWER";
+    case EM_RISCV: return "RISC-V";
+    default: return "another machine (ELF number " + std::to_string(machine) + ")";
+  }
+}
+
+ElfFile read(const PluginInfo& info) {
+  std::ifstream in(info.library, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  try {
+    return read_elf(bytes.str());
+  } catch (const ElfError& e) {
+    refuse(info, "not_elf", info.schema.id + " is no whole shared library: " + e.what(), {"build it again, or copy it again from where it came"});
+  }
+}
+
+void check_exports(const PluginInfo& info, const ElfFile& file) {
+  const std::string &id = info.schema.id, entry(kEntry);
+  std::vector<std::string> entries, others;
+  for (const std::string& name : file.exported) (name.starts_with(kEntryStem) ? entries : others).push_back(name);
+  if (entries.empty()) refuse(info, "not_a_plugin", id + " does not export `" + entry + "`", {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
+  if (std::count(entries.begin(), entries.end(), entry) == 0)
+    refuse(info, "built_for_another", id + " exports `" + entries[0] + "`; this host asks for `" + entry + "`",
+           {"rebuild it against this installation: mortise plugin build"});
+  std::erase(entries, entry);
+  others.insert(others.begin(), entries.begin(), entries.end());
+  if (others.empty()) return;
+  const std::string more = others.size() > 3 ? " and " + std::to_string(others.size() - 3) + " more" : "";
+  others.resize(std::min<size_t>(others.size(), 3));
+  refuse(info, "exports_too_much", id + " exports more than `" + entry + "`: `" + join(others, "`, `") + "`" + more,
+         {"link it with a version script, as mortise_add_plugin() does: { global: " + entry + "; local: *; };"});
+}
+
+// The C++ name behind a mangled one if it speaks of a type or function of LibTorch, else "".
+std::string libtorch_name(const std::string& mangled) {
+  if (!mangled.starts_with("_Z")) return "";
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr), std::free);
+  if (!text) return "";
+  const std::string name = text.get();
+  for (const std::string_view space : {"c10::", "at::", "torch::", "caffe2::"})
+    for (size_t at = name.find(space); at != name.npos; at = name.find(space, at + 1)) {
+      const char before = at == 0 ? ' ' : name[at - 1];
+      if (!std::isalnum(static_cast<unsigned char>(before)) && before != '_' && before != ':') return name;
+    }
+  return "";
+}
+
+void check_imports(const PluginInfo& info, const ElfFile& file) {
+  const std::string& id = info.schema.id;
+  const bool portable = info.tier != "native";
+  std::vector<std::string> refused;
+  bool torch = false;
+  for (const std::string& library : file.needed) {
+    const bool of_torch = matches_any(library, kLibTorch);
+    if (matches_any(library, kPortable) || matches_any(library, info.links) || (of_torch && !portable)) continue;
+    refused.push_back(library);
+    torch |= of_torch;
+  }
+  const std::string native = "tier = \"native\" in its plugin.toml pins it to one build of LibTorch; the C tables of <mortise/ops.h> do not";
+  if (!refused.empty()) {
+    const std::string names = join(refused, ", ");
+    refuse(info, "imports_not_allowed", id + " needs " + names + ", which a " + info.tier + " plugin may not",
+           {torch ? native : "[links] allow = [\"" + join(refused, "\", \"") + "\"] in its plugin.toml, or link it statically"});
+  }
+  if (!portable) return;
+  for (const ElfSymbol& symbol : file.undefined) {
+    const std::string name = libtorch_name(symbol.name);
+    if (!name.empty()) refuse(info, "imports_not_allowed", id + " calls LibTorch's `" + name + "`, which a portable plugin may not", {native});
+  }
+}
+
+// "GLIBC_2.34" as 2034, "2.36" as 2036; 0 for what is no such version.
+int glibc_number(std::string_view text) {
+  if (text.starts_with("GLIBC_")) text.remove_prefix(6);
+  int major = 0, minor = 0;
+  return std::sscanf(std::string(text).c_str(), "%d.%d", &major, &minor) == 2 ? major * 1000 + minor : 0;
+}
+
+void check_glibc(const PluginInfo& info, const ElfFile& file) {
+  const ElfSymbol* newest = nullptr;
+  for (const ElfSymbol& symbol : file.undefined)
+    if (symbol.version.starts_with("GLIBC_") && (!newest || glibc_number(symbol.version) > glibc_number(newest->version))) newest = &symbol;
+  const std::string here = gnu_get_libc_version();
+  if (!newest || glibc_number(newest->version) <= glibc_number(here)) return;
+  refuse(info, "glibc_too_old", info.schema.id + " needs glibc " + newest->version.substr(6) + " (for `" + newest->name + "`); this is " + here,
+         {"build it here, or on the oldest system that it is to run on: mortise plugin build"});
+}
+
+}  // namespace
+
+void check_elf(const PluginInfo& info) {
+  const ElfFile file = read(info);
+  if (file.machine != kThisMachine)
+    refuse(info, "wrong_machine", info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
+           {"build it here: mortise plugin build"});
+  if (file.type != ET_DYN) refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library", {"link it with -shared: mortise plugin build"});
+  check_exports(info, file);
+  check_imports(info, file);
+  check_glibc(info, file);
+}
+
+}  // namespace mortise

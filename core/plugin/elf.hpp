@@ -1,0 +1,37 @@
+// The little of ELF that decides whether a library may be loaded, read from its bytes: nothing of it is mapped or run.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plugin/plugin_info.hpp"
+
+namespace mortise {
+
+struct ElfSymbol {
+  std::string name;
+  std::string version;  // of the library that is to bring it: "GLIBC_2.17"; empty: any
+};
+
+struct ElfFile {
+  uint16_t machine = 0, type = 0;   // EM_…, ET_…
+  std::vector<std::string> needed;  // DT_NEEDED, in order
+  std::vector<std::string> exported;
+  std::vector<ElfSymbol> undefined;  // those without which it does not load: weak ones are left out
+};
+
+// What the file says about itself does not fit its bytes.
+struct ElfError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Reads what the loader would read (program headers and the dynamic table, not sections, which may be stripped). Every offset and count is
+// checked against the bytes, so that any bytes may be given. Throws ElfError.
+ElfFile read_elf(std::string_view bytes);
+
+// Refuses, by a Failure, a library that is not a plugin for this machine and for what its plugin.toml says of it.
+void check_elf(const PluginInfo& info);
+
+}  // namespace mortise

@@ -1,0 +1,235 @@
+#include "core/plugin/load.hpp"
+
+#include <elf.h>
+
+#include <cstring>
+
+#include "core/plugin/elf.hpp"
+#include "core/plugin/probe.hpp"
+#include "core/plugin/test_fixtures.hpp"
+
+namespace mortise {
+namespace {
+
+Diagnostic refusal(const PluginInfo& info, const std::string& helper = "") {
+  return failure_of([&] { load_plugin(info, helper); });
+}
+Diagnostic refusal(const std::string& name, const std::string& helper = "") { return refusal(fixture(name), helper); }
+
+// The good fixture with some of its bytes changed, in a file of its own.
+PluginInfo changed(const TemporaryFolder& folder, const std::function<void(std::string&)>& change) {
+  PluginInfo info = fixture("good");
+  std::string bytes = read_file(info.library);
+  change(bytes);
+  info.library = folder / "fixture.good.so";
+  write_file(info.library, bytes);
+  return info;
+}
+
+TEST(Load, TakesAGoodPlugin) {
+  const PluginInfo info = fixture("good");
+  const mortise_plugin* plugin = load_plugin(info, MORTISE_PROBE);
+  EXPECT_EQ(std::string_view(plugin->manifest.ptr, plugin->manifest.len), info.toml_text);
+  EXPECT_EQ(load_plugin(info, ""), plugin) << "the same library, once in this process";
+}
+
+TEST(Load, HasOneFormOfRefusal) {
+  const Diagnostic d = refusal("no_entry");
+  EXPECT_EQ(d.at, fixture("no_entry").library);
+  EXPECT_EQ(d.effect, "it was not loaded");
+  EXPECT_EQ(d.plugin, "fixture.no_entry");
+  EXPECT_EQ(d.exit, kExitPlugin);
+  EXPECT_FALSE(d.fixes.empty());
+}
+
+// ---- the file ----
+
+TEST(Load, SaysThatALibraryIsMissing) {
+  PluginInfo info = fixture("good");
+  info.library += ".not";
+  const Diagnostic d = refusal(info);
+  EXPECT_EQ(d.code, "plugin_missing");
+  EXPECT_EQ(d.message, "fixture.good has a plugin.toml, but no library");
+}
+
+TEST(Load, RefusesACutFile) {
+  const TemporaryFolder folder;
+  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes.resize(1000); }));
+  EXPECT_EQ(d.code, "not_elf");
+  EXPECT_EQ(d.message, "fixture.good is no whole shared library: it is cut short");
+}
+
+TEST(Load, RefusesAScript) {
+  const TemporaryFolder folder;
+  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes = "#!/bin/sh\n"; }));
+  EXPECT_EQ(d.code, "not_elf");
+  EXPECT_EQ(d.message, "fixture.good is no whole shared library: it does not begin as an ELF file does");
+}
+
+TEST(Load, RefusesAnotherMachine) {
+  const TemporaryFolder folder;
+  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_RISCV); }));
+  EXPECT_EQ(d.code, "wrong_machine");
+  EXPECT_EQ(d.message.substr(0, 37), "fixture.good is built for RISC-V; thi");
+}
+
+TEST(Load, RefusesAProgram) {
+  const TemporaryFolder folder;
+  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_type)] = ET_EXEC; }));
+  EXPECT_EQ(d.code, "not_elf");
+  EXPECT_EQ(d.message, "fixture.good is an object file or a program, no shared library");
+}
+
+TEST(Load, RefusesANewerGlibc) {
+  const TemporaryFolder folder;
+  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) {
+    const size_t at = bytes.find("GLIBC_2.");
+    ASSERT_NE(at, bytes.npos);
+    bytes[at + 6] = '9';
+  }));
+  EXPECT_EQ(d.code, "glibc_too_old");
+  EXPECT_EQ(d.message.substr(0, 29), "fixture.good needs glibc 9.2.") << d.message;
+}
+
+// ---- what it exports and imports ----
+
+TEST(Load, RefusesALibraryThatIsNoPlugin) {
+  const Diagnostic d = refusal("no_entry");
+  EXPECT_EQ(d.code, "not_a_plugin");
+  EXPECT_EQ(d.message, "fixture.no_entry does not export `mortise_plugin_v0`");
+}
+
+TEST(Load, RefusesAnotherMajorByItsName) {
+  const Diagnostic d = refusal("other_entry");
+  EXPECT_EQ(d.code, "built_for_another");
+  EXPECT_EQ(d.message, "fixture.other_entry exports `mortise_plugin_v9`; this host asks for `mortise_plugin_v0`");
+}
+
+TEST(Load, RefusesFurtherExports) {
+  const Diagnostic d = refusal("exports");
+  EXPECT_EQ(d.code, "exports_too_much");
+  EXPECT_NE(d.message.find("`helper_one`"), d.message.npos) << d.message;
+  EXPECT_NE(d.message.find("`helper_two`"), d.message.npos) << d.message;
+}
+
+TEST(Load, RefusesALibraryThatItsTierDoesNotAllow) {
+  const Diagnostic d = refusal("needs_acme");
+  EXPECT_EQ(d.code, "imports_not_allowed");
+  EXPECT_EQ(d.message, "fixture.needs_acme needs libacme.so, which a portable plugin may not");
+  EXPECT_EQ(d.fixes.at(0), "[links] allow = [\"libacme.so\"] in its plugin.toml, or link it statically");
+}
+
+TEST(Load, TakesALibraryThatLinksAllows) {
+  PluginInfo info = fixture("needs_acme");
+  info.links = {"libacme.so*"};
+  EXPECT_NE(load_plugin(info, ""), nullptr);
+}
+
+TEST(Load, RefusesLibTorchToAPortablePlugin) {
+  const Diagnostic d = refusal("needs_torch");
+  EXPECT_EQ(d.code, "imports_not_allowed");
+  EXPECT_EQ(d.message, "fixture.needs_torch needs libtorch_cpu.so, which a portable plugin may not");
+  EXPECT_NE(d.fixes.at(0).find("tier = \"native\""), std::string::npos);
+}
+
+TEST(Load, TakesLibTorchFromANativePlugin) {
+  PluginInfo info = fixture("needs_torch");
+  info.tier = "native";
+  EXPECT_NO_THROW(check_elf(info));
+}
+
+// Without the library in its list, the host's own LibTorch would be found: the name is what gives it away.
+TEST(Load, RefusesCallsOfLibTorchByName) {
+  const Diagnostic d = refusal("calls_torch");
+  EXPECT_EQ(d.code, "imports_not_allowed");
+  EXPECT_EQ(d.message, "fixture.calls_torch calls LibTorch's `at::add(at::Tensor const&, at::Tensor const&, c10::Scalar const&)`, which a portable plugin may not");
+}
+
+// ---- the probe ----
+
+TEST(Probe, NamesTheSignal) {
+  const Diagnostic d = refusal("crashes", MORTISE_PROBE);
+  EXPECT_EQ(d.code, "probe_crashed");
+  EXPECT_EQ(d.message, "fixture.crashes crashes while it is loaded: signal 6 (Aborted); it said: the sky is falling");
+}
+
+TEST(Probe, DoesNotWaitForever) {
+  const Diagnostic d = failure_of([] { probe(fixture("hangs"), MORTISE_PROBE, std::chrono::milliseconds(300)); });
+  EXPECT_EQ(d.code, "probe_timed_out");
+}
+
+TEST(Probe, NoticesAConstructorThatExits) {
+  const Diagnostic d = refusal("leaves", MORTISE_PROBE);
+  EXPECT_EQ(d.code, "probe_silent");
+  EXPECT_EQ(d.message, "fixture.leaves ends the process while it is loaded: exit code 3");
+}
+
+TEST(Probe, IsNotFooledByAForgedAnswer) {
+  const Diagnostic d = refusal("forges", MORTISE_PROBE);
+  EXPECT_EQ(d.code, "probe_silent");
+  EXPECT_EQ(d.message, "fixture.forges answered the probe in our place, with another number");
+}
+
+TEST(Probe, DoesNotWaitForWhatAPluginLeavesBehind) {
+  const auto begin = std::chrono::steady_clock::now();
+  probe(fixture("spawns"), MORTISE_PROBE);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST(Probe, PassesOnTheLoadersWords) {
+  const Diagnostic d = refusal("calls_nobody", MORTISE_PROBE);
+  EXPECT_EQ(d.code, "load_failed");
+  EXPECT_NE(d.message.find("undefined symbol: no_such_function"), d.message.npos) << d.message;
+}
+
+TEST(Probe, SaysWhenItsHelperIsMissing) {
+  const Diagnostic d = refusal("good", "/nowhere/mortise-probe");
+  EXPECT_EQ(d.code, "probe_silent");
+  EXPECT_EQ(d.message, "mortise-probe does not start: No such file or directory");
+}
+
+// ---- the handshake: the probe and the host say the same ----
+
+class Handshake : public testing::TestWithParam<std::string> {};
+
+TEST_P(Handshake, RefusesNoDescriptor) {
+  const Diagnostic d = refusal("null_descriptor", GetParam());
+  EXPECT_EQ(d.code, "handshake_failed");
+  EXPECT_EQ(d.message, "fixture.null_descriptor: mortise_plugin_v0 returned NULL");
+}
+
+TEST_P(Handshake, RefusesAHoleInTheDescriptor) {
+  const Diagnostic d = refusal("no_destroy", GetParam());
+  EXPECT_EQ(d.code, "handshake_failed");
+  EXPECT_EQ(d.message, "fixture.no_destroy: its descriptor has no `destroy`");
+}
+
+TEST_P(Handshake, RefusesAnotherAbi) {
+  EXPECT_EQ(refusal("newer", GetParam()).message, "fixture.newer is built for ABI 0.99; this is 0.1");
+  EXPECT_EQ(refusal("newer", GetParam()).code, "built_for_another");
+  EXPECT_EQ(refusal("other_major", GetParam()).message, "fixture.other_major is built for ABI 7.1; this is 0.1");
+}
+
+TEST_P(Handshake, RefusesAnotherManifest) {
+  const Diagnostic d = refusal("other_toml", GetParam());
+  EXPECT_EQ(d.code, "manifest_differs");
+  EXPECT_EQ(d.message, "fixture.other_toml carries another plugin.toml than the one beside it; they part in line 2");
+}
+
+INSTANTIATE_TEST_SUITE_P(, Handshake, testing::Values("", MORTISE_PROBE), [](const auto& param) { return param.param.empty() ? "Alone" : "AfterTheProbe"; });
+
+TEST(Load, BelievesTheAbiOfAPluginTomlBeforeAnyCodeRuns) {
+  PluginInfo info = fixture("asks_newer");
+  info.abi = "0.99";
+  EXPECT_EQ(refusal(info).message, "fixture.asks_newer is built for ABI 0.99; this is 0.1");
+}
+
+TEST(Load, PassesOnTheLoadersWords) {
+  const Diagnostic d = refusal("calls_nobody");
+  EXPECT_EQ(d.code, "load_failed");
+  EXPECT_NE(d.message.find("undefined symbol: no_such_function"), d.message.npos) << d.message;
+  EXPECT_EQ(d.message.find("dlerror"), d.message.npos) << d.message;
+}
+
+}  // namespace
+}  // namespace mortise
