@@ -112,6 +112,11 @@ std::string join(const std::vector<std::string>& parts, std::string_view between
   return out;
 }
 
+std::string either(const std::vector<std::string>& parts) {
+  if (parts.size() < 2) return join(parts, "");
+  return join({parts.begin(), parts.end() - 1}, ", ") + " or " + parts.back();
+}
+
 std::vector<std::string> split(std::string_view text, char at) {
   std::vector<std::string> parts;
   for (;;) {
@@ -186,7 +191,7 @@ std::string json_string(std::string_view text) {
     else if (character == "\"" || character == "\\") (out += '\\') += character;
     else if (character == "\n") out += "\\n";
     else if (character == "\t") out += "\\t";
-    else if (length == 1 && static_cast<unsigned char>(character[0]) < 0x20) {
+    else if (length == 1 && is_hidden(character)) {
       char buffer[8];
       std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(character[0]));
       out += buffer;

@@ -14,6 +14,7 @@ std::string duration_text(double seconds);            // 12m04s, 31s, 6h44m
 size_t utf8_length(std::string_view text);            // of the character that `text` begins with, in bytes; 0: it is not UTF-8
 std::string escape_control(std::string_view text);    // control characters shown as \x1b
 std::string join(const std::vector<std::string>& parts, std::string_view between);
+std::string either(const std::vector<std::string>& parts);  // a, b or c
 std::vector<std::string> split(std::string_view text, char at);
 int edit_distance(std::string_view a, std::string_view b);
 // The candidate within `most` edits, nearest first; "" if none is.

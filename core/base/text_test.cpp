@@ -75,6 +75,9 @@ TEST(Text, SplitsAndJoins) {
   EXPECT_EQ(split("a.", '.'), (std::vector<std::string>{"a", ""}));
   EXPECT_EQ(join({"a", "b"}, ", "), "a, b");
   EXPECT_EQ(join({}, ", "), "");
+  EXPECT_EQ(either({"a", "b", "c"}), "a, b or c");
+  EXPECT_EQ(either({"a"}), "a");
+  EXPECT_EQ(either({}), "");
 }
 
 TEST(Text, FindsTheNearestName) {
@@ -102,7 +105,7 @@ TEST(Text, MatchesGlobs) {
 }
 
 TEST(Text, WritesJsonStrings) {
-  EXPECT_EQ(json_string("a\"b\\c\n\x01é"), "\"a\\\"b\\\\c\\n\\u0001é\"");
+  EXPECT_EQ(json_string("a\"b\\c\n\x01\x7fé"), "\"a\\\"b\\\\c\\n\\u0001\\u007fé\"");
   EXPECT_EQ(json_string("\xff"), "\"\\ufffd\"");
 }
 

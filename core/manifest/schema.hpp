@@ -5,18 +5,25 @@
 #include <string>
 #include <vector>
 
+#include "core/manifest/toml.hpp"
 #include "core/manifest/value.hpp"
 
 namespace mortise {
+
+struct Deprecation {
+  std::string since, use, remove;  // versions, and what to write instead
+};
 
 struct KeySchema {
   std::string name;
   std::string type;  // bool int float string choice path id list<T> duration amount bytes dtype where metric env
   Value standard;    // the default; not set: none
-  std::optional<double> min, max;
-  std::vector<std::string> choices, aka;
+  std::optional<double> min, max, above;  // above: more than this
+  std::vector<std::string> choices, aka;  // of a duration, the choices are the units that it may have
   std::string doc;
   std::string change = "fixed";  // free numeric fixed
+  std::string same_as;           // core tables only: without a value, that of this key
+  std::optional<Deprecation> deprecated;
 };
 
 struct TableSchema {
@@ -32,5 +39,21 @@ struct PluginSchema {
   TableSchema config;
   std::map<std::string, Value> family_defaults;
 };
+
+// The tables that the core owns, from core_schema.toml, which is part of the binary.
+struct CoreSchema {
+  std::map<std::string, TableSchema> tables;  // [run], [optimizer], …
+  TableSchema rule;                           // [parameters.NAME]
+  TableSchema reserved;                       // what the host reads in every plugin's table: enabled, where, modes, fallback
+  std::vector<std::string> later;             // "data.padding": keys of the design that this version does not read
+  bool is_family(const std::string& table) const;
+};
+const CoreSchema& core_schema();
+
+// Reads [config.*], [preset.*] and [family_defaults] of a plugin.toml into `schema`, whose id and family are set. Mistakes are `schema_broken`.
+void read_plugin_schema(const TomlTable& plugin_toml, const std::string& shown_name, PluginSchema& schema, Report& report);
+
+// One schema from the tables below [config], or below a table of core_schema.toml. `owner` stands before the key in messages ("optimizer.adamw").
+TableSchema read_table_schema(const TomlTable& config, const std::string& shown_name, const std::string& owner, Report& report);
 
 }  // namespace mortise

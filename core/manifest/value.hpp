@@ -18,8 +18,16 @@ struct Amount {
   Unit unit = Unit::kSteps;
 };
 
+// A `where`: globs over paths and the atoms role: tag: slot: dim:. An element is selected when any of `match` matches and none of `except`, then
+// every `every`-th of those, beginning with number `from`.
+struct Selector {
+  std::vector<std::string> match, except;
+  int every = 1, from = 0;
+  Position origin;
+};
+
 struct Value {
-  std::variant<std::monostate, bool, int64_t, double, std::string, Amount, std::vector<Value>> data;
+  std::variant<std::monostate, bool, int64_t, double, std::string, Amount, std::vector<Value>, Selector> data;
   Position origin;   // of the value itself; file is "default.toml", "plugin.toml of optimizer.adamw", "preset gpt2", …
   bool is_set() const { return data.index() != 0; }
   bool as_bool() const { return std::get<bool>(data); }
@@ -28,15 +36,9 @@ struct Value {
   const std::string& as_text() const { return std::get<std::string>(data); }
   Amount as_amount() const { return std::get<Amount>(data); }
   const std::vector<Value>& as_list() const { return std::get<std::vector<Value>>(data); }
+  const Selector& as_selector() const { return std::get<Selector>(data); }
+  std::vector<std::string> as_texts() const;  // of a list of texts
   std::string text() const;  // as TOML: 3e-4, "x", [1, 2]
-};
-
-// A `where`: globs over paths and the atoms role: tag: slot: dim:. An element is selected when any of `match` matches and none of `except`, then
-// every `every`-th of those, beginning with number `from`.
-struct Selector {
-  std::vector<std::string> match, except;
-  int every = 1, from = 0;
-  Position origin;
 };
 
 }  // namespace mortise
