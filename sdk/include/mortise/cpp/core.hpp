@@ -102,6 +102,13 @@ mortise_status guard(Body&& body) noexcept {
   }
 }
 
+// The table, or an Error if this host has none. A constructor asks for what its plugin cannot do without.
+template <class T>
+const T& need(const T* table, const char* id) {
+  if (!table) throw Error(MORTISE_E_NOT_FOUND, std::string("this host has no ") + id);
+  return *table;
+}
+
 // ---- tensors ----
 
 // An owned handle; may be empty.
@@ -180,6 +187,7 @@ inline mortise_value value(bool b) { return {MORTISE_LOGICAL, 0, {.i = b}}; }
 inline mortise_value value(std::string_view s) { return {MORTISE_TEXT, 0, {.s = str(s)}}; }
 inline mortise_value value(const char* s) { return value(std::string_view(s)); }
 inline mortise_value value(mortise_param* p) { return {MORTISE_PARAM, 0, {.p = p}}; }
+inline mortise_value value(mortise_batch* b) { return {MORTISE_BATCH, 0, {.b = b}}; }
 inline mortise_value value(const mortise_value& v) { return v; }
 inline mortise_value dtype_value(uint32_t dtype) { return {MORTISE_DTYPE, 0, {.i = dtype}}; }
 // Borrows: only inside the full expression.
@@ -249,10 +257,55 @@ inline Tensor field(const mortise_batch* batch, std::string_view name) {
   return api.batch->get(api.host, batch, str(name), &t) == MORTISE_OK ? Tensor::share(t) : Tensor();
 }
 
+// An owned batch; may be empty.
+class Batch {
+ public:
+  Batch() = default;
+  static Batch own(mortise_batch* b) {
+    Batch r;
+    r.handle_ = b;
+    return r;
+  }
+  static Batch share(mortise_batch* b) {
+    if (b) api.batch->retain(api.host, b);
+    return own(b);
+  }
+  // Without fields; the counts are those of `like`.
+  static Batch create(const mortise_batch* like) {
+    Batch r;
+    check(api.batch->create(api.host, like, &r.handle_));
+    return r;
+  }
+  Batch(Batch&& o) noexcept : handle_(std::exchange(o.handle_, nullptr)) {}
+  Batch& operator=(Batch o) noexcept {
+    std::swap(handle_, o.handle_);
+    return *this;
+  }
+  ~Batch() {
+    if (handle_) api.batch->release(api.host, handle_);
+  }
+  mortise_batch* get() const { return handle_; }
+  mortise_batch* release() { return std::exchange(handle_, nullptr); }
+  explicit operator bool() const { return handle_ != nullptr; }
+
+ private:
+  mortise_batch* handle_ = nullptr;
+};
+// body(name, tensor) for each field; both are borrowed.
+template <class Body>
+void each_field(const mortise_batch* batch, Body&& body) {
+  mortise_str name;
+  for (uint32_t i = 0; api.batch->name(api.host, batch, i, &name) == MORTISE_OK; ++i) {
+    mortise_tensor* t = nullptr;
+    check(api.batch->get(api.host, batch, name, &t));
+    body(name, t);
+  }
+}
+
 namespace config {
 inline mortise_value get(std::string_view key) {
   mortise_value v = none();
-  check(api.config->get(api.host, str(key), &v));
+  check(need(api.config, "mortise.config/0").get(api.host, str(key), &v));
   return v;
 }
 inline double number(std::string_view key) { return get(key).v.f; }
@@ -261,6 +314,10 @@ inline bool flag(std::string_view key) { return get(key).v.i != 0; }
 inline std::string_view text(std::string_view key) {
   const mortise_value v = get(key);
   return v.tag == MORTISE_TEXT ? view(v.v.s) : std::string_view();
+}
+inline std::span<const double> numbers(std::string_view key) {
+  const mortise_value v = get(key);
+  return v.tag == MORTISE_FLOATS ? std::span<const double>(v.v.fs, v.count) : std::span<const double>();
 }
 inline std::vector<std::string_view> texts(std::string_view key) {
   const mortise_value v = get(key);
@@ -272,11 +329,14 @@ inline std::vector<std::string_view> texts(std::string_view key) {
 }
 // Refuses a key's value: the run's error names its position, this reason and this fix.
 [[noreturn]] inline void refuse(std::string_view key, std::string_view why, std::string_view fix) {
-  raise(api.config->blame(api.host, str(key), str(why), str(fix)));
+  raise(need(api.config, "mortise.config/0").blame(api.host, str(key), str(why), str(fix)));
 }
 }  // namespace config
 
-inline void log_line(uint32_t level, std::string_view line) { api.log->write(api.host, level, str(line)); }
+// A host without a log loses the line.
+inline void log_line(uint32_t level, std::string_view line) {
+  if (api.log) api.log->write(api.host, level, str(line));
+}
 
 // Splits [0, n) over the host's threads: body(begin, end).
 template <class Body>

@@ -58,6 +58,10 @@ MORTISE_OP(sum_dim_op, "sum.dim_IntList")
 MORTISE_OP(sum_op, "sum")
 MORTISE_OP(to_op, "to.dtype")
 MORTISE_OP(copy__op, "copy_")
+MORTISE_OP(isfinite_op, "isfinite")
+MORTISE_OP(add_scalar_op, "add.Scalar")
+MORTISE_OP(reciprocal_op, "reciprocal")
+MORTISE_OP(clamp_max_op, "clamp_max")
 #undef MORTISE_OP
 
 inline Tensor add(Ref a, Ref b) { return add_op()(a, b, 1); }
@@ -82,6 +86,10 @@ inline Tensor sum_rows(Ref a) { return sum_dim_op()(a, ints({0}), false, none())
 inline Tensor sum(Ref a) { return sum_op()(a, none()); }
 inline Tensor to(Ref a, uint32_t dtype) { return to_op()(a, dtype_value(dtype), false, false, none()); }
 inline void copy_(Ref to, Ref from) { copy__op()(to, from, false); }
+inline Tensor isfinite(Ref a) { return isfinite_op()(a); }
+inline Tensor add(Ref a, double number) { return add_scalar_op()(a, number, 1); }
+inline Tensor reciprocal(Ref a) { return reciprocal_op()(a); }
+inline Tensor clamp_max(Ref a, double most) { return clamp_max_op()(a, most); }
 }  // namespace ops
 
 }  // namespace mortise

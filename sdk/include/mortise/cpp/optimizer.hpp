@@ -1,0 +1,46 @@
+// For optimizers on the host's processor: the ledger as numbers, and the slices of a step cut into pieces for all threads at once.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "mortise/cpp/core.hpp"
+
+namespace mortise {
+
+// A ledger whose tensors lie in the host's memory.
+struct Ledger {
+  explicit Ledger(const mortise_ledger* l)
+      : apply(Info(l->verdict).as<double>()[0] != 0),
+        multiplier(Info(l->multiplier).as<double>()[0]),
+        applied(Info(l->applied).as<int64_t>()[0]),
+        lr(Info(l->lr).as<double>()),
+        weight_decay(Info(l->weight_decay).as<double>()) {}
+  bool apply;
+  double multiplier;
+  int64_t applied;                  // steps before this one
+  const double *lr, *weight_decay;  // by group
+};
+
+// Slice `i` of a step; a newer host's elements may be larger than this header's.
+inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
+  return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) + size_t{i} * slices->struct_size);
+}
+
+// body(job, begin, end) for all elements of all jobs, each with a member `length`, in pieces of 64 Ki elements: one list of pieces, so that a
+// large matrix is shared by the threads and a hundred small vectors cost one call.
+template <class Job, class Body>
+void for_pieces(const std::vector<Job>& jobs, const Body& body) {
+  constexpr int64_t kPiece = 64 * 1024;
+  std::vector<int64_t> first = {0};  // the first piece of each job
+  for (const Job& job : jobs) first.push_back(first.back() + (job.length + kPiece - 1) / kPiece);
+  parallel_for(first.back(), 1, [&](int64_t begin, int64_t end) {
+    size_t j = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), begin) - first.begin()) - 1;
+    for (int64_t piece = begin; piece < end; ++piece) {
+      while (piece >= first[j + 1]) ++j;
+      const int64_t from = (piece - first[j]) * kPiece;
+      body(jobs[j], from, std::min(from + kPiece, jobs[j].length));
+    }
+  });
+}
+
+}  // namespace mortise

@@ -1,0 +1,829 @@
+// A host for tests: loads a plugin's library and answers it from plain memory, with no LibTorch and no run.
+//
+//   using namespace mortise::testing;
+//   TEST(Cosine, EndsAtItsFinalShare) {
+//     FakeHost host;
+//     host.set("final", 0.1);                          // the plugin's configuration: every key that it reads, defaults too
+//     Plugin plugin(host, MORTISE_PLUGIN_FILE);        // dlopen, create; throws PluginError if the plugin refuses
+//     double factor = 0;
+//     plugin.object<mortise_schedule>("schedule").factor(plugin.self(), 1.0, &factor);
+//     EXPECT_DOUBLE_EQ(factor, 0.1);
+//   }
+//
+// What it answers            and what a test sees or gives
+//   mortise.tensor/0         contiguous CPU memory, 0xFF at first (NaN, -1); `tensor`, `values`, `live_tensors`
+//   mortise.config/0         `set`, `unset`; a refusal is kept in `blamed`
+//   mortise.log/0            lines in `log`
+//   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the host: voting outside
+//                            step.verdict fails
+//   mortise.params/0         parameters made up by `add_param`; no `use`
+//   mortise.grads/0          `norm` alone
+//   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
+//   mortise.ops/0            operators that the test defines by `op`
+//   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
+//   mortise.random/0         key from `seed`, site = draw
+//   mortise.tokenizer/0      none until `lend`
+//   mortise.model/0          none until `model` is set
+// `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not there are NULL.
+//
+// The C++ wrapper works in the test too (mortise::Tensor, Info, empty …): its tables are those of the newest FakeHost.
+// One instance of a plugin at a time, as in a run. What a plugin forgets to release, or releases twice, ends the test when the host goes.
+#pragma once
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "mortise/cpp/core.hpp"
+
+namespace mortise::testing {
+
+// The plugin failed to load, or refused; the text is what it said.
+struct PluginError : std::runtime_error {
+  PluginError(mortise_status s, const std::string& what) : std::runtime_error(what), status(s) {}
+  mortise_status status;
+};
+
+inline size_t dtype_size(uint32_t dtype) {
+  constexpr size_t sizes[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
+  return dtype < std::size(sizes) ? sizes[dtype] : 0;
+}
+template <class T>
+constexpr uint32_t dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return MORTISE_F32;
+  if constexpr (std::is_same_v<T, double>) return MORTISE_F64;
+  if constexpr (std::is_same_v<T, int64_t>) return MORTISE_I64;
+  if constexpr (std::is_same_v<T, int32_t>) return MORTISE_I32;
+  if constexpr (std::is_same_v<T, uint16_t>) return MORTISE_BF16;  // its bits
+  if constexpr (std::is_same_v<T, uint8_t>) return MORTISE_U8;
+  if constexpr (std::is_same_v<T, bool>) return MORTISE_BOOL;
+  return MORTISE_NO_DTYPE;
+}
+
+// How a test lends a tokenizer.
+struct FakeTokenizer {
+  int64_t size = 256;
+  std::function<std::vector<int64_t>(std::string_view)> encode = [](std::string_view text) {
+    std::vector<int64_t> ids;
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  };
+  std::function<std::string(std::span<const int64_t>)> decode = [](std::span<const int64_t> ids) {
+    std::string text;
+    for (const int64_t id : ids) text.push_back(static_cast<char>(id));
+    return text;
+  };
+};
+
+// A record for `Plugin::tell`.
+class FakeRecord {
+ public:
+  explicit FakeRecord(std::string kind) : kind_(std::move(kind)) {}
+  template <class T>
+  FakeRecord& add(const std::string& name, const T& v) {
+    Column& c = *columns_.emplace_back(std::make_unique<Column>());
+    c.name = name;
+    c.set(v);
+    return *this;
+  }
+  const mortise_record* get() {
+    flat_.clear();
+    for (const auto& c : columns_) flat_.push_back({str(c->name), {}, c->value});
+    record_ = {sizeof(mortise_record), static_cast<uint32_t>(flat_.size()), str(kind_), flat_.data()};
+    return &record_;
+  }
+
+ private:
+  struct Column {
+    std::string name, text;
+    mortise_value value = none();
+    void set(std::string_view s) { text = s, value = mortise::value(std::string_view(text)); }
+    void set(const char* s) { set(std::string_view(s)); }
+    void set(double f) { value = mortise::value(f); }
+    void set(int i) { value = mortise::value(i); }
+    void set(int64_t i) { value = mortise::value(i); }
+    void set(bool b) { value = mortise::value(b); }
+    void set(const mortise_value& v) { value = v; }
+  };
+  std::string kind_;
+  std::vector<std::unique_ptr<Column>> columns_;
+  std::vector<mortise_column> flat_;
+  mortise_record record_{};
+};
+
+class FakeHost : public mortise_host {
+ public:
+  FakeHost() : mortise_host{} {
+    struct_size = sizeof(mortise_host);
+    abi_major = MORTISE_ABI_MAJOR;
+    abi_minor = MORTISE_ABI_MINOR;
+    get_interface = [](mortise_host* h, mortise_str id) noexcept { return of(h).find_interface(view(id)); };
+    mortise_host::fail = [](mortise_host* h, mortise_status s, mortise_str text) noexcept { return of(h).note_failure(s, std::string(view(text))); };
+    clock = {sizeof(mortise_clock), 1, 1, 8, 0, 0, 0, 0, 0, 0, 0};
+    open_api(this);
+  }
+  FakeHost(const FakeHost&) = delete;
+  FakeHost& operator=(const FakeHost&) = delete;
+  ~FakeHost() {
+    if (std::uncaught_exceptions() == 0) complain();
+    ledger_tensors_.clear();
+    for (FakeBatch* b : batches_) delete b;
+    for (FakeTensor* t : tensors_) delete t;
+    if (api.host == this) api = {};
+  }
+
+  // ---- configuration ----
+
+  template <class T>
+  FakeHost& set(const std::string& key, const T& v) {
+    config_[key] = std::make_unique<Setting>();
+    config_[key]->set(v);
+    return *this;
+  }
+  FakeHost& unset(const std::string& key) { return set(key, none()); }  // the schema has it, nobody gave it
+  struct Blame {
+    std::string key, why, fix;
+  };
+  std::optional<Blame> blamed;
+
+  // ---- interfaces ----
+
+  void withhold(const std::string& id) { tables_[id] = nullptr; }
+  void offer(const std::string& id, const void* table) { tables_[id] = table; }
+  void lend(FakeTokenizer t) { tokenizer_ = std::move(t); }
+  std::function<mortise_status(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> model;
+  // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) { return Tensor(…); });
+  void op(const std::string& schema, std::function<Tensor(std::span<const mortise_value>)> body) { ops_[schema] = std::move(body); }
+
+  // ---- what happened ----
+
+  const std::string& error() const { return error_; }  // the last failure's text
+  mortise_status status() const { return status_; }
+  struct Line {
+    uint32_t level;
+    std::string text;
+  };
+  std::vector<Line> log;
+  size_t live_tensors() const {
+    size_t n = 0;
+    for (const FakeTensor* t : tensors_) n += !t->of_core;
+    return n;
+  }
+  size_t live_batches() const { return batches_.size(); }
+
+  // ---- the loop ----
+
+  mortise_clock clock;
+  const mortise_ledger& ledger() {
+    if (ledger_tensors_.empty()) make_ledger();
+    return ledger_;
+  }
+  std::vector<double> lr = {1e-3}, weight_decay = {0.0};  // one a group; before the ledger is asked for
+  double norm = 1.0;                                      // what mortise.grads/0 answers
+  int32_t window = 0;                                     // as set in step.window
+  std::vector<double> votes, factors;
+  struct Term {
+    std::string name, unit;
+    double sum, weight;
+  };
+  std::vector<Term> terms;
+  struct Request {
+    uint32_t what;
+    std::string reason;
+  };
+  std::vector<Request> requests;
+  uint64_t seed = 0;
+
+  // ---- parameters ----
+
+  mortise_param* add_param(const std::string& name, const std::string& role, std::vector<int64_t> sizes, std::vector<std::string> tags = {}) {
+    FakeParam& p = *params_.emplace_back(std::make_unique<FakeParam>());
+    p.name = name, p.role = role, p.sizes = std::move(sizes), p.tags = std::move(tags);
+    for (const std::string& t : p.tags) p.tag_strs.push_back(str(t));
+    p.dims.assign(p.sizes.size(), MORTISE_STR(""));
+    p.info = {sizeof(mortise_param_info), static_cast<uint32_t>(p.sizes.size()), str(p.name), str(p.role), p.tag_strs.data(), p.dims.data(), p.sizes.data(),
+              static_cast<uint32_t>(p.tags.size()), MORTISE_F32, MORTISE_F32, MORTISE_F32, 1, 0, count(p.sizes)};
+    return as_handle<mortise_param>(&p);
+  }
+
+  // ---- tensors ----
+
+  template <class T>
+  Tensor tensor(const std::vector<int64_t>& sizes, const std::vector<T>& elements, uint32_t dtype = dtype_of<T>()) {
+    FakeTensor* t = make_tensor(dtype, sizes);
+    if (elements.size() * sizeof(T) != t->n_bytes) throw std::invalid_argument("the elements do not fill the tensor");
+    for (size_t i = 0; i < elements.size(); ++i) {  // vector<bool> has no data()
+      const T e = elements[i];
+      std::memcpy(t->bytes.get() + i * sizeof(T), &e, sizeof(T));
+    }
+    return Tensor::own(as_handle<mortise_tensor>(t));
+  }
+  template <class T>
+  std::vector<T> values(mortise_tensor* handle) {
+    const FakeTensor* t = find(handle);
+    if (!t || t->dtype != dtype_of<T>()) throw std::invalid_argument("not a tensor of this type");
+    std::vector<T> r(static_cast<size_t>(t->numel));
+    if (!r.empty()) std::memcpy(r.data(), t->bytes.get(), t->n_bytes);
+    return r;
+  }
+  template <class T>
+  std::vector<T> values(const Tensor& t) {
+    return values<T>(t.get());
+  }
+  // The one element of a tensor of any of the usual types.
+  double number(mortise_tensor* handle) {
+    const FakeTensor* t = find(handle);
+    if (!t || t->numel != 1) throw std::invalid_argument("not a tensor of one element");
+    const auto read = [&]<class T>(T x) { return std::memcpy(&x, t->bytes.get(), sizeof x), static_cast<double>(x); };
+    switch (t->dtype) {
+      case MORTISE_F32: return read(float());
+      case MORTISE_F64: return read(double());
+      case MORTISE_I64: return read(int64_t());
+      case MORTISE_I32: return read(int32_t());
+      case MORTISE_U8:
+      case MORTISE_BOOL: return read(uint8_t());
+      default: throw std::invalid_argument("number() knows no half precision");
+    }
+  }
+  // How often `written` was said of a tensor.
+  int times_written(mortise_tensor* handle) { return find(handle) ? find(handle)->written : 0; }
+
+  // ---- for Plugin ----
+
+  std::string_view point;  // the point that is being told or called; filters and votes are only allowed at theirs
+
+  struct Row {
+    std::map<uint32_t, std::vector<int64_t>> fields;
+  };
+  struct Rows {
+    std::vector<Row> rows;
+    uint32_t n_fields = 0;
+  };
+
+ private:
+  struct FakeTensor {
+    std::atomic<int> references{1};
+    uint32_t dtype = 0;
+    bool of_core = false;
+    int written = 0;
+    int64_t numel = 0;
+    size_t n_bytes = 0;
+    std::vector<int64_t> sizes, strides;
+    std::unique_ptr<std::byte[]> bytes;  // just as long as the tensor, so that a sanitizer sees one element too many
+  };
+  struct FakeBatch {
+    int references = 1;
+    std::vector<std::pair<std::string, Tensor>> fields;
+  };
+  struct FakeParam {
+    std::string name, role;
+    std::vector<int64_t> sizes;
+    std::vector<std::string> tags;
+    std::vector<mortise_str> tag_strs, dims;
+    mortise_param_info info{};
+  };
+  struct Setting {
+    mortise_value value = none();
+    std::string text;
+    std::vector<std::string> texts;
+    std::vector<mortise_str> strs;
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+
+    void set(const mortise_value& v) { value = v; }
+    void set(bool v) { value = mortise::value(v); }
+    void set(int v) { value = mortise::value(v); }
+    void set(int64_t v) { value = mortise::value(v); }
+    void set(double v) { value = mortise::value(v); }
+    void set(const char* v) { set(std::string(v)); }
+    void set(const std::string& v) { text = v, value = mortise::value(std::string_view(text)); }
+    void set(const std::vector<std::string>& v) {
+      texts = v;
+      for (const std::string& t : texts) strs.push_back(str(t));
+      value = {MORTISE_TEXTS, static_cast<uint32_t>(strs.size()), {.ss = strs.data()}};
+    }
+    void set(const std::vector<int64_t>& v) { ints = v, value = mortise::ints(ints); }
+    void set(const std::vector<double>& v) {
+      floats = v;
+      value = {MORTISE_FLOATS, static_cast<uint32_t>(floats.size()), {.fs = floats.data()}};
+    }
+  };
+
+  static FakeHost& of(mortise_host* h) { return *static_cast<FakeHost*>(h); }
+  template <class Handle, class T>
+  static Handle* as_handle(T* t) {
+    return reinterpret_cast<Handle*>(t);
+  }
+  template <class T, class Handle>
+  static T* as(Handle* h) {
+    return reinterpret_cast<T*>(const_cast<std::remove_const_t<Handle>*>(h));
+  }
+  static int64_t count(std::span<const int64_t> sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+
+  mortise_status note_failure(mortise_status s, std::string text) {
+    const std::scoped_lock lock(mutex_);
+    error_ = std::move(text);
+    return status_ = s;
+  }
+  // Runs `body`, which returns a status or throws.
+  template <class Body>
+  static mortise_status answer(mortise_host* h, Body&& body) noexcept {
+    try {
+      return body(of(h));
+    } catch (const HostError& e) {
+      return e.status;
+    } catch (const std::exception& e) {
+      return of(h).note_failure(MORTISE_E_INTERNAL, e.what());
+    }
+  }
+  mortise_status only_at(std::string_view where) {
+    return point == where ? MORTISE_OK : note_failure(MORTISE_E_ARGUMENT, "only allowed in " + std::string(where));
+  }
+
+  FakeTensor* make_tensor(uint32_t dtype, std::span<const int64_t> sizes) {
+    auto t = std::make_unique<FakeTensor>();
+    t->dtype = dtype;
+    t->sizes.assign(sizes.begin(), sizes.end());
+    t->strides.assign(sizes.size(), 1);
+    for (size_t i = sizes.size(); i-- > 1;) t->strides[i - 1] = t->strides[i] * sizes[i];
+    t->numel = count(sizes);
+    t->n_bytes = static_cast<size_t>(t->numel) * dtype_size(dtype);
+    t->bytes = std::make_unique_for_overwrite<std::byte[]>(t->n_bytes);
+    if (t->n_bytes) std::memset(t->bytes.get(), 0xFF, t->n_bytes);
+    const std::scoped_lock lock(mutex_);
+    return *tensors_.insert(t.release()).first;
+  }
+  FakeTensor* find(const mortise_tensor* handle) {
+    const std::scoped_lock lock(mutex_);
+    FakeTensor* t = as<FakeTensor>(handle);
+    return tensors_.contains(t) ? t : nullptr;
+  }
+  FakeTensor* need_tensor(const mortise_tensor* handle) {
+    if (FakeTensor* t = find(handle)) return t;
+    note_failure(MORTISE_E_ARGUMENT, handle ? "not a tensor of this host, or released before" : "a tensor is NULL");
+    throw HostError{MORTISE_E_ARGUMENT};
+  }
+  void count_references(mortise_tensor* handle, int by) {
+    if (!handle && by < 0) return;
+    FakeTensor* t = find(handle);
+    const std::scoped_lock lock(mutex_);
+    if (!t) return mistakes_.push_back(by < 0 ? "a tensor was released too often" : "a tensor was retained that is not alive");
+    if ((t->references += by) > 0) return;
+    tensors_.erase(t);
+    delete t;
+  }
+  void make_ledger() {
+    const auto keep = [&](Tensor t) {
+      find(t.get())->of_core = true;
+      return ledger_tensors_.emplace_back(std::move(t)).get();
+    };
+    ledger_ = {sizeof(mortise_ledger), static_cast<uint32_t>(lr.size()), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    ledger_.scale = keep(tensor<double>({}, {1.0}));
+    ledger_.multiplier = keep(tensor<double>({}, {1.0}));
+    ledger_.verdict = keep(tensor<double>({}, {1.0}));
+    ledger_.applied = keep(tensor<int64_t>({}, {clock.applied}));
+    ledger_.lr = keep(tensor<double>({static_cast<int64_t>(lr.size())}, lr));
+    ledger_.weight_decay = keep(tensor<double>({static_cast<int64_t>(weight_decay.size())}, weight_decay));
+  }
+  void multiply_into(mortise_tensor* handle, double factor) {
+    const double product = number(handle) * factor;
+    std::memcpy(find(handle)->bytes.get(), &product, sizeof product);
+  }
+  void complain() {
+    ledger_tensors_.clear();
+    std::string all;
+    for (const std::string& m : mistakes_) all += "\n  " + m;
+    if (!tensors_.empty()) all += "\n  " + std::to_string(tensors_.size()) + " tensors were not released";
+    if (!batches_.empty()) all += "\n  " + std::to_string(batches_.size()) + " batches were not released";
+    if (all.empty()) return;
+    std::fprintf(stderr, "FakeHost:%s\n", all.c_str());
+    std::abort();
+  }
+
+  const void* find_interface(std::string_view id) {
+    if (const auto own = tables_.find(id); own != tables_.end()) return own->second;
+    if (id == "mortise.tokenizer/0" && !tokenizer_) return nullptr;
+    if (id == "mortise.model/0" && !model) return nullptr;
+    static const std::map<std::string_view, const void*> all = {
+        {"mortise.tensor/0", &tensor_table()}, {"mortise.config/0", &config_table()}, {"mortise.log/0", &log_table()},
+        {"mortise.loop/0", &loop_table()},     {"mortise.params/0", &params_table()}, {"mortise.grads/0", &grads_table()},
+        {"mortise.batch/0", &batch_table()},   {"mortise.ops/0", &ops_table()},       {"mortise.parallel/0", &parallel_table()},
+        {"mortise.random/0", &random_table()}, {"mortise.model/0", &model_table()},   {"mortise.tokenizer/0", &tokenizer_table()}};
+    const auto found = all.find(id);
+    return found == all.end() ? nullptr : found->second;
+  }
+
+  // ---- the tables ----
+
+  static const mortise_tensor_api& tensor_table() {
+    static const mortise_tensor_api table = {
+        .struct_size = sizeof(mortise_tensor_api),
+        .info = [](mortise_host* h, const mortise_tensor* handle, mortise_tensor_info* out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            FakeTensor* t = f.need_tensor(handle);
+            *out = {out->struct_size, static_cast<uint32_t>(t->sizes.size()), t->sizes.data(), t->strides.data(), t->numel,
+                    t->bytes.get(),   t->dtype, MORTISE_CPU, 0, MORTISE_CONTIGUOUS};
+            return MORTISE_OK;
+          });
+        },
+        .retain = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, 1); },
+        .release = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, -1); },
+        .empty = [](mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int, mortise_tensor** out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            if (dtype_size(dtype) == 0) return f.note_failure(MORTISE_E_ARGUMENT, "no such dtype");
+            for (uint32_t i = 0; i < rank; ++i)
+              if (sizes[i] < 0) return f.note_failure(MORTISE_E_SHAPE, "a negative size");
+            *out = as_handle<mortise_tensor>(f.make_tensor(dtype, {sizes, rank}));
+            return mortise_status{MORTISE_OK};
+          });
+        },
+        .written = [](mortise_host* h, mortise_tensor* handle) noexcept {
+          if (FakeTensor* t = of(h).find(handle)) ++t->written;
+        },
+        .read = [](mortise_host* h, const mortise_tensor* handle, void* to, size_t bytes) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            const FakeTensor* t = f.need_tensor(handle);
+            if (bytes != t->n_bytes) return f.note_failure(MORTISE_E_SHAPE, "`bytes` is not the tensor's size");
+            if (bytes) std::memcpy(to, t->bytes.get(), bytes);
+            return mortise_status{MORTISE_OK};
+          });
+        },
+    };
+    return table;
+  }
+
+  static const mortise_config_api& config_table() {
+    static const mortise_config_api table = {
+        .struct_size = sizeof(mortise_config_api),
+        .get = [](mortise_host* h, mortise_str key, mortise_value* out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            const auto found = f.config_.find(view(key));
+            if (found == f.config_.end()) return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
+            *out = found->second->value;
+            return mortise_status{MORTISE_OK};
+          });
+        },
+        .blame = [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+          of(h).blamed = Blame{std::string(view(key)), std::string(view(why)), std::string(view(fix))};
+          return of(h).note_failure(MORTISE_E_CONFIG, of(h).blamed->key + ": " + of(h).blamed->why + "\n  fix: " + of(h).blamed->fix);
+        },
+    };
+    return table;
+  }
+
+  static const mortise_log_api& log_table() {
+    static const mortise_log_api table = {
+        .struct_size = sizeof(mortise_log_api),
+        .write = [](mortise_host* h, uint32_t level, mortise_str line) noexcept {
+          const std::scoped_lock lock(of(h).mutex_);
+          of(h).log.push_back({level, std::string(view(line))});
+        },
+    };
+    return table;
+  }
+
+  static const mortise_loop_api& loop_table() {
+    static const mortise_loop_api table = {
+        .struct_size = sizeof(mortise_loop_api),
+        .clock = [](mortise_host* h, mortise_clock* out) noexcept -> mortise_status {
+          const uint32_t size = out->struct_size;
+          std::memcpy(out, &of(h).clock, std::min<size_t>(size, sizeof(mortise_clock)));
+          out->struct_size = size;
+          return MORTISE_OK;
+        },
+        .ledger = [](mortise_host* h, const mortise_ledger** out) noexcept -> mortise_status {
+          *out = &of(h).ledger();
+          return MORTISE_OK;
+        },
+        .set_window = [](mortise_host* h, int32_t micros) noexcept {
+          const mortise_status s = of(h).only_at("step.window");
+          if (s == MORTISE_OK) of(h).window = micros;
+          return s;
+        },
+        .vote = [](mortise_host* h, mortise_tensor* ok) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            check(f.only_at("step.verdict"));
+            f.votes.push_back(f.number(ok));
+            f.multiply_into(f.ledger().verdict, f.votes.back() != 0);
+            return MORTISE_OK;
+          });
+        },
+        .multiply = [](mortise_host* h, mortise_tensor* factor) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            check(f.only_at("grad.transform"));
+            f.factors.push_back(f.number(factor));
+            f.multiply_into(f.ledger().multiplier, f.factors.back());
+            return MORTISE_OK;
+          });
+        },
+        .term = [](mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            f.terms.push_back({std::string(view(name)), std::string(view(unit)), f.number(sum), weight});
+            return MORTISE_OK;
+          });
+        },
+        .request = [](mortise_host* h, uint32_t what, mortise_str reason) noexcept -> mortise_status {
+          of(h).requests.push_back({what, std::string(view(reason))});
+          return MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_params_api& params_table() {
+    static const mortise_params_api table = {
+        .struct_size = sizeof(mortise_params_api),
+        .info = [](mortise_host*, const mortise_param* p, const mortise_param_info** out) noexcept -> mortise_status {
+          *out = &as<FakeParam>(p)->info;
+          return MORTISE_OK;
+        },
+        .find = [](mortise_host* h, mortise_str name, mortise_param** out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            for (const auto& p : f.params_)
+              if (p->name == view(name)) return *out = as_handle<mortise_param>(p.get()), mortise_status{MORTISE_OK};
+            return f.note_failure(MORTISE_E_NOT_FOUND, "no parameter " + std::string(view(name)));
+          });
+        },
+        .set = [](mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            check(f.only_at("params.declared"));
+            mortise_param_info& info = as<FakeParam>(p)->info;
+            const std::string_view name = view(field);
+            if (name == "trainable" && v.tag == MORTISE_LOGICAL) return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
+            uint32_t* dtype = name == "value_dtype" ? &info.value_dtype : name == "master_dtype" ? &info.master_dtype : name == "grad_dtype" ? &info.grad_dtype : nullptr;
+            if (!dtype || v.tag != MORTISE_DTYPE) return f.note_failure(MORTISE_E_ARGUMENT, "no such field, or not of this type: " + std::string(name));
+            *dtype = static_cast<uint32_t>(v.v.i);
+            return mortise_status{MORTISE_OK};
+          });
+        },
+    };
+    return table;
+  }
+
+  static const mortise_grads_api& grads_table() {
+    static const mortise_grads_api table = {
+        .struct_size = sizeof(mortise_grads_api),
+        .norm = [](mortise_host* h, mortise_tensor** out) noexcept {
+          return answer(h, [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
+        },
+    };
+    return table;
+  }
+
+  static const mortise_batch_api& batch_table() {
+    static const mortise_batch_api table = {
+        .struct_size = sizeof(mortise_batch_api),
+        .put = [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            Rows& r = *as<Rows>(handle);
+            if (row >= r.rows.size()) return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
+            if (field >= r.n_fields) return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
+            r.rows[row].fields[field].assign(elements, elements + length);
+            return mortise_status{MORTISE_OK};
+          });
+        },
+        .get = [](mortise_host* h, const mortise_batch* b, mortise_str field, mortise_tensor** borrowed) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            for (const auto& [name, t] : as<FakeBatch>(b)->fields)
+              if (name == view(field)) return *borrowed = t.get(), mortise_status{MORTISE_OK};
+            return f.note_failure(MORTISE_E_NOT_FOUND, "the batch has no field " + std::string(view(field)));
+          });
+        },
+        .name = [](mortise_host* h, const mortise_batch* b, uint32_t index, mortise_str* out) noexcept {
+          const auto& fields = as<FakeBatch>(b)->fields;
+          if (index >= fields.size()) return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
+          *out = str(fields[index].first);
+          return mortise_status{MORTISE_OK};
+        },
+        .create = [](mortise_host* h, const mortise_batch*, mortise_batch** out) noexcept -> mortise_status {
+          *out = as_handle<mortise_batch>(*of(h).batches_.insert(new FakeBatch).first);
+          return MORTISE_OK;
+        },
+        .set = [](mortise_host* h, mortise_batch* b, mortise_str field, mortise_tensor* t) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            f.need_tensor(t);
+            auto& fields = as<FakeBatch>(b)->fields;
+            std::erase_if(fields, [&](const auto& x) { return x.first == view(field); });
+            fields.emplace_back(view(field), Tensor::share(t));
+            return MORTISE_OK;
+          });
+        },
+        .retain = [](mortise_host*, mortise_batch* b) noexcept { ++as<FakeBatch>(b)->references; },
+        .release = [](mortise_host* h, mortise_batch* b) noexcept {
+          FakeBatch* batch = as<FakeBatch>(b);
+          if (!batch) return;
+          if (!of(h).batches_.contains(batch)) return of(h).mistakes_.push_back("a batch was released too often");
+          if (--batch->references > 0) return;
+          of(h).batches_.erase(batch);
+          delete batch;
+        },
+        .to_device = [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            f.need_tensor(t);
+            f.count_references(t, 1);
+            return *out = t, MORTISE_OK;
+          });
+        },
+    };
+    return table;
+  }
+
+  // Operators are kept by plugins beyond a host's life (ops.hpp looks each up once), so their names live as long as the process.
+  static const mortise_ops_api& ops_table() {
+    static const mortise_ops_api table = {
+        .struct_size = sizeof(mortise_ops_api),
+        .find = [](mortise_host* h, mortise_str schema, mortise_op** out) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            static std::set<std::string> names;
+            if (!f.ops_.contains(std::string(view(schema)))) return f.note_failure(MORTISE_E_NOT_FOUND, "the test defines no operator " + std::string(view(schema)));
+            *out = as_handle<mortise_op>(const_cast<std::string*>(&*names.emplace(view(schema)).first));
+            return mortise_status{MORTISE_OK};
+          });
+        },
+        .call = [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m, uint32_t* n_results) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            Tensor t = f.ops_.at(*as<std::string>(o))({args, n});
+            if (m > 0) results[0] = value(t), t.release();
+            *n_results = 1;
+            return MORTISE_OK;
+          });
+        },
+        .call1 = [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_tensor** out) noexcept {
+          return answer(h, [&](FakeHost& f) { return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK; });
+        },
+    };
+    return table;
+  }
+
+  static const mortise_parallel_api& parallel_table() {
+    static const mortise_parallel_api table = {
+        .struct_size = sizeof(mortise_parallel_api),
+        .run = [](mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) noexcept -> mortise_status {
+          const int64_t piece = std::max<int64_t>({grain, 1, (n + 2) / 3});
+          for (int64_t i = (n + piece - 1) / piece; i-- > 0;) body(user, i * piece, std::min(n, (i + 1) * piece));
+          return MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_random_api& random_table() {
+    static const mortise_random_api table = {
+        .struct_size = sizeof(mortise_random_api),
+        .site = [](mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) noexcept -> mortise_status {
+          const FakeHost& f = of(h);
+          *out = {{static_cast<uint32_t>(f.seed), static_cast<uint32_t>(f.seed >> 32)}, draw, static_cast<uint32_t>(f.clock.applied), static_cast<uint32_t>(call ? call->micro : 0)};
+          return MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_model_api& model_table() {
+    static const mortise_model_api table = {
+        .struct_size = sizeof(mortise_model_api),
+        .forward = [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) noexcept {
+          return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); });
+        },
+    };
+    return table;
+  }
+
+  static const mortise_tokenizer_api& tokenizer_table() {
+    static const mortise_tokenizer_api table = {
+        .struct_size = sizeof(mortise_tokenizer_api),
+        .size = [](mortise_host* h, int64_t* out) noexcept -> mortise_status { return *out = of(h).tokenizer_->size, MORTISE_OK; },
+        .encode = [](mortise_host* h, mortise_str text, int64_t* ids, size_t room, size_t* needed) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            const std::vector<int64_t> all = f.tokenizer_->encode(view(text));
+            *needed = all.size();
+            if (all.size() <= room) std::copy(all.begin(), all.end(), ids);
+            return MORTISE_OK;
+          });
+        },
+        .decode = [](mortise_host* h, const int64_t* ids, size_t n, char* text, size_t room, size_t* needed) noexcept {
+          return answer(h, [&](FakeHost& f) {
+            const std::string all = f.tokenizer_->decode({ids, n});
+            *needed = all.size();
+            if (all.size() <= room) std::copy(all.begin(), all.end(), text);
+            return MORTISE_OK;
+          });
+        },
+    };
+    return table;
+  }
+
+  mutable std::mutex mutex_;
+  std::string error_;
+  mortise_status status_ = MORTISE_OK;
+  std::vector<std::string> mistakes_;
+  std::set<FakeTensor*> tensors_;
+  std::set<FakeBatch*> batches_;
+  std::map<std::string, std::unique_ptr<Setting>, std::less<>> config_;
+  std::map<std::string, const void*, std::less<>> tables_;
+  std::map<std::string, std::function<Tensor(std::span<const mortise_value>)>> ops_;
+  std::vector<std::unique_ptr<FakeParam>> params_;
+  std::optional<FakeTokenizer> tokenizer_;
+  mortise_ledger ledger_{};
+  std::vector<Tensor> ledger_tensors_;
+};
+
+// An instance of a plugin, as a run makes it. Its library stays loaded.
+class Plugin {
+ public:
+  Plugin(FakeHost& host, const std::string& file) : host_(host) {
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library) throw PluginError(MORTISE_E_PLUGIN, dlerror());
+    const auto entry = reinterpret_cast<const mortise_plugin* (*)() noexcept>(dlsym(library, "mortise_plugin_v0"));
+    if (!entry) throw PluginError(MORTISE_E_PLUGIN, file + " exports no mortise_plugin_v0");
+    plugin_ = entry();
+    if (plugin_->abi_major != MORTISE_ABI_MAJOR) throw PluginError(MORTISE_E_PLUGIN, "another ABI");
+    host.point = "";
+    if (const mortise_status s = plugin_->create(&host, &self_)) {
+      if (self_) plugin_->destroy(self_);
+      throw PluginError(s, host.error());
+    }
+    list_attachments();
+  }
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+  ~Plugin() { plugin_->destroy(self_); }
+
+  void* self() const { return self_; }
+  std::string_view manifest() const { return view(plugin_->manifest); }
+  std::span<const mortise_attachment> attachments() const { return attachments_; }
+
+  // The object that it provides at a point.
+  template <class T>
+  const T& object(std::string_view point) const {
+    return *static_cast<const T*>(at(point, [](const mortise_attachment& a) { return a.object; }).object);
+  }
+  // Tells its listener of a point.
+  mortise_status tell(std::string_view point, mortise_event event = {}) {
+    const mortise_attachment& a = at(point, [](const mortise_attachment& x) { return x.listen; });
+    event.struct_size = sizeof event;
+    host_.point = point;
+    const mortise_status s = a.listen(self_, &event);
+    host_.point = "";
+    return s;
+  }
+  mortise_status tell(std::string_view point, FakeRecord& record) {
+    mortise_event event{};
+    event.record = record.get();
+    return tell(point, event);
+  }
+  mortise_status tell(std::string_view point, FakeRecord&& record) { return tell(point, record); }
+  // Calls its provider of a call.
+  mortise_status call(std::string_view point, mortise_call& call) {
+    host_.point = point;
+    const mortise_status s = at(point, [](const mortise_attachment& x) { return x.provide; }).provide(self_, &call);
+    host_.point = "";
+    return s;
+  }
+
+  // What a data plugin puts for these numbers: one map of field to elements a sample. Throws PluginError if it refuses.
+  std::vector<std::map<std::string, std::vector<int64_t>>> samples(std::string_view split, const std::vector<int64_t>& numbers) const {
+    const mortise_data& data = object<mortise_data>("data");
+    FakeHost::Rows rows{std::vector<FakeHost::Row>(numbers.size()), data.n_fields};
+    const auto n = static_cast<uint32_t>(numbers.size());
+    if (const mortise_status s = data.get(self_, str(split), numbers.data(), n, reinterpret_cast<mortise_rows*>(&rows))) throw PluginError(s, host_.error());
+    std::vector<std::map<std::string, std::vector<int64_t>>> all(numbers.size());
+    for (size_t i = 0; i < all.size(); ++i)
+      for (auto& [field, elements] : rows.rows[i].fields) all[i][std::string(view(data.fields[field].name))] = std::move(elements);
+    return all;
+  }
+
+ private:
+  void list_attachments() {
+    const mortise_attachment* first = nullptr;
+    uint32_t n = 0, stride = 0;
+    if (const mortise_status s = plugin_->attachments(self_, &first, &n, &stride)) throw PluginError(s, host_.error());
+    for (uint32_t i = 0; i < n; ++i) {
+      const auto* a = reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{i} * stride);
+      if (manifest().find('"' + std::string(view(a->point)) + '"') == std::string_view::npos)
+        throw PluginError(MORTISE_E_PLUGIN, "attaches to " + std::string(view(a->point)) + ", which plugin.toml does not name");
+      attachments_.push_back(*a);
+    }
+  }
+  template <class Member>
+  const mortise_attachment& at(std::string_view point, Member member) const {
+    for (const mortise_attachment& a : attachments_)
+      if (view(a.point) == point && member(a)) return a;
+    throw PluginError(MORTISE_E_NOT_FOUND, "it does not attach to " + std::string(point) + " in this way");
+  }
+
+  FakeHost& host_;
+  const mortise_plugin* plugin_ = nullptr;
+  void* self_ = nullptr;
+  std::vector<mortise_attachment> attachments_;
+};
+
+}  // namespace mortise::testing
