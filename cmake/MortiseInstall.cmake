@@ -1,0 +1,38 @@
+# PREFIX/bin                      mortise, mortise-probe
+# PREFIX/lib/mortise/plugins      family.name.so and family.name.toml, one pair a plugin
+# PREFIX/share/mortise            default.toml and the other manifests of configs/; plugin.map
+# PREFIX/include/mortise          the SDK's headers
+# PREFIX/lib/cmake/Mortise        find_package(Mortise) -> Mortise::sdk, mortise_add_plugin()
+# PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
+#
+# The folder moves as a whole: the program finds everything from its own place. LibTorch stays where it was built against (an RPATH), or
+# wherever LD_LIBRARY_PATH says on a machine that has it elsewhere.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+foreach(program mortise mortise-probe)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION bin)
+  endif()
+endforeach()
+
+foreach(plugin IN LISTS mortise_plugins)
+  install(TARGETS ${plugin} LIBRARY DESTINATION lib/mortise/plugins)
+  install(FILES "${MORTISE_PLUGIN_OUTPUT_DIR}/${plugin}.toml" DESTINATION lib/mortise/plugins)
+endforeach()
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)
+endif()
+install(FILES sdk/cmake/plugin.map DESTINATION share/mortise)
+
+configure_package_config_file(sdk/cmake/MortiseConfig.cmake.in "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake"
+                              INSTALL_DESTINATION lib/cmake/Mortise)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/sdk/MortiseConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+configure_file(sdk/cmake/mortise.pc.in "${PROJECT_BINARY_DIR}/sdk/mortise.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake" "${PROJECT_BINARY_DIR}/sdk/MortiseConfigVersion.cmake" sdk/cmake/MortisePlugin.cmake
+        DESTINATION lib/cmake/Mortise)
+install(FILES "${PROJECT_BINARY_DIR}/sdk/mortise.pc" DESTINATION lib/pkgconfig)

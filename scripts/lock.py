@@ -9,19 +9,30 @@ whatever index this machine is configured with; nothing is downloaded but metada
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
-PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 25, 24, 17, 12, 5)] + ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"]
+PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in range(28, 4, -1)] + ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"]
+
+
+def interpreter(python):
+    """pip takes the markers of the interpreter that runs it, so that version itself where it is installed."""
+    name = f"python{python}"
+    works = subprocess.run([name, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False) if shutil.which(name) else None
+    if works is not None and works.returncode == 0:
+        return name
+    print(f"  there is no {name} here; this interpreter's markers stand in for its own", file=sys.stderr)
+    return sys.executable
 
 
 def resolve(python, requirements, dependencies):
     """What pip would install with this Python: {name: (version, sha256)}."""
     with tempfile.TemporaryDirectory() as scratch:
         report = os.path.join(scratch, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report, "--target", scratch,
+        command = [interpreter(python), "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report, "--target", scratch,
                    "--only-binary=:all:", "--python-version", python]
         command += [word for platform in PLATFORMS for word in ("--platform", platform)]
         command += [] if dependencies else ["--no-deps"]

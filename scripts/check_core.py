@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""The laws of core/ that a compiler does not enforce. usage: scripts/check_core.py includes|names|size
+
+includes  the rooms include one another downwards only, without a circle; LibTorch only where it may be; plugins and kernels see no core
+names     core/ names no technique: no plugin's id or name stands in it
+size      the core stays small
+Tests (*_test.cpp, test_*, fixtures/) may include and name what they like, except that core/ never includes plugins/ or kernels/.
+"""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = {".cpp", ".hpp", ".h", ".c", ".def", ".cu", ".cuh"}
+
+# Who may include whom. cli -> loop -> plan -> plugin -> manifest -> base, with host, model and state beside loop.
+MAY_INCLUDE = {
+    "base": set(),
+    "manifest": {"base"},
+    "plugin": {"manifest", "base"},
+    "plan": {"plugin", "manifest", "base"},
+    "model": {"plan", "manifest", "base"},
+    "state": {"model", "plan", "plugin", "manifest", "base"},
+    "host": {"model", "plan", "manifest", "base"},  # never loop: loop drives the host
+    "loop": {"host", "model", "state", "plan", "plugin", "manifest", "base"},
+    "cli": {"loop", "host", "model", "state", "plan", "plugin", "manifest", "base"},
+}
+TORCH_ROOMS = {"host", "loop"}
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
+
+# Plugins whose names are words that prose and code use in other senses: only the full id is looked for.
+ORDINARY = set("""
+    accumulation accuracy auto byte console constant context cpu cuda efficient fused gpu half host huggingface jsonl linear local math none
+    offload optimizer patience pipeline prefetch random safetensors table tensor text tokens zero nonfinite memory file shell
+""".split())
+# Techniques by name, whether their plugin is in the tree yet or not.
+TECHNIQUES = set("""
+    adafactor adam adamw adamw_8bit adamw_anyprecision adapter bert bf16 checkpointing clip cosine cudnn cuda_graph ddp dropless empty_cache flash fp16 fp32
+    fsdp gpt kahan lion llama lora momentum moe muon nesterov nvme rmsprop sgd tensorboard tf32 wandb zero1 zero2 zero3
+""".split())
+# Names of plugins that are names of element types too. In capitals ("BF16" of safetensors), or in a line with the type's own constant
+# (`if (name == "bf16") return MORTISE_BF16;`), the type is meant.
+ELEMENT_TYPES = {"bf16", "fp16", "fp32"}
+ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half|Float)\b")
+
+LIMITS = {"core/ without cli/": 9000, "core/cli/": 2500}
+
+
+def is_test(path):
+    return path.name.endswith(("_test.cpp", "_test.hpp")) or path.name.startswith("test_") or bool({"fixtures", "testdata"} & set(path.parts))
+
+
+def files(*folders, suffixes=SOURCES):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix in suffixes:
+                yield path.relative_to(ROOT)
+
+
+def includes(path):
+    """(line number, what is included, True when in quotes)"""
+    for number, line in enumerate((ROOT / path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if match:
+            yield number, match[2], match[1] == '"'
+
+
+def resolve(path, name):
+    """The file of the tree that an include names, or None."""
+    for candidate in (Path(name), path.parent / name):
+        if (ROOT / candidate).is_file():
+            return Path((ROOT / candidate).resolve().relative_to(ROOT))
+    return None
+
+
+def check_includes():
+    errors = []
+    graph = {}  # file of core/ -> files of core/
+    for path in files("core"):
+        room = path.parts[1]
+        if len(path.parts) < 3 or room not in MAY_INCLUDE:
+            errors.append(f"{path}: core/ has no room `{room}` in scripts/check_core.py")
+            continue
+        for number, name, quoted in includes(path):
+            at = f"{path}:{number}"
+            target = resolve(path, name)
+            if name.startswith(("plugins/", "kernels/")) or (target and target.parts[0] in ("plugins", "kernels")):
+                errors.append(f"{at}: core/ includes nothing of plugins/ or kernels/: {name}")
+            if is_test(path):
+                continue
+            if TORCH_HEADER.match(name) and room not in TORCH_ROOMS:
+                errors.append(f"{at}: LibTorch's headers belong in core/{' and core/'.join(sorted(TORCH_ROOMS))}: {name}")
+            if target and target.parts[0] == "core":
+                graph.setdefault(path, []).append(target)
+                if target.parts[1] != room and target.parts[1] not in MAY_INCLUDE[room]:
+                    errors.append(f"{at}: core/{room} may not include core/{target.parts[1]}: {name}")
+                if is_test(target):
+                    errors.append(f"{at}: a test's file, included by one that is not: {name}")
+            elif quoted and name.startswith("core/"):
+                errors.append(f"{at}: there is no such file: {name}")
+
+    for path in files("plugins", "kernels"):
+        if is_test(path):
+            continue
+        for number, name, _ in includes(path):
+            target = resolve(path, name)
+            at = f"{path}:{number}"
+            if name.startswith("core/") or (target and target.parts[0] == "core"):
+                errors.append(f"{at}: {path.parts[0]}/ sees sdk/ and kernels/, never core/: {name}")
+            if TORCH_HEADER.match(name):
+                errors.append(f"{at}: no LibTorch here: {name}")
+            if path.parts[0] == "plugins" and target and target.parts[0] == "plugins" and target.parts[:3] != path.parts[:3]:
+                errors.append(f"{at}: a plugin does not include another plugin's files: {name}")
+
+    return errors + circles(graph)
+
+
+def circles(graph):
+    errors, state = [], {}
+
+    def visit(node, trail):
+        state[node] = "open"
+        for target in graph.get(node, []):
+            if state.get(target) == "open":
+                errors.append("a circle: " + " -> ".join(str(step) for step in trail[trail.index(target):] + [target]))
+            elif target not in state:
+                visit(target, trail + [target])
+        state[node] = "done"
+
+    for node in graph:
+        if node not in state:
+            visit(node, [node])
+    return errors
+
+
+def check_names():
+    ids = {f"{path.parts[-3]}.{path.parts[-2]}" for path in (ROOT / "plugins").glob("*/*/plugin.toml")}
+    words = TECHNIQUES | {name for name in (plugin.split(".")[1] for plugin in ids) if name not in ORDINARY}
+    # A word by itself or as a part of a longer name: `adamw`, `AdamW`, `fused_adamw_`, not `gradient_clipped` for `clip`.
+    any_case = re.compile(r"(?<![A-Za-z0-9])(" + "|".join(sorted(words - ELEMENT_TYPES, key=len, reverse=True)) + r")(?![A-Za-z0-9])", re.IGNORECASE)
+    types = re.compile(r"(?<![A-Za-z0-9])(" + "|".join(sorted(words & ELEMENT_TYPES)) + r")(?![A-Za-z0-9])")
+    full = re.compile(r"(?<![\w.])(" + "|".join(re.escape(plugin) for plugin in sorted(ids)) + r")(?![\w])") if ids else None
+    errors = []
+    for path in files("core", suffixes={".cpp", ".hpp", ".h", ".c", ".def", ".toml"}):
+        if is_test(path):
+            continue
+        for number, line in enumerate((ROOT / path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            for pattern in (any_case, types, full):
+                match = pattern.search(line) if pattern else None
+                if match and not (pattern is types and ELEMENT_CONSTANT.search(line)):
+                    errors.append(f"{path}:{number}: the core names no technique: `{match[1]}` in: {line.strip()[:120]}")
+    return errors
+
+
+def check_size():
+    counts = dict.fromkeys(LIMITS, 0)
+    for path in files("core"):
+        if not is_test(path):
+            part = "core/cli/" if path.parts[1] == "cli" else "core/ without cli/"
+            counts[part] += len((ROOT / path).read_text(encoding="utf-8", errors="replace").splitlines())
+    for part, count in counts.items():
+        print(f"{part}: {count} lines of {LIMITS[part]}")
+    return [f"{part} has {count} lines; under {LIMITS[part]} is the law" for part, count in counts.items() if count >= LIMITS[part]]
+
+
+def main():
+    checks = {"includes": check_includes, "names": check_names, "size": check_size}
+    if len(sys.argv) != 2 or sys.argv[1] not in checks:
+        sys.exit(__doc__)
+    errors = checks[sys.argv[1]]()
+    for error in errors:
+        print(error)
+    sys.exit(f"{len(errors)} against the law" if errors else 0)
+
+
+if __name__ == "__main__":
+    main()
