@@ -1,0 +1,189 @@
+// mortise.autograd/0: nodes of a plugin's own, and backward that nests.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+#include "core/host/tables.hpp"
+
+namespace ta = torch::autograd;
+
+// What a plugin's callbacks get: in forward the tensors to save, in backward the saved ones. `state` is dropped exactly once, with this.
+struct mortise_node {
+  mortise_node_fns fns;
+  void* state;
+  std::string plugin;
+  std::vector<at::Tensor> to_save;
+  std::vector<ta::SavedVariable> saved;
+  std::shared_ptr<ta::Node> self;  // only while backward runs
+  mortise_node(const mortise_node_fns& f, void* s, std::string p) : fns(f), state(s), plugin(std::move(p)) {}
+  mortise_node(const mortise_node&) = delete;
+  mortise_node& operator=(const mortise_node&) = delete;
+  ~mortise_node() {
+    if (fns.drop) fns.drop(state);
+  }
+  std::string name() const { return std::string(mortise::view(fns.name)); }
+};
+
+namespace mortise {
+namespace {
+
+struct ApplyNode final : ta::Node {
+  std::unique_ptr<mortise_node> node;
+  std::vector<int> edge_of_input, result_of_output;
+  uint32_t n_results = 0;
+
+  std::string name() const override { return label; }
+  std::string label;
+  void release_variables() override { node.reset(); }
+
+  ta::variable_list apply(ta::variable_list&& grads) override {
+    if (!node) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through '" + label + "', whose saved tensors were freed");
+    std::vector<mortise_tensor*> grad_out(n_results, nullptr), grad_in(edge_of_input.size(), nullptr);
+    for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
+    node->self = shared_from_this();
+    const mortise_status status = node->fns.backward(node->state, node.get(), grad_out.data(), n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
+    node->self.reset();
+    ta::variable_list out(static_cast<size_t>(num_outputs()));
+    for (size_t i = 0; i < grad_in.size(); ++i) {
+      at::Tensor g = take(grad_in[i]);
+      if (edge_of_input[i] >= 0) out[static_cast<size_t>(edge_of_input[i])] = std::move(g);
+    }
+    if (status != MORTISE_OK) throw_status(status, node->plugin, "backward of '" + label + "'");
+    return out;
+  }
+};
+
+void drop_results(mortise_value* out, uint32_t m) {
+  for (uint32_t i = 0; i < m; ++i) {
+    if (out[i].tag == MORTISE_TENSOR) take(out[i].v.t);
+    out[i] = {MORTISE_NONE, 0, {.i = 0}};
+  }
+}
+
+// A node's output must be a tensor without history that is none of its inputs: an alias stands in for one that is.
+void unalias(const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) {
+  for (uint32_t r = 0; r < m; ++r) {
+    if (out[r].tag != MORTISE_TENSOR) continue;
+    const at::Tensor t = tensor_of(out[r]);
+    bool alias = t.is_view() || t.requires_grad();
+    for (uint32_t i = 0; i < n && !alias; ++i) alias = in[i].tag == MORTISE_TENSOR && in[i].v.t == out[r].v.t;
+    if (!alias) continue;
+    at::Tensor own = t.detach();
+    take(out[r].v.t);
+    out[r] = value_of(std::move(own));
+  }
+}
+
+mortise_status apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
+  return guarded([&] {
+    auto node = std::make_unique<mortise_node>(*fns, state, plugin_of(h).id);
+    bool graph = (fns->flags & MORTISE_NODE_REQUIRES_GRAD) != 0;
+    for (uint32_t i = 0; i < n; ++i) {
+      const at::Tensor t = tensor_of(in[i]);
+      graph = graph || (t.defined() && t.requires_grad());
+    }
+    graph = graph && at::GradMode::is_enabled();
+    mortise_status status;
+    {
+      at::NoGradGuard no_grad;
+      status = fns->forward(state, node.get(), in, n, out, m);
+    }
+    if (status != MORTISE_OK) {
+      drop_results(out, m);
+      throw_status(status, plugin_of(h).id, "forward of '" + node->name() + "'");
+    }
+    if (!graph) return;
+    unalias(in, n, out, m);
+    auto auto_node = std::shared_ptr<ApplyNode>(new ApplyNode(), ta::deleteNode);
+    auto_node->label = node->name();
+    auto_node->n_results = m;
+    ta::edge_list edges;
+    for (uint32_t i = 0; i < n; ++i) {
+      const at::Tensor t = tensor_of(in[i]);
+      const bool wanted = t.defined() && t.requires_grad();
+      auto_node->edge_of_input.push_back(wanted ? static_cast<int>(edges.size()) : -1);
+      if (wanted) edges.push_back(ta::impl::gradient_edge(t));
+    }
+    auto_node->set_next_edges(std::move(edges));
+    for (uint32_t i = 0; i < m; ++i) {
+      at::Tensor t = tensor_of(out[i]);
+      if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
+      ta::set_history(t, auto_node);
+      auto_node->result_of_output.push_back(static_cast<int>(i));
+    }
+    for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, t.defined() && t.grad_fn() == auto_node);
+    node->to_save.clear();
+    auto_node->node = std::move(node);
+  });
+}
+
+mortise_status save(mortise_host*, mortise_node* node, mortise_tensor* const* tensors, uint32_t n) noexcept {
+  return guarded([&] {
+    for (uint32_t i = 0; i < n; ++i) node->to_save.push_back(share(tensors[i]));
+  });
+}
+
+mortise_status saved(mortise_host*, mortise_node* node, uint32_t index, mortise_tensor** out) noexcept {
+  return guarded([&] {
+    if (index >= node->saved.size()) throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
+    *out = give(node->saved[index].unpack(node->self));
+  });
+}
+
+mortise_status detach(mortise_host*, mortise_tensor* t, int requires_grad, mortise_tensor** out) noexcept {
+  return guarded([&] {
+    at::Tensor d = share(t).detach();
+    if (requires_grad) d.set_requires_grad(true);
+    *out = give(std::move(d));
+  });
+}
+
+mortise_status backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
+                        mortise_tensor** grads, uint32_t m, uint32_t flags) noexcept {
+  return guarded([&] {
+    std::vector<at::Tensor> from, with;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (!roots[i] || !share(roots[i]).requires_grad()) continue;
+      from.push_back(share(roots[i]));
+      with.push_back(share(seeds[i]));
+    }
+    if (!from.empty()) run_backward(host_of(h), from, with, flags);
+    for (uint32_t i = 0; i < m; ++i) {
+      at::Tensor leaf = share(inputs[i]);
+      grads[i] = nullptr;
+      if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad()) continue;
+      at::Tensor g = leaf.grad();
+      leaf.mutable_grad() = at::Tensor();
+      grads[i] = give(std::move(g));
+    }
+  });
+}
+
+thread_local int backward_depth = 0;
+
+}  // namespace
+
+void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds, uint32_t flags) {
+  struct Depth {
+    Depth() { ++backward_depth; }
+    ~Depth() { --backward_depth; }
+  };
+  {
+    Depth depth;
+    ta::edge_list edges;
+    for (const auto& r : roots) edges.push_back(ta::impl::gradient_edge(r));
+    ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0, (flags & MORTISE_CREATE_GRAPH) != 0,
+                                             /*accumulate_grad=*/true);
+  }
+  if (backward_depth == 0) host.parameters().end_backward();
+}
+
+const mortise_autograd_api kAutogradApi = {sizeof(mortise_autograd_api), apply, save, saved, detach, backward};
+
+}  // namespace mortise

@@ -1,0 +1,108 @@
+#include "core/host/batch.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+
+int64_t mortise_batch::count(std::string_view unit) const {
+  for (const auto& [name, n] : counts)
+    if (name == unit) return n;
+  return 0;
+}
+
+namespace mortise {
+namespace {
+
+mortise_status batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
+  return guarded([&] {
+    if (row >= rows->rows.size() || field >= rows->rows[row].size())
+      throw PluginError(MORTISE_E_ARGUMENT, "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
+    rows->rows[row][field].assign(elements, elements + length);
+  });
+}
+
+mortise_status batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mortise_tensor** out) noexcept {
+  for (const auto& [name, tensor] : batch->fields)
+    if (name == view(field)) {
+      *out = borrow(tensor);
+      return MORTISE_OK;
+    }
+  return set_error(MORTISE_E_NOT_FOUND, "the batch has no field `" + std::string(view(field)) + "`");
+}
+
+mortise_status batch_name(mortise_host*, const mortise_batch* batch, uint32_t index, mortise_str* out) noexcept {
+  if (index >= batch->fields.size()) return set_error(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
+  *out = str(batch->fields[index].first);
+  return MORTISE_OK;
+}
+
+mortise_status batch_create(mortise_host*, const mortise_batch* like, mortise_batch** out) noexcept {
+  return guarded([&] {
+    auto b = std::make_unique<mortise_batch>();
+    if (like) b->counts = like->counts;
+    *out = b.release();
+  });
+}
+
+mortise_status batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_tensor* tensor) noexcept {
+  return guarded([&] {
+    for (auto& [name, old] : batch->fields)
+      if (name == view(field)) {
+        old = share(tensor);
+        return;
+      }
+    batch->fields.emplace_back(view(field), share(tensor));
+  });
+}
+
+mortise_status batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) noexcept {
+  return guarded([&] { *out = give(share(tensor).to(host_of(h).device())); });
+}
+
+int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest, int64_t multiple) {
+  int64_t length = 0;
+  for (const auto& row : rows.rows) length = std::max(length, static_cast<int64_t>(row[field].size()));
+  if (longest > 0) length = std::min(length, longest);
+  if (multiple > 1) length = (length + multiple - 1) / multiple * multiple;
+  return longest > 0 ? std::min(length, longest) : length;
+}
+
+}  // namespace
+
+void retain(mortise_batch* b) { b->references.fetch_add(1, std::memory_order_relaxed); }
+void release(mortise_batch* b) {
+  if (b && b->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete b;
+}
+
+mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, uint32_t n_fields, int64_t longest, int64_t pad_to_multiple) {
+  auto batch = std::make_unique<mortise_batch>();
+  const auto n = static_cast<int64_t>(rows.rows.size());
+  batch->counts.emplace_back("samples", n);
+  batch->counts.emplace_back("one", 1);
+  for (uint32_t f = 0; f < n_fields; ++f) {
+    const int64_t length = padded_length(rows, f, longest, pad_to_multiple);
+    at::Tensor t = at::empty({n, length}, at::kLong);
+    int64_t counted = 0;
+    auto* to = t.mutable_data_ptr<int64_t>();
+    for (const auto& row : rows.rows) {
+      const auto used = std::min<int64_t>(static_cast<int64_t>(row[f].size()), length);
+      std::copy_n(row[f].data(), used, to);
+      std::fill(to + used, to + length, fields[f].fill);
+      counted += used - std::count(to, to + used, fields[f].fill);
+      to += length;
+    }
+    if (fields[f].unit.len) batch->counts.emplace_back(view(fields[f].unit), counted);
+    batch->fields.emplace_back(view(fields[f].name), std::move(t));
+  }
+  return batch.release();
+}
+
+const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api), batch_put, batch_get, batch_name, batch_create, batch_set,
+                                     [](mortise_host*, mortise_batch* b) noexcept { retain(b); }, [](mortise_host*, mortise_batch* b) noexcept { release(b); },
+                                     batch_to_device};
+
+}  // namespace mortise

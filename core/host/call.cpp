@@ -1,0 +1,170 @@
+#include "core/host/call.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "core/host/batch.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+#include "core/host/pair.hpp"
+
+// A call that was kept: the record, the rest of its chain and its frame.
+struct mortise_kept {
+  mortise_call call{};
+  mortise_next* next = nullptr;
+  mortise::SegmentFrame segment;
+  bool in_segment = false;
+  mortise::Tape tape;
+  void* micro = nullptr;
+};
+
+namespace mortise {
+namespace {
+
+thread_local Frame* frame_of_thread = nullptr;
+
+std::string describe(const mortise_next& link, const mortise_call& call) {
+  std::string what = link.point;
+  if (call.path.len) what.append(" at ").append(view(call.path));
+  return what;
+}
+
+mortise_status run_link(const mortise_next& link, mortise_call& call) {
+  if (link.wrap) return link.wrap(link.self, &call, link.next);
+  if (link.call) return link.call(link.self, &call);
+  return guarded([&] { link.op ? run_operator(link, call) : link.core(call); });
+}
+
+void check_call(const mortise_call* call) {
+  if (!call || call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
+}
+
+mortise_status call_next(mortise_host*, mortise_next* next, mortise_call* call) noexcept {
+  return guarded([&] {
+    check_call(call);
+    if (!next) throw PluginError(MORTISE_E_ARGUMENT, "a provider has no next");
+    invoke(next, *call);
+  });
+}
+
+mortise_status call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) noexcept {
+  return guarded([&] {
+    Frame* outer = current_frame();
+    if (!outer || !outer->call) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
+    if (outer->uses) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
+    mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
+    call.layer = layer;
+    call.layer_data = layer->data[call.mode];
+    call.args = args;
+    call.n_args = n;
+    call.results = results;
+    call.n_results = m;
+    Frame frame = *outer;
+    frame.nth = outer->segment ? outer->segment->count(layer->index) : 0;
+    invoke(host_of(h).layer_chain(*layer, call.mode), call, frame);
+  });
+}
+
+mortise_status call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n, mortise_kept** out) noexcept {
+  return guarded([&] {
+    check_call(call);
+    auto kept = std::make_unique<mortise_kept>();
+    kept->call = *call;
+    kept->call.args = nullptr;
+    kept->call.n_args = 0;
+    kept->call.results = nullptr;
+    kept->call.n_results = 0;
+    kept->next = next;
+    if (const Frame* f = current_frame()) {
+      if (f->segment) kept->segment = *f->segment;
+      kept->in_segment = f->segment != nullptr;
+      kept->micro = f->micro;
+    }
+    for (uint32_t i = 0; i < n; ++i) {
+      const int point = host_of(h).points().find(view(keep[i]));
+      if (point < 0) throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
+      kept->tape.points.push_back(point);
+    }
+    if (kept->call.batch) retain(kept->call.batch);
+    *out = kept.release();
+  });
+}
+
+mortise_status call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) noexcept {
+  return guarded([&] {
+    mortise_call call = kept->call;
+    call.flags = flags | (kept->call.flags & MORTISE_LAST_MICRO);
+    call.args = args;
+    call.n_args = n;
+    call.results = results;
+    call.n_results = m;
+    SegmentFrame segment = kept->segment;  // a run starts where the first pass started
+    Frame frame;
+    frame.segment = kept->in_segment ? &segment : nullptr;
+    frame.tape = kept->tape.points.empty() ? nullptr : &kept->tape;
+    frame.micro = kept->micro;
+    at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
+    invoke(kept->next, call, frame);
+  });
+}
+
+void call_drop(mortise_host*, mortise_kept* kept) noexcept {
+  if (!kept) return;
+  if (kept->call.batch) release(kept->call.batch);
+  delete kept;
+}
+
+}  // namespace
+
+uint32_t SegmentFrame::count(uint32_t layer) {
+  for (auto& [id, n] : calls)
+    if (id == layer) return ++n;
+  calls.emplace_back(layer, 0);
+  return 0;
+}
+
+bool Tape::keeps(int point) const { return std::find(points.begin(), points.end(), point) != points.end(); }
+
+Frame* current_frame() { return frame_of_thread; }
+
+FrameScope::FrameScope(Frame& f) : previous_(frame_of_thread) {
+  f.outer = previous_;
+  frame_of_thread = &f;
+}
+FrameScope::~FrameScope() { frame_of_thread = previous_; }
+
+mortise_call make_call(const Frame* from, uint32_t point, mortise_str path) {
+  mortise_call call{};
+  if (from && from->call) call = *from->call;
+  call.struct_size = sizeof call;
+  call.point = point;
+  call.path = path;
+  call.layer = nullptr;
+  call.layer_data = nullptr;
+  call.args = nullptr;
+  call.n_args = 0;
+  call.results = nullptr;
+  call.n_results = 0;
+  return call;
+}
+
+void invoke(const mortise_next* link, mortise_call& call) { invoke(link, call, current_frame() ? *current_frame() : Frame{}); }
+
+void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
+  frame.call = &call;
+  mortise_status status;
+  {
+    FrameScope scope(frame);
+    status = run_link(*link, call);
+  }
+  if (status == MORTISE_OK) [[likely]]
+    return;
+  if (link->plugin) throw_status(status, link->plugin->id, describe(*link, call));
+  throw PluginError(status, take_error(status));
+}
+
+const mortise_call_api kCallApi = {sizeof(mortise_call_api), call_next, call_layer, call_keep, call_run, call_drop};
+
+}  // namespace mortise

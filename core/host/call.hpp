@@ -1,0 +1,94 @@
+// Calls: chains of wrappers around a provider, the frame that a call runs in, and calls that are kept to be run again.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/model/declaration.hpp"
+#include "mortise/call.h"
+
+namespace mortise {
+
+struct PluginHost;
+
+// Which segment is under way, and how often each of its layers was called so far: with these a site of random bits, or a kept result, is found again
+// by a replay that starts the segment anew.
+struct SegmentFrame {
+  int segment = -1;
+  std::vector<std::pair<uint32_t, uint32_t>> calls;
+  uint32_t count(uint32_t layer);  // 0 for the first call of this layer
+};
+
+// One tensor that a pair saved for its backward.
+struct SavedEntry {
+  uint32_t from = 0, index = 0;
+  at::Tensor tensor;                    // own tensors; NULL for inputs and outputs
+  at::ScalarType cast{};                // SAVE_CAST: to what
+};
+
+// What the operators named by `keep` gave in the first pass, for the replay.
+struct Tape {
+  struct Record {
+    std::vector<at::Tensor> results;
+    std::vector<SavedEntry> saved;
+    std::vector<mortise_param*> uses;
+  };
+  std::vector<int> points;  // of the operators to keep
+  std::unordered_map<uint64_t, Record> records;
+  bool keeps(int point) const;
+  static uint64_t key(uint32_t layer, uint32_t nth) { return uint64_t{layer} << 32 | nth; }
+};
+
+// What surrounds a call on this thread. Frames are on the stack, linked outwards.
+struct Frame {
+  mortise_call* call = nullptr;
+  Frame* outer = nullptr;
+  SegmentFrame* segment = nullptr;
+  Tape* tape = nullptr;
+  std::vector<mortise_param*>* uses = nullptr;  // inside a pair: the parameters that it used
+  uint32_t nth = 0;                             // operators: which call of this layer within the segment
+  void* micro = nullptr;                        // the loop's: terms of this micro-batch
+};
+Frame* current_frame();
+
+// Sets this thread's frame for a scope.
+class FrameScope {
+ public:
+  explicit FrameScope(Frame& f);
+  ~FrameScope();
+  FrameScope(const FrameScope&) = delete;
+  FrameScope& operator=(const FrameScope&) = delete;
+
+ private:
+  Frame* previous_;
+};
+
+using CoreFunction = std::function<void(mortise_call&)>;
+
+// Where a call may go besides its own arguments.
+mortise_call make_call(const Frame* from, uint32_t point, mortise_str path);
+
+// Runs a chain from `link` on; throws PluginError.
+void invoke(const mortise_next* link, mortise_call& call);
+// The same in a given frame (its `call` is set here).
+void invoke(const mortise_next* link, mortise_call& call, Frame frame);
+
+extern const mortise_call_api kCallApi;
+
+}  // namespace mortise
+
+// One link of a chain; lives as long as the run. Exactly one of wrap, call, op and core is set.
+struct mortise_next {
+  mortise::PluginHost* plugin = nullptr;  // NULL: the core
+  void* self = nullptr;
+  mortise_wrap_fn wrap = nullptr;
+  mortise_call_fn call = nullptr;
+  const mortise_operator* op = nullptr;
+  mortise::CoreFunction core;
+  mortise_next* next = nullptr;
+  std::string point;
+};

@@ -1,0 +1,107 @@
+// mortise.config/0 and mortise.log/0.
+#include "core/base/log.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+#include "core/host/tables.hpp"
+
+namespace mortise {
+namespace {
+
+uint32_t dtype_by_name(const std::string& name) {
+  if (name == "fp32") return MORTISE_F32;
+  if (name == "fp64") return MORTISE_F64;
+  if (name == "bf16") return MORTISE_BF16;
+  return name == "fp16" ? MORTISE_F16 : MORTISE_NO_DTYPE;
+}
+
+mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
+  if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
+  if (std::holds_alternative<std::string>(list[0].data)) {
+    auto& texts = p.text_lists.emplace_back();
+    for (const auto& v : list) texts.push_back(str(p.texts.emplace_back(v.as_text())));
+    return {MORTISE_TEXTS, static_cast<uint32_t>(texts.size()), {.ss = texts.data()}};
+  }
+  if (std::holds_alternative<int64_t>(list[0].data)) {
+    auto& numbers = p.int_lists.emplace_back();
+    for (const auto& v : list) numbers.push_back(v.as_int());
+    return {MORTISE_INTS, static_cast<uint32_t>(numbers.size()), {.is = numbers.data()}};
+  }
+  auto& numbers = p.float_lists.emplace_back();
+  for (const auto& v : list) numbers.push_back(v.as_float());
+  return {MORTISE_FLOATS, static_cast<uint32_t>(numbers.size()), {.fs = numbers.data()}};
+}
+
+mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
+  struct Visitor {
+    PluginHost& p;
+    const KeySchema& schema;
+    mortise_value operator()(std::monostate) const { return {MORTISE_NONE, 0, {.i = 0}}; }
+    mortise_value operator()(bool b) const { return {MORTISE_LOGICAL, 0, {.i = b}}; }
+    mortise_value operator()(int64_t i) const { return {MORTISE_INT, 0, {.i = i}}; }
+    mortise_value operator()(double f) const { return {MORTISE_FLOAT, 0, {.f = f}}; }
+    mortise_value operator()(const Amount& a) const { return {MORTISE_AMOUNT, static_cast<uint32_t>(a.unit), {.f = a.number}}; }
+    mortise_value operator()(const std::vector<Value>& l) const { return list_value(p, l); }
+    mortise_value operator()(const Selector&) const { return {MORTISE_NONE, 0, {.i = 0}}; }  // `where` is the host's key
+    mortise_value operator()(const std::string& s) const {
+      if (schema.type == "dtype") return {MORTISE_DTYPE, 0, {.i = dtype_by_name(s)}};
+      return {MORTISE_TEXT, 0, {.s = str(p.texts.emplace_back(s))}};
+    }
+  };
+  return std::visit(Visitor{p, schema}, v.data);
+}
+
+// The value as it stands after all layers; a plugin without a table of its own has the defaults of its schema.
+const Value* value_of(const PluginHost& p, const KeySchema& schema) {
+  if (p.table)
+    if (const auto found = p.table->values.find(schema.name); found != p.table->values.end()) return &found->second;
+  return &schema.standard;
+}
+
+mortise_status get(mortise_host* h, mortise_str key, mortise_value* out) noexcept {
+  return guarded([&] {
+    PluginHost& p = plugin_of(h);
+    const std::string name(view(key));
+    if (const auto made = p.config.find(name); made != p.config.end()) {
+      *out = made->second;
+      return;
+    }
+    const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
+    if (!p.schema || schema == p.schema->config.keys.end()) throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
+    *out = p.config[name] = to_c(p, schema->second, *value_of(p, schema->second));
+  });
+}
+
+mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+  PluginHost& p = plugin_of(h);
+  const std::string name(view(key));
+  Diagnostic d;
+  d.code = "refused_value";
+  d.message = std::string(view(why));
+  d.plugin = p.id;
+  if (fix.len) d.fixes.emplace_back(view(fix));
+  const Value* v = nullptr;
+  if (p.table)
+    if (const auto found = p.table->values.find(name); found != p.table->values.end()) v = &found->second;
+  Position at = v && v->origin.line ? v->origin : p.table ? p.table->origin : Position{};
+  at.key = p.id + "." + name;
+  if (at) d.positions.push_back(at);
+  d.at = p.id + "." + name;
+  p.blame = d;
+  p.blamed = true;
+  return set_error(MORTISE_E_CONFIG, std::string(view(why)));
+}
+
+void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
+  try {
+    log(static_cast<LogLevel>(std::min<uint32_t>(level, 3)), plugin_of(h).id + ": " + std::string(view(line)));
+  } catch (...) {  // a log line that cannot be written stops nothing
+  }
+}
+
+}  // namespace
+
+const mortise_config_api kConfigApi = {sizeof(mortise_config_api), get, blame};
+const mortise_log_api kLogApi = {sizeof(mortise_log_api), write};
+
+}  // namespace mortise

@@ -1,0 +1,45 @@
+// Errors that come from anywhere (an operator, a plugin's exception, a nested backward, another thread) and leave as a status with a text that names
+// every plugin on the way. Inside the host they are one exception class; at the edge, one text a thread.
+#pragma once
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "mortise/abi.h"
+
+namespace mortise {
+
+class PluginError : public std::exception {
+ public:
+  PluginError(mortise_status status, std::string text) : status_(status), text_(std::move(text)) {}
+  mortise_status status() const { return status_; }
+  const std::string& text() const { return text_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  mortise_status status_;
+  std::string text_;
+};
+
+// This thread's text, until somebody takes it.
+mortise_status set_error(mortise_status status, std::string text);
+std::string take_error(mortise_status status);  // "returned status 3 and no text" if there is none
+
+// The exception under way as a status with its text kept.
+mortise_status status_of_exception() noexcept;
+
+// Throws what a plugin's callback returned, with one more line: "in plugin ID, WHAT".
+[[noreturn]] void throw_status(mortise_status status, std::string_view plugin, std::string_view what);
+
+// Runs `body` for the C side: no exception leaves.
+template <class Body>
+mortise_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return MORTISE_OK;
+  } catch (...) {
+    return status_of_exception();
+  }
+}
+
+}  // namespace mortise

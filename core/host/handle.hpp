@@ -1,0 +1,38 @@
+// A tensor handle is a retained c10::TensorImpl *: borrowing and handing over cost nothing.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "mortise/abi.h"
+
+namespace mortise {
+
+inline at::Tensor share(const mortise_tensor* h) {
+  if (!h) return {};
+  auto* impl = reinterpret_cast<c10::TensorImpl*>(const_cast<mortise_tensor*>(h));
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(impl));
+}
+inline at::Tensor take(mortise_tensor* h) {
+  if (!h) return {};
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(reinterpret_cast<c10::TensorImpl*>(h)));
+}
+inline mortise_tensor* give(at::Tensor t) { return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeReleaseTensorImpl()) : nullptr; }
+inline mortise_tensor* borrow(const at::Tensor& t) { return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeGetTensorImpl()) : nullptr; }
+
+inline mortise_value value_of(at::Tensor t) {
+  if (!t.defined()) return {MORTISE_NONE, 0, {.i = 0}};
+  return {MORTISE_TENSOR, 0, {.t = give(std::move(t))}};
+}
+inline at::Tensor tensor_of(const mortise_value& v) { return v.tag == MORTISE_TENSOR ? share(v.v.t) : at::Tensor(); }
+
+constexpr at::ScalarType kScalarTypes[] = {at::ScalarType::Undefined, at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool};
+inline at::ScalarType scalar_type(uint32_t dtype) { return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined; }
+inline uint32_t dtype_of(at::ScalarType t) {
+  for (uint32_t i = 1; i < std::size(kScalarTypes); ++i)
+    if (kScalarTypes[i] == t) return i;
+  return MORTISE_NO_DTYPE;
+}
+
+inline std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
+inline mortise_str str(std::string_view s) { return {s.data(), s.size()}; }
+
+}  // namespace mortise

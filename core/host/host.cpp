@@ -1,0 +1,59 @@
+#include "core/host/host.hpp"
+
+#include "core/host/batch.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/tables.hpp"
+
+namespace mortise {
+namespace {
+
+const void* get_interface(mortise_host* h, mortise_str id) noexcept { return host_of(h).table(view(id)); }
+
+mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
+  return set_error(code, std::string(view(text)));
+}
+
+}  // namespace
+
+Host::Host(const PointTable& points, c10::Device device, uint64_t seed) : points_(points), device_(device), seed_(seed) {
+  lend("mortise.call/0", &kCallApi);
+  lend("mortise.tensor/0", &kTensorApi);
+  lend("mortise.ops/0", &kOpsApi);
+  lend("mortise.autograd/0", &kAutogradApi);
+  lend("mortise.params/0", &kParamsApi);
+  lend("mortise.grads/0", &kGradsApi);
+  lend("mortise.batch/0", &kBatchApi);
+  lend("mortise.config/0", &kConfigApi);
+  lend("mortise.log/0", &kLogApi);
+  lend("mortise.parallel/0", &kParallelApi);
+  lend("mortise.random/0", &kRandomApi);
+  lend("mortise.lists/0", &kListsApi);
+  lend("mortise.build/0", &kBuildApi);
+}
+
+PluginHost& Host::add_plugin(std::string id, const PluginSchema* schema, const PluginTable* table) {
+  PluginHost& p = plugins_.emplace_back();
+  p.struct_size = sizeof(mortise_host);
+  p.abi_major = MORTISE_ABI_MAJOR;
+  p.abi_minor = MORTISE_ABI_MINOR;
+  p.get_interface = get_interface;
+  p.fail = fail;
+  p.owner = this;
+  p.id = std::move(id);
+  p.schema = schema;
+  p.table = table;
+  return p;
+}
+
+const void* Host::table(std::string_view id) const {
+  const auto found = tables_.find(id);
+  return found == tables_.end() ? nullptr : found->second;
+}
+
+void Host::set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain) {
+  if (layer_chains_.size() <= l.index) layer_chains_.resize(l.index + 1);
+  layer_chains_[l.index][mode] = chain;
+}
+
+}  // namespace mortise

@@ -1,0 +1,65 @@
+#include "core/host/initial.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "core/host/error.hpp"
+#include "mortise/philox.h"
+
+namespace mortise {
+namespace {
+
+constexpr uint32_t kInitStream = 0x696e6974;  // "init"
+
+double unit(uint32_t bits) { return (bits + 0.5) * 0x1p-32; }
+
+// Four numbers of element block `block`: uniform in (-1, 1), or normal by Box and Muller.
+void four(const uint32_t key[2], uint64_t name, uint32_t block, bool normal, double out[4]) {
+  uint32_t w[4];
+  mortise_philox_words(key, block, static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32), kInitStream, w);
+  for (int i = 0; i < 4; i += 2) {
+    if (normal) {
+      const double radius = std::sqrt(-2.0 * std::log(unit(w[i]))), angle = 2.0 * std::numbers::pi * unit(w[i + 1]);
+      out[i] = radius * std::cos(angle);
+      out[i + 1] = radius * std::sin(angle);
+    } else {
+      out[i] = 2 * unit(w[i]) - 1;
+      out[i + 1] = 2 * unit(w[i + 1]) - 1;
+    }
+  }
+}
+
+}  // namespace
+
+uint64_t hash_text(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
+  if (p.init == "constant") {
+    t.fill_(p.init_scale);
+    return;
+  }
+  if (p.init != "normal" && p.init != "uniform")
+    throw PluginError(MORTISE_E_ARGUMENT, "parameter " + p.name + " has the init `" + p.init + "`; inits are normal, uniform, constant");
+  const uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  const uint64_t name = hash_text(p.name);
+  at::Tensor values = at::empty(t.sizes(), at::kDouble);
+  auto* to = values.mutable_data_ptr<double>();
+  const int64_t n = values.numel();
+  at::parallel_for(0, (n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      double v[4];
+      four(key, name, static_cast<uint32_t>(b), p.init == "normal", v);
+      for (int64_t i = 4 * b; i < std::min(4 * b + 4, n); ++i) to[i] = p.init_scale * v[i - 4 * b];
+    }
+  });
+  t.copy_(values);
+}
+
+}  // namespace mortise

@@ -1,0 +1,240 @@
+#include "core/host/pair.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/to_native.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/host/batch.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+
+namespace mortise {
+namespace {
+
+namespace ta = torch::autograd;
+
+// The node of one call of a pair. It remembers the call's record and place, what forward saved, and which parameters were used: when backward has
+// returned, each of those uses has arrived.
+struct PairNode final : ta::Node {
+  const mortise_next& link;
+  Host& host;
+  mortise_call call;
+  SegmentFrame segment;
+  bool in_segment = false;
+  uint32_t nth = 0;
+  std::vector<mortise_param*> uses;
+  std::vector<ta::SavedVariable> saved;
+  std::vector<int> edge_of_arg;       // arguments: index of the edge, or -1
+  std::vector<int> result_of_output;  // outputs of the graph are the float results
+  uint32_t n_results = 0;
+
+  PairNode(const mortise_next& l, Host& h, const mortise_call& c) : link(l), host(h), call(c) {
+    call.args = nullptr;
+    call.results = nullptr;
+    if (call.batch) retain(call.batch);
+  }
+  ~PairNode() override {
+    if (call.batch) release(call.batch);
+  }
+  std::string name() const override { return link.point; }
+  void release_variables() override {
+    saved.clear();
+    released = true;
+  }
+  bool released = false;
+
+  ta::variable_list apply(ta::variable_list&& grads) override {
+    if (released) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + link.point + " at " + std::string(view(call.path)) + ", whose saved tensors were freed");
+    at::AutoDispatchBelowAutograd below;
+    std::vector<at::Tensor> unpacked;
+    std::vector<mortise_tensor*> saved_handles, grad_out(n_results, nullptr), grad_in(edge_of_arg.size(), nullptr);
+    for (auto& s : saved) unpacked.push_back(s.unpack(shared_from_this()));
+    for (auto& t : unpacked) saved_handles.push_back(borrow(t));
+    for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
+
+    mortise_backward b{};
+    b.struct_size = sizeof b;
+    b.saved = saved_handles.data();
+    b.n_saved = static_cast<uint32_t>(saved_handles.size());
+    b.grad_out = grad_out.data();
+    b.n_grad_out = n_results;
+    b.grad_in = grad_in.data();
+    b.n_grad_in = static_cast<uint32_t>(grad_in.size());
+    for (size_t i = 0; i < edge_of_arg.size(); ++i)
+      if (edge_of_arg[i] >= 0 && task_should_compute_output(static_cast<size_t>(edge_of_arg[i]))) b.wanted |= uint64_t{1} << i;
+
+    const mortise_status status = run_backward(b);
+    ta::variable_list out(static_cast<size_t>(num_outputs()));
+    for (size_t i = 0; i < grad_in.size(); ++i) {
+      at::Tensor g = take(grad_in[i]);
+      if (edge_of_arg[i] >= 0) out[static_cast<size_t>(edge_of_arg[i])] = std::move(g);
+    }
+    if (status != MORTISE_OK) throw_status(status, link.plugin->id, "backward of " + link.point + " at " + std::string(view(call.path)));
+    for (mortise_param* p : uses) host.parameters().arrive(*p);
+    return out;
+  }
+
+  mortise_status run_backward(mortise_backward& b) {
+    SegmentFrame here = segment;
+    std::vector<mortise_param*> ignored;
+    Frame frame;
+    frame.call = &call;
+    frame.segment = in_segment ? &here : nullptr;
+    frame.nth = nth;
+    frame.uses = &ignored;  // a value used again by backward is no new use
+    FrameScope scope(frame);
+    return link.op->backward(link.self, &call, &b);
+  }
+};
+
+struct ForwardResult {
+  std::vector<SavedEntry> saved;
+  std::vector<mortise_param*> uses;
+};
+
+// Runs forward below autograd and collects what it saved. ATen's autocast is off inside a pair: pairs cast for themselves.
+ForwardResult forward(const mortise_next& link, mortise_call& call) {
+  ForwardResult r;
+  mortise_saved saved[MORTISE_MAX_SAVED] = {};
+  uint32_t n = 0;
+  mortise_status status;
+  {
+    at::AutoDispatchBelowAutograd below;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    Frame frame = *current_frame();
+    frame.uses = &r.uses;
+    FrameScope scope(frame);
+    status = link.op->forward(link.self, &call, saved, &n);
+  }
+  for (uint32_t i = 0; i < n && i < MORTISE_MAX_SAVED; ++i) {
+    SavedEntry e{saved[i].from, saved[i].index, take(saved[i].tensor), {}};
+    if (e.from == MORTISE_SAVE_CAST && e.tensor.defined()) e.cast = e.tensor.scalar_type();
+    r.saved.push_back(std::move(e));
+  }
+  if (status != MORTISE_OK) throw PluginError(status, take_error(status));
+  return r;
+}
+
+void check_entries(const mortise_next& link, const mortise_call& call, const std::vector<SavedEntry>& saved) {
+  for (const auto& e : saved) {
+    const uint32_t limit = e.from == MORTISE_SAVE_OUTPUT ? call.n_results : call.n_args;
+    if (e.from > MORTISE_SAVE_CAST || (e.from != MORTISE_SAVE_OWN && e.index >= limit))
+      throw PluginError(MORTISE_E_ARGUMENT, link.point + " saves something that is neither an argument, a result nor its own");
+  }
+}
+
+// A result must be a tensor of its own: as a view of an argument it would carry two histories.
+void refuse_aliases(const mortise_next& link, const mortise_call& call) {
+  for (uint32_t r = 0; r < call.n_results; ++r) {
+    const at::Tensor out = tensor_of(call.results[r]);
+    if (!out.defined() || !out.has_storage() || out.numel() == 0) continue;
+    for (uint32_t a = 0; a < call.n_args; ++a) {
+      const at::Tensor in = tensor_of(call.args[a]);
+      if (in.defined() && in.has_storage() && out.is_alias_of(in))
+        throw PluginError(MORTISE_E_ARGUMENT, link.point + " at " + std::string(view(call.path)) + " returned argument " + std::to_string(a) + " or a view of it; an operator pair returns new tensors");
+    }
+  }
+}
+
+void build_node(const mortise_next& link, Host& host, mortise_call& call, ForwardResult r) {
+  refuse_aliases(link, call);
+  const Frame& frame = *current_frame();
+  auto node = std::shared_ptr<PairNode>(new PairNode(link, host, call), ta::deleteNode);
+  if (frame.segment) node->segment = *frame.segment;
+  node->in_segment = frame.segment != nullptr;
+  node->nth = frame.nth;
+  node->uses = std::move(r.uses);
+  node->n_results = call.n_results;
+
+  ta::edge_list edges;
+  for (uint32_t a = 0; a < call.n_args; ++a) {
+    const at::Tensor t = tensor_of(call.args[a]);
+    const bool wanted = t.defined() && t.requires_grad();
+    node->edge_of_arg.push_back(wanted ? static_cast<int>(edges.size()) : -1);
+    if (wanted) edges.push_back(ta::impl::gradient_edge(t));
+  }
+  node->set_next_edges(std::move(edges));
+
+  for (uint32_t i = 0; i < call.n_results; ++i) {
+    at::Tensor t = tensor_of(call.results[i]);
+    if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
+    ta::set_history(t, node);
+    node->result_of_output.push_back(static_cast<int>(i));
+  }
+  for (auto& e : r.saved) {
+    switch (e.from) {
+      case MORTISE_SAVE_INPUT: node->saved.emplace_back(tensor_of(call.args[e.index]), false); break;
+      case MORTISE_SAVE_OUTPUT: node->saved.emplace_back(tensor_of(call.results[e.index]), true); break;
+      default: node->saved.emplace_back(e.tensor, false);
+    }
+  }
+}
+
+bool wants_graph(const mortise_call& call, const ForwardResult& r) {
+  if (!(call.flags & MORTISE_GRAD)) return false;
+  for (uint32_t a = 0; a < call.n_args; ++a) {
+    const at::Tensor t = tensor_of(call.args[a]);
+    if (t.defined() && t.requires_grad()) return true;
+  }
+  for (const mortise_param* p : r.uses)
+    if (p->info.trainable) return true;
+  return false;
+}
+
+// The replay of a kept operator: its kernel is skipped, its inputs are the fresh ones.
+ForwardResult replay(const Tape::Record& record, mortise_call& call) {
+  ForwardResult r{record.saved, record.uses};
+  for (auto& e : r.saved)
+    if (e.from == MORTISE_SAVE_CAST) {
+      at::NoGradGuard no_grad;
+      e.tensor = tensor_of(call.args[e.index]).to(e.cast);
+    }
+  for (uint32_t i = 0; i < call.n_results && i < record.results.size(); ++i)
+    call.results[i] = value_of(record.results[i].defined() ? record.results[i].detach() : at::Tensor());
+  return r;
+}
+
+void record_results(Tape& tape, uint64_t key, const mortise_call& call, const ForwardResult& r) {
+  Tape::Record record;
+  for (uint32_t i = 0; i < call.n_results; ++i) record.results.push_back(tensor_of(call.results[i]));
+  record.saved = r.saved;
+  for (auto& e : record.saved)
+    if (e.from == MORTISE_SAVE_CAST) e.tensor = at::Tensor();  // made again from the new argument
+  record.uses = r.uses;
+  tape.records[key] = std::move(record);
+}
+
+}  // namespace
+
+void run_operator(const mortise_next& link, mortise_call& call) {
+  if (!link.op->backward) {  // a composite: made of points and ATen operators, under autograd
+    mortise_saved none[MORTISE_MAX_SAVED] = {};
+    uint32_t n = 0;
+    const mortise_status status = link.op->forward(link.self, &call, none, &n);
+    if (status != MORTISE_OK) throw PluginError(status, take_error(status));
+    return;
+  }
+  const Frame& frame = *current_frame();
+  Host& host = *link.plugin->owner;
+  Tape* tape = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point)) ? frame.tape : nullptr;
+  const uint64_t key = call.layer ? Tape::key(call.layer->index, frame.nth) : 0;
+
+  ForwardResult r;
+  const auto recorded = tape && (call.flags & MORTISE_REPLAY) ? tape->records.find(key) : decltype(tape->records.find(key)){};
+  if (tape && (call.flags & MORTISE_REPLAY) && recorded != tape->records.end()) {
+    r = replay(recorded->second, call);
+  } else {
+    r = forward(link, call);
+    check_entries(link, call, r.saved);
+    for (mortise_param* p : r.uses) host.parameters().count_use(*p, call.flags);
+    if (tape && (call.flags & MORTISE_FIRST_PASS)) record_results(*tape, key, call, r);
+  }
+  if (wants_graph(call, r)) build_node(link, host, call, std::move(r));
+}
+
+}  // namespace mortise

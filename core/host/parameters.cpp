@@ -1,0 +1,153 @@
+#include "core/host/parameters.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/initial.hpp"
+
+namespace mortise {
+namespace {
+
+namespace ta = torch::autograd;
+
+// Where the gradient of one use outside a pair arrives.
+struct Sink final : ta::Node {
+  Parameters& parameters;
+  const mortise_param& param;
+  Sink(Parameters& all, const mortise_param& p) : Node(/*sequence_nr=*/UINT64_MAX), parameters(all), param(p) {}
+  std::string name() const override { return "gradient of " + param.name; }
+  ta::variable_list apply(ta::variable_list&& grads) override {
+    // Undefined: a node in between wrote the gradient elsewhere, or had none. The use has arrived all the same.
+    if (!grads.empty() && grads[0].defined()) parameters.sum(param, grads[0]);
+    parameters.arrive(param);
+    return {};
+  }
+};
+
+}  // namespace
+
+void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed) {
+  states_.clear();
+  for (auto& p : d.params) {
+    ParameterState& s = states_.emplace_back();
+    s.declared = &p;
+    const auto options = at::TensorOptions().device(device);
+    s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
+    initialise(s.master, p, seed);
+    s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
+    if (p.info.trainable) s.grad = at::zeros(p.sizes, options.dtype(scalar_type(p.info.grad_dtype)));
+  }
+}
+
+void Parameters::begin_step() {
+  for (auto& s : states_) s.fresh = s.ready = false;
+}
+
+void Parameters::begin_micro(int micro, bool last) {
+  micro_ = micro;
+  last_ = last;
+  for (auto& s : states_) {
+    s.expected = s.arrived = 0;
+    s.partial = at::Tensor();
+    s.version = s.value.unsafeGetTensorImpl()->version_counter().current_version();
+  }
+}
+
+void Parameters::check_versions() const {
+  for (const auto& s : states_)
+    if (s.value.unsafeGetTensorImpl()->version_counter().current_version() != s.version)
+      throw PluginError(MORTISE_E_PLUGIN, "parameter " + s.declared->name + " was written in place during forward; a model computes with parameters, it does not change them");
+}
+
+at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
+  ParameterState& s = states_[p.index];
+  count_use(p, flags);
+  if (!p.info.trainable || !(flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return s.value;
+  at::Tensor alias = s.value.detach();
+  auto sink = std::shared_ptr<Sink>(new Sink(*this, p), ta::deleteNode);
+  sink->add_input_metadata(alias);  // on the current stream
+  ta::impl::set_gradient_edge(alias, {sink, 0});
+  return alias;
+}
+
+void Parameters::count_use(const mortise_param& p, uint32_t flags) {
+  if (!p.info.trainable || (flags & MORTISE_REPLAY)) return;
+  if (flags & (MORTISE_GRAD | MORTISE_FIRST_PASS)) ++states_[p.index].expected;
+}
+
+at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype) {
+  ParameterState& s = states_[p.index];
+  if (!p.info.trainable || s.fresh || s.grad.scalar_type() != dtype) return {};
+  s.fresh = true;
+  s.first_micro = micro_;
+  return s.grad;
+}
+
+void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
+  ParameterState& s = states_[p.index];
+  if (!p.info.trainable) return;
+  if (contribution.sizes() != s.grad.sizes())
+    throw PluginError(MORTISE_E_SHAPE, "the gradient of " + p.name + " has " + std::to_string(contribution.numel()) + " elements in another shape than the parameter's " + std::to_string(s.grad.numel()));
+  at::NoGradGuard no_grad;
+  if (!s.fresh) {
+    s.grad.copy_(contribution);
+    s.fresh = true;
+    s.first_micro = micro_;
+  } else if (micro_ == s.first_micro || s.expected <= 1) {
+    s.grad.add_(contribution);
+  } else if (s.partial.defined()) {
+    s.partial.add_(contribution);
+  } else {
+    s.partial = at::empty_like(s.grad).copy_(contribution);
+  }
+}
+
+void Parameters::arrive(const mortise_param& p) {
+  ParameterState& s = states_[p.index];
+  if (!p.info.trainable) return;
+  if (++s.arrived == s.expected) complete(s);
+}
+
+void Parameters::complete(ParameterState& s) {
+  if (s.partial.defined()) {
+    at::NoGradGuard no_grad;
+    s.grad.add_(s.partial);
+    s.partial = at::Tensor();
+  }
+  if (last_ && s.ready) return;
+  s.ready = last_;
+  if (on_ready_) on_ready_(*s.declared, micro_, last_);
+}
+
+void Parameters::end_backward() {
+  for (auto& s : states_)
+    if (s.declared->info.trainable && (s.partial.defined() || (last_ && !s.ready))) complete(s);
+}
+
+at::Tensor Parameters::norm() const {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> grads;
+  for (const auto& s : states_)
+    if (s.fresh) grads.push_back(s.grad);
+  if (grads.empty()) return at::zeros({}, at::kDouble);
+  std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2);
+  for (auto& n : norms) n = n.to(at::kDouble);
+  return at::linalg_vector_norm(at::stack(norms));
+}
+
+void Parameters::publish(const std::vector<bool>& written) {
+  at::NoGradGuard no_grad;
+  for (auto& s : states_)
+    if (s.fresh && !s.value.is_same(s.master) && !written[s.declared->index]) s.value.copy_(s.master);
+}
+
+}  // namespace mortise

@@ -1,0 +1,69 @@
+// The values of parameters and their gradients: two faces, buffers that are never zeroed, and the count of uses that tells when a gradient is complete.
+//
+// A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has returned; elsewhere through a fresh alias
+// with a fresh sink node, whose sequence number is the highest, as AccumulateGrad's, so that it runs at once and not at the end of backward. Nothing
+// persists between steps. A parameter is ready, once, when as many gradients arrived as uses were counted in the first pass.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "core/model/declaration.hpp"
+
+namespace mortise {
+
+struct ParameterState {
+  mortise_param* declared = nullptr;
+  at::Tensor value;   // the compute face; the same tensor as `master` unless precision says otherwise
+  at::Tensor master;
+  at::Tensor grad;    // undefined for a frozen parameter
+  bool fresh = false;   // got a contribution this step; until then the buffer holds the last step's gradient
+  bool ready = false;
+  int first_micro = 0;  // which micro-batch brought the first contribution
+  int expected = 0, arrived = 0;  // uses of this micro-batch, and gradients of them that came
+  at::Tensor partial;   // tied and accumulated: this micro-batch's sum, added when it is complete, as autograd would
+  uint32_t version = 0;
+};
+
+class Parameters {
+ public:
+  using ReadyFn = std::function<void(mortise_param&, int micro, bool last)>;
+
+  // Allocates and initialises; bits come from (seed, name, index).
+  void allocate(Declaration& d, at::Device device, uint64_t seed);
+  void on_ready(ReadyFn f) { on_ready_ = std::move(f); }
+
+  void begin_step();
+  void begin_micro(int micro, bool last);
+  // Refuses a value that was written in place during forward.
+  void check_versions() const;
+  // The outermost backward is over: whatever did not arrive never will.
+  void end_backward();
+
+  at::Tensor use(mortise_param& p, uint32_t flags);  // outside a pair, with autograd
+  at::Tensor value(const mortise_param& p) const { return states_[p.index].value; }
+  void count_use(const mortise_param& p, uint32_t flags);
+
+  at::Tensor target(const mortise_param& p, at::ScalarType dtype);  // undefined: sum a temporary instead
+  void sum(const mortise_param& p, const at::Tensor& contribution);
+  void arrive(const mortise_param& p);
+
+  // The norm of all gradients of this step as they are in memory, float64, 0-dim.
+  at::Tensor norm() const;
+  // Compute faces from masters, where they are other memory; not for those in `written`.
+  void publish(const std::vector<bool>& written);
+
+  ParameterState& state(const mortise_param& p) { return states_[p.index]; }
+  std::deque<ParameterState>& all() { return states_; }
+
+ private:
+  void complete(ParameterState& s);
+  std::deque<ParameterState> states_;
+  ReadyFn on_ready_;
+  int micro_ = 0;
+  bool last_ = true;
+};
+
+}  // namespace mortise

@@ -1,0 +1,171 @@
+#include "core/model/declaration.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace mortise {
+namespace {
+
+std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
+mortise_str str(const std::string& s) { return {s.data(), s.size()}; }
+
+constexpr std::string_view kRoles[] = {"matrix", "vector", "norm", "embedding", "buffer"};
+
+// Copies an attribute's text into the layer, so that it outlives the caller.
+mortise_value own_value(mortise_layer& layer, mortise_value v) {
+  switch (v.tag) {
+    case MORTISE_TEXT:
+      layer.texts.emplace_back(view(v.v.s));
+      v.v.s = str(layer.texts.back());
+      return v;
+    case MORTISE_INT:
+    case MORTISE_FLOAT:
+    case MORTISE_LOGICAL:
+    case MORTISE_DTYPE:
+    case MORTISE_PARAM:
+      return v;
+    default:
+      throw std::invalid_argument("an attribute of layer " + layer.path + " is neither a number, a text nor a parameter");
+  }
+}
+
+void fill_info(mortise_param& p) {
+  mortise_param_info& i = p.info;
+  i.struct_size = sizeof i;
+  i.rank = static_cast<uint32_t>(p.sizes.size());
+  i.name = str(p.name);
+  i.role = str(p.role);
+  for (const auto& t : p.tags) p.tag_views.push_back(str(t));
+  for (const auto& d : p.dims) p.dim_views.push_back(str(d));
+  i.tags = p.tag_views.data();
+  i.dims = p.dim_views.data();
+  i.n_tags = static_cast<uint32_t>(p.tags.size());
+  i.sizes = p.sizes.data();
+  i.value_dtype = i.master_dtype = i.grad_dtype = MORTISE_F32;
+  i.trainable = p.role != "buffer";
+  i.numel = 1;
+  for (int64_t n : p.sizes) i.numel *= n;
+}
+
+}  // namespace
+
+mortise_param* Declaration::find(std::string_view name) {
+  for (auto& p : params)
+    if (p.name == name || std::find(p.other_names.begin(), p.other_names.end(), name) != p.other_names.end()) return &p;
+  return nullptr;
+}
+
+std::vector<Element> Declaration::param_elements() const {
+  std::vector<Element> all;
+  for (const auto& p : params) all.push_back({p.name, p.role, "", p.tags, p.dims});
+  return all;
+}
+
+std::vector<Element> Declaration::layer_elements() const {
+  std::vector<Element> all;
+  for (const auto& l : layers) all.push_back({l.path, "", l.slot, {}, {}});
+  return all;
+}
+
+int64_t Declaration::count() const {
+  int64_t n = 0;
+  for (const auto& p : params) n += p.info.numel;
+  return n;
+}
+
+void add_segment(mortise_builder& b, std::string_view path, uint32_t flags) {
+  for (const auto& s : b.declaration.segments)
+    if (s.path == path) throw std::invalid_argument("segment " + std::string(path) + " is declared twice");
+  b.declaration.segments.push_back({std::string(path), flags});
+}
+
+mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec) {
+  Declaration& d = b.declaration;
+  if (d.segments.empty()) throw std::invalid_argument("layer " + std::string(view(spec.path)) + " is declared before the first segment");
+  const int point = points.find(view(spec.slot));
+  if (point < 0 || points[static_cast<uint32_t>(point)].kind != Kind::Operator)
+    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " + std::string(view(spec.slot)) + ", which no plugin in use brings");
+  mortise_layer& layer = d.layers.emplace_back();
+  layer.index = static_cast<uint32_t>(d.layers.size() - 1);
+  layer.point = point;
+  layer.segment = static_cast<int>(d.segments.size()) - 1;
+  layer.slot = view(spec.slot);
+  layer.path = view(spec.path);
+  for (uint32_t i = 0; i < spec.n_attrs; ++i) {
+    layer.texts.emplace_back(view(spec.attrs[i].key));
+    const mortise_str key = str(layer.texts.back());
+    layer.attrs.push_back({key, own_value(layer, spec.attrs[i].value)});
+  }
+  // The providers see the layer's own copy, which lives as long as the run.
+  const mortise_layer_spec own = {sizeof own, spec.n_attrs, str(layer.slot), str(layer.path), layer.attrs.data()};
+  b.provide(layer, own);
+  return &layer;
+}
+
+mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
+  Declaration& d = b.declaration;
+  const std::string name(view(spec.name));
+  if (name.empty()) throw std::invalid_argument("a parameter without a name");
+  if (spec.tie) {
+    if (!d.find(name)) spec.tie->other_names.push_back(name);
+    return spec.tie;
+  }
+  const std::vector<int64_t> sizes(spec.sizes, spec.sizes + spec.rank);
+  if (mortise_param* p = d.find(name)) {
+    // Two providers of one layer, one a mode, declare the same parameter; anything else is a mistake.
+    if (p->sizes != sizes) throw std::invalid_argument("parameter " + name + " is declared twice with different sizes");
+    return p;
+  }
+  if (std::find(std::begin(kRoles), std::end(kRoles), view(spec.role)) == std::end(kRoles))
+    throw std::invalid_argument("parameter " + name + " has the role " + std::string(view(spec.role)) + "; roles are matrix vector norm embedding buffer");
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n <= 0; })) throw std::invalid_argument("parameter " + name + " has a dimension of 0");
+  mortise_param& p = d.params.emplace_back();
+  p.index = static_cast<uint32_t>(d.params.size() - 1);
+  p.name = name;
+  p.role = view(spec.role);
+  p.init = view(spec.init);
+  p.init_scale = spec.init_scale;
+  p.sizes = sizes;
+  p.segment = static_cast<int>(d.segments.size()) - 1;
+  for (uint32_t i = 0; i < spec.rank && spec.dims; ++i) p.dims.emplace_back(view(spec.dims[i]));
+  for (uint32_t i = 0; i < spec.n_tags; ++i) p.tags.emplace_back(view(spec.tags[i]));
+  fill_info(p);
+  return &p;
+}
+
+std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr, const std::vector<double>& family_weight_decay) {
+  std::vector<Group> groups;
+  for (auto& p : d.params) {
+    const auto o = static_cast<size_t>(p.optimizer);
+    Group g{p.optimizer, (p.lr >= 0 ? p.lr : family_lr[o]) * p.lr_scale, p.weight_decay >= 0 ? p.weight_decay : family_weight_decay[o]};
+    auto same = std::find_if(groups.begin(), groups.end(),
+                             [&](const Group& x) { return x.optimizer == g.optimizer && x.lr == g.lr && x.weight_decay == g.weight_decay; });
+    if (same == groups.end()) same = groups.insert(groups.end(), g);
+    p.info.group = static_cast<int32_t>(same - groups.begin());
+  }
+  return groups;
+}
+
+int64_t dtype_bytes(uint32_t dtype) {
+  switch (dtype) {
+    case MORTISE_F64:
+    case MORTISE_I64: return 8;
+    case MORTISE_F32:
+    case MORTISE_I32: return 4;
+    case MORTISE_BF16:
+    case MORTISE_F16: return 2;
+    default: return 1;
+  }
+}
+
+Memory weights_and_gradients(const Declaration& d) {
+  Memory m;
+  for (const auto& p : d.params) {
+    m.weights += p.info.numel * dtype_bytes(p.info.master_dtype);
+    if (p.info.trainable) m.gradients += p.info.numel * dtype_bytes(p.info.grad_dtype);
+    if (p.info.value_dtype != p.info.master_dtype) m.casts += p.info.numel * dtype_bytes(p.info.value_dtype);
+  }
+  return m;
+}
+
+}  // namespace mortise

@@ -1,0 +1,92 @@
+// What a model is made of before anything is allocated: segments, layers and parameters, with the fields that filters may still change.
+// The opaque handles of the SDK, mortise_param and mortise_layer, are these declarations; whatever belongs to the run (values, buffers, chains)
+// is kept elsewhere by their index.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "mortise/operator.h"
+#include "mortise/params.h"
+
+// A parameter. `info` points into the strings and vectors beside it, so a declaration never moves (it lives in a deque).
+struct mortise_param {
+  uint32_t index = 0;
+  std::string name, role, init;
+  std::vector<std::string> tags, dims, other_names;  // other_names: names that are tied to this parameter
+  std::vector<int64_t> sizes;
+  double init_scale = 0;
+  int segment = 0;
+  // Rules of the manifest; negative: the family's.
+  double lr = -1, lr_scale = 1, weight_decay = -1;
+  int optimizer = 0;  // which provider of `optimizer` has it
+  mortise_param_info info{};
+  std::vector<mortise_str> tag_views, dim_views;
+};
+
+// A layer: an operator at a path, with the data that its providers bound to it, a mode at a time.
+struct mortise_layer {
+  uint32_t index = 0;
+  int point = 0;
+  int segment = 0;
+  std::string slot, path;
+  std::deque<std::string> texts;  // what attrs point into
+  std::vector<mortise_attr> attrs;
+  std::array<void*, MORTISE_MODES> data{};
+};
+
+namespace mortise {
+
+struct Segment {
+  std::string path;
+  uint32_t flags = 0;
+};
+
+struct Declaration {
+  std::vector<Segment> segments;
+  std::deque<mortise_layer> layers;
+  std::deque<mortise_param> params;
+  std::map<std::string, int64_t> facts;  // "vocabulary", "sequence_length"
+
+  mortise_param* find(std::string_view name);
+  std::vector<Element> param_elements() const;
+  std::vector<Element> layer_elements() const;
+  int64_t count() const;  // elements of all parameters
+};
+
+}  // namespace mortise
+
+// The builder handed to `declare`. `provide` calls the providers of a layer that was just asked for; it throws to refuse.
+struct mortise_builder {
+  mortise::Declaration& declaration;
+  std::function<void(mortise_layer&, const mortise_layer_spec&)> provide;
+};
+
+namespace mortise {
+
+// The functions behind mortise.build/0; they throw std::invalid_argument with a text for the author of the plugin.
+void add_segment(mortise_builder& b, std::string_view path, uint32_t flags);
+mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec);
+mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec);
+
+// After the filters and rules: one group for each (optimizer, lr, weight decay) in use. Writes info.group of every parameter.
+struct Group {
+  int optimizer = 0;
+  double lr = 0, weight_decay = 0;
+};
+std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr, const std::vector<double>& family_weight_decay);
+
+// Bytes by what they hold; exact, from the declaration alone.
+struct Memory {
+  int64_t weights = 0, gradients = 0, states = 0, casts = 0;
+};
+int64_t dtype_bytes(uint32_t dtype);
+Memory weights_and_gradients(const Declaration& d);
+
+}  // namespace mortise

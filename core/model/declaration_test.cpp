@@ -1,0 +1,90 @@
+#include "core/model/declaration.hpp"
+
+#include <gtest/gtest.h>
+
+namespace mortise {
+namespace {
+
+mortise_str s(const char* t) { return {t, std::char_traits<char>::length(t)}; }
+
+struct Declared : testing::Test {
+  Declaration d;
+  PointTable points;
+  std::vector<std::string> provided;
+  mortise_builder b{d, [this](mortise_layer& l, const mortise_layer_spec&) { provided.push_back(l.path); }};
+
+  mortise_param* param(const char* name, int64_t rows = 2, mortise_param* tie = nullptr, const char* role = "matrix") {
+    const int64_t sizes[] = {rows, 3};
+    const mortise_str dims[] = {s("out"), s("in")};
+    mortise_param_spec spec{};
+    spec.rank = 2;
+    spec.name = s(name);
+    spec.role = s(role);
+    spec.dims = dims;
+    spec.sizes = sizes;
+    spec.init = s("normal");
+    spec.tie = tie;
+    return add_param(b, spec);
+  }
+};
+
+TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
+  add_segment(b, "embed", 0);
+  mortise_param* p = param("wte.weight");
+  EXPECT_EQ(p->info.numel, 6);
+  EXPECT_EQ(std::string(p->info.dims[1].ptr, p->info.dims[1].len), "in");
+  EXPECT_TRUE(p->info.trainable);
+  EXPECT_EQ(d.find("wte.weight"), p);
+}
+
+TEST_F(Declared, ATiedNameIsTheSameParameter) {
+  add_segment(b, "embed", 0);
+  mortise_param* p = param("wte.weight");
+  EXPECT_EQ(param("lm_head.weight", 2, p), p);
+  EXPECT_EQ(d.find("lm_head.weight"), p);
+  EXPECT_EQ(d.params.size(), 1u);
+}
+
+TEST_F(Declared, OneNameWithTwoSizesIsRefused) {
+  add_segment(b, "embed", 0);
+  param("w");
+  EXPECT_NO_THROW(param("w"));
+  EXPECT_THROW(param("w", 5), std::invalid_argument);
+}
+
+TEST_F(Declared, ARoleOutsideTheListIsRefused) {
+  add_segment(b, "embed", 0);
+  EXPECT_THROW(param("w", 2, nullptr, "kernel"), std::invalid_argument);
+}
+
+TEST_F(Declared, ALayerKeepsItsOwnAttributes) {
+  points.add_operator("scan", "x -> y", "", "test.scan");
+  add_segment(b, "h.0", MORTISE_BLOCK);
+  std::string text = "gelu";
+  mortise_attr attr = {s("activation"), {MORTISE_TEXT, 0, {.s = {text.data(), text.size()}}}};
+  const mortise_layer_spec spec = {sizeof spec, 1, s("scan"), s("h.0.scan"), &attr};
+  mortise_layer* l = add_layer(b, points, spec);
+  text = "xxxx";
+  EXPECT_EQ(std::string(l->attrs[0].value.v.s.ptr, 4), "gelu");
+  EXPECT_EQ(provided, std::vector<std::string>{"h.0.scan"});
+}
+
+TEST_F(Declared, AnOperatorThatNobodyBringsIsRefused) {
+  add_segment(b, "h.0", 0);
+  const mortise_layer_spec spec = {sizeof spec, 0, s("scan"), s("h.0.scan"), nullptr};
+  EXPECT_THROW(add_layer(b, points, spec), std::invalid_argument);
+}
+
+TEST_F(Declared, ParametersOfOneRateAndDecayShareAGroup) {
+  add_segment(b, "embed", 0);
+  param("a");
+  param("b")->weight_decay = 0;
+  param("c");
+  const auto groups = make_groups(d, {1e-3}, {0.01});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(d.params[0].info.group, d.params[2].info.group);
+  EXPECT_EQ(groups[static_cast<size_t>(d.params[1].info.group)].weight_decay, 0);
+}
+
+}  // namespace
+}  // namespace mortise
