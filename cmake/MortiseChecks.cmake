@@ -7,3 +7,8 @@ endforeach()
 foreach(kind plugins programs)
   add_test(NAME check_${kind} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_binaries.py" ${kind} "${PROJECT_BINARY_DIR}")
 endforeach()
+
+# Folders whose files are not all there were left out with a warning, which is fine while one works and not afterwards.
+get_property(missing GLOBAL PROPERTY MORTISE_MISSING)
+list(JOIN missing " | " missing)
+add_test(NAME check_complete COMMAND "${MORTISE_PYTHON}" -c "import sys; sys.exit(sys.argv[1] and 'left out: ' + sys.argv[1])" "${missing}")
