@@ -1,0 +1,65 @@
+// A run: the plan made real. Plugins loaded, the model declared and allocated, chains built; then trained, evaluated, sampled.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/diagnostic.hpp"
+#include "core/manifest/manifest.hpp"
+#include "core/plan/plan.hpp"
+
+namespace mortise {
+
+struct RunRequest {
+  const Manifest* manifest = nullptr;  // must outlive the run, as the plan
+  const Plan* plan = nullptr;
+  std::string probe;     // the mortise-probe helper
+  std::string dir;       // the run directory, made already; "": nothing is written (plan, sample)
+  std::string weights;   // a safetensors file to start from; "": random from run.seed
+};
+
+// What is known once the model is declared: for `plan` and for the first lines of a training.
+struct Summary {
+  std::string run, model, data, device, batch;  // texts of the lines
+  int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
+  int micros = 1, ranks = 1;
+  int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
+  std::vector<std::string> groups;              // "146 tensors, lr 1e-03, weight decay 0.01: optimizer.adamw"
+  std::map<std::string, std::string> details;   // by plugin id, beside it in `plan`
+  std::vector<std::string> parameter_lines;     // `plan --weights`: name, sizes, role, dtype
+};
+
+// What a person or a scheduler asked for meanwhile; polled between steps.
+enum class Interrupt { kNone, kInterrupt, kTerminate };
+
+struct SampleRequest {
+  std::string prompt;       // "": the plugin's own
+  int tokens = 0;           // 0: the plugin's own
+  double temperature = -1;  // negative: the plugin's own
+  int top_k = -1;
+  uint64_t seed = 0;
+};
+
+class Run {
+ public:
+  // Throws Failure.
+  explicit Run(RunRequest request);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  const Summary& summary() const;
+  // Trains to the end, or to an interrupt; the exit code. Writes the weights to <dir>/model if [checkpoint] at_end. Throws Failure.
+  int train(const std::function<Interrupt()>& interrupt);
+  // Pieces of text go to `emit` as they come.
+  void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
+  bool can_sample() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace mortise
