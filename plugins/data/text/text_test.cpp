@@ -1,0 +1,191 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "mortise/testing/fake_host.hpp"
+
+namespace {
+using namespace mortise;
+using namespace mortise::testing;
+using Ids = std::vector<int64_t>;
+
+class TextData : public ::testing::Test {
+ protected:
+  TextData() {
+    std::filesystem::create_directories(folder_);
+    host_.lend({});
+    host_.unset("validation_path");
+  }
+  ~TextData() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+  mortise_status open(Plugin& plugin, int64_t length) {
+    const mortise_data_request request = {sizeof request, 0, length, 0};
+    return plugin.object<mortise_data>("data").open(plugin.self(), &request);
+  }
+  mortise_split describe(Plugin& plugin, std::string_view split = "train") {
+    mortise_split s = {sizeof s, 0, -1, {}};
+    EXPECT_EQ(plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s), MORTISE_OK);
+    return s;
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("mortise_text_test_" + std::to_string(getpid()));
+  FakeHost host_;
+};
+
+TEST_F(TextData, PredictsEachNextTokenAlsoAcrossSamples) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abcdefgh")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 3), MORTISE_OK);
+  ASSERT_EQ(describe(plugin).samples, 3);
+  auto samples = plugin.samples("train", {2, 0, 1});
+  EXPECT_EQ(samples[1]["input_ids"], (Ids{'a', 'b', 'c'}));
+  EXPECT_EQ(samples[1]["labels"], (Ids{'b', 'c', 'd'}));
+  EXPECT_EQ(samples[1]["positions"], (Ids{0, 1, 2}));
+  EXPECT_EQ(samples[2]["labels"], (Ids{'e', 'f', 'g'}));
+  // Two tokens are left: one has a next one.
+  EXPECT_EQ(samples[0]["input_ids"], (Ids{'g'}));
+  EXPECT_EQ(samples[0]["labels"], (Ids{'h'}));
+  EXPECT_EQ(samples[0]["positions"], (Ids{0}));
+}
+
+TEST_F(TextData, LeavesOutALastTokenWithoutANextOne) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abcdefg")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 3), MORTISE_OK);
+  EXPECT_EQ(describe(plugin).samples, 2);
+}
+
+TEST_F(TextData, GivesEveryTokenButTheFirstAsALabelOnce) {
+  for (int size = 2; size < 40; ++size)
+    for (const int64_t length : {1, 2, 3, 7, 1000}) {
+      std::string text;
+      for (int i = 0; i < size; ++i) text.push_back(static_cast<char>('A' + i));
+      host_.set("path", std::vector<std::string>{file("a.txt", text)});
+      Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+      ASSERT_EQ(open(plugin, length), MORTISE_OK);
+      Ids numbers(static_cast<size_t>(describe(plugin).samples)), labels;
+      for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
+      for (auto& sample : plugin.samples("train", numbers)) labels.insert(labels.end(), sample["labels"].begin(), sample["labels"].end());
+      EXPECT_EQ(labels, Ids(text.begin() + 1, text.end())) << size << " tokens, length " << length;
+    }
+}
+
+TEST_F(TextData, JoinsFilesByANewlineWhereOneIsMissing) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "a"), file("b.txt", "b\n"), file("c.txt", "c")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+  EXPECT_EQ(plugin.samples("train", {0})[0]["input_ids"], (Ids{'a', '\n', 'b', '\n'}));
+  EXPECT_EQ(plugin.samples("train", {0})[0]["labels"].back(), 'c');
+}
+
+TEST_F(TextData, SaysWhatItRead) {
+  const std::string readme = file("README.md", std::string(61204, 'x'));
+  host_.set("path", std::vector<std::string>{readme});
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 128), MORTISE_OK);
+    EXPECT_EQ(view(describe(plugin).about), "README.md, 61,204 tokens");
+  }
+  host_.set("path", std::vector<std::string>{readme, file("b", "b"), file("c", "c")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 128), MORTISE_OK);
+  EXPECT_EQ(view(describe(plugin).about), "README.md and 2 others, 61,208 tokens");
+  int64_t vocabulary = -1;
+  EXPECT_EQ(plugin.object<mortise_data>("data").vocabulary(plugin.self(), &vocabulary), MORTISE_OK);
+  EXPECT_EQ(vocabulary, 0);
+}
+
+TEST_F(TextData, HasAValidationSplitOnlyIfOneIsNamed) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abcdefgh")});
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 4), MORTISE_OK);
+    EXPECT_EQ(describe(plugin, "validation").samples, 0);
+  }
+  host_.set("validation_path", std::vector<std::string>{file("v.txt", "xyz")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 4), MORTISE_OK);
+  EXPECT_EQ(describe(plugin, "validation").samples, 1);
+  EXPECT_EQ(view(describe(plugin, "validation").about), "v.txt, 3 tokens");
+  EXPECT_EQ(plugin.samples("validation", {0})[0]["input_ids"], (Ids{'x', 'y'}));
+}
+
+TEST_F(TextData, DeclaresWhatPaddingHoldsAndThatLabelsAreCounted) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "ab")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  const mortise_data& data = plugin.object<mortise_data>("data");
+  ASSERT_EQ(data.n_fields, 3U);
+  EXPECT_EQ(data.fields[0].fill, 0);
+  EXPECT_EQ(data.fields[1].fill, -100);
+  EXPECT_EQ(view(data.fields[1].unit), "tokens");
+  EXPECT_EQ(view(data.fields[0].unit), "");
+  EXPECT_EQ(data.fields[2].fill, 0);
+}
+
+TEST_F(TextData, TakesATokenizerWithMoreTokensThanBytes) {
+  FakeTokenizer doubling;
+  doubling.encode = [](std::string_view text) { return Ids(text.size() * 2, 70000); };
+  host_.lend(doubling);
+  host_.set("path", std::vector<std::string>{file("a.txt", "abc")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  EXPECT_EQ(plugin.samples("train", {0})[0]["labels"], Ids(5, 70000));
+}
+
+TEST_F(TextData, RefusesAMissingFileAFolderAndAnEmptyOne) {
+  const auto refusal = [&](const std::vector<std::string>& paths) {
+    host_.set("path", paths);
+    host_.blamed.reset();
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+    EXPECT_EQ(host_.blamed.value().key, "path");
+    return host_.blamed->why;
+  };
+  EXPECT_EQ(refusal({folder_ / "nowhere.txt"}), (folder_ / "nowhere.txt").string() + ": No such file or directory");
+  EXPECT_EQ(refusal({folder_}), folder_.string() + ": Is a directory");
+  EXPECT_EQ(refusal({file("empty.txt", "")}), "there is too little text to learn from: empty.txt, 0 tokens");
+  EXPECT_EQ(refusal({file("one.txt", "x")}), "there is too little text to learn from: one.txt, 1 token");
+  EXPECT_EQ(refusal({}), "no file is named");
+}
+
+TEST_F(TextData, BlamesTheKeyWhoseTextTheTokenizerRefuses) {
+  FakeTokenizer ascii;
+  ascii.encode = [](std::string_view text) {
+    for (const char c : text)
+      if (c < 0) throw std::runtime_error("byte beyond ASCII");
+    return Ids(text.begin(), text.end());
+  };
+  host_.lend(ascii);
+  host_.set("path", std::vector<std::string>{file("a.txt", "plain")});
+  host_.set("validation_path", std::vector<std::string>{file("v.txt", "\xC3\xA9")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+  EXPECT_EQ(host_.blamed.value().key, "validation_path");
+}
+
+TEST_F(TextData, RefusesASampleThatItDoesNotHave) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abc")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  EXPECT_THROW(plugin.samples("train", {1}), PluginError);
+  EXPECT_THROW(plugin.samples("train", {-1}), PluginError);
+  EXPECT_THROW(plugin.samples("validation", {0}), PluginError);
+}
+
+TEST_F(TextData, RefusesARunWithoutASequenceLengthOrWithoutATokenizer) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abc")});
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 0), MORTISE_E_CONFIG);
+  }
+  host_.withhold("mortise.tokenizer/0");
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(open(plugin, 8), MORTISE_E_NOT_FOUND);
+}
+}  // namespace

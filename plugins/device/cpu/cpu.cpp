@@ -1,0 +1,70 @@
+// The host's processor: how many threads we may use, what it is called, and memory as the kernel counts it.
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "mortise/cpp/plugin.hpp"
+
+namespace {
+using namespace mortise;
+
+// The rest of the first line that begins with `name`, without blanks, tabs and the colon; "" if there is none.
+std::string line_of(const char* file, std::string_view name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(name)) {
+      const size_t begin = line.find_first_not_of(" \t:", name.size());
+      return begin == std::string::npos ? "" : line.substr(begin);
+    }
+  return "";
+}
+int64_t number_of(const char* file, std::string_view name = "") { return std::strtoll(line_of(file, name).c_str(), nullptr, 10); }
+
+int threads() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more processors than cpu_set_t holds
+}
+
+// "AMD EPYC 9654 96-Core Processor", "Intel Xeon Platinum 8480C"; where the kernel does not say, the architecture.
+std::string processor() {
+  std::string name = line_of("/proc/cpuinfo", "model name");
+  for (const std::string_view noise : {"(R)", "(TM)", "(r)", "(tm)", " CPU"})
+    if (const size_t at = name.find(noise); at != std::string::npos) name.erase(at, noise.size());
+  name = name.substr(0, name.find(" @ "));
+  utsname system{};
+  return !name.empty() ? name : uname(&system) == 0 ? system.machine : "unknown processor";
+}
+
+class Cpu {
+ public:
+  void open(int32_t index) {
+    if (index != 0) throw Error(MORTISE_E_CONFIG, "device.cpu has no device " + std::to_string(index) + ": the processor is one device, 0");
+    const int n = threads();
+    about_ = std::to_string(n) + (n == 1 ? " thread, " : " threads, ") + processor();
+  }
+
+  void describe(mortise_str* about) { *about = str(about_); }
+
+  void memory(int64_t* used, int64_t* peak, int64_t* total) {
+    int64_t pages = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> pages >> resident;
+    *used = resident * sysconf(_SC_PAGESIZE);
+    *peak = std::max(*used, number_of("/proc/self/status", "VmHWM") * 1024);
+    *total = number_of("/proc/meminfo", "MemTotal") * 1024;
+    // A container may have less ("max" or no file: it has not).
+    for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+      if (const int64_t bytes = number_of(limit); bytes > 0) *total = std::min(*total, bytes);
+  }
+
+ private:
+  std::string about_;
+};
+
+const mortise_device kObject = {sizeof(mortise_device), MORTISE_CPU, thunk<&Cpu::open>, thunk<&Cpu::describe>, thunk<&Cpu::memory>};
+}  // namespace
+
+MORTISE_PLUGIN(Cpu, mortise::provide("device", &kObject))
