@@ -1,0 +1,26 @@
+// One value against its schema.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "core/manifest/schema.hpp"
+
+namespace mortise {
+
+// Where a value stands, for messages: the file as shown, and the key with its table ("optimizer.lr").
+struct Place {
+  std::string file, key;
+  bool on_command_line() const { return file.starts_with("command line"); }
+  std::string last() const { return key.substr(key.rfind('.') + 1); }
+  std::string written(const std::string& value) const;  // "lr = 3e-4", or on the command line "--set optimizer.lr=3e-4"
+};
+
+// The value in the form that its type has, or nothing and a diagnostic: wrong_type, out_of_range, not_a_choice, secret_in_manifest. Paths are left as
+// written: what they mean depends on the machine, and a layer above may replace them (resolve_paths).
+std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const Place& place, Report& report);
+
+bool is_known_type(const std::string& type);
+bool is_path_type(const std::string& type);
+bool is_name(std::string_view text);  // [a-z][a-z0-9_]*
+
+}  // namespace mortise

@@ -1,0 +1,235 @@
+#include "core/manifest/schema.hpp"
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/manifest/check.hpp"
+
+// core_schema.toml, byte for byte.
+__asm__(
+    ".pushsection .rodata\n"
+    "mortise_core_schema_begin:\n"
+    ".incbin \"" MORTISE_CORE_SCHEMA "\"\n"
+    "mortise_core_schema_end:\n"
+    ".byte 0\n"
+    ".popsection\n");
+extern "C" {
+extern const char mortise_core_schema_begin[] __attribute__((visibility("hidden")));
+extern const char mortise_core_schema_end[] __attribute__((visibility("hidden")));
+}
+
+namespace mortise {
+namespace {
+
+constexpr std::string_view kNoFamilies[] = {"run", "eval", "plugins", "parameters"};
+
+class SchemaReader {
+ public:
+  SchemaReader(const std::string& file, Report& report) : file_(file), report_(report) {}
+
+  std::optional<KeySchema> key(const TomlEntry& entry, const std::string& owner, const std::vector<std::string>& presets) {
+    KeySchema key;
+    key.name = entry.key;
+    const std::string whole = owner + "." + key.name;
+    const TomlTable* table = entry.value.table();
+    if (table == nullptr) return broken(entry, "`" + whole + "` is described by a table: type, default, doc");
+    const TomlNode* standard = nullptr;
+    for (const TomlEntry& field : table->entries) {
+      const TomlNode& node = field.value;
+      if (field.key == "type") key.type = text(field, whole);
+      else if (field.key == "doc") key.doc = text(field, whole);
+      else if (field.key == "change") key.change = text(field, whole);
+      else if (field.key == "same_as") key.same_as = text(field, whole);
+      else if (field.key == "choices") key.choices = texts(field, whole);
+      else if (field.key == "aka") key.aka = texts(field, whole);
+      else if (field.key == "min") key.min = number(field, whole);
+      else if (field.key == "max") key.max = number(field, whole);
+      else if (field.key == "above") key.above = number(field, whole);
+      else if (field.key == "deprecated") key.deprecated = deprecation(field, whole);
+      else if (field.key == "default") standard = &node;
+      else return broken(field, whole + " has no field `" + field.key + "`: type default min max above choices aka change deprecated doc");
+    }
+    if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
+    if (key.change != "free" && key.change != "numeric" && key.change != "fixed") return broken(entry, whole + ": change is free, numeric or fixed");
+    if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
+    // The names of the presets are choices of the key that selects one.
+    if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
+    if (key.type.find("choice") != std::string::npos && key.choices.empty()) return broken(entry, whole + ": a choice needs `choices`");
+    if (standard == nullptr) return key;
+    return with_default(std::move(key), *standard, whole);
+  }
+
+  std::nullopt_t broken(const TomlEntry& at, const std::string& message) {
+    Diagnostic d;
+    d.code = "schema_broken";
+    d.message = message;
+    d.positions = {position_of(file_, at)};
+    d.exit = kExitPlugin;
+    report_.add(std::move(d));
+    return std::nullopt;
+  }
+
+  // A value of a preset, a default, or of [family_defaults].
+  std::optional<Value> value(const KeySchema& key, const TomlNode& node, const std::string& whole) {
+    Report inner;
+    std::optional<Value> checked = check_value(key, node, {file_, whole}, inner);
+    for (Diagnostic d : inner.all()) {
+      d.code = "schema_broken";
+      d.exit = kExitPlugin;
+      report_.add(std::move(d));
+    }
+    return checked;
+  }
+
+ private:
+  std::optional<KeySchema> with_default(KeySchema key, const TomlNode& node, const std::string& whole) {
+    std::optional<Value> checked = value(key, node, whole);
+    if (!checked) return std::nullopt;
+    key.standard = std::move(*checked);
+    return key;
+  }
+
+  std::string text(const TomlEntry& field, const std::string& whole) {
+    if (const std::string* text = field.value.text()) return *text;
+    broken(field, whole + ": `" + field.key + "` is text");
+    return "";
+  }
+
+  std::vector<std::string> texts(const TomlEntry& field, const std::string& whole) {
+    std::vector<std::string> all;
+    if (const std::string* only = field.value.text()) all.push_back(*only);
+    else if (const TomlList* list = field.value.list())
+      for (const TomlNode& element : *list)
+        if (const std::string* text = element.text()) all.push_back(*text);
+    if (all.empty()) broken(field, whole + ": `" + field.key + "` is a list of texts");
+    return all;
+  }
+
+  std::optional<double> number(const TomlEntry& field, const std::string& whole) {
+    const std::optional<Value> value = plain_value(field.value, {});
+    if (value && std::holds_alternative<int64_t>(value->data)) return static_cast<double>(value->as_int());
+    if (value && std::holds_alternative<double>(value->data)) return value->as_float();
+    return broken(field, whole + ": `" + field.key + "` is a number");
+  }
+
+  std::optional<Deprecation> deprecation(const TomlEntry& field, const std::string& whole) {
+    const TomlTable* table = field.value.table();
+    if (table == nullptr) return broken(field, whole + ": `deprecated` is { since = …, use = …, remove = … }");
+    Deprecation out;
+    for (const TomlEntry& part : table->entries) {
+      if (part.key == "since") out.since = text(part, whole);
+      else if (part.key == "use") out.use = text(part, whole);
+      else if (part.key == "remove") out.remove = text(part, whole);
+      else broken(part, whole + ": `deprecated` has no `" + part.key + "`");
+    }
+    return out;
+  }
+
+  const std::string& file_;
+  Report& report_;
+};
+
+TableSchema read_keys(const TomlTable& config, const std::vector<std::string>& presets, const std::string& owner, SchemaReader& reader) {
+  TableSchema schema;
+  for (const TomlEntry& entry : config.entries) {
+    if (!is_name(entry.key)) reader.broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
+    else if (std::optional<KeySchema> key = reader.key(entry, owner, presets)) schema.keys[entry.key] = std::move(*key);
+  }
+  return schema;
+}
+
+void read_preset(const TomlEntry& preset, PluginSchema& schema, SchemaReader& reader) {
+  if (!preset.value.is_table()) {
+    reader.broken(preset, "`preset." + preset.key + "` is a table of keys");
+    return;
+  }
+  std::map<std::string, Value>& values = schema.config.presets[preset.key];
+  for (const TomlEntry& entry : preset.value.table()->entries) {
+    const auto key = schema.config.keys.find(entry.key);
+    if (key == schema.config.keys.end() || entry.key == "preset") {
+      reader.broken(entry, "preset " + preset.key + " names `" + entry.key + "`, which is no key of " + schema.id);
+      continue;
+    }
+    if (std::optional<Value> value = reader.value(key->second, entry.value, schema.id + "." + entry.key)) {
+      value->origin = {"preset " + preset.key, 0, 0, schema.id + "." + entry.key};
+      values[entry.key] = std::move(*value);
+    }
+  }
+}
+
+void read_family_default(const TomlEntry& entry, PluginSchema& schema, SchemaReader& reader) {
+  const auto family = core_schema().tables.find(schema.family);
+  if (family == core_schema().tables.end() || !family->second.keys.contains(entry.key)) {
+    reader.broken(entry, "[family_defaults] names `" + entry.key + "`, which is no key of [" + schema.family + "]");
+    return;
+  }
+  const std::string whole = schema.family + "." + entry.key;
+  if (std::optional<Value> value = reader.value(family->second.keys.at(entry.key), entry.value, whole)) {
+    value->origin = {"plugin.toml of " + schema.id, 0, 0, whole};
+    schema.family_defaults[entry.key] = std::move(*value);
+  }
+}
+
+CoreSchema read_core_schema() {
+  Report report;
+  const std::string file = "core_schema.toml";
+  const std::string_view text(mortise_core_schema_begin, static_cast<size_t>(mortise_core_schema_end - mortise_core_schema_begin));
+  CoreSchema schema;
+  const std::optional<TomlTable> root = parse_toml(text, file, report);
+  if (!root) throw Failure(report.all().front());
+  for (const TomlEntry& entry : root->entries) {
+    if (entry.key == "later") {
+      for (const TomlNode& element : *entry.value.list()) schema.later.push_back(*element.text());
+      continue;
+    }
+    TableSchema table = read_table_schema(*entry.value.table(), file, entry.key, report);
+    for (auto& [name, key] : table.keys) key.standard.origin = {"default of " + entry.key + "." + name, 0, 0, entry.key + "." + name};
+    (entry.key == "parameters" ? schema.rule : entry.key == "every_plugin" ? schema.reserved : schema.tables[entry.key]) = std::move(table);
+  }
+  // Written by us, tested, and part of the binary.
+  if (report.has_errors()) throw Failure(report.all().front());
+  return schema;
+}
+
+}  // namespace
+
+bool CoreSchema::is_family(const std::string& table) const {
+  return tables.contains(table) && std::ranges::find(kNoFamilies, table) == std::end(kNoFamilies);
+}
+
+const CoreSchema& core_schema() {
+  static const CoreSchema schema = read_core_schema();
+  return schema;
+}
+
+TableSchema read_table_schema(const TomlTable& config, const std::string& shown_name, const std::string& owner, Report& report) {
+  SchemaReader reader(shown_name, report);
+  return read_keys(config, {}, owner, reader);
+}
+
+void read_plugin_schema(const TomlTable& plugin_toml, const std::string& shown_name, PluginSchema& schema, Report& report) {
+  SchemaReader reader(shown_name, report);
+  const auto entries_of = [&](std::string_view name) -> std::vector<TomlEntry> {
+    for (const TomlEntry& entry : plugin_toml.entries) {
+      if (entry.key != name) continue;
+      if (entry.value.is_table()) return entry.value.table()->entries;
+      reader.broken(entry, "`" + entry.key + "` is a table");
+    }
+    return {};
+  };
+  const std::vector<TomlEntry> presets = entries_of("preset");
+  std::vector<std::string> preset_names;
+  for (const TomlEntry& preset : presets) preset_names.push_back(preset.key);
+
+  TomlTable config{entries_of("config")};
+  for (const TomlEntry& entry : config.entries)
+    if (core_schema().reserved.keys.contains(entry.key)) reader.broken(entry, "`" + entry.key + "` is read by the host in every plugin's table");
+  schema.config = read_keys(config, preset_names, schema.id, reader);
+  if (!presets.empty() && !schema.config.keys.contains("preset")) reader.broken(presets[0], "presets need a key `preset` of type choice");
+  for (auto& [name, key] : schema.config.keys)
+    if (key.standard.is_set()) key.standard.origin = {"plugin.toml of " + schema.id, 0, 0, schema.id + "." + name};
+  for (const TomlEntry& preset : presets) read_preset(preset, schema, reader);
+  for (const TomlEntry& entry : entries_of("family_defaults")) read_family_default(entry, schema, reader);
+}
+
+}  // namespace mortise
