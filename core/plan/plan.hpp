@@ -1,5 +1,6 @@
 // The plan, first stage: from manifests alone, with no plugin code, who provides what, who wraps whom and in what order, and why.
 #pragma once
+#include <iosfwd>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,8 +23,22 @@ struct Claim {
   const Selector* where = nullptr;
   unsigned modes = 7;
   int layer = 0;
+  bool open = true;          // neither `where` nor `modes` in its table: it takes the rest
   std::vector<int> choices;  // members to choose from by `supports`, in order; empty: the member itself
-  std::string why;           // "gpt2.toml:13", "default.toml:2", "fallback of default.toml:2: no NVIDIA driver"
+  std::string why;           // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:2"
+  Position origin;           // of the table that claims, also for a fallback
+};
+
+// Some of the elements, in some modes.
+struct Place {
+  const Selector* where = nullptr;
+  unsigned modes = 7;
+};
+
+// Why one stands after another (a member). `because` is a clause that begins with the name of one of the two.
+struct Reason {
+  int after = 0;
+  std::string because;
 };
 
 // One wrapper or listener, in its place in the order.
@@ -31,8 +46,11 @@ struct Attached {
   int member = 0;
   const Selector* where = nullptr;
   unsigned modes = 7;
+  std::vector<Place> except;    // taken by others of its exclusive group
+  std::vector<Reason> reasons;  // the edges of the order that end here
   std::string band;   // wrappers only
   std::string why;    // where in a manifest it stands, and why it comes after the one before it
+  Position origin;    // of its table
 };
 
 struct PointPlan {
@@ -64,9 +82,23 @@ struct Element {
 };
 // Which of `elements` the selector takes, as indices. Order matters for `every` and `from`.
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements);
+// Where a wrapper or listener acts in one mode, as indices.
+std::vector<size_t> select(const Attached& attached, const std::vector<Element>& elements, int mode);
 
 // The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and an
 // element without a provider go to the report, naming `what` ("parameter", "layer").
 std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, std::string_view what, std::string_view point, Report& report);
+
+
+// Every `where` of the plan must take something of all that the model declared; for members that attach to several points, where assign() cannot
+// tell. `what` as above.
+void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report);
+
+// The sections of `mortise plan` that structure knows: who does what, around, after backward, listening, replaced. `details` by plugin id is
+// what a later stage learned ("8 × H200"); without it, the keys that a manifest set, or the plugin's summary.
+void print_structure(std::ostream& out, const Plan& plan, const std::map<std::string, std::string>& details = {});
+// `mortise plan --why POINT`: every edge of the order there. False if no point is called so.
+bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
+std::string plan_json(const Plan& plan);
 
 }  // namespace mortise

@@ -1,0 +1,129 @@
+// One provider at each place: whose layer or parameter is whose.
+#include <algorithm>
+#include <climits>
+#include <map>
+#include <set>
+
+#include "core/base/text.hpp"
+#include "core/plan/plan.hpp"
+#include "core/plan/words.hpp"
+
+namespace mortise {
+using namespace words;
+namespace {
+
+// "layer.0.query.weight" -> "layer.*.query.weight": a name for all of a stack.
+std::string without_numbers(const std::string& path) {
+  std::vector<std::string> parts = split(path, '.');
+  for (std::string& part : parts)
+    if (!part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) part = "*";
+  return join(parts, ".");
+}
+
+// Everything that somebody may have meant: paths, beginnings of paths, stacks, atoms.
+std::set<std::string> patterns_for(const std::vector<Element>& elements) {
+  std::set<std::string> patterns;
+  for (const Element& element : elements) {
+    for (const std::string& path : {element.path, without_numbers(element.path)}) {
+      patterns.insert(path);
+      for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) patterns.insert(path.substr(0, dot) + ".*");
+    }
+    if (!element.role.empty()) patterns.insert("role:" + element.role);
+    if (!element.slot.empty()) patterns.insert("slot:" + element.slot);
+    for (const std::string& tag : element.tags) patterns.insert("tag:" + tag);
+    for (const std::string& dim : element.dims) patterns.insert("dim:" + dim);
+  }
+  return patterns;
+}
+
+std::string nearest_pattern(const std::string& wanted, const std::vector<Element>& elements) {
+  std::string best;
+  int least = INT_MAX;
+  for (const std::string& pattern : patterns_for(elements))
+    if (const int distance = edit_distance(wanted, pattern); distance < least) {
+      least = distance;
+      best = pattern;
+    }
+  return best;
+}
+
+// The same mistake shows in every mode and at every point of one plugin: it is said once.
+void add_once(Report& report, Diagnostic d) {
+  const auto same = [&](const Diagnostic& other) { return other.code == d.code && other.message == d.message; };
+  if (std::ranges::none_of(report.all(), same)) report.add(std::move(d));
+}
+
+std::string count_of(size_t n, std::string_view what) {
+  return with_commas(static_cast<int64_t>(n)) + " " + std::string(what) + (n == 1 ? "" : "s");
+}
+
+void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
+  const std::string patterns = where.match.empty() ? "`*`" : quoted(join(where.match, "`, `"));
+  const std::vector<Claim>& models = plan.at[kModel].providers;
+  const std::string of = models.empty() ? "" : " of " + id_of(plan, models.front().member);
+  const size_t before = select(Selector{.match = where.match}, elements).size();
+  if (before > 0)
+    return add_once(report, mistake("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
+                                    {where.origin}, {"take less away; `from` counts from 0"}));
+  Diagnostic d = mistake("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
+  if (!elements.empty()) {
+    const std::string pattern = nearest_pattern(where.match.front(), elements);
+    d.fixes = {pattern + " matches " + with_commas(static_cast<int64_t>(select(Selector{.match = {pattern}}, elements).size())) +
+               "      all names: mortise plan --weights"};
+  }
+  add_once(report, std::move(d));
+}
+
+// Elements that share a mistake, named by the first: "`h.0.attn` and 11 more".
+std::string some(const std::vector<size_t>& which, const std::vector<Element>& elements) {
+  return quoted(elements[which.front()].path) + (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
+}
+
+Diagnostic two_claims(const Plan& plan, const Claim& a, const Claim& b, const std::string& at, std::string_view point) {
+  return mistake("two_claims", id_of(plan, a.member) + " and " + id_of(plan, b.member) + " both claim " + quoted(point) + " at the " + at, {a.origin, b.origin},
+                 {"give one of them another `where` or `modes`"});
+}
+
+Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, std::string_view point, int mode) {
+  const std::string message = "nothing provides " + quoted(point) + " at the " + at;
+  if (here.providers.empty()) return mistake("no_provider", message, {}, {"mortise plugin list names what is installed"});
+  const Claim& claim = here.providers.back();
+  return mistake("no_provider", message + " in " + modes_text(1u << mode), {claim.origin},
+                 {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
+}
+
+}  // namespace
+
+std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode, std::string_view what,
+                        std::string_view point, Report& report) {
+  // Claims come with the more particular first, so the first to arrive at an element is right; a second particular one of its layer is a mistake.
+  std::vector<int> provider(elements.size(), -1);
+  std::map<std::pair<int, int>, std::vector<size_t>> clashes;
+  for (size_t c = 0; c < here.providers.size(); ++c) {
+    const Claim& claim = here.providers[c];
+    const bool several = plan.members[claim.member].info->schema.provides.size() > 1;  // may match at another of its points: check_where()
+    if (claim.where && !several && select(*claim.where, elements).empty()) matches_nothing(*claim.where, plan, elements, what, report);
+    for (size_t i : select({.where = claim.where, .modes = claim.modes}, elements, mode)) {
+      if (provider[i] < 0) {
+        provider[i] = static_cast<int>(c);
+      } else if (const Claim& first = here.providers[provider[i]]; first.layer == claim.layer && !claim.open) {
+        clashes[{provider[i], static_cast<int>(c)}].push_back(i);
+      }
+    }
+  }
+  for (const auto& [pair, which] : clashes)
+    add_once(report, two_claims(plan, here.providers[pair.first], here.providers[pair.second], std::string(what) + " " + some(which, elements), point));
+  std::vector<size_t> without;
+  for (size_t i = 0; i < elements.size(); ++i)
+    if (provider[i] < 0) without.push_back(i);
+  if (!without.empty()) add_once(report, no_provider(plan, here, std::string(what) + " " + some(without, elements), point, mode));
+  return provider;
+}
+
+void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
+  for (const Member& member : plan.members)
+    if (member.table && member.table->where && select(*member.table->where, elements).empty())
+      matches_nothing(*member.table->where, plan, elements, what, report);
+}
+
+}  // namespace mortise

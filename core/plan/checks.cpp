@@ -1,0 +1,140 @@
+// Is what plugins say about each other true of this plan? Points exist and fit, needs are met, nobody is beside whom they cannot stand.
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "core/plan/holding.hpp"
+#include "core/plan/words.hpp"
+
+namespace mortise {
+using namespace words;
+namespace {
+
+// Without these there is no run, whatever the plugins require.
+constexpr Point kNeeded[] = {kDevice, kComm, kData, kModel, kOptimizer, kReplicas};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool fits(Way way, Kind kind) {
+  const bool heard = kind == Kind::Event || kind == Kind::Filter;
+  if (way == Way::Provides) return !heard;
+  if (way == Way::Wraps) return kind == Kind::Call || kind == Kind::Operator;
+  return heard;
+}
+
+std::string_view verb_of(Way way) {
+  return way == Way::Provides ? "provides" : way == Way::Wraps ? "wraps" : "listens to";
+}
+
+std::string_view law_of(Way way) {
+  if (way == Way::Provides) return "events and filters are listened to, nobody provides them";
+  return way == Way::Wraps ? "only calls and operators can be wrapped" : "only events and filters can be listened to";
+}
+
+// "an object", "a call".
+std::string a_kind(Kind kind) {
+  const std::string name(name_of(kind));
+  return (std::string_view("aeio").find(name[0]) != std::string_view::npos ? "an " : "a ") + name;
+}
+
+Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding) {
+  Diagnostic d = mistake(std::move(code), std::move(message), {holding.table->origin});
+  d.at = holding.info->toml_path;
+  d.plugin = id_of(*holding.info);
+  d.exit = kExitPlugin;
+  return d;
+}
+
+std::string fix_for_unknown(const Plan& plan, const Catalogue& catalogue, const std::string& name) {
+  for (const auto& [id, info] : catalogue)
+    if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return "[" + id + "] brings it";
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
+  const std::string near = nearest(name, names);
+  return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
+}
+
+bool has_claim(const Plan& plan, int point) {
+  return !plan.at[static_cast<size_t>(point)].providers.empty();
+}
+
+// Who in the catalogue would fill a need, the likeliest first: of the family of that name, stable, then by id.
+std::vector<const PluginInfo*> who_would_provide(const Catalogue& catalogue, const std::string& need) {
+  std::vector<const PluginInfo*> found;
+  for (const auto& [id, info] : catalogue)
+    if (id == need || contains(info.schema.provides, need) || contains(info.capabilities, need)) found.push_back(&info);
+  std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) { return std::tuple(info->schema.family != need, info->status != "stable"); });
+  return found;
+}
+
+void report_missing(const std::string& need, const Holding* needed_by, const Catalogue& catalogue, Report& report) {
+  Diagnostic d = mistake("nothing_provides", "nothing provides " + quoted(need));
+  if (needed_by) {
+    d.message += ", which " + id_of(*needed_by->info) + " needs";
+    d.positions = {needed_by->table->origin};
+  }
+  const std::vector<const PluginInfo*> found = who_would_provide(catalogue, need);
+  if (found.empty()) d.fixes = {"no installed plugin does: mortise plugin add FILE, or --plugin-path DIR"};
+  else d.fixes = {table_of(*found.front()) + (found.size() > 1 ? "          others: mortise plugin list " + found.front()->schema.family : "")};
+  report.add(std::move(d));
+}
+
+bool stands_for(const PluginInfo& info, const std::string& name) {
+  return id_of(info) == name || contains(info.capabilities, name);
+}
+
+bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::string& need) {
+  if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); })) return true;
+  const int point = plan.points.find(need);
+  if (point < 0) return false;
+  const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
+  return has_claim(plan, point) || (kind != Kind::Object && kind != Kind::Operator);  // the core itself answers its calls and events
+}
+
+void check_conflict(const Holding& a, const Holding& b, const ConflictInfo& conflict, Report& report) {
+  report.add(mistake("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
+                     {a.table->origin, b.table->origin},
+                     {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
+}
+
+}  // namespace
+
+int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, Report& report) {
+  const std::string what = id_of(*holding.info) + " " + std::string(verb_of(way)) + " " + quoted(name);
+  const int point = plan.points.find(name);
+  if (point < 0) {
+    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding);
+    d.fixes = {fix_for_unknown(plan, catalogue, name)};
+    report.add(std::move(d));
+    return -1;
+  }
+  const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
+  if (fits(way, kind)) return point;
+  Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding);
+  d.fixes = {std::string(law_of(way))};
+  report.add(std::move(d));
+  return -1;
+}
+
+void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
+  std::set<std::string> said;
+  for (const Holding& holding : holdings)
+    for (const std::string& need : holding.info->requires_)
+      if (!is_met(plan, holdings, need) && said.insert(need).second) report_missing(need, &holding, catalogue, report);
+  for (const Point point : kNeeded)
+    if (const std::string& need = plan.points[point].name; !has_claim(plan, point) && !said.contains(need))
+      report_missing(need, nullptr, catalogue, report);
+}
+
+void check_conflicts(const std::vector<Holding>& holdings, Report& report) {
+  std::set<std::pair<const PluginInfo*, const PluginInfo*>> said;  // once for two that name each other
+  for (const Holding& a : holdings)
+    for (const ConflictInfo& conflict : a.info->conflicts)
+      for (const Holding& b : holdings)
+        if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) && said.insert(std::minmax(a.info, b.info)).second)
+          check_conflict(a, b, conflict, report);
+}
+
+}  // namespace mortise

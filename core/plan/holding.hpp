@@ -1,0 +1,48 @@
+// Between the tables of a manifest and the members of a plan: what each table that is on still holds once the layers are settled.
+#pragma once
+#include "core/plan/plan.hpp"
+
+namespace mortise {
+
+using Catalogue = std::map<std::string, PluginInfo>;
+
+struct Slot {
+  std::string point;
+  unsigned modes = 7;
+};
+
+struct Holding {
+  const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
+  const PluginTable* table = nullptr;  // what was written
+  std::vector<Slot> slots;
+  unsigned modes = 7;                  // of its wrappers and listeners
+  std::vector<Place> except;
+  std::string why;
+  bool is_stand_in() const { return table->schema->id != info->schema.id; }
+  bool is_open() const { return !table->where && table->modes.empty(); }
+  const Selector* where() const { return table->where ? &*table->where : nullptr; }
+};
+
+// Tables that a later layer replaced are left out and written to `replaced`. In the order of ids.
+std::vector<Holding> settle_layers(const Manifest&, const Catalogue&, std::vector<std::string>& replaced, Report&);
+
+// Puts the first startable of a table's `fallback` in the place of a plugin that cannot run on this machine.
+void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
+
+// Whom a provider may choose from for one point: what is installed, can start and was not switched off, in its own order.
+std::vector<const PluginInfo*> choices_of(const Holding&, const std::string& point, const Manifest&, const Catalogue&, CanStart);
+
+// After before and after: the order of wrappers and listeners at one point. Mistakes go to the report.
+void order_wrappers(Plan&, uint32_t point, Report&);
+void order_listeners(Plan&, uint32_t point, Report&);
+
+// The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
+enum class Way { Provides, Wraps, Listens };
+int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, Report&);
+void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
+void check_conflicts(const std::vector<Holding>&, Report&);
+
+// Six hexadecimal digits over ids, versions, order and values, but not over where in a manifest they stand.
+std::string hash_of(const Plan&);
+
+}  // namespace mortise

@@ -1,0 +1,37 @@
+#include "core/plan/points.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace mortise {
+
+PointTable::PointTable()
+    : rows_{
+#define POINT(symbol, name, stage, kind, thread, fields, doc) {name, Stage::stage, Kind::kind, thread, fields, doc, ""},
+#include "core/plan/points.def"
+#undef POINT
+      } {
+}
+
+uint32_t PointTable::add_operator(std::string name, std::string fields, std::string doc, std::string from) {
+  if (const int at = find(name); at >= 0) return static_cast<uint32_t>(at);
+  rows_.push_back({std::move(name), Stage::Device, Kind::Operator, "R; A", std::move(fields), std::move(doc), std::move(from)});
+  return size() - 1;
+}
+
+int PointTable::find(std::string_view name) const {
+  const auto row = std::ranges::find(rows_, name, &PointRow::name);
+  return row == rows_.end() ? -1 : static_cast<int>(std::distance(rows_.begin(), row));
+}
+
+std::string_view name_of(Stage stage) {
+  constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
+  return kNames[static_cast<int>(stage)];
+}
+
+std::string_view name_of(Kind kind) {
+  constexpr std::string_view kNames[] = {"object", "call", "event", "filter", "operator"};
+  return kNames[static_cast<int>(kind)];
+}
+
+}  // namespace mortise

@@ -1,0 +1,80 @@
+// What to do on a machine where a plugin cannot run: the table's own `fallback`, or an error. Nothing is replaced that nobody wrote.
+#include <algorithm>
+
+#include "core/plan/holding.hpp"
+#include "core/plan/words.hpp"
+
+namespace mortise {
+using namespace words;
+namespace {
+
+// "" if it can start.
+std::string reason_against(CanStart can_start, const PluginInfo& info) {
+  return can_start ? can_start(info) : "";
+}
+
+bool provides(const PluginInfo& info, const std::string& point) {
+  return std::ranges::find(info.schema.provides, point) != info.schema.provides.end();
+}
+
+bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
+  return std::ranges::all_of(slots, [&](const Slot& slot) { return provides(info, slot.point); });
+}
+
+// The first that is installed, fills the same slots and can start.
+const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalogue, CanStart can_start, Report& report) {
+  for (const std::string& id : holding.table->fallback) {
+    const auto found = catalogue.find(id);
+    if (found == catalogue.end()) continue;
+    if (!provides_all(found->second, holding.slots)) {
+      report.add(mistake("wrong_fallback", id_of(*holding.info) + " falls back to " + id + ", which does not provide `" + holding.slots.front().point + "`",
+                         {holding.table->origin}, {"name another: mortise plugin list " + holding.info->schema.family}));
+    } else if (reason_against(can_start, found->second).empty()) {
+      return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+void report_unusable(const Holding& holding, const std::string& reason, const Catalogue& catalogue, CanStart can_start, Report& report) {
+  Diagnostic d = mistake("device_unusable", id_of(*holding.info) + " cannot run: " + reason, {holding.table->origin});
+  d.plugin = id_of(*holding.info);
+  d.exit = kExitUnavailable;
+  if (holding.slots.empty()) d.fixes = {"--without " + id_of(*holding.info)};
+  else
+    for (const auto& [id, info] : catalogue)
+      if (d.fixes.empty() && provides_all(info, holding.slots) && reason_against(can_start, info).empty()) d.fixes = {"--use " + id};
+  report.add(std::move(d));
+}
+
+}  // namespace
+
+void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, CanStart can_start, Report& report) {
+  for (Holding& holding : holdings) {
+    const std::string reason = reason_against(can_start, *holding.info);
+    if (reason.empty()) continue;
+    const PluginInfo* other = holding.slots.empty() ? nullptr : first_stand_in(holding, catalogue, can_start, report);
+    if (!other) {
+      report_unusable(holding, reason, catalogue, can_start, report);
+      continue;
+    }
+    holding.why = id_of(*holding.info) + " cannot run here: " + reason + "; fallback of " + short_text(holding.table->origin);
+    holding.info = other;
+  }
+}
+
+std::vector<const PluginInfo*> choices_of(const Holding& holding, const std::string& point, const Manifest& manifest, const Catalogue& catalogue,
+                                          CanStart can_start) {
+  const auto is_off = [&](const std::string& id) {
+    return std::ranges::any_of(manifest.plugins, [&](const PluginTable& table) { return table.schema && table.schema->id == id && !table.enabled; });
+  };
+  std::vector<const PluginInfo*> choices;
+  for (const std::string& id : holding.info->chooses) {
+    const auto found = catalogue.find(id);
+    if (found == catalogue.end() || is_off(id) || !provides(found->second, point)) continue;
+    if (reason_against(can_start, found->second).empty()) choices.push_back(&found->second);
+  }
+  return choices;
+}
+
+}  // namespace mortise

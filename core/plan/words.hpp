@@ -1,0 +1,54 @@
+// Small pieces of text that the plan's errors and pages share.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "core/base/text.hpp"
+#include "core/plan/plan.hpp"
+
+namespace mortise::words {
+
+inline const std::string& id_of(const PluginInfo& info) {
+  return info.schema.id;
+}
+inline const std::string& id_of(const Plan& plan, int member) {
+  return id_of(*plan.members[static_cast<size_t>(member)].info);
+}
+inline std::string quoted(std::string_view name) {
+  return "`" + std::string(name) + "`";
+}
+inline std::string table_of(const PluginInfo& info) {
+  return "[" + id_of(info) + "]";
+}
+
+// "gpt2.toml:13": without the column, for tables of text.
+inline std::string short_text(const Position& position) {
+  return position.line > 0 ? position.file + ":" + std::to_string(position.line) : position.text();
+}
+
+inline constexpr unsigned kAllModes = 7;
+inline constexpr std::string_view kModes[] = {"train", "eval", "sample"};
+inline std::string modes_text(unsigned modes) {
+  std::vector<std::string> names;
+  for (unsigned mode = 0; mode < 3; ++mode)
+    if (modes >> mode & 1) names.emplace_back(kModes[mode]);
+  return join(names, ", ");
+}
+inline unsigned modes_of(const PluginTable& table) {
+  unsigned modes = 0;
+  for (int mode : table.modes) modes |= 1u << mode;
+  return modes ? modes : kAllModes;
+}
+
+// One error about plugins: the rest of its fields are filled where it is made.
+inline Diagnostic mistake(std::string code, std::string message, std::vector<Position> positions = {}, std::vector<std::string> fixes = {}) {
+  std::erase_if(positions, [](const Position& position) { return !position; });
+  Diagnostic d;
+  d.code = std::move(code);
+  d.message = std::move(message);
+  d.positions = std::move(positions);
+  d.fixes = std::move(fixes);
+  return d;
+}
+
+}  // namespace mortise::words
