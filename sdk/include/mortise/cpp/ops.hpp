@@ -58,6 +58,39 @@ MORTISE_OP(sum_dim_op, "sum.dim_IntList")
 MORTISE_OP(sum_op, "sum")
 MORTISE_OP(to_op, "to.dtype")
 MORTISE_OP(copy__op, "copy_")
+MORTISE_OP(clone_op, "clone")
+MORTISE_OP(cat_op, "cat")
+MORTISE_OP(bmm_op, "bmm")
+MORTISE_OP(bmm_out_op, "bmm.out")
+MORTISE_OP(baddbmm_op, "baddbmm")
+MORTISE_OP(sum_out_op, "sum.IntList_out")
+MORTISE_OP(mean_dim_op, "mean.dim")
+MORTISE_OP(rsqrt_op, "rsqrt")
+MORTISE_OP(add_scalar__op, "add_.Scalar")
+MORTISE_OP(mul_scalar__op, "mul_.Scalar")
+MORTISE_OP(fill__op, "fill_.Scalar")
+MORTISE_OP(triu_op, "triu")
+MORTISE_OP(unsqueeze_op, "unsqueeze")
+MORTISE_OP(masked_fill_op, "masked_fill.Scalar")
+MORTISE_OP(logical_not_op, "logical_not")
+MORTISE_OP(arange_out_op, "arange.out")
+MORTISE_OP(gelu_op, "gelu")
+MORTISE_OP(gelu_backward_op, "gelu_backward")
+MORTISE_OP(relu_op, "relu")
+MORTISE_OP(threshold_backward_op, "threshold_backward")
+MORTISE_OP(embedding_op, "embedding")
+MORTISE_OP(embedding_dense_backward_op, "embedding_dense_backward")
+MORTISE_OP(native_layer_norm_op, "native_layer_norm")
+MORTISE_OP(native_layer_norm_backward_op, "native_layer_norm_backward")
+MORTISE_OP(softmax_out_op, "_softmax.out")
+MORTISE_OP(softmax_backward_data_out_op, "_softmax_backward_data.out")
+MORTISE_OP(log_softmax_op, "_log_softmax")
+MORTISE_OP(log_softmax_out_op, "_log_softmax.out")
+MORTISE_OP(log_softmax_backward_data_out_op, "_log_softmax_backward_data.out")
+MORTISE_OP(nll_loss_forward_op, "nll_loss_forward")
+MORTISE_OP(nll_loss_backward_op, "nll_loss_backward")
+MORTISE_OP(flash_attention_for_cpu_op, "_scaled_dot_product_flash_attention_for_cpu")
+MORTISE_OP(flash_attention_for_cpu_backward_op, "_scaled_dot_product_flash_attention_for_cpu_backward")
 MORTISE_OP(isfinite_op, "isfinite")
 MORTISE_OP(add_scalar_op, "add.Scalar")
 MORTISE_OP(reciprocal_op, "reciprocal")
@@ -86,6 +119,53 @@ inline Tensor sum_rows(Ref a) { return sum_dim_op()(a, ints({0}), false, none())
 inline Tensor sum(Ref a) { return sum_op()(a, none()); }
 inline Tensor to(Ref a, uint32_t dtype) { return to_op()(a, dtype_value(dtype), false, false, none()); }
 inline void copy_(Ref to, Ref from) { copy__op()(to, from, false); }
+inline void add_(Ref a, Ref b) { add__op()(a, b, 1); }
+inline void add_(Ref a, double b) { add_scalar__op()(a, b, 1); }
+inline void mul_(Ref a, double b) { mul_scalar__op()(a, b); }
+inline void fill_(Ref a, double b) { fill__op()(a, b); }
+inline Tensor clone(Ref a) { return clone_op()(a, none()); }
+inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) { return cat_op()(tensors({list.begin(), list.size()}), dim); }
+inline Tensor bmm(Ref a, Ref b) { return bmm_op()(a, b); }
+inline void bmm_out(Ref a, Ref b, Ref out) { bmm_out_op()(a, b, out); }
+inline Tensor baddbmm(Ref add, Ref a, Ref b) { return baddbmm_op()(add, a, b, 1, 1); }
+// The same into a tensor, summed in its dtype.
+inline void sum_rows_out(Ref a, Ref out) { sum_out_op()(a, ints({0}), false, dtype_value(Info(out).dtype), out); }
+inline Tensor mean_last(Ref a) { return mean_dim_op()(a, ints({-1}), true, none()); }
+inline Tensor rsqrt(Ref a) { return rsqrt_op()(a); }
+// Above the diagonal; the rest is 0.
+inline Tensor triu(Ref a, int diagonal) { return triu_op()(a, diagonal); }
+inline Tensor unsqueeze(Ref a, int dim) { return unsqueeze_op()(a, dim); }
+inline Tensor masked_fill(Ref a, Ref mask, double f) { return masked_fill_op()(a, mask, f); }
+inline Tensor logical_not(Ref a) { return logical_not_op()(a); }
+// 0 1 2 … into a tensor of int64.
+inline void arange_out(int64_t end, Ref out) { arange_out_op()(end, out); }
+// `approximate`: "none" or "tanh".
+inline Tensor gelu(Ref x, std::string_view approximate) { return gelu_op()(x, approximate); }
+inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) { return gelu_backward_op()(g, x, approximate); }
+inline Tensor relu(Ref x) { return relu_op()(x); }
+inline Tensor relu_backward(Ref g, Ref y) { return threshold_backward_op()(g, y, 0); }
+inline Tensor embedding(Ref weight, Ref ids) { return embedding_op()(weight, ids, -1, false, false); }
+inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) { return embedding_dense_backward_op()(g, ids, rows, -1, false); }
+// y, mean, 1 / deviation.
+inline std::array<Tensor, 3> layer_norm(Ref x, int64_t width, Ref weight, Ref bias, double eps) {
+  return native_layer_norm_op().many<3>(x, ints({width}), weight, bias, eps);
+}
+// Gradients of x, weight, bias; those not in `mask` are empty.
+inline std::array<Tensor, 3> layer_norm_backward(Ref g, Ref x, int64_t width, Ref mean, Ref rstd, Ref weight, Ref bias, std::array<int64_t, 3> mask) {
+  return native_layer_norm_backward_op().many<3>(g, x, ints({width}), mean, rstd, weight, bias, ints(mask));
+}
+// Over the last dimension; `out` may be x.
+inline void softmax_out(Ref x, Ref out) { softmax_out_op()(x, -1, false, out); }
+// `out` may be g.
+inline void softmax_backward_out(Ref g, Ref y, Ref out) { softmax_backward_data_out_op()(g, y, -1, dtype_value(Info(y).dtype), out); }
+inline Tensor log_softmax(Ref x) { return log_softmax_op()(x, -1, false); }
+inline void log_softmax_out(Ref x, Ref out) { log_softmax_out_op()(x, -1, false, out); }
+inline void log_softmax_backward_out(Ref g, Ref y, Ref out) { log_softmax_backward_data_out_op()(g, y, -1, dtype_value(Info(y).dtype), out); }
+// The sum over rows whose label is not -100, and how many they are.
+inline std::array<Tensor, 2> nll_loss_sum(Ref log_p, Ref labels) { return nll_loss_forward_op().many<2>(log_p, labels, none(), 2, -100); }
+inline Tensor nll_loss_sum_backward(Ref g, Ref log_p, Ref labels, Ref count) {
+  return nll_loss_backward_op()(g, log_p, labels, none(), 2, -100, count);
+}
 inline Tensor isfinite(Ref a) { return isfinite_op()(a); }
 inline Tensor add(Ref a, double number) { return add_scalar_op()(a, number, 1); }
 inline Tensor reciprocal(Ref a) { return reciprocal_op()(a); }

@@ -1,0 +1,91 @@
+// Fused AdamW: p, m, v updated in one pass, the BF16 copy of p written in the same.
+//
+// Floor   28 bytes a parameter in F32 (read p, g, m, v; write p, m, v), 30 with the copy.
+//         32 M parameters on two threads of an EPYC 9005 (shared machine): 15.0 ms for three sums in the same memory pattern, 60 GB/s.
+// Now     15.3 ms = 1.02 of the floor, with the copy 16.9 ms; 2026-11-21, kernel_adamw_bench 32 2.
+// Plan    one loop without branches; three versions of it (AVX-512, AVX2, SSE2), the loader takes the best that the processor has.
+// Tried   SSE2 alone: 21.1 ms, 31.3 with the copy on one thread: square root and division become the limit.
+// No LibTorch headers: raw pointers.
+#include "kernels/adamw/adamw.h"
+
+#include <bit>
+#include <cmath>
+
+// The loader asks which processor this is before a sanitizer's runtime is ready for its own code.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EVERY_PROCESSOR
+#endif
+
+namespace mortise::kernels {
+namespace {
+
+struct BF16 {
+  uint16_t bits;
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator double() const { return static_cast<float>(*this); }
+};
+
+// Round to nearest, ties to even; a NaN stays one.
+inline uint16_t bf16_bits(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>(x != x ? 0x7FC0u : rounded);
+}
+
+template <class T, class G, bool kCopy, bool kNearM>
+[[gnu::always_inline]] inline void update(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) {
+  T* __restrict p = static_cast<T*>(a.p);
+  T* __restrict m = static_cast<T*>(a.m);
+  T* __restrict v = static_cast<T*>(a.v);
+  const G* __restrict grad = static_cast<const G*>(a.g);
+  uint16_t* __restrict copy = a.copy;
+  const T multiplier = static_cast<T>(s.multiplier), decay = static_cast<T>(1 - s.lr * s.weight_decay);
+  // lerp as torch: from the nearer end.
+  const T weight = static_cast<T>(kNearM ? 1 - s.beta1 : -s.beta1);
+  const T beta2 = static_cast<T>(s.beta2), rest2 = static_cast<T>(1 - s.beta2), eps = static_cast<T>(s.eps);
+  const T rate = static_cast<T>(-s.lr / s.correction1), root2 = static_cast<T>(std::sqrt(s.correction2));
+  for (int64_t i = begin; i < end; ++i) {
+    const T g = static_cast<T>(grad[i]) * multiplier;
+    const T m1 = (kNearM ? m[i] : g) + weight * (g - m[i]);
+    const T v1 = v[i] * beta2 + rest2 * g * g;
+    const T p1 = p[i] * decay + rate * m1 / (std::sqrt(v1) / root2 + eps);
+    m[i] = m1;
+    v[i] = v1;
+    p[i] = p1;
+    if constexpr (kCopy) copy[i] = bf16_bits(static_cast<float>(p1));
+  }
+}
+
+template <class T, class G>
+[[gnu::always_inline]] inline void update(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) {
+  const bool near_m = 1 - s.beta1 < 0.5;
+  if (a.copy)
+    near_m ? update<T, G, true, true>(s, a, begin, end) : update<T, G, true, false>(s, a, begin, end);
+  else
+    near_m ? update<T, G, false, true>(s, a, begin, end) : update<T, G, false, false>(s, a, begin, end);
+}
+
+// target_clones wants plain functions.
+#define VERSION(name, T, G) \
+  EVERY_PROCESSOR void name(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) { update<T, G>(s, a, begin, end); }
+VERSION(f32_f32, float, float)
+VERSION(f32_f64, float, double)
+VERSION(f32_bf16, float, BF16)
+VERSION(f64_f32, double, float)
+VERSION(f64_f64, double, double)
+VERSION(f64_bf16, double, BF16)
+#undef VERSION
+
+}  // namespace
+
+double adamw_correction(double beta, int64_t t) { return 1 - std::pow(beta, static_cast<double>(t)); }
+
+void adamw_update(const AdamWStep& step, const AdamWArrays& a, int64_t begin, int64_t end) {
+  using Version = void (*)(const AdamWStep&, const AdamWArrays&, int64_t, int64_t);
+  static constexpr Version kVersions[2][3] = {{f32_f32, f32_f64, f32_bf16}, {f64_f32, f64_f64, f64_bf16}};
+  kVersions[a.master == AdamWDtype::kF64][static_cast<int>(a.grad)](step, a, begin, end);
+}
+
+}  // namespace mortise::kernels

@@ -1,0 +1,39 @@
+// AdamW over raw pointers, on the host's processor.
+#pragma once
+#include <cstdint>
+
+namespace mortise::kernels {
+
+enum class AdamWDtype : uint8_t { kF32, kF64, kBF16 };
+
+// One step's numbers. Bias corrections are 1 - beta^t; `multiplier` turns the gradient in memory into the true one.
+struct AdamWStep {
+  double lr, weight_decay, beta1, beta2, eps, correction1, correction2, multiplier;
+};
+
+// The bias correction 1 - beta^t of step t, counted from 1.
+double adamw_correction(double beta, int64_t t);
+
+// The arrays of one parameter. `p`, `m`, `v` have the dtype `master` (F32 or F64), `g` the dtype `grad`; `copy` gets p in BF16, or is null.
+struct AdamWArrays {
+  AdamWDtype master = AdamWDtype::kF32, grad = AdamWDtype::kF32;
+  void *p = nullptr, *m = nullptr, *v = nullptr;
+  const void* g = nullptr;
+  uint16_t* copy = nullptr;
+};
+
+/** Updates elements [begin, end), in the order of operations of torch.optim.AdamW:
+ *
+ *    g = multiplier * grad        p = p * (1 - lr * weight_decay)
+ *    m = lerp(m, g, 1 - beta1)    v = beta2 * v + ((1 - beta2) * g) * g
+ *    p = p - (lr / correction1 * m) / (sqrt(v) / sqrt(correction2) + eps)
+ *
+ *  Dtypes   arithmetic in the master's; `copy` is rounded to the nearest, ties to even.
+ *  Memory   borrows every pointer; allocates nothing. The arrays must not overlap.
+ *  Threads  [any-thread]; ranges that do not overlap may run at once.
+ *  Repeats  bitwise equal on every x86-64 processor, however the range is cut: no fused multiply-add, no reduction.
+ *  Source   Loshchilov & Hutter 2019, arXiv:1711.05101.
+ *  Since    0.1 */
+void adamw_update(const AdamWStep& step, const AdamWArrays& arrays, int64_t begin, int64_t end);
+
+}  // namespace mortise::kernels

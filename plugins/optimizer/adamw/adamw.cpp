@@ -1,0 +1,83 @@
+// AdamW on the host's processor: states in the master's dtype, one pass over memory (kernels/adamw).
+#include "kernels/adamw/adamw.h"
+
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/optimizer.hpp"
+#include "mortise/cpp/plugin.hpp"
+
+namespace {
+using namespace mortise;
+using kernels::AdamWArrays, kernels::AdamWDtype, kernels::AdamWStep;
+
+AdamWDtype dtype_of(const Info& t, const mortise_slice& slice) {
+  switch (t.dtype) {
+    case MORTISE_F32: return AdamWDtype::kF32;
+    case MORTISE_F64: return AdamWDtype::kF64;
+    case MORTISE_BF16: return AdamWDtype::kBF16;
+    default: throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " + std::string(view(slice.info->name)));
+  }
+}
+
+class AdamW {
+ public:
+  AdamW() : eps_(config::number("eps")) {
+    const auto betas = config::numbers("betas");
+    if (betas.size() != 2) config::refuse("betas", "AdamW has two of them", "betas = [0.9, 0.999]");
+    for (const double beta : betas)
+      if (beta >= 1) config::refuse("betas", "a decay of 1 never forgets, and its bias correction divides by 0", "betas = [0.9, 0.999]");
+    beta1_ = betas[0];
+    beta2_ = betas[1];
+  }
+
+  void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
+    if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
+      throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
+                                             " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
+    specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
+    specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
+    *n = 2;
+  }
+
+  void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) {
+    const Ledger ledger(device_ledger);
+    if (!ledger.apply) return;
+    std::vector<Job> jobs;
+    for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
+    for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) { kernels::adamw_update(j.step, j.arrays, begin, end); });
+    for (uint32_t i = 0; i < n; ++i) finish(slice_at(slices, i));
+  }
+
+ private:
+  struct Job {
+    AdamWStep step;
+    AdamWArrays arrays;
+    int64_t length;
+  };
+
+  Job job(const mortise_slice& s, const Ledger& ledger) const {
+    const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);
+    const int64_t t = ledger.applied + 1;
+    const AdamWStep step{ledger.lr[s.group], ledger.weight_decay[s.group], beta1_, beta2_, eps_,
+                         kernels::adamw_correction(beta1_, t), kernels::adamw_correction(beta2_, t), ledger.multiplier};
+    AdamWArrays arrays{dtype_of(p, s), dtype_of(g, s), p.data, m.data, v.data, g.data, nullptr};
+    if (s.value)
+      if (const Info value(s.value); value.dtype == MORTISE_BF16) arrays.copy = value.as<uint16_t>();
+    return {step, arrays, s.length};
+  }
+
+  // Values in other dtypes than bf16 are cast by the host's operator.
+  static void finish(const mortise_slice& s) {
+    for (mortise_tensor* t : {s.master, s.states[0], s.states[1]}) api.tensor->written(api.host, t);
+    if (s.value && Info(s.value).dtype == MORTISE_BF16)
+      api.tensor->written(api.host, s.value);
+    else if (s.value)
+      ops::copy_(s.value, s.master);
+  }
+
+  double beta1_ = 0, beta2_ = 0, eps_;
+};
+
+constexpr mortise_optimizer kAdamW = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&AdamW::states>, thunk<&AdamW::step>};
+}  // namespace
+
+MORTISE_PLUGIN(AdamW, mortise::provide("optimizer", &kAdamW))
