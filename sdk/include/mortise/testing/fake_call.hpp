@@ -23,8 +23,8 @@ struct FakeCall : mortise_call {
   FakeCall& operator=(const FakeCall&) = delete;
   ~FakeCall() {
     for (mortise_value& v : room) {
-      take(v);
       if (v.tag == MORTISE_BATCH) Batch::own(v.v.b);
+      take(v);
     }
   }
   std::vector<mortise_value> arguments, room;
@@ -40,9 +40,9 @@ class FakeChain {
         .keep = keep,
         .run = run,
         .drop = [](mortise_host*, mortise_kept* handle) noexcept {
-          const auto kept = reinterpret_cast<Kept*>(handle);
-          --kept->chain->kept;
-          delete kept;
+          const auto k = reinterpret_cast<Kept*>(handle);
+          --k->chain->kept;
+          delete k;
         },
     };
     host.offer("mortise.call/0", &table);
@@ -70,9 +70,9 @@ class FakeChain {
     ++chain.kept;
     chain.kept_results.clear();
     for (uint32_t i = 0; i < n; ++i) chain.kept_results.emplace_back(view(names[i]));
-    const auto kept = new Kept{&chain, *call, std::string(view(call->path))};
-    kept->call.path = str(kept->path);
-    *out = reinterpret_cast<mortise_kept*>(kept);
+    const auto k = new Kept{&chain, *call, std::string(view(call->path))};
+    k->call.path = str(k->path);
+    *out = reinterpret_cast<mortise_kept*>(k);
     return MORTISE_OK;
   }
   static mortise_status run(mortise_host*, mortise_kept* handle, uint32_t flags, const mortise_value* args, uint32_t n_args, mortise_value* results,

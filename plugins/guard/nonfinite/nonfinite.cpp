@@ -1,0 +1,33 @@
+// Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records arrive, some steps later.
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/text.hpp"
+
+namespace {
+using namespace mortise;
+
+class NonFinite {
+ public:
+  NonFinite() : stop_after_(config::integer("stop_after")) {}
+
+  void verdict(const mortise_event*) {
+    Tensor norm;
+    check(api.grads->norm(api.host, norm.put()));
+    check(api.loop->vote(api.host, ops::isfinite(norm).get()));
+  }
+
+  void record(const mortise_event* event) {
+    const Columns columns(*event->record);
+    if (columns.kind() != "step") return;
+    in_a_row_ = columns.integer("skipped") != 0 ? in_a_row_ + 1 : 0;
+    if (in_a_row_ != stop_after_) return;
+    const std::string reason = "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
+    check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
+  }
+
+ private:
+  int64_t stop_after_, in_a_row_ = 0;
+};
+}  // namespace
+
+MORTISE_PLUGIN(NonFinite, mortise::listen<&NonFinite::verdict>("step.verdict"), mortise::listen<&NonFinite::record>("record"))

@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "mortise/testing/fake_host.hpp"
+
+using namespace mortise::testing;
+
+namespace {
+
+struct NonFinite : testing::Test {
+  NonFinite() {
+    host.set("stop_after", 3);
+    host.op("aten::isfinite", [&](std::span<const mortise_value> args) {
+      return host.tensor<bool>({}, {std::isfinite(host.number(args[0].v.t))});
+    });
+  }
+  static FakeRecord step(int skipped) { return std::move(FakeRecord("step").add("skipped", skipped)); }
+  FakeHost host;
+};
+
+TEST_F(NonFinite, VotesForAFiniteGradientAndAgainstAnyOther) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (const double norm : {1.0, 0.0, HUGE_VAL, double(NAN)}) {
+    host.norm = norm;
+    ASSERT_EQ(plugin.tell("step.verdict"), MORTISE_OK);
+  }
+  EXPECT_EQ(host.votes, (std::vector<double>{1, 1, 0, 0}));
+}
+
+TEST_F(NonFinite, EndsTheRunAfterThreeSkippedStepsInARow) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (const int skipped : {1, 1, 0, 1, 1}) plugin.tell("record", step(skipped));
+  EXPECT_TRUE(host.requests.empty());
+  plugin.tell("record", step(1));
+  ASSERT_EQ(host.requests.size(), 1u);
+  EXPECT_EQ(host.requests[0].what, static_cast<uint32_t>(MORTISE_ABORT));
+  EXPECT_EQ(host.requests[0].reason, "the gradient was not finite in 3 steps in a row");
+}
+
+TEST_F(NonFinite, AsksOnceOnly) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (int i = 0; i < 8; ++i) plugin.tell("record", step(1));
+  EXPECT_EQ(host.requests.size(), 1u);
+}
+
+TEST_F(NonFinite, LooksAtRecordsOfStepsOnly) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  plugin.tell("record", step(1));
+  plugin.tell("record", step(1));
+  plugin.tell("record", FakeRecord("eval").add("loss", 1.0));  // does not end the row
+  plugin.tell("record", step(1));
+  EXPECT_EQ(host.requests.size(), 1u);
+}
+
+TEST_F(NonFinite, SaysStepWhenOneIsEnough) {
+  host.set("stop_after", 1);
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  plugin.tell("record", step(1));
+  EXPECT_EQ(host.requests.at(0).reason, "the gradient was not finite in 1 step");
+}
+
+}  // namespace
