@@ -1,0 +1,254 @@
+#include "core/plugin/test_fixtures.hpp"
+
+namespace mortise {
+namespace {
+
+constexpr std::string_view kHead = R"([plugin]
+id      = "optimizer.acme"
+version = "0.1.0"
+summary = "An optimizer"
+status  = "alpha"
+abi     = "0.1"
+)";
+
+struct Read {
+  std::optional<PluginInfo> info;
+  std::vector<std::string> errors;  // "code line:column message | fix"
+};
+
+Read read(const std::string& text, const std::string& id = "optimizer.acme") {
+  const TemporaryFolder folder;
+  const std::string path = folder / (id + ".toml");
+  write_file(path, text);
+  Report report;
+  Read result{read_plugin_info(path, id, report), {}};
+  for (const Diagnostic& d : report.all()) {
+    EXPECT_EQ(d.at, path);
+    EXPECT_EQ(d.plugin, id);
+    EXPECT_EQ(d.exit, kExitPlugin);
+    EXPECT_EQ(d.positions.at(0).file, "plugin.toml of " + id);
+    const Position& at = d.positions.at(0);
+    result.errors.push_back(d.code + " " + std::to_string(at.line) + ":" + std::to_string(at.column) + " " + d.message + (d.fixes.empty() ? "" : " | " + d.fixes[0]));
+  }
+  EXPECT_EQ(result.info.has_value(), result.errors.empty());
+  return result;
+}
+
+Read read_after_head(const std::string& text) { return read(std::string(kHead) + text); }  // begins in line 7
+
+using Errors = std::vector<std::string>;
+
+TEST(PluginToml, IsReadWhole) {
+  const Read read = read_after_head(R"(
+source = "somebody 2020"
+tier   = "native"
+
+[points]
+provides = ["optimizer", "schedule"]
+wraps    = [{ point = "block", band = "repeat", capture = true }]
+listens  = [{ point = "params.declared", reads = ["role"], writes = ["trainable"] }]
+chooses  = ["attention.one", "attention.two"]
+covers   = ["linear"]
+
+[operator.swirl]
+arguments = "x [N]"
+results   = "y [N]"
+doc       = "Turns it round"
+
+[capabilities]
+provides  = ["activation.recompute"]
+requires  = ["grad.complete"]
+exclusive = ["precision.compute"]
+conflicts = [{ with = "offload.optimizer", why = "it has no CPU implementation", fix = "leave it out" }]
+syncs     = ["verdict"]
+after     = ["a.b"]
+before    = ["c.d"]
+
+[links]
+allow = ["libacme.so.*"]
+
+[optimizer]
+cut     = "tensor"
+devices = ["cpu", "cuda"]
+
+[family_defaults]
+lr = 1e-3
+
+[config.decay]
+type    = "float"
+default = -0.8
+doc     = "The decay."
+)");
+  ASSERT_EQ(read.errors, Errors{});
+  const PluginInfo& info = *read.info;
+  EXPECT_EQ(info.schema.id, "optimizer.acme");
+  EXPECT_EQ(info.schema.family, "optimizer");
+  EXPECT_EQ(info.schema.name, "acme");
+  EXPECT_EQ(info.schema.summary, "An optimizer");
+  EXPECT_EQ(info.version + info.status + info.source + info.tier + info.abi, "0.1.0alphasomebody 2020native0.1");
+  EXPECT_EQ(info.schema.provides, (std::vector<std::string>{"optimizer", "schedule"}));
+  ASSERT_EQ(info.wraps.size(), 1u);
+  EXPECT_EQ(info.wraps[0].point + " " + info.wraps[0].band, "block repeat");
+  EXPECT_TRUE(info.wraps[0].capture);
+  EXPECT_EQ(info.wraps[0].origin.text(), "plugin.toml of optimizer.acme:13:13");
+  ASSERT_EQ(info.listens.size(), 1u);
+  EXPECT_EQ(info.listens[0].reads, std::vector<std::string>{"role"});
+  EXPECT_EQ(info.listens[0].writes, std::vector<std::string>{"trainable"});
+  EXPECT_FALSE(info.listens[0].capture);
+  EXPECT_EQ(info.chooses.size(), 2u);
+  EXPECT_EQ(info.covers, std::vector<std::string>{"linear"});
+  ASSERT_EQ(info.operators.size(), 1u);
+  EXPECT_EQ(info.operators[0].name + ": " + info.operators[0].arguments + " -> " + info.operators[0].results, "swirl: x [N] -> y [N]");
+  EXPECT_EQ(info.capabilities, std::vector<std::string>{"activation.recompute"});
+  EXPECT_EQ(info.requires_, std::vector<std::string>{"grad.complete"});
+  EXPECT_EQ(info.schema.exclusive, std::vector<std::string>{"precision.compute"});
+  ASSERT_EQ(info.conflicts.size(), 1u);
+  EXPECT_EQ(info.conflicts[0].with, "offload.optimizer");
+  EXPECT_EQ(info.conflicts[0].fix, "leave it out");
+  EXPECT_EQ(info.syncs, std::vector<std::string>{"verdict"});
+  EXPECT_EQ(info.after, std::vector<std::string>{"a.b"});
+  EXPECT_EQ(info.before, std::vector<std::string>{"c.d"});
+  EXPECT_EQ(info.links, std::vector<std::string>{"libacme.so.*"});
+  EXPECT_EQ(info.facts.at("optimizer").at("cut").as_text(), "tensor");
+  EXPECT_EQ(info.facts.at("optimizer").at("devices").as_list().size(), 2u);
+  EXPECT_EQ(info.schema.family_defaults.at("lr").as_float(), 1e-3);
+  EXPECT_EQ(info.schema.config.keys.at("decay").standard.as_float(), -0.8);
+  EXPECT_EQ(info.toml_text.substr(0, 8), "[plugin]");
+  EXPECT_EQ(std::filesystem::path(info.library).filename(), "optimizer.acme.so");
+}
+
+TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
+
+TEST(PluginToml, NamesTheNearestKey) {
+  EXPECT_EQ(read_after_head("sumary = 1\n[points]\nprovide = []\n[capabilities]\nthings = []\n").errors, (Errors{
+    "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
+    "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
+    "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, conflicts, syncs, after, before",
+  }));
+}
+
+TEST(PluginToml, NamesTheNearestKeyInsideAList) {
+  EXPECT_EQ(read_after_head("[points]\nwraps = [{ point = \"block\", bant = \"adapt\" }]\n").errors, (Errors{
+    "missing_key 8:10 an element of `wraps` has no `band` | band = \"adapt\"",
+    "unknown_key 8:29 an element of `wraps` has no key `bant` | it is called `band` here",
+  }));
+}
+
+TEST(PluginToml, SaysAllThatIsMissing) {
+  EXPECT_EQ(read("[plugin]\nid = \"optimizer.acme\"\n").errors, (Errors{
+    "missing_key 1:1 [plugin] has no `version` | version = \"0.1.0\"",
+    "missing_key 1:1 [plugin] has no `summary` | summary = \"…\"",
+    "missing_key 1:1 [plugin] has no `status` | status = \"alpha\"",
+    "missing_key 1:1 [plugin] has no `abi` | abi = \"0.1\"",
+  }));
+  EXPECT_EQ(read("").errors, Errors{"missing_key 1:1 there is no [plugin] | [plugin]"});
+}
+
+TEST(PluginToml, SaysWhatIsOfAnotherType) {
+  EXPECT_EQ(read_after_head("[points]\nprovides = \"optimizer\"\nlistens = [3]\n[capabilities]\nsyncs = [true]\n").errors, (Errors{
+    "wrong_type 8:12 `provides` of [points] is a list of texts, this is text",
+    "wrong_type 9:12 `listens` of [points] is a list of tables, this is a number",
+    "wrong_type 11:10 `syncs` of [capabilities] is a list of texts, this is true or false",
+  }));
+  EXPECT_EQ(read_after_head("[operator]\nswirl = 1\n").errors, Errors{"wrong_type 8:9 `operator.swirl` is a table, this is a number | [operator.swirl]"});
+}
+
+TEST(PluginToml, KeepsToTheFormOfEachText) {
+  EXPECT_EQ(read("[plugin]\nid = \"Optimizer\"\nversion = \"1\"\nsummary = \"\"\nstatus = \"done\"\nabi = \"0.x\"\n").errors, (Errors{
+    "out_of_range 2:6 `id` of [plugin] is `family.name` in small letters, digits and _, this is `Optimizer`",
+    "out_of_range 3:11 `version` of [plugin] is three numbers, this is `1`",
+    "out_of_range 5:10 `status` of [plugin] is alpha or stable, this is `done`",
+    "out_of_range 6:7 `abi` of [plugin] is two numbers, this is `0.x`",
+  }));
+  EXPECT_EQ(read_after_head("tier = \"fast\"\n").errors, Errors{"out_of_range 7:8 `tier` of [plugin] is portable or native, this is `fast`"});
+}
+
+TEST(PluginToml, HasOneNameWithItsFile) {
+  EXPECT_EQ(read(std::string(kHead), "optimizer.acne").errors,
+            Errors{"id_differs 2:11 [plugin] says `optimizer.acme`, its file is called `optimizer.acne` | one name for id, folder and library: id = \"optimizer.acne\""});
+}
+
+TEST(PluginToml, DoesNotTakeATypoForASlot) {
+  EXPECT_EQ(read_after_head("[capabilites]\nsyncs = []\n").errors, Errors{"unknown_table 7:1 there is no table [capabilites] | it is called [capabilities] here"});
+}
+
+TEST(PluginToml, SaysWhereItIsNoToml) {
+  const Read read = read_after_head("[points\n");
+  ASSERT_EQ(read.errors.size(), 1u);
+  EXPECT_EQ(read.errors[0].substr(0, 14), "toml_syntax 7:");
+}
+
+TEST(PluginId, IsFamilyAndName) {
+  for (const char* good : {"a.b", "optimizer.adamw_8bit", "x1.y2"}) EXPECT_TRUE(is_plugin_id(good)) << good;
+  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"}) EXPECT_FALSE(is_plugin_id(bad)) << bad;
+}
+
+// ---- folders ----
+
+void place(const std::filesystem::path& toml, const std::string& id) {
+  std::string text(kHead);
+  write_file(toml, text.replace(text.find("optimizer.acme"), 14, id));
+}
+
+TEST(Scan, FindsLibrariesAndFoldersAndNothingElse) {
+  const TemporaryFolder folder;
+  place(folder / "a.flat.toml", "a.flat");
+  write_file(folder / "a.flat.so", "");
+  place(folder / "b.own/b.own.toml", "b.own");
+  place(folder / "c.plain/plugin.toml", "c.plain");
+  place(folder / "d.alone.toml", "d.alone");  // no library beside it
+  write_file(folder / "run.toml", "[run]\n");
+  write_file(folder / "libacme.so", "");
+  write_file(folder / "README.md", "");
+  Report report;
+  const auto plugins = scan_plugins({folder.text(), folder.text() + "/nowhere", folder.text() + "/"}, report);
+  EXPECT_TRUE(report.all().empty()) << report.all()[0].message;
+  ASSERT_EQ(plugins.size(), 3u);
+  EXPECT_EQ(plugins.at("a.flat").library, folder / "a.flat.so");
+  EXPECT_EQ(plugins.at("b.own").library, folder / "b.own/b.own.so");
+  EXPECT_EQ(plugins.at("c.plain").library, folder / "c.plain/c.plain.so");
+  EXPECT_EQ(plugins.at("c.plain").toml_path, folder / "c.plain/plugin.toml");
+}
+
+TEST(Scan, NamesBothOfTwo) {
+  const TemporaryFolder folder;
+  place(folder / "one/a.b/plugin.toml", "a.b");
+  place(folder / "two/a.b/plugin.toml", "a.b");
+  Report report;
+  scan_plugins({folder / "one", folder / "two"}, report);
+  ASSERT_EQ(report.all().size(), 1u);
+  const Diagnostic& d = report.all()[0];
+  EXPECT_EQ(d.code, "plugin_twice");
+  EXPECT_EQ(d.message, "there are two plugins called `a.b`");
+  EXPECT_EQ(d.at, (folder / "one/a.b/plugin.toml").string() + " and " + (folder / "two/a.b/plugin.toml").string());
+}
+
+TEST(Scan, GoesOnAfterAMistake) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.bad/plugin.toml", "[plugin]\nid = 3\n");
+  place(folder / "b.good/plugin.toml", "b.good");
+  Report report;
+  const auto plugins = scan_plugins({folder.text()}, report);
+  EXPECT_EQ(plugins.size(), 1u);
+  EXPECT_EQ(report.all()[0].plugin, "a.bad");
+}
+
+TEST(Scan, WarnsOfALibraryWithoutItsToml) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.b.so", "");
+  Report report;
+  EXPECT_TRUE(scan_plugins({folder.text()}, report).empty());
+  ASSERT_EQ(report.all().size(), 1u);
+  EXPECT_FALSE(report.has_errors());
+  EXPECT_EQ(report.all()[0].message, "a.b.so has no plugin.toml beside it");
+}
+
+TEST(Scan, FindsTheFixtures) {
+  Report report;
+  const auto plugins = scan_plugins({MORTISE_FIXTURES}, report);
+  EXPECT_TRUE(report.all().empty());
+  EXPECT_EQ(plugins.at("fixture.good").toml_text, fixture("good").toml_text);
+}
+
+}  // namespace
+}  // namespace mortise

@@ -1,0 +1,84 @@
+// Which plugins the folders hold. Nothing of a library is opened here.
+#include <algorithm>
+#include <filesystem>
+
+#include "core/plugin/plugin_info.hpp"
+
+namespace mortise {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Found {
+  std::string id;
+  fs::path toml;
+};
+
+void warn_of_lone_library(const fs::path& library, Report& report) {
+  Diagnostic d;
+  d.level = Level::kWarning;
+  d.code = "plugin_without_toml";
+  d.message = library.filename().string() + " has no plugin.toml beside it";
+  d.at = library;
+  d.effect = "it is not seen as a plugin";
+  d.fixes = {"copy its " + library.stem().string() + ".toml there too"};
+  d.exit = kExitPlugin;
+  report.add(std::move(d));
+}
+
+// One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml beside it, or a folder of the same name that holds them.
+std::optional<Found> plugin_at(const fs::path& path, Report& report) {
+  std::error_code ignored;
+  const std::string name = path.filename();
+  if (fs::is_directory(path, ignored) && is_plugin_id(name)) {
+    for (const fs::path& toml : {path / (name + ".toml"), path / "plugin.toml"})
+      if (fs::exists(toml, ignored)) return Found{name, toml};
+    if (const fs::path library = path / (name + ".so"); fs::exists(library, ignored)) warn_of_lone_library(library, report);
+  } else if (path.extension() == ".so" && is_plugin_id(path.stem().string())) {
+    const fs::path toml = fs::path(path).replace_extension(".toml");
+    if (fs::exists(toml, ignored)) return Found{path.stem(), toml};
+    warn_of_lone_library(path, report);
+  }
+  return std::nullopt;
+}
+
+// In the order of their names, so that reports do not depend on the file system's.
+std::vector<fs::path> entries_of(const std::string& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;  // a folder of the search path need not exist
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) entries.push_back(at->path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+void report_twice(const std::string& id, const fs::path& first, const fs::path& second, Report& report) {
+  Diagnostic d;
+  d.code = "plugin_twice";
+  d.message = "there are two plugins called `" + id + "`";
+  d.at = first.string() + " and " + second.string();
+  d.fixes = {"remove one of them, or leave its folder out of the plugin path"};
+  d.plugin = id;
+  d.exit = kExitPlugin;
+  report.add(std::move(d));
+}
+
+}  // namespace
+
+std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& folders, Report& report) {
+  std::map<std::string, PluginInfo> plugins;
+  std::map<std::string, fs::path> seen;  // by id, also of those that could not be read
+  for (const std::string& folder : folders)
+    for (const fs::path& path : entries_of(folder)) {
+      const auto found = plugin_at(path, report);
+      if (!found) continue;
+      const auto [first, is_new] = seen.emplace(found->id, found->toml);
+      if (is_new) {
+        if (auto info = read_plugin_info(found->toml, found->id, report)) plugins.emplace(found->id, std::move(*info));
+      } else if (std::error_code ignored; !fs::equivalent(first->second, found->toml, ignored)) {  // one folder may be named twice
+        report_twice(found->id, first->second, found->toml, report);
+      }
+    }
+  return plugins;
+}
+
+}  // namespace mortise
