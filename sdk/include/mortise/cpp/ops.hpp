@@ -33,13 +33,14 @@ class Op {
 };
 
 namespace ops {
-#define MORTISE_OP(name, schema)            \
-  inline const Op& name() {                 \
-    static const Op op("aten::" schema);    \
-    return op;                              \
+#define MORTISE_OP(name, schema)         \
+  inline const Op& name() {              \
+    static const Op op("aten::" schema); \
+    return op;                           \
   }
 MORTISE_OP(add_op, "add.Tensor")
 MORTISE_OP(add__op, "add_.Tensor")
+MORTISE_OP(sub_op, "sub.Tensor")
 MORTISE_OP(mul_op, "mul.Tensor")
 MORTISE_OP(mul_scalar_op, "mul.Scalar")
 MORTISE_OP(div_op, "div.Tensor")
@@ -98,6 +99,7 @@ MORTISE_OP(clamp_max_op, "clamp_max")
 #undef MORTISE_OP
 
 inline Tensor add(Ref a, Ref b) { return add_op()(a, b, 1); }
+inline Tensor sub(Ref a, Ref b) { return sub_op()(a, b, 1); }
 inline Tensor mul(Ref a, Ref b) { return mul_op()(a, b); }
 inline Tensor mul(Ref a, double f) { return mul_scalar_op()(a, f); }
 inline Tensor div(Ref a, Ref b) { return div_op()(a, b); }

@@ -1,0 +1,77 @@
+// Declaring segments, layers and parameters, and calling layers: for models, composites and operator pairs.
+#pragma once
+#include <optional>
+
+#include "mortise/cpp/core.hpp"
+
+namespace mortise {
+
+template <class T>
+mortise_attr attr(std::string_view key, const T& v) {
+  return {str(key), value(v)};
+}
+
+// A parameter to be; in a braced list, by name. `dims` are the logical names of `sizes`.
+struct Parameter {
+  std::string_view name, role;
+  std::initializer_list<std::string_view> dims;
+  std::initializer_list<int64_t> sizes;
+  std::string_view init;
+  double scale = 0;
+  mortise_param* tie = nullptr;
+};
+
+// mortise.build/0. [build]
+class Builder {
+ public:
+  explicit Builder(mortise_builder* b) : builder_(b) {}
+  void segment(std::string_view path, uint32_t flags = 0) const { check(api.build->segment(api.host, builder_, str(path), flags)); }
+  mortise_layer* layer(std::string_view slot, std::string_view path, std::initializer_list<mortise_attr> attrs) const {
+    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path), attrs.begin()};
+    mortise_layer* layer = nullptr;
+    check(api.build->layer(api.host, builder_, &spec, &layer));
+    return layer;
+  }
+  mortise_param* param(const Parameter& p) const {
+    std::vector<mortise_str> dims;
+    for (const auto d : p.dims) dims.push_back(str(d));
+    mortise_param_spec spec{};
+    spec.struct_size = sizeof spec;
+    spec.rank = static_cast<uint32_t>(p.sizes.size());
+    spec.name = str(p.name);
+    spec.role = str(p.role);
+    spec.dims = dims.data();
+    spec.sizes = p.sizes.begin();
+    spec.init = str(p.init);
+    spec.init_scale = p.scale;
+    spec.tie = p.tie;
+    mortise_param* param = nullptr;
+    check(api.build->param(api.host, builder_, &spec, &param));
+    return param;
+  }
+  // A number that somebody else decided; nothing if nobody did.
+  std::optional<int64_t> fact(std::string_view name) const {
+    int64_t n = 0;
+    const mortise_status status = api.build->fact(api.host, builder_, str(name), &n);
+    if (status == MORTISE_E_NOT_FOUND) return std::nullopt;
+    check(status);
+    return n;
+  }
+
+ private:
+  mortise_builder* builder_;
+};
+
+// Calls a layer within the call under way: auto [y, sum] = call_layer<2>(norm, branch, residual). An absent result is empty.
+template <size_t N, class... Args>
+std::array<Tensor, N> call_layer(mortise_layer* layer, const Args&... args) {
+  const mortise_value in[] = {value(args)...};
+  mortise_value results[N] = {};
+  const mortise_status status = api.call->layer(api.host, layer, in, sizeof...(Args), results, N);
+  std::array<Tensor, N> out;
+  for (size_t i = 0; i < N; ++i) out[i] = take(results[i]);
+  check(status);
+  return out;
+}
+
+}  // namespace mortise
