@@ -83,20 +83,25 @@ struct FakeTokenizer {
   };
 };
 
-// A record for `Plugin::tell`.
+// A record for `Plugin::tell`: FakeRecord("step").add("step", 12).add("loss", 3.4).add("throughput_unit", "tok")
 class FakeRecord {
  public:
   explicit FakeRecord(std::string kind) : kind_(std::move(kind)) {}
-  template <class T>
-  FakeRecord& add(const std::string& name, const T& v) {
-    Column& c = *columns_.emplace_back(std::make_unique<Column>());
-    c.name = name;
-    c.set(v);
+  FakeRecord& add(const std::string& name, const mortise_value& v) {
+    columns_.push_back({name, v.tag == MORTISE_TEXT ? std::string(view(v.v.s)) : std::string(), v});
     return *this;
   }
+  template <class T>
+  FakeRecord& add(const std::string& name, const T& v) {
+    return add(name, mortise::value(v));
+  }
+  // Valid until the record is changed, copied to or asked again.
   const mortise_record* get() {
     flat_.clear();
-    for (const auto& c : columns_) flat_.push_back({str(c->name), {}, c->value});
+    for (Column& c : columns_) {
+      if (c.value.tag == MORTISE_TEXT) c.value.v.s = str(c.text);
+      flat_.push_back({str(c.name), {}, c.value});
+    }
     record_ = {sizeof(mortise_record), static_cast<uint32_t>(flat_.size()), str(kind_), flat_.data()};
     return &record_;
   }
@@ -104,17 +109,10 @@ class FakeRecord {
  private:
   struct Column {
     std::string name, text;
-    mortise_value value = none();
-    void set(std::string_view s) { text = s, value = mortise::value(std::string_view(text)); }
-    void set(const char* s) { set(std::string_view(s)); }
-    void set(double f) { value = mortise::value(f); }
-    void set(int i) { value = mortise::value(i); }
-    void set(int64_t i) { value = mortise::value(i); }
-    void set(bool b) { value = mortise::value(b); }
-    void set(const mortise_value& v) { value = v; }
+    mortise_value value;
   };
   std::string kind_;
-  std::vector<std::unique_ptr<Column>> columns_;
+  std::vector<Column> columns_;
   std::vector<mortise_column> flat_;
   mortise_record record_{};
 };

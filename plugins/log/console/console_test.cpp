@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "mortise/testing/fake_host.hpp"
+
+namespace {
+using namespace mortise::testing;
+
+class Console : public ::testing::Test {
+ protected:
+  // What is printed for a record.
+  std::string printed(FakeRecord record, const char* point = "record") {
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(plugin_.tell(point, record), MORTISE_OK);
+    return ::testing::internal::GetCapturedStdout();
+  }
+  static FakeRecord step(int number, int of) { return FakeRecord("step").add("step", number).add("of", of).add("due", 1).add("skipped", 0); }
+
+  FakeHost host_;
+  Plugin plugin_{host_, MORTISE_PLUGIN_FILE};
+};
+
+TEST_F(Console, BeginsWithWhatRunsOnWhat) {
+  FakeRecord run = FakeRecord("run")
+                       .add("run", "quickstart -> runs/quickstart")
+                       .add("dir", "/somewhere/runs/quickstart")
+                       .add("model", "model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)")
+                       .add("device", "device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4")
+                       .add("batch", "8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps")
+                       .add("parameters", 900000);
+  EXPECT_EQ(printed(run, "run.begin"),
+            "run     quickstart -> runs/quickstart\n"
+            "model   model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)\n"
+            "device  device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4\n"
+            "batch   8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps\n");
+}
+
+TEST_F(Console, SaysItsBeginningAndItsEndOnceHoweverOftenTheyAreTold) {
+  EXPECT_EQ(printed(FakeRecord("run").add("run", "a -> runs/a"), "run.begin"), "run     a -> runs/a\n");
+  EXPECT_EQ(printed(FakeRecord("run").add("run", "a -> runs/a")), "");
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 1).add("exit", 0)), "done    1 step\n");
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 1).add("exit", 0), "run.end"), "");
+}
+
+TEST_F(Console, PrintsAStepAsTheManualShowsIt) {
+  EXPECT_EQ(printed(step(1200, 5000)
+                        .add("loss", 3.412)
+                        .add("lr", 3e-4)
+                        .add("grad_norm", 0.71)
+                        .add("tokens_per_s", 412031.0)
+                        .add("samples_per_s", 402.0)
+                        .add("throughput_unit", "tok")
+                        .add("memory_bytes", int64_t{13} << 30)
+                        .add("memory_total_bytes", int64_t{139} << 30)
+                        .add("data_wait_share", 0.004)
+                        .add("left_s", 724.0)),
+            "step    1200/5000  loss 3.412  lr 3.0e-04  grad 0.71  412k tok/s  mem 13/139 GiB  12m04s left\n");
+  EXPECT_EQ(printed(step(10, 300).add("loss", 4.812).add("lr", 1e-3).add("grad_norm", 2.31).add("tokens_per_s", 9811.0).add("left_s", 31.2)),
+            "step    10/300  loss 4.812  lr 1.0e-03  grad 2.31  9.8k tok/s  31s left\n");
+}
+
+TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
+  EXPECT_EQ(printed(step(1, 2).add("loss", 1.0).add("data_wait_share", 0.28).add("left_s", 4.4)), "step    1/2  loss 1.000  waiting for data 28%  4s left\n");
+  EXPECT_EQ(printed(step(1, 2).add("data_wait_share", 0.05)), "step    1/2\n");
+}
+
+TEST_F(Console, CountsSamplesForClassification) {
+  EXPECT_EQ(printed(step(1, 2).add("tokens_per_s", 9e5).add("samples_per_s", 402.3).add("throughput_unit", "samples")), "step    1/2  402 samples/s\n");
+  EXPECT_EQ(printed(step(1, 2).add("samples_per_s", 3.14)), "step    1/2  3.1 samples/s\n");
+}
+
+TEST_F(Console, RoundsCountsUpIntoTheNextUnit) {
+  const auto shown = [&](double n) { return printed(step(1, 2).add("tokens_per_s", n)).substr(13); };
+  EXPECT_EQ(shown(9.94), "9.9 tok/s\n");
+  EXPECT_EQ(shown(9.96), "10 tok/s\n");
+  EXPECT_EQ(shown(999.4), "999 tok/s\n");
+  EXPECT_EQ(shown(999.6), "1.0k tok/s\n");
+  EXPECT_EQ(shown(999600), "1.0M tok/s\n");
+  EXPECT_EQ(shown(3.19e6), "3.2M tok/s\n");
+  EXPECT_EQ(shown(0), "0.0 tok/s\n");
+}
+
+TEST_F(Console, ShowsSmallMemoryInSmallUnitsAndWithoutATotal) {
+  EXPECT_EQ(printed(step(1, 2).add("memory_bytes", int64_t{412} << 20)), "step    1/2  mem 412 MiB\n");
+  EXPECT_EQ(printed(step(1, 2).add("memory_bytes", int64_t{412} << 20).add("memory_total_bytes", int64_t{8} << 30)), "step    1/2  mem 0.4/8.0 GiB\n");
+}
+
+TEST_F(Console, IsSilentAboutStepsThatAreNotDue) {
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 11).add("due", 0).add("skipped", 0)), "");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 11)), "step    11\n") << "without the column it is";
+}
+
+TEST_F(Console, AlwaysPrintsASkippedStepWithItsParameter) {
+  EXPECT_EQ(printed(FakeRecord("step")
+                        .add("step", 1220)
+                        .add("of", 5000)
+                        .add("due", 0)
+                        .add("skipped", 1)
+                        .add("loss", std::nan(""))
+                        .add("grad_norm", std::numeric_limits<double>::infinity())
+                        .add("skipped_parameter", "model.h.7.mlp.c_fc.weight")
+                        .add("skipped_in_a_row", 1)
+                        .add("stop_after", 3)),
+            "step    1220/5000  skipped: gradient of model.h.7.mlp.c_fc.weight is inf (1 of 3 in a row before stopping)\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1)), "step    2  skipped: gradient is not finite\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", std::nan(""))), "step    2  skipped: gradient is nan\n");
+}
+
+TEST_F(Console, ShowsNumbersThatAreNoneOrTinyOrHuge) {
+  EXPECT_EQ(printed(step(1, 2).add("loss", std::nan("")).add("grad_norm", 1.5e7)), "step    1/2  loss nan  grad 1.5e+07\n");
+  EXPECT_EQ(printed(step(1, 2).add("loss", 4.2e-5).add("grad_norm", 0.0)), "step    1/2  loss 4.2e-05  grad 0.00\n");
+  EXPECT_EQ(printed(step(1, 2).add("loss", -std::numeric_limits<double>::infinity())), "step    1/2  loss -inf\n");
+}
+
+TEST_F(Console, PrintsAnEvaluationWithWhatItMeasured) {
+  EXPECT_EQ(printed(FakeRecord("eval").add("step", 1250).add("of", 5000).add("eval.loss", 3.398).add("samples", 10000).add("seconds", 4.1).add("best", 1)),
+            "eval    1250/5000  eval.loss 3.398  (10,000 samples, 4.1s)   best so far, kept\n");
+  EXPECT_EQ(printed(FakeRecord("eval").add("step", 300).add("of", 300).add("eval.loss", 2.604).add("samples", 48).add("tokens", 6120).add("seconds", 0.4).add("best", 0)),
+            "eval    300/300  eval.loss 2.604  (6,120 tokens, 0.4s)\n");
+  EXPECT_EQ(printed(FakeRecord("eval").add("step", 704).add("eval.loss", 0.213).add("eval.accuracy", 0.918)), "eval    704  eval.loss 0.213  eval.accuracy 0.918\n");
+}
+
+TEST_F(Console, PrintsWhatWasSaved) {
+  EXPECT_EQ(printed(FakeRecord("saved").add("step", 1250).add("bytes", int64_t{1503238553}).add("seconds", 3.1).add("background", 1)),
+            "saved   1250       1.4 GiB in 3.1s, in the background\n");
+  EXPECT_EQ(printed(FakeRecord("saved").add("step", 5).add("bytes", 2048).add("seconds", 0.02).add("path", "runs/a/checkpoints/step-5")),
+            "saved   5          2.0 KiB in 0.0s  runs/a/checkpoints/step-5\n");
+}
+
+TEST_F(Console, PrintsSamplesAsABlockThatATerminalCannotObey) {
+  EXPECT_EQ(printed(FakeRecord("sample").add("step", 500).add("of", 1000).add("text", "The core\nof é\x1b[2J\xFF\ttab")),
+            "sample  500/1000\n"
+            "        The core\n"
+            "        of é\\x1b[2J\\xff\ttab\n");
+}
+
+TEST_F(Console, EndsWithTheResultAndWhatToTypeNext) {
+  EXPECT_EQ(printed(FakeRecord("end")
+                        .add("steps", 300)
+                        .add("seconds", 33.2)
+                        .add("loss_first", 5.54)
+                        .add("loss_last", 2.41)
+                        .add("dir", "runs/quickstart")
+                        .add("exit", 0)
+                        .add("reason", "")
+                        .add("next", "mortise sample runs/quickstart --prompt \"The core\""),
+                    "run.end"),
+            "done    300 steps in 33s  loss 5.54 -> 2.41  runs/quickstart\n"
+            "next    mortise sample runs/quickstart --prompt \"The core\"\n");
+}
+
+TEST_F(Console, SaysWhyItStoppedAndWithWhichCode) {
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 11204).add("seconds", 24240.0).add("dir", "runs/a").add("exit", 75).add("reason", "time limit; resumable")),
+            "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
+}
+
+TEST_F(Console, IgnoresWhatItDoesNotKnow) {
+  EXPECT_EQ(printed(FakeRecord("weather").add("rain", 1)), "");
+  EXPECT_EQ(printed(FakeRecord("note").add("text", "a b")), "note    a b\n");
+  EXPECT_EQ(plugin_.tell("run.end"), MORTISE_OK) << "no record at all";
+  EXPECT_EQ(printed(FakeRecord("run").add("run", 5)), "") << "a column of another type";
+}
+}  // namespace
