@@ -26,7 +26,8 @@ std::set<std::string> patterns_for(const std::vector<Element>& elements) {
   for (const Element& element : elements) {
     for (const std::string& path : {element.path, without_numbers(element.path)}) {
       patterns.insert(path);
-      for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) patterns.insert(path.substr(0, dot) + ".*");
+      for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))
+        if (dot > 0 && path[dot - 1] != '*') patterns.insert(path.substr(0, dot) + ".*");
     }
     if (!element.role.empty()) patterns.insert("role:" + element.role);
     if (!element.slot.empty()) patterns.insert("slot:" + element.slot);

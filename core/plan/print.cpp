@@ -28,6 +28,7 @@ bool after_backward(uint32_t point) {
 }
 
 using Details = std::map<std::string, std::string>;
+using Ids = std::vector<std::string>;
 
 constexpr size_t kLongestDetail = 56;
 
@@ -40,7 +41,7 @@ std::string shortened(std::string text) {
 
 // The keys that a manifest set; plugin.toml's own values go without saying.
 std::string settings_of(const Member& member) {
-  std::vector<std::string> settings;
+  Ids settings;
   if (member.table)
     for (const auto& [key, value] : member.table->values)
       if (value.is_set() && !value.origin.file.starts_with("plugin.toml") && value.origin) settings.push_back(key + " " + value.text());
@@ -50,7 +51,7 @@ std::string settings_of(const Member& member) {
 std::string place_text(const Selector* where, unsigned modes) {
   std::string text;
   if (where) {
-    text = "at " + join(where->match.empty() ? std::vector<std::string>{"*"} : where->match, ", ");
+    text = "at " + join(where->match.empty() ? Ids{"*"} : where->match, ", ");
     if (!where->except.empty()) text += " except " + join(where->except, ", ");
     if (where->every > 1) text += ", one in " + std::to_string(where->every);
   }
@@ -72,17 +73,24 @@ std::string from_of(const Attached& attached) {
   return attached.why.substr(0, attached.why.find("; after "));
 }
 
-// One row for a plugin that provides several points; its `from` stands where its first point does.
-std::string slot_of(const Plan& plan, uint32_t point, const Claim& claim) {
-  const PluginInfo& info = *plan.members[static_cast<size_t>(claim.member)].info;
-  return info.schema.provides.size() > 1 ? info.schema.family : plan.points[point].name;
+bool has_several(const Plan& plan, const Claim& claim) {
+  return plan.members[static_cast<size_t>(claim.member)].info->schema.provides.size() > 1;
 }
 
-std::string claim_detail(const Plan& plan, uint32_t, const Claim& claim, const Details& details) {
-  if (claim.choices.empty() || details.contains(id_of(plan, claim.member))) return detail_of(plan, claim.member, claim.where, claim.modes, details);
-  std::vector<std::string> names;
-  for (int choice : claim.choices) names.push_back(id_of(plan, choice));
-  return "-> " + join(names, ", ");
+Ids points_of(const Plan& plan, int member) {
+  Ids points;
+  for (uint32_t point = 0; point < plan.points.size(); ++point)
+    if (std::ranges::find(plan.at[point].providers, member, &Claim::member) != plan.at[point].providers.end()) points.push_back(plan.points[point].name);
+  return points;
+}
+
+std::string detail_of(const Plan& plan, const Claim& claim, const Details& details) {
+  if (details.contains(id_of(plan, claim.member))) return detail_of(plan, claim.member, claim.where, claim.modes, details);
+  if (has_several(plan, claim)) return shortened(join(points_of(plan, claim.member), ", "));
+  if (claim.choices.empty()) return detail_of(plan, claim.member, claim.where, claim.modes, details);
+  Ids choices;
+  for (int choice : claim.choices) choices.push_back(id_of(plan, choice));
+  return shortened("one of " + join(choices, ", "));
 }
 
 class Page {
@@ -112,9 +120,10 @@ class Page {
     std::set<int> said;
     for (uint32_t point = 0; point < plan_.points.size(); ++point) {
       for (const Claim& claim : plan_.at[point].providers) {
-        const bool several = plan_.members[static_cast<size_t>(claim.member)].info->schema.provides.size() > 1;
+        const bool several = has_several(plan_, claim);  // one row for all of its points, under the name of its family
         if (several && !said.insert(claim.member).second) continue;
-        row(slot_of(plan_, point, claim), claim.member, claim_detail(plan_, point, claim, details_), claim.why);
+        row(several ? plan_.members[static_cast<size_t>(claim.member)].info->schema.family : plan_.points[point].name, claim.member,
+            detail_of(plan_, claim, details_), claim.why);
       }
       if (plan_.points[point].kind == Kind::Filter && !after_backward(point))
         for (const Attached& a : plan_.at[point].listeners) attached_row(plan_.points[point].name, a);
@@ -146,7 +155,7 @@ class Page {
 
   // Whoever only hears.
   void listening() {
-    std::vector<std::string> ids;
+    Ids ids;
     for (uint32_t point = 0; point < plan_.points.size(); ++point)
       if (plan_.points[point].kind == Kind::Event && !after_backward(point))
         for (const Attached& a : plan_.at[point].listeners)

@@ -19,18 +19,19 @@ std::string strings(const std::vector<std::string>& list) {
   return array(list, [](const std::string& text) { return json_string(text); });
 }
 
-std::string json(const Value& value) {
-  if (!value.is_set()) return "null";
-  if (std::holds_alternative<std::vector<Value>>(value.data)) return array(value.as_list(), [](const Value& item) { return json(item); });
-  if (std::holds_alternative<std::string>(value.data)) return json_string(value.as_text());
-  if (std::holds_alternative<Amount>(value.data)) return json_string(value.text());
-  return value.text();  // booleans and numbers are written alike
-}
-
 std::string json(const Selector* where) {
   if (!where) return "null";
   return "{\"match\":" + strings(where->match) + ",\"except\":" + strings(where->except) + ",\"every\":" + std::to_string(where->every) +
          ",\"from\":" + std::to_string(where->from) + "}";
+}
+
+std::string json(const Value& value) {
+  if (!value.is_set()) return "null";
+  if (std::holds_alternative<std::vector<Value>>(value.data)) return array(value.as_list(), [](const Value& item) { return json(item); });
+  if (std::holds_alternative<std::string>(value.data)) return json_string(value.as_text());
+  if (std::holds_alternative<Selector>(value.data)) return json(&value.as_selector());
+  if (std::holds_alternative<Amount>(value.data)) return json_string(value.text());
+  return value.text();  // booleans and numbers are written alike
 }
 
 std::string json_modes(unsigned modes) {

@@ -1,0 +1,166 @@
+#include "core/plan/plan_test.hpp"
+
+namespace mortise::test {
+namespace {
+
+class Checks : public ::testing::Test {
+ protected:
+  World world = World::runnable();
+};
+
+TEST_F(Checks, FindNothingWrongWithARunnablePlan) { EXPECT_EQ(world.errors(), ""); }
+
+TEST_F(Checks, SayWhatWouldFillAnEmptySlot) {
+  world.drop("optimizer.adamw");
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `optimizer`\n"
+            "  fix: [optimizer.adamw]\n");
+  world.provider("optimizer.sgd", {"optimizer"});
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `optimizer`\n"
+            "  fix: [optimizer.adamw]          others: mortise plugin list optimizer\n");
+  EXPECT_EQ(world.report.exit_code(), kExitUsage);
+}
+
+TEST_F(Checks, ProposeAStableProviderOfTheSlotsOwnFamily) {
+  world.drop("optimizer.adamw");
+  world.provider("optimizer.adamw", {"optimizer"}).status = "alpha";
+  world.provider("offload.nvme", {"optimizer"});
+  world.provider("optimizer.zeal", {"optimizer"});
+  EXPECT_NE(world.errors().find("  fix: [optimizer.zeal] "), std::string::npos) << world.text();
+}
+
+TEST_F(Checks, SayThatNoInstalledPluginFillsASlot) {
+  world.drop("optimizer.adamw");
+  world.catalogue.erase("optimizer.adamw");
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `optimizer`\n"
+            "  fix: no installed plugin does: mortise plugin add FILE, or --plugin-path DIR\n");
+}
+
+TEST_F(Checks, NeedADeviceDataAModelAndAnOptimizerForAnEmptyFile) {
+  world.manifest.plugins.clear();
+  world.errors();
+  Ids messages;
+  for (const Diagnostic& d : world.report.all()) messages.push_back(d.message);
+  EXPECT_EQ(messages, (Ids{"nothing provides `device`", "nothing provides `comm`", "nothing provides `data`", "nothing provides `model`",
+                           "nothing provides `optimizer`", "nothing provides `replicas`"}));
+}
+
+TEST_F(Checks, SayWhoNeedsAPointThatNobodyProvides) {
+  world.catalogue["data.text"].requires_ = {"tokenizer"};
+  world.provider("tokenizer.byte", {"tokenizer"});
+  world.provider("tokenizer.huggingface", {"tokenizer"});
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `tokenizer`, which data.text needs\n"
+            "  --> run.toml:2:1\n"
+            "  fix: [tokenizer.byte]          others: mortise plugin list tokenizer\n");
+  world.table("tokenizer.byte", 20);
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Checks, SayWhoNeedsACapabilityThatNobodyProvides) {
+  world.listener("gradient.clip", "grad.transform").requires_ = {"grad.complete"};
+  world.table("gradient.clip", 20);
+  world.provider("parallel.ddp", {"replicas"}).capabilities = {"grad.complete"};
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `grad.complete`, which gradient.clip needs\n"
+            "  --> run.toml:20:1\n"
+            "  fix: [parallel.ddp]\n");
+  world.catalogue["parallel.none"].capabilities = {"grad.complete"};
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Checks, TakeACallOfTheCoreAsMet) {
+  world.catalogue["data.text"].requires_ = {"forward", "device.cpu"};
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Checks, RefuseTwoThatCannotBeOnTogetherOnce) {
+  world.plugin("offload.optimizer").conflicts = {{"optimizer.adamw", "the update is on the CPU, and optimizer.adamw has no CPU implementation", ""}};
+  world.catalogue["optimizer.adamw"].conflicts = {{"offload.optimizer", "it has no CPU implementation", ""}};
+  world.table("offload.optimizer", 21);
+  EXPECT_EQ(world.errors(),
+            "error[conflict]: offload.optimizer and optimizer.adamw cannot be on together: the update is on the CPU, and optimizer.adamw has no CPU "
+            "implementation\n"
+            "  --> run.toml:21:1 and run.toml:5:1\n"
+            "  fix: leave out [offload.optimizer] or [optimizer.adamw]\n");
+}
+
+TEST_F(Checks, RefuseACapabilityThatConflictsButNotOnesOwn) {
+  PluginInfo& graph = world.plugin("compile.graph");
+  graph.capabilities = {"graph.step"};
+  graph.conflicts = {{"host.sync", "it cannot be captured", "without compile.graph"}, {"graph.step", "only one captures", ""}};
+  world.table("compile.graph", 21);
+  world.catalogue["optimizer.adamw"].capabilities = {"host.sync"};
+  EXPECT_EQ(world.errors(),
+            "error[conflict]: compile.graph and optimizer.adamw cannot be on together: it cannot be captured\n"
+            "  --> run.toml:21:1 and run.toml:5:1\n"
+            "  fix: without compile.graph\n");
+}
+
+TEST_F(Checks, LetTwoThatNeverMeetBeOnTogether) {
+  world.plugin("a.eval").conflicts = {{"b.train", "no", ""}};
+  world.plugin("b.train");
+  world.table("a.eval", 21).modes = {1};
+  world.table("b.train", 22).modes = {0};
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Checks, NameTheNearestPointForATypo) {
+  world.operators({"linear"});
+  world.wrapper("adapter.lora", "linaer", "adapt");
+  world.table("adapter.lora", 21);
+  EXPECT_EQ(world.errors(),
+            "error[unknown_point]: adapter.lora wraps `linaer`, which is no point\n"
+            "  --> run.toml:21:1\n"
+            "  at: plugins/adapter.lora.toml\n"
+            "  fix: it is called `linear`\n");
+  EXPECT_EQ(world.report.exit_code(), kExitPlugin);
+}
+
+TEST_F(Checks, SayWhoBringsAnOperatorThatIsMissing) {
+  world.operators({"linear"});
+  world.drop("operators.rows");
+  world.wrapper("adapter.lora", "linear", "adapt");
+  world.table("adapter.lora", 21);
+  EXPECT_NE(world.errors().find("  fix: [operators.rows] brings it\n"), std::string::npos) << world.text();
+}
+
+TEST_F(Checks, RefuseToWrapAnObject) {
+  world.wrapper("offload.nvme", "optimizer", "place");
+  world.table("offload.nvme", 21);
+  EXPECT_EQ(world.errors(),
+            "error[wrong_kind]: offload.nvme wraps `optimizer`, which is an object\n"
+            "  --> run.toml:21:1\n"
+            "  at: plugins/offload.nvme.toml\n"
+            "  fix: only calls and operators can be wrapped\n");
+}
+
+TEST_F(Checks, RefuseToListenToACallOrToProvideAnEvent) {
+  world.listener("log.steps", "step");
+  world.table("log.steps", 21);
+  EXPECT_NE(world.errors().find("log.steps listens to `step`, which is a call\n"), std::string::npos) << world.text();
+  world.provider("log.steps", {"step.end"}).listens.clear();
+  EXPECT_NE(world.errors().find("log.steps provides `step.end`, which is an event\n"), std::string::npos) << world.text();
+}
+
+TEST_F(Checks, RefuseABandThatDoesNotExist) {
+  world.wrapper("a.wrapper", "forward", "middle");
+  world.table("a.wrapper", 21);
+  EXPECT_EQ(world.errors(),
+            "error[unknown_band]: a.wrapper wraps `forward` in `middle`, which is no band\n"
+            "  --> run.toml:21:1\n"
+            "  fix: one of watch, capture, retain, repeat, place, adapt, cast\n");
+}
+
+TEST_F(Checks, RefuseAnOperatorWithTheNameOfAPointOfTheCore) {
+  world.operators({"step"});
+  EXPECT_EQ(world.errors(),
+            "error[point_taken]: operators.rows brings an operator `step`, which is a point of the core\n"
+            "  --> run.toml:90:1\n"
+            "  fix: another name in plugins/operators.rows.toml\n");
+}
+
+}  // namespace
+}  // namespace mortise::test

@@ -1,0 +1,153 @@
+#include "core/plan/plan_test.hpp"
+
+namespace mortise::test {
+namespace {
+
+class Order : public ::testing::Test {
+ protected:
+  PluginInfo& wrapper(const std::string& id, const std::string& band, int line = 20) {
+    PluginInfo& info = world.wrapper(id, "forward", band);
+    world.table(id, line);
+    return info;
+  }
+  PluginInfo& listener(const std::string& id, std::vector<std::string> reads, std::vector<std::string> writes, int line = 20) {
+    PluginInfo& info = world.listener(id, "grad.transform", std::move(reads), std::move(writes));
+    world.table(id, line);
+    return info;
+  }
+  std::string why(const Plan& plan, size_t wrapper) { return at(plan, "forward").wrappers[wrapper].why; }
+  World world = World::runnable();
+};
+
+TEST_F(Order, OfWrappersIsByBandOutermostFirst) {
+  wrapper("a.cast", "cast", 21);
+  wrapper("b.place", "place", 22);
+  wrapper("c.watch", "watch", 23);
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(wrappers(plan, "forward"), (Ids{"c.watch", "b.place", "a.cast"}));
+  EXPECT_EQ(why(plan, 0), "run.toml:23");
+  EXPECT_EQ(why(plan, 1), "run.toml:22; after c.watch because band place is inside band watch");
+}
+
+TEST_F(Order, OfWrappersInOneBandIsByAfterAnId) {
+  wrapper("a.inner", "adapt").after = {"b.outer"};
+  wrapper("b.outer", "adapt");
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(wrappers(plan, "forward"), (Ids{"b.outer", "a.inner"}));
+  EXPECT_EQ(why(plan, 1), "run.toml:20; after b.outer because a.inner says after b.outer");
+}
+
+TEST_F(Order, OfWrappersInOneBandIsByBeforeACapability) {
+  wrapper("a.inner", "adapt").capabilities = {"low.rank"};
+  wrapper("b.outer", "adapt").before = {"low.rank"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(wrappers(plan, "forward"), (Ids{"b.outer", "a.inner"}));
+  EXPECT_EQ(why(plan, 1), "run.toml:20; after b.outer because b.outer says before `low.rank`, which a.inner provides");
+}
+
+TEST_F(Order, MayFollowFromAThird) {
+  wrapper("a.first", "adapt");
+  wrapper("b.third", "adapt").after = {"c.second"};
+  wrapper("c.second", "adapt").after = {"a.first"};
+  EXPECT_EQ(wrappers(world.plan(), "forward"), (Ids{"a.first", "c.second", "b.third"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, OfBandsIsStrongerThanAfter) {
+  wrapper("a.outer", "place").after = {"b.inner"};
+  wrapper("b.inner", "cast");
+  EXPECT_EQ(wrappers(world.plan(), "forward"), (Ids{"a.outer", "b.inner"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, MustBeSaidWhereTwoWrappersOfOneBandMayMeet) {
+  wrapper("adapter.dora", "adapt", 21);
+  wrapper("adapter.lora", "adapt", 25);
+  EXPECT_EQ(world.errors(),
+            "error[unordered_wrappers]: adapter.dora and adapter.lora both wrap in band `adapt` at `forward`, and nothing orders them\n"
+            "  --> run.toml:21:1 and run.toml:25:1\n"
+            "  fix: give one of them another `where` or `modes`: [adapter.lora] modes = [\"train\"]\n"
+            "       or say in the plugin.toml of adapter.lora: [capabilities] after = [\"adapter.dora\"]\n");
+}
+
+TEST_F(Order, NeedNotBeSaidWhereModesKeepWrappersApart) {
+  wrapper("adapter.dora", "adapt");
+  wrapper("adapter.lora", "adapt");
+  for (PluginTable& table : world.manifest.plugins) {
+    if (table.schema->name == "dora") table.modes = {0};
+    if (table.schema->name == "lora") table.modes = {1, 2};
+  }
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(why(plan, 1), "run.toml:20; after adapter.dora because nothing orders them but their names");
+}
+
+TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
+  wrapper("adapter.dora", "adapt");
+  wrapper("adapter.lora", "adapt");
+  const auto select = [&](const std::string& name, Selector selector) {
+    std::ranges::find(world.manifest.plugins, name, [](const PluginTable& t) { return t.schema->name; })->where = std::move(selector);
+  };
+  select("dora", where({"h.0", "h.1"}));
+  select("lora", where({"h.2"}));
+  EXPECT_EQ(world.errors(), "");
+  select("lora", where({"h.1"}));
+  EXPECT_NE(world.errors(), "");
+  select("lora", where({"h.*"}));  // a glob may meet anything
+  EXPECT_NE(world.errors(), "");
+}
+
+TEST_F(Order, ThatGoesInACircleIsNamed) {
+  wrapper("a.one", "adapt", 21).after = {"a.three"};
+  wrapper("a.three", "adapt", 23).after = {"a.two"};
+  wrapper("a.two", "adapt", 22).after = {"a.one"};
+  EXPECT_EQ(world.errors(),
+            "error[cycle]: the order at `forward` goes in a circle: a.one after a.three after a.two after a.one\n"
+            "  --> run.toml:21:1 and run.toml:23:1 and run.toml:22:1\n"
+            "  at: a.one says after a.three; a.three says after a.two; a.two says after a.one\n"
+            "  fix: change `after` or `before` in the plugin.toml of one of them\n");
+}
+
+TEST_F(Order, OfListenersPutsAWriterBeforeItsReaders) {
+  listener("a.reader", {"multiplier"}, {}, 21);
+  listener("gradient.clip", {}, {"multiplier"}, 22);
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(listeners(plan, "grad.transform"), (Ids{"gradient.clip", "a.reader"}));
+  EXPECT_EQ(at(plan, "grad.transform").listeners[1].why,
+            "run.toml:21; after gradient.clip because a.reader reads `multiplier`, which gradient.clip writes");
+}
+
+TEST_F(Order, OfListenersIsByTheirOwnWordBeforeTheirFields) {
+  listener("a.reader", {"multiplier"}, {}).before = {"gradient.clip"};
+  listener("gradient.clip", {}, {"multiplier"});
+  EXPECT_EQ(listeners(world.plan(), "grad.transform"), (Ids{"a.reader", "gradient.clip"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, OfTwoWritersOfOneFieldMustBeSaid) {
+  listener("gradient.clip", {"multiplier"}, {"multiplier"}, 21);
+  listener("gradient.noise", {"multiplier"}, {"multiplier"}, 25);
+  EXPECT_EQ(world.errors(),
+            "error[unordered_writers]: gradient.clip and gradient.noise both write `multiplier` at `grad.transform`, and nothing orders them\n"
+            "  --> run.toml:21:1 and run.toml:25:1\n"
+            "  fix: give one of them another `where` or `modes`: [gradient.noise] modes = [\"train\"]\n"
+            "       or say in the plugin.toml of gradient.noise: [capabilities] after = [\"gradient.clip\"]\n");
+  world.catalogue["gradient.clip"].after = {"gradient.noise"};
+  EXPECT_EQ(listeners(world.plan(), "grad.transform"), (Ids{"gradient.noise", "gradient.clip"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, OfListenersWithoutFieldsIsByName) {
+  for (const char* id : {"log.jsonl", "log.console"}) {
+    world.listener(id, "record");
+    world.table(id, 30);
+  }
+  EXPECT_EQ(listeners(world.plan(), "record"), (Ids{"log.console", "log.jsonl"}));
+}
+
+}  // namespace
+}  // namespace mortise::test
