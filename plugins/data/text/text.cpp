@@ -26,6 +26,7 @@ struct Split {
 class Text {
  public:
   void open(const mortise_data_request* request) {
+    open_api(api.host);  // the tokenizer may have come after us
     need(api.tokenizer, "mortise.tokenizer/0");
     length_ = request->sequence_length;
     if (length_ < 1) throw Error(MORTISE_E_CONFIG, "data.text cuts text into samples and needs a length\n  fix: [data] sequence_length = 128");

@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "mortise/testing/fake_host.hpp"
+
+namespace {
+using namespace mortise;
+using namespace mortise::testing;
+using Ids = std::vector<int64_t>;
+
+class RandomData : public ::testing::Test {
+ protected:
+  RandomData() { host_.set("samples", 512).set("validation_samples", 0).set("low", 100).set("high", 30000).set("shortest", 0); }
+  mortise_status open(Plugin& plugin, int64_t length, uint64_t seed = 0) {
+    const mortise_data_request request = {sizeof request, 0, length, seed};
+    return plugin.object<mortise_data>("data").open(plugin.self(), &request);
+  }
+  FakeHost host_;
+};
+
+TEST_F(RandomData, DescribesItself) {
+  host_.set("validation_samples", 7);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  const mortise_data& data = plugin.object<mortise_data>("data");
+  ASSERT_EQ(open(plugin, 512), MORTISE_OK);
+  mortise_split train = {sizeof train, 0, 0, {}}, validation = train;
+  int64_t vocabulary = 0;
+  EXPECT_EQ(data.describe(plugin.self(), MORTISE_STR("train"), &train), MORTISE_OK);
+  EXPECT_EQ(data.describe(plugin.self(), MORTISE_STR("validation"), &validation), MORTISE_OK);
+  EXPECT_EQ(data.vocabulary(plugin.self(), &vocabulary), MORTISE_OK);
+  EXPECT_EQ(train.samples, 512);
+  EXPECT_EQ(view(train.about), "512 samples of random ids, 100 to 29,999");
+  EXPECT_EQ(validation.samples, 7);
+  EXPECT_EQ(vocabulary, 30000);
+}
+
+TEST_F(RandomData, LabelsAreTheNextIds) {
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 6), MORTISE_OK);
+  auto s = plugin.samples("train", {3})[0];
+  ASSERT_EQ(s["input_ids"].size(), 6U);
+  EXPECT_EQ(Ids(s["input_ids"].begin() + 1, s["input_ids"].end()), Ids(s["labels"].begin(), s["labels"].end() - 1));
+  EXPECT_EQ(s["positions"], (Ids{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(RandomData, GivesTheSameSampleWheneverAndWithWhomeverItIsAsked) {
+  Ids first, later;
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 64, 9), MORTISE_OK);
+    first = plugin.samples("train", {0, 5, 1})[1]["input_ids"];
+  }
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 64, 9), MORTISE_OK);
+  later = plugin.samples("train", {5})[0]["input_ids"];
+  EXPECT_EQ(first, later);
+}
+
+TEST_F(RandomData, DiffersBySampleSeedAndSplit) {
+  host_.set("validation_samples", 4);
+  Ids other_seed;
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 16, uint64_t{1} << 32), MORTISE_OK);
+    other_seed = plugin.samples("train", {0})[0]["input_ids"];
+  }
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 16, 0), MORTISE_OK);
+  auto samples = plugin.samples("train", {0, 1});
+  EXPECT_NE(samples[0]["input_ids"], samples[1]["input_ids"]);
+  EXPECT_NE(samples[0]["input_ids"], other_seed);
+  EXPECT_NE(samples[0]["input_ids"], plugin.samples("validation", {0})[0]["input_ids"]);
+}
+
+TEST_F(RandomData, StaysInItsRangeAndIsEvenlySpread) {
+  host_.set("low", 3).set("high", 7);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 1000), MORTISE_OK);
+  int counts[4] = {};
+  for (auto& sample : plugin.samples("train", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}))
+    for (const int64_t id : sample["input_ids"]) {
+      ASSERT_GE(id, 3);
+      ASSERT_LT(id, 7);
+      ++counts[id - 3];
+    }
+  for (const int c : counts) EXPECT_NEAR(c, 2500, 5 * std::sqrt(10000 * 0.25 * 0.75));  // five deviations of a binomial count
+}
+
+TEST_F(RandomData, GivesUnlikeLengthsFromTheShortestToTheWhole) {
+  host_.set("shortest", 2);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 5), MORTISE_OK);
+  Ids numbers(100);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::set<size_t> lengths;
+  for (auto& sample : plugin.samples("train", numbers)) {
+    lengths.insert(sample["input_ids"].size());
+    EXPECT_EQ(sample["labels"].size(), sample["input_ids"].size());
+  }
+  EXPECT_EQ(lengths, (std::set<size_t>{2, 3, 4, 5}));
+}
+
+TEST_F(RandomData, CanHaveOneIdAndOneElement) {
+  host_.set("low", 41).set("high", 42).set("shortest", 1);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 1), MORTISE_OK);
+  auto sample = plugin.samples("train", {0})[0];
+  EXPECT_EQ(sample["input_ids"], Ids{41});
+  EXPECT_EQ(sample["labels"], Ids{41});
+}
+
+TEST_F(RandomData, RefusesNumbersThatDoNotFitOneAnother) {
+  host_.set("low", 30000);
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+    EXPECT_EQ(host_.blamed.value().key, "low");
+  }
+  host_.set("low", 0).set("shortest", 9);
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+    EXPECT_EQ(host_.blamed.value().why, "9 is longer than data.sequence_length, 8");
+  }
+  host_.set("shortest", 0);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(open(plugin, 0), MORTISE_E_CONFIG);
+}
+
+TEST_F(RandomData, RefusesASampleThatItDoesNotHave) {
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  EXPECT_THROW(plugin.samples("train", {512}), PluginError);
+  EXPECT_THROW(plugin.samples("validation", {0}), PluginError);
+}
+}  // namespace

@@ -1,0 +1,156 @@
+// Every record as one line of JSON, appended to metrics.jsonl of the run directory. The form of a line is only ever added to.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/text.hpp"
+
+namespace {
+using namespace mortise;
+
+// ---- JSON ----
+
+void append_string(std::string& out, std::string_view text) {
+  out += '"';
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const char first = text[0];
+    if (length == 0) {
+      out += "\\ufffd";  // no UTF-8
+    } else if (first == '"' || first == '\\') {
+      (out += '\\') += first;
+    } else if (first == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(first) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", first);
+      out += escape;
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length ? length : 1);
+  }
+  out += '"';
+}
+
+// The shortest form that reads back as the same number; JSON has no word for nan and inf.
+void append_number(std::string& out, double x) {
+  char buffer[32] = "null";
+  const char* end = std::isfinite(x) ? std::to_chars(buffer, std::end(buffer), x).ptr : buffer + 4;
+  out.append(buffer, end);
+}
+
+// False for what has no place in a line.
+bool append_value(std::string& out, const mortise_value& v) {
+  switch (v.tag) {
+    case MORTISE_INT: out += std::to_string(v.v.i); return true;
+    case MORTISE_LOGICAL: out += v.v.i ? "true" : "false"; return true;
+    case MORTISE_FLOAT: append_number(out, v.v.f); return true;
+    case MORTISE_TEXT: append_string(out, view(v.v.s)); return true;
+    default: return false;
+  }
+}
+
+void append_member(std::string& out, std::string_view name, const mortise_value& v) {
+  std::string text;
+  if (!append_value(text, v)) return;
+  append_string(out += ',', name);
+  (out += ':') += text;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts))};
+}
+
+// {"event":"step","step":1200,"of":5000,"time":"…","loss":3.412,…}
+std::string line_of(const Columns& c) {
+  std::string s = "{\"event\":";
+  append_string(s, c.kind());
+  for (const char* first : {"step", "of"})
+    if (const mortise_value* v = c.find(first)) append_member(s, first, *v);
+  append_member(s, "time", value(utc_now()));
+  for (const mortise_column& column : c.all()) {
+    const std::string_view name = view(column.name);
+    if (name != "step" && name != "of" && name != "due" && name != "event" && name != "time") append_member(s, name, column.value);
+  }
+  return s + "}\n";
+}
+
+// ---- the file ----
+
+class Jsonl {
+ public:
+  Jsonl() : stdout_(config::flag("stdout")) {}
+  Jsonl(const Jsonl&) = delete;
+  Jsonl& operator=(const Jsonl&) = delete;
+  ~Jsonl() {
+    if (file_ >= 0) close(file_);
+  }
+
+  void listen(const mortise_event* event) {
+    if (!event->record) return;
+    const Columns c(*event->record);
+    const std::string_view kind = c.kind();
+    if (kind == "run") {
+      if (std::exchange(begun_, true)) return;
+      open_in(c.text("dir"));
+    }
+    if (kind == "end" && std::exchange(ended_, true)) return;
+    if (kind == "step" && c.integer("due", 1) == 0 && c.integer("skipped") == 0) return;
+    const std::string line = line_of(c);
+    write_line(line);
+    if (stdout_) {
+      std::fwrite(line.data(), 1, line.size(), stdout);
+      std::fflush(stdout);
+    }
+  }
+
+ private:
+  void open_in(std::string_view dir) {
+    if (dir.empty()) return;
+    path_ = std::string(dir) + "/metrics.jsonl";
+    file_ = open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (file_ < 0) return complain();
+    char last = '\n';  // a run that was killed may have left half a line
+    const off_t size = lseek(file_, 0, SEEK_END);
+    torn_ = size > 0 && pread(file_, &last, 1, size - 1) == 1 && last != '\n';
+  }
+
+  void write_line(std::string_view line) {
+    if (file_ < 0) return;
+    std::string whole = torn_ ? "\n" : "";
+    whole += line;
+    for (std::string_view rest = whole; !rest.empty();) {
+      const ssize_t n = write(file_, rest.data(), rest.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        torn_ = torn_ || rest.size() != whole.size();
+        return complain();
+      }
+      rest.remove_prefix(static_cast<size_t>(n));
+    }
+    torn_ = false;
+  }
+
+  // Once: a full disk is said, and does not end the training.
+  void complain() {
+    if (!std::exchange(complained_, true)) log_line(MORTISE_LOG_WARNING, "log.jsonl cannot write " + path_ + ": " + std::strerror(errno) + "; the run goes on without these lines");
+  }
+
+  const bool stdout_;
+  bool begun_ = false, ended_ = false, torn_ = false, complained_ = false;
+  int file_ = -1;
+  std::string path_;
+};
+}  // namespace
+
+MORTISE_PLUGIN(Jsonl, mortise::listen<&Jsonl::listen>("record"), mortise::listen<&Jsonl::listen>("run.begin"), mortise::listen<&Jsonl::listen>("run.end"))
