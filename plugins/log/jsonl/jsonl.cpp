@@ -42,8 +42,8 @@ void append_string(std::string& out, std::string_view text) {
 // The shortest form that reads back as the same number; JSON has no word for nan and inf.
 void append_number(std::string& out, double x) {
   char buffer[32] = "null";
-  const char* end = std::isfinite(x) ? std::to_chars(buffer, std::end(buffer), x).ptr : buffer + 4;
-  out.append(buffer, end);
+  const char* const end = std::isfinite(x) ? std::to_chars(buffer, std::end(buffer), x).ptr : buffer + 4;
+  out.append(buffer, static_cast<size_t>(end - buffer));
 }
 
 // False for what has no place in a line.
