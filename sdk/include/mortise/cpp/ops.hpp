@@ -172,6 +172,13 @@ inline Tensor isfinite(Ref a) { return isfinite_op()(a); }
 inline Tensor add(Ref a, double number) { return add_scalar_op()(a, number, 1); }
 inline Tensor reciprocal(Ref a) { return reciprocal_op()(a); }
 inline Tensor clamp_max(Ref a, double most) { return clamp_max_op()(a, most); }
+// Queries, keys, values [B, H, T, D] of any strides → y, log-sum-exp; without dropout and mask.
+inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal) {
+  return flash_attention_for_cpu_op().many<2>(q, k, v, 0.0, causal, none(), none());
+}
+inline std::array<Tensor, 3> flash_attention_for_cpu_backward(Ref g, Ref q, Ref k, Ref v, Ref y, Ref log_sum, bool causal) {
+  return flash_attention_for_cpu_backward_op().many<3>(g, q, k, v, y, log_sum, 0.0, causal, none(), none());
+}
 }  // namespace ops
 
 }  // namespace mortise

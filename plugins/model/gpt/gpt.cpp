@@ -1,0 +1,166 @@
+// model.gpt: GPT-2's architecture, with the names of its checkpoint on the hub.
+//
+// Shapes  B batch, T positions, W width, V vocabulary.
+//
+// A block takes and gives two streams, (branch, residual): what the last part of the block before computed and what it is to be added to. So every
+// residual addition is made together with the norm that follows it, across the border of blocks too:
+//
+//   embed    –                → –,      x        x = dropout(wte[ids] + wpe[positions])
+//   h.i      branch, residual → branch, x        (a, r) = ln_1 of the sum;  (m, x) = ln_2(c_proj(attention(c_attn(a))), r);  branch = mlp(m)
+//   head     branch, residual → loss, logits     ln_f, then the tied embedding
+#include <cmath>
+#include <tuple>
+
+#include "mortise/cpp/model.hpp"
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/plugin.hpp"
+
+namespace mortise {
+namespace {
+
+struct Block {
+  mortise_layer *ln_1, *c_attn, *attention, *c_proj, *ln_2, *mlp;
+};
+
+class Gpt {
+ public:
+  Gpt()
+      : layers_(config::integer("layers")),
+        heads_(config::integer("heads")),
+        width_(config::integer("width")),
+        context_(config::integer("context")),
+        dropout_(config::number("dropout")) {
+    if (width_ % heads_ == 0) return;
+    const auto n = [](int64_t i) { return std::to_string(i); };
+    config::refuse("heads", n(heads_) + " heads do not divide a width of " + n(width_), "a divisor of " + n(width_));
+  }
+
+  void declare(mortise_builder* builder) {
+    const Builder build(builder);
+    const int64_t vocabulary = vocabulary_of(build);
+    check_length(build.fact("sequence_length").value_or(0));
+
+    build.segment("embed");
+    wte_ = build.layer("embedding", "wte", {attr("vocab", vocabulary), attr("width", width_), attr("init", kInit)});
+    wpe_ = build.layer("embedding", "wpe", {attr("vocab", context_), attr("width", width_), attr("init", kInit)});
+    if (dropout_ > 0) drop_ = build.layer("dropout", "drop", {attr("p", dropout_)});
+    blocks_.clear();
+    for (int64_t i = 0; i < layers_; ++i) {
+      const std::string path = "h." + std::to_string(i);
+      build.segment(path, MORTISE_BLOCK);
+      blocks_.push_back(declare_block(build, path, i == 0));
+    }
+    build.segment("head");
+    ln_f_ = residual_norm(build, "ln_f");
+    mortise_param* tie = nullptr;
+    check(api.params->find(api.host, MORTISE_STR("wte.weight"), &tie));
+    head_ = build.layer("head_loss", "lm_head", {attr("vocab", vocabulary), attr("width", width_), attr("tie", tie)});
+  }
+
+  void segment(mortise_call* call, uint32_t index) const {
+    if (index == 0) return embed(call);
+    if (index <= blocks_.size()) return block(call, blocks_[index - 1], index == 1);
+    head(call);
+  }
+
+ private:
+  static constexpr double kInit = 0.02;
+
+  Block declare_block(const Builder& build, const std::string& path, bool first) const {
+    // Each block adds to the stream twice; the sum keeps its deviation.
+    const double residual_init = kInit / std::sqrt(2.0 * static_cast<double>(layers_));
+    Block b{};
+    b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)}) : residual_norm(build, path + ".ln_1");
+    b.c_attn =
+        build.layer("linear", path + ".attn.c_attn", {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit)});
+    b.attention = build.layer("attention", path + ".attn",
+                              {attr("heads", heads_), attr("head_dim", width_ / heads_), attr("causal", true), attr("dropout", dropout_)});
+    b.c_proj = build.layer("linear", path + ".attn.c_proj",
+                           {attr("in", width_), attr("out", width_), attr("layout", "in_out"), attr("init", residual_init)});
+    b.ln_2 = residual_norm(build, path + ".ln_2");
+    b.mlp = build.layer("mlp", path + ".mlp",
+                        {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", width_), attr("inner", 4 * width_),
+                         attr("activation", "gelu_tanh"), attr("layout", "in_out"), attr("init_up", kInit), attr("init_down", residual_init)});
+    return b;
+  }
+  mortise_layer* residual_norm(const Builder& build, const std::string& path) const {
+    return build.layer("residual_norm", path, {attr("width", width_), attr("eps", kEps), attr("dropout", dropout_)});
+  }
+  static constexpr double kEps = 1e-5;
+
+  int64_t vocabulary_of(const Builder& build) const {
+    const mortise_value own = config::get("vocabulary");
+    const auto known = build.fact("vocabulary");
+    if (own.tag == MORTISE_NONE && !known)
+      config::refuse("vocabulary", "neither a tokenizer nor the data says how large the vocabulary is",
+                     "[tokenizer.byte], or [model.gpt] vocabulary = 50257");
+    if (own.tag == MORTISE_NONE) return *known;
+    if (known && *known > own.v.i)
+      config::refuse("vocabulary", "the data has ids up to " + std::to_string(*known - 1), "[model.gpt] vocabulary = " + std::to_string(*known));
+    return own.v.i;
+  }
+  void check_length(int64_t length) const {
+    if (length <= context_) return;
+    config::refuse("context", "a sequence of " + std::to_string(length) + " is longer than a context of " + std::to_string(context_),
+                   "[data] sequence_length = " + std::to_string(context_) + ", or [model.gpt] context = " + std::to_string(length));
+  }
+
+  void embed(mortise_call* call) const {
+    const Tensor ids_BT = field(call->batch, "input_ids");
+    if (!ids_BT) throw Error(MORTISE_E_DATA, "model.gpt needs the field `input_ids`, which the data does not have");
+    const int64_t length = Info(ids_BT).size(-1);
+    if (length > context_)
+      throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) + " is longer than the model's context of " + std::to_string(context_));
+    Tensor positions = field(call->batch, "positions");
+    if (!positions) {
+      positions = empty(MORTISE_I64, {length});
+      ops::arange_out(length, positions);
+    }
+    const auto [token_BTW] = call_layer<1>(wte_, ids_BT);
+    const auto [position] = call_layer<1>(wpe_, positions);
+    Tensor x_BTW = ops::add(token_BTW, position);
+    if (drop_) x_BTW = std::move(call_layer<1>(drop_, x_BTW)[0]);
+    give(call, 1, std::move(x_BTW));
+  }
+
+  void block(mortise_call* call, const Block& b, bool first) const {
+    Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
+    if (first)
+      a_BTW = std::move(call_layer<1>(b.ln_1, r_BTW)[0]);
+    else
+      std::tie(a_BTW, r_BTW) = normed(b.ln_1, call->args[0], r_BTW);
+    const auto [qkv] = call_layer<1>(b.c_attn, a_BTW);
+    const auto [attended] = call_layer<1>(b.attention, qkv, none());
+    const auto [branch_BTW] = call_layer<1>(b.c_proj, attended);
+    auto [m_BTW, x_BTW] = normed(b.ln_2, branch_BTW, r_BTW);
+    auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
+    give(call, 0, std::move(y_BTW));
+    give(call, 1, std::move(x_BTW));
+  }
+  static std::pair<Tensor, Tensor> normed(mortise_layer* layer, Ref branch, Ref residual) {
+    auto [y, sum] = call_layer<2>(layer, branch, residual);
+    return {std::move(y), std::move(sum)};
+  }
+
+  void head(mortise_call* call) const {
+    const auto [y_BTW, sum] = call_layer<2>(ln_f_, call->args[0], call->args[1]);
+    const Tensor labels_BT = field(call->batch, "labels");
+    auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, labels_BT);
+    // The step's loss is the sum over all its micro-batches, divided by their tokens.
+    if (loss && !(call->flags & MORTISE_REPLAY)) check(api.loop->term(api.host, MORTISE_STR("loss"), loss.get(), MORTISE_STR("tokens"), 1.0));
+    give(call, 0, std::move(loss));
+    give(call, 1, std::move(logits_BTV));
+  }
+
+  int64_t layers_, heads_, width_, context_;
+  double dropout_;
+  mortise_layer *wte_ = nullptr, *wpe_ = nullptr, *drop_ = nullptr, *ln_f_ = nullptr, *head_ = nullptr;
+  std::vector<Block> blocks_;
+};
+
+const mortise_model kModel = {sizeof kModel, 0, thunk<&Gpt::declare>, thunk<&Gpt::segment>};
+
+}  // namespace
+}  // namespace mortise
+
+MORTISE_PLUGIN(mortise::Gpt, mortise::provide("model", &mortise::kModel))
