@@ -15,7 +15,7 @@
 
 namespace {
 // How an argument of a schema wants its IValue.
-enum class Want : uint8_t { kAny, kFloat, kBool, kOptionalTensors };
+enum class Want : uint8_t { kAny, kFloat, kBool, kBools, kOptionalTensors };
 }  // namespace
 
 struct mortise_op {
@@ -59,7 +59,10 @@ Want want_of(const c10::Argument& a) {
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   if (type->kind() == c10::TypeKind::FloatType) return Want::kFloat;
   if (type->kind() == c10::TypeKind::BoolType) return Want::kBool;
-  if (auto list = type->cast<c10::ListType>(); list && list->getElementType()->kind() == c10::TypeKind::OptionalType) return Want::kOptionalTensors;
+  if (auto list = type->cast<c10::ListType>()) {
+    if (list->getElementType()->kind() == c10::TypeKind::OptionalType) return Want::kOptionalTensors;
+    if (list->getElementType()->kind() == c10::TypeKind::BoolType) return Want::kBools;
+  }
   return Want::kAny;
 }
 
@@ -76,6 +79,17 @@ void push_tensors(Stack& s, const mortise_value& v, Want want) {
   s.emplace_back(std::move(l));
 }
 
+// Also the form in which a bool[3] is written.
+void push_ints(Stack& s, const mortise_value& v, Want want) {
+  if (want != Want::kBools) {
+    s.emplace_back(c10::List<int64_t>(c10::ArrayRef<int64_t>(v.v.is, v.count)));
+    return;
+  }
+  c10::List<bool> l;
+  for (uint32_t i = 0; i < v.count; ++i) l.push_back(v.v.is[i] != 0);
+  s.emplace_back(std::move(l));
+}
+
 void push(Stack& s, const mortise_value& v, Want want) {
   switch (v.tag) {
     case MORTISE_NONE: s.emplace_back(); return;
@@ -89,7 +103,7 @@ void push(Stack& s, const mortise_value& v, Want want) {
     case MORTISE_FLOAT: s.emplace_back(v.v.f); return;
     case MORTISE_LOGICAL: s.emplace_back(v.v.i != 0); return;
     case MORTISE_DTYPE: s.emplace_back(static_cast<int64_t>(scalar_type(static_cast<uint32_t>(v.v.i)))); return;
-    case MORTISE_INTS: s.emplace_back(c10::List<int64_t>(c10::ArrayRef<int64_t>(v.v.is, v.count))); return;
+    case MORTISE_INTS: push_ints(s, v, want); return;
     case MORTISE_FLOATS: s.emplace_back(c10::List<double>(c10::ArrayRef<double>(v.v.fs, v.count))); return;
     case MORTISE_TEXT: s.emplace_back(std::string(view(v.v.s))); return;
     default: throw PluginError(MORTISE_E_ARGUMENT, "a value of tag " + std::to_string(v.tag) + " is no argument of an operator");
