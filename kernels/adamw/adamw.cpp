@@ -8,8 +8,9 @@
 // No LibTorch headers: raw pointers.
 #include "kernels/adamw/adamw.h"
 
-#include <bit>
 #include <cmath>
+
+#include "kernels/bf16/bf16.h"
 
 // The loader asks which processor this is before a sanitizer's runtime is ready for its own code.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -21,26 +22,13 @@
 namespace mortise::kernels {
 namespace {
 
-struct BF16 {
-  uint16_t bits;
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  explicit operator double() const { return static_cast<float>(*this); }
-};
-
-// Round to nearest, ties to even; a NaN stays one.
-inline uint16_t bf16_bits(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-  return static_cast<uint16_t>(x != x ? 0x7FC0u : rounded);
-}
-
 template <class T, class G, bool kCopy, bool kNearM>
 [[gnu::always_inline]] inline void update(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) {
   T* __restrict p = static_cast<T*>(a.p);
   T* __restrict m = static_cast<T*>(a.m);
   T* __restrict v = static_cast<T*>(a.v);
   const G* __restrict grad = static_cast<const G*>(a.g);
-  uint16_t* __restrict copy = a.copy;
+  BF16* __restrict copy = reinterpret_cast<BF16*>(a.copy);
   const T multiplier = static_cast<T>(s.multiplier), decay = static_cast<T>(1 - s.lr * s.weight_decay);
   // lerp as torch: from the nearer end.
   const T weight = static_cast<T>(kNearM ? 1 - s.beta1 : -s.beta1);
@@ -54,7 +42,7 @@ template <class T, class G, bool kCopy, bool kNearM>
     m[i] = m1;
     v[i] = v1;
     p[i] = p1;
-    if constexpr (kCopy) copy[i] = bf16_bits(static_cast<float>(p1));
+    if constexpr (kCopy) copy[i] = BF16(static_cast<float>(p1));
   }
 }
 

@@ -1,7 +1,6 @@
 // AdamW on the host's processor: states in the master's dtype, one pass over memory (kernels/adamw).
 #include "kernels/adamw/adamw.h"
 
-#include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -44,7 +43,7 @@ class AdamW {
     std::vector<Job> jobs;
     for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
     for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) { kernels::adamw_update(j.step, j.arrays, begin, end); });
-    for (uint32_t i = 0; i < n; ++i) finish(slice_at(slices, i));
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i));
   }
 
  private:
@@ -59,19 +58,7 @@ class AdamW {
     const int64_t t = ledger.applied + 1;
     const AdamWStep step{ledger.lr[s.group], ledger.weight_decay[s.group], beta1_, beta2_, eps_,
                          kernels::adamw_correction(beta1_, t), kernels::adamw_correction(beta2_, t), ledger.multiplier};
-    AdamWArrays arrays{dtype_of(p, s), dtype_of(g, s), p.data, m.data, v.data, g.data, nullptr};
-    if (s.value)
-      if (const Info value(s.value); value.dtype == MORTISE_BF16) arrays.copy = value.as<uint16_t>();
-    return {step, arrays, s.length};
-  }
-
-  // Values in other dtypes than bf16 are cast by the host's operator.
-  static void finish(const mortise_slice& s) {
-    for (mortise_tensor* t : {s.master, s.states[0], s.states[1]}) api.tensor->written(api.host, t);
-    if (s.value && Info(s.value).dtype == MORTISE_BF16)
-      api.tensor->written(api.host, s.value);
-    else if (s.value)
-      ops::copy_(s.value, s.master);
+    return {step, {dtype_of(p, s), dtype_of(g, s), p.data, m.data, v.data, g.data, bf16_value<uint16_t>(s)}, s.length};
   }
 
   double beta1_ = 0, beta2_ = 0, eps_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "mortise/cpp/core.hpp"
+#include "mortise/cpp/ops.hpp"
 
 namespace mortise {
 
@@ -24,6 +24,24 @@ struct Ledger {
 // Slice `i` of a step; a newer host's elements may be larger than this header's.
 inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
   return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) + size_t{i} * slices->struct_size);
+}
+
+// Where an optimizer writes the slice's value in the pass of its update; null if there is none, or if it is not bf16.
+template <class T>
+T* bf16_value(const mortise_slice& s) {
+  if (!s.value) return nullptr;
+  const Info value(s.value);
+  return value.dtype == MORTISE_BF16 ? value.as<T>() : nullptr;
+}
+// Tells autograd what was written. A value in another dtype than bf16 is cast here, by the host's operator.
+inline void finish_slice(const mortise_slice& s) {
+  api.tensor->written(api.host, s.master);
+  for (uint32_t i = 0; i < s.n_states; ++i) api.tensor->written(api.host, s.states[i]);
+  if (!s.value) return;
+  if (Info(s.value).dtype == MORTISE_BF16)
+    api.tensor->written(api.host, s.value);
+  else
+    ops::copy_(s.value, s.master);
 }
 
 // body(job, begin, end) for all elements of all jobs, each with a member `length`, in pieces of 64 Ki elements: one list of pieces, so that a

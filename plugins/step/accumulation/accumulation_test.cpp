@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "mortise/testing/fake_host.hpp"
+
+using namespace mortise::testing;
+
+namespace {
+
+mortise_value amount(double number, uint32_t unit) { return {MORTISE_AMOUNT, unit, {.f = number}}; }
+
+struct Accumulation : testing::Test {
+  Accumulation() {
+    host.unset("count").unset("global_batch_size");
+    host.clock.micro_batch_size = 16;
+    host.clock.ranks = 8;
+    host.clock.sequence_length = 1024;
+  }
+  int32_t window() {
+    Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    return plugin.tell("step.window") == MORTISE_OK ? host.window : -1;
+  }
+  FakeHost host;
+};
+
+TEST_F(Accumulation, TakesAsManyMicroBatchesAsCountSays) {
+  host.set("count", 4);
+  EXPECT_EQ(window(), 4);
+}
+
+TEST_F(Accumulation, SplitsAGlobalBatchOverRanksAndMicroBatches) {
+  host.set("global_batch_size", amount(512, MORTISE_SAMPLES));
+  EXPECT_EQ(window(), 4);
+  host.clock.ranks = 1;
+  EXPECT_EQ(window(), 32);
+}
+
+TEST_F(Accumulation, CountsTokensBySequences) {
+  host.set("global_batch_size", amount(524288, MORTISE_TOKENS));
+  EXPECT_EQ(window(), 4);
+}
+
+TEST_F(Accumulation, RefusesABatchThatCannotBeSplitAndNamesTheNearest) {
+  host.set("global_batch_size", amount(512, MORTISE_SAMPLES));
+  host.clock.ranks = 6;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.status(), MORTISE_E_CONFIG);
+  ASSERT_TRUE(host.blamed);
+  EXPECT_EQ(host.blamed->key, "global_batch_size");
+  EXPECT_EQ(host.blamed->why, "512 samples a step cannot be split over 6 ranks of 16");
+  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=480 (5 accumulated)");
+}
+
+TEST_F(Accumulation, RefusesTokensLikewise) {
+  host.set("global_batch_size", amount(100000, MORTISE_TOKENS));
+  host.clock.ranks = 1;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->why, "100,000 tokens a step cannot be split over micro-batches of 16 × 1024");
+  EXPECT_EQ(host.blamed->fix, "--set 'step.accumulation.global_batch_size=98304 tokens' (6 accumulated)");
+}
+
+TEST_F(Accumulation, NeverProposesAnEmptyStep) {
+  host.set("global_batch_size", amount(3, MORTISE_SAMPLES));
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=128 (1 accumulated)");
+}
+
+TEST_F(Accumulation, RefusesTokensForDataWithoutASequenceLength) {
+  host.set("global_batch_size", amount(4096, MORTISE_TOKENS));
+  host.clock.sequence_length = 0;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->key, "global_batch_size");
+}
+
+TEST_F(Accumulation, RefusesBothKeysAndNeither) {
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_EQ(host.blamed->key, "count");
+  host.set("count", 4).set("global_batch_size", amount(512, MORTISE_SAMPLES));
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_NE(host.blamed->why.find("two ways"), std::string::npos);
+}
+
+}  // namespace
