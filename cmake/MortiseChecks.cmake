@@ -7,6 +7,9 @@ endforeach()
 foreach(kind plugins programs)
   add_test(NAME check_${kind} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_binaries.py" ${kind} "${PROJECT_BINARY_DIR}")
 endforeach()
+if(NOT MORTISE_SANITIZE)
+  add_test(NAME check_sdk COMMAND "${PROJECT_SOURCE_DIR}/scripts/check_sdk.sh" "${PROJECT_BINARY_DIR}" "${CMAKE_COMMAND}")
+endif()
 
 # Folders whose files are not all there were left out with a warning, which is fine while one works and not afterwards.
 get_property(missing GLOBAL PROPERTY MORTISE_MISSING)
