@@ -27,10 +27,10 @@ constexpr uint16_t kThisMachine = EM_AARCH64;
 constexpr std::string_view kEntry = "mortise_plugin_v0", kEntryStem = "mortise_plugin_";
 
 // libstdc++ may also be linked into the plugin; shared, it is the host's own, and no C++ type crosses the edge either way.
-const std::vector<std::string> kPortable = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux*.so.*",
-                                            "libgcc_s.so.1", "libstdc++.so.6", "libcudart.so.*",
+const std::vector<std::string> kPortable = {
+    "libc.so.6",    "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux*.so.*", "libgcc_s.so.1", "libstdc++.so.6", "libcudart.so.*",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-                                            "lib*san.so.*",  // of a build for testing, host and plugins alike
+    "lib*san.so.*",  // of a build for testing, host and plugins alike
 #endif
 };
 const std::vector<std::string> kLibTorch = {"libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so"};
@@ -40,14 +40,9 @@ bool matches_any(std::string_view name, const std::vector<std::string>& patterns
 }
 
 std::string machine_name(uint16_t machine) {
-  switch (machine) {
-    case EM_X86_64: return "x86-64";
-    case EM_AARCH64: return "AArch64";
-    case EM_386: return "x86 of 32 bits";
-    case EM_PPC64: return "POWER";
-    case EM_RISCV: return "RISC-V";
-    default: return "another machine (ELF number " + std::to_string(machine) + ")";
-  }
+  if (machine == EM_X86_64) return "x86-64";
+  if (machine == EM_AARCH64) return "AArch64";
+  return "another machine (ELF number " + std::to_string(machine) + ")";
 }
 
 ElfFile read(const PluginInfo& info) {
@@ -65,7 +60,8 @@ void check_exports(const PluginInfo& info, const ElfFile& file) {
   const std::string &id = info.schema.id, entry(kEntry);
   std::vector<std::string> entries, others;
   for (const std::string& name : file.exported) (name.starts_with(kEntryStem) ? entries : others).push_back(name);
-  if (entries.empty()) refuse(info, "not_a_plugin", id + " does not export `" + entry + "`", {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
+  if (entries.empty())
+    refuse(info, "not_a_plugin", id + " does not export `" + entry + "`", {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
   if (std::count(entries.begin(), entries.end(), entry) == 0)
     refuse(info, "built_for_another", id + " exports `" + entries[0] + "`; this host asks for `" + entry + "`",
            {"rebuild it against this installation: mortise plugin build"});
@@ -140,7 +136,8 @@ void check_elf(const PluginInfo& info) {
   if (file.machine != kThisMachine)
     refuse(info, "wrong_machine", info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
            {"build it here: mortise plugin build"});
-  if (file.type != ET_DYN) refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library", {"link it with -shared: mortise plugin build"});
+  if (file.type != ET_DYN)
+    refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library", {"link it with -shared: mortise plugin build"});
   check_exports(info, file);
   check_imports(info, file);
   check_glibc(info, file);

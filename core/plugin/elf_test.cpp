@@ -33,7 +33,8 @@ TEST(Elf, ReadsAPlugin) {
 
 TEST(Elf, ReadsTheCLibraryWithItsVersions) {
   const ElfFile file = read_elf(read_file(MORTISE_PROBE));
-  const auto found = std::find_if(file.undefined.begin(), file.undefined.end(), [](const ElfSymbol& s) { return s.name == "printf" || s.name == "dlopen"; });
+  const auto found =
+      std::find_if(file.undefined.begin(), file.undefined.end(), [](const ElfSymbol& s) { return s.name == "printf" || s.name == "dlopen"; });
   ASSERT_NE(found, file.undefined.end());
   EXPECT_EQ(found->version.substr(0, 6), "GLIBC_");
 }
@@ -43,7 +44,7 @@ TEST(Elf, LeavesWeakImportsOut) {
 }
 
 TEST(Elf, SaysWhatIsNoElf) {
-  for (const std::string_view bytes : {"", "\x7f", "\x7f" "ELF", "#!/bin/sh\nexit 0\n"}) EXPECT_THROW(read_elf(bytes), ElfError) << bytes;
+  for (const std::string_view bytes : {"", "\x7f", ELFMAG, "#!/bin/sh\nexit 0\n"}) EXPECT_THROW(read_elf(bytes), ElfError) << bytes;
 }
 
 TEST(Elf, SurvivesEveryCut) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/base/text.hpp"
+#include "core/manifest/check.hpp"
 #include "core/manifest/toml.hpp"
 #include "core/plugin/plugin_info.hpp"
 
@@ -20,103 +21,92 @@ void add_mistake(Report& report, const char* code, std::string message, Position
   report.add(std::move(d));
 }
 
-// "0.1" and, with two dots, "0.1.0".
-bool is_version(std::string_view text, int dots) {
-  const std::vector<std::string> parts = split(text, '.');
-  return static_cast<int>(parts.size()) == dots + 1 && std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos;
-  });
-}
-
 // One table whose keys are all known: each is asked for, and what nobody asked for is a mistake.
 class Keys {
  public:
-  Keys(const TomlTable& table, Position origin, std::string label, Report& report)
-      : table_(table), origin_(std::move(origin)), label_(std::move(label)), report_(report) {}
+  // `name` with its brackets, "[plugin]", or without where it stands inside a line, "points.wraps".
+  Keys(const TomlTable& table, Position origin, std::string name, Report& report)
+      : table_(table), origin_(std::move(origin)), name_(std::move(name)), report_(report) {}
   Keys(const Keys&) = delete;
   ~Keys() {
     for (const TomlEntry& entry : table_.entries)
-      if (std::count(asked_.begin(), asked_.end(), entry.key) == 0) refuse_unknown(entry);
+      if (std::ranges::find(asked_, entry.key) == asked_.end()) refuse_unknown(entry);
   }
 
   // `example` is the line to add where the key must not be missing.
-  void text(const char* key, std::string& to, const char* example = nullptr) {
-    const TomlNode* node = ask(key);
-    if (!node && example) error("missing_key", label_ + " has no `" + key + "`", origin_, example);
-    if (node && node->text()) to = *node->text();
-    else if (node) refuse_type(key, *node, "text");
+  void text(const char* key, std::string& to, const char* example = nullptr, const char* type = "string", std::vector<std::string> choices = {}) {
+    if (auto value = get(key, type, std::move(choices))) to = value->as_text();
+    if (example && !table_.find(key)) add_mistake(report_, "missing_key", name_ + " has no `" + key + "`", origin_, example);
   }
 
-  // A text for which `fits` holds; `form` says which they are.
-  void text(const char* key, std::string& to, const char* example, const char* form, const std::function<bool(const std::string&)>& fits) {
+  // Numbers with so many dots between them: "0.1.0".
+  void version(const char* key, std::string& to, const char* example, int dots) {
     text(key, to, example);
     const TomlNode* node = table_.find(key);
-    if (node && node->text() && !fits(to)) error("out_of_range", "`" + std::string(key) + "` of " + label_ + " is " + form + ", this is `" + to + "`", at(*node));
+    if (!node || !node->text()) return;
+    const std::vector<std::string> parts = split(to, '.');
+    const bool numbers = std::ranges::all_of(
+        parts, [](const std::string& part) { return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos; });
+    if (numbers && parts.size() == static_cast<size_t>(dots) + 1) return;
+    add_mistake(report_, "out_of_range", bare_name() + "." + key + " is " + std::to_string(dots + 1) + " numbers, this is `" + to + "`",
+                position_of(origin_.file, *node), example);
   }
 
   void flag(const char* key, bool& to) {
-    const TomlNode* node = ask(key);
-    if (node && std::holds_alternative<bool>(node->data)) to = std::get<bool>(node->data);
-    else if (node) refuse_type(key, *node, "true or false");
+    if (auto value = get(key, "bool")) to = value->as_bool();
   }
 
-  void texts(const char* key, std::vector<std::string>& to) {
-    each(key, "a list of texts", [&](const TomlNode& item) {
-      if (item.text()) to.push_back(*item.text());
-      return item.text() != nullptr;
-    });
+  void texts(const char* key, std::vector<std::string>& to, const char* type = "list<string>") {
+    const auto value = get(key, type);
+    if (!value) return;
+    for (const Value& item : value->as_list()) to.push_back(item.as_text());
   }
 
   // A list of inline tables; `read` gets the keys of each.
   void tables(const char* key, const std::function<void(Keys&, const Position&)>& read) {
-    each(key, "a list of tables", [&](const TomlNode& item) {
-      if (!item.is_table()) return false;
-      Keys keys(*item.table(), at(item), "an element of `" + std::string(key) + "`", report_);
-      read(keys, at(item));
-      return true;
-    });
+    asked_.push_back(key);
+    const TomlNode* node = table_.find(key);
+    if (!node) return;
+    const std::string name = bare_name() + "." + key;
+    if (!node->list() || !std::ranges::all_of(*node->list(), &TomlNode::is_table))
+      return add_mistake(report_, "wrong_type", name + " is a list of tables", position_of(origin_.file, *node), std::string(key) + " = [{ … }]");
+    for (const TomlNode& item : *node->list()) {
+      const Position at = position_of(origin_.file, item, name);
+      Keys keys(*item.table(), at, name, report_);
+      read(keys, at);
+    }
   }
 
  private:
-  const TomlNode* ask(const char* key) {
+  std::optional<Value> get(const char* key, const char* type, std::vector<std::string> choices = {}) {
     asked_.push_back(key);
-    return table_.find(key);
-  }
-
-  void each(const char* key, const char* wanted, const std::function<bool(const TomlNode&)>& take) {
-    const TomlNode* node = ask(key);
-    if (!node) return;
-    if (!node->list()) return refuse_type(key, *node, wanted);
-    for (const TomlNode& item : *node->list())
-      if (!take(item)) refuse_type(key, item, wanted);
-  }
-
-  Position at(const TomlNode& node) const { return position_of(origin_.file, node); }
-
-  void refuse_type(const char* key, const TomlNode& node, const char* wanted) {
-    error("wrong_type", "`" + std::string(key) + "` of " + label_ + " is " + wanted + ", this is " + node.kind(), at(node));
+    const TomlNode* node = table_.find(key);
+    if (!node) return std::nullopt;
+    KeySchema schema;
+    schema.type = type;
+    schema.choices = std::move(choices);
+    return check_value(schema, *node, {origin_.file, bare_name() + "." + key}, report_);
   }
 
   void refuse_unknown(const TomlEntry& entry) {
     const std::string near = nearest(entry.key, asked_);
-    error("unknown_key", label_ + " has no key `" + entry.key + "`", position_of(origin_.file, entry),
-          near.empty() ? "it has: " + join(asked_, ", ") : "it is called `" + near + "` here");
+    add_mistake(report_, "unknown_key", name_ + " has no key `" + entry.key + "`", position_of(origin_.file, entry),
+                near.empty() ? "it has: " + join(asked_, ", ") : "it is called `" + near + "` here");
   }
 
-  void error(const char* code, std::string message, const Position& where, std::string fix = "") {
-    add_mistake(report_, code, std::move(message), where, std::move(fix));
-  }
+  std::string bare_name() const { return name_[0] == '[' ? name_.substr(1, name_.size() - 2) : name_; }
 
   const TomlTable& table_;
-  Position origin_;
-  std::string label_;
+  const Position origin_;
+  const std::string name_;
   Report& report_;
   std::vector<std::string> asked_;
 };
 
 class Reader {
  public:
-  Reader(const TomlTable& root, std::string shown, PluginInfo& info, Report& report) : root_(root), shown_(std::move(shown)), info_(info), report_(report) {}
+  Reader(const TomlTable& root, const std::string& shown, PluginInfo& info, Report& report)
+      : root_(root), shown_(shown), info_(info), report_(report) {}
 
   void read(const std::string& id) {
     read_plugin(id);
@@ -129,33 +119,38 @@ class Reader {
   }
 
  private:
-  // The keys of a table at the top, if it is there and is one.
+  // The keys of a table at the top; NULL if it is not there, or is none.
   std::unique_ptr<Keys> open(const char* name) {
     const TomlNode* node = root_.find(name);
-    if (node && !node->is_table()) refuse_no_table(name, *node);
-    if (!node || !node->is_table()) return nullptr;
+    if (!node || !must_be_table(name, *node)) return nullptr;
     return std::make_unique<Keys>(*node->table(), position_of(shown_, *node), "[" + std::string(name) + "]", report_);
   }
 
+  bool must_be_table(const std::string& name, const TomlNode& node) {
+    if (!node.is_table())
+      add_mistake(report_, "wrong_type", "`" + name + "` is a table, this is " + node.kind(), position_of(shown_, node), "[" + name + "]");
+    return node.is_table();
+  }
+
   void read_plugin(const std::string& expected) {
-    std::string& id = info_.schema.id;
+    PluginSchema& schema = info_.schema;
     if (const auto keys = open("plugin")) {
-      keys->text("id", id, "id = \"family.name\"", "`family.name` in small letters, digits and _", is_plugin_id);
-      keys->text("version", info_.version, "version = \"0.1.0\"", "three numbers", [](const std::string& text) { return is_version(text, 2); });
-      keys->text("summary", info_.schema.summary, "summary = \"…\"");
-      keys->text("status", info_.status, "status = \"alpha\"", "alpha or stable", [](const std::string& text) { return text == "alpha" || text == "stable"; });
+      keys->text("id", schema.id, "id = \"family.name\"", "id");
+      keys->version("version", info_.version, "version = \"0.1.0\"", 2);
+      keys->text("summary", schema.summary, "summary = \"…\"");
+      keys->text("status", info_.status, "status = \"alpha\"", "choice", {"alpha", "stable"});
       keys->text("source", info_.source);
-      keys->text("tier", info_.tier, nullptr, "portable or native", [](const std::string& text) { return text == "portable" || text == "native"; });
-      keys->text("abi", info_.abi, "abi = \"0.1\"", "two numbers", [](const std::string& text) { return is_version(text, 1); });
+      keys->text("tier", info_.tier, nullptr, "choice", {"portable", "native"});
+      keys->version("abi", info_.abi, "abi = \"0.1\"", 1);
     } else if (!root_.find("plugin")) {
-      add("missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
+      add_mistake(report_, "missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
     }
-    if (!expected.empty() && is_plugin_id(id) && id != expected)
-      add("id_differs", "[plugin] says `" + id + "`, its file is called `" + expected + "`", position_of(shown_, *root_.find("plugin", "id")),
-          "one name for id, folder and library: id = \"" + expected + "\"");
-    const size_t dot = id.find('.');
-    info_.schema.family = id.substr(0, dot);
-    if (dot != id.npos) info_.schema.name = id.substr(dot + 1);
+    if (!expected.empty() && !schema.id.empty() && schema.id != expected)
+      add_mistake(report_, "id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`",
+                  position_of(shown_, *root_.find("plugin", "id")), "one name for id, folder and library: id = \"" + expected + "\"");
+    const size_t dot = schema.id.find('.');
+    schema.family = schema.id.substr(0, dot);
+    if (dot != std::string::npos) schema.name = schema.id.substr(dot + 1);
   }
 
   void read_points() {
@@ -177,37 +172,33 @@ class Reader {
       keys.texts("writes", listen.writes);
       keys.flag("capture", listen.capture);
     });
-    points->texts("chooses", info_.chooses);
+    points->texts("chooses", info_.chooses, "list<id>");
     points->texts("covers", info_.covers);
   }
 
   void read_capabilities() {
-    const auto keys = open("capabilities");
-    if (!keys) return;
-    keys->texts("provides", info_.capabilities);
-    keys->texts("requires", info_.requires_);
-    keys->texts("exclusive", info_.schema.exclusive);
-    keys->tables("conflicts", [&](Keys& item, const Position& origin) {
+    const auto capabilities = open("capabilities");
+    if (!capabilities) return;
+    capabilities->texts("provides", info_.capabilities);
+    capabilities->texts("requires", info_.requires_);
+    capabilities->texts("exclusive", info_.schema.exclusive);
+    capabilities->tables("conflicts", [&](Keys& keys, const Position& origin) {
       ConflictInfo& conflict = info_.conflicts.emplace_back();
       conflict.origin = origin;
-      item.text("with", conflict.with, "with = \"family.name\"");
-      item.text("why", conflict.why, "why = \"…\"");
-      item.text("fix", conflict.fix, "fix = \"…\"");
+      keys.text("with", conflict.with, "with = \"family.name\"");
+      keys.text("why", conflict.why, "why = \"…\"");
+      keys.text("fix", conflict.fix, "fix = \"…\"");
     });
-    keys->texts("syncs", info_.syncs);
-    keys->texts("after", info_.after);
-    keys->texts("before", info_.before);
+    capabilities->texts("syncs", info_.syncs);
+    capabilities->texts("after", info_.after);
+    capabilities->texts("before", info_.before);
   }
 
   void read_operators() {
     const TomlNode* all = root_.find("operator");
-    if (all && !all->is_table()) return refuse_no_table("operator", *all);
-    if (!all) return;
+    if (!all || !must_be_table("operator", *all)) return;
     for (const TomlEntry& entry : all->table()->entries) {
-      if (!entry.value.is_table()) {
-        refuse_no_table("operator." + entry.key, entry.value);
-        continue;
-      }
+      if (!must_be_table("operator." + entry.key, entry.value)) continue;
       Keys keys(*entry.value.table(), position_of(shown_, entry.value), "[operator." + entry.key + "]", report_);
       OperatorRow& row = info_.operators.emplace_back();
       row.name = entry.key;
@@ -221,36 +212,27 @@ class Reader {
   void read_facts() {
     static const std::vector<std::string> kOurs = {"plugin", "points", "capabilities", "links", "operator", "family_defaults", "config", "preset"};
     for (const TomlEntry& table : root_.entries) {
-      if (std::count(kOurs.begin(), kOurs.end(), table.key) > 0) continue;
+      if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
-      if (!near.empty()) {
-        add("unknown_table", "there is no table [" + table.key + "]", position_of(shown_, table.value), "it is called [" + near + "] here");
-      } else if (!table.value.is_table()) {
-        add("unknown_key", "`" + table.key + "` stands before the first table", position_of(shown_, table), "[plugin]\n" + table.key + " = …");
-      } else {
-        read_facts_of(table.key, *table.value.table());
-      }
+      if (!near.empty())
+        add_mistake(report_, "unknown_table", "there is no table [" + table.key + "]", position_of(shown_, table.value),
+                    "it is called [" + near + "] here");
+      else if (must_be_table(table.key, table.value))
+        for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
   }
 
-  void read_facts_of(const std::string& slot, const TomlTable& table) {
-    for (const TomlEntry& entry : table.entries) {
-      const Position origin = position_of(shown_, entry.value, slot + "." + entry.key);
-      if (auto value = plain_value(entry.value, origin)) info_.facts[slot][entry.key] = std::move(*value);
-      else add("wrong_type", "`" + entry.key + "` of [" + slot + "] is a plain value or a list of them, this is " + entry.value.kind(), origin);
-    }
-  }
-
-  void refuse_no_table(const std::string& name, const TomlNode& node) {
-    add("wrong_type", "`" + name + "` is a table, this is " + node.kind(), position_of(shown_, node), "[" + name + "]");
-  }
-
-  void add(const char* code, std::string message, Position where, std::string fix = "") {
-    add_mistake(report_, code, std::move(message), std::move(where), std::move(fix));
+  void read_fact(const std::string& slot, const TomlEntry& entry) {
+    const std::string key = slot + "." + entry.key;
+    const Position origin = position_of(shown_, entry.value, key);
+    if (auto value = plain_value(entry.value, origin))
+      info_.facts[slot][entry.key] = std::move(*value);
+    else
+      add_mistake(report_, "wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);
   }
 
   const TomlTable& root_;
-  const std::string shown_;
+  const std::string& shown_;
   PluginInfo& info_;
   Report& report_;
 };
@@ -258,10 +240,8 @@ class Reader {
 }  // namespace
 
 bool is_plugin_id(std::string_view text) {
-  const std::vector<std::string> parts = split(text, '.');
-  return parts.size() == 2 && std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return !part.empty() && part[0] >= 'a' && part[0] <= 'z' && part.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == part.npos;
-  });
+  const size_t dot = text.find('.');
+  return dot != text.npos && is_name(text.substr(0, dot)) && is_name(text.substr(dot + 1));
 }
 
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report) {
@@ -272,8 +252,10 @@ std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const s
   info.toml_path = toml_path;
   if (const auto root = read_toml(toml_path, shown, mistakes, &info.toml_text)) Reader(*root, shown, info, mistakes).read(id);
   std::vector<Diagnostic> in_order = mistakes.all();
-  const auto place = [](const Diagnostic& d) { return d.positions.empty() ? std::pair(0, 0) : std::pair(d.positions[0].line, d.positions[0].column); };
-  std::stable_sort(in_order.begin(), in_order.end(), [&](const Diagnostic& a, const Diagnostic& b) { return place(a) < place(b); });
+  const auto place = [](const Diagnostic& d) {
+    return d.positions.empty() ? std::pair(0, 0) : std::pair(d.positions[0].line, d.positions[0].column);
+  };
+  std::ranges::stable_sort(in_order, {}, place);
   for (Diagnostic& d : in_order) {
     d.at = toml_path;
     d.plugin = id;

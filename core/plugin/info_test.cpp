@@ -28,7 +28,8 @@ Read read(const std::string& text, const std::string& id = "optimizer.acme") {
     EXPECT_EQ(d.exit, kExitPlugin);
     EXPECT_EQ(d.positions.at(0).file, "plugin.toml of " + id);
     const Position& at = d.positions.at(0);
-    result.errors.push_back(d.code + " " + std::to_string(at.line) + ":" + std::to_string(at.column) + " " + d.message + (d.fixes.empty() ? "" : " | " + d.fixes[0]));
+    result.errors.push_back(d.code + " " + std::to_string(at.line) + ":" + std::to_string(at.column) + " " + d.message +
+                            (d.fixes.empty() ? "" : " | " + d.fixes[0]));
   }
   EXPECT_EQ(result.info.has_value(), result.errors.empty());
   return result;
@@ -120,56 +121,69 @@ doc     = "The decay."
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
 
 TEST(PluginToml, NamesTheNearestKey) {
-  EXPECT_EQ(read_after_head("sumary = 1\n[points]\nprovide = []\n[capabilities]\nthings = []\n").errors, (Errors{
-    "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
-    "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
-    "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, conflicts, syncs, after, before",
-  }));
+  EXPECT_EQ(read_after_head("sumary = 1\n[points]\nprovide = []\n[capabilities]\nthings = []\n").errors,
+            (Errors{
+                "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
+                "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
+                "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, conflicts, syncs, after, before",
+            }));
 }
 
 TEST(PluginToml, NamesTheNearestKeyInsideAList) {
-  EXPECT_EQ(read_after_head("[points]\nwraps = [{ point = \"block\", bant = \"adapt\" }]\n").errors, (Errors{
-    "missing_key 8:10 an element of `wraps` has no `band` | band = \"adapt\"",
-    "unknown_key 8:29 an element of `wraps` has no key `bant` | it is called `band` here",
-  }));
+  EXPECT_EQ(read_after_head("[points]\nwraps = [{ point = \"block\", bant = \"adapt\" }]\n").errors,
+            (Errors{
+                "missing_key 8:10 points.wraps has no `band` | band = \"adapt\"",
+                "unknown_key 8:29 points.wraps has no key `bant` | it is called `band` here",
+            }));
 }
 
 TEST(PluginToml, SaysAllThatIsMissing) {
   EXPECT_EQ(read("[plugin]\nid = \"optimizer.acme\"\n").errors, (Errors{
-    "missing_key 1:1 [plugin] has no `version` | version = \"0.1.0\"",
-    "missing_key 1:1 [plugin] has no `summary` | summary = \"…\"",
-    "missing_key 1:1 [plugin] has no `status` | status = \"alpha\"",
-    "missing_key 1:1 [plugin] has no `abi` | abi = \"0.1\"",
-  }));
+                                                                    "missing_key 1:1 [plugin] has no `version` | version = \"0.1.0\"",
+                                                                    "missing_key 1:1 [plugin] has no `summary` | summary = \"…\"",
+                                                                    "missing_key 1:1 [plugin] has no `status` | status = \"alpha\"",
+                                                                    "missing_key 1:1 [plugin] has no `abi` | abi = \"0.1\"",
+                                                                }));
   EXPECT_EQ(read("").errors, Errors{"missing_key 1:1 there is no [plugin] | [plugin]"});
 }
 
 TEST(PluginToml, SaysWhatIsOfAnotherType) {
-  EXPECT_EQ(read_after_head("[points]\nprovides = \"optimizer\"\nlistens = [3]\n[capabilities]\nsyncs = [true]\n").errors, (Errors{
-    "wrong_type 8:12 `provides` of [points] is a list of texts, this is text",
-    "wrong_type 9:12 `listens` of [points] is a list of tables, this is a number",
-    "wrong_type 11:10 `syncs` of [capabilities] is a list of texts, this is true or false",
-  }));
-  EXPECT_EQ(read_after_head("[operator]\nswirl = 1\n").errors, Errors{"wrong_type 8:9 `operator.swirl` is a table, this is a number | [operator.swirl]"});
+  EXPECT_EQ(read_after_head("[points]\nprovides = [1]\nlistens = [3]\n[capabilities]\nsyncs = true\n").errors,
+            (Errors{
+                "wrong_type 8:13 points.provides is a list of texts, this is 1 | provides = [\"…\"]",
+                "wrong_type 9:11 points.listens is a list of tables | listens = [{ … }]",
+                "wrong_type 11:9 capabilities.syncs is a list of texts, this is true or false | syncs = [\"…\"]",
+            }));
+  EXPECT_EQ(read_after_head("[operator]\nswirl = 1\n").errors,
+            Errors{"wrong_type 8:9 `operator.swirl` is a table, this is a number | [operator.swirl]"});
 }
 
 TEST(PluginToml, KeepsToTheFormOfEachText) {
-  EXPECT_EQ(read("[plugin]\nid = \"Optimizer\"\nversion = \"1\"\nsummary = \"\"\nstatus = \"done\"\nabi = \"0.x\"\n").errors, (Errors{
-    "out_of_range 2:6 `id` of [plugin] is `family.name` in small letters, digits and _, this is `Optimizer`",
-    "out_of_range 3:11 `version` of [plugin] is three numbers, this is `1`",
-    "out_of_range 5:10 `status` of [plugin] is alpha or stable, this is `done`",
-    "out_of_range 6:7 `abi` of [plugin] is two numbers, this is `0.x`",
-  }));
-  EXPECT_EQ(read_after_head("tier = \"fast\"\n").errors, Errors{"out_of_range 7:8 `tier` of [plugin] is portable or native, this is `fast`"});
+  EXPECT_EQ(read("[plugin]\nid = \"Optimizer\"\nversion = \"1\"\nsummary = \"\"\nstatus = \"done\"\ntier = \"nativ\"\nabi = \"0.x\"\n").errors,
+            (Errors{
+                "wrong_type 2:6 plugin.id is the id of a plugin, this is \"Optimizer\" | id = \"family.name\"",
+                "out_of_range 3:11 plugin.version is 3 numbers, this is `1` | version = \"0.1.0\"",
+                "not_a_choice 5:10 plugin.status is alpha or stable, this is `done`",
+                "not_a_choice 6:8 plugin.tier is portable or native, this is `nativ` | tier = \"native\"",
+                "out_of_range 7:7 plugin.abi is 2 numbers, this is `0.x` | abi = \"0.1\"",
+            }));
+}
+
+TEST(PluginToml, HasNoEmptyVersion) {
+  std::string text(kHead);
+  text.replace(text.find("\"0.1\""), 5, "\"\"");
+  EXPECT_EQ(read(text).errors, Errors{"out_of_range 6:11 plugin.abi is 2 numbers, this is `` | abi = \"0.1\""});
 }
 
 TEST(PluginToml, HasOneNameWithItsFile) {
   EXPECT_EQ(read(std::string(kHead), "optimizer.acne").errors,
-            Errors{"id_differs 2:11 [plugin] says `optimizer.acme`, its file is called `optimizer.acne` | one name for id, folder and library: id = \"optimizer.acne\""});
+            Errors{"id_differs 2:11 [plugin] says `optimizer.acme`, its file is called `optimizer.acne` | one name for id, folder and library: id = "
+                   "\"optimizer.acne\""});
 }
 
 TEST(PluginToml, DoesNotTakeATypoForASlot) {
-  EXPECT_EQ(read_after_head("[capabilites]\nsyncs = []\n").errors, Errors{"unknown_table 7:1 there is no table [capabilites] | it is called [capabilities] here"});
+  EXPECT_EQ(read_after_head("[capabilites]\nsyncs = []\n").errors,
+            Errors{"unknown_table 7:1 there is no table [capabilites] | it is called [capabilities] here"});
 }
 
 TEST(PluginToml, SaysWhereItIsNoToml) {
@@ -180,7 +194,8 @@ TEST(PluginToml, SaysWhereItIsNoToml) {
 
 TEST(PluginId, IsFamilyAndName) {
   for (const char* good : {"a.b", "optimizer.adamw_8bit", "x1.y2"}) EXPECT_TRUE(is_plugin_id(good)) << good;
-  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"}) EXPECT_FALSE(is_plugin_id(bad)) << bad;
+  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"})
+    EXPECT_FALSE(is_plugin_id(bad)) << bad;
 }
 
 // ---- folders ----

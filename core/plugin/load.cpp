@@ -22,7 +22,8 @@ const std::string kRebuild = "rebuild it against this installation: mortise plug
 
 void check_readable(const PluginInfo& info) {
   if (!std::filesystem::exists(info.library))
-    refuse(info, "plugin_missing", info.schema.id + " has a plugin.toml, but no library", {"build it: mortise plugin build; or copy the library there"});
+    refuse(info, "plugin_missing", info.schema.id + " has a plugin.toml, but no library",
+           {"build it: mortise plugin build; or copy the library there"});
   if (access(info.library.c_str(), R_OK) != 0)
     refuse(info, "plugin_missing", info.schema.id + " cannot be read: " + strerror(errno), {"chmod a+r " + info.library});
 }
@@ -75,7 +76,9 @@ const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* 
   check_abi(info, {plugin->abi_major, plugin->abi_minor}, wanted_abi(info));
   const std::string_view carried(plugin->manifest.ptr, plugin->manifest.len);
   if (carried != info.toml_text)
-    refuse(info, "manifest_differs", info.schema.id + " carries another plugin.toml than the one beside it; they part in line " + std::to_string(first_difference(carried, info.toml_text)),
+    refuse(info, "manifest_differs",
+           info.schema.id + " carries another plugin.toml than the one beside it; they part in line " +
+               std::to_string(first_difference(carried, info.toml_text)),
            {"put both files there from one build: " + info.toml_path});
   return plugin;
 }

@@ -22,10 +22,10 @@ struct ListenInfo {
   Position origin;
 };
 struct ConflictInfo {
-  std::string with, why, fix;   // `with`: a capability or a plugin's id
+  std::string with, why, fix;  // `with`: a capability or a plugin's id
   Position origin;
 };
-struct OperatorRow {            // [operator.NAME]: a point that this plugin adds to the table
+struct OperatorRow {  // [operator.NAME]: a point that this plugin adds to the table
   std::string name, arguments, results, doc;
 };
 
@@ -35,11 +35,11 @@ struct PluginInfo {
   std::vector<WrapInfo> wraps;
   std::vector<ListenInfo> listens;
   std::vector<OperatorRow> operators;
-  std::vector<std::string> covers;       // [points] covers: points that a fused composite does without calling them
-  std::vector<std::string> chooses;      // [points] chooses: a provider that picks one of these at each place by `supports`
+  std::vector<std::string> covers;   // [points] covers: points that a fused composite does without calling them
+  std::vector<std::string> chooses;  // [points] chooses: a provider that picks one of these at each place by `supports`
   std::vector<std::string> capabilities, requires_, syncs, after, before;
   std::vector<ConflictInfo> conflicts;
-  std::vector<std::string> links;        // [links] allow: vendor libraries beyond the tier's
+  std::vector<std::string> links;                             // [links] allow: vendor libraries beyond the tier's
   std::map<std::string, std::map<std::string, Value>> facts;  // [optimizer] cut = …, [data] threads = …, [model] context = …
   std::string folder, library, toml_path, toml_text;
 };
@@ -50,8 +50,8 @@ bool is_plugin_id(std::string_view text);
 // One plugin.toml, as scan_plugins reads it. `id` is what file or folder are called; "": whatever the file says. Nothing after an error.
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report);
 
-// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, or a folder FAMILY.NAME holding both or a plugin.toml).
-// A plugin.toml that cannot be read, or one id found twice, goes to the report.
+// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, or a folder FAMILY.NAME holding both or a
+// plugin.toml). A plugin.toml that cannot be read, or one id found twice, goes to the report.
 std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& folders, Report& report);
 
 }  // namespace mortise

@@ -109,7 +109,8 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
   const std::string& id = info.schema.id;
   const std::string nonce = new_nonce();
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(errno)), {"ulimit -n 1024"});
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(errno)), {"ulimit -n 1024"});
   const char* const arguments[] = {helper.c_str(), info.library.c_str(), nonce.c_str(), nullptr};
   pid_t child = 0;
   const int error = start(arguments, ends[1], child);
@@ -124,16 +125,22 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
   const std::string answer = find_answer(ending.output), load = nonce + " load ", descriptor = nonce + " descriptor ";
   const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " " + info.library + " 1"};
   if (answer.starts_with(nonce + " ok ")) return;
-  if (answer.starts_with(load)) refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())), {"rebuild it here: mortise plugin build"});
-  if (answer.starts_with(descriptor)) refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {"rebuild it against this installation: mortise plugin build"});
+  if (answer.starts_with(load))
+    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())), {"rebuild it here: mortise plugin build"});
+  if (answer.starts_with(descriptor))
+    refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {"rebuild it against this installation: mortise plugin build"});
   const std::string words = last_words(ending.output);
-  if (ending.timed_out) refuse(info, "probe_timed_out", id + " was still loading after " + duration_text(std::chrono::duration<double>(limit).count()) + words, to_author);
+  if (ending.timed_out)
+    refuse(info, "probe_timed_out", id + " was still loading after " + duration_text(std::chrono::duration<double>(limit).count()) + words,
+           to_author);
   if (WIFSIGNALED(ending.status)) {
     const int signal = WTERMSIG(ending.status);
-    refuse(info, "probe_crashed", id + " crashes while it is loaded: signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" + words, to_author);
+    refuse(info, "probe_crashed", id + " crashes while it is loaded: signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" + words,
+           to_author);
   }
   if (!answer.empty()) refuse(info, "probe_silent", id + " answered the probe in our place, with another number", to_author);
-  refuse(info, "probe_silent", id + " ends the process while it is loaded: exit code " + std::to_string(WEXITSTATUS(ending.status)) + words, to_author);
+  refuse(info, "probe_silent", id + " ends the process while it is loaded: exit code " + std::to_string(WEXITSTATUS(ending.status)) + words,
+         to_author);
 }
 
 }  // namespace mortise

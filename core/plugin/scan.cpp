@@ -26,7 +26,8 @@ void warn_of_lone_library(const fs::path& library, Report& report) {
   report.add(std::move(d));
 }
 
-// One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml beside it, or a folder of the same name that holds them.
+// One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml beside it, or a folder of the same
+// name that holds them.
 std::optional<Found> plugin_at(const fs::path& path, Report& report) {
   std::error_code ignored;
   const std::string name = path.filename();
