@@ -16,7 +16,7 @@ mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexce
 
 }  // namespace
 
-Host::Host(const PointTable& points, c10::Device device, uint64_t seed) : points_(points), device_(device), seed_(seed) {
+Host::Host(const PointTable& points, uint64_t seed, c10::Device device) : points_(points), device_(device), seed_(seed) {
   lend("mortise.call/0", &kCallApi);
   lend("mortise.tensor/0", &kTensorApi);
   lend("mortise.ops/0", &kOpsApi);

@@ -35,7 +35,8 @@ struct PluginHost : mortise_host {
 
 class Host {
  public:
-  Host(const PointTable& points, c10::Device device, uint64_t seed);
+  // The constructor touches nothing of LibTorch: the device opens first, and is set then.
+  Host(const PointTable& points, uint64_t seed, c10::Device device = c10::Device(c10::kCPU));
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
@@ -47,6 +48,7 @@ class Host {
 
   const PointTable& points() const { return points_; }
   c10::Device device() const { return device_; }
+  void set_device(c10::Device d) { device_ = d; }
   uint64_t seed() const { return seed_; }
   Parameters& parameters() { return parameters_; }
   Declaration& declaration() { return declaration_; }

@@ -17,6 +17,7 @@ struct RunRequest {
   const Plan* plan = nullptr;
   std::string probe;     // the mortise-probe helper
   std::string dir;       // the run directory, made already; "": nothing is written (plan, sample)
+  bool allocate = true;  // false: declared only, for `plan`; it can neither train nor sample
   std::string weights;   // a safetensors file to start from; "": random from run.seed
 };
 
@@ -57,8 +58,9 @@ class Run {
   void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
   bool can_sample() const;
 
+  struct Parts;  // build.hpp
+
  private:
-  struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 

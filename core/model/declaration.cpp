@@ -29,18 +29,26 @@ mortise_value own_value(mortise_layer& layer, mortise_value v) {
   }
 }
 
-void fill_info(mortise_param& p) {
+// The views that the C side sees, after any change of the strings behind them.
+void fill_views(mortise_param& p) {
   mortise_param_info& i = p.info;
   i.struct_size = sizeof i;
   i.rank = static_cast<uint32_t>(p.sizes.size());
   i.name = str(p.name);
   i.role = str(p.role);
+  p.tag_views.clear();
+  p.dim_views.clear();
   for (const auto& t : p.tags) p.tag_views.push_back(str(t));
   for (const auto& d : p.dims) p.dim_views.push_back(str(d));
   i.tags = p.tag_views.data();
   i.dims = p.dim_views.data();
   i.n_tags = static_cast<uint32_t>(p.tags.size());
   i.sizes = p.sizes.data();
+}
+
+void fill_info(mortise_param& p) {
+  fill_views(p);
+  mortise_param_info& i = p.info;
   i.value_dtype = i.master_dtype = i.grad_dtype = MORTISE_F32;
   i.trainable = p.role != "buffer";
   i.numel = 1;
@@ -48,6 +56,15 @@ void fill_info(mortise_param& p) {
 }
 
 }  // namespace
+}  // namespace mortise
+
+void mortise_param::add_tag(const std::string& tag) {
+  if (std::find(tags.begin(), tags.end(), tag) != tags.end()) return;
+  tags.push_back(tag);
+  mortise::fill_views(*this);
+}
+
+namespace mortise {
 
 mortise_param* Declaration::find(std::string_view name) {
   for (auto& p : params)

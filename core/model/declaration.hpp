@@ -28,6 +28,7 @@ struct mortise_param {
   int optimizer = 0;  // which provider of `optimizer` has it
   mortise_param_info info{};
   std::vector<mortise_str> tag_views, dim_views;
+  void add_tag(const std::string& tag);
 };
 
 // A layer: an operator at a path, with the data that its providers bound to it, a mode at a time.

@@ -1,0 +1,43 @@
+// The ledger: scalars and vectors on the device that the update reads, so that a step asks the host for nothing. Rates are tabulated ahead, a row an
+// applied step, and the step picks its row with the device's own count.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/loop/plugins.hpp"
+#include "mortise/loop.h"
+#include "mortise/objects.h"
+
+namespace mortise {
+
+struct Horizon {
+  int64_t warmup = 0, over = 1;  // applied steps: linear from 0, then the schedule until `over`
+};
+
+class Ledger {
+ public:
+  Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mortise_schedule> schedule, Horizon horizon);
+
+  const mortise_ledger& c() const { return c_; }
+  // Fills the rows again when half of them are used; `attempted` and `applied` as the host knows them.
+  void refill(int64_t attempted, int64_t applied);
+  // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
+  void begin_update();
+  void vote(const at::Tensor& ok);
+  void multiply(const at::Tensor& factor);
+  // After it: one more step if the verdict says so.
+  void commit();
+
+  at::Tensor scale, multiplier, verdict, applied, lr, weight_decay;
+
+ private:
+  double rate(int64_t applied) const;  // of the peak
+  static constexpr int64_t kRows = 64;
+  std::vector<Group> groups_;
+  Provided<mortise_schedule> schedule_;
+  Horizon horizon_;
+  at::Tensor table_, base_;
+  int64_t base_applied_ = -1;
+  mortise_ledger c_{};
+};
+
+}  // namespace mortise

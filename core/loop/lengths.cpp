@@ -1,0 +1,52 @@
+#include "core/loop/lengths.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mortise {
+namespace {
+
+[[noreturn]] void refuse(const Value& v, const std::string& key, const std::string& message, const std::string& fix) {
+  Diagnostic d;
+  d.code = "wrong_unit";
+  d.message = key + " " + message;
+  if (v.origin) d.positions.push_back(v.origin);
+  d.fixes.push_back(fix);
+  throw Failure(d);
+}
+
+}  // namespace
+
+int64_t Lengths::steps(const Value& v, const std::string& key) const {
+  const Amount a = v.as_amount();
+  double steps = a.number;
+  switch (a.unit) {
+    case Unit::kSteps: break;
+    case Unit::kEpochs: steps *= steps_per_epoch; break;
+    case Unit::kSamples: steps /= samples_per_step; break;
+    case Unit::kTokens:
+      if (tokens_per_step <= 0) refuse(v, key, "is in tokens, and this data counts none", "write it in steps, epochs or samples");
+      steps /= tokens_per_step;
+      break;
+    case Unit::kPercent: steps *= static_cast<double>(run) / 100.0; break;
+    case Unit::kSeconds: refuse(v, key, "is a time; the schedule needs steps", "write it in steps, epochs, samples or tokens");
+  }
+  return steps <= 0 ? 0 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-9)));
+}
+
+Every::Every(const Value& v, const std::string& key, const Lengths& lengths) {
+  if (!v.is_set()) return;
+  if (v.as_amount().unit == Unit::kSeconds) seconds_ = v.as_amount().number;
+  else steps_ = lengths.steps(v, key);
+}
+
+bool Every::due(int64_t step) {
+  if (steps_ > 0) return step % steps_ == 0;
+  if (seconds_ <= 0) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (std::chrono::duration<double>(now - last_).count() < seconds_) return false;
+  last_ = now;
+  return true;
+}
+
+}  // namespace mortise

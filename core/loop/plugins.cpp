@@ -1,0 +1,104 @@
+#include "core/loop/plugins.hpp"
+
+#include "core/base/text.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/plugin/load.hpp"
+
+namespace mortise {
+namespace {
+
+int exit_of(mortise_status status) {
+  switch (status) {
+    case MORTISE_E_CONFIG: return kExitUsage;
+    case MORTISE_E_DATA: return kExitData;
+    case MORTISE_E_IO: return kExitIo;
+    case MORTISE_E_MEMORY: return kExitUnavailable;
+    case MORTISE_E_INTERNAL: return kExitBug;
+    default: return kExitPlugin;
+  }
+}
+
+std::string code_of(mortise_status status) {
+  switch (status) {
+    case MORTISE_E_DATA: return "bad_data";
+    case MORTISE_E_IO: return "io_failed";
+    case MORTISE_E_MEMORY: return "out_of_memory";
+    case MORTISE_E_INTERNAL: return "internal";
+    default: return "plugin_failed";
+  }
+}
+
+void list_attachments(Instance& i) {
+  const mortise_attachment* first = nullptr;
+  uint32_t n = 0, stride = 0;
+  if (const mortise_status s = i.descriptor->attachments(i.self, &first, &n, &stride)) throw_from(i, s, "attachments");
+  for (uint32_t k = 0; k < n; ++k) {
+    const auto* a = reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{k} * stride);
+    i.attachments.push_back(a);
+  }
+}
+
+// What attaches must stand in plugin.toml: the plan was made from it.
+void compare_with_manifest(const Instance& i) {
+  const PluginInfo& info = *i.member->info;
+  for (const auto* a : i.attachments) {
+    const std::string point(view(a->point));
+    bool known = false;
+    if (a->wrap)
+      for (const auto& w : info.wraps) known = known || w.point == point;
+    else if (a->listen)
+      for (const auto& l : info.listens) known = known || l.point == point;
+    else
+      for (const auto& p : info.schema.provides) known = known || p == point;
+    if (!known) throw PluginError(MORTISE_E_PLUGIN, info.schema.id + " attaches to `" + point + "` in a way that its plugin.toml does not say");
+  }
+}
+
+}  // namespace
+
+void throw_from(const Instance& by, mortise_status status, std::string_view what) { throw_status(status, by.id(), what); }
+
+Plugins::~Plugins() {
+  for (auto i = order_.rbegin(); i != order_.rend(); ++i)
+    if ((*i)->self) (*i)->descriptor->destroy((*i)->self);
+}
+
+Instance& Plugins::start(int member) {
+  auto& slot = started_[static_cast<size_t>(member)];
+  if (slot) return *slot;
+  const Member& m = plan_.members[static_cast<size_t>(member)];
+  auto instance = std::make_unique<Instance>();
+  instance->member = &m;
+  instance->host = &host_.add_plugin(m.info->schema.id, &m.info->schema, m.table);
+  instance->descriptor = load_plugin(*m.info, probe_);
+  if (const mortise_status s = instance->descriptor->create(instance->host, &instance->self)) throw_from(*instance, s, "create");
+  slot = std::move(instance);
+  order_.push_back(slot.get());
+  list_attachments(*slot);
+  compare_with_manifest(*slot);
+  return *slot;
+}
+
+const mortise_attachment& Plugins::attachment(int member, std::string_view point, const char* how) {
+  const Instance& i = start(member);
+  const std::string_view way = how;
+  for (const auto* a : i.attachments)
+    if (view(a->point) == point && (way == "wrap" ? a->wrap != nullptr : way == "listen" ? a->listen != nullptr : a->object || a->provide)) return *a;
+  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(way) + "); the library does not");
+}
+
+Diagnostic Plugins::diagnose(const PluginError& error) const {
+  for (const auto& i : started_)
+    if (i && i->host->blamed && error.status() == MORTISE_E_CONFIG) return i->host->blame;
+  Diagnostic d;
+  d.code = code_of(error.status());
+  d.exit = exit_of(error.status());
+  const auto lines = split(error.text(), '\n');
+  d.message = lines.empty() ? "" : lines[0];
+  const std::vector<std::string> rest(lines.begin() + (lines.empty() ? 0 : 1), lines.end());
+  d.at = join(rest, "; ");
+  return d;
+}
+
+}  // namespace mortise

@@ -1,0 +1,73 @@
+// The plugins of a run as instances: loaded, created and asked for their attachments when they are first needed.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/host/host.hpp"
+#include "core/plan/plan.hpp"
+
+namespace mortise {
+
+struct Instance {
+  const Member* member = nullptr;
+  PluginHost* host = nullptr;
+  const mortise_plugin* descriptor = nullptr;
+  void* self = nullptr;
+  std::vector<const mortise_attachment*> attachments;
+  const std::string& id() const { return member->info->schema.id; }
+};
+
+// An object that a plugin provides, with whom to call.
+template <class T>
+struct Provided {
+  const T* object = nullptr;
+  Instance* by = nullptr;
+  explicit operator bool() const { return object != nullptr; }
+  // Calls a member of the object; throws PluginError with the plugin's name.
+  template <class Fn, class... Args>
+  void call(Fn T::*fn, std::string_view what, Args... args) const;
+};
+
+[[noreturn]] void throw_from(const Instance& by, mortise_status status, std::string_view what);
+
+template <class T>
+template <class Fn, class... Args>
+void Provided<T>::call(Fn T::*fn, std::string_view what, Args... args) const {
+  if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
+}
+
+class Plugins {
+ public:
+  Plugins(Host& host, const Plan& plan, std::string probe) : host_(host), plan_(plan), probe_(std::move(probe)), started_(plan.members.size()) {}
+  ~Plugins();
+  Plugins(const Plugins&) = delete;
+  Plugins& operator=(const Plugins&) = delete;
+
+  Instance& start(int member);  // throws Failure or PluginError
+  // What `member` attached to a point in one of the four ways.
+  const mortise_attachment& attachment(int member, std::string_view point, const char* how);
+  // The open provider of an object slot; empty if the slot has none.
+  template <class T>
+  Provided<T> object(Point point) {
+    const auto& claims = plan_.at[point].providers;
+    return claims.empty() ? Provided<T>{} : object<T>(point, claims.back().member);
+  }
+  template <class T>
+  Provided<T> object(Point point, int member) {
+    return {static_cast<const T*>(attachment(member, plan_.points[point].name, "provide").object), &start(member)};
+  }
+  // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.
+  Diagnostic diagnose(const class PluginError& error) const;
+
+ private:
+  Host& host_;
+  const Plan& plan_;
+  std::string probe_;
+  std::vector<std::unique_ptr<Instance>> started_;
+  std::vector<Instance*> order_;
+};
+
+}  // namespace mortise

@@ -1,0 +1,33 @@
+#include "core/loop/records.hpp"
+
+namespace mortise {
+
+mortise_str RecordBuilder::keep(std::string_view s) {
+  const std::string& kept = texts_.emplace_back(s);
+  return {kept.data(), kept.size()};
+}
+
+mortise_column& RecordBuilder::add(std::string_view name, std::string_view unit) {
+  columns_.push_back({keep(name), keep(unit), {MORTISE_NONE, 0, {.i = 0}}});
+  return columns_.back();
+}
+
+RecordBuilder& RecordBuilder::number(std::string_view name, double v, std::string_view unit) {
+  add(name, unit).value = {MORTISE_FLOAT, 0, {.f = v}};
+  return *this;
+}
+RecordBuilder& RecordBuilder::integer(std::string_view name, int64_t v, std::string_view unit) {
+  add(name, unit).value = {MORTISE_INT, 0, {.i = v}};
+  return *this;
+}
+RecordBuilder& RecordBuilder::text(std::string_view name, std::string_view v) {
+  const mortise_str kept = keep(v);
+  add(name, "").value = {MORTISE_TEXT, 0, {.s = kept}};
+  return *this;
+}
+
+mortise_record RecordBuilder::record() const {
+  return {sizeof(mortise_record), static_cast<uint32_t>(columns_.size()), {kind_.data(), kind_.size()}, columns_.data()};
+}
+
+}  // namespace mortise

@@ -1,0 +1,235 @@
+// Training: steps until the run's length, records of what happened, evaluation on the way, and an orderly end.
+#include <cmath>
+#include <cstdio>
+
+#include "core/base/text.hpp"
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/loop/build.hpp"
+#include "core/loop/records.hpp"
+#include "core/loop/weights.hpp"
+
+namespace mortise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+// What happened since the last step record that was due.
+struct Interval {
+  Clock::time_point since = Clock::now();
+  int64_t samples = 0, tokens = 0;
+  double data_wait_s = 0;
+};
+
+// A training under way.
+class Training {
+ public:
+  Training(Run::Parts& p, const std::function<Interrupt()>& interrupt);
+  int run();
+
+ private:
+  void tell(const RecordBuilder& r, Point also = kRecord);
+  void begin();
+  void step();
+  void evaluate();
+  void sample();
+  int end(int exit, const std::string& reason);
+  bool finished() const { return applied() >= p_.lengths.run; }
+  int64_t applied() const { return p_.services.clock.applied; }
+  void warn_of_parameters_without_gradient();
+
+  Run::Parts& p_;
+  const std::function<Interrupt()>& interrupt_;
+  Every log_every_, eval_every_;
+  Interval interval_;
+  Clock::time_point started_ = Clock::now();
+  double spent_on_steps_ = 0;
+  double first_loss_ = NAN, last_loss_ = NAN;
+  int64_t evaluated_at_ = -1;
+};
+
+Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt) : p_(p), interrupt_(interrupt) {
+  log_every_ = Every(p.manifest.get("log", "every"), "log.every", p.lengths);
+  const Value& every = p.manifest.get("eval", "every");
+  if (p.feed->samples("validation") == 0) return;
+  Value standard;
+  standard.data = Amount{1, Unit::kEpochs};
+  eval_every_ = Every(every.is_set() ? every : standard, "eval.every", p.lengths);
+}
+
+void Training::tell(const RecordBuilder& r, Point also) {
+  const mortise_record record = r.record();
+  mortise_event e{};
+  e.record = &record;
+  if (also != kRecord) p_.chains.tell(also, e);
+  p_.chains.tell(kRecord, e);
+}
+
+void Training::begin() {
+  const Summary& s = p_.summary;
+  RecordBuilder r("run");
+  r.text("run", s.run).text("model", s.model).text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
+  r.text("name", p_.manifest.name).text("plan", p_.plan.hash).integer("steps", s.steps).integer("parameters", s.parameters);
+  tell(r, kRunBegin);
+}
+
+void Training::warn_of_parameters_without_gradient() {
+  std::vector<std::string> names;
+  for (const auto& s : p_.host.parameters().all())
+    if (s.declared->info.trainable && !s.fresh) names.push_back(s.declared->name);
+  if (names.empty()) return;
+  const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
+  tell(RecordBuilder("note").text("text", "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated").text("level", "warning"));
+}
+
+void Training::step() {
+  const auto before = Clock::now();
+  const StepReport r = p_.step->run();
+  spent_on_steps_ += seconds_since(before);
+  const mortise_clock& c = p_.services.clock;
+  if (c.attempted == 1) warn_of_parameters_without_gradient();
+  if (r.applied) {
+    if (std::isnan(first_loss_)) first_loss_ = r.loss;
+    last_loss_ = r.loss;
+  }
+  interval_.samples += r.samples;
+  interval_.tokens += r.tokens;
+  interval_.data_wait_s += r.data_wait_s;
+  const bool due = (r.applied && log_every_.due(applied())) || finished();
+  const double seconds = seconds_since(interval_.since);
+  RecordBuilder record("step");
+  record.integer("step", r.applied ? applied() : applied() + 1).integer("of", p_.lengths.run).number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
+  record.integer("samples", c.samples).integer("tokens", c.tokens).integer("epoch", c.epoch).integer("micros", c.micros);
+  record.integer("due", due).integer("skipped", !r.applied);
+  if (!r.applied) record.text("skipped_parameter", r.skipped_parameter);
+  for (const auto& [name, value] : r.metrics) record.number(name, value);
+  if (due) {
+    record.number("samples_per_s", static_cast<double>(interval_.samples) / seconds);
+    if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
+    record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
+    record.number("data_wait_share", interval_.data_wait_s / seconds);
+    record.number("left_s", spent_on_steps_ / static_cast<double>(c.attempted) * static_cast<double>(p_.lengths.run - applied()));
+    int64_t used = 0, peak = 0, total = 0;
+    p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
+    record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
+  }
+  tell(record);
+  if (due) interval_ = {};
+}
+
+void Training::evaluate() {
+  const auto before = Clock::now();
+  const auto taken = [&] {
+    Counts counts;
+    TermSums sums;
+    for (int64_t i = 0; i < p_.feed->micros_per_epoch("validation"); ++i) {
+      const BatchPtr host = p_.passes->host_batch("validation", i, MORTISE_EVAL);
+      add_counts(counts, *host.get());
+      const BatchPtr batch = p_.passes->device_batch(host, MORTISE_EVAL);
+      Terms terms;
+      mortise_value results[2] = {};
+      p_.passes->forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
+      for (auto& v : results)
+        if (v.tag == MORTISE_TENSOR) take(v.v.t);
+      sums.add(terms);
+    }
+    RecordBuilder r("eval");
+    r.integer("step", applied()).integer("of", p_.lengths.run).number("eval.loss", sums.loss(counts));
+    for (const auto& s : sums.all())
+      if (s.weight == 0 && counts[s.unit] > 0) r.number("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
+    r.integer("samples", counts["samples"]);
+    if (counts.count("tokens")) r.integer("tokens", counts["tokens"]);
+    r.number("seconds", seconds_since(before));
+    return r;
+  };
+  // The whole pass is a call of `eval`, so that a wrapper may lend it other weights.
+  mortise_call call = make_call(nullptr, kEval, {"", 0});
+  call.mode = MORTISE_EVAL;
+  std::optional<RecordBuilder> record;
+  p_.evaluation = [&] { record.emplace(taken()); };
+  invoke(p_.chains.at(kEval, MORTISE_EVAL), call);
+  p_.evaluation = nullptr;
+  if (record) tell(*record);
+  evaluated_at_ = applied();
+  interval_ = {};
+}
+
+void Training::sample() {
+  std::string text;
+  p_.sample({}, [&](std::string_view piece) { text += piece; });
+  tell(RecordBuilder("sample").integer("step", applied()).text("text", text));
+}
+
+int Training::end(int exit, const std::string& reason) {
+  const bool validates = p_.feed->samples("validation") > 0;
+  if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied()) evaluate();
+  if (exit == kExitOk && p_.sampler) sample();
+  if (!p_.request.dir.empty() && p_.manifest.get("checkpoint", "at_end").as_bool()) {
+    const auto before = Clock::now();
+    const std::string path = p_.request.dir + "/model/model.safetensors";
+    const int64_t bytes = save_weights(path, p_.host);
+    tell(RecordBuilder("saved").integer("step", applied()).integer("bytes", bytes).number("seconds", seconds_since(before)).text("path", path));
+  }
+  RecordBuilder r("end");
+  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", first_loss_).number("loss_last", last_loss_);
+  r.text("dir", p_.request.dir).integer("exit", exit);
+  if (!reason.empty()) r.text("reason", reason);
+  if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
+  const mortise_record record = r.record();
+  mortise_event e{};
+  e.record = &record;
+  p_.chains.tell(kRecord, e);
+  p_.chains.tell(kRunEnd, e);
+  return exit;
+}
+
+int Training::run() {
+  try {
+    begin();
+    if (p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool()) evaluate();
+    interval_ = {};
+    while (!finished()) {
+      step();
+      if (eval_every_.due(applied())) evaluate();
+      const Services& s = p_.services;
+      if (s.requested == MORTISE_STOP) return end(kExitOk, s.reason);
+      if (s.requested == MORTISE_ABORT) {
+        end(kExitGuard, s.reason);
+        Diagnostic d;
+        d.code = "diverged";
+        d.message = s.reason;
+        d.at = "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by;
+        d.effect = "stopped; nothing of these steps was applied";
+        d.fixes = {"a lower rate: --set optimizer.lr=…, or look at the data of these steps"};
+        d.exit = kExitGuard;
+        throw Failure(d);
+      }
+      switch (interrupt_()) {
+        case Interrupt::kNone: break;
+        case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
+        case Interrupt::kTerminate: return end(kExitResumable, "terminated");
+      }
+    }
+    return end(kExitOk, "");
+  } catch (const PluginError& e) {
+    // Listeners may still have files to close; what they say now is second to what went wrong.
+    mortise_event event{};
+    event.outcome = e.status();
+    try {
+      p_.chains.tell(kRunEnd, event);
+    } catch (const PluginError&) {
+    }
+    Diagnostic d = p_.plugins.diagnose(e);
+    const std::string where = "step " + with_commas(p_.services.clock.attempted + 1);
+    d.at = d.at.empty() ? where : where + "; " + d.at;
+    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped";
+    throw Failure(d);
+  }
+}
+
+}  // namespace
+
+int Run::Parts::train(const std::function<Interrupt()>& interrupt) { return Training(*this, interrupt).run(); }
+
+}  // namespace mortise

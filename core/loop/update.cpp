@@ -1,0 +1,124 @@
+#include "core/loop/update.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include <map>
+
+#include "core/host/error.hpp"
+#include "core/host/handle.hpp"
+
+namespace mortise {
+namespace {
+
+std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation) {
+  if (relation == "same") return p.sizes;
+  if (relation == "scalar") return {};
+  std::vector<int64_t> sizes = p.sizes;
+  if (relation == "rows" && !sizes.empty()) sizes.pop_back();
+  else if (relation == "columns" && sizes.size() > 1) sizes.erase(sizes.end() - 2);
+  else throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) + "`; relations are same, rows, columns, scalar");
+  return sizes;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params) : by_(&plugins.start(member)), params_(params) {
+  const mortise_attachment& a = plugins.attachment(member, "optimizer", "provide");
+  if (a.flags & MORTISE_SIMPLE_OPTIMIZER) simple_ = static_cast<const mortise_optimizer_simple*>(a.object);
+  else object_ = static_cast<const mortise_optimizer*>(a.object);
+  for (mortise_param* p : params)
+    if (p->info.trainable) slots_.push_back({p, specs_of(*p), nullptr, {}, {}});
+}
+
+std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
+  mortise_state_spec specs[MORTISE_MAX_STATES] = {};
+  uint32_t n = 0;
+  if (simple_) {
+    for (; n < simple_->n_states && n < MORTISE_MAX_STATES; ++n) specs[n] = {simple_->states[n], str("same"), p.info.master_dtype, 0, 0.0};
+  } else if (const mortise_status s = object_->states(by_->self, &p.info, specs, &n)) {
+    throw_from(*by_, s, "states of " + p.name);
+  }
+  std::vector<Spec> all;
+  for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
+    all.push_back({std::string(view(specs[i].name)), state_sizes(p, view(specs[i].relation)), specs[i].dtype, specs[i].fill});
+  return all;
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& slot : slots_)
+    for (const auto& s : slot.specs) {
+      int64_t n = dtype_bytes(s.dtype);
+      for (const int64_t d : s.sizes) n *= d;
+      bytes += n;
+    }
+  return bytes;
+}
+
+void Optimizer::allocate(Host& host) {
+  for (auto& slot : slots_) {
+    slot.parameter = &host.parameters().state(*slot.declared);
+    for (const auto& s : slot.specs) slot.states.push_back(at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
+    for (auto& t : slot.states) slot.handles.push_back(borrow(t));
+  }
+}
+
+void Optimizer::step(const Ledger& ledger, int64_t applied) {
+  if (slots_.empty()) return;
+  simple_ ? step_simple(ledger, applied) : step_device(ledger);
+}
+
+void Optimizer::step_device(const Ledger& ledger) {
+  slices_.clear();
+  for (auto& s : slots_) {
+    const ParameterState& p = *s.parameter;
+    if (!p.fresh) continue;
+    mortise_slice slice{};
+    slice.struct_size = sizeof slice;
+    slice.n_states = static_cast<uint32_t>(s.handles.size());
+    slice.group = p.declared->info.group;
+    slice.param = p.declared;
+    slice.info = &p.declared->info;
+    slice.length = p.declared->info.numel;
+    slice.master = borrow(p.master);
+    slice.grad = borrow(p.grad);
+    slice.value = p.value.is_same(p.master) ? nullptr : borrow(p.value);
+    slice.states = s.handles.data();
+    slices_.push_back(slice);
+  }
+  if (const mortise_status s = object_->step(by_->self, slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c())) throw_from(*by_, s, "step");
+}
+
+// The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in its plugin.toml.
+void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
+  if (ledger.verdict.item<double>() == 0) return;
+  const at::Tensor lr = ledger.lr.cpu(), decay = ledger.weight_decay.cpu();
+  std::map<int32_t, std::vector<Slot*>> groups;
+  for (auto& s : slots_)
+    if (s.parameter->fresh) groups[s.parameter->declared->info.group].push_back(&s);
+  for (auto& [group, members] : groups) {
+    mortise_list params, grads;
+    std::vector<mortise_list> states(simple_->n_states);
+    std::vector<mortise_list*> state_handles;
+    for (Slot* s : members) {
+      params.tensors.push_back(s->parameter->master);
+      grads.tensors.push_back(s->parameter->grad);
+      for (size_t i = 0; i < states.size(); ++i) states[i].tensors.push_back(s->states[i]);
+    }
+    for (auto& l : states) state_handles.push_back(&l);
+    mortise_optimizer_group g{};
+    g.struct_size = sizeof g;
+    g.n_states = simple_->n_states;
+    g.lr = lr.const_data_ptr<double>()[group];
+    g.weight_decay = decay.const_data_ptr<double>()[group];
+    g.grad_multiplier = ledger.multiplier.item<double>();
+    g.applied = applied;
+    g.params = &params;
+    g.grads = &grads;
+    g.state = state_handles.data();
+    if (const mortise_status s = simple_->step(by_->self, &g)) throw_from(*by_, s, "step");
+  }
+}
+
+}  // namespace mortise

@@ -1,0 +1,52 @@
+// The update face: each optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple form.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/host/lists.hpp"
+#include "core/loop/ledger.hpp"
+#include "core/loop/plugins.hpp"
+#include "mortise/optimizer.h"
+
+namespace mortise {
+
+// One optimizer and its parameters.
+class Optimizer {
+ public:
+  Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params);
+  int64_t state_bytes() const;  // exact, before anything is allocated
+  void allocate(Host& host);
+
+  // Updates what got a gradient in this step.
+  void step(const Ledger& ledger, int64_t applied);
+  bool writes_value() const { return object_ && (object_->flags & MORTISE_WRITES_VALUE); }
+  const std::vector<mortise_param*>& params() const { return params_; }
+  const std::string& id() const { return by_->id(); }
+
+ private:
+  struct Spec {
+    std::string name;
+    std::vector<int64_t> sizes;
+    uint32_t dtype;
+    double fill;
+  };
+  struct Slot {
+    mortise_param* declared;
+    std::vector<Spec> specs;
+    ParameterState* parameter = nullptr;
+    std::vector<at::Tensor> states;
+    std::vector<mortise_tensor*> handles;
+  };
+  std::vector<Spec> specs_of(const mortise_param& p) const;
+  void step_device(const Ledger& ledger);
+  void step_simple(const Ledger& ledger, int64_t applied);
+
+  Instance* by_;
+  const mortise_optimizer* object_ = nullptr;
+  const mortise_optimizer_simple* simple_ = nullptr;
+  std::vector<mortise_param*> params_;
+  std::vector<Slot> slots_;
+  std::vector<mortise_slice> slices_;  // of the step under way
+};
+
+}  // namespace mortise
