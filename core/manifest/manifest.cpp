@@ -1,0 +1,245 @@
+#include "core/manifest/manifest.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/text.hpp"
+#include "core/manifest/check.hpp"
+#include "core/manifest/layers.hpp"
+#include "core/manifest/merge.hpp"
+#include "core/manifest/path.hpp"
+#include "core/manifest/vocabulary.hpp"
+
+namespace mortise {
+namespace {
+
+constexpr std::string_view kRule = "parameters.";
+constexpr size_t kLongestLine = 160;
+
+// The line under a position, where seeing it helps. Never for a secret.
+void show_lines(std::vector<Diagnostic>& all, const std::map<std::string, std::string>& texts) {
+  for (Diagnostic& d : all) {
+    if (d.positions.empty() || (d.code != "wrong_type" && d.code != "value_for_table" && d.code != "toml_syntax")) continue;
+    const Position& at = d.positions.front();
+    const auto text = texts.find(at.file);
+    if (text == texts.end() || at.line < 1) continue;
+    std::string_view rest = text->second;
+    for (int line = 1; line < at.line && !rest.empty(); ++line) rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.size() <= kLongestLine) d.source_line = line;
+  }
+}
+
+// In the order in which people read their files: lowest layer first, then by line; what has no line as it was found.
+void sort_by_place(std::vector<Diagnostic>& all, const std::vector<Layer>& layers) {
+  const auto place = [&](const Diagnostic& d) {
+    if (d.positions.empty()) return std::tuple(layers.size() + 1, 0, 0);
+    const Position& at = d.positions.front();
+    const auto layer = std::ranges::find(layers, at.file, &Layer::name);
+    return std::tuple(static_cast<size_t>(layer - layers.begin()), at.line, at.column);
+  };
+  std::ranges::stable_sort(all, {}, place);
+}
+
+void warn_of_doubles(const std::vector<Setting>& settings, Report& report) {
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const auto same = [&](const Setting& other) { return other.path == settings[i].path; };
+    if (std::none_of(settings.begin(), settings.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
+    Diagnostic d;
+    d.level = Level::kWarning;
+    d.code = "set_twice";
+    d.message = join(settings[i].path, ".") + " is set twice; the last one counts";
+    d.positions = {{settings[i].file, 0, 0, join(settings[i].path, ".")}};
+    report.add(std::move(d));
+  }
+}
+
+// From merged tables to a manifest: defaults, presets, paths, rules.
+class Completion {
+ public:
+  Completion(const Merger& merged, const Vocabulary& words, const std::vector<Layer>& layers, Report& report)
+      : merged_(merged), words_(words), layers_(layers), report_(report) {}
+
+  void core_tables(Manifest& manifest) {
+    for (const auto& [name, schema] : core_schema().tables) {
+      const auto written = merged_.tables.find(name);
+      for (const auto& [key, key_schema] : schema.keys) {
+        Value& value = manifest.tables[name][key];
+        const bool spoken = written != merged_.tables.end() && written->second.keys.contains(key);
+        value = spoken ? resolved(written->second.keys.at(key)) : key_schema.standard;
+      }
+    }
+    for (const auto& [name, schema] : core_schema().tables)
+      for (const auto& [key, key_schema] : schema.keys) {
+        Value& value = manifest.tables[name][key];
+        if (value.is_set() || key_schema.same_as.empty()) continue;
+        const std::vector<std::string> other = split(key_schema.same_as, '.');
+        value = manifest.get(other[0], other[1]);
+      }
+  }
+
+  void plugins(Manifest& manifest) {
+    for (const auto& [id, table] : merged_.tables)
+      if (const PluginSchema* schema = words_.plugin(id)) manifest.plugins.push_back(plugin(id, *schema, table));
+  }
+
+  void rules(Manifest& manifest) {
+    for (const auto& [id, table] : merged_.tables)
+      if (id.starts_with(kRule) && table.enabled) rule(manifest, id, table);
+  }
+
+ private:
+  PluginTable plugin(const std::string& id, const PluginSchema& schema, const MergedTable& table) {
+    PluginTable out;
+    out.schema = &schema;
+    out.origin = table.origin;
+    out.layer = table.layer;
+    out.enabled = table.enabled;
+    // What is off or replaced may point to files that are not there.
+    const bool counts = table.enabled && merged_.replaced_by(id).empty();
+    for (const auto& [key, key_schema] : schema.config.keys) out.values[key] = key_schema.standard;
+    const auto chosen = table.keys.find("preset");
+    if (const Value* preset = chosen != table.keys.end() ? &chosen->second.value : out.values.contains("preset") ? &out.values["preset"] : nullptr; preset != nullptr && preset->is_set())
+      if (const auto values = schema.config.presets.find(preset->as_text()); values != schema.config.presets.end())
+        for (const auto& [key, value] : values->second) out.values[key] = value;
+    for (auto& [key, value] : out.values)
+      if (counts && is_path_type(schema.config.keys.at(key).type) && value.is_set()) resolve_paths(value, current_folder(), report_);
+    for (const auto& [key, written] : table.keys) {
+      if (key == "where") out.where = written.value.as_selector();
+      else if (key == "modes") for (const std::string& mode : written.value.as_texts()) out.modes.push_back(mode_number(*written.schema, mode));
+      else if (key == "fallback") { if (written.layer == table.layer) out.fallback = written.value.as_texts(); }
+      else if (key != "enabled") out.values[key] = counts ? resolved(written) : written.value;
+    }
+    return out;
+  }
+
+  void rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
+    ParameterRule out;
+    out.name = id.substr(kRule.size());
+    out.layer = table.layer;
+    out.origin = table.origin;
+    for (const auto& [key, written] : table.keys)
+      if (key != "where" && key != "enabled") out.values[key] = written.value;
+    const auto where = table.keys.find("where");
+    if (where == table.keys.end()) return refuse("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
+    if (out.values.contains("lr") && out.values.contains("lr_scale")) {
+      const Position& scale = out.values.at("lr_scale").origin;
+      return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", scale, "leave one out");
+    }
+    out.where = where->second.value.as_selector();
+    manifest.rules.push_back(std::move(out));
+  }
+
+  static int mode_number(const KeySchema& schema, const std::string& mode) {
+    return static_cast<int>(std::ranges::find(schema.choices, mode) - schema.choices.begin());
+  }
+
+  Value resolved(const Written& written) {
+    Value value = written.value;
+    const bool on_command_line = static_cast<size_t>(written.layer) >= layers_.size();
+    if (is_path_type(written.schema->type)) resolve_paths(value, on_command_line ? current_folder() : layers_[static_cast<size_t>(written.layer)].folder, report_);
+    return value;
+  }
+
+  void refuse(const char* code, const std::string& message, const Position& at, const std::string& fix) {
+    Diagnostic d;
+    d.code = code;
+    d.message = message;
+    d.positions = {at};
+    d.fixes = {fix};
+    report_.add(std::move(d));
+  }
+
+  const Merger& merged_;
+  const Vocabulary& words_;
+  const std::vector<Layer>& layers_;
+  Report& report_;
+};
+
+bool is_run_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         std::ranges::all_of(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; });
+}
+
+// run.name, else the stem of the file with what no name may have replaced.
+std::string name_of(Manifest& manifest, const std::string& file, Report& report) {
+  Value& written = manifest.tables["run"]["name"];
+  if (written.is_set()) {
+    if (is_run_name(written.as_text())) return written.as_text();
+    Diagnostic d;
+    d.code = "bad_name";
+    d.message = "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`";
+    d.positions = {written.origin};
+    report.add(std::move(d));
+    return "run";
+  }
+  std::string name = std::filesystem::path(file).stem();
+  for (char& c : name)
+    if (!is_run_name(std::string_view(&c, 1)) && c != '.') c = '-';
+  if (!is_run_name(name)) name = "run";
+  written.data = name;
+  written.origin = {"default of run.name", 0, 0, "run.name"};
+  return name;
+}
+
+Manifest read(const ManifestRequest& request, LayerFiles& files, Report& report) {
+  Manifest manifest;
+  manifest.path = request.file;
+  files = read_layers(request, report);
+  const bool all_read = !report.has_errors();
+  const int command_line = static_cast<int>(files.layers.size());
+  for (const Layer& layer : files.layers) manifest.layers.push_back(layer.name);
+  manifest.layers.push_back("command line");
+
+  const Vocabulary words(request);
+  Merger merged(words, report);
+  for (int i = 0; i < command_line; ++i) merged.add_layer(files.layers[static_cast<size_t>(i)], i);
+  for (const std::string& id : request.use) merged.use(id, command_line);
+  for (const std::string& id : request.without) merged.without(id, command_line);
+  const std::vector<Setting> settings = read_settings(request.set, report);
+  warn_of_doubles(settings, report);
+  // Without one of the files, nobody knows what is on.
+  if (!all_read) return manifest;
+  for (const Setting& setting : settings) merged.set(setting, command_line);
+
+  Completion completion(merged, words, files.layers, report);
+  completion.core_tables(manifest);
+  completion.plugins(manifest);
+  completion.rules(manifest);
+  manifest.name = name_of(manifest, request.file, report);
+  return manifest;
+}
+
+}  // namespace
+
+Manifest read_manifest(const ManifestRequest& request, Report& report) {
+  Report own;
+  LayerFiles files;
+  Manifest manifest = read(request, files, own);
+  std::vector<Diagnostic> all = own.all();
+  show_lines(all, files.texts);
+  sort_by_place(all, files.layers);
+  for (Diagnostic& d : all) report.add(std::move(d));
+  return manifest;
+}
+
+std::vector<std::string> plugin_paths_of(const ManifestRequest& request) {
+  Report quiet;
+  Value paths;
+  const KeySchema& schema = core_schema().tables.at("plugins").keys.at("path");
+  const auto take = [&](const TomlNode& node, const std::string& folder) {
+    std::optional<Value> checked = check_value(schema, node, {"", "plugins.path"}, quiet);
+    if (checked) paths = std::move(*checked), resolve_paths(paths, folder, quiet);
+  };
+  for (const Layer& layer : read_layers(request, quiet).layers)
+    if (const TomlNode* node = layer.root.find("plugins", "path")) take(*node, layer.folder);
+  for (const Setting& setting : read_settings(request.set, quiet)) {
+    if (join(setting.path, ".") != "plugins.path") continue;
+    if (setting.to_default) paths = {};
+    else take(setting.value, current_folder());
+  }
+  return paths.is_set() ? paths.as_texts() : std::vector<std::string>();
+}
+
+}  // namespace mortise

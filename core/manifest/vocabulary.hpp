@@ -1,0 +1,47 @@
+// Which tables and keys there are, and what people mean who write another: the texts of unknown_key, unknown_table, unknown_plugin, value_for_table.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/manifest/manifest.hpp"
+#include "core/manifest/schema.hpp"
+
+namespace mortise {
+
+class Vocabulary {
+ public:
+  explicit Vocabulary(const ManifestRequest& request);
+
+  bool is_family(const std::string& name) const { return families_.contains(name); }
+  bool is_core_table(const std::string& name) const { return core_schema().tables.contains(name) && !is_family(name); }
+  const PluginSchema* plugin(const std::string& id) const;
+  // `table` is a core table, a family, a plugin's id, or "parameters.NAME". Keys that the host reads in plugins' tables count.
+  const KeySchema* key(const std::string& table, const std::string& key) const;
+
+  // `table` is "" for a key that stands before every table.
+  Diagnostic unknown_key(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
+  Diagnostic unknown_table(const std::string& name, const Position& at) const;
+  // `flag`: "--use ", or "" in a file.
+  Diagnostic unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const;
+  // A family, or one plugin of it, written as a key: precision = "…".
+  Diagnostic value_for_table(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
+
+ private:
+  const TableSchema* schema_of(const std::string& table) const;
+  std::vector<std::string> ids_of(const std::string& family) const;
+  std::string table_for(const std::string& family, const TomlNode& value) const;
+  std::vector<std::string> elsewhere(const std::string& table, const std::string& key) const;
+  std::vector<std::string> foreign(const std::string& table, const std::string& key, const TomlNode& value) const;
+  std::string foreign_key(const std::string& table, const std::string& target, bool several) const;
+  bool not_yet(const std::string& whole) const;
+
+  const std::map<std::string, PluginSchema>& catalogue_;
+  std::vector<std::string> searched_;
+  std::set<std::string> families_;
+  std::map<std::string, std::vector<std::string>> foreign_keys_;  // learning_rate -> optimizer.lr
+  std::map<std::string, std::string> foreign_tables_, says_;
+};
+
+}  // namespace mortise
