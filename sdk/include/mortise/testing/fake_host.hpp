@@ -602,6 +602,7 @@ class FakeHost : public mortise_host {
           return mortise_status{MORTISE_OK};
         },
         .create = [](mortise_host* h, const mortise_batch*, mortise_batch** out) noexcept -> mortise_status {
+          const std::scoped_lock lock(of(h).mutex_);
           *out = as_handle<mortise_batch>(*of(h).batches_.insert(new FakeBatch).first);
           return MORTISE_OK;
         },
@@ -614,13 +615,19 @@ class FakeHost : public mortise_host {
             return MORTISE_OK;
           });
         },
-        .retain = [](mortise_host*, mortise_batch* b) noexcept { ++as<FakeBatch>(b)->references; },
+        .retain = [](mortise_host* h, mortise_batch* b) noexcept {
+          const std::scoped_lock lock(of(h).mutex_);
+          ++as<FakeBatch>(b)->references;
+        },
         .release = [](mortise_host* h, mortise_batch* b) noexcept {
           FakeBatch* batch = as<FakeBatch>(b);
           if (!batch) return;
-          if (!of(h).batches_.contains(batch)) return of(h).mistakes_.push_back("a batch was released too often");
-          if (--batch->references > 0) return;
-          of(h).batches_.erase(batch);
+          {
+            const std::scoped_lock lock(of(h).mutex_);
+            if (!of(h).batches_.contains(batch)) return of(h).mistakes_.push_back("a batch was released too often");
+            if (--batch->references > 0) return;
+            of(h).batches_.erase(batch);
+          }
           delete batch;
         },
         .to_device = [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept {
