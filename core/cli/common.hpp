@@ -1,0 +1,80 @@
+// What the verbs share: their arguments, where the installation lies, and the way from a manifest to a plan.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/diagnostic.hpp"
+#include "core/manifest/manifest.hpp"
+#include "core/plan/plan.hpp"
+#include "core/plugin/plugin_info.hpp"
+
+namespace mortise::cli {
+
+// One flag of a verb.
+struct Flag {
+  std::string name;     // "--set"
+  std::string value;    // what follows, for --help ("K=V"); "" for a switch
+  std::string doc;
+};
+
+// The words after the verb, checked against its flags.
+struct Arguments {
+  std::vector<std::string> positional;
+  std::map<std::string, std::vector<std::string>> flags;
+  bool has(const std::string& name) const { return flags.count(name) > 0; }
+  std::string last(const std::string& name, const std::string& otherwise = "") const;
+  const std::vector<std::string>& all(const std::string& name) const;
+};
+
+struct Verb {
+  std::string name, usage, doc, example;
+  std::vector<Flag> flags;
+  size_t most_positional = 1;
+  int (*run)(const Arguments&);
+};
+const std::vector<Verb>& verbs();
+
+// Global flags as they were given.
+struct Globals {
+  bool quiet = false, verbose = false, json = false, strict = false;
+  bool colour = false;
+};
+Globals& globals();
+
+extern const std::vector<Flag> kLayerFlags;  // --set --use --without --include --plugin-path
+
+// Folders of this installation, in the build tree or installed.
+struct Installation {
+  std::string prefix, plugins, share, probe;
+};
+Installation installation();
+
+// A manifest read against the plugins that can be found, and the plan made of it.
+struct Planned {
+  std::map<std::string, PluginInfo> catalogue;
+  std::map<std::string, PluginSchema> schemas;
+  ManifestRequest request;
+  Manifest manifest;
+  Plan plan;
+};
+// Throws Failed after printing every mistake.
+struct Failed {
+  int exit;
+};
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, bool need_file = true);
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
+ManifestRequest manifest_request(const Arguments& args, const std::string& file);
+
+// Prints to stderr, as text or as JSON.
+void say(const Report& report, std::string_view closing);
+void say(const Diagnostic& d);
+
+int train(const Arguments&);
+int plan(const Arguments&);
+int points(const Arguments&);
+int sample(const Arguments&);
+int plugin(const Arguments&);
+int help(const Arguments&);
+
+}  // namespace mortise::cli

@@ -1,0 +1,94 @@
+// mortise plugin list [FAMILY] · mortise plugin info ID
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+
+namespace mortise::cli {
+namespace {
+
+std::string points_of(const PluginInfo& p) {
+  std::vector<std::string> all = p.schema.provides;
+  for (const auto& w : p.wraps) all.push_back("around " + w.point + " (" + w.band + ")");
+  for (const auto& l : p.listens) all.push_back("on " + l.point);
+  return join(all, ", ");
+}
+
+int list(const std::map<std::string, PluginInfo>& known, const std::string& family) {
+  bool any = false;
+  for (const auto& [id, p] : known) {
+    if (!family.empty() && p.schema.family != family) continue;
+    if (globals().json) {
+      std::cout << (any ? "," : "[") << "{\"id\":" << json_string(id) << ",\"version\":" << json_string(p.version) << ",\"tier\":" << json_string(p.tier) << ",\"status\":" << json_string(p.status)
+                << ",\"summary\":" << json_string(p.schema.summary) << ",\"library\":" << json_string(p.library) << "}";
+    } else {
+      std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier << p.schema.summary << "\n";
+    }
+    any = true;
+  }
+  if (globals().json) std::cout << (any ? "]\n" : "[]\n");
+  if (any || globals().json) return kExitOk;
+  std::vector<std::string> families;
+  for (const auto& [id, p] : known)
+    if (std::find(families.begin(), families.end(), p.schema.family) == families.end()) families.push_back(p.schema.family);
+  Diagnostic d;
+  d.code = "unknown_family";
+  d.message = "no plugin of the family `" + family + "` is installed";
+  const std::string near = nearest(family, families);
+  d.fixes = {near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near};
+  throw Failure(d);
+}
+
+void print_key(const KeySchema& k) {
+  std::cout << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16) << (k.standard.is_set() ? k.standard.text() : "-") << k.doc << "  (" << k.change << ")\n";
+}
+
+int info(const std::map<std::string, PluginInfo>& known, const std::string& id) {
+  const auto found = known.find(id);
+  if (found == known.end()) {
+    std::vector<std::string> ids;
+    for (const auto& [each, p] : known) ids.push_back(each);
+    Diagnostic d;
+    d.code = "unknown_plugin";
+    d.message = "no plugin is called `" + id + "`";
+    const std::string near = nearest(id, ids, 4);
+    d.fixes = {near.empty() ? "mortise plugin list" : "mortise plugin info " + near};
+    throw Failure(d);
+  }
+  const PluginInfo& p = found->second;
+  std::cout << id << " " << p.version << "  " << p.schema.summary << "\n";
+  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", " << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
+  if (!p.syncs.empty()) std::cout << "waits    for " << join(p.syncs, ", ") << "\n";
+  for (const auto& c : p.conflicts) std::cout << "conflict " << c.with << ": " << c.why << "\n";
+  std::cout << "\n[" << id << "]\n";
+  if (p.schema.config.keys.empty()) std::cout << "  no keys of its own\n";
+  for (const auto& [name, k] : p.schema.config.keys) print_key(k);
+  for (const auto& [name, v] : p.schema.family_defaults) std::cout << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
+  for (const auto& [name, values] : p.schema.config.presets) {
+    std::cout << "  preset " << name << ":";
+    for (const auto& [key, v] : values) std::cout << " " << key << " = " << v.text();
+    std::cout << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int plugin(const Arguments& args) {
+  Report report;
+  std::vector<std::string> searched;
+  const auto known = catalogue(args, nullptr, searched, report);
+  if (report.has_errors()) say(report, "");
+  const auto& words = args.positional;
+  if (!words.empty() && words[0] == "list") return list(known, words.size() > 1 ? words[1] : "");
+  if (words.size() == 2 && words[0] == "info") return info(known, words[1]);
+  Diagnostic d;
+  d.code = "unknown_verb";
+  d.message = words.empty() ? "`mortise plugin` needs to know what" : "`mortise plugin " + join(words, " ") + "` is not in this version";
+  d.fixes = {"mortise plugin list [FAMILY]", "mortise plugin info ID"};
+  throw Failure(d);
+}
+
+}  // namespace mortise::cli

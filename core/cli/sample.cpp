@@ -1,0 +1,79 @@
+// mortise sample DIR
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/loop/run.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix, int exit = kExitUsage) {
+  Diagnostic d;
+  d.code = code;
+  d.message = message;
+  d.fixes = {fix};
+  d.exit = exit;
+  throw Failure(d);
+}
+
+double number(const Arguments& args, const std::string& flag, double otherwise) {
+  const std::string text = args.last(flag);
+  if (text.empty()) return otherwise;
+  char* end = nullptr;
+  const double v = std::strtod(text.c_str(), &end);
+  if (*end || !(v >= 0) || v > 1e9) refuse("wrong_type", flag + " is a number of 0 or more, this is `" + text + "`", "mortise sample --help");
+  return v;
+}
+
+}  // namespace
+
+int sample(const Arguments& args) {
+  if (args.positional.empty()) refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
+  const fs::path dir = args.positional[0];
+  const fs::path weights = dir / "model/model.safetensors";
+  if (!fs::exists(dir / "run.toml")) refuse("no_run", dir.string() + " is no run directory: it has no run.toml", "mortise sample runs/latest", kExitData);
+  if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
+
+  Arguments with = args;
+  Report ignored;
+  std::vector<std::string> searched;
+  const auto known = catalogue(args, nullptr, searched, ignored);
+  const auto planned_before = make_planned(args, (dir / "run.toml").string());
+  if (planned_before->plan.at[kSample].providers.empty())
+    for (const auto& [id, info] : known)
+      if (std::find(info.schema.provides.begin(), info.schema.provides.end(), "sample") != info.schema.provides.end()) {
+        with.flags["--use"].push_back(id);
+        break;
+      }
+  const auto planned = make_planned(with, (dir / "run.toml").string());
+  Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = "", .allocate = true, .weights = weights.string()});
+  if (!run.can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
+  SampleRequest request;
+  request.prompt = args.last("--prompt");
+  if (request.prompt.empty() && !isatty(0)) {
+    request.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+    while (!request.prompt.empty() && request.prompt.back() == '\n') request.prompt.pop_back();
+  }
+  request.tokens = static_cast<int>(number(args, "--tokens", 0));
+  request.temperature = number(args, "--temperature", -1);
+  request.top_k = static_cast<int>(number(args, "--top-k", -1));
+  request.seed = static_cast<uint64_t>(number(args, "--seed", 0));
+  std::string all;
+  run.sample(request, [&](std::string_view piece) {
+    if (globals().json) all += piece;
+    else std::cout << piece << std::flush;
+  });
+  if (globals().json) std::cout << "{\"text\":" << json_string(all) << "}";
+  std::cout << "\n";
+  return kExitOk;
+}
+
+}  // namespace mortise::cli
