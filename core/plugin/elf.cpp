@@ -16,22 +16,17 @@ class Image {
 
   template <class T>
   T at(uint64_t offset) const {
-    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) throw ElfError("it is cut short");
     T value;
-    std::memcpy(&value, bytes_.data() + offset, sizeof(T));
+    std::memcpy(&value, range(offset, sizeof(T)).data(), sizeof(T));
     return value;
   }
 
   void map(const Elf64_Phdr& segment) { segments_.push_back(segment); }
 
-  // Offset in the file of what will stand at `address`.
+  // Offset in the file of what will stand at `address`. Whether the file goes on until there is asked when it is read.
   uint64_t offset(uint64_t address) const {
     for (const Elf64_Phdr& s : segments_)
-      if (address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) {
-        const uint64_t within = address - s.p_vaddr;
-        if (s.p_offset > bytes_.size() || within >= bytes_.size() - s.p_offset) throw ElfError("it is cut short");
-        return s.p_offset + within;
-      }
+      if (address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);
     throw ElfError("its dynamic table points outside its segments");
   }
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plugin/plugin_info.hpp"
-
 namespace mortise {
+
+struct PluginInfo;
 
 struct ElfSymbol {
   std::string name;

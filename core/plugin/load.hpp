@@ -9,6 +9,7 @@
 namespace mortise {
 
 // Throws Failure, a code of its own for each way to be wrong. `probe` is the path of the mortise-probe helper; "" skips the probe (tests).
+// One thread at a time. [build]
 const mortise_plugin* load_plugin(const PluginInfo& info, const std::string& probe);
 
 }  // namespace mortise

@@ -1,4 +1,4 @@
-// The one form in which a library is refused.
+// The one form in which a plugin is refused.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,15 +9,20 @@
 
 namespace mortise {
 
-[[noreturn]] inline void refuse(const PluginInfo& info, std::string code, std::string message, std::vector<std::string> fixes) {
+inline Diagnostic plugin_error(std::string id, std::string code, std::string message, std::string at, std::vector<std::string> fixes) {
   Diagnostic d;
   d.code = std::move(code);
   d.message = std::move(message);
-  d.at = info.library;
-  d.effect = "it was not loaded";
+  d.at = std::move(at);
   d.fixes = std::move(fixes);
-  d.plugin = info.schema.id;
+  d.plugin = std::move(id);
   d.exit = kExitPlugin;
+  return d;
+}
+
+[[noreturn]] inline void refuse(const PluginInfo& info, std::string code, std::string message, std::vector<std::string> fixes) {
+  Diagnostic d = plugin_error(info.schema.id, std::move(code), std::move(message), info.library, std::move(fixes));
+  d.effect = "it was not loaded";
   throw Failure(std::move(d));
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/plugin/plugin_info.hpp"
+#include "core/plugin/refuse.hpp"
 
 namespace mortise {
 namespace {
@@ -15,14 +16,10 @@ struct Found {
 };
 
 void warn_of_lone_library(const fs::path& library, Report& report) {
-  Diagnostic d;
+  const std::string id = library.stem();
+  Diagnostic d = plugin_error(id, "plugin_without_toml", id + ".so has no plugin.toml beside it", library, {"copy its " + id + ".toml there too"});
   d.level = Level::kWarning;
-  d.code = "plugin_without_toml";
-  d.message = library.filename().string() + " has no plugin.toml beside it";
-  d.at = library;
   d.effect = "it is not seen as a plugin";
-  d.fixes = {"copy its " + library.stem().string() + ".toml there too"};
-  d.exit = kExitPlugin;
   report.add(std::move(d));
 }
 
@@ -52,17 +49,6 @@ std::vector<fs::path> entries_of(const std::string& folder) {
   return entries;
 }
 
-void report_twice(const std::string& id, const fs::path& first, const fs::path& second, Report& report) {
-  Diagnostic d;
-  d.code = "plugin_twice";
-  d.message = "there are two plugins called `" + id + "`";
-  d.at = first.string() + " and " + second.string();
-  d.fixes = {"remove one of them, or leave its folder out of the plugin path"};
-  d.plugin = id;
-  d.exit = kExitPlugin;
-  report.add(std::move(d));
-}
-
 }  // namespace
 
 std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& folders, Report& report) {
@@ -76,7 +62,9 @@ std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& f
       if (is_new) {
         if (auto info = read_plugin_info(found->toml, found->id, report)) plugins.emplace(found->id, std::move(*info));
       } else if (std::error_code ignored; !fs::equivalent(first->second, found->toml, ignored)) {  // one folder may be named twice
-        report_twice(found->id, first->second, found->toml, report);
+        report.add(plugin_error(found->id, "plugin_twice", "there are two plugins called `" + found->id + "`",
+                                first->second.string() + " and " + found->toml.string(),
+                                {"remove one of them, or leave its folder out of the plugin path"}));
       }
     }
   return plugins;
