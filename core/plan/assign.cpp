@@ -1,6 +1,7 @@
 // One provider at each place: whose layer or parameter is whose.
 #include <algorithm>
 #include <climits>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -54,9 +55,7 @@ void add_once(Report& report, Diagnostic d) {
   if (std::ranges::none_of(report.all(), same)) report.add(std::move(d));
 }
 
-std::string count_of(size_t n, std::string_view what) {
-  return with_commas(static_cast<int64_t>(n)) + " " + std::string(what) + (n == 1 ? "" : "s");
-}
+std::string count_of(size_t n, std::string_view what) { return with_commas(static_cast<int64_t>(n)) + " " + std::string(what) + (n == 1 ? "" : "s"); }
 
 void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
   const std::string patterns = where.match.empty() ? "`*`" : quoted(join(where.match, "`, `"));
@@ -64,9 +63,11 @@ void matches_nothing(const Selector& where, const Plan& plan, const std::vector<
   const std::string of = models.empty() ? "" : " of " + id_of(plan, models.front().member);
   const size_t before = select(Selector{.match = where.match}, elements).size();
   if (before > 0)
-    return add_once(report, mistake("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
-                                    {where.origin}, {"take less away; `from` counts from 0"}));
-  Diagnostic d = mistake("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
+    return add_once(report,
+                    mistake("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
+                            {where.origin}, {"take less away; `from` counts from 0"}));
+  Diagnostic d =
+      mistake("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
   if (!elements.empty()) {
     const std::string pattern = nearest_pattern(where.match.front(), elements);
     d.fixes = {pattern + " matches " + with_commas(static_cast<int64_t>(select(Selector{.match = {pattern}}, elements).size())) +
@@ -80,8 +81,9 @@ std::string some(const std::vector<size_t>& which, const std::vector<Element>& e
   return quoted(elements[which.front()].path) + (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
 }
 
-Diagnostic two_claims(const Plan& plan, const Claim& a, const Claim& b, const std::string& at, std::string_view point) {
-  return mistake("two_claims", id_of(plan, a.member) + " and " + id_of(plan, b.member) + " both claim " + quoted(point) + " at the " + at, {a.origin, b.origin},
+Diagnostic two_claims(const std::string& first, const std::string& second, std::string_view slot, const std::string& at, const Position& one,
+                      const Position& other) {
+  return mistake("two_claims", first + " and " + second + " both claim " + quoted(slot) + " at the " + at, {one, other},
                  {"give one of them another `where` or `modes`"});
 }
 
@@ -93,6 +95,26 @@ Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::strin
                  {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
 }
 
+// Two of one exclusive group that name the same element in one layer.
+void check_group(const Member& a, const Member& b, const std::vector<Element>& elements, std::string_view what, Report& report) {
+  if (!a.table || !b.table || a.table->layer != b.table->layer || !(modes_of(*a.table) & modes_of(*b.table))) return;
+  if (!a.table->where || !b.table->where) return;  // an open one gives way; without `where` it was settled with the structure
+  const auto& groups = a.info->schema.exclusive;
+  const auto group = std::ranges::find_if(groups, [&](const std::string& name) { return contains(b.info->schema.exclusive, name); });
+  std::vector<size_t> both;
+  std::ranges::set_intersection(select(*a.table->where, elements), select(*b.table->where, elements), std::back_inserter(both));
+  if (group == groups.end() || both.empty()) return;
+  add_once(report,
+           two_claims(id_of(*a.info), id_of(*b.info), *group, std::string(what) + " " + some(both, elements), a.table->origin, b.table->origin));
+}
+
+// One `where` of a plugin with several points need not take something at each: check_where() looks at them together.
+bool claims_elsewhere(const Plan& plan, const PointPlan& here, const Claim& claim) {
+  return std::ranges::any_of(plan.at, [&](const PointPlan& other) {
+    return &other != &here && std::ranges::find(other.providers, claim.where, &Claim::where) != other.providers.end();
+  });
+}
+
 }  // namespace
 
 std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode, std::string_view what,
@@ -102,8 +124,8 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
   std::map<std::pair<int, int>, std::vector<size_t>> clashes;
   for (size_t c = 0; c < here.providers.size(); ++c) {
     const Claim& claim = here.providers[c];
-    const bool several = plan.members[claim.member].info->schema.provides.size() > 1;  // may match at another of its points: check_where()
-    if (claim.where && !several && select(*claim.where, elements).empty()) matches_nothing(*claim.where, plan, elements, what, report);
+    if (claim.where && !claims_elsewhere(plan, here, claim) && select(*claim.where, elements).empty())
+      matches_nothing(*claim.where, plan, elements, what, report);
     for (size_t i : select({.where = claim.where, .modes = claim.modes}, elements, mode)) {
       if (provider[i] < 0) {
         provider[i] = static_cast<int>(c);
@@ -112,8 +134,11 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
       }
     }
   }
-  for (const auto& [pair, which] : clashes)
-    add_once(report, two_claims(plan, here.providers[pair.first], here.providers[pair.second], std::string(what) + " " + some(which, elements), point));
+  for (const auto& [pair, which] : clashes) {
+    const Claim &a = here.providers[pair.first], &b = here.providers[pair.second];
+    add_once(report,
+             two_claims(id_of(plan, a.member), id_of(plan, b.member), point, std::string(what) + " " + some(which, elements), a.origin, b.origin));
+  }
   std::vector<size_t> without;
   for (size_t i = 0; i < elements.size(); ++i)
     if (provider[i] < 0) without.push_back(i);
@@ -122,9 +147,10 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
 }
 
 void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
-  for (const Member& member : plan.members)
-    if (member.table && member.table->where && select(*member.table->where, elements).empty())
-      matches_nothing(*member.table->where, plan, elements, what, report);
+  for (auto a = plan.members.begin(); a != plan.members.end(); ++a) {
+    if (a->table && a->table->where && select(*a->table->where, elements).empty()) matches_nothing(*a->table->where, plan, elements, what, report);
+    for (auto b = std::next(a); b != plan.members.end(); ++b) check_group(*a, *b, elements, what, report);
+  }
 }
 
 }  // namespace mortise

@@ -13,10 +13,6 @@ namespace {
 // Without these there is no run, whatever the plugins require.
 constexpr Point kNeeded[] = {kDevice, kComm, kData, kModel, kOptimizer, kReplicas};
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 bool fits(Way way, Kind kind) {
   const bool heard = kind == Kind::Event || kind == Kind::Filter;
   if (way == Way::Provides) return !heard;
@@ -24,9 +20,7 @@ bool fits(Way way, Kind kind) {
   return heard;
 }
 
-std::string_view verb_of(Way way) {
-  return way == Way::Provides ? "provides" : way == Way::Wraps ? "wraps" : "listens to";
-}
+std::string_view verb_of(Way way) { return way == Way::Provides ? "provides" : way == Way::Wraps ? "wraps" : "listens to"; }
 
 std::string_view law_of(Way way) {
   if (way == Way::Provides) return "events and filters are listened to, nobody provides them";
@@ -39,9 +33,10 @@ std::string a_kind(Kind kind) {
   return (std::string_view("aeio").find(name[0]) != std::string_view::npos ? "an " : "a ") + name;
 }
 
-Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding) {
+// Not the user's: `at` is where the plugin's author wrote it.
+Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written) {
   Diagnostic d = mistake(std::move(code), std::move(message), {holding.table->origin});
-  d.at = holding.info->toml_path;
+  d.at = written ? written.text() : holding.info->toml_path;
   d.plugin = id_of(*holding.info);
   d.exit = kExitPlugin;
   return d;
@@ -56,9 +51,7 @@ std::string fix_for_unknown(const Plan& plan, const Catalogue& catalogue, const 
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
 }
 
-bool has_claim(const Plan& plan, int point) {
-  return !plan.at[static_cast<size_t>(point)].providers.empty();
-}
+bool has_claim(const Plan& plan, int point) { return !plan.at[static_cast<size_t>(point)].providers.empty(); }
 
 // Who in the catalogue would fill a need, the likeliest first: of the family of that name, stable, then by id.
 std::vector<const PluginInfo*> who_would_provide(const Catalogue& catalogue, const std::string& need) {
@@ -76,14 +69,14 @@ void report_missing(const std::string& need, const Holding* needed_by, const Cat
     d.positions = {needed_by->table->origin};
   }
   const std::vector<const PluginInfo*> found = who_would_provide(catalogue, need);
-  if (found.empty()) d.fixes = {"no installed plugin does: mortise plugin add FILE, or --plugin-path DIR"};
-  else d.fixes = {table_of(*found.front()) + (found.size() > 1 ? "          others: mortise plugin list " + found.front()->schema.family : "")};
+  if (found.empty())
+    d.fixes = {"no installed plugin does: mortise plugin add FILE, or --plugin-path DIR"};
+  else
+    d.fixes = {table_of(*found.front()) + (found.size() > 1 ? "          others: mortise plugin list " + found.front()->schema.family : "")};
   report.add(std::move(d));
 }
 
-bool stands_for(const PluginInfo& info, const std::string& name) {
-  return id_of(info) == name || contains(info.capabilities, name);
-}
+bool stands_for(const PluginInfo& info, const std::string& name) { return id_of(info) == name || contains(info.capabilities, name); }
 
 bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::string& need) {
   if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); })) return true;
@@ -101,18 +94,19 @@ void check_conflict(const Holding& a, const Holding& b, const ConflictInfo& conf
 
 }  // namespace
 
-int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, Report& report) {
+int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, const Position& written,
+               Report& report) {
   const std::string what = id_of(*holding.info) + " " + std::string(verb_of(way)) + " " + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
-    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding);
+    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written);
     d.fixes = {fix_for_unknown(plan, catalogue, name)};
     report.add(std::move(d));
     return -1;
   }
   const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
   if (fits(way, kind)) return point;
-  Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding);
+  Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding, written);
   d.fixes = {std::string(law_of(way))};
   report.add(std::move(d));
   return -1;

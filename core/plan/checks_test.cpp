@@ -109,12 +109,12 @@ TEST_F(Checks, LetTwoThatNeverMeetBeOnTogether) {
 
 TEST_F(Checks, NameTheNearestPointForATypo) {
   world.operators({"linear"});
-  world.wrapper("adapter.lora", "linaer", "adapt");
+  world.wrapper("adapter.lora", "linaer", "adapt").wraps[0].origin = {"plugins/adapter.lora.toml", 11, 10, ""};
   world.table("adapter.lora", 21);
   EXPECT_EQ(world.errors(),
             "error[unknown_point]: adapter.lora wraps `linaer`, which is no point\n"
             "  --> run.toml:21:1\n"
-            "  at: plugins/adapter.lora.toml\n"
+            "  at: plugins/adapter.lora.toml:11:10\n"
             "  fix: it is called `linear`\n");
   EXPECT_EQ(world.report.exit_code(), kExitPlugin);
 }

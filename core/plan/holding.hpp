@@ -9,13 +9,14 @@ using Catalogue = std::map<std::string, PluginInfo>;
 struct Slot {
   std::string point;
   unsigned modes = 7;
+  std::vector<const PluginInfo*> choices;  // of one who chooses, in its own order
 };
 
 struct Holding {
   const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
   const PluginTable* table = nullptr;  // what was written
   std::vector<Slot> slots;
-  unsigned modes = 7;                  // of its wrappers and listeners
+  unsigned modes = 7;  // of its wrappers and listeners
   std::vector<Place> except;
   std::string why;
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
@@ -29,8 +30,8 @@ std::vector<Holding> settle_layers(const Manifest&, const Catalogue&, std::vecto
 // Puts the first startable of a table's `fallback` in the place of a plugin that cannot run on this machine.
 void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
 
-// Whom a provider may choose from for one point: what is installed, can start and was not switched off, in its own order.
-std::vector<const PluginInfo*> choices_of(const Holding&, const std::string& point, const Manifest&, const Catalogue&, CanStart);
+// Whom the choosers may take: what is installed, can start and was not switched off.
+void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
 // After before and after: the order of wrappers and listeners at one point. Mistakes go to the report.
 void order_wrappers(Plan&, uint32_t point, Report&);
@@ -38,7 +39,7 @@ void order_listeners(Plan&, uint32_t point, Report&);
 
 // The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
 enum class Way { Provides, Wraps, Listens };
-int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, Report&);
+int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written, Report&);
 void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
 void check_conflicts(const std::vector<Holding>&, Report&);
 

@@ -10,10 +10,6 @@ namespace mortise {
 using namespace words;
 namespace {
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 // Exact paths that have none in common; a glob or an atom may take anything.
 bool disjoint(const Selector* a, const Selector* b) {
   const auto exact = [](const Selector* where) {
@@ -24,7 +20,8 @@ bool disjoint(const Selector* a, const Selector* b) {
 
 class Order {
  public:
-  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items) : plan_(plan), point_(plan.points[point].name), items_(items), edges_(items.size()) {
+  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items)
+      : plan_(plan), point_(plan.points[point].name), items_(items), edges_(items.size()) {
     for (size_t a = 0; a < items.size(); ++a)
       for (size_t b = 0; b < items.size(); ++b)
         if (a != b && items[a].band == items[b].band) declared(a, b);
@@ -70,7 +67,9 @@ class Order {
 
   // `after` and `before` of plugin.toml, on ids or capabilities.
   void declared(size_t a, size_t b) {
-    const auto what = [&](size_t i, const std::string& name) { return name == id_of(info(i)) ? name : quoted(name) + ", which " + id_of(info(i)) + " provides"; };
+    const auto what = [&](size_t i, const std::string& name) {
+      return name == id_of(info(i)) ? name : quoted(name) + ", which " + id_of(info(i)) + " provides";
+    };
     for (const std::string& name : info(b).after)
       if (is_called(a, name)) edge(a, b, id_of(info(b)) + " says after " + what(a, name));
     for (const std::string& name : info(a).before)
@@ -141,7 +140,8 @@ class Order {
   bool cycle_reported_ = false;
 };
 
-void report_unordered(const Order& order, size_t a, size_t b, const std::vector<Attached>& items, std::string code, const std::string& both, Report& report) {
+void report_unordered(const Order& order, size_t a, size_t b, const std::vector<Attached>& items, std::string code, const std::string& both,
+                      Report& report) {
   const PluginInfo &first = order.info(a), &second = order.info(b);
   report.add(mistake(std::move(code), id_of(first) + " and " + id_of(second) + both + " at " + quoted(order.point()) + ", and nothing orders them",
                      {items[a].origin, items[b].origin},
@@ -149,13 +149,9 @@ void report_unordered(const Order& order, size_t a, size_t b, const std::vector<
                       "or say in the plugin.toml of " + id_of(second) + ": [capabilities] after = [\"" + id_of(first) + "\"]"}));
 }
 
-size_t band_of(const Attached& item) {
-  return static_cast<size_t>(std::ranges::find(kBands, item.band) - std::begin(kBands));
-}
+size_t band_of(const Attached& item) { return static_cast<size_t>(std::ranges::find(kBands, item.band) - std::begin(kBands)); }
 
-const ListenInfo& listening(const PluginInfo& info, const std::string& point) {
-  return *std::ranges::find(info.listens, point, &ListenInfo::point);
-}
+const ListenInfo& listening(const PluginInfo& info, const std::string& point) { return *std::ranges::find(info.listens, point, &ListenInfo::point); }
 
 // A field's writer stands before its readers, unless one of them said otherwise.
 void add_field_edges(Order& order, size_t count) {
@@ -191,7 +187,8 @@ void order_listeners(Plan& plan, uint32_t point, Report& report) {
   std::vector<Attached>& items = plan.at[point].listeners;
   Order order(plan, point, items);
   add_field_edges(order, items.size());
-  for (size_t a = 0; a < items.size(); ++a)
+  const bool is_filter = plan.points[point].kind == Kind::Filter;  // what listeners of an event give, the core combines: votes multiply
+  for (size_t a = 0; is_filter && a < items.size(); ++a)
     for (size_t b = a + 1; b < items.size(); ++b) {
       const std::string field = written_by_both(listening(order.info(a), order.point()), listening(order.info(b), order.point()));
       if (!field.empty() && order.meet(a, b) && !order.ordered(a, b))

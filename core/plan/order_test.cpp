@@ -141,6 +141,15 @@ TEST_F(Order, OfTwoWritersOfOneFieldMustBeSaid) {
   EXPECT_EQ(world.text(), "");
 }
 
+TEST_F(Order, OfVotersNeedNotBeSaid) {
+  for (const char* id : {"guard.nonfinite", "precision.fp16"}) {
+    world.listener(id, "step.verdict", {}, {"votes"});
+    world.table(id, 30);
+  }
+  EXPECT_EQ(listeners(world.plan(), "step.verdict"), (Ids{"guard.nonfinite", "precision.fp16"}));
+  EXPECT_EQ(world.text(), "");
+}
+
 TEST_F(Order, OfListenersWithoutFieldsIsByName) {
   for (const char* id : {"log.jsonl", "log.console"}) {
     world.listener(id, "record");

@@ -5,7 +5,9 @@ namespace {
 
 using Numbers = std::vector<size_t>;
 
-Element layer(std::string path, std::string slot = "") { return {.path = std::move(path), .role = "", .slot = std::move(slot), .tags = {}, .dims = {}}; }
+Element layer(std::string path, std::string slot = "") {
+  return {.path = std::move(path), .role = "", .slot = std::move(slot), .tags = {}, .dims = {}};
+}
 
 std::vector<Element> blocks(int n) {
   std::vector<Element> elements;
@@ -65,7 +67,8 @@ class Assign : public ::testing::Test {
     const Plan plan = world.plan();
     Ids found;
     for (int c : assign(at(plan, "optimizer"), plan, elements, mode, "parameter", "optimizer", world.report))
-      found.push_back(c < 0 ? "-" : plan.members[static_cast<size_t>(at(plan, "optimizer").providers[static_cast<size_t>(c)].member)].info->schema.name);
+      found.push_back(c < 0 ? "-"
+                            : plan.members[static_cast<size_t>(at(plan, "optimizer").providers[static_cast<size_t>(c)].member)].info->schema.name);
     return found;
   }
   World world = World::runnable();
@@ -167,6 +170,19 @@ TEST_F(Assign, LeavesASelectorOfSeveralPointsToTheCheckOverEverything) {
             "error[matches_nothing]: `blocks.*.norm` matches no layer of model.gpt\n"
             "  --> run.toml:7:9\n"
             "  fix: blocks.*.mlp matches 2      all names: mortise plan --weights\n");
+}
+
+TEST_F(Assign, RefusesTwoOfAnExclusiveGroupOnOneElement) {
+  for (const char* id : {"precision.bf16", "precision.fp32"}) world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
+  world.table("precision.bf16", 31).where = where({"blocks.0.*", "blocks.1.*"});
+  world.table("precision.fp32", 33).where = where({"blocks.1.*", "blocks.2.*"});
+  const Plan plan = world.plan();
+  world.report = Report();
+  check_where(plan, blocks(4), "layer", world.report);
+  EXPECT_EQ(world.text(),
+            "error[two_claims]: precision.bf16 and precision.fp32 both claim `precision.compute` at the layer `blocks.1.mlp`\n"
+            "  --> run.toml:31:1 and run.toml:33:1\n"
+            "  fix: give one of them another `where` or `modes`\n");
 }
 
 }  // namespace

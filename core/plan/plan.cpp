@@ -2,7 +2,6 @@
 #include "core/plan/plan.hpp"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 
 #include "core/plan/holding.hpp"
@@ -12,34 +11,16 @@ namespace mortise {
 using namespace words;
 namespace {
 
-// What a chooser may choose from, by its slot.
-using Choices = std::map<std::pair<const Holding*, std::string>, std::vector<const PluginInfo*>>;
-
-Choices all_choices(const std::vector<Holding>& holdings, const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
-  Choices choices;
-  for (const Holding& holding : holdings)
-    for (const Slot& slot : holding.slots) {
-      if (holding.info->chooses.empty()) break;
-      auto& found = choices[{&holding, slot.point}] = choices_of(holding, slot.point, manifest, catalogue, can_start);
-      if (!found.empty()) continue;
-      Diagnostic d = mistake("nothing_to_choose", id_of(*holding.info) + " has nothing to choose from for `" + slot.point + "`", {holding.table->origin},
-                             {"none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here"});
-      d.exit = kExitUnavailable;
-      report.add(std::move(d));
-    }
-  return choices;
-}
-
 // In the order of ids, so that indices mean the same whatever the order of tables was.
-std::vector<Member> members_of(const std::vector<Holding>& holdings, const Choices& choices) {
+std::vector<Member> members_of(const std::vector<Holding>& holdings) {
   std::map<std::string, Member> members;
   for (const Holding& holding : holdings) {
     Member& member = members[id_of(*holding.info)];
     member.info = holding.info;
     if (!holding.is_stand_in()) member.table = holding.table;
+    for (const Slot& slot : holding.slots)
+      for (const PluginInfo* info : slot.choices) members[id_of(*info)].info = info;
   }
-  for (const auto& [slot, infos] : choices)
-    for (const PluginInfo* info : infos) members[id_of(*info)].info = info;
   std::vector<Member> sorted;
   for (auto& [id, member] : members) sorted.push_back(member);
   return sorted;
@@ -63,15 +44,20 @@ void bring_operators(Plan& plan, Report& report) {
   plan.at.resize(plan.points.size());
 }
 
-void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Choices& choices, const Catalogue& catalogue, Report& report) {
+void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
   for (const Holding& holding : holdings)
     for (const Slot& slot : holding.slots) {
-      const int point = find_point(plan, catalogue, holding, Way::Provides, slot.point, report);
+      const int point = find_point(plan, catalogue, holding, Way::Provides, slot.point, {}, report);
       if (point < 0) continue;
-      Claim claim{.member = member_of(plan, *holding.info), .where = holding.where(), .modes = slot.modes & holding.modes, .layer = holding.table->layer,
-                  .open = holding.is_open(), .choices = {}, .why = holding.why, .origin = holding.table->origin};
-      if (const auto found = choices.find({&holding, slot.point}); found != choices.end())
-        for (const PluginInfo* info : found->second) claim.choices.push_back(member_of(plan, *info));
+      Claim claim{.member = member_of(plan, *holding.info),
+                  .where = holding.where(),
+                  .modes = slot.modes & holding.modes,
+                  .layer = holding.table->layer,
+                  .open = holding.is_open(),
+                  .choices = {},
+                  .why = holding.why,
+                  .origin = holding.table->origin};
+      for (const PluginInfo* info : slot.choices) claim.choices.push_back(member_of(plan, *info));
       plan.at[static_cast<size_t>(point)].providers.push_back(std::move(claim));
     }
   for (PointPlan& here : plan.at)
@@ -88,13 +74,19 @@ bool attaches(const Holding& holding, const std::vector<Holding>& holdings) {
 void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
   for (const Holding& holding : holdings) {
     if (!attaches(holding, holdings)) continue;
-    Attached attached{.member = member_of(plan, *holding.info), .where = holding.where(), .modes = holding.modes, .except = holding.except,
-                      .reasons = {}, .band = "", .why = holding.why, .origin = holding.table->origin};
+    Attached attached{.member = member_of(plan, *holding.info),
+                      .where = holding.where(),
+                      .modes = holding.modes,
+                      .except = holding.except,
+                      .reasons = {},
+                      .band = "",
+                      .why = holding.why,
+                      .origin = holding.table->origin};
     for (const ListenInfo& listen : holding.info->listens)
-      if (const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, report); point >= 0)
+      if (const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report); point >= 0)
         plan.at[static_cast<size_t>(point)].listeners.push_back(attached);
     for (const WrapInfo& wrap : holding.info->wraps) {
-      const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, report);
+      const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
       if (std::ranges::find(kBands, wrap.band) == std::end(kBands))
         report.add(mistake("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
@@ -111,10 +103,10 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   Plan plan;
   std::vector<Holding> holdings = settle_layers(manifest, catalogue, plan.replaced, report);
   put_stand_ins(holdings, catalogue, can_start, report);
-  const Choices choices = all_choices(holdings, manifest, catalogue, can_start, report);
-  plan.members = members_of(holdings, choices);
+  gather_choices(holdings, manifest, catalogue, can_start, report);
+  plan.members = members_of(holdings);
   bring_operators(plan, report);
-  claim_slots(plan, holdings, choices, catalogue, report);
+  claim_slots(plan, holdings, catalogue, report);
   attach(plan, holdings, catalogue, report);
   for (uint32_t point = 0; point < plan.points.size(); ++point) {
     order_wrappers(plan, point, report);

@@ -101,9 +101,7 @@ inline Selector where(std::vector<std::string> match, std::vector<std::string> e
   return {std::move(match), std::move(except), every, from, {"run.toml", 7, 9, ""}};
 }
 
-inline const PointPlan& at(const Plan& plan, std::string_view point) {
-  return plan.at[static_cast<size_t>(plan.points.find(point))];
-}
+inline const PointPlan& at(const Plan& plan, std::string_view point) { return plan.at[static_cast<size_t>(plan.points.find(point))]; }
 
 template <class List>
 std::vector<std::string> ids(const Plan& plan, const List& list) {

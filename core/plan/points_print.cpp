@@ -17,9 +17,7 @@ void each_of(const PointTable& table, Stage stage, Visit visit) {
     if (table[i].stage == stage) visit(table[i]);
 }
 
-std::string from_of(const PointRow& row) {
-  return row.from.empty() ? "core" : row.from;
-}
+std::string from_of(const PointRow& row) { return row.from.empty() ? "core" : row.from; }
 
 void print_points_json(std::ostream& out, const PointTable& table) {
   const char* between = "[";
@@ -58,13 +56,15 @@ std::string points_markdown(const PointTable& table) {
   std::ostringstream out;
   out << "# The points\n\n"
          "Where a plugin can attach. Generated from `core/plan/points.def` by `mortise points`; operators are rows that plugins bring.\n\n"
-         "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is listened to; the listeners of a\n"
+         "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is listened to; the listeners of "
+         "a\n"
          "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n";
   for (Stage stage : kStages) {
-    out << "\n## " << name_of(stage) << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from |\n|---|---|---|---|---|---|\n";
+    out << "\n## " << name_of(stage)
+        << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from |\n|---|---|---|---|---|---|\n";
     each_of(table, stage, [&](const PointRow& row) {
-      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << cell(row.thread) << " | " << cell(row.fields) << " | " << cell(row.doc) << " | "
-          << cell(from_of(row)) << " |\n";
+      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << cell(row.thread) << " | " << cell(row.fields) << " | " << cell(row.doc)
+          << " | " << cell(from_of(row)) << " |\n";
     });
   }
   out << "\n## bands\n\nWrappers of one point stand in bands, outermost first:";

@@ -53,7 +53,8 @@ TEST(PrintPoints, GroupsByStageInAlignedColumns) {
 TEST(PrintPoints, WritesOneObjectAPointForPrograms) {
   std::ostringstream out;
   print_points(out, PointTable(), true);
-  EXPECT_EQ(out.str().find("[{\"name\":\"device\",\"stage\":\"build\",\"kind\":\"object\",\"thread\":\"L\",\"fields\":\"open, describe, memory\","), 0U);
+  EXPECT_EQ(out.str().find("[{\"name\":\"device\",\"stage\":\"build\",\"kind\":\"object\",\"thread\":\"L\",\"fields\":\"open, describe, memory\","),
+            0U);
   EXPECT_TRUE(out.str().ends_with("\"from\":\"core\"}]\n"));
 }
 

@@ -23,9 +23,7 @@ constexpr Stop kAfterBackward[] = {
     {kStepCommit, ""},
 };
 
-bool after_backward(uint32_t point) {
-  return std::ranges::find(kAfterBackward, point, &Stop::point) != std::end(kAfterBackward);
-}
+bool after_backward(uint32_t point) { return std::ranges::find(kAfterBackward, point, &Stop::point) != std::end(kAfterBackward); }
 
 using Details = std::map<std::string, std::string>;
 using Ids = std::vector<std::string>;
@@ -69,18 +67,15 @@ std::string detail_of(const Plan& plan, int member, const Selector* where, unsig
 }
 
 // Where a thing stands, without the reasons of its order.
-std::string from_of(const Attached& attached) {
-  return attached.why.substr(0, attached.why.find("; after "));
-}
+std::string from_of(const Attached& attached) { return attached.why.substr(0, attached.why.find("; after ")); }
 
-bool has_several(const Plan& plan, const Claim& claim) {
-  return plan.members[static_cast<size_t>(claim.member)].info->schema.provides.size() > 1;
-}
+bool has_several(const Plan& plan, const Claim& claim) { return plan.members[static_cast<size_t>(claim.member)].info->schema.provides.size() > 1; }
 
 Ids points_of(const Plan& plan, int member) {
   Ids points;
   for (uint32_t point = 0; point < plan.points.size(); ++point)
-    if (std::ranges::find(plan.at[point].providers, member, &Claim::member) != plan.at[point].providers.end()) points.push_back(plan.points[point].name);
+    if (std::ranges::find(plan.at[point].providers, member, &Claim::member) != plan.at[point].providers.end())
+      points.push_back(plan.points[point].name);
   return points;
 }
 
@@ -208,9 +203,7 @@ void add_attached(Rows& rows, const Plan& plan, const std::string& point, const 
 
 }  // namespace
 
-void print_structure(std::ostream& out, const Plan& plan, const Details& details) {
-  print_columns(out, Page(plan, details).rows());
-}
+void print_structure(std::ostream& out, const Plan& plan, const Details& details) { print_columns(out, Page(plan, details).rows()); }
 
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   const int found = plan.points.find(point);
@@ -222,8 +215,10 @@ bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   for (const Claim& claim : here.providers) rows.push_back({name, id_of(plan, claim.member), claim.why});
   add_attached(rows, plan, name, here.wrappers);
   add_attached(rows, plan, name, here.listeners);
-  if (rows.empty()) rows.push_back({name, "nobody attached to it"});
-  else add_core_order(rows, plan, index);
+  if (rows.empty())
+    rows.push_back({name, "nobody attached to it"});
+  else
+    add_core_order(rows, plan, index);
   print_columns(out, rows);
   return true;
 }

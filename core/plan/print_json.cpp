@@ -43,14 +43,18 @@ std::string json_modes(unsigned modes) {
 
 std::string json(const Plan& plan, const Claim& claim) {
   return "{\"id\":" + json_string(id_of(plan, claim.member)) + ",\"where\":" + json(claim.where) + ",\"modes\":" + json_modes(claim.modes) +
-         ",\"choices\":" + array(claim.choices, [&](int choice) { return json_string(id_of(plan, choice)); }) + ",\"why\":" + json_string(claim.why) + "}";
+         ",\"choices\":" + array(claim.choices, [&](int choice) { return json_string(id_of(plan, choice)); }) + ",\"why\":" + json_string(claim.why) +
+         "}";
 }
 
 std::string json(const Plan& plan, const Attached& a) {
-  return "{\"id\":" + json_string(id_of(plan, a.member)) + (a.band.empty() ? "" : ",\"band\":" + json_string(a.band)) + ",\"where\":" + json(a.where) +
-         ",\"modes\":" + json_modes(a.modes) + ",\"after\":" + array(a.reasons, [&](const Reason& reason) {
-           return "{\"id\":" + json_string(id_of(plan, reason.after)) + ",\"because\":" + json_string(reason.because) + "}";
-         }) + ",\"from\":" + json_string(short_text(a.origin)) + "}";
+  return "{\"id\":" + json_string(id_of(plan, a.member)) + (a.band.empty() ? "" : ",\"band\":" + json_string(a.band)) +
+         ",\"where\":" + json(a.where) + ",\"modes\":" + json_modes(a.modes) + ",\"after\":" +
+         array(a.reasons,
+               [&](const Reason& reason) {
+                 return "{\"id\":" + json_string(id_of(plan, reason.after)) + ",\"because\":" + json_string(reason.because) + "}";
+               }) +
+         ",\"from\":" + json_string(short_text(a.origin)) + "}";
 }
 
 std::string json(const Member& member) {
@@ -69,7 +73,8 @@ std::string plan_json(const Plan& plan) {
     const PointPlan& here = plan.at[i];
     if (here.providers.empty() && here.wrappers.empty() && here.listeners.empty()) continue;
     const auto attached = [&](const Attached& a) { return json(plan, a); };
-    points.push_back("{\"name\":" + json_string(plan.points[i].name) + ",\"providers\":" + array(here.providers, [&](const Claim& c) { return json(plan, c); }) +
+    points.push_back("{\"name\":" + json_string(plan.points[i].name) +
+                     ",\"providers\":" + array(here.providers, [&](const Claim& c) { return json(plan, c); }) +
                      ",\"wrappers\":" + array(here.wrappers, attached) + ",\"listeners\":" + array(here.listeners, attached) + "}");
   }
   return "{\"plan\":" + json_string(plan.hash) + ",\"members\":" + array(plan.members, [](const Member& member) { return json(member); }) +

@@ -25,7 +25,8 @@ class Print : public ::testing::Test {
     int line = 7;
     for (const char* id : {"operators.aten", "attention.auto", "guard.nonfinite", "schedule.constant", "log.console", "log.jsonl"})
       world.table(id, line++, kDefault);
-    for (const char* id : {"gradient.clip", "gradient.log", "precision.bf16", "schedule.cosine", "step.accumulation", "trace.watch"}) world.table(id, line++);
+    for (const char* id : {"gradient.clip", "gradient.log", "precision.bf16", "schedule.cosine", "step.accumulation", "trace.watch"})
+      world.table(id, line++);
     world.table("optimizer.muon", line).where = where({"role:matrix"}, {"tag:head"});
     set("gradient.clip", "norm", 1.0);
     set("step.accumulation", "count", int64_t{4});
@@ -114,15 +115,19 @@ TEST_F(Print, CutsALongDetail) {
 
 TEST_F(Print, WritesTheSameTreeAsJson) {
   const std::string text = plan_json(plan);
-  EXPECT_EQ(text.find("{\"plan\":\"" + plan.hash + "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"from\":\"default.toml:8\",\"values\":{}}"),
+  EXPECT_EQ(text.find("{\"plan\":\"" + plan.hash +
+                      "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"from\":\"default.toml:8\",\"values\":{}}"),
             0U);
   EXPECT_NE(text.find(R"({"id":"attention.flash","version":"0.1.0","from":null,"values":{}})"), std::string::npos);
   EXPECT_NE(text.find(R"({"id":"gradient.clip","version":"0.1.0","from":"run.toml:13","values":{"norm":1.0}})"), std::string::npos);
-  EXPECT_NE(text.find(R"({"id":"optimizer.muon","where":{"match":["role:matrix"],"except":["tag:head"],"every":1,"from":0},"modes":["train","eval","sample"],)"
-                      R"("choices":[],"why":"run.toml:19"})"),
-            std::string::npos);
-  EXPECT_NE(text.find(R"("after":[{"id":"gradient.clip","because":"gradient.log reads `multiplier`, which gradient.clip writes"}],"from":"run.toml:14"})"),
-            std::string::npos);
+  EXPECT_NE(
+      text.find(
+          R"({"id":"optimizer.muon","where":{"match":["role:matrix"],"except":["tag:head"],"every":1,"from":0},"modes":["train","eval","sample"],)"
+          R"("choices":[],"why":"run.toml:19"})"),
+      std::string::npos);
+  EXPECT_NE(
+      text.find(R"("after":[{"id":"gradient.clip","because":"gradient.log reads `multiplier`, which gradient.clip writes"}],"from":"run.toml:14"})"),
+      std::string::npos);
   EXPECT_TRUE(text.ends_with(R"("replaced":["schedule.constant (default.toml:10) by schedule.cosine"]})"));
 }
 

@@ -71,8 +71,8 @@ void report_clashes(const std::vector<Contender>& group, const std::string& name
       if (!clash(*a, *b)) continue;
       const PluginInfo &first = *a->holding->info, &second = *b->holding->info;
       report.add(mistake(is_slot ? "two_providers" : "exclusive",
-                         id_of(first) + " and " + id_of(second) + (is_slot ? " both provide " : " exclude each other: both are of the group ") + quoted(name) +
-                             (a->is_open() ? "" : " in " + modes_text(a->modes & b->modes)),
+                         id_of(first) + " and " + id_of(second) + (is_slot ? " both provide " : " exclude each other: both are of the group ") +
+                             quoted(name) + (a->is_open() ? "" : " in " + modes_text(a->modes & b->modes)),
                          {a->holding->table->origin, b->holding->table->origin}, {"remove one" + how_to_share(is_slot ? name : "", second)}));
     }
 }
@@ -140,8 +140,10 @@ std::vector<Holding> settle_layers(const Manifest& manifest, const Catalogue& ca
   };
   for (const auto& [slot, group] : slots)
     for (const Contender& c : group) {
-      if (c.lost_to.empty()) c.holding->slots.push_back({slot, c.modes});
-      else lost(c).slots.insert(slot);
+      if (c.lost_to.empty())
+        c.holding->slots.push_back({slot, c.modes});
+      else
+        lost(c).slots.insert(slot);
     }
   for (const auto& [name, group] : exclusive)
     for (const Contender& c : group) {

@@ -1,5 +1,6 @@
 // What to do on a machine where a plugin cannot run: the table's own `fallback`, or an error. Nothing is replaced that nobody wrote.
 #include <algorithm>
+#include <set>
 
 #include "core/plan/holding.hpp"
 #include "core/plan/words.hpp"
@@ -9,16 +10,10 @@ using namespace words;
 namespace {
 
 // "" if it can start.
-std::string reason_against(CanStart can_start, const PluginInfo& info) {
-  return can_start ? can_start(info) : "";
-}
-
-bool provides(const PluginInfo& info, const std::string& point) {
-  return std::ranges::find(info.schema.provides, point) != info.schema.provides.end();
-}
+std::string reason_against(CanStart can_start, const PluginInfo& info) { return can_start ? can_start(info) : ""; }
 
 bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
-  return std::ranges::all_of(slots, [&](const Slot& slot) { return provides(info, slot.point); });
+  return std::ranges::all_of(slots, [&](const Slot& slot) { return contains(info.schema.provides, slot.point); });
 }
 
 // The first that is installed, fills the same slots and can start.
@@ -27,7 +22,8 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
     if (!provides_all(found->second, holding.slots)) {
-      report.add(mistake("wrong_fallback", id_of(*holding.info) + " falls back to " + id + ", which does not provide `" + holding.slots.front().point + "`",
+      report.add(mistake("wrong_fallback",
+                         id_of(*holding.info) + " falls back to " + id + ", which does not provide `" + holding.slots.front().point + "`",
                          {holding.table->origin}, {"name another: mortise plugin list " + holding.info->schema.family}));
     } else if (reason_against(can_start, found->second).empty()) {
       return &found->second;
@@ -40,10 +36,18 @@ void report_unusable(const Holding& holding, const std::string& reason, const Ca
   Diagnostic d = mistake("device_unusable", id_of(*holding.info) + " cannot run: " + reason, {holding.table->origin});
   d.plugin = id_of(*holding.info);
   d.exit = kExitUnavailable;
-  if (holding.slots.empty()) d.fixes = {"--without " + id_of(*holding.info)};
+  if (holding.slots.empty())
+    d.fixes = {"--without " + id_of(*holding.info)};
   else
     for (const auto& [id, info] : catalogue)
       if (d.fixes.empty() && provides_all(info, holding.slots) && reason_against(can_start, info).empty()) d.fixes = {"--use " + id};
+  report.add(std::move(d));
+}
+
+void report_no_choice(const Holding& holding, const std::string& point, Report& report) {
+  Diagnostic d = mistake("nothing_to_choose", id_of(*holding.info) + " has nothing to choose from for " + quoted(point), {holding.table->origin},
+                         {"none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here"});
+  d.exit = kExitUnavailable;
   report.add(std::move(d));
 }
 
@@ -63,18 +67,19 @@ void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, C
   }
 }
 
-std::vector<const PluginInfo*> choices_of(const Holding& holding, const std::string& point, const Manifest& manifest, const Catalogue& catalogue,
-                                          CanStart can_start) {
-  const auto is_off = [&](const std::string& id) {
-    return std::ranges::any_of(manifest.plugins, [&](const PluginTable& table) { return table.schema && table.schema->id == id && !table.enabled; });
-  };
-  std::vector<const PluginInfo*> choices;
-  for (const std::string& id : holding.info->chooses) {
-    const auto found = catalogue.find(id);
-    if (found == catalogue.end() || is_off(id) || !provides(found->second, point)) continue;
-    if (reason_against(can_start, found->second).empty()) choices.push_back(&found->second);
-  }
-  return choices;
+void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
+  std::set<std::string> off;
+  for (const PluginTable& table : manifest.plugins)
+    if (table.schema && !table.enabled) off.insert(table.schema->id);
+  for (Holding& holding : holdings)
+    for (Slot& slot : holding.slots) {
+      for (const std::string& id : holding.info->chooses) {
+        const auto found = catalogue.find(id);
+        if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point)) continue;
+        if (reason_against(can_start, found->second).empty()) slot.choices.push_back(&found->second);
+      }
+      if (slot.choices.empty() && !holding.info->chooses.empty()) report_no_choice(holding, slot.point, report);
+    }
 }
 
 }  // namespace mortise

@@ -1,5 +1,6 @@
 // Small pieces of text that the plan's errors and pages share.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -8,23 +9,17 @@
 
 namespace mortise::words {
 
-inline const std::string& id_of(const PluginInfo& info) {
-  return info.schema.id;
-}
-inline const std::string& id_of(const Plan& plan, int member) {
-  return id_of(*plan.members[static_cast<size_t>(member)].info);
-}
-inline std::string quoted(std::string_view name) {
-  return "`" + std::string(name) + "`";
-}
-inline std::string table_of(const PluginInfo& info) {
-  return "[" + id_of(info) + "]";
-}
+inline const std::string& id_of(const PluginInfo& info) { return info.schema.id; }
+inline const std::string& id_of(const Plan& plan, int member) { return id_of(*plan.members[static_cast<size_t>(member)].info); }
+inline std::string quoted(std::string_view name) { return "`" + std::string(name) + "`"; }
+inline std::string table_of(const PluginInfo& info) { return "[" + id_of(info) + "]"; }
 
 // "gpt2.toml:13": without the column, for tables of text.
 inline std::string short_text(const Position& position) {
   return position.line > 0 ? position.file + ":" + std::to_string(position.line) : position.text();
 }
+
+inline bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
 
 inline constexpr unsigned kAllModes = 7;
 inline constexpr std::string_view kModes[] = {"train", "eval", "sample"};
