@@ -286,8 +286,10 @@ class Checker {
 
 std::string Place::written(const std::string& value) const {
   if (!on_command_line()) return last() + " = " + value;
-  const bool quoted = value.size() >= 2 && value[0] == '"' && value.find_first_of(" \\$") == std::string::npos;
-  return "--set " + key + "=" + (quoted ? value.substr(1, value.size() - 2) : value.find(' ') == std::string::npos ? value : "'" + value + "'");
+  // Text needs no quotes of TOML's there, and what the shell would take apart needs the shell's.
+  const bool quoted = value.size() >= 2 && value[0] == '"' && value.find_first_of("\\$'") == std::string::npos;
+  const std::string assigned = key + "=" + (quoted ? value.substr(1, value.size() - 2) : value);
+  return "--set " + (assigned.find_first_of(" *?\"") == std::string::npos ? assigned : "'" + assigned + "'");
 }
 
 bool is_name(std::string_view text) {

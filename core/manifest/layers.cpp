@@ -70,7 +70,7 @@ class LayerReader {
     std::string text;
     std::optional<TomlTable> root = read_toml(source.path, source.shown, report_, &text);
     out_.texts[source.shown] = std::move(text);
-    if (!root) return;
+    if (!root) root.emplace();  // keeps its place among the layers, for the order of what is said
     const std::string folder = fs::path(source.path).parent_path();
     open_.push_back(source);
     if (const TomlNode* include = root->find("include")) read_includes(*include, source.shown, folder);

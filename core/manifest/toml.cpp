@@ -1,5 +1,12 @@
 #include "core/manifest/toml.hpp"
 
+namespace {
+// Where toml++ asserts what a file can violate ("[=]" does), it would end the process, or, without asserts, assume the impossible.
+struct ParserGaveUp {};
+[[noreturn]] void give_up() { throw ParserGaveUp(); }
+}  // namespace
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? (void)0 : give_up())
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
@@ -92,6 +99,18 @@ class DepthScan {
   int brackets_ = 0, dots_ = 0;
 };
 
+// The first line that begins like a header and goes on without a name: the one thing known to make the parser give up.
+Position bad_header(std::string_view text, const std::string& file) {
+  constexpr std::string_view kSpace = " \t";
+  for (size_t line = 0; line < text.size(); line = std::min(text.find('\n', line), text.size() - 1) + 1) {
+    const size_t at = text.find_first_not_of(kSpace, line);
+    if (at == std::string_view::npos || text[at] != '[') continue;
+    const size_t name = text.find_first_not_of(kSpace, text.substr(at).starts_with("[[") ? at + 2 : at + 1);
+    if (name == std::string_view::npos || (std::strchr("_-\"'", text[name]) == nullptr && std::isalnum(static_cast<unsigned char>(text[name])) == 0)) return position_in(text, at, file);
+  }
+  return {file, 0, 0, ""};
+}
+
 class Converter {
  public:
   Converter(const std::string& file, Report& report) : file_(file), report_(report) {}
@@ -176,16 +195,21 @@ std::optional<TomlTable> parse_toml(std::string_view text, const std::string& sh
   if (const std::optional<size_t> at = DepthScan(text).run())
     return refuse(mistake("nested_too_deep", "nested deeper than 16", position_in(text, *at, shown_name), "16 levels of tables, lists and dotted keys are allowed"));
 
-  const toml::parse_result parsed = toml::parse(text, std::string_view(shown_name));
-  if (!parsed) {
+  const auto no_toml = [&](std::string_view what, int line, int column) {
+    return refuse(mistake("toml_syntax", "this is no TOML: " + std::string(what), {shown_name, line, column, ""}, "text stands in quotes, a list in [ ], and each key and table once"));
+  };
+  try {
+    const toml::parse_result parsed = toml::parse(text, std::string_view(shown_name));
+    if (parsed) return Converter(shown_name, report).table(parsed.table(), 0);
     std::string_view what = parsed.error().description();
     constexpr std::string_view kPrefix = "Error while parsing ";
     if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
     const toml::source_position& at = parsed.error().source().begin;
-    return refuse(mistake("toml_syntax", "this is no TOML: " + std::string(what), {shown_name, static_cast<int>(at.line), static_cast<int>(at.column), ""},
-                          "text stands in quotes, a list in [ ], and each key and table once"));
+    return no_toml(what, static_cast<int>(at.line), static_cast<int>(at.column));
+  } catch (const ParserGaveUp&) {
+    const Position at = bad_header(text, shown_name);
+    return no_toml("a table's header is [NAME] or [NAME.NAME]", at.line, at.column);
   }
-  return Converter(shown_name, report).table(parsed.table(), 0);
 }
 
 std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text) {

@@ -1,0 +1,96 @@
+#include "core/manifest/schema.hpp"
+
+#include "core/manifest/testing.hpp"
+
+namespace mortise {
+namespace {
+
+TEST(CoreSchema, DescribesEveryKey) {
+  const CoreSchema& core = core_schema();
+  for (const auto& [name, table] : core.tables)
+    for (const auto& [key, schema] : table.keys) {
+      EXPECT_FALSE(schema.doc.empty()) << name << "." << key;
+      EXPECT_FALSE(schema.type.empty()) << name << "." << key;
+    }
+  EXPECT_EQ(core.rule.keys.size(), 7u);
+  EXPECT_EQ(core.reserved.keys.size(), 4u);
+  EXPECT_TRUE(core.is_family("optimizer"));
+  EXPECT_FALSE(core.is_family("run"));
+  EXPECT_FALSE(core.is_family("gradient"));
+}
+
+TEST(CoreSchema, KnowsNoKeyTwice) {
+  for (const std::string& later : core_schema().later) {
+    const size_t dot = later.find('.');
+    const auto table = core_schema().tables.find(later.substr(0, dot));
+    if (dot == std::string::npos || table == core_schema().tables.end()) continue;
+    EXPECT_FALSE(table->second.keys.contains(later.substr(dot + 1))) << later;
+  }
+}
+
+TEST(PluginSchema, ReadsTheExampleOfTheDesign) {
+  const PluginSchema schema = plugin_schema("optimizer.lion", {"optimizer"}, {}, R"(
+[plugin]
+id = "optimizer.lion"
+[family_defaults]
+lr = 1e-4
+[config.beta1]
+type    = "float"
+default = 0.9
+min     = 0.0
+max     = 1.0
+aka     = ["b1"]
+change  = "numeric"
+doc     = "Weight of the momentum in the update's sign."
+[config.kind]
+type    = "choice"
+choices = ["a", "b"]
+deprecated = { since = "0.2", use = "beta1" }
+)");
+  const KeySchema& beta1 = schema.config.keys.at("beta1");
+  EXPECT_EQ(beta1.standard.text(), "0.9");
+  EXPECT_EQ(beta1.standard.origin.text(), "plugin.toml of optimizer.lion");
+  EXPECT_EQ(beta1.aka, std::vector<std::string>{"b1"});
+  EXPECT_EQ(beta1.change, "numeric");
+  EXPECT_EQ(schema.config.keys.at("kind").deprecated->use, "beta1");
+  EXPECT_FALSE(schema.config.keys.at("kind").standard.is_set());
+  EXPECT_EQ(schema.family_defaults.at("lr").as_float(), 1e-4);
+}
+
+// What is wrong with a plugin.toml, without the level and the code, which are always the same.
+std::string broken(const std::string& toml) {
+  PluginSchema schema;
+  schema.id = "optimizer.x";
+  schema.family = "optimizer";
+  Report report;
+  const std::optional<TomlTable> root = parse_toml(toml, "plugin.toml", report);
+  if (root) read_plugin_schema(*root, "plugin.toml", schema, report);
+  std::string out;
+  for (const Diagnostic& d : report.all()) {
+    EXPECT_EQ(d.code, "schema_broken");
+    EXPECT_EQ(d.exit, kExitPlugin);
+    out += d.positions[0].text() + " " + d.message + "\n";
+  }
+  return out;
+}
+
+TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
+  EXPECT_EQ(broken("[config.a]\ntype = \"real\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `real`\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"list<list<int>>\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `list<list<int>>`\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\ndefault = 1.5\n"), "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"), "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
+            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: type default min max above choices aka change deprecated doc\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"), "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");
+  EXPECT_EQ(broken("[config.A-b]\ntype = \"int\"\n"), "plugin.toml:1:9 a key is [a-z][a-z0-9_]*, this is `A-b`\n");
+  EXPECT_EQ(broken("[config.where]\ntype = \"int\"\n"), "plugin.toml:1:9 `where` is read by the host in every plugin's table\n");
+  EXPECT_EQ(broken("[config]\na = 1\n"), "plugin.toml:2:1 `optimizer.x.a` is described by a table: type, default, doc\n");
+  EXPECT_EQ(broken("config = 1\n"), "plugin.toml:1:1 `config` is a table\n");
+  EXPECT_EQ(broken("[preset.a]\nx = 1\n"), "plugin.toml:1:9 presets need a key `preset` of type choice\nplugin.toml:2:1 preset a names `x`, which is no key of optimizer.x\n");
+  EXPECT_EQ(broken("[family_defaults]\nbetas = 1\nlr = \"x\"\n"),
+            "plugin.toml:2:1 [family_defaults] names `betas`, which is no key of [optimizer]\nplugin.toml:3:6 optimizer.lr is a number, this is text\n");
+}
+
+}  // namespace
+}  // namespace mortise
