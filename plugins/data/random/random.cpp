@@ -20,9 +20,11 @@ class Random {
     key_[0] = static_cast<uint32_t>(request->seed);
     key_[1] = static_cast<uint32_t>(request->seed >> 32);
     if (length_ < 1) throw Error(MORTISE_E_CONFIG, "data.random makes samples and needs a length\n  fix: [data] sequence_length = 128");
-    if (low_ >= high_) config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_), "low must be less than high");
+    if (low_ >= high_)
+      config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_), "low must be less than high");
     if (shortest_ > length_)
-      config::refuse("shortest", with_commas(shortest_) + " is longer than data.sequence_length, " + with_commas(length_), "shortest = " + std::to_string(length_));
+      config::refuse("shortest", with_commas(shortest_) + " is longer than data.sequence_length, " + with_commas(length_),
+                     "shortest = " + std::to_string(length_));
     positions_.resize(static_cast<size_t>(length_));
     std::iota(positions_.begin(), positions_.end(), 0);
   }
@@ -42,7 +44,8 @@ class Random {
     std::vector<int64_t> ids;
     for (uint32_t row = 0; row < n; ++row) {
       const int64_t sample = numbers[row];
-      if (sample < 0 || sample >= (validation ? validation_samples_ : samples_)) throw Error(MORTISE_E_ARGUMENT, "data.random has no sample " + std::to_string(sample));
+      if (sample < 0 || sample >= (validation ? validation_samples_ : samples_))
+        throw Error(MORTISE_E_ARGUMENT, "data.random has no sample " + std::to_string(sample));
       const size_t count = draw(sample, validation, ids);
       check(api.batch->put(api.host, rows, row, 0, ids.data(), count));
       check(api.batch->put(api.host, rows, row, 1, ids.data() + 1, count));
@@ -58,7 +61,9 @@ class Random {
       mortise_philox_words(key_, index, static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32), validation, words);
     };
     // A word as a number from `from` to below `to`; the highest 32 bits of a product, uneven by less than (to - from) / 2^32.
-    const auto uniform = [&](uint32_t word, int64_t from, int64_t to) { return from + static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(to - from)) >> 32); };
+    const auto uniform = [&](uint32_t word, int64_t from, int64_t to) {
+      return from + static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(to - from)) >> 32);
+    };
     size_t count = static_cast<size_t>(length_);
     if (shortest_ > 0) {
       block(kLengthBlock);
@@ -80,7 +85,8 @@ class Random {
   std::string about_train_, about_validation_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data), std::size(kFields), kFields, thunk<&Random::open>, thunk<&Random::describe>, thunk<&Random::vocabulary>, thunk<&Random::get>};
+const mortise_data kObject = {sizeof(mortise_data),       std::size(kFields), kFields, thunk<&Random::open>, thunk<&Random::describe>,
+                              thunk<&Random::vocabulary>, thunk<&Random::get>};
 }  // namespace
 
 MORTISE_PLUGIN(Random, mortise::provide("data", &kObject))

@@ -32,7 +32,8 @@ class Text {
     if (length_ < 1) throw Error(MORTISE_E_CONFIG, "data.text cuts text into samples and needs a length\n  fix: [data] sequence_length = 128");
     read("path", train_);
     if (!config::texts("validation_path").empty()) read("validation_path", validation_);
-    positions_.resize(static_cast<size_t>(std::min<int64_t>(length_, static_cast<int64_t>(std::max(train_.tokens.size(), validation_.tokens.size())))));
+    positions_.resize(
+        static_cast<size_t>(std::min<int64_t>(length_, static_cast<int64_t>(std::max(train_.tokens.size(), validation_.tokens.size())))));
     std::iota(positions_.begin(), positions_.end(), 0);
   }
 
@@ -48,7 +49,8 @@ class Text {
     const Split& s = split_of(split);
     std::vector<int64_t> ids;
     for (uint32_t row = 0; row < n; ++row) {
-      if (numbers[row] < 0 || numbers[row] >= s.samples(length_)) throw Error(MORTISE_E_ARGUMENT, "data.text has no sample " + std::to_string(numbers[row]));
+      if (numbers[row] < 0 || numbers[row] >= s.samples(length_))
+        throw Error(MORTISE_E_ARGUMENT, "data.text has no sample " + std::to_string(numbers[row]));
       const size_t begin = static_cast<size_t>(numbers[row] * length_);
       const size_t count = std::min(static_cast<size_t>(length_), s.tokens.size() - 1 - begin);
       ids.assign(s.tokens.begin() + static_cast<ptrdiff_t>(begin), s.tokens.begin() + static_cast<ptrdiff_t>(begin + count + 1));
@@ -82,7 +84,8 @@ class Text {
     if (error) config::refuse(key, std::string(file) + ": " + error.message(), "paths are relative to the file that states them");
     std::string text(size, '\0');
     std::ifstream in(std::string(file), std::ios::binary);
-    if (!in.read(text.data(), static_cast<std::streamsize>(size))) config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
+    if (!in.read(text.data(), static_cast<std::streamsize>(size)))
+      config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
     return text;
   }
 
@@ -96,7 +99,8 @@ class Text {
       status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
     }
     ids.resize(needed);
-    if (status != MORTISE_OK) config::refuse(key, "the tokenizer cannot read " + std::string(file), "the file must be what the tokenizer expects, UTF-8 text mostly");
+    if (status != MORTISE_OK)
+      config::refuse(key, "the tokenizer cannot read " + std::string(file), "the file must be what the tokenizer expects, UTF-8 text mostly");
     for (const int64_t id : ids)
       if (id < 0 || id > std::numeric_limits<int32_t>::max()) throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
     tokens.insert(tokens.end(), ids.begin(), ids.end());
@@ -107,7 +111,8 @@ class Text {
   std::vector<int64_t> positions_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data), std::size(kFields), kFields, thunk<&Text::open>, thunk<&Text::describe>, thunk<&Text::vocabulary>, thunk<&Text::get>};
+const mortise_data kObject = {sizeof(mortise_data),   std::size(kFields),       kFields,          thunk<&Text::open>,
+                              thunk<&Text::describe>, thunk<&Text::vocabulary>, thunk<&Text::get>};
 }  // namespace
 
 MORTISE_PLUGIN(Text, mortise::provide("data", &kObject))

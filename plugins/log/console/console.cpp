@@ -154,7 +154,8 @@ std::string end_line(const Columns& c) {
   std::string s = heading(code == 0 ? "done" : "stopped");
   s += with_commas(c.integer("steps")) + (c.integer("steps") == 1 ? " step" : " steps");
   if (c.has("seconds")) s += " in " + duration(c.number("seconds"));
-  if (c.has("loss_first") && c.has("loss_last")) s += "  loss " + plain(c.number("loss_first"), 2) + " -> " + plain(c.number("loss_last"), 2);
+  if (c.integer("steps") > 0 && c.has("loss_first") && c.has("loss_last"))
+    s += "  loss " + plain(c.number("loss_first"), 2) + " -> " + plain(c.number("loss_last"), 2);
   if (!c.text("dir").empty()) s += "  " + std::string(c.text("dir"));
   if (!c.text("reason").empty()) s += "  " + std::string(c.text("reason"));
   if (code != 0) s += " · exit " + std::to_string(code);
@@ -202,4 +203,5 @@ class Console {
 };
 }  // namespace
 
-MORTISE_PLUGIN(Console, mortise::listen<&Console::listen>("record"), mortise::listen<&Console::listen>("run.begin"), mortise::listen<&Console::listen>("run.end"))
+MORTISE_PLUGIN(Console, mortise::listen<&Console::listen>("record"), mortise::listen<&Console::listen>("run.begin"),
+               mortise::listen<&Console::listen>("run.end"))

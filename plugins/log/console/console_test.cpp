@@ -62,12 +62,14 @@ TEST_F(Console, PrintsAStepAsTheManualShowsIt) {
 }
 
 TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
-  EXPECT_EQ(printed(step(1, 2).add("loss", 1.0).add("data_wait_share", 0.28).add("left_s", 4.4)), "step    1/2  loss 1.000  waiting for data 28%  4s left\n");
+  EXPECT_EQ(printed(step(1, 2).add("loss", 1.0).add("data_wait_share", 0.28).add("left_s", 4.4)),
+            "step    1/2  loss 1.000  waiting for data 28%  4s left\n");
   EXPECT_EQ(printed(step(1, 2).add("data_wait_share", 0.05)), "step    1/2\n");
 }
 
 TEST_F(Console, CountsSamplesForClassification) {
-  EXPECT_EQ(printed(step(1, 2).add("tokens_per_s", 9e5).add("samples_per_s", 402.3).add("throughput_unit", "samples")), "step    1/2  402 samples/s\n");
+  EXPECT_EQ(printed(step(1, 2).add("tokens_per_s", 9e5).add("samples_per_s", 402.3).add("throughput_unit", "samples")),
+            "step    1/2  402 samples/s\n");
   EXPECT_EQ(printed(step(1, 2).add("samples_per_s", 3.14)), "step    1/2  3.1 samples/s\n");
 }
 
@@ -84,7 +86,8 @@ TEST_F(Console, RoundsCountsUpIntoTheNextUnit) {
 
 TEST_F(Console, ShowsSmallMemoryInSmallUnitsAndWithoutATotal) {
   EXPECT_EQ(printed(step(1, 2).add("memory_bytes", int64_t{412} << 20)), "step    1/2  mem 412 MiB\n");
-  EXPECT_EQ(printed(step(1, 2).add("memory_bytes", int64_t{412} << 20).add("memory_total_bytes", int64_t{8} << 30)), "step    1/2  mem 0.4/8.0 GiB\n");
+  EXPECT_EQ(printed(step(1, 2).add("memory_bytes", int64_t{412} << 20).add("memory_total_bytes", int64_t{8} << 30)),
+            "step    1/2  mem 0.4/8.0 GiB\n");
 }
 
 TEST_F(Console, IsSilentAboutStepsThatAreNotDue) {
@@ -115,11 +118,20 @@ TEST_F(Console, ShowsNumbersThatAreNoneOrTinyOrHuge) {
 }
 
 TEST_F(Console, PrintsAnEvaluationWithWhatItMeasured) {
-  EXPECT_EQ(printed(FakeRecord("eval").add("step", 1250).add("of", 5000).add("eval.loss", 3.398).add("samples", 10000).add("seconds", 4.1).add("best", 1)),
-            "eval    1250/5000  eval.loss 3.398  (10,000 samples, 4.1s)   best so far, kept\n");
-  EXPECT_EQ(printed(FakeRecord("eval").add("step", 300).add("of", 300).add("eval.loss", 2.604).add("samples", 48).add("tokens", 6120).add("seconds", 0.4).add("best", 0)),
+  EXPECT_EQ(
+      printed(FakeRecord("eval").add("step", 1250).add("of", 5000).add("eval.loss", 3.398).add("samples", 10000).add("seconds", 4.1).add("best", 1)),
+      "eval    1250/5000  eval.loss 3.398  (10,000 samples, 4.1s)   best so far, kept\n");
+  EXPECT_EQ(printed(FakeRecord("eval")
+                        .add("step", 300)
+                        .add("of", 300)
+                        .add("eval.loss", 2.604)
+                        .add("samples", 48)
+                        .add("tokens", 6120)
+                        .add("seconds", 0.4)
+                        .add("best", 0)),
             "eval    300/300  eval.loss 2.604  (6,120 tokens, 0.4s)\n");
-  EXPECT_EQ(printed(FakeRecord("eval").add("step", 704).add("eval.loss", 0.213).add("eval.accuracy", 0.918)), "eval    704  eval.loss 0.213  eval.accuracy 0.918\n");
+  EXPECT_EQ(printed(FakeRecord("eval").add("step", 704).add("eval.loss", 0.213).add("eval.accuracy", 0.918)),
+            "eval    704  eval.loss 0.213  eval.accuracy 0.918\n");
 }
 
 TEST_F(Console, PrintsWhatWasSaved) {
@@ -152,8 +164,10 @@ TEST_F(Console, EndsWithTheResultAndWhatToTypeNext) {
 }
 
 TEST_F(Console, SaysWhyItStoppedAndWithWhichCode) {
-  EXPECT_EQ(printed(FakeRecord("end").add("steps", 11204).add("seconds", 24240.0).add("dir", "runs/a").add("exit", 75).add("reason", "time limit; resumable")),
-            "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
+  EXPECT_EQ(
+      printed(
+          FakeRecord("end").add("steps", 11204).add("seconds", 24240.0).add("dir", "runs/a").add("exit", 75).add("reason", "time limit; resumable")),
+      "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
 }
 
 TEST_F(Console, IgnoresWhatItDoesNotKnow) {

@@ -49,11 +49,20 @@ void append_number(std::string& out, double x) {
 // False for what has no place in a line.
 bool append_value(std::string& out, const mortise_value& v) {
   switch (v.tag) {
-    case MORTISE_INT: out += std::to_string(v.v.i); return true;
-    case MORTISE_LOGICAL: out += v.v.i ? "true" : "false"; return true;
-    case MORTISE_FLOAT: append_number(out, v.v.f); return true;
-    case MORTISE_TEXT: append_string(out, view(v.v.s)); return true;
-    default: return false;
+    case MORTISE_INT:
+      out += std::to_string(v.v.i);
+      return true;
+    case MORTISE_LOGICAL:
+      out += v.v.i ? "true" : "false";
+      return true;
+    case MORTISE_FLOAT:
+      append_number(out, v.v.f);
+      return true;
+    case MORTISE_TEXT:
+      append_string(out, view(v.v.s));
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -143,7 +152,8 @@ class Jsonl {
 
   // Once: a full disk is said, and does not end the training.
   void complain() {
-    if (!std::exchange(complained_, true)) log_line(MORTISE_LOG_WARNING, "log.jsonl cannot write " + path_ + ": " + std::strerror(errno) + "; the run goes on without these lines");
+    if (!std::exchange(complained_, true))
+      log_line(MORTISE_LOG_WARNING, "log.jsonl cannot write " + path_ + ": " + std::strerror(errno) + "; the run goes on without these lines");
   }
 
   const bool stdout_;
@@ -153,4 +163,5 @@ class Jsonl {
 };
 }  // namespace
 
-MORTISE_PLUGIN(Jsonl, mortise::listen<&Jsonl::listen>("record"), mortise::listen<&Jsonl::listen>("run.begin"), mortise::listen<&Jsonl::listen>("run.end"))
+MORTISE_PLUGIN(Jsonl, mortise::listen<&Jsonl::listen>("record"), mortise::listen<&Jsonl::listen>("run.begin"),
+               mortise::listen<&Jsonl::listen>("run.end"))

@@ -49,7 +49,8 @@ std::vector<float> next_logits(std::span<const int64_t> ids) {
   mortise_value results[2] = {};
   check(api.model->forward(api.host, batch.get(), MORTISE_SAMPLE, MORTISE_WANT_LOGITS, results, 2));
   const Tensor loss = take(results[0]), logits_1TV = take(results[1]);
-  if (!logits_1TV || Info(logits_1TV).rank != 3) throw Error(MORTISE_E_UNSUPPORTED, "sample.text needs logits [1, T, vocab], and this model gives none");
+  if (!logits_1TV || Info(logits_1TV).rank != 3)
+    throw Error(MORTISE_E_UNSUPPORTED, "sample.text needs logits [1, T, vocab], and this model gives none");
 
   const Tensor last_11V = ops::contiguous(ops::to(ops::narrow(logits_1TV, 1, Info(logits_1TV).size(1) - 1, 1), MORTISE_F32));
   std::vector<float> logits(static_cast<size_t>(Info(last_11V).numel));

@@ -63,8 +63,10 @@ class TextSampler : public ::testing::Test {
   std::string generate(const Request& r, mortise_status expected = MORTISE_OK) {
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     pieces_.clear();
-    const mortise_sample_request request = {sizeof request, r.tokens, str(r.prompt), r.temperature, r.top_k, 0, r.seed, this,
-                                            [](void* self, mortise_str piece) noexcept { return static_cast<TextSampler*>(self)->take_piece(view(piece)); }};
+    const mortise_sample_request request = {
+        sizeof request, r.tokens, str(r.prompt),
+        r.temperature,  r.top_k,  0,
+        r.seed,         this,     [](void* self, mortise_str piece) noexcept { return static_cast<TextSampler*>(self)->take_piece(view(piece)); }};
     EXPECT_EQ(plugin.object<mortise_sampler>("sample").generate(plugin.self(), &request), expected) << host_.error();
     EXPECT_EQ(host_.live_tensors(), 0U);
     EXPECT_EQ(host_.live_batches(), 0U);
@@ -133,7 +135,7 @@ TEST_F(TextSampler, DrawsBySoftmaxOfLogitsOverTemperature) {
   };
   std::map<char, int> counts;
   for (const char c : generate({.tokens = 4000, .temperature = 2, .top_k = 0})) ++counts[c];
-  const double p = 1 / (1 + std::exp(0.5));  // of x
+  const double p = 1 / (1 + std::exp(0.5));                               // of x
   EXPECT_NEAR(counts['x'], 4000 * p, 5 * std::sqrt(4000 * p * (1 - p)));  // five deviations of a binomial count
   EXPECT_EQ(counts['x'] + counts['y'], 4000);
 }
@@ -206,7 +208,9 @@ TEST_F(TextSampler, RefusesAPromptWithoutTokens) {
 TEST_F(TextSampler, RefusesAModelWithoutLogitsAndPassesOnItsErrors) {
   host_.model = [](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) -> mortise_status { return MORTISE_OK; };
   generate({}, MORTISE_E_UNSUPPORTED);
-  host_.model = [this](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) { return host_.fail(&host_, MORTISE_E_OPERATOR, MORTISE_STR("mm")); };
+  host_.model = [this](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) {
+    return host_.fail(&host_, MORTISE_E_OPERATOR, MORTISE_STR("mm"));
+  };
   generate({}, MORTISE_E_OPERATOR);
   EXPECT_EQ(host_.error(), "mm");
 }

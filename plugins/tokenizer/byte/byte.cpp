@@ -24,7 +24,8 @@ struct ByteTokenizer {
   }
 };
 
-const mortise_tokenizer kObject = {sizeof(mortise_tokenizer), 0, thunk<&ByteTokenizer::size>, thunk<&ByteTokenizer::encode>, thunk<&ByteTokenizer::decode>};
+const mortise_tokenizer kObject = {sizeof(mortise_tokenizer), 0, thunk<&ByteTokenizer::size>, thunk<&ByteTokenizer::encode>,
+                                   thunk<&ByteTokenizer::decode>};
 }  // namespace
 
 MORTISE_PLUGIN(ByteTokenizer, mortise::provide("tokenizer", &kObject))

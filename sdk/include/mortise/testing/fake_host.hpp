@@ -207,8 +207,20 @@ class FakeHost : public mortise_host {
     p.name = name, p.role = role, p.sizes = std::move(sizes), p.tags = std::move(tags);
     for (const std::string& t : p.tags) p.tag_strs.push_back(str(t));
     p.dims.assign(p.sizes.size(), MORTISE_STR(""));
-    p.info = {sizeof(mortise_param_info), static_cast<uint32_t>(p.sizes.size()), str(p.name), str(p.role), p.tag_strs.data(), p.dims.data(), p.sizes.data(),
-              static_cast<uint32_t>(p.tags.size()), MORTISE_F32, MORTISE_F32, MORTISE_F32, 1, 0, count(p.sizes)};
+    p.info = {sizeof(mortise_param_info),
+              static_cast<uint32_t>(p.sizes.size()),
+              str(p.name),
+              str(p.role),
+              p.tag_strs.data(),
+              p.dims.data(),
+              p.sizes.data(),
+              static_cast<uint32_t>(p.tags.size()),
+              MORTISE_F32,
+              MORTISE_F32,
+              MORTISE_F32,
+              1,
+              0,
+              count(p.sizes)};
     return as_handle<mortise_param>(&p);
   }
 
@@ -242,13 +254,19 @@ class FakeHost : public mortise_host {
     if (!t || t->numel != 1) throw std::invalid_argument("not a tensor of one element");
     const auto read = [&]<class T>(T x) { return std::memcpy(&x, t->bytes.get(), sizeof x), static_cast<double>(x); };
     switch (t->dtype) {
-      case MORTISE_F32: return read(float());
-      case MORTISE_F64: return read(double());
-      case MORTISE_I64: return read(int64_t());
-      case MORTISE_I32: return read(int32_t());
+      case MORTISE_F32:
+        return read(float());
+      case MORTISE_F64:
+        return read(double());
+      case MORTISE_I64:
+        return read(int64_t());
+      case MORTISE_I32:
+        return read(int32_t());
       case MORTISE_U8:
-      case MORTISE_BOOL: return read(uint8_t());
-      default: throw std::invalid_argument("number() knows no half precision");
+      case MORTISE_BOOL:
+        return read(uint8_t());
+      default:
+        throw std::invalid_argument("number() knows no half precision");
     }
   }
   // How often `written` was said of a tensor.
@@ -424,36 +442,48 @@ class FakeHost : public mortise_host {
   static const mortise_tensor_api& tensor_table() {
     static const mortise_tensor_api table = {
         .struct_size = sizeof(mortise_tensor_api),
-        .info = [](mortise_host* h, const mortise_tensor* handle, mortise_tensor_info* out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            FakeTensor* t = f.need_tensor(handle);
-            *out = {out->struct_size, static_cast<uint32_t>(t->sizes.size()), t->sizes.data(), t->strides.data(), t->numel,
-                    t->bytes.get(),   t->dtype, MORTISE_CPU, 0, MORTISE_CONTIGUOUS};
-            return MORTISE_OK;
-          });
-        },
+        .info =
+            [](mortise_host* h, const mortise_tensor* handle, mortise_tensor_info* out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                FakeTensor* t = f.need_tensor(handle);
+                *out = {out->struct_size,
+                        static_cast<uint32_t>(t->sizes.size()),
+                        t->sizes.data(),
+                        t->strides.data(),
+                        t->numel,
+                        t->bytes.get(),
+                        t->dtype,
+                        MORTISE_CPU,
+                        0,
+                        MORTISE_CONTIGUOUS};
+                return MORTISE_OK;
+              });
+            },
         .retain = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, 1); },
         .release = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, -1); },
-        .empty = [](mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int, mortise_tensor** out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            if (dtype_size(dtype) == 0) return f.note_failure(MORTISE_E_ARGUMENT, "no such dtype");
-            for (uint32_t i = 0; i < rank; ++i)
-              if (sizes[i] < 0) return f.note_failure(MORTISE_E_SHAPE, "a negative size");
-            *out = as_handle<mortise_tensor>(f.make_tensor(dtype, {sizes, rank}));
-            return mortise_status{MORTISE_OK};
-          });
-        },
-        .written = [](mortise_host* h, mortise_tensor* handle) noexcept {
-          if (FakeTensor* t = of(h).find(handle)) ++t->written;
-        },
-        .read = [](mortise_host* h, const mortise_tensor* handle, void* to, size_t bytes) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            const FakeTensor* t = f.need_tensor(handle);
-            if (bytes != t->n_bytes) return f.note_failure(MORTISE_E_SHAPE, "`bytes` is not the tensor's size");
-            if (bytes) std::memcpy(to, t->bytes.get(), bytes);
-            return mortise_status{MORTISE_OK};
-          });
-        },
+        .empty =
+            [](mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                if (dtype_size(dtype) == 0) return f.note_failure(MORTISE_E_ARGUMENT, "no such dtype");
+                for (uint32_t i = 0; i < rank; ++i)
+                  if (sizes[i] < 0) return f.note_failure(MORTISE_E_SHAPE, "a negative size");
+                *out = as_handle<mortise_tensor>(f.make_tensor(dtype, {sizes, rank}));
+                return mortise_status{MORTISE_OK};
+              });
+            },
+        .written =
+            [](mortise_host* h, mortise_tensor* handle) noexcept {
+              if (FakeTensor* t = of(h).find(handle)) ++t->written;
+            },
+        .read =
+            [](mortise_host* h, const mortise_tensor* handle, void* to, size_t bytes) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                const FakeTensor* t = f.need_tensor(handle);
+                if (bytes != t->n_bytes) return f.note_failure(MORTISE_E_SHAPE, "`bytes` is not the tensor's size");
+                if (bytes) std::memcpy(to, t->bytes.get(), bytes);
+                return mortise_status{MORTISE_OK};
+              });
+            },
     };
     return table;
   }
@@ -461,18 +491,20 @@ class FakeHost : public mortise_host {
   static const mortise_config_api& config_table() {
     static const mortise_config_api table = {
         .struct_size = sizeof(mortise_config_api),
-        .get = [](mortise_host* h, mortise_str key, mortise_value* out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            const auto found = f.config_.find(view(key));
-            if (found == f.config_.end()) return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
-            *out = found->second->value;
-            return mortise_status{MORTISE_OK};
-          });
-        },
-        .blame = [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
-          of(h).blamed = Blame{std::string(view(key)), std::string(view(why)), std::string(view(fix))};
-          return of(h).note_failure(MORTISE_E_CONFIG, of(h).blamed->key + ": " + of(h).blamed->why + "\n  fix: " + of(h).blamed->fix);
-        },
+        .get =
+            [](mortise_host* h, mortise_str key, mortise_value* out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                const auto found = f.config_.find(view(key));
+                if (found == f.config_.end()) return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
+                *out = found->second->value;
+                return mortise_status{MORTISE_OK};
+              });
+            },
+        .blame =
+            [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+              of(h).blamed = Blame{std::string(view(key)), std::string(view(why)), std::string(view(fix))};
+              return of(h).note_failure(MORTISE_E_CONFIG, of(h).blamed->key + ": " + of(h).blamed->why + "\n  fix: " + of(h).blamed->fix);
+            },
     };
     return table;
   }
@@ -480,10 +512,11 @@ class FakeHost : public mortise_host {
   static const mortise_log_api& log_table() {
     static const mortise_log_api table = {
         .struct_size = sizeof(mortise_log_api),
-        .write = [](mortise_host* h, uint32_t level, mortise_str line) noexcept {
-          const std::scoped_lock lock(of(h).mutex_);
-          of(h).log.push_back({level, std::string(view(line))});
-        },
+        .write =
+            [](mortise_host* h, uint32_t level, mortise_str line) noexcept {
+              const std::scoped_lock lock(of(h).mutex_);
+              of(h).log.push_back({level, std::string(view(line))});
+            },
     };
     return table;
   }
@@ -501,33 +534,37 @@ class FakeHost : public mortise_host {
           *out = &of(h).ledger();
           return MORTISE_OK;
         },
-        .set_window = [](mortise_host* h, int32_t micros) noexcept {
-          const mortise_status s = of(h).only_at("step.window");
-          if (s == MORTISE_OK) of(h).window = micros;
-          return s;
-        },
-        .vote = [](mortise_host* h, mortise_tensor* ok) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            check(f.only_at("step.verdict"));
-            f.votes.push_back(f.number(ok));
-            f.multiply_into(f.ledger().verdict, f.votes.back() != 0);
-            return MORTISE_OK;
-          });
-        },
-        .multiply = [](mortise_host* h, mortise_tensor* factor) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            check(f.only_at("grad.transform"));
-            f.factors.push_back(f.number(factor));
-            f.multiply_into(f.ledger().multiplier, f.factors.back());
-            return MORTISE_OK;
-          });
-        },
-        .term = [](mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            f.terms.push_back({std::string(view(name)), std::string(view(unit)), f.number(sum), weight});
-            return MORTISE_OK;
-          });
-        },
+        .set_window =
+            [](mortise_host* h, int32_t micros) noexcept {
+              const mortise_status s = of(h).only_at("step.window");
+              if (s == MORTISE_OK) of(h).window = micros;
+              return s;
+            },
+        .vote =
+            [](mortise_host* h, mortise_tensor* ok) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                check(f.only_at("step.verdict"));
+                f.votes.push_back(f.number(ok));
+                f.multiply_into(f.ledger().verdict, f.votes.back() != 0);
+                return MORTISE_OK;
+              });
+            },
+        .multiply =
+            [](mortise_host* h, mortise_tensor* factor) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                check(f.only_at("grad.transform"));
+                f.factors.push_back(f.number(factor));
+                f.multiply_into(f.ledger().multiplier, f.factors.back());
+                return MORTISE_OK;
+              });
+            },
+        .term =
+            [](mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.terms.push_back({std::string(view(name)), std::string(view(unit)), f.number(sum), weight});
+                return MORTISE_OK;
+              });
+            },
         .request = [](mortise_host* h, uint32_t what, mortise_str reason) noexcept -> mortise_status {
           of(h).requests.push_back({what, std::string(view(reason))});
           return MORTISE_OK;
@@ -543,25 +580,31 @@ class FakeHost : public mortise_host {
           *out = &as<FakeParam>(p)->info;
           return MORTISE_OK;
         },
-        .find = [](mortise_host* h, mortise_str name, mortise_param** out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            for (const auto& p : f.params_)
-              if (p->name == view(name)) return *out = as_handle<mortise_param>(p.get()), mortise_status{MORTISE_OK};
-            return f.note_failure(MORTISE_E_NOT_FOUND, "no parameter " + std::string(view(name)));
-          });
-        },
-        .set = [](mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            check(f.only_at("params.declared"));
-            mortise_param_info& info = as<FakeParam>(p)->info;
-            const std::string_view name = view(field);
-            if (name == "trainable" && v.tag == MORTISE_LOGICAL) return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
-            uint32_t* dtype = name == "value_dtype" ? &info.value_dtype : name == "master_dtype" ? &info.master_dtype : name == "grad_dtype" ? &info.grad_dtype : nullptr;
-            if (!dtype || v.tag != MORTISE_DTYPE) return f.note_failure(MORTISE_E_ARGUMENT, "no such field, or not of this type: " + std::string(name));
-            *dtype = static_cast<uint32_t>(v.v.i);
-            return mortise_status{MORTISE_OK};
-          });
-        },
+        .find =
+            [](mortise_host* h, mortise_str name, mortise_param** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                for (const auto& p : f.params_)
+                  if (p->name == view(name)) return *out = as_handle<mortise_param>(p.get()), mortise_status{MORTISE_OK};
+                return f.note_failure(MORTISE_E_NOT_FOUND, "no parameter " + std::string(view(name)));
+              });
+            },
+        .set =
+            [](mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                check(f.only_at("params.declared"));
+                mortise_param_info& info = as<FakeParam>(p)->info;
+                const std::string_view name = view(field);
+                if (name == "trainable" && v.tag == MORTISE_LOGICAL) return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
+                uint32_t* dtype = name == "value_dtype"    ? &info.value_dtype
+                                  : name == "master_dtype" ? &info.master_dtype
+                                  : name == "grad_dtype"   ? &info.grad_dtype
+                                                           : nullptr;
+                if (!dtype || v.tag != MORTISE_DTYPE)
+                  return f.note_failure(MORTISE_E_ARGUMENT, "no such field, or not of this type: " + std::string(name));
+                *dtype = static_cast<uint32_t>(v.v.i);
+                return mortise_status{MORTISE_OK};
+              });
+            },
     };
     return table;
   }
@@ -569,9 +612,10 @@ class FakeHost : public mortise_host {
   static const mortise_grads_api& grads_table() {
     static const mortise_grads_api table = {
         .struct_size = sizeof(mortise_grads_api),
-        .norm = [](mortise_host* h, mortise_tensor** out) noexcept {
-          return answer(h, [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
-        },
+        .norm =
+            [](mortise_host* h, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
+            },
     };
     return table;
   }
@@ -579,64 +623,71 @@ class FakeHost : public mortise_host {
   static const mortise_batch_api& batch_table() {
     static const mortise_batch_api table = {
         .struct_size = sizeof(mortise_batch_api),
-        .put = [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            Rows& r = *as<Rows>(handle);
-            if (row >= r.rows.size()) return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
-            if (field >= r.n_fields) return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
-            r.rows[row].fields[field].assign(elements, elements + length);
-            return mortise_status{MORTISE_OK};
-          });
-        },
-        .get = [](mortise_host* h, const mortise_batch* b, mortise_str field, mortise_tensor** borrowed) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            for (const auto& [name, t] : as<FakeBatch>(b)->fields)
-              if (name == view(field)) return *borrowed = t.get(), mortise_status{MORTISE_OK};
-            return f.note_failure(MORTISE_E_NOT_FOUND, "the batch has no field " + std::string(view(field)));
-          });
-        },
-        .name = [](mortise_host* h, const mortise_batch* b, uint32_t index, mortise_str* out) noexcept {
-          const auto& fields = as<FakeBatch>(b)->fields;
-          if (index >= fields.size()) return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
-          *out = str(fields[index].first);
-          return mortise_status{MORTISE_OK};
-        },
+        .put =
+            [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                Rows& r = *as<Rows>(handle);
+                if (row >= r.rows.size()) return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
+                if (field >= r.n_fields) return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
+                r.rows[row].fields[field].assign(elements, elements + length);
+                return mortise_status{MORTISE_OK};
+              });
+            },
+        .get =
+            [](mortise_host* h, const mortise_batch* b, mortise_str field, mortise_tensor** borrowed) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                for (const auto& [name, t] : as<FakeBatch>(b)->fields)
+                  if (name == view(field)) return *borrowed = t.get(), mortise_status{MORTISE_OK};
+                return f.note_failure(MORTISE_E_NOT_FOUND, "the batch has no field " + std::string(view(field)));
+              });
+            },
+        .name =
+            [](mortise_host* h, const mortise_batch* b, uint32_t index, mortise_str* out) noexcept {
+              const auto& fields = as<FakeBatch>(b)->fields;
+              if (index >= fields.size()) return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
+              *out = str(fields[index].first);
+              return mortise_status{MORTISE_OK};
+            },
         .create = [](mortise_host* h, const mortise_batch*, mortise_batch** out) noexcept -> mortise_status {
           const std::scoped_lock lock(of(h).mutex_);
           *out = as_handle<mortise_batch>(*of(h).batches_.insert(new FakeBatch).first);
           return MORTISE_OK;
         },
-        .set = [](mortise_host* h, mortise_batch* b, mortise_str field, mortise_tensor* t) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            f.need_tensor(t);
-            auto& fields = as<FakeBatch>(b)->fields;
-            std::erase_if(fields, [&](const auto& x) { return x.first == view(field); });
-            fields.emplace_back(view(field), Tensor::share(t));
-            return MORTISE_OK;
-          });
-        },
-        .retain = [](mortise_host* h, mortise_batch* b) noexcept {
-          const std::scoped_lock lock(of(h).mutex_);
-          ++as<FakeBatch>(b)->references;
-        },
-        .release = [](mortise_host* h, mortise_batch* b) noexcept {
-          FakeBatch* batch = as<FakeBatch>(b);
-          if (!batch) return;
-          {
-            const std::scoped_lock lock(of(h).mutex_);
-            if (!of(h).batches_.contains(batch)) return of(h).mistakes_.push_back("a batch was released too often");
-            if (--batch->references > 0) return;
-            of(h).batches_.erase(batch);
-          }
-          delete batch;
-        },
-        .to_device = [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            f.need_tensor(t);
-            f.count_references(t, 1);
-            return *out = t, MORTISE_OK;
-          });
-        },
+        .set =
+            [](mortise_host* h, mortise_batch* b, mortise_str field, mortise_tensor* t) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.need_tensor(t);
+                auto& fields = as<FakeBatch>(b)->fields;
+                std::erase_if(fields, [&](const auto& x) { return x.first == view(field); });
+                fields.emplace_back(view(field), Tensor::share(t));
+                return MORTISE_OK;
+              });
+            },
+        .retain =
+            [](mortise_host* h, mortise_batch* b) noexcept {
+              const std::scoped_lock lock(of(h).mutex_);
+              ++as<FakeBatch>(b)->references;
+            },
+        .release =
+            [](mortise_host* h, mortise_batch* b) noexcept {
+              FakeBatch* batch = as<FakeBatch>(b);
+              if (!batch) return;
+              {
+                const std::scoped_lock lock(of(h).mutex_);
+                if (!of(h).batches_.contains(batch)) return of(h).mistakes_.push_back("a batch was released too often");
+                if (--batch->references > 0) return;
+                of(h).batches_.erase(batch);
+              }
+              delete batch;
+            },
+        .to_device =
+            [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.need_tensor(t);
+                f.count_references(t, 1);
+                return *out = t, MORTISE_OK;
+              });
+            },
     };
     return table;
   }
@@ -645,25 +696,30 @@ class FakeHost : public mortise_host {
   static const mortise_ops_api& ops_table() {
     static const mortise_ops_api table = {
         .struct_size = sizeof(mortise_ops_api),
-        .find = [](mortise_host* h, mortise_str schema, mortise_op** out) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            static std::set<std::string> names;
-            if (!f.ops_.contains(std::string(view(schema)))) return f.note_failure(MORTISE_E_NOT_FOUND, "the test defines no operator " + std::string(view(schema)));
-            *out = as_handle<mortise_op>(const_cast<std::string*>(&*names.emplace(view(schema)).first));
-            return mortise_status{MORTISE_OK};
-          });
-        },
-        .call = [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m, uint32_t* n_results) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            Tensor t = f.ops_.at(*as<std::string>(o))({args, n});
-            if (m > 0) results[0] = value(t), t.release();
-            *n_results = 1;
-            return MORTISE_OK;
-          });
-        },
-        .call1 = [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_tensor** out) noexcept {
-          return answer(h, [&](FakeHost& f) { return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK; });
-        },
+        .find =
+            [](mortise_host* h, mortise_str schema, mortise_op** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                static std::set<std::string> names;
+                if (!f.ops_.contains(std::string(view(schema))))
+                  return f.note_failure(MORTISE_E_NOT_FOUND, "the test defines no operator " + std::string(view(schema)));
+                *out = as_handle<mortise_op>(const_cast<std::string*>(&*names.emplace(view(schema)).first));
+                return mortise_status{MORTISE_OK};
+              });
+            },
+        .call =
+            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m,
+               uint32_t* n_results) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                Tensor t = f.ops_.at(*as<std::string>(o))({args, n});
+                if (m > 0) results[0] = value(t), t.release();
+                *n_results = 1;
+                return MORTISE_OK;
+              });
+            },
+        .call1 =
+            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) { return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK; });
+            },
     };
     return table;
   }
@@ -685,7 +741,10 @@ class FakeHost : public mortise_host {
         .struct_size = sizeof(mortise_random_api),
         .site = [](mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) noexcept -> mortise_status {
           const FakeHost& f = of(h);
-          *out = {{static_cast<uint32_t>(f.seed), static_cast<uint32_t>(f.seed >> 32)}, draw, static_cast<uint32_t>(f.clock.applied), static_cast<uint32_t>(call ? call->micro : 0)};
+          *out = {{static_cast<uint32_t>(f.seed), static_cast<uint32_t>(f.seed >> 32)},
+                  draw,
+                  static_cast<uint32_t>(f.clock.applied),
+                  static_cast<uint32_t>(call ? call->micro : 0)};
           return MORTISE_OK;
         },
     };
@@ -695,9 +754,8 @@ class FakeHost : public mortise_host {
   static const mortise_model_api& model_table() {
     static const mortise_model_api table = {
         .struct_size = sizeof(mortise_model_api),
-        .forward = [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) noexcept {
-          return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); });
-        },
+        .forward = [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results,
+                      uint32_t n) noexcept { return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); }); },
     };
     return table;
   }
@@ -706,22 +764,24 @@ class FakeHost : public mortise_host {
     static const mortise_tokenizer_api table = {
         .struct_size = sizeof(mortise_tokenizer_api),
         .size = [](mortise_host* h, int64_t* out) noexcept -> mortise_status { return *out = of(h).tokenizer_->size, MORTISE_OK; },
-        .encode = [](mortise_host* h, mortise_str text, int64_t* ids, size_t room, size_t* needed) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            const std::vector<int64_t> all = f.tokenizer_->encode(view(text));
-            *needed = all.size();
-            if (all.size() <= room) std::copy(all.begin(), all.end(), ids);
-            return MORTISE_OK;
-          });
-        },
-        .decode = [](mortise_host* h, const int64_t* ids, size_t n, char* text, size_t room, size_t* needed) noexcept {
-          return answer(h, [&](FakeHost& f) {
-            const std::string all = f.tokenizer_->decode({ids, n});
-            *needed = all.size();
-            if (all.size() <= room) std::copy(all.begin(), all.end(), text);
-            return MORTISE_OK;
-          });
-        },
+        .encode =
+            [](mortise_host* h, mortise_str text, int64_t* ids, size_t room, size_t* needed) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                const std::vector<int64_t> all = f.tokenizer_->encode(view(text));
+                *needed = all.size();
+                if (all.size() <= room) std::copy(all.begin(), all.end(), ids);
+                return MORTISE_OK;
+              });
+            },
+        .decode =
+            [](mortise_host* h, const int64_t* ids, size_t n, char* text, size_t room, size_t* needed) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                const std::string all = f.tokenizer_->decode({ids, n});
+                *needed = all.size();
+                if (all.size() <= room) std::copy(all.begin(), all.end(), text);
+                return MORTISE_OK;
+              });
+            },
     };
     return table;
   }
@@ -799,7 +859,8 @@ class Plugin {
     const mortise_data& data = object<mortise_data>("data");
     FakeHost::Rows rows{std::vector<FakeHost::Row>(numbers.size()), data.n_fields};
     const auto n = static_cast<uint32_t>(numbers.size());
-    if (const mortise_status s = data.get(self_, str(split), numbers.data(), n, reinterpret_cast<mortise_rows*>(&rows))) throw PluginError(s, host_.error());
+    if (const mortise_status s = data.get(self_, str(split), numbers.data(), n, reinterpret_cast<mortise_rows*>(&rows)))
+      throw PluginError(s, host_.error());
     std::vector<std::map<std::string, std::vector<int64_t>>> all(numbers.size());
     for (size_t i = 0; i < all.size(); ++i)
       for (auto& [field, elements] : rows.rows[i].fields) all[i][std::string(view(data.fields[field].name))] = std::move(elements);

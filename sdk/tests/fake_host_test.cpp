@@ -1,0 +1,203 @@
+// The fake host against what mortise/testing/fake_host.hpp says of it. Loading libraries is shown by the tests of every plugin.
+#include "mortise/testing/fake_host.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace {
+using namespace mortise;
+using namespace mortise::testing;
+
+TEST(FakeHost, GivesMemoryThatNobodyMayCountOn) {
+  FakeHost host;
+  const Tensor floats = empty(MORTISE_F32, {2, 3}), ids = empty(MORTISE_I64, {1});
+  EXPECT_TRUE(std::isnan(host.values<float>(floats)[5]));
+  EXPECT_EQ(host.values<int64_t>(ids), std::vector<int64_t>{-1});
+  EXPECT_EQ(Info(floats).strides[0], 3);
+  EXPECT_EQ(Info(floats).strides[1], 1);
+}
+
+TEST(FakeHost, CountsTensorsThatAreAlive) {
+  FakeHost host;
+  EXPECT_EQ(host.live_tensors(), 0U);
+  {
+    const Tensor a = host.tensor<float>({2}, {1, 2});
+    const Tensor b = a;
+    EXPECT_EQ(host.live_tensors(), 1U);
+  }
+  EXPECT_EQ(host.live_tensors(), 0U);
+  host.ledger();
+  EXPECT_EQ(host.live_tensors(), 0U) << "the ledger is the core's";
+}
+
+TEST(FakeHost, TakesEmptyTensorsAndSingleNumbers) {
+  FakeHost host;
+  const Tensor nothing = empty(MORTISE_F32, {0, 4}), one = host.tensor<double>({}, {2.5});
+  EXPECT_EQ(Info(nothing).numel, 0);
+  EXPECT_EQ(Info(one).rank, 0U);
+  EXPECT_EQ(host.number(one.get()), 2.5);
+}
+
+TEST(FakeHost, RefusesToReadAnotherSizeThanTheTensors) {
+  FakeHost host;
+  const Tensor t = host.tensor<int32_t>({2}, {1, 2});
+  int32_t to[2] = {};
+  EXPECT_EQ(api.tensor->read(&host, t.get(), to, 4), MORTISE_E_SHAPE);
+  EXPECT_EQ(api.tensor->read(&host, t.get(), to, 8), MORTISE_OK);
+  EXPECT_EQ(to[1], 2);
+}
+
+TEST(FakeHostDeathTest, EndsTheTestForWhatIsNotReleasedOrReleasedTwice) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        FakeHost host;
+        empty(MORTISE_F32, {1}).release();
+      },
+      "1 tensors were not released");
+  EXPECT_DEATH(
+      {
+        FakeHost host;
+        Tensor t = empty(MORTISE_F32, {1});
+        api.tensor->release(&host, t.get());
+      },
+      "a tensor was released too often");
+  EXPECT_DEATH(
+      {
+        FakeHost host;
+        Batch::create(nullptr).release();
+      },
+      "1 batches were not released");
+}
+
+TEST(FakeHost, KnowsOnlyTheKeysThatTheTestSets) {
+  FakeHost host;
+  host.set("rate", 0.5).set("name", "x").set("paths", std::vector<std::string>{"a", "b"}).unset("none");
+  EXPECT_EQ(config::number("rate"), 0.5);
+  EXPECT_EQ(config::text("name"), "x");
+  EXPECT_EQ(config::texts("paths").at(1), "b");
+  EXPECT_EQ(config::get("none").tag, static_cast<uint32_t>(MORTISE_NONE));
+  EXPECT_THROW(config::get("nmae"), HostError);
+  EXPECT_EQ(host.error(), "the test sets no key `nmae`");
+}
+
+TEST(FakeHost, KeepsARefusalOfAKey) {
+  FakeHost host;
+  EXPECT_THROW(config::refuse("rate", "it is too high", "rate = 1"), HostError);
+  EXPECT_EQ(host.status(), MORTISE_E_CONFIG);
+  EXPECT_EQ(host.blamed.value().key, "rate");
+  EXPECT_EQ(host.blamed->fix, "rate = 1");
+}
+
+TEST(FakeHost, WithholdsAndReplacesInterfaces) {
+  FakeHost host;
+  EXPECT_NE(mortise_get(&host, "mortise.tensor/0"), nullptr);
+  host.withhold("mortise.tensor/0");
+  EXPECT_EQ(mortise_get(&host, "mortise.tensor/0"), nullptr);
+  const int own = 0;
+  host.offer("mine.table/0", &own);
+  EXPECT_EQ(mortise_get(&host, "mine.table/0"), &own);
+  EXPECT_EQ(mortise_get(&host, "mortise.nothing/0"), nullptr);
+  EXPECT_EQ(mortise_get(&host, "mortise.tokenizer/0"), nullptr) << "none until one is lent";
+  host.lend({});
+  EXPECT_NE(mortise_get(&host, "mortise.tokenizer/0"), nullptr);
+}
+
+TEST(FakeHost, TakesVotesFactorsAndWindowsOnlyAtTheirPoints) {
+  FakeHost host;
+  const Tensor half = host.tensor<double>({}, {0.5}), no = host.tensor<float>({}, {0});
+  EXPECT_EQ(api.loop->multiply(&host, half.get()), MORTISE_E_ARGUMENT);
+  host.point = "grad.transform";
+  EXPECT_EQ(api.loop->multiply(&host, half.get()), MORTISE_OK);
+  EXPECT_EQ(api.loop->multiply(&host, half.get()), MORTISE_OK);
+  EXPECT_EQ(api.loop->vote(&host, no.get()), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "only allowed in step.verdict");
+  host.point = "step.verdict";
+  EXPECT_EQ(api.loop->vote(&host, no.get()), MORTISE_OK);
+  host.point = "step.window";
+  EXPECT_EQ(api.loop->set_window(&host, 4), MORTISE_OK);
+  EXPECT_EQ(host.number(host.ledger().multiplier), 0.25);
+  EXPECT_EQ(host.number(host.ledger().verdict), 0.0);
+  EXPECT_EQ(host.window, 4);
+}
+
+TEST(FakeHost, ParametersCanBeFoundAndChangedWhileTheyAreDeclared) {
+  FakeHost host;
+  mortise_param* weight = host.add_param("h.0.weight", "matrix", {3, 4}, {"head"});
+  mortise_param* found = nullptr;
+  EXPECT_EQ(api.params->find(&host, MORTISE_STR("h.0.weight"), &found), MORTISE_OK);
+  EXPECT_EQ(found, weight);
+  EXPECT_EQ(info_of(weight).numel, 12);
+  EXPECT_EQ(view(info_of(weight).tags[0]), "head");
+  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("trainable"), value(false)), MORTISE_E_ARGUMENT);
+  host.point = "params.declared";
+  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("trainable"), value(false)), MORTISE_OK);
+  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("value_dtype"), dtype_value(MORTISE_BF16)), MORTISE_OK);
+  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("name"), value("x")), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(info_of(weight).trainable, 0);
+  EXPECT_EQ(info_of(weight).value_dtype, static_cast<uint32_t>(MORTISE_BF16));
+}
+
+TEST(FakeHost, RunsEachElementOnceInPiecesTheLastFirst) {
+  FakeHost host;
+  for (const int64_t n : {0, 1, 7, 100}) {
+    std::vector<int> times(static_cast<size_t>(n));
+    int64_t first_begin = -1;
+    parallel_for(n, 3, [&](int64_t begin, int64_t end) {
+      if (first_begin < 0) first_begin = begin;
+      for (int64_t i = begin; i < end; ++i) ++times[static_cast<size_t>(i)];
+    });
+    EXPECT_EQ(times, std::vector<int>(static_cast<size_t>(n), 1));
+    EXPECT_EQ(first_begin > 0, n > 3);
+  }
+}
+
+TEST(FakeHost, HasTheOperatorsThatTheTestDefines) {
+  FakeHost host;
+  host.op("aten::mul.Scalar", [&](std::span<const mortise_value> args) {
+    std::vector<float> x = host.values<float>(args[0].v.t);
+    for (float& e : x) e *= static_cast<float>(args[1].v.f);
+    return host.tensor<float>({static_cast<int64_t>(x.size())}, x);
+  });
+  mortise_op* op = nullptr;
+  EXPECT_EQ(api.ops->find(&host, MORTISE_STR("aten::add.Tensor"), &op), MORTISE_E_NOT_FOUND);
+  ASSERT_EQ(api.ops->find(&host, MORTISE_STR("aten::mul.Scalar"), &op), MORTISE_OK);
+  const Tensor two = host.tensor<float>({2}, {1, 2});
+  const mortise_value args[] = {value(two), value(3.0)};
+  Tensor out;
+  EXPECT_EQ(api.ops->call1(&host, op, args, 2, out.put()), MORTISE_OK);
+  EXPECT_EQ(host.values<float>(out), (std::vector<float>{3, 6}));
+}
+
+TEST(FakeHost, BatchesKeepTheirFields) {
+  FakeHost host;
+  const Batch batch = Batch::create(nullptr);
+  {
+    const Tensor ids = host.tensor<int64_t>({2}, {7, 8});
+    EXPECT_EQ(api.batch->set(&host, batch.get(), MORTISE_STR("input_ids"), ids.get()), MORTISE_OK);
+  }
+  EXPECT_EQ(host.values<int64_t>(field(batch.get(), "input_ids")), (std::vector<int64_t>{7, 8}));
+  EXPECT_FALSE(field(batch.get(), "labels"));
+  mortise_str name{};
+  EXPECT_EQ(api.batch->name(&host, batch.get(), 0, &name), MORTISE_OK);
+  EXPECT_EQ(view(name), "input_ids");
+  EXPECT_EQ(api.batch->name(&host, batch.get(), 1, &name), MORTISE_E_NOT_FOUND);
+}
+
+TEST(FakeHost, KeepsLogLinesRequestsAndTerms) {
+  FakeHost host;
+  log_line(MORTISE_LOG_WARNING, "careful");
+  const Tensor sum = host.tensor<float>({}, {12});
+  EXPECT_EQ(api.loop->term(&host, MORTISE_STR("balance"), sum.get(), MORTISE_STR("tokens"), 0.01), MORTISE_OK);
+  EXPECT_EQ(api.loop->request(&host, MORTISE_STOP, MORTISE_STR("enough")), MORTISE_OK);
+  EXPECT_EQ(host.log.at(0).text, "careful");
+  EXPECT_EQ(host.terms.at(0).sum, 12.0);
+  EXPECT_EQ(host.requests.at(0).reason, "enough");
+}
+
+TEST(FakeHost, SaysWhichLibraryCannotBeLoaded) {
+  FakeHost host;
+  EXPECT_THROW(Plugin(host, "/nowhere/optimizer.lion.so"), PluginError);
+}
+}  // namespace
