@@ -55,7 +55,7 @@ class Math {
     d_PTT = cast(d_PTT, like.dtype);
     ops::bmm_out(d_PTT, k, dq);
     ops::mul_(dq, scale());
-    ops::bmm_out(turned(d_PTT), q, dk);
+    ops::bmm_out(turned(q), d_PTT, turned(dk));
     b.give(0, pack(d_3PTD, like));
   }
 
