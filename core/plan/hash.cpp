@@ -14,12 +14,14 @@ std::string text_of(const Selector* where) {
   return join(where->match, ",") + "-" + join(where->except, ",") + "/" + std::to_string(where->every) + "+" + std::to_string(where->from);
 }
 
-// Keys that have no effect on numbers do not count.
+// Keys that have no effect on numbers do not count, nor do paths, which differ from machine to machine.
 void add_values(std::string& text, const Member& member) {
   if (!member.table) return;
   for (const auto& [key, value] : member.table->values) {
     const auto schema = member.info->schema.config.keys.find(key);
-    if (schema == member.info->schema.config.keys.end() || schema->second.change != "free") text += " " + key + "=" + value.text();
+    const bool counts =
+        schema == member.info->schema.config.keys.end() || (schema->second.change != "free" && schema->second.type.find("path") == std::string::npos);
+    if (counts) text += " " + key + "=" + value.text();
   }
 }
 

@@ -27,7 +27,7 @@ class Order {
         if (a != b && items[a].band == items[b].band) declared(a, b);
   }
 
-  const PluginInfo& info(size_t i) const { return *plan_.members[static_cast<size_t>(items_[i].member)].info; }
+  const PluginInfo& info(size_t i) const { return info_of(plan_, items_[i].member); }
   const std::string& point() const { return point_; }
   void edge(size_t first, size_t second, std::string because) { edges_[second].try_emplace(first, std::move(because)); }
   bool direct(size_t first, size_t second) const { return edges_[second].contains(first); }

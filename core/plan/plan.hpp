@@ -59,6 +59,7 @@ struct PointPlan {
   std::vector<Attached> listeners;
 };
 
+// Points into the manifest and the catalogue that it was made from: they must outlive it and stay where they are.
 struct Plan {
   PointTable points;
   std::vector<Member> members;
@@ -71,7 +72,8 @@ struct Plan {
 // ("no NVIDIA driver").
 using CanStart = std::string (*)(const PluginInfo&);
 
-// Mistakes go to the report: two providers of one place, nothing provides, conflicts, requirements, cycles, two wrappers of one band without an order.
+// Mistakes go to the report, all of them: two providers of one place, nothing provides, unknown points, requirements, conflicts, cycles, two wrappers
+// of one band without an order. The plan is only meaningful without errors, but whole enough to be printed.
 Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start, Report& report);
 
 // An element that selectors speak of.

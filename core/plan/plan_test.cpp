@@ -69,6 +69,42 @@ TEST(Plan, SaysItsMistakesInOneOrderWhateverTheOrderOfTables) {
   }
 }
 
+// Worlds that nobody wrote: whatever the mistakes, they and the plan are the same for every order of tables.
+TEST(Plan, NeverDependsOnTheOrderOfTablesInARandomWorld) {
+  std::mt19937 random(9);
+  const auto below = [&](size_t n) { return random() % n; };
+  const auto chance = [&](size_t n) { return below(n) == 0; };
+  const Ids slots = {"device", "optimizer", "schedule", "linear", "no.such"}, points = {"forward", "block", "linear", "record", "grad.transform"};
+  for (int round = 0; round < 300; ++round) {
+    World world = World::runnable();
+    world.operators({"linear"});
+    Ids all;
+    for (char c = 'a'; c < 'a' + 8; ++c) all.push_back(std::string("x.") + c);
+    world.can_start = [](const PluginInfo& info) { return info.schema.name == "c" ? std::string("no") : std::string(); };
+    for (const std::string& id : all) {
+      PluginInfo& info = world.plugin(id);
+      if (chance(2)) info.schema.provides = {slots[below(slots.size())], "linear"};
+      if (chance(3)) info.schema.exclusive = {"g"};
+      if (chance(2)) info.wraps = {{points[below(points.size())], std::string(kBands[below(7)]), false, {}}};
+      if (chance(2)) info.listens = {{points[below(points.size())], {"f"}, chance(2) ? Ids{"f"} : Ids{}, false, {}}};
+      if (chance(2)) info.after = {all[below(8)]};
+      if (chance(3)) info.before = {all[below(8)]};
+      if (chance(4)) info.requires_ = {slots[below(slots.size())]};
+      if (chance(4)) info.conflicts = {{all[below(8)], "they quarrel", "", {}}};
+      if (chance(5)) info.chooses = {all[below(8)], all[below(8)]};
+      PluginTable& table = world.table(id, static_cast<int>(10 + all.size()), static_cast<int>(below(3)));
+      table.enabled = !chance(6);
+      if (chance(3)) table.where = where({chance(2) ? "h.*" : "h." + std::to_string(below(3))});
+      if (chance(3)) table.modes = {static_cast<int>(below(3))};
+      if (chance(4)) table.fallback = {all[below(8)]};
+    }
+    const std::string plan = plan_json(world.plan()), errors = world.text();
+    std::ranges::shuffle(world.manifest.plugins, random);
+    ASSERT_EQ(plan_json(world.plan()), plan);
+    ASSERT_EQ(world.text(), errors);
+  }
+}
+
 TEST(Plan, HasMembersInTheOrderOfTheirIdsEachOnce) {
   World world = rich();
   const Plan plan = world.plan();
@@ -105,8 +141,10 @@ TEST_F(Hash, ChangesWithAValueUnlessItHasNoEffect) {
   PluginInfo& adamw = world.catalogue["optimizer.adamw"];
   adamw.schema.config.keys["eps"].change = "numeric";
   adamw.schema.config.keys["note"].change = "free";
+  adamw.schema.config.keys["cache"].type = "list<path>";
   PluginTable& table = *std::ranges::find(world.manifest.plugins, &adamw.schema, &PluginTable::schema);
   table.values["note"].data = std::string("hello");
+  table.values["cache"].data = std::string("/home/you");
   EXPECT_EQ(world.plan().hash, first);
   table.values["eps"].data = 1e-6;
   EXPECT_NE(world.plan().hash, first);

@@ -69,7 +69,7 @@ std::string detail_of(const Plan& plan, int member, const Selector* where, unsig
 // Where a thing stands, without the reasons of its order.
 std::string from_of(const Attached& attached) { return attached.why.substr(0, attached.why.find("; after ")); }
 
-bool has_several(const Plan& plan, const Claim& claim) { return plan.members[static_cast<size_t>(claim.member)].info->schema.provides.size() > 1; }
+bool has_several(const Plan& plan, const Claim& claim) { return info_of(plan, claim.member).schema.provides.size() > 1; }
 
 Ids points_of(const Plan& plan, int member) {
   Ids points;
@@ -104,6 +104,7 @@ class Page {
  private:
   void row(std::string label, int member, std::string detail, std::string from) {
     rows_.push_back({"  " + std::move(label), id_of(plan_, member), std::move(detail), std::move(from)});
+    shown_.insert(member);
   }
   void attached_row(std::string label, const Attached& a) {
     row(std::move(label), a.member, detail_of(plan_, a.member, a.where, a.modes, details_), from_of(a));
@@ -112,13 +113,12 @@ class Page {
   // Providers, and the filters that change what is built or done; those of the update have a section of their own.
   void who_does_what() {
     rows_.push_back({"who does what", "", "", "from"});
-    std::set<int> said;
     for (uint32_t point = 0; point < plan_.points.size(); ++point) {
       for (const Claim& claim : plan_.at[point].providers) {
         const bool several = has_several(plan_, claim);  // one row for all of its points, under the name of its family
-        if (several && !said.insert(claim.member).second) continue;
-        row(several ? plan_.members[static_cast<size_t>(claim.member)].info->schema.family : plan_.points[point].name, claim.member,
-            detail_of(plan_, claim, details_), claim.why);
+        if (several && shown_.contains(claim.member)) continue;
+        row(several ? info_of(plan_, claim.member).schema.family : plan_.points[point].name, claim.member, detail_of(plan_, claim, details_),
+            claim.why);
       }
       if (plan_.points[point].kind == Kind::Filter && !after_backward(point))
         for (const Attached& a : plan_.at[point].listeners) attached_row(plan_.points[point].name, a);
@@ -148,13 +148,13 @@ class Page {
     }
   }
 
-  // Whoever only hears.
+  // Whoever only hears: the others have a row above.
   void listening() {
     Ids ids;
     for (uint32_t point = 0; point < plan_.points.size(); ++point)
       if (plan_.points[point].kind == Kind::Event && !after_backward(point))
         for (const Attached& a : plan_.at[point].listeners)
-          if (std::ranges::find(ids, id_of(plan_, a.member)) == ids.end()) ids.push_back(id_of(plan_, a.member));
+          if (shown_.insert(a.member).second) ids.push_back(id_of(plan_, a.member));
     if (!ids.empty()) rows_.push_back({"listening", join(ids, " ")});
   }
 
@@ -165,6 +165,7 @@ class Page {
   const Plan& plan_;
   const Details& details_;
   Rows rows_;
+  std::set<int> shown_;
 };
 
 // Under the heading of `name` it is "it".

@@ -77,7 +77,7 @@ std::string plan_json(const Plan& plan) {
                      ",\"providers\":" + array(here.providers, [&](const Claim& c) { return json(plan, c); }) +
                      ",\"wrappers\":" + array(here.wrappers, attached) + ",\"listeners\":" + array(here.listeners, attached) + "}");
   }
-  return "{\"plan\":" + json_string(plan.hash) + ",\"members\":" + array(plan.members, [](const Member& member) { return json(member); }) +
+  return "{\"hash\":" + json_string(plan.hash) + ",\"members\":" + array(plan.members, [](const Member& member) { return json(member); }) +
          ",\"points\":[" + join(points, ",") + "],\"replaced\":" + strings(plan.replaced) + "}";
 }
 

@@ -15,7 +15,7 @@ class Print : public ::testing::Test {
     world.provider("schedule.cosine", {"schedule"});
     world.provider("optimizer.muon", {"optimizer"});
     world.wrapper("precision.bf16", "forward", "cast");
-    world.wrapper("trace.watch", "forward", "watch");
+    world.wrapper("trace.watch", "forward", "watch").listens = {{"record", {}, {}, false, {}}};
     world.listener("step.accumulation", "step.window", {}, {"micros"});
     world.listener("gradient.clip", "grad.transform", {}, {"multiplier"});
     world.listener("gradient.log", "grad.transform", {"multiplier"});
@@ -115,7 +115,7 @@ TEST_F(Print, CutsALongDetail) {
 
 TEST_F(Print, WritesTheSameTreeAsJson) {
   const std::string text = plan_json(plan);
-  EXPECT_EQ(text.find("{\"plan\":\"" + plan.hash +
+  EXPECT_EQ(text.find("{\"hash\":\"" + plan.hash +
                       "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"from\":\"default.toml:8\",\"values\":{}}"),
             0U);
   EXPECT_NE(text.find(R"({"id":"attention.flash","version":"0.1.0","from":null,"values":{}})"), std::string::npos);
