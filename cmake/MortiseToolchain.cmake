@@ -37,6 +37,8 @@ endif()
 add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=")
 
 if(MORTISE_SANITIZE)
+  string(REPLACE "-O2" "-O1" CMAKE_C_FLAGS_RELWITHDEBINFO "${CMAKE_C_FLAGS_RELWITHDEBINFO}")
+  string(REPLACE "-O2" "-O1" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
   add_compile_options(-fsanitize=${MORTISE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MORTISE_SANITIZE})
 endif()

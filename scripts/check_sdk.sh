@@ -1,5 +1,5 @@
 #!/bin/sh
-# The installed SDK serves people who have nothing but it: an optimizer in C, outside the tree, built by a C compiler alone and by CMake.
+# The installed SDK serves people who have nothing but it: the example's optimizer in C, copied out of the tree and built by a C compiler alone and by CMake.
 # usage: scripts/check_sdk.sh BUILD_FOLDER CMAKE
 set -eu
 build=$(cd "$1" && pwd)
@@ -11,51 +11,9 @@ rm -rf "$work"
 mv "$work/first" "$work/moved" # an installation is a folder that moves
 prefix="$work/moved"
 
-mkdir -p "$work/lion"
-cd "$work/lion"
-cat >plugin.toml <<'TOML'
-[plugin]
-id      = "optimizer.check_lion"
-version = "0.1.0"
-summary = "An optimizer that does nothing, built against the installed SDK"
-status  = "alpha"
-source  = "scripts/check_sdk.sh"
-tier    = "portable"
-abi     = "0.1"
-
-[points]
-provides = ["optimizer"]
-
-[config.beta1]
-type    = "float"
-default = 0.9
-doc     = "A number to read."
-TOML
-cat >lion.c <<'C'
-#include <mortise/plugin.h>
-
-typedef struct {
-  double beta1;
-} lion;
-
-static mortise_status prepare(lion *l, mortise_host *host) {
-  l->beta1 = mortise_config_float(host, "beta1");
-  return MORTISE_OK;
-}
-
-static mortise_status step(lion *l, mortise_host *host, const mortise_lists_api *op, const mortise_optimizer_group *g) {
-  (void)l, (void)host, (void)op, (void)g;
-  return MORTISE_OK;
-}
-
-MORTISE_OPTIMIZER_SIMPLE(lion, prepare, step, "momentum")
-C
-cat >CMakeLists.txt <<'CMAKE'
-cmake_minimum_required(VERSION 3.20)
-project(lion LANGUAGES C CXX)
-find_package(Mortise REQUIRED)
-mortise_add_plugin(optimizer.check_lion SOURCES lion.c LANGUAGE C)
-CMAKE
+cp -R "$(dirname "$check")/../examples/01_c_optimizer" "$work/example"
+cd "$work/example"
+id=$(sed -n 's/^id *= *"\(.*\)"/\1/p' plugin.toml)
 
 # 1. A C compiler alone.
 if command -v pkg-config >/dev/null; then
@@ -65,8 +23,8 @@ else
   flags="-I$prefix/include -shared -fPIC -fvisibility=hidden -Wl,--version-script=$prefix/share/mortise/plugin.map"
 fi
 mkdir -p by_hand/plugins
-${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror $flags -DMORTISE_PLUGIN_TOML='"plugin.toml"' lion.c -o by_hand/plugins/optimizer.check_lion.so
-cp plugin.toml by_hand/plugins/optimizer.check_lion.toml
+${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror $flags -DMORTISE_PLUGIN_TOML='"plugin.toml"' *.c -o "by_hand/plugins/$id.so"
+cp plugin.toml "by_hand/plugins/$id.toml"
 python3 "$check" plugins by_hand
 
 # 2. CMake.
