@@ -50,7 +50,7 @@ void add_counts(Counts& counts, const mortise_batch& batch) {
 
 void TermSums::add(const Terms& terms) {
   for (const auto& t : terms) {
-    const at::Tensor sum = t.sum.detach().to(at::kDouble).view({});
+    const at::Tensor sum = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
     bool found = false;
     for (auto& s : sums_)
       if (s.name == t.name) {
