@@ -107,7 +107,7 @@ std::string step_line(const Columns& c) {
   if (c.has("grad_norm")) s += "  grad " + plain(c.number("grad_norm"), 2);
   s += throughput(c) + memory(c);
   if (c.number("data_wait_share") > 0.05) s += format("  waiting for data %.0f%%", 100 * c.number("data_wait_share"));
-  if (c.has("left_s")) s += "  " + duration(c.number("left_s"), false) + " left";
+  if (c.number("left_s") >= 0.5) s += "  " + duration(c.number("left_s"), false) + " left";
   return s;
 }
 

@@ -67,6 +67,8 @@ TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
   EXPECT_EQ(printed(step(1, 2).add("data_wait_share", 0.05)), "step    1/2\n");
 }
 
+TEST_F(Console, SaysNothingOfTheTimeLeftAtTheEnd) { EXPECT_EQ(printed(step(2, 2).add("loss", 1.0).add("left_s", 0.0)), "step    2/2  loss 1.000\n"); }
+
 TEST_F(Console, CountsSamplesForClassification) {
   EXPECT_EQ(printed(step(1, 2).add("tokens_per_s", 9e5).add("samples_per_s", 402.3).add("throughput_unit", "samples")),
             "step    1/2  402 samples/s\n");

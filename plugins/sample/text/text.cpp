@@ -131,13 +131,12 @@ class Text {
       continue_text(*request, view(request->prompt), 0);
       return;
     }
-    for (uint32_t i = 0; i < prompts_.size(); ++i) {
-      // Whoever left the prompt to us does not know it.
-      if (!Pieces(*request).emit((i ? "\n" : "") + prompts_[i]) || !continue_text(*request, prompts_[i], i)) return;
-    }
+    for (uint32_t i = 0; i < prompts_.size(); ++i)
+      if (!continue_text(*request, prompts_[i], i)) return;
   }
 
  private:
+  // Emits the prompt, then what comes after it; the second text and those after it on a line of their own.
   bool continue_text(const mortise_sample_request& request, std::string_view prompt, uint32_t text) const {
     std::vector<int64_t> ids = encode(prompt);
     if (ids.empty()) throw Error(MORTISE_E_ARGUMENT, "the prompt has no tokens: there is nothing to go on from");
@@ -145,6 +144,7 @@ class Text {
     const double temperature = request.temperature < 0 ? temperature_ : request.temperature;
     const size_t top_k = static_cast<size_t>(request.top_k < 0 ? top_k_ : request.top_k), window = window_size();
     Pieces pieces(request);
+    if (!pieces.emit((text ? "\n" : "") + std::string(prompt))) return false;
     for (int64_t i = 0; i < tokens; ++i) {
       const std::span<const int64_t> seen = std::span(ids).last(std::min(ids.size(), window));
       ids.push_back(choose(next_logits(seen), temperature, top_k, uniform(request.seed, text, static_cast<uint32_t>(i))));

@@ -60,6 +60,7 @@ class TextSampler : public ::testing::Test {
     int top_k = -1;
     uint64_t seed = 0;
   };
+  // The text without the prompt that was asked for, which comes first.
   std::string generate(const Request& r, mortise_status expected = MORTISE_OK) {
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     pieces_.clear();
@@ -70,6 +71,10 @@ class TextSampler : public ::testing::Test {
     EXPECT_EQ(plugin.object<mortise_sampler>("sample").generate(plugin.self(), &request), expected) << host_.error();
     EXPECT_EQ(host_.live_tensors(), 0U);
     EXPECT_EQ(host_.live_batches(), 0U);
+    if (expected == MORTISE_OK && !r.prompt.empty()) {
+      EXPECT_EQ(pieces_.at(0), r.prompt);
+      pieces_.erase(pieces_.begin());
+    }
     std::string all;
     for (const std::string& piece : pieces_) all += piece;
     return all;
@@ -87,7 +92,7 @@ class TextSampler : public ::testing::Test {
   FakeHost host_;
 };
 
-TEST_F(TextSampler, GoesOnFromThePromptPieceByPiece) {
+TEST_F(TextSampler, EmitsThePromptAndGoesOnPieceByPiece) {
   EXPECT_EQ(generate({.prompt = "ab"}), "cdef");
   EXPECT_EQ(pieces_.size(), 4U);
   EXPECT_EQ(windows_.front(), (Ids{'a', 'b'}));
@@ -185,7 +190,7 @@ TEST_F(TextSampler, NeverDrawsATokenThatTheTokenizerLacks) {
 }
 
 TEST_F(TextSampler, StopsWhenItsListenerHasEnough) {
-  enough_ = 2;
+  enough_ = 3;  // the prompt is a piece too
   EXPECT_EQ(generate({.tokens = 100}), "cd");
 }
 
