@@ -5,8 +5,8 @@
 # PREFIX/lib/cmake/Mortise        find_package(Mortise) -> Mortise::sdk, mortise_add_plugin()
 # PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
 #
-# The folder moves as a whole: the program finds everything from its own place. LibTorch stays where it was built against (an RPATH), or
-# wherever LD_LIBRARY_PATH says on a machine that has it elsewhere.
+# The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when this was built
+# (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -16,6 +16,10 @@ foreach(program mortise mortise-probe)
     install(TARGETS ${program} RUNTIME DESTINATION bin)
   endif()
 endforeach()
+
+if(TARGET mortise) # by name: CMake's own way leaves out folders inside the source tree, where .deps is
+  set_target_properties(mortise PROPERTIES INSTALL_RPATH "${torch_dir}/lib")
+endif()
 
 foreach(plugin IN LISTS mortise_plugins)
   install(TARGETS ${plugin} LIBRARY DESTINATION lib/mortise/plugins)

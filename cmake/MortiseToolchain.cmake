@@ -61,7 +61,5 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=2)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(MORTISE_PLUGIN_OUTPUT_DIR "${CMAKE_BINARY_DIR}/plugins")
 
-# LibTorch finds its CUDA runtime library through its own DT_RPATH, and we find LibTorch in the same way, before LD_LIBRARY_PATH is asked. The
-# installed binary keeps the path of the LibTorch that it was built with; where that folder does not exist, LD_LIBRARY_PATH decides.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+# LibTorch finds its CUDA runtime library through its own DT_RPATH, and we find LibTorch in the same way, before LD_LIBRARY_PATH is asked.
 add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,--disable-new-dtags>")
