@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <memory>
+
 
 #include "core/base/text.hpp"
 
@@ -90,7 +90,7 @@ std::string can_start(const PluginInfo& info) {
 
 }  // namespace
 
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, bool) {
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file) {
   auto p = std::make_unique<Planned>();
   Report report;
   p->request = manifest_request(args, file);

@@ -1,6 +1,7 @@
 // What the verbs share: their arguments, where the installation lies, and the way from a manifest to a plan.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,7 @@ struct Planned {
 struct Failed {
   int exit;
 };
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, bool need_file = true);
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 

@@ -158,7 +158,7 @@ const std::vector<Verb>& verbs() {
              {"--seed", "N", "of the draws; 0"}},
             kLayerFlags),
        1, sample},
-      {"plugin", "list [FAMILY] | info ID", "what is installed, and what one of them is", "mortise plugin info optimizer.adamw", {{"--plugin-path", "DIR", "a further folder with plugins"}}, 2, plugin},
+      {"plugin", "list [FAMILY] | info ID", "what is installed, and what one of them is", "mortise plugin info FAMILY.NAME", {{"--plugin-path", "DIR", "a further folder with plugins"}}, 2, plugin},
       {"help", "[VERB]", "this, or more about one verb", "mortise help train", {}, 1, help},
   };
   return all;

@@ -27,7 +27,7 @@ class Chains {
 
   const mortise_next* at(Point point, uint32_t mode) const { return points_[point][mode]; }
   const mortise_next* segment(size_t index, uint32_t mode) const { return segments_[index][mode]; }
-  // Which candidate a chooser's layers got: "attention.auto" → "-> attention.flash".
+  // Which candidate a chooser's layers got: id of the chooser → "-> ids of the chosen".
   const std::map<std::string, std::string>& chosen() const { return chosen_; }
 
   // Tells every listener of an event, in order; throws what the first failing one returned.

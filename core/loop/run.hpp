@@ -27,7 +27,7 @@ struct Summary {
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
-  std::vector<std::string> groups;              // "146 tensors, lr 1e-03, weight decay 0.01: optimizer.adamw"
+  std::vector<std::string> groups;              // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;   // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;     // `plan --weights`: name, sizes, role, dtype
 };

@@ -10,15 +10,6 @@ namespace {
 
 constexpr std::string_view kRules = "parameters";
 
-Diagnostic made(const char* code, std::string message, const Position& at, std::vector<std::string> fixes) {
-  Diagnostic d;
-  d.code = code;
-  d.message = std::move(message);
-  d.positions = {at};
-  d.fixes = std::move(fixes);
-  return d;
-}
-
 // Open: takes the places that nobody else claims.
 bool is_open(const MergedTable& table) { return !table.keys.contains("where") && !table.keys.contains("modes"); }
 
@@ -36,11 +27,11 @@ void Merger::root_entry(const TomlEntry& entry) {
   if (name == kRules || words_.is_core_table(name) || words_.is_family(name)) {
     if (!entry.value.is_table()) {
       if (words_.is_family(name)) report_.add(words_.value_for_table("", name, entry.value, at(entry)));
-      else report_.add(made("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), {"[" + name + "]"}));
+      else report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
     } else if (name == kRules) {
       for (const TomlEntry& rule : entry.value.table()->entries) {
         if (is_name(rule.key)) own_table("parameters." + rule.key, rule);
-        else report_.add(made("bad_name", "a name is small letters, digits and _, this is `" + rule.key + "`", at(rule), {"[parameters.no_decay]"}));
+        else report_.add(mistake("bad_name", "a name is small letters, digits and _, this is `" + rule.key + "`", at(rule), "[parameters.no_decay]"));
       }
     } else if (words_.is_family(name)) {
       family(entry);
@@ -50,7 +41,7 @@ void Merger::root_entry(const TomlEntry& entry) {
     return;
   }
   if (!entry.value.is_table()) return report_.add(words_.unknown_key("", name, entry.value, at(entry)));
-  // [optimzer.adamw]: the plugin is what was meant, so that is what the message speaks of.
+  // A mistyped family: the plugin is what was meant, so that is what the message speaks of.
   bool named = false;
   for (const TomlEntry& inner : entry.value.table()->entries) {
     if (!inner.value.is_table()) continue;
@@ -71,14 +62,14 @@ void Merger::family(const TomlEntry& entry) {
     if (words_.key(entry.key, inner.key) != nullptr || inner.key == "include") write(entry.key, inner.key, inner.value, at(inner));
     else if (known && inner.value.is_table()) own_table(id, inner);
     else if (known && inner.value.list() == nullptr) report_.add(words_.value_for_table(entry.key, inner.key, inner.value, at(inner)));
-    else if (known) report_.add(made("wrong_type", id + " is a table, this is a list", at(inner.value), {"[" + id + "]"}));
+    else if (known) report_.add(mistake("wrong_type", id + " is a table, this is a list", at(inner.value), "[" + id + "]"));
     else if (inner.value.is_table()) report_.add(words_.unknown_table(id, at(inner.value)));
     else write(entry.key, inner.key, inner.value, at(inner));
   }
 }
 
 void Merger::own_table(const std::string& name, const TomlEntry& entry) {
-  if (!entry.value.is_table()) return report_.add(made("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), {"[" + name + "]"}));
+  if (!entry.value.is_table()) return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
   MergedTable& table = tables[name];
   table.layer = layer_;
   table.origin = at(entry.value);
@@ -90,14 +81,14 @@ void Merger::write(const std::string& table, const std::string& key, const TomlN
   const std::string whole = table + "." + key;
   const KeySchema* schema = words_.key(table, key);
   if (schema == nullptr && key == "include")
-    return report_.add(made("include_placement", "`include` stands inside [" + table + "]", position,
-                            {"move it to the top of the file, before the first table (a key belongs to the table above it)"}));
+    return report_.add(mistake("include_placement", "`include` stands inside [" + table + "]", position,
+                            "move it to the top of the file, before the first table (a key belongs to the table above it)"));
   if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, position));
   std::optional<Value> checked = check_value(*schema, value, {file_, whole}, report_);
   if (!checked) return;
   if (schema->deprecated) {
     const Deprecation& old = *schema->deprecated;
-    Diagnostic d = made("deprecated_key", whole + " is deprecated since " + old.since, position, {"use " + old.use});
+    Diagnostic d = mistake("deprecated_key", whole + " is deprecated since " + old.since, position, {"use " + old.use});
     if (!old.remove.empty()) d.effect = "it will be gone in " + old.remove;
     d.level = Level::kWarning;
     report_.add(std::move(d));
@@ -110,7 +101,7 @@ void Merger::write(const std::string& table, const std::string& key, const TomlN
 void Merger::check_reserved(const std::string& id, const std::string& key, const Value& value) {
   if (key != "fallback") return;
   if (words_.plugin(id)->provides.empty())
-    report_.add(made("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin, {"leave `fallback` out"}));
+    report_.add(mistake("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin, "leave `fallback` out"));
   for (const Value& other : value.as_list())
     if (words_.plugin(other.as_text()) == nullptr) report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));
 }
@@ -130,9 +121,9 @@ void Merger::without(const std::string& id, int number) {
   const bool rule = id.starts_with("parameters.") && found != tables.end();
   if (words_.plugin(id) == nullptr && !rule) return report_.add(words_.unknown_plugin(id, "--without ", from));
   if (found != tables.end() && found->second.enabled && found->second.layer == number)
-    return report_.add(made("use_and_without", id + " is asked for and refused", from, {"leave out --use " + id + " or --without " + id}));
+    return report_.add(mistake("use_and_without", id + " is asked for and refused", from, "leave out --use " + id + " or --without " + id));
   if (found == tables.end() || !found->second.enabled) {
-    Diagnostic d = made("not_on", id + " is not on", from, {"leave out --without " + id});
+    Diagnostic d = mistake("not_on", id + " is not on", from, "leave out --without " + id);
     d.level = Level::kWarning;
     return report_.add(std::move(d));
   }
@@ -173,14 +164,14 @@ bool Merger::is_on(const Setting& setting, const std::string& id) {
     if (by.empty()) return true;
     Position of = tables.at(by).origin;
     of.column = 0;
-    report_.add(made("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", from, {"--use " + id}));
+    report_.add(mistake("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", from, "--use " + id));
     return false;
   }
   if (there && found->second.enabled) return true;
   const std::string assigned = setting.file.substr(setting.file.find("--set"));
   const bool switches = setting.path.back() == "enabled";
-  report_.add(made("set_not_on", id + " is not on, so `" + whole + "` sets nothing", from,
-                   {plugin ? "--use " + id + (switches ? "" : " " + assigned) : "[" + id + "] in a file"}));
+  report_.add(mistake("set_not_on", id + " is not on, so `" + whole + "` sets nothing", from,
+                   plugin ? "--use " + id + (switches ? "" : " " + assigned) : "[" + id + "] in a file"));
   return false;
 }
 
@@ -193,10 +184,10 @@ void Merger::set(const Setting& setting, int number) {
   const bool family = words_.is_family(path[0]), rule = path[0] == kRules;
   std::string table = path[0];
   if (path.size() == 1 && (family || rule || words_.is_core_table(table)))
-    return report_.add(made("set_not_on", "`" + whole + "` is a table, and --set sets keys", from, {"--use " + table + ".NAME, or --set " + table + ".KEY=VALUE"}));
+    return report_.add(mistake("set_not_on", "`" + whole + "` is a table, and --set sets keys", from, "--use " + table + ".NAME, or --set " + table + ".KEY=VALUE"));
   if (path.size() == 1) return report_.add(words_.unknown_key("", whole, setting.value, from));
   if (path.size() == 2 && words_.plugin(whole) != nullptr && words_.key(table, path[1]) == nullptr)
-    return report_.add(made("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", from, {"--use " + whole}));
+    return report_.add(mistake("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", from, "--use " + whole));
   if (!family && !rule && !words_.is_core_table(table)) return report_.add(words_.unknown_table(path.size() > 2 ? path[0] + "." + path[1] : table, from));
   if (path.size() > 2) {
     table = path[0] + "." + path[1];

@@ -33,7 +33,7 @@ class Merger {
   void without(const std::string& id, int number);
   void set(const Setting& setting, int number);
 
-  std::map<std::string, MergedTable> tables;  // by name: "run", "optimizer", "optimizer.adamw", "parameters.no_decay"
+  std::map<std::string, MergedTable> tables;  // by name: "run", "optimizer", "FAMILY.NAME", "parameters.RULE"
 
   // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the plan's.
   std::string replaced_by(const std::string& id) const;

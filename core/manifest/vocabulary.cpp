@@ -11,17 +11,9 @@ namespace {
 
 const std::map<std::string, PluginSchema> kNoPlugins;
 
-Diagnostic made(const char* code, std::string message, const Position& at) {
-  Diagnostic d;
-  d.code = code;
-  d.message = std::move(message);
-  d.positions = {at};
-  return d;
-}
-
 std::string in_brackets(const std::string& name) { return "[" + name + "]"; }
 
-// "optimizer.adamw.betas" -> "optimizer.adamw", "betas".
+// "FAMILY.NAME.KEY" -> "FAMILY.NAME", "KEY".
 std::pair<std::string, std::string> table_and_key(const std::string& whole) {
   const size_t dot = whole.rfind('.');
   return {whole.substr(0, dot), whole.substr(dot + 1)};
@@ -90,9 +82,11 @@ bool Vocabulary::not_yet(const std::string& whole) const { return std::ranges::f
 std::string Vocabulary::table_for(const std::string& family, const TomlNode& value) const {
   const std::vector<std::string> ids = ids_of(family);
   if (const std::string* text = value.text()) {
-    std::string name = family + "." + *text;
+    const auto switches = foreign_tables_.find(*text);  // a technique whose name we know, here or not
+    std::string name = switches != foreign_tables_.end() ? switches->second : family + "." + *text;
     std::ranges::replace(name, '-', '_');
     if (plugin(name) != nullptr) return in_brackets(name);
+    if (switches != foreign_tables_.end()) return in_brackets(name) + ", which is not installed";
     for (const std::string& id : ids)
       if (name.starts_with(id + "_")) return in_brackets(id);
     if (const std::string near = nearest(name, ids); !near.empty()) return in_brackets(near);
@@ -141,7 +135,7 @@ std::vector<std::string> Vocabulary::elsewhere(const std::string& table, const s
 
 Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& name, const TomlNode& value, const Position& at) const {
   const std::string whole = table.empty() ? name : table + "." + name;
-  Diagnostic d = made("unknown_key", table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`", at);
+  Diagnostic d = mistake("unknown_key", table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`", at);
   d.positions[0].key = whole;
   const TableSchema* schema = schema_of(table);
 
@@ -193,7 +187,7 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
 
 Diagnostic Vocabulary::unknown_table(const std::string& name, const Position& at) const {
   if (name.find('.') != std::string::npos) return unknown_plugin(name, "", at);
-  Diagnostic d = made("unknown_table", "no table is called `" + name + "`", at);
+  Diagnostic d = mistake("unknown_table", "no table is called `" + name + "`", at);
   std::vector<std::string> tables(families_.begin(), families_.end());
   for (const auto& [table, schema] : core_schema().tables) tables.push_back(table);
   const std::string near = nearest(name, tables);
@@ -202,7 +196,7 @@ Diagnostic Vocabulary::unknown_table(const std::string& name, const Position& at
 }
 
 Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const {
-  Diagnostic d = made(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at);
+  Diagnostic d = mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at);
   if (!searched_.empty()) d.beside = "looked in " + join(searched_, ", ");
   const std::string family = id.substr(0, id.find('.'));
   std::string near = nearest(id, ids_of(family));
@@ -216,7 +210,7 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
 }
 
 Diagnostic Vocabulary::value_for_table(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const {
-  Diagnostic d = made("value_for_table", "`" + key + "` is " + (table.empty() ? "a family" : "a plugin of [" + table + "]") + ", not a key", at);
+  Diagnostic d = mistake("value_for_table", "`" + key + "` is " + (table.empty() ? "a family" : "a plugin of [" + table + "]") + ", not a key", at);
   d.positions[0].key = table.empty() ? key : table + "." + key;
   d.fixes = {table.empty() ? table_for(key, value) : in_brackets(table + "." + key)};
   return d;

@@ -14,7 +14,7 @@ namespace mortise {
 // One plugin that is part of the run.
 struct Member {
   const PluginInfo* info = nullptr;
-  const PluginTable* table = nullptr;  // NULL: a candidate of somebody who chooses, not named in the manifest
+  const PluginTable* table = nullptr;  // NULL: a candidate of somebody who chooses, or a fallback, not named in the manifest
 };
 
 // One claim on a slot: at the paths of `where` (nullptr: all), in these modes (bit 1 << mode).
@@ -64,7 +64,7 @@ struct Plan {
   PointTable points;
   std::vector<Member> members;
   std::vector<PointPlan> at;      // by index of the point
-  std::vector<std::string> replaced;  // "schedule.constant (default.toml:13) by schedule.cosine"
+  std::vector<std::string> replaced;  // "ID (default.toml:13) by ID"
   std::string hash;               // six hexadecimal digits over ids, versions, order and values
 };
 
@@ -89,8 +89,8 @@ std::vector<size_t> select(const Attached& attached, const std::vector<Element>&
 
 // The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and an
 // element without a provider go to the report, naming `what` ("parameter", "layer").
-std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, std::string_view what, std::string_view point, Report& report);
-
+std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, std::string_view what,
+                        std::string_view point, Report& report);
 
 // Every `where` of the plan must take something of all that the model declared; for members that attach to several points, where assign() cannot
 // tell. `what` as above.
