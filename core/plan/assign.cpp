@@ -64,10 +64,10 @@ void matches_nothing(const Selector& where, const Plan& plan, const std::vector<
   const size_t before = select(Selector{.match = where.match}, elements).size();
   if (before > 0)
     return add_once(report,
-                    mistake("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
+                    refusal("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
                             {where.origin}, {"take less away; `from` counts from 0"}));
   Diagnostic d =
-      mistake("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
+      refusal("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
   if (!elements.empty()) {
     const std::string pattern = nearest_pattern(where.match.front(), elements);
     d.fixes = {pattern + " matches " + with_commas(static_cast<int64_t>(select(Selector{.match = {pattern}}, elements).size())) +
@@ -83,15 +83,15 @@ std::string some(const std::vector<size_t>& which, const std::vector<Element>& e
 
 Diagnostic two_claims(const std::string& first, const std::string& second, std::string_view slot, const std::string& at, const Position& one,
                       const Position& other) {
-  return mistake("two_claims", first + " and " + second + " both claim " + quoted(slot) + " at the " + at, {one, other},
+  return refusal("two_claims", first + " and " + second + " both claim " + quoted(slot) + " at the " + at, {one, other},
                  {"give one of them another `where` or `modes`"});
 }
 
 Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, std::string_view point, int mode) {
   const std::string message = "nothing provides " + quoted(point) + " at the " + at;
-  if (here.providers.empty()) return mistake("no_provider", message, {}, {"mortise plugin list names what is installed"});
+  if (here.providers.empty()) return refusal("no_provider", message, {}, {"mortise plugin list names what is installed"});
   const Claim& claim = here.providers.back();
-  return mistake("no_provider", message + " in " + modes_text(1u << mode), {claim.origin},
+  return refusal("no_provider", message + " in " + modes_text(1u << mode), {claim.origin},
                  {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
 }
 

@@ -35,16 +35,21 @@ std::string a_kind(Kind kind) {
 
 // Not the user's: `at` is where the plugin's author wrote it.
 Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written) {
-  Diagnostic d = mistake(std::move(code), std::move(message), {holding.table->origin});
+  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin});
   d.at = written ? written.text() : holding.info->toml_path;
   d.plugin = id_of(*holding.info);
   d.exit = kExitPlugin;
   return d;
 }
 
-std::string fix_for_unknown(const Plan& plan, const Catalogue& catalogue, const std::string& name) {
+// A plugin that would bring the operator, or "".
+std::string who_would_bring(const Catalogue& catalogue, const std::string& name) {
   for (const auto& [id, info] : catalogue)
-    if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return "[" + id + "] brings it";
+    if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return id;
+  return "";
+}
+
+std::string nearest_point(const Plan& plan, const std::string& name) {
   std::vector<std::string> names;
   for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
   const std::string near = nearest(name, names);
@@ -63,7 +68,7 @@ std::vector<const PluginInfo*> who_would_provide(const Catalogue& catalogue, con
 }
 
 void report_missing(const std::string& need, const Holding* needed_by, const Catalogue& catalogue, Report& report) {
-  Diagnostic d = mistake("nothing_provides", "nothing provides " + quoted(need));
+  Diagnostic d = refusal("nothing_provides", "nothing provides " + quoted(need));
   if (needed_by) {
     d.message += ", which " + id_of(*needed_by->info) + " needs";
     d.positions = {needed_by->table->origin};
@@ -87,7 +92,7 @@ bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::s
 }
 
 void check_conflict(const Holding& a, const Holding& b, const ConflictInfo& conflict, Report& report) {
-  report.add(mistake("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
+  report.add(refusal("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
                      {a.table->origin, b.table->origin},
                      {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
 }
@@ -100,7 +105,12 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
   const int point = plan.points.find(name);
   if (point < 0) {
     Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written);
-    d.fixes = {fix_for_unknown(plan, catalogue, name)};
+    if (const std::string bringer = who_would_bring(catalogue, name); bringer.empty()) {
+      d.fixes = {nearest_point(plan, name)};
+    } else {
+      d.fixes = {"[" + bringer + "] brings it"};
+      d.exit = kExitUsage;  // the plugin is right: the manifest left it out
+    }
     report.add(std::move(d));
     return -1;
   }

@@ -125,6 +125,7 @@ TEST_F(Checks, SayWhoBringsAnOperatorThatIsMissing) {
   world.wrapper("adapter.lora", "linear", "adapt");
   world.table("adapter.lora", 21);
   EXPECT_NE(world.errors().find("  fix: [operators.rows] brings it\n"), std::string::npos) << world.text();
+  EXPECT_EQ(world.report.exit_code(), kExitUsage);
 }
 
 TEST_F(Checks, RefuseToWrapAnObject) {

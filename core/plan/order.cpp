@@ -110,7 +110,7 @@ class Order {
       if (i + 1 != path.end()) positions.push_back(items_[*i].origin);
     }
     reasons.erase(reasons.begin(), reasons.begin() + begin);
-    Diagnostic d = mistake("cycle", "the order at " + quoted(point_) + " goes in a circle: " + join(names, " after "), positions,
+    Diagnostic d = refusal("cycle", "the order at " + quoted(point_) + " goes in a circle: " + join(names, " after "), positions,
                            {"change `after` or `before` in the plugin.toml of one of them"});
     d.at = join(reasons, "; ");
     report.add(std::move(d));
@@ -143,7 +143,7 @@ class Order {
 void report_unordered(const Order& order, size_t a, size_t b, const std::vector<Attached>& items, std::string code, const std::string& both,
                       Report& report) {
   const PluginInfo &first = order.info(a), &second = order.info(b);
-  report.add(mistake(std::move(code), id_of(first) + " and " + id_of(second) + both + " at " + quoted(order.point()) + ", and nothing orders them",
+  report.add(refusal(std::move(code), id_of(first) + " and " + id_of(second) + both + " at " + quoted(order.point()) + ", and nothing orders them",
                      {items[a].origin, items[b].origin},
                      {"give one of them another `where` or `modes`: " + table_of(second) + " modes = [\"train\"]",
                       "or say in the plugin.toml of " + id_of(second) + ": [capabilities] after = [\"" + id_of(first) + "\"]"}));

@@ -36,7 +36,7 @@ void bring_operators(Plan& plan, Report& report) {
   for (const Member& member : plan.members)
     for (const OperatorRow& row : member.info->operators) {
       if (core.find(row.name) >= 0)
-        report.add(mistake("point_taken", id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
+        report.add(refusal("point_taken", id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
                            {member.table ? member.table->origin : Position{}}, {"another name in " + member.info->toml_path}));
       else
         plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info));
@@ -89,7 +89,7 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
       if (std::ranges::find(kBands, wrap.band) == std::end(kBands))
-        report.add(mistake("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
+        report.add(refusal("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
                            {holding.table->origin}, {"one of " + join({std::begin(kBands), std::end(kBands)}, ", ")}));
       else if (point >= 0)
         plan.at[static_cast<size_t>(point)].wrappers.push_back(attached);

@@ -70,7 +70,7 @@ void report_clashes(const std::vector<Contender>& group, const std::string& name
     for (auto b = std::next(a); b != group.end(); ++b) {
       if (!clash(*a, *b)) continue;
       const PluginInfo &first = *a->holding->info, &second = *b->holding->info;
-      report.add(mistake(is_slot ? "two_providers" : "exclusive",
+      report.add(refusal(is_slot ? "two_providers" : "exclusive",
                          id_of(first) + " and " + id_of(second) + (is_slot ? " both provide " : " exclude each other: both are of the group ") +
                              quoted(name) + (a->is_open() ? "" : " in " + modes_text(a->modes & b->modes)),
                          {a->holding->table->origin, b->holding->table->origin}, {"remove one" + how_to_share(is_slot ? name : "", second)}));
@@ -81,7 +81,7 @@ void report_clashes(const std::vector<Contender>& group, const std::string& name
 void report_left_over(const Contender& c, const std::string& name, Report& report) {
   const auto same_layer = [&](const Holding* taker) { return taker->table->layer == c.layer(); };
   if (c.lost_to.empty() || !std::ranges::all_of(c.lost_to, same_layer)) return;
-  report.add(mistake("left_without_place", id_of(*c.holding->info) + " is left without a place: others take `" + name + "` in every mode",
+  report.add(refusal("left_without_place", id_of(*c.holding->info) + " is left without a place: others take `" + name + "` in every mode",
                      {c.holding->table->origin}, {"remove " + table_of(*c.holding->info)}));
 }
 

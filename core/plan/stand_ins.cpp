@@ -22,7 +22,7 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
     if (!provides_all(found->second, holding.slots)) {
-      report.add(mistake("wrong_fallback",
+      report.add(refusal("wrong_fallback",
                          id_of(*holding.info) + " falls back to " + id + ", which does not provide `" + holding.slots.front().point + "`",
                          {holding.table->origin}, {"name another: mortise plugin list " + holding.info->schema.family}));
     } else if (reason_against(can_start, found->second).empty()) {
@@ -33,7 +33,7 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
 }
 
 void report_unusable(const Holding& holding, const std::string& reason, const Catalogue& catalogue, CanStart can_start, Report& report) {
-  Diagnostic d = mistake("device_unusable", id_of(*holding.info) + " cannot run: " + reason, {holding.table->origin});
+  Diagnostic d = refusal("device_unusable", id_of(*holding.info) + " cannot run: " + reason, {holding.table->origin});
   d.plugin = id_of(*holding.info);
   d.exit = kExitUnavailable;
   if (holding.slots.empty())
@@ -45,7 +45,7 @@ void report_unusable(const Holding& holding, const std::string& reason, const Ca
 }
 
 void report_no_choice(const Holding& holding, const std::string& point, Report& report) {
-  Diagnostic d = mistake("nothing_to_choose", id_of(*holding.info) + " has nothing to choose from for " + quoted(point), {holding.table->origin},
+  Diagnostic d = refusal("nothing_to_choose", id_of(*holding.info) + " has nothing to choose from for " + quoted(point), {holding.table->origin},
                          {"none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here"});
   d.exit = kExitUnavailable;
   report.add(std::move(d));

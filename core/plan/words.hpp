@@ -36,8 +36,8 @@ inline unsigned modes_of(const PluginTable& table) {
   return modes ? modes : kAllModes;
 }
 
-// One error about plugins: the rest of its fields are filled where it is made.
-inline Diagnostic mistake(std::string code, std::string message, std::vector<Position> positions = {}, std::vector<std::string> fixes = {}) {
+// An error with as many positions and fixes as it has sides; its other fields are filled where it is made.
+inline Diagnostic refusal(std::string code, std::string message, std::vector<Position> positions = {}, std::vector<std::string> fixes = {}) {
   std::erase_if(positions, [](const Position& position) { return !position; });
   Diagnostic d;
   d.code = std::move(code);
