@@ -55,7 +55,7 @@ class Math {
     d_PTT = cast(d_PTT, like.dtype);
     ops::bmm_out(d_PTT, k, dq);
     ops::mul_(dq, scale());
-    ops::bmm_out(turned(q), d_PTT, turned(dk));
+    ops::copy_(dk, turned(ops::bmm(turned(q), d_PTT)));  // the way round that autograd has it, for its bits
     b.give(0, pack(d_3PTD, like));
   }
 
