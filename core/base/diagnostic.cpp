@@ -9,13 +9,9 @@ namespace {
 
 constexpr int kMostPrinted = 20;
 
-std::string_view level_name(Level level) {
-  return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "note";
-}
+std::string_view level_name(Level level) { return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "note"; }
 
-std::string_view colour_of(Level level) {
-  return level == Level::kError ? "\x1b[1;31m" : level == Level::kWarning ? "\x1b[1;33m" : "\x1b[1;36m";
-}
+std::string_view colour_of(Level level) { return level == Level::kError ? "\x1b[1;31m" : level == Level::kWarning ? "\x1b[1;33m" : "\x1b[1;36m"; }
 
 void print_line(std::ostream& out, std::string_view label, const std::string& text) {
   if (!text.empty()) out << "  " << label << escape_control(text) << '\n';
@@ -60,8 +56,18 @@ std::string Position::text() const {
   return out;
 }
 
+Diagnostic mistake(std::string code, std::string message, Position at, std::string fix) {
+  Diagnostic d;
+  d.code = std::move(code);
+  d.message = std::move(message);
+  if (at) d.positions = {std::move(at)};
+  if (!fix.empty()) d.fixes = {std::move(fix)};
+  return d;
+}
+
 void print(std::ostream& out, const Diagnostic& d, bool colour) {
-  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "") << ": " << escape_control(d.message) << '\n';
+  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "") << ": "
+      << escape_control(d.message) << '\n';
   if (!d.positions.empty()) {
     out << "  --> ";
     for (const Position& p : d.positions) out << (&p == &d.positions.front() ? "" : " and ") << escape_control(p.text());
@@ -80,10 +86,10 @@ void print_json(std::ostream& out, const Diagnostic& d) {
   std::string also;
   for (size_t i = 1; i < d.positions.size(); ++i) also += (i > 1 ? "," : "") + json(d.positions[i]);
   out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
-      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":[" << also << "],\"beside\":" << json_or_null(d.beside)
-      << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds) << ",\"effect\":" << json_or_null(d.effect)
-      << ",\"fix\":" << json_fixes(d) << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin)
-      << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
+      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":[" << also
+      << "],\"beside\":" << json_or_null(d.beside) << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
+      << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << json_fixes(d) << ",\"see\":" << json_or_null(d.see)
+      << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
 }
 
 void Report::add(Diagnostic d) {

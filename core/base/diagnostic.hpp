@@ -13,8 +13,18 @@ enum class Level { kNote, kWarning, kError };
 
 // The exit codes of the command line.
 enum Exit : int {
-  kExitOk = 0, kExitNo = 1, kExitUsage = 64, kExitData = 65, kExitUnavailable = 69, kExitBug = 70, kExitPlugin = 71,
-  kExitExists = 73, kExitIo = 74, kExitResumable = 75, kExitGuard = 76, kExitInterrupted = 130,
+  kExitOk = 0,
+  kExitNo = 1,
+  kExitUsage = 64,
+  kExitData = 65,
+  kExitUnavailable = 69,
+  kExitBug = 70,
+  kExitPlugin = 71,
+  kExitExists = 73,
+  kExitIo = 74,
+  kExitResumable = 75,
+  kExitGuard = 76,
+  kExitInterrupted = 130,
 };
 
 // A place in a manifest. `file` is as the user would type it; "command line" has no line. `key` is dotted, for --json.
@@ -28,20 +38,23 @@ struct Position {
 
 struct Diagnostic {
   Level level = Level::kError;
-  std::string code;                  // a slug without a dot: unknown_key
-  std::string message;               // one line, names in backticks
-  std::vector<Position> positions;   // the first after "-->", others joined by "and"
-  std::string beside;                // to the right of the position
-  std::string source_line;           // the line of the file, shown under the position when it helps
-  std::string at;                    // plugin, point, step, path
-  std::string holds;                 // what an area always knows (memory)
+  std::string code;                 // a slug without a dot: unknown_key
+  std::string message;              // one line, names in backticks
+  std::vector<Position> positions;  // the first after "-->", others joined by "and"
+  std::string beside;               // to the right of the position
+  std::string source_line;          // the line of the file, shown under the position when it helps
+  std::string at;                   // plugin, point, step, path
+  std::string holds;                // what an area always knows (memory)
   std::string effect;
-  std::vector<std::string> fixes;    // lines after "fix:", ready to paste
+  std::vector<std::string> fixes;  // lines after "fix:", ready to paste
   std::string see;
   std::string plugin;
   int exit = kExitUsage;
-  std::string replace, with;         // the edit at the first position that the first fix means; "" if it is no plain replacement
+  std::string replace, with;  // the edit at the first position that the first fix means; "" if it is no plain replacement
 };
+
+// An error at one place, with one fix.
+Diagnostic mistake(std::string code, std::string message, Position at = {}, std::string fix = {});
 
 class Report {
  public:

@@ -1,9 +1,9 @@
 #include "core/base/log.hpp"
 
-#include <mutex>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <mutex>
 
 namespace mortise {
 namespace {
@@ -25,10 +25,14 @@ Log& the_log() {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
   }
   return spdlog::level::info;
 }
@@ -69,7 +73,8 @@ bool set_log_file(const std::string& path) try {
 
 void set_log_to_stderr(bool on) {
   const std::lock_guard guard(the_log().lock);
-  if (!on) the_log().screen.reset();
+  if (!on)
+    the_log().screen.reset();
   else if (!the_log().screen) {
     the_log().screen = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     the_log().screen->set_pattern("%v");

@@ -64,10 +64,14 @@ std::string duration_text(double seconds) {
   if (seconds > 1e15) return "?";
   const int64_t whole = std::llround(seconds);
   char buffer[64];
-  if (whole < 60) std::snprintf(buffer, sizeof buffer, "%llds", static_cast<long long>(whole));
-  else if (whole < 3600) std::snprintf(buffer, sizeof buffer, "%lldm%02llds", static_cast<long long>(whole / 60), static_cast<long long>(whole % 60));
-  else if (whole < 86400) std::snprintf(buffer, sizeof buffer, "%lldh%02lldm", static_cast<long long>(whole / 3600), static_cast<long long>(whole / 60 % 60));
-  else std::snprintf(buffer, sizeof buffer, "%lldd%02lldh", static_cast<long long>(whole / 86400), static_cast<long long>(whole / 3600 % 24));
+  if (whole < 60)
+    std::snprintf(buffer, sizeof buffer, "%llds", static_cast<long long>(whole));
+  else if (whole < 3600)
+    std::snprintf(buffer, sizeof buffer, "%lldm%02llds", static_cast<long long>(whole / 60), static_cast<long long>(whole % 60));
+  else if (whole < 86400)
+    std::snprintf(buffer, sizeof buffer, "%lldh%02lldm", static_cast<long long>(whole / 3600), static_cast<long long>(whole / 60 % 60));
+  else
+    std::snprintf(buffer, sizeof buffer, "%lldd%02lldh", static_cast<long long>(whole / 86400), static_cast<long long>(whole / 3600 % 24));
   return buffer;
 }
 
@@ -80,8 +84,8 @@ size_t utf8_length(std::string_view text) {
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
   // Overlong forms, surrogates, and what lies beyond the last code point.
-  const bool refused = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) || (lead == 0xf0 && byte(1) < 0x90) ||
-                       (lead == 0xf4 && byte(1) >= 0x90);
+  const bool refused =
+      (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) || (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90);
   return refused ? 0 : length;
 }
 
@@ -91,7 +95,8 @@ std::string escape_control(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
-    if (length != 0 && !is_hidden(character)) out += character;
+    if (length != 0 && !is_hidden(character))
+      out += character;
     else
       for (const char byte : character) {
         char buffer[8];
@@ -187,10 +192,14 @@ std::string json_string(std::string_view text) {
     const size_t length = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
     text.remove_prefix(character.size());
-    if (length == 0) out += "\\ufffd";
-    else if (character == "\"" || character == "\\") (out += '\\') += character;
-    else if (character == "\n") out += "\\n";
-    else if (character == "\t") out += "\\t";
+    if (length == 0)
+      out += "\\ufffd";
+    else if (character == "\"" || character == "\\")
+      (out += '\\') += character;
+    else if (character == "\n")
+      out += "\\n";
+    else if (character == "\t")
+      out += "\\t";
     else if (length == 1 && is_hidden(character)) {
       char buffer[8];
       std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(character[0]));

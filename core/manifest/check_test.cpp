@@ -19,7 +19,9 @@ std::string check(const KeySchema& schema, const std::string& toml) {
   const std::optional<TomlTable> root = parse_toml("key = " + toml, "x.toml", report);
   if (!root) return printed(report);
   const std::optional<Value> value = check_value(schema, *root->find("key"), {"x.toml", "table.key"}, report);
-  if (!value) return report.all().at(0).code + ": " + report.all().at(0).message + " | " + (report.all().at(0).fixes.empty() ? "" : report.all().at(0).fixes[0]);
+  if (!value)
+    return report.all().at(0).code + ": " + report.all().at(0).message + " | " +
+           (report.all().at(0).fixes.empty() ? "" : report.all().at(0).fixes[0]);
   EXPECT_EQ(value->origin.text(), "x.toml:1:7");
   EXPECT_EQ(value->origin.key, "table.key");
   return value->text();
@@ -116,11 +118,13 @@ TEST(Check, Lists) {
 TEST(Check, Selectors) {
   EXPECT_EQ(check("where", "\"blocks.*\""), "\"blocks.*\"");
   EXPECT_EQ(check("where", "[\"role:norm\", \"head.*\"]"), "[\"role:norm\", \"head.*\"]");
-  EXPECT_EQ(check("where", "{ match = \"blocks.*\", except = \"blocks.0\", every = 2, from = 1 }"), "{ match = \"blocks.*\", except = \"blocks.0\", every = 2, from = 1 }");
+  EXPECT_EQ(check("where", "{ match = \"blocks.*\", except = \"blocks.0\", every = 2, from = 1 }"),
+            "{ match = \"blocks.*\", except = \"blocks.0\", every = 2, from = 1 }");
   EXPECT_EQ(check("where", "{ every = 2 }"), "{ match = \"*\", every = 2 }");
   EXPECT_EQ(check("where", "[]"), "wrong_type: table.key is a selector, this is a list | key = \"blocks.*\"");
   EXPECT_EQ(check("where", "[1]"), "wrong_type: table.key is a selector, this is 1 | key = \"blocks.*\"");
-  EXPECT_EQ(check("where", "{ every = 0 }"), "out_of_range: table.key.every is a whole number from 1 to 1000000, this is 0 | key = { every = 2, from = 1 }");
+  EXPECT_EQ(check("where", "{ every = 0 }"),
+            "out_of_range: table.key.every is a whole number from 1 to 1000000, this is 0 | key = { every = 2, from = 1 }");
   EXPECT_EQ(check("where", "{ matches = \"x\" }"), "unknown_key: table.key has no key `matches` | a selector has match, except, every and from");
 }
 

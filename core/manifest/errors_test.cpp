@@ -251,22 +251,31 @@ TEST_F(Errors, IncludeMissing) {
   read_again();
   EXPECT_EQ(errors,
             "error[include_missing]: no file `common/base.toml`\n"
-            "  --> nlp/run.toml:1:12    looked at " + (folder / "nlp/common/base.toml").string() + " (relative to nlp/run.toml)\n"
-            "  fix: there is " + (folder / "common/base.toml").string() + ": include = [\"../common/base.toml\"]\n");
+            "  --> nlp/run.toml:1:12    looked at " +
+                (folder / "nlp/common/base.toml").string() +
+                " (relative to nlp/run.toml)\n"
+                "  fix: there is " +
+                (folder / "common/base.toml").string() + ": include = [\"../common/base.toml\"]\n");
   expect("include = \"nowhere/else.toml\"\n",
          "error[include_missing]: no file `nowhere/else.toml`\n"
-         "  --> run.toml:1:11    looked at " + (folder / "nowhere/else.toml").string() + " (relative to run.toml)\n"
-         "  fix: a path is relative to the file that states it; shipped files are named mortise:NAME\n");
+         "  --> run.toml:1:11    looked at " +
+             (folder / "nowhere/else.toml").string() +
+             " (relative to run.toml)\n"
+             "  fix: a path is relative to the file that states it; shipped files are named mortise:NAME\n");
   file("shipped/gpt2_124m.toml", "");
   expect("include = \"mortise:gpt2_124\"\n",
          "error[include_missing]: no shipped file `mortise:gpt2_124`\n"
-         "  --> run.toml:1:11    looked in " + (folder / "shipped").string() + "\n"
-         "  fix: include = [\"mortise:gpt2_124m\"]\n");
+         "  --> run.toml:1:11    looked in " +
+             (folder / "shipped").string() +
+             "\n"
+             "  fix: include = [\"mortise:gpt2_124m\"]\n");
   request.includes = {"mortise:../run"};
   expect("",
          "error[include_missing]: no shipped file `mortise:../run`\n"
-         "  --> command line: --include mortise:../run    looked in " + (folder / "shipped").string() + "\n"
-         "  fix: mortise init --list\n");
+         "  --> command line: --include mortise:../run    looked in " +
+             (folder / "shipped").string() +
+             "\n"
+             "  fix: mortise init --list\n");
 }
 
 TEST_F(Errors, IncludeCycle) {
@@ -300,15 +309,17 @@ TEST_F(Errors, FileMissing) {
   read_again();
   EXPECT_EQ(errors,
             "error[file_missing]: no file `rums.toml`\n"
-            "  --> command line    looked at " + (folder / "rums.toml").string() + "\n"
-            "  fix: there is runs.toml\n");
+            "  --> command line    looked at " +
+                (folder / "rums.toml").string() +
+                "\n"
+                "  fix: there is runs.toml\n");
 }
 
 TEST_F(Errors, CannotRead) {
   request.file = "shipped";
   read_again();
   EXPECT_EQ(errors,
-            "error[cannot_read]: `shipped` is no file\n"
+            "error[cannot_read]: `shipped` cannot be read\n"
             "  --> shipped\n"
             "  fix: name a TOML file that can be read\n");
 }

@@ -18,9 +18,9 @@ constexpr std::string_view kShipped = "mortise:";
 
 // A file to read, as found and as people type it.
 struct Source {
-  std::string path;    // absolute
+  std::string path;  // absolute
   std::string shown;
-  Position from;       // who asked for it
+  Position from;  // who asked for it
 };
 
 std::vector<std::string> toml_files(const std::string& folder) {
@@ -50,8 +50,10 @@ class LayerReader {
       const bool absolute = asked_by.starts_with("/") || text.starts_with("/");
       const std::string shown = absolute ? path.as_text() : fs::path(path.as_text()).lexically_proximate(current_folder()).string();
       std::error_code error;
-      if (fs::exists(path.as_text(), error)) sources.push_back({path.as_text(), shown, written.origin});
-      else add_missing(written, path.as_text(), folder, asked_by);
+      if (fs::exists(path.as_text(), error))
+        sources.push_back({path.as_text(), shown, written.origin});
+      else
+        add_missing(written, path.as_text(), folder, asked_by);
     }
     return sources;
   }
@@ -61,10 +63,12 @@ class LayerReader {
     if (const auto again = std::ranges::find(open_, source.path, &Source::path); again != open_.end()) {
       std::vector<std::string> names;
       for (auto it = again; it != open_.end(); ++it) names.push_back(it->shown);
-      return refuse("include_cycle", "`" + source.shown + "` includes itself: " + join(names, " -> ") + " -> " + source.shown, source.from, {"remove this include"});
+      return report_.add(mistake("include_cycle", "`" + source.shown + "` includes itself: " + join(names, " -> ") + " -> " + source.shown,
+                                 source.from, "remove this include"));
     }
     if (open_.size() > kMostIncludes)
-      return refuse("include_too_deep", "includes are nested deeper than 8", source.from, {"include `" + source.shown + "` from a file further up"});
+      return report_.add(
+          mistake("include_too_deep", "includes are nested deeper than 8", source.from, "include `" + source.shown + "` from a file further up"));
     if (!seen_.insert(source.path).second) return;
 
     std::string text;
@@ -91,75 +95,56 @@ class LayerReader {
     const std::string path = shipped_dir_ + "/" + name + ".toml";
     std::error_code error;
     if (is_name(name) && fs::exists(path, error)) return {{absolute_path(path, current_folder()), written.as_text(), written.origin}};
-    const std::vector<std::string> there = toml_files(shipped_dir_);
-    const std::string near = nearest(name, there);
-    Diagnostic d = made("include_missing", "no shipped file `" + written.as_text() + "`", written.origin);
+    const std::string near = nearest(name, toml_files(shipped_dir_));
+    Diagnostic d = mistake("include_missing", "no shipped file `" + written.as_text() + "`", written.origin,
+                           near.empty() ? "mortise init --list" : written_as(written, std::string(kShipped) + near));
     d.beside = "looked in " + shipped_dir_;
-    d.fixes = {near.empty() ? "mortise init --list" : written_as(written, std::string(kShipped) + near)};
     report_.add(std::move(d));
     return {};
   }
 
   void add_missing(const Value& written, const std::string& path, const std::string& folder, const std::string& asked_by) {
-    Diagnostic d = made("include_missing", "no file `" + written.as_text() + "`", written.origin);
-    d.beside = "looked at " + path + (written.as_text().starts_with("/") || asked_by.empty() ? "" : " (relative to " + asked_by + ")");
     const std::string found = look_around(written.as_text(), folder);
-    if (found.empty()) d.fixes = {"a path is relative to the file that states it; shipped files are named mortise:NAME"};
-    else d.fixes = {"there is " + found + ": " + written_as(written, fs::path(found).lexically_relative(folder))};
+    Diagnostic d = mistake("include_missing", "no file `" + written.as_text() + "`", written.origin,
+                           found.empty() ? "a path is relative to the file that states it; shipped files are named mortise:NAME"
+                                         : "there is " + found + ": " + written_as(written, fs::path(found).lexically_relative(folder)));
+    d.beside = "looked at " + path + (written.as_text().starts_with("/") || asked_by.empty() ? "" : " (relative to " + asked_by + ")");
     report_.add(std::move(d));
   }
 
   // The same path from one of the folders above, or the file's name alone here.
-  static std::string look_around(const std::string& written, const std::string& folder) {
+  static std::string look_around(const std::string& written, const fs::path& folder) {
     std::error_code error;
-    const std::string name = fs::path(written).filename();
-    if (const std::string here = absolute_path(name, folder); fs::is_regular_file(here, error)) return here;
-    fs::path above = folder;
-    for (int i = 0; i < 3 && above != above.parent_path(); ++i) {
-      above = above.parent_path();
-      if (const std::string there = absolute_path(written, above); fs::is_regular_file(there, error)) return there;
-    }
-    return "";
+    std::vector<std::string> candidates = {absolute_path(fs::path(written).filename(), folder)};
+    for (fs::path above = folder.parent_path(); candidates.size() < 4; above = above.parent_path())
+      candidates.push_back(absolute_path(written, above));
+    const auto found = std::ranges::find_if(candidates, [&](const std::string& path) { return fs::is_regular_file(path, error); });
+    return found == candidates.end() ? "" : *found;
   }
 
   static std::string written_as(const Value& written, const std::string& file) {
     return written.origin.line == 0 ? "--include " + file : "include = [" + json_string(file) + "]";
   }
 
-  static Diagnostic made(const char* code, const std::string& message, const Position& at) {
-    Diagnostic d;
-    d.code = code;
-    d.message = message;
-    d.positions = {at};
-    return d;
-  }
-
-  void refuse(const char* code, const std::string& message, const Position& at, std::vector<std::string> fixes) {
-    Diagnostic d = made(code, message, at);
-    d.fixes = std::move(fixes);
-    report_.add(std::move(d));
-  }
-
   const std::string& shipped_dir_;
   LayerFiles& out_;
   Report& report_;
-  std::vector<Source> open_;   // from the root to the file being read
+  std::vector<Source> open_;  // from the root to the file being read
   std::set<std::string> seen_;
 };
 
-bool exists_or_say(const std::string& file, const std::string& path, Report& report) {
+// A file that the command line names.
+void read_named(const std::string& file, const std::string& shown, LayerReader& reader, Report& report) {
+  if (file.empty()) return;
+  const std::string path = absolute_path(file, current_folder());
   std::error_code error;
-  if (fs::exists(path, error)) return true;
-  const std::string folder = fs::path(path).parent_path();
-  const std::string near = nearest(fs::path(path).stem().string(), toml_files(folder));
-  Diagnostic d;
-  d.code = "file_missing";
-  d.message = "no file `" + file + "`";
+  if (fs::exists(path, error)) return reader.read_root({path, shown, {}});
+  const std::string near = nearest(fs::path(path).stem().string(), toml_files(fs::path(path).parent_path()));
+  Diagnostic d =
+      mistake("file_missing", "no file `" + file + "`", {"command line", 0, 0, ""},
+              near.empty() ? "mortise init writes a first manifest" : "there is " + (fs::path(file).parent_path() / (near + ".toml")).string());
   d.beside = "looked at " + path;
-  d.positions = {{"command line", 0, 0, ""}};
-  d.fixes = {near.empty() ? "mortise init writes a first manifest" : "there is " + (fs::path(file).parent_path() / (near + ".toml")).string()};
   report.add(std::move(d));
-  return false;
 }
 
 }  // namespace
@@ -167,59 +152,55 @@ bool exists_or_say(const std::string& file, const std::string& path, Report& rep
 LayerFiles read_layers(const ManifestRequest& request, Report& report) {
   LayerFiles out;
   LayerReader reader(request.shipped_dir, out, report);
-  const std::string here = current_folder();
-  if (!request.default_file.empty()) {
-    const std::string path = absolute_path(request.default_file, here);
-    if (exists_or_say(request.default_file, path, report)) reader.read_root({path, fs::path(path).filename(), {}});
-  }
-  if (!request.file.empty()) {
-    const std::string path = absolute_path(request.file, here);
-    if (exists_or_say(request.file, path, report)) reader.read_root({path, request.file, {}});
-  }
+  read_named(request.default_file, fs::path(request.default_file).filename(), reader, report);
+  read_named(request.file, request.file, reader, report);
   for (const std::string& include : request.includes) {
     const Value written{include, {"command line: --include " + include, 0, 0, "include"}};
-    if (include.empty()) continue;
-    for (const Source& source : reader.find(written, here, "")) reader.read_root(source);
+    for (const Source& source : reader.find(written, current_folder(), "")) reader.read_root(source);
   }
   return out;
 }
 
+namespace {
+
+// TOML if it is TOML; what is none is text without its quotes, unless it begins like a list or a table.
+std::optional<TomlNode> typed_value(const std::string& value, const Position& at, Report& report) {
+  const bool bracketed = value.starts_with("[") || value.starts_with("{"), quoted = value.starts_with("\"") || value.starts_with("'");
+  const bool commented = value.find('#') != std::string::npos && !bracketed && !quoted;
+  Report inner;
+  std::optional<TomlTable> parsed = parse_toml("v = " + value, at.file, inner);
+  TomlNode node;
+  if (parsed && parsed->entries.size() == 1 && !commented)
+    node = std::move(parsed->entries[0].value);
+  else if (parsed || !bracketed)
+    node.data = value;
+  else {
+    Diagnostic d = inner.all().front();
+    d.positions = {at};
+    d.fixes = {"lists and tables are TOML: --set '" + at.key + "=[\"a\", \"b\"]'"};
+    report.add(std::move(d));
+    return std::nullopt;
+  }
+  node.line = node.column = 0;
+  if (!bracketed && !quoted) node.typed = value;
+  return node;
+}
+
+}  // namespace
+
 std::vector<Setting> read_settings(const std::vector<std::string>& set, Report& report) {
   std::vector<Setting> settings;
   for (const std::string& written : set) {
-    Setting setting;
-    setting.file = "command line: --set " + written;
     const size_t equals = written.find('=');
-    setting.path = split(std::string_view(written).substr(0, equals), '.');
-    const bool whole = equals != std::string::npos && std::ranges::none_of(setting.path, [](const std::string& part) { return part.empty(); });
-    if (!whole) {
-      Diagnostic d;
-      d.code = "set_syntax";
-      d.message = "`" + written + "` is not KEY=VALUE";
-      d.positions = {{setting.file, 0, 0, ""}};
-      d.fixes = {"--set optimizer.lr=3e-4"};
-      report.add(std::move(d));
-      continue;
+    const std::string key = written.substr(0, equals), value = equals == std::string::npos ? "" : written.substr(equals + 1);
+    Setting setting{split(key, '.'), {}, value == "default", "command line: --set " + written};
+    const Position at{setting.file, 0, 0, key};
+    if (equals == std::string::npos || std::ranges::find(setting.path, "") != setting.path.end()) {
+      report.add(mistake("set_syntax", "`" + written + "` is not KEY=VALUE", at, "--set optimizer.lr=3e-4"));
+    } else if (std::optional<TomlNode> node = typed_value(value, at, report)) {
+      setting.value = std::move(*node);
+      settings.push_back(std::move(setting));
     }
-    const std::string value = written.substr(equals + 1);
-    setting.to_default = value == "default";
-    // TOML if it is TOML; what is none is text without its quotes, unless it begins like a list or a table.
-    const bool bracketed = value.starts_with("[") || value.starts_with("{"), quoted = value.starts_with("\"") || value.starts_with("'");
-    Report inner;
-    std::optional<TomlTable> parsed = parse_toml("v = " + value, setting.file, inner);
-    if (parsed && parsed->entries.size() == 1 && (bracketed || quoted || value.find('#') == std::string::npos)) setting.value = std::move(parsed->entries[0].value);
-    else if (!parsed && bracketed) {
-      Diagnostic d = inner.all().front();
-      d.positions = {{setting.file, 0, 0, join(setting.path, ".")}};
-      d.fixes = {"lists and tables are TOML: --set '" + join(setting.path, ".") + "=[\"a\", \"b\"]'"};
-      report.add(std::move(d));
-      continue;
-    } else {
-      setting.value.data = value;
-    }
-    setting.value.line = setting.value.column = 0;
-    if (!bracketed && !quoted) setting.value.typed = value;
-    settings.push_back(std::move(setting));
   }
   return settings;
 }

@@ -27,8 +27,8 @@ LayerFiles read_layers(const ManifestRequest& request, Report& report);
 struct Setting {
   std::vector<std::string> path;  // the key, in parts
   TomlNode value;
-  bool to_default = false;        // --set key=default
-  std::string file;               // "command line: --set optimizer.lr=1", for positions
+  bool to_default = false;  // --set key=default
+  std::string file;         // "command line: --set optimizer.lr=1", for positions
 };
 std::vector<Setting> read_settings(const std::vector<std::string>& set, Report& report);
 

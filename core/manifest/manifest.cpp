@@ -46,11 +46,9 @@ void warn_of_doubles(const std::vector<Setting>& settings, Report& report) {
   for (size_t i = 0; i < settings.size(); ++i) {
     const auto same = [&](const Setting& other) { return other.path == settings[i].path; };
     if (std::none_of(settings.begin(), settings.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
-    Diagnostic d;
+    const std::string key = join(settings[i].path, ".");
+    Diagnostic d = mistake("set_twice", key + " is set twice; the last one counts", {settings[i].file, 0, 0, key});
     d.level = Level::kWarning;
-    d.code = "set_twice";
-    d.message = join(settings[i].path, ".") + " is set twice; the last one counts";
-    d.positions = {{settings[i].file, 0, 0, join(settings[i].path, ".")}};
     report.add(std::move(d));
   }
 }
@@ -100,16 +98,23 @@ class Completion {
     const bool counts = table.enabled && merged_.replaced_by(id).empty();
     for (const auto& [key, key_schema] : schema.config.keys) out.values[key] = key_schema.standard;
     const auto chosen = table.keys.find("preset");
-    if (const Value* preset = chosen != table.keys.end() ? &chosen->second.value : out.values.contains("preset") ? &out.values["preset"] : nullptr; preset != nullptr && preset->is_set())
+    if (const Value* preset = chosen != table.keys.end()      ? &chosen->second.value
+                              : out.values.contains("preset") ? &out.values["preset"]
+                                                              : nullptr;
+        preset != nullptr && preset->is_set())
       if (const auto values = schema.config.presets.find(preset->as_text()); values != schema.config.presets.end())
         for (const auto& [key, value] : values->second) out.values[key] = value;
     for (auto& [key, value] : out.values)
       if (counts && is_path_type(schema.config.keys.at(key).type) && value.is_set()) resolve_paths(value, current_folder(), report_);
     for (const auto& [key, written] : table.keys) {
-      if (key == "where") out.where = written.value.as_selector();
-      else if (key == "modes") for (const std::string& mode : written.value.as_texts()) out.modes.push_back(mode_number(*written.schema, mode));
-      else if (key == "fallback") { if (written.layer == table.layer) out.fallback = written.value.as_texts(); }
-      else if (key != "enabled") out.values[key] = counts ? resolved(written) : written.value;
+      if (key == "where")
+        out.where = written.value.as_selector();
+      else if (key == "modes")
+        for (const std::string& mode : written.value.as_texts()) out.modes.push_back(mode_number(*written.schema, mode));
+      else if (key == "fallback") {
+        if (written.layer == table.layer) out.fallback = written.value.as_texts();
+      } else if (key != "enabled")
+        out.values[key] = counts ? resolved(written) : written.value;
     }
     return out;
   }
@@ -122,11 +127,11 @@ class Completion {
     for (const auto& [key, written] : table.keys)
       if (key != "where" && key != "enabled") out.values[key] = written.value;
     const auto where = table.keys.find("where");
-    if (where == table.keys.end()) return refuse("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
-    if (out.values.contains("lr") && out.values.contains("lr_scale")) {
-      const Position& scale = out.values.at("lr_scale").origin;
-      return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", scale, "leave one out");
-    }
+    if (where == table.keys.end())
+      return report_.add(
+          mistake("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)"));
+    if (out.values.contains("lr") && out.values.contains("lr_scale"))
+      return report_.add(mistake("two_rates", "[" + id + "] has both `lr` and `lr_scale`", out.values.at("lr_scale").origin, "leave one out"));
     out.where = where->second.value.as_selector();
     manifest.rules.push_back(std::move(out));
   }
@@ -138,17 +143,9 @@ class Completion {
   Value resolved(const Written& written) {
     Value value = written.value;
     const bool on_command_line = static_cast<size_t>(written.layer) >= layers_.size();
-    if (is_path_type(written.schema->type)) resolve_paths(value, on_command_line ? current_folder() : layers_[static_cast<size_t>(written.layer)].folder, report_);
+    if (is_path_type(written.schema->type))
+      resolve_paths(value, on_command_line ? current_folder() : layers_[static_cast<size_t>(written.layer)].folder, report_);
     return value;
-  }
-
-  void refuse(const char* code, const std::string& message, const Position& at, const std::string& fix) {
-    Diagnostic d;
-    d.code = code;
-    d.message = message;
-    d.positions = {at};
-    d.fixes = {fix};
-    report_.add(std::move(d));
   }
 
   const Merger& merged_;
@@ -167,11 +164,7 @@ std::string name_of(Manifest& manifest, const std::string& file, Report& report)
   Value& written = manifest.tables["run"]["name"];
   if (written.is_set()) {
     if (is_run_name(written.as_text())) return written.as_text();
-    Diagnostic d;
-    d.code = "bad_name";
-    d.message = "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`";
-    d.positions = {written.origin};
-    report.add(std::move(d));
+    report.add(mistake("bad_name", "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`", written.origin));
     return "run";
   }
   std::string name = std::filesystem::path(file).stem();
@@ -236,8 +229,10 @@ std::vector<std::string> plugin_paths_of(const ManifestRequest& request) {
     if (const TomlNode* node = layer.root.find("plugins", "path")) take(*node, layer.folder);
   for (const Setting& setting : read_settings(request.set, quiet)) {
     if (join(setting.path, ".") != "plugins.path") continue;
-    if (setting.to_default) paths = {};
-    else take(setting.value, current_folder());
+    if (setting.to_default)
+      paths = {};
+    else
+      take(setting.value, current_folder());
   }
   return paths.is_set() ? paths.as_texts() : std::vector<std::string>();
 }

@@ -12,11 +12,11 @@ namespace mortise {
 // One table [family.name] after all layers, with every key of its schema: default < preset < layers.
 struct PluginTable {
   const PluginSchema* schema = nullptr;
-  Position origin;            // of the table in the highest layer that has it
-  int layer = 0;              // which layer that is; the command line is the highest
+  Position origin;  // of the table in the highest layer that has it
+  int layer = 0;    // which layer that is; the command line is the highest
   bool enabled = true;
   std::optional<Selector> where;
-  std::vector<int> modes;     // 0 train, 1 eval, 2 sample; empty: all
+  std::vector<int> modes;             // 0 train, 1 eval, 2 sample; empty: all
   std::vector<std::string> fallback;  // only if the highest layer wrote it
   std::map<std::string, Value> values;
 };
@@ -31,23 +31,23 @@ struct ParameterRule {
 };
 
 struct Manifest {
-  std::string name;            // run.name or the file's stem
-  std::string path;            // as typed
-  std::vector<std::string> layers;  // "default.toml", …, "gpt2.toml", "command line"
+  std::string name;                                            // run.name or the file's stem
+  std::string path;                                            // as typed
+  std::vector<std::string> layers;                             // "default.toml", …, "gpt2.toml", "command line"
   std::map<std::string, std::map<std::string, Value>> tables;  // core and family tables, complete: tables["run"]["length"]
-  std::vector<PluginTable> plugins;      // in the order of their ids
+  std::vector<PluginTable> plugins;                            // in the order of their ids
   std::vector<ParameterRule> rules;
   const Value& get(const std::string& table, const std::string& key) const { return tables.at(table).at(key); }
 };
 
 struct ManifestRequest {
-  std::string file;                       // the run manifest; "" is allowed when only plugins are listed
-  std::string default_file;               // default.toml
-  std::string shipped_dir;                // where "mortise:NAME" includes are found as NAME.toml
-  std::vector<std::string> includes;      // --include
-  std::vector<std::string> set, use, without;  // --set K=V, --use ID, --without ID, in order
+  std::string file;                                                // the run manifest; "" is allowed when only plugins are listed
+  std::string default_file;                                        // default.toml
+  std::string shipped_dir;                                         // where "mortise:NAME" includes are found as NAME.toml
+  std::vector<std::string> includes;                               // --include
+  std::vector<std::string> set, use, without;                      // --set K=V, --use ID, --without ID, in order
   const std::map<std::string, PluginSchema>* catalogue = nullptr;  // by id
-  std::vector<std::string> searched;      // folders that the catalogue came from, for errors
+  std::vector<std::string> searched;                               // folders that the catalogue came from, for errors
 };
 
 // Reads, merges and checks. Every mistake that can be found goes to `report`; the result is only meaningful without errors.

@@ -143,7 +143,8 @@ TEST_F(ManifestTest, FindsPathsBesideTheFileThatStatesThem) {
   file("data/deep/c.txt", "");
   file("data/base.toml", "[data.text]\npath = [\"?.txt\", \"**/c.txt\"]\ncache = \"cache/\"\n");
   setenv("MORTISE_TEST_DIR", "/somewhere", 1);
-  const Manifest manifest = read("include = [\"data/base.toml\"]\n[data.text]\n[model]\nweights = \"${MORTISE_TEST_DIR}/x/../${MORTISE_TEST_NONE:-y}\"\n");
+  const Manifest manifest =
+      read("include = [\"data/base.toml\"]\n[data.text]\n[model]\nweights = \"${MORTISE_TEST_DIR}/x/../${MORTISE_TEST_NONE:-y}\"\n");
   ASSERT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "data.text").values.at("path").as_texts(),
             (std::vector<std::string>{folder / "data/a.txt", folder / "data/b.txt", folder / "data/deep/c.txt"}));
@@ -159,12 +160,16 @@ TEST_F(ManifestTest, AsksNothingOfTheMachineForWhatIsReplaced) {
   read("include = [\"base.toml\"]\n");
   EXPECT_EQ(errors,
             "error[matches_no_file]: `nothing/*.txt` matches no file\n"
-            "  --> command line: --set data.text.path=nothing/*.txt    looked for " + (folder / "nothing/*.txt").string() + "\n"
-            "  fix: there is no folder " + (folder / "nothing").string() + "\n");
+            "  --> command line: --set data.text.path=nothing/*.txt    looked for " +
+                (folder / "nothing/*.txt").string() +
+                "\n"
+                "  fix: there is no folder " +
+                (folder / "nothing").string() + "\n");
 }
 
 TEST_F(ManifestTest, TakesTextWithoutQuotesOnTheCommandLine) {
-  request.set = {"run.notes=a # b", "run.name=12", "run.tags=[\"a\", \"b\"]", "run.length=10 B tokens", "data.text.path=" + (folder / "x.txt").string()};
+  request.set = {"run.notes=a # b", "run.name=12", "run.tags=[\"a\", \"b\"]", "run.length=10 B tokens",
+                 "data.text.path=" + (folder / "x.txt").string()};
   const Manifest manifest = read("[data.text]\npath = \"y.txt\"\n");
   ASSERT_EQ(errors, "");
   EXPECT_EQ(manifest.get("run", "notes").as_text(), "a # b");
@@ -202,8 +207,8 @@ TEST_F(ManifestTest, ShippedFilesAreToml) {
     Report report;
     EXPECT_TRUE(read_toml(std::string(MORTISE_SOURCE_DIR) + "/configs/" + name, name, report)) << printed(report);
   }
-  for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto", "transfer.sync", "loader.prefetch", "schedule.constant",
-                         "guard.nonfinite", "log.console", "log.jsonl"})
+  for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto", "transfer.sync", "loader.prefetch",
+                         "schedule.constant", "guard.nonfinite", "log.console", "log.jsonl"})
     add(id, {id}, {}, "");
   request.default_file = std::string(MORTISE_SOURCE_DIR) + "/configs/default.toml";
   const Manifest manifest = read("");

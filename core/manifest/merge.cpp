@@ -26,12 +26,16 @@ void Merger::root_entry(const TomlEntry& entry) {
   if (name == "include") return;
   if (name == kRules || words_.is_core_table(name) || words_.is_family(name)) {
     if (!entry.value.is_table()) {
-      if (words_.is_family(name)) report_.add(words_.value_for_table("", name, entry.value, at(entry)));
-      else report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
+      if (words_.is_family(name))
+        report_.add(words_.value_for_table("", name, entry.value, at(entry)));
+      else
+        report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
     } else if (name == kRules) {
       for (const TomlEntry& rule : entry.value.table()->entries) {
-        if (is_name(rule.key)) own_table("parameters." + rule.key, rule);
-        else report_.add(mistake("bad_name", "a name is small letters, digits and _, this is `" + rule.key + "`", at(rule), "[parameters.no_decay]"));
+        if (is_name(rule.key))
+          own_table("parameters." + rule.key, rule);
+        else
+          report_.add(mistake("bad_name", "a name is small letters, digits and _, this is `" + rule.key + "`", at(rule), "[parameters.no_decay]"));
       }
     } else if (words_.is_family(name)) {
       family(entry);
@@ -59,17 +63,24 @@ void Merger::family(const TomlEntry& entry) {
   for (const TomlEntry& inner : entry.value.table()->entries) {
     const std::string id = entry.key + "." + inner.key;
     const bool known = words_.plugin(id) != nullptr;
-    if (words_.key(entry.key, inner.key) != nullptr || inner.key == "include") write(entry.key, inner.key, inner.value, at(inner));
-    else if (known && inner.value.is_table()) own_table(id, inner);
-    else if (known && inner.value.list() == nullptr) report_.add(words_.value_for_table(entry.key, inner.key, inner.value, at(inner)));
-    else if (known) report_.add(mistake("wrong_type", id + " is a table, this is a list", at(inner.value), "[" + id + "]"));
-    else if (inner.value.is_table()) report_.add(words_.unknown_table(id, at(inner.value)));
-    else write(entry.key, inner.key, inner.value, at(inner));
+    if (words_.key(entry.key, inner.key) != nullptr || inner.key == "include")
+      write(entry.key, inner.key, inner.value, at(inner));
+    else if (known && inner.value.is_table())
+      own_table(id, inner);
+    else if (known && inner.value.list() == nullptr)
+      report_.add(words_.value_for_table(entry.key, inner.key, inner.value, at(inner)));
+    else if (known)
+      report_.add(mistake("wrong_type", id + " is a table, this is a list", at(inner.value), "[" + id + "]"));
+    else if (inner.value.is_table())
+      report_.add(words_.unknown_table(id, at(inner.value)));
+    else
+      write(entry.key, inner.key, inner.value, at(inner));
   }
 }
 
 void Merger::own_table(const std::string& name, const TomlEntry& entry) {
-  if (!entry.value.is_table()) return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
+  if (!entry.value.is_table())
+    return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
   MergedTable& table = tables[name];
   table.layer = layer_;
   table.origin = at(entry.value);
@@ -82,7 +93,7 @@ void Merger::write(const std::string& table, const std::string& key, const TomlN
   const KeySchema* schema = words_.key(table, key);
   if (schema == nullptr && key == "include")
     return report_.add(mistake("include_placement", "`include` stands inside [" + table + "]", position,
-                            "move it to the top of the file, before the first table (a key belongs to the table above it)"));
+                               "move it to the top of the file, before the first table (a key belongs to the table above it)"));
   if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, position));
   std::optional<Value> checked = check_value(*schema, value, {file_, whole}, report_);
   if (!checked) return;
@@ -143,7 +154,9 @@ std::string Merger::replaced_by(const std::string& id) const {
     return "";
   };
   for (const std::string& group : schema.exclusive)
-    if (std::string by = taker([&](const PluginSchema& other) { return std::ranges::find(other.exclusive, group) != other.exclusive.end(); }); !by.empty()) return by;
+    if (std::string by = taker([&](const PluginSchema& other) { return std::ranges::find(other.exclusive, group) != other.exclusive.end(); });
+        !by.empty())
+      return by;
   std::string by;
   for (const std::string& point : schema.provides) {
     by = taker([&](const PluginSchema& other) { return std::ranges::find(other.provides, point) != other.provides.end(); });
@@ -171,7 +184,7 @@ bool Merger::is_on(const Setting& setting, const std::string& id) {
   const std::string assigned = setting.file.substr(setting.file.find("--set"));
   const bool switches = setting.path.back() == "enabled";
   report_.add(mistake("set_not_on", id + " is not on, so `" + whole + "` sets nothing", from,
-                   plugin ? "--use " + id + (switches ? "" : " " + assigned) : "[" + id + "] in a file"));
+                      plugin ? "--use " + id + (switches ? "" : " " + assigned) : "[" + id + "] in a file"));
   return false;
 }
 
@@ -184,11 +197,13 @@ void Merger::set(const Setting& setting, int number) {
   const bool family = words_.is_family(path[0]), rule = path[0] == kRules;
   std::string table = path[0];
   if (path.size() == 1 && (family || rule || words_.is_core_table(table)))
-    return report_.add(mistake("set_not_on", "`" + whole + "` is a table, and --set sets keys", from, "--use " + table + ".NAME, or --set " + table + ".KEY=VALUE"));
+    return report_.add(
+        mistake("set_not_on", "`" + whole + "` is a table, and --set sets keys", from, "--use " + table + ".NAME, or --set " + table + ".KEY=VALUE"));
   if (path.size() == 1) return report_.add(words_.unknown_key("", whole, setting.value, from));
   if (path.size() == 2 && words_.plugin(whole) != nullptr && words_.key(table, path[1]) == nullptr)
     return report_.add(mistake("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", from, "--use " + whole));
-  if (!family && !rule && !words_.is_core_table(table)) return report_.add(words_.unknown_table(path.size() > 2 ? path[0] + "." + path[1] : table, from));
+  if (!family && !rule && !words_.is_core_table(table))
+    return report_.add(words_.unknown_table(path.size() > 2 ? path[0] + "." + path[1] : table, from));
   if (path.size() > 2) {
     table = path[0] + "." + path[1];
     if (!rule && words_.plugin(table) == nullptr) {

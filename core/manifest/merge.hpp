@@ -18,8 +18,8 @@ struct Written {
 
 // A core table, a family, a plugin's table or a [parameters.NAME].
 struct MergedTable {
-  int layer = -1;          // the highest that has it; -1: only --set speaks of it
-  Position origin;         // in that layer
+  int layer = -1;   // the highest that has it; -1: only --set speaks of it
+  Position origin;  // in that layer
   bool enabled = true;
   std::map<std::string, Written> keys;
 };

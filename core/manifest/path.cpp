@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 #include "core/base/text.hpp"
 
@@ -33,8 +32,10 @@ void expand(const fs::path& folder, const std::vector<std::string>& parts, size_
     if (at + 1 < parts.size()) expand(folder, parts, at + 1, found);
     // Links are not followed: they may lead back here.
     for (const fs::path& entry : matching_entries(folder, "*")) {
-      if (fs::is_directory(fs::symlink_status(entry, error))) expand(entry, parts, at, found);
-      else if (at + 1 == parts.size()) found.push_back(entry);
+      if (fs::is_directory(fs::symlink_status(entry, error)))
+        expand(entry, parts, at, found);
+      else if (at + 1 == parts.size())
+        found.push_back(entry);
     }
   } else if (has_wildcard(parts[at])) {
     for (const fs::path& entry : matching_entries(folder, parts[at])) expand(entry, parts, at + 1, found);
@@ -43,75 +44,47 @@ void expand(const fs::path& folder, const std::vector<std::string>& parts, size_
   }
 }
 
-void add_unset(const Value& at, const std::string& message, std::vector<std::string> fixes, Report& report) {
-  Diagnostic d;
-  d.code = "unset_variable";
-  d.message = message;
-  d.positions = {at.origin};
-  d.fixes = std::move(fixes);
-  report.add(std::move(d));
-}
-
-// ${NAME} and ${NAME:-default}; nothing and a diagnostic if one is not set.
-std::optional<std::string> expand_variables(std::string_view text, const Value& at, Report& report) {
+// Throws Failure if a variable is not set.
+std::string expand_variables(std::string_view text, const Position& at) {
   std::string out;
   for (size_t begin; (begin = text.find("${")) != std::string_view::npos;) {
     out += text.substr(0, begin);
     const size_t end = text.find('}', begin);
-    if (end == std::string_view::npos) {
-      add_unset(at, "`" + std::string(text.substr(begin)) + "` is not closed", {"${NAME} or ${NAME:-default}"}, report);
-      return std::nullopt;
-    }
+    if (end == std::string_view::npos)
+      throw Failure(mistake("unset_variable", "`" + std::string(text.substr(begin)) + "` is not closed", at, "${NAME} or ${NAME:-default}"));
     const std::string_view inside = text.substr(begin + 2, end - begin - 2);
     const size_t colon = inside.find(":-");
+    const bool has_default = colon != std::string_view::npos;
     const std::string name(inside.substr(0, colon));
-    if (const char* value = std::getenv(name.c_str()); value != nullptr && (*value != '\0' || colon == std::string_view::npos)) {
-      out += value;
-    } else if (colon != std::string_view::npos) {
-      out += inside.substr(colon + 2);
-    } else {
-      add_unset(at, "${" + name + "} is not set in the environment", {"export " + name + "=/path/to/it   or write ${" + name + ":-/path/to/it}"}, report);
-      return std::nullopt;
-    }
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr && !has_default)
+      throw Failure(mistake("unset_variable", "${" + name + "} is not set in the environment", at,
+                            "export " + name + "=/path/to/it   or write ${" + name + ":-/path/to/it}"));
+    out += value == nullptr || (*value == '\0' && has_default) ? inside.substr(colon + 2) : std::string_view(value);
     text.remove_prefix(end + 1);
   }
   return out.append(text);
 }
 
-std::optional<std::string> expanded(const Value& value, const std::string& folder, Report& report) {
-  std::optional<std::string> path = expand_variables(value.as_text(), value, report);
-  if (!path) return std::nullopt;
-  if (*path == "~" || path->starts_with("~/")) {
-    const char* home = std::getenv("HOME");
-    if (home == nullptr) {
-      add_unset(value, "${HOME} is not set in the environment, which ~/ needs", {"export HOME=/path/to/it"}, report);
-      return std::nullopt;
-    }
-    path->replace(0, 1, home);
-  }
-  return absolute_path(*path, folder);
+std::string expanded(const Value& value, const std::string& folder) {
+  std::string path = value.as_text();
+  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, "${HOME}");
+  return absolute_path(expand_variables(path, value.origin), folder);
 }
 
-void add_no_match(const Value& value, const std::string& pattern, Report& report) {
+Diagnostic no_match(const Value& value, const std::string& pattern) {
   fs::path folder = pattern;
   while (has_wildcard(folder.string())) folder = folder.parent_path();
+  std::vector<std::string> names;
+  for (const fs::path& entry : matching_entries(folder, "*")) names.push_back(entry.filename());
+  std::ranges::sort(names);
+  if (names.size() > 3) names.resize(3), names.push_back("…");
   std::error_code error;
-  const bool there = fs::is_directory(folder, error);
-  Diagnostic d;
-  d.code = "matches_no_file";
-  d.message = "`" + value.as_text() + "` matches no file";
-  d.positions = {value.origin};
+  const std::string holds = names.empty() ? " is empty" : " holds " + join(names, ", ");
+  Diagnostic d = mistake("matches_no_file", "`" + value.as_text() + "` matches no file", value.origin,
+                         fs::is_directory(folder, error) ? folder.string() + holds : "there is no folder " + folder.string());
   d.beside = "looked for " + pattern;
-  if (!there) {
-    d.fixes = {"there is no folder " + folder.string()};
-  } else {
-    std::vector<std::string> names;
-    for (const fs::path& entry : matching_entries(folder, "*")) names.push_back(entry.filename());
-    std::ranges::sort(names);
-    if (names.size() > 3) names.resize(3), names.push_back("…");
-    d.fixes = {folder.string() + (names.empty() ? " is empty" : " holds " + join(names, ", "))};
-  }
-  report.add(std::move(d));
+  return d;
 }
 
 }  // namespace
@@ -140,20 +113,20 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
 }
 
 void resolve_paths(Value& value, const std::string& folder, Report& report) {
-  if (std::holds_alternative<std::string>(value.data)) {
-    if (std::optional<std::string> path = expanded(value, folder, report)) value.data = std::move(*path);
-    return;
-  }
-  if (!std::holds_alternative<std::vector<Value>>(value.data)) return;
+  const bool list = std::holds_alternative<std::vector<Value>>(value.data);
   std::vector<Value> all;
-  for (const Value& element : value.as_list()) {
-    const std::optional<std::string> path = expanded(element, folder, report);
-    if (!path) continue;
-    const std::vector<std::string> found = expand_glob(*path);
-    if (found.empty()) add_no_match(element, *path, report);
-    for (const std::string& name : found) all.push_back({name, element.origin});
-  }
-  value.data = std::move(all);
+  for (const Value& element : list ? value.as_list() : std::vector<Value>{value}) try {
+      const std::string path = expanded(element, folder);
+      const std::vector<std::string> found = list ? expand_glob(path) : std::vector<std::string>{path};
+      if (found.empty()) report.add(no_match(element, path));
+      for (const std::string& name : found) all.push_back({name, element.origin});
+    } catch (const Failure& failure) {
+      report.add(failure.diagnostic);
+    }
+  if (list)
+    value.data = std::move(all);
+  else if (!all.empty())
+    value = std::move(all[0]);
 }
 
 }  // namespace mortise

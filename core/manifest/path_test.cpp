@@ -16,7 +16,8 @@ class Paths : public ManifestTest {
 };
 
 TEST_F(Paths, ExpandGlobsSortedByName) {
-  for (const char* name : {"b.bin", "a.bin", "c.txt", ".hidden.bin", "x/d.bin", "x/y/e.bin", "x/y/z/f.bin", "odd[1].bin", "star*.bin"}) file(name, "");
+  for (const char* name : {"b.bin", "a.bin", "c.txt", ".hidden.bin", "x/d.bin", "x/y/e.bin", "x/y/z/f.bin", "odd[1].bin", "star*.bin"})
+    file(name, "");
   using Names = std::vector<std::string>;
   EXPECT_EQ(found("?.bin"), (Names{"a.bin", "b.bin"}));
   EXPECT_EQ(found("x/**/*.bin"), (Names{"x/d.bin", "x/y/e.bin", "x/y/z/f.bin"}));
@@ -61,9 +62,9 @@ TEST_F(Paths, ExpandHomeAndVariables) {
   unsetenv("HOME");
   resolved("~/data");
   EXPECT_EQ(printed(report),
-            "error[unset_variable]: ${HOME} is not set in the environment, which ~/ needs\n"
+            "error[unset_variable]: ${HOME} is not set in the environment\n"
             "  --> x.toml:1:1\n"
-            "  fix: export HOME=/path/to/it\n");
+            "  fix: export HOME=/path/to/it   or write ${HOME:-/path/to/it}\n");
 }
 
 TEST_F(Paths, SayWhatAFolderHoldsWhenAGlobMatchesNothing) {
@@ -74,8 +75,11 @@ TEST_F(Paths, SayWhatAFolderHoldsWhenAGlobMatchesNothing) {
   EXPECT_TRUE(value.as_list().empty());
   EXPECT_EQ(printed(report),
             "error[matches_no_file]: `d/*.bin` matches no file\n"
-            "  --> x.toml:1:1    looked for " + (folder / "d/*.bin").string() + "\n"
-            "  fix: " + (folder / "d").string() + " holds 1, 2, 3, …\n");
+            "  --> x.toml:1:1    looked for " +
+                (folder / "d/*.bin").string() +
+                "\n"
+                "  fix: " +
+                (folder / "d").string() + " holds 1, 2, 3, …\n");
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 __asm__(
     ".pushsection .rodata\n"
     "mortise_core_schema_begin:\n"
-    ".incbin \"" MORTISE_CORE_SCHEMA "\"\n"
+    ".incbin \"" MORTISE_CORE_SCHEMA
+    "\"\n"
     "mortise_core_schema_end:\n"
     ".byte 0\n"
     ".popsection\n");
@@ -23,104 +24,103 @@ namespace {
 
 constexpr std::string_view kNoFamilies[] = {"run", "eval", "plugins", "parameters"};
 
+// Mistakes of a plugin.toml are its author's, not the user's: one code, one exit.
 class SchemaReader {
  public:
   SchemaReader(const std::string& file, Report& report) : file_(file), report_(report) {}
 
   std::optional<KeySchema> key(const TomlEntry& entry, const std::string& owner, const std::vector<std::string>& presets) {
+    const std::string whole = owner + "." + entry.key;
+    if (!entry.value.is_table()) return broken(entry, "`" + whole + "` is described by a table: type, default, doc");
     KeySchema key;
     key.name = entry.key;
-    const std::string whole = owner + "." + key.name;
-    const TomlTable* table = entry.value.table();
-    if (table == nullptr) return broken(entry, "`" + whole + "` is described by a table: type, default, doc");
     const TomlNode* standard = nullptr;
-    for (const TomlEntry& field : table->entries) {
-      const TomlNode& node = field.value;
-      if (field.key == "type") key.type = text(field, whole);
-      else if (field.key == "doc") key.doc = text(field, whole);
-      else if (field.key == "change") key.change = text(field, whole);
-      else if (field.key == "same_as") key.same_as = text(field, whole);
-      else if (field.key == "choices") key.choices = texts(field, whole);
-      else if (field.key == "aka") key.aka = texts(field, whole);
-      else if (field.key == "min") key.min = number(field, whole);
-      else if (field.key == "max") key.max = number(field, whole);
-      else if (field.key == "above") key.above = number(field, whole);
-      else if (field.key == "deprecated") key.deprecated = deprecation(field, whole);
-      else if (field.key == "default") standard = &node;
-      else return broken(field, whole + " has no field `" + field.key + "`: type default min max above choices aka change deprecated doc");
+    for (const TomlEntry& field : entry.value.table()->entries) {
+      const std::string name = whole + ": " + field.key;
+      if (field.key == "type")
+        key.type = text(field, name);
+      else if (field.key == "doc")
+        key.doc = text(field, name);
+      else if (field.key == "change")
+        key.change = text(field, name);
+      else if (field.key == "same_as")
+        key.same_as = text(field, name);
+      else if (field.key == "choices")
+        key.choices = texts(field, name);
+      else if (field.key == "aka")
+        key.aka = texts(field, name);
+      else if (field.key == "min")
+        key.min = number(field, name);
+      else if (field.key == "max")
+        key.max = number(field, name);
+      else if (field.key == "above")
+        key.above = number(field, name);
+      else if (field.key == "deprecated")
+        key.deprecated = deprecation(field, name);
+      else if (field.key == "default")
+        standard = &field.value;
+      else
+        return broken(field, whole + " has no field `" + field.key + "`: type default min max above choices aka change deprecated doc");
     }
-    if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
-    if (key.change != "free" && key.change != "numeric" && key.change != "fixed") return broken(entry, whole + ": change is free, numeric or fixed");
-    if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
     // The names of the presets are choices of the key that selects one.
     if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
+    if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
     if (key.type.find("choice") != std::string::npos && key.choices.empty()) return broken(entry, whole + ": a choice needs `choices`");
-    if (standard == nullptr) return key;
-    return with_default(std::move(key), *standard, whole);
+    if (key.change != "free" && key.change != "numeric" && key.change != "fixed") return broken(entry, whole + ": change is free, numeric or fixed");
+    if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
+    if (standard != nullptr) key.standard = value(key, *standard, whole).value_or(Value());
+    return key;
   }
 
   std::nullopt_t broken(const TomlEntry& at, const std::string& message) {
-    Diagnostic d;
-    d.code = "schema_broken";
-    d.message = message;
-    d.positions = {position_of(file_, at)};
-    d.exit = kExitPlugin;
-    report_.add(std::move(d));
+    add(mistake("schema_broken", message, position_of(file_, at)));
     return std::nullopt;
   }
 
-  // A value of a preset, a default, or of [family_defaults].
+  // A default, a value of a preset or of [family_defaults].
   std::optional<Value> value(const KeySchema& key, const TomlNode& node, const std::string& whole) {
     Report inner;
     std::optional<Value> checked = check_value(key, node, {file_, whole}, inner);
-    for (Diagnostic d : inner.all()) {
-      d.code = "schema_broken";
-      d.exit = kExitPlugin;
-      report_.add(std::move(d));
-    }
+    for (const Diagnostic& d : inner.all()) add(d);
     return checked;
   }
 
  private:
-  std::optional<KeySchema> with_default(KeySchema key, const TomlNode& node, const std::string& whole) {
-    std::optional<Value> checked = value(key, node, whole);
-    if (!checked) return std::nullopt;
-    key.standard = std::move(*checked);
-    return key;
+  void add(Diagnostic d) {
+    d.code = "schema_broken";
+    d.exit = kExitPlugin;
+    report_.add(std::move(d));
   }
 
-  std::string text(const TomlEntry& field, const std::string& whole) {
-    if (const std::string* text = field.value.text()) return *text;
-    broken(field, whole + ": `" + field.key + "` is text");
-    return "";
+  std::optional<Value> field(const char* type, const TomlEntry& entry, const std::string& name) {
+    KeySchema schema;
+    schema.type = type;
+    return value(schema, entry.value, name);
   }
-
-  std::vector<std::string> texts(const TomlEntry& field, const std::string& whole) {
-    std::vector<std::string> all;
-    if (const std::string* only = field.value.text()) all.push_back(*only);
-    else if (const TomlList* list = field.value.list())
-      for (const TomlNode& element : *list)
-        if (const std::string* text = element.text()) all.push_back(*text);
-    if (all.empty()) broken(field, whole + ": `" + field.key + "` is a list of texts");
-    return all;
+  std::string text(const TomlEntry& entry, const std::string& name) {
+    const std::optional<Value> value = field("string", entry, name);
+    return value ? value->as_text() : "";
   }
-
-  std::optional<double> number(const TomlEntry& field, const std::string& whole) {
-    const std::optional<Value> value = plain_value(field.value, {});
-    if (value && std::holds_alternative<int64_t>(value->data)) return static_cast<double>(value->as_int());
-    if (value && std::holds_alternative<double>(value->data)) return value->as_float();
-    return broken(field, whole + ": `" + field.key + "` is a number");
+  std::vector<std::string> texts(const TomlEntry& entry, const std::string& name) {
+    const std::optional<Value> value = field("list<string>", entry, name);
+    return value ? value->as_texts() : std::vector<std::string>();
   }
-
-  std::optional<Deprecation> deprecation(const TomlEntry& field, const std::string& whole) {
-    const TomlTable* table = field.value.table();
-    if (table == nullptr) return broken(field, whole + ": `deprecated` is { since = …, use = …, remove = … }");
+  std::optional<double> number(const TomlEntry& entry, const std::string& name) {
+    const std::optional<Value> value = field("float", entry, name);
+    return value ? std::optional(value->as_float()) : std::nullopt;
+  }
+  std::optional<Deprecation> deprecation(const TomlEntry& entry, const std::string& name) {
+    if (!entry.value.is_table()) return broken(entry, name + " is { since = …, use = …, remove = … }");
     Deprecation out;
-    for (const TomlEntry& part : table->entries) {
-      if (part.key == "since") out.since = text(part, whole);
-      else if (part.key == "use") out.use = text(part, whole);
-      else if (part.key == "remove") out.remove = text(part, whole);
-      else broken(part, whole + ": `deprecated` has no `" + part.key + "`");
+    for (const TomlEntry& part : entry.value.table()->entries) {
+      if (part.key == "since")
+        out.since = text(part, name);
+      else if (part.key == "use")
+        out.use = text(part, name);
+      else if (part.key == "remove")
+        out.remove = text(part, name);
+      else
+        broken(part, name + " has no `" + part.key + "`");
     }
     return out;
   }
@@ -132,8 +132,10 @@ class SchemaReader {
 TableSchema read_keys(const TomlTable& config, const std::vector<std::string>& presets, const std::string& owner, SchemaReader& reader) {
   TableSchema schema;
   for (const TomlEntry& entry : config.entries) {
-    if (!is_name(entry.key)) reader.broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
-    else if (std::optional<KeySchema> key = reader.key(entry, owner, presets)) schema.keys[entry.key] = std::move(*key);
+    if (!is_name(entry.key))
+      reader.broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
+    else if (std::optional<KeySchema> key = reader.key(entry, owner, presets))
+      schema.keys[entry.key] = std::move(*key);
   }
   return schema;
 }

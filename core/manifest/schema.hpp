@@ -16,8 +16,8 @@ struct Deprecation {
 
 struct KeySchema {
   std::string name;
-  std::string type;  // bool int float string choice path id list<T> duration amount bytes dtype where metric env
-  Value standard;    // the default; not set: none
+  std::string type;                       // bool int float string choice path id list<T> duration amount bytes dtype where metric env
+  Value standard;                         // the default; not set: none
   std::optional<double> min, max, above;  // above: more than this
   std::vector<std::string> choices, aka;  // of a duration, the choices are the units that it may have
   std::string doc;

@@ -87,9 +87,11 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.where]\ntype = \"int\"\n"), "plugin.toml:1:9 `where` is read by the host in every plugin's table\n");
   EXPECT_EQ(broken("[config]\na = 1\n"), "plugin.toml:2:1 `optimizer.x.a` is described by a table: type, default, doc\n");
   EXPECT_EQ(broken("config = 1\n"), "plugin.toml:1:1 `config` is a table\n");
-  EXPECT_EQ(broken("[preset.a]\nx = 1\n"), "plugin.toml:1:9 presets need a key `preset` of type choice\nplugin.toml:2:1 preset a names `x`, which is no key of optimizer.x\n");
-  EXPECT_EQ(broken("[family_defaults]\nbetas = 1\nlr = \"x\"\n"),
-            "plugin.toml:2:1 [family_defaults] names `betas`, which is no key of [optimizer]\nplugin.toml:3:6 optimizer.lr is a number, this is text\n");
+  EXPECT_EQ(broken("[preset.a]\nx = 1\n"),
+            "plugin.toml:1:9 presets need a key `preset` of type choice\nplugin.toml:2:1 preset a names `x`, which is no key of optimizer.x\n");
+  EXPECT_EQ(
+      broken("[family_defaults]\nbetas = 1\nlr = \"x\"\n"),
+      "plugin.toml:2:1 [family_defaults] names `betas`, which is no key of [optimizer]\nplugin.toml:3:6 optimizer.lr is a number, this is text\n");
 }
 
 }  // namespace

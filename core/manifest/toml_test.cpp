@@ -52,12 +52,16 @@ TEST(Toml, FindsKeysAndValuesWhereTheyStand) {
   const char* const values[] = {"1", "-2.5", "true", "\"text # no comment\"", "'it''s'", "[1, 2]", "{ a = 1 }", "\"\"\"two\nlines\"\"\"", "\"é\""};
   for (int round = 0; round < 200; ++round) {
     std::string text;
-    struct Expected { std::string key; int line, key_column, value_column; };
+    struct Expected {
+      std::string key;
+      int line, key_column, value_column;
+    };
     std::vector<Expected> expected;
     int line = 1;
     for (int i = 0; i < 8; ++i) {
       for (int empty = pick(3); empty > 0; --empty, ++line) text += pick(2) ? "\n" : "# [a] comment = \"\n";
-      const std::string key = "k" + std::to_string(i), indent(static_cast<size_t>(pick(4)), ' '), before(static_cast<size_t>(pick(3)), ' '), after(static_cast<size_t>(pick(3)), ' ');
+      const std::string key = "k" + std::to_string(i), indent(static_cast<size_t>(pick(4)), ' '), before(static_cast<size_t>(pick(3)), ' '),
+                        after(static_cast<size_t>(pick(3)), ' ');
       std::string value = values[pick(static_cast<int>(std::size(values)))];
       if (value == "'it''s'") value = "'it s'";
       const std::string head = indent + key + before + "=" + after;
@@ -107,11 +111,21 @@ TEST(Toml, PassesOverAByteOrderMark) {
 }
 
 TEST(Toml, OutlivesAParserThatGivesUp) {
-  for (const char* text : {"[=]", "a = 1\n  [[ & ]]\n", "[\xc3\xa9]", "[#]", "[\n]"}) EXPECT_TRUE(mistake(text).starts_with("error[toml_syntax]: this is no TOML: ")) << mistake(text);
+  for (const char* text : {"[=]", "a = 1\n  [[ & ]]\n", "[\xc3\xa9]", "[#]", "[\n]"})
+    EXPECT_TRUE(mistake(text).starts_with("error[toml_syntax]: this is no TOML: ")) << mistake(text);
   EXPECT_EQ(mistake("a = 1\n [=]\n"),
             "error[toml_syntax]: this is no TOML: a table's header is [NAME] or [NAME.NAME]\n"
             "  --> x.toml:2:2\n"
             "  fix: text stands in quotes, a list in [ ], and each key and table once\n");
+}
+
+// toml++ 3.3 does not survive them.
+TEST(Toml, RefusesCharactersBeyondAsciiOutsideOfQuotes) {
+  EXPECT_EQ(mistake("a = 1\n  \u00a0b = 2\n"),
+            "error[toml_syntax]: this is no TOML: a character beyond a-z A-Z 0-9 _ - outside of quotes\n"
+            "  --> x.toml:2:3\n"
+            "  fix: put it in quotes, or look for a space that is none\n");
+  parsed("\"é\" = 'é' # é\n");
 }
 
 TEST(Toml, RefusesLargeFiles) {
@@ -132,8 +146,9 @@ TEST(Toml, RefusesDepthBeforeTheParserSeesIt) {
   const std::string fix = "  fix: 16 levels of tables, lists and dotted keys are allowed\n";
   EXPECT_EQ(mistake("a = " + repeated("[", 17) + repeated("]", 17)), wanted + "  --> x.toml:1:21\n" + fix);
   EXPECT_EQ(mistake("a" + repeated(".a", 16) + " = 1\n"), wanted + "  --> x.toml:1:32\n" + fix);
-  for (const std::string& text : {"a = " + repeated("[", 100'000), "a" + repeated(".a", 200'000) + " = 1", "[a" + repeated(".a", 200'000) + "]",
-                                  "a = " + repeated("{a=", 100'000), "x = \"\"\"\n'\"\"\"\n a = " + repeated("[", 100'000), "[" + repeated("\"a\" . ", 100'000) + "a]"})
+  for (const std::string& text :
+       {"a = " + repeated("[", 100'000), "a" + repeated(".a", 200'000) + " = 1", "[a" + repeated(".a", 200'000) + "]",
+        "a = " + repeated("{a=", 100'000), "x = \"\"\"\n'\"\"\"\n a = " + repeated("[", 100'000), "[" + repeated("\"a\" . ", 100'000) + "a]"})
     EXPECT_TRUE(mistake(text).starts_with(wanted)) << mistake(text).substr(0, 300);
   // Neither alone, but together.
   EXPECT_TRUE(mistake("[a.b.c.d.e.f.g.h]\ni.j.k.l.m.n.o.p.q = 1\n").starts_with(wanted));
@@ -141,8 +156,10 @@ TEST(Toml, RefusesDepthBeforeTheParserSeesIt) {
 
 TEST(Toml, SeesNoDepthInTextAndComments) {
   const std::string deep = repeated("[{.", 50);
-  parsed("# " + deep + "\na = \"" + deep + " \\\" " + deep + "\"\nb = '" + deep + "'\nc = \"\"\"\n" + deep + "\"\" " + deep + "\"\"\"\"\"\nd = '''\n" + deep + "'''\ne = \"\"\n");
-  parsed("a = " + repeated("[", 15) + repeated("]", 15) + "\n" + "b" + repeated(".b", 15) + " = 1\nc = [1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5]\n");
+  parsed("# " + deep + "\na = \"" + deep + " \\\" " + deep + "\"\nb = '" + deep + "'\nc = \"\"\"\n" + deep + "\"\" " + deep +
+         "\"\"\"\"\"\nd = '''\n" + deep + "'''\ne = \"\"\n");
+  parsed("a = " + repeated("[", 15) + repeated("]", 15) + "\n" + "b" + repeated(".b", 15) +
+         " = 1\nc = [1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5]\n");
 }
 
 TEST(Toml, TurnsIntoPlainValues) {

@@ -13,12 +13,8 @@ struct UnitWord {
 };
 
 constexpr UnitWord kUnits[] = {
-    {"steps", Unit::kSteps, 1},       {"step", Unit::kSteps, 1},         {"epochs", Unit::kEpochs, 1},      {"epoch", Unit::kEpochs, 1},
-    {"tokens", Unit::kTokens, 1},     {"token", Unit::kTokens, 1},       {"samples", Unit::kSamples, 1},    {"sample", Unit::kSamples, 1},
-    {"s", Unit::kSeconds, 1},         {"second", Unit::kSeconds, 1},     {"seconds", Unit::kSeconds, 1},    {"min", Unit::kSeconds, 60},
-    {"minute", Unit::kSeconds, 60},   {"minutes", Unit::kSeconds, 60},   {"h", Unit::kSeconds, 3600},       {"hour", Unit::kSeconds, 3600},
-    {"hours", Unit::kSeconds, 3600},  {"d", Unit::kSeconds, 86400},      {"day", Unit::kSeconds, 86400},    {"days", Unit::kSeconds, 86400},
-    {"%", Unit::kPercent, 1},
+    {"step", Unit::kSteps, 1}, {"epoch", Unit::kEpochs, 1}, {"token", Unit::kTokens, 1}, {"sample", Unit::kSamples, 1}, {"%", Unit::kPercent, 1},
+    {"s", Unit::kSeconds, 1},  {"min", Unit::kSeconds, 60}, {"h", Unit::kSeconds, 3600}, {"d", Unit::kSeconds, 86400},
 };
 
 struct SizeWord {
@@ -28,8 +24,7 @@ struct SizeWord {
 
 constexpr SizeWord kCounts[] = {{"K", 1e3}, {"M", 1e6}, {"B", 1e9}};
 constexpr SizeWord kSizes[] = {
-    {"B", 1},          {"KB", 1e3},           {"MB", 1e6},           {"GB", 1e9},           {"TB", 1e12},
-    {"KiB", 0x1p10},   {"MiB", 0x1p20},       {"GiB", 0x1p30},       {"TiB", 0x1p40},
+    {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 };
 
 // Beyond this, whole numbers have gaps in a double.
@@ -84,6 +79,7 @@ std::optional<Amount> parse_amount(std::string_view text) {
     break;
   }
   if (!text.empty()) return std::nullopt;
+  if (word.size() > 4 && word.ends_with('s')) word.remove_suffix(1);  // steps, not min
   for (const UnitWord& unit : kUnits) {
     if (unit.word != word) continue;
     const bool counted = unit.unit == Unit::kSteps || unit.unit == Unit::kTokens || unit.unit == Unit::kSamples;

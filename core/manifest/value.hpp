@@ -28,7 +28,7 @@ struct Selector {
 
 struct Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, Amount, std::vector<Value>, Selector> data;
-  Position origin;   // of the value itself; file is "default.toml", "plugin.toml of FAMILY.NAME", "preset gpt2", …
+  Position origin;  // of the value itself; file is "default.toml", "plugin.toml of FAMILY.NAME", "preset gpt2", …
   bool is_set() const { return data.index() != 0; }
   bool as_bool() const { return std::get<bool>(data); }
   int64_t as_int() const { return std::get<int64_t>(data); }
@@ -38,7 +38,7 @@ struct Value {
   const std::vector<Value>& as_list() const { return std::get<std::vector<Value>>(data); }
   const Selector& as_selector() const { return std::get<Selector>(data); }
   std::vector<std::string> as_texts() const;  // of a list of texts
-  std::string text() const;  // as TOML: 3e-4, "x", [1, 2]
+  std::string text() const;                   // as TOML: 3e-4, "x", [1, 2]
 };
 
 }  // namespace mortise

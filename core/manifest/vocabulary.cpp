@@ -33,7 +33,8 @@ std::map<std::string, std::vector<std::string>> texts_in(const TomlTable& root, 
 
 }  // namespace
 
-Vocabulary::Vocabulary(const ManifestRequest& request) : catalogue_(request.catalogue != nullptr ? *request.catalogue : kNoPlugins), searched_(request.searched) {
+Vocabulary::Vocabulary(const ManifestRequest& request)
+    : catalogue_(request.catalogue != nullptr ? *request.catalogue : kNoPlugins), searched_(request.searched) {
   for (const auto& [name, table] : core_schema().tables)
     if (core_schema().is_family(name)) families_.insert(name);
   for (const auto& [id, plugin] : catalogue_) families_.insert(plugin.family);
@@ -101,8 +102,8 @@ std::string Vocabulary::foreign_key(const std::string& table, const std::string&
   const auto [where, name] = table_and_key(target);
   const auto says = says_.find(target);
   std::string text = several && says != says_.end() ? says->second + " are `" + name + "` in [" + where + "]"
-                     : where == table              ? "it is called `" + name + "` here"
-                                                   : "it is called `" + name + "`, in [" + where + "]";
+                     : where == table               ? "it is called `" + name + "` here"
+                                                    : "it is called `" + name + "`, in [" + where + "]";
   return not_yet(target) || (key(where, name) == nullptr && !several) ? text + ", and not available in this version" : text;
 }
 
@@ -135,7 +136,8 @@ std::vector<std::string> Vocabulary::elsewhere(const std::string& table, const s
 
 Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& name, const TomlNode& value, const Position& at) const {
   const std::string whole = table.empty() ? name : table + "." + name;
-  Diagnostic d = mistake("unknown_key", table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`", at);
+  Diagnostic d =
+      mistake("unknown_key", table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`", at);
   d.positions[0].key = whole;
   const TableSchema* schema = schema_of(table);
 
@@ -155,7 +157,8 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   }
   if (d.fixes = foreign(table, name, value); !d.fixes.empty()) {
     const auto keys = foreign_keys_.find(name);
-    if (keys != foreign_keys_.end() && keys->second.size() == 1 && table_and_key(keys->second[0]).first == table) d.replace = name, d.with = table_and_key(keys->second[0]).second;
+    if (keys != foreign_keys_.end() && keys->second.size() == 1 && table_and_key(keys->second[0]).first == table)
+      d.replace = name, d.with = table_and_key(keys->second[0]).second;
     return d;
   }
   if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name"))) {
@@ -172,7 +175,8 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     Report quiet;
     const Place place{at.file, table + "." + meant.name};
     const std::optional<Value> written = check_value(meant, value, place, quiet);
-    d.fixes = {written || meant.standard.is_set() ? place.written((written ? *written : meant.standard).text()) : "it is called `" + meant.name + "` here"};
+    d.fixes = {written || meant.standard.is_set() ? place.written((written ? *written : meant.standard).text())
+                                                  : "it is called `" + meant.name + "` here"};
     d.replace = name, d.with = meant.name;
   } else if (const std::string far = nearest(name, foreign_spellings); !far.empty()) {
     d.fixes = foreign(table, far, value);
@@ -204,8 +208,10 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
   for (const auto& [other, schema] : catalogue_) all.push_back(other);
   if (near.empty()) near = nearest(id, all);
   const std::string list = "mortise plugin list" + (is_family(family) && !ids_of(family).empty() ? " " + family : "");
-  if (near.empty()) d.fixes = {list};
-  else d.fixes = {(flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list};
+  if (near.empty())
+    d.fixes = {list};
+  else
+    d.fixes = {(flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list};
   return d;
 }
 
