@@ -1,11 +1,10 @@
 #include "core/cli/common.hpp"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-
+#include <set>
 
 #include "core/base/text.hpp"
 
@@ -88,23 +87,72 @@ std::string can_start(const PluginInfo& info) {
   return why == needs->second.end() ? "no " + file->second.as_text() : why->second.as_text();
 }
 
+bool provides(const PluginSchema& plugin, const std::string& slot) { return std::ranges::find(plugin.provides, slot) != plugin.provides.end(); }
+
+// The first name in backticks.
+std::string named(const std::string& message) {
+  const size_t from = message.find('`'), to = from == std::string::npos ? from : message.find('`', from + 1);
+  return to == std::string::npos ? "" : message.substr(from + 1, to - from - 1);
+}
+
+// What was found at the three stages, each thing once and without what only follows from another mistake. A folder with a broken plugin stops nobody
+// who does not use it.
+Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
+  Report all;
+  std::set<std::string> seen, mistyped;  // families
+  const auto add = [&](Diagnostic d) {
+    if (globals().strict && d.level == Level::kWarning) d.level = Level::kError;
+    if (seen.insert(d.code + d.message + (d.positions.empty() ? "" : d.positions[0].text())).second) all.add(std::move(d));
+  };
+  for (Diagnostic d : scanned.all()) {
+    const bool used = std::ranges::any_of(manifest.plugins, [&](const PluginTable& t) { return t.enabled && t.schema->id == d.plugin; });
+    if (!used && !read.has_errors()) {
+      d.level = Level::kWarning;
+      if (d.effect.empty()) d.effect = "it was left out; this run does not use it";
+    }
+    add(std::move(d));
+  }
+  for (const Diagnostic& d : read.all()) {
+    if (d.code == "unknown_table")
+      for (const std::string& id : {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))}) mistyped.insert(id.substr(0, id.find('.')));
+    if (!(d.code == "not_on" && globals().json && d.message.starts_with("log.console "))) add(d);
+  }
+  for (const Diagnostic& d : planned.all())
+    if (d.code != "nothing_provides" || !mistyped.contains(named(d.message))) add(d);
+  return all;
+}
+
 }  // namespace
 
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file) {
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot) {
   auto p = std::make_unique<Planned>();
-  Report report;
+  Report scanned, read, planned;
   p->request = manifest_request(args, file);
-  p->catalogue = catalogue(args, &p->request, p->request.searched, report);
+  p->catalogue = catalogue(args, &p->request, p->request.searched, scanned);
   for (const auto& [id, info] : p->catalogue) p->schemas[id] = info.schema;
   p->request.catalogue = &p->schemas;
-  p->manifest = read_manifest(p->request, report);
-  // The plan's own mistakes are worth showing with the manifest's: a missing model beside a mistyped key.
-  p->plan = make_plan(p->manifest, p->catalogue, can_start, report);
-  if (report.has_errors() || (globals().strict && !report.all().empty())) {
-    say(report, "nothing was started.");
-    throw Failed{report.has_errors() ? report.exit_code() : kExitUsage};
+  p->manifest = read_manifest(p->request, read);
+  const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
+  const auto brings = std::ranges::find_if(p->schemas, [&](const auto& each) { return provides(each.second, slot); });
+  if (!slot.empty() && !read.has_errors() && brings != p->schemas.end() && std::ranges::none_of(p->manifest.plugins, on)) {
+    p->request.use.push_back(brings->first);
+    read = {};
+    p->manifest = read_manifest(p->request, read);
   }
-  if (!globals().quiet) say(report, "");
+  // Folders named on the command line belong to the run, so that its run.toml finds its plugins again.
+  if (auto table = p->manifest.tables.find("plugins"); table != p->manifest.tables.end() && args.has("--plugin-path")) {
+    std::vector<Value> folders = table->second["path"].as_list();
+    for (const auto& dir : args.all("--plugin-path")) folders.push_back({fs::absolute(dir).string(), {"command line: --plugin-path " + dir, 0, 0, "plugins.path"}});
+    table->second["path"] = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
+  }
+  // A file that could not be read leaves no tables, and nothing to plan.
+  if (!p->manifest.tables.empty()) p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
+  const Report all = together(scanned, read, planned, p->manifest);
+  if (all.has_errors()) {
+    say(all, "nothing was started.");
+    throw Failed{all.exit_code()};
+  }
+  if (!globals().quiet) say(all, "");
   return p;
 }
 

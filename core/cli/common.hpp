@@ -1,5 +1,6 @@
 // What the verbs share: their arguments, where the installation lies, and the way from a manifest to a plan.
 #pragma once
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,10 @@
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plugin/plugin_info.hpp"
+
+namespace mortise {
+struct Summary;
+}
 
 namespace mortise::cli {
 
@@ -40,6 +45,7 @@ const std::vector<Verb>& verbs();
 struct Globals {
   bool quiet = false, verbose = false, json = false, strict = false;
   bool colour = false;
+  std::string command;  // as a shell would take it again
 };
 Globals& globals();
 
@@ -59,17 +65,21 @@ struct Planned {
   Manifest manifest;
   Plan plan;
 };
-// Throws Failed after printing every mistake.
+// Every mistake has been printed.
 struct Failed {
   int exit;
 };
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file);
+// If nothing that is on provides `slot`, the first plugin that does is switched on. Throws Failed.
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 
 // Prints to stderr, as text or as JSON.
 void say(const Report& report, std::string_view closing);
 void say(const Diagnostic& d);
+
+// What `mortise plan` says, and plan.txt of a run directory.
+void print_plan(std::ostream& out, const Planned& p, const Summary& s);
 
 int train(const Arguments&);
 int plan(const Arguments&);

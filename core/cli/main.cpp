@@ -38,6 +38,7 @@ const Verb& find_verb(const std::string& name) {
     if (v.name == name) return v;
     names.push_back(v.name);
   }
+  if (name[0] == '-') refuse("unknown_verb", "`" + name + "` stands where a verb is expected", {"mortise VERB " + name});
   const std::string near = nearest(name, names);
   refuse("unknown_verb", "no verb `" + name + "`", {near.empty() ? "mortise help" : "mortise " + near});
 }
@@ -135,6 +136,15 @@ int run_main(const std::vector<std::string>& words) {
   return verb.run(args);
 }
 
+// As a shell takes it again.
+std::string quoted(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") == std::string::npos;
+  if (plain) return word;
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 const std::vector<Verb>& verbs() {
@@ -177,6 +187,10 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
   cli::globals().colour = isatty(2) && !std::getenv("NO_COLOR");
   if (std::getenv("CLICOLOR_FORCE")) cli::globals().colour = true;
+  for (int i = 0; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--json") cli::globals().json = true;  // also for what is wrong with the flags before it
+    cli::globals().command += (i ? " " : "") + cli::quoted(argv[i]);
+  }
   int exit = kExitOk;
   try {
     exit = cli::run_main({argv + 1, argv + argc});

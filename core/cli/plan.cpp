@@ -2,17 +2,28 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <iterator>
+#include <sstream>
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/loop/run.hpp"
 
 namespace mortise::cli {
 namespace {
 
 void print_keys(const Manifest& m) {
-  const auto line = [](const std::string& key, const Value& v) {
-    std::cout << "  " << std::left << std::setw(40) << key << std::setw(28) << (v.is_set() ? v.text() : "-") << (v.origin ? v.origin.text() : "default") << "\n";
+  const bool json = globals().json;
+  const char* between = "{\"keys\":[";
+  const auto line = [&](const std::string& key, const Value& v) {
+    const std::string from = v.origin ? v.origin.text() : "default", value = v.text();
+    if (json) {
+      std::cout << between << "{\"key\":" << json_string(key) << ",\"value\":" << (v.is_set() ? json_string(value) : "null") << ",\"from\":" << json_string(from) << "}";
+      between = ",\n";
+      return;
+    }
+    std::cout << "  " << std::left << std::setw(36) << key << " " << std::setw(28) << (v.is_set() ? value : "-") << " " << from << "\n";
   };
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, v] : values) line(table + "." + key, v);
@@ -20,6 +31,7 @@ void print_keys(const Manifest& m) {
     for (const auto& [key, v] : p.values) line(p.schema->id + "." + key, v);
   for (const auto& r : m.rules)
     for (const auto& [key, v] : r.values) line("parameters." + r.name + "." + key, v);
+  if (json) std::cout << "]}\n";
 }
 
 std::string mebibytes(int64_t bytes) {
@@ -28,15 +40,15 @@ std::string mebibytes(int64_t bytes) {
   return text.str();
 }
 
-void print_memory(const Summary& s) {
-  std::cout << "\nmemory, MiB, exact from the declarations\n";
-  const auto line = [](const char* what, int64_t bytes) { std::cout << "  " << std::left << std::setw(13) << what << std::right << std::setw(10) << mebibytes(bytes) << "\n"; };
+void print_memory(std::ostream& out, const Summary& s) {
+  out << "\nmemory, MiB, exact from the declarations\n";
+  const auto line = [&](const char* what, int64_t bytes) { out << "  " << std::left << std::setw(13) << what << std::right << std::setw(10) << mebibytes(bytes) << "\n"; };
   line("weights", s.weights_bytes);
   line("gradients", s.gradients_bytes);
   line("optimizer", s.states_bytes);
   line("casts", s.casts_bytes);
   line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes);
-  std::cout << "  activations  not predicted in this version\n";
+  out << "  activations  not predicted in this version\n";
 }
 
 int print_layer(const Arguments& args) {
@@ -48,7 +60,9 @@ int print_layer(const Arguments& args) {
     throw Failure(d);
   }
   std::ifstream in(manifest_request(args, "").default_file);
-  std::cout << in.rdbuf();
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  if (globals().json) std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
+  else std::cout << text;
   return kExitOk;
 }
 
@@ -61,7 +75,45 @@ void print_json_plan(const Planned& p, const Summary* s) {
   std::cout << "}\n";
 }
 
+// Lines of text as a JSON list.
+std::string json_lines(const std::vector<std::string>& lines) {
+  std::vector<std::string> quoted;
+  for (const auto& line : lines) quoted.push_back(json_string(line));
+  return "[" + join(quoted, ",\n") + "]";
+}
+
+int why(const Plan& plan, const std::string& point) {
+  std::ostringstream text;
+  if (!print_why(text, plan, point)) {
+    std::vector<std::string> names;
+    for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
+    const std::string near = nearest(point, names);
+    throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {}, near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
+  }
+  if (globals().json) std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
+  else std::cout << text.str();
+  return kExitOk;
+}
+
+std::string length_text(const Summary& s) {
+  std::ostringstream text;
+  text << with_commas(s.steps) << (s.steps == 1 ? " step" : " steps");
+  const int64_t tokens = s.steps * s.tokens_per_step;
+  if (tokens > 0) text << " = " << (tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens))) << " tokens";
+  if (s.steps_per_epoch > 0) text << " = " << std::fixed << std::setprecision(2) << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
+  return text.str();
+}
+
 }  // namespace
+
+void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
+  out << p.manifest.name << "  (" << layers_text(p.manifest, p.request) << ")   plan " << p.plan.hash << "\n";
+  out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model << "\ndata     " << s.data << "\ndevice   " << s.device << "\n\n";
+  print_structure(out, p.plan, s.details);
+  out << "\nparameters\n";
+  for (const auto& g : s.groups) out << "  " << g << "\n";
+  print_memory(out, s);
+}
 
 int plan(const Arguments& args) {
   if (args.has("--layer")) return print_layer(args);
@@ -70,14 +122,7 @@ int plan(const Arguments& args) {
     print_keys(planned->manifest);
     return kExitOk;
   }
-  if (args.has("--why")) {
-    if (print_why(std::cout, planned->plan, args.last("--why"))) return kExitOk;
-    Diagnostic d;
-    d.code = "unknown_point";
-    d.message = "no point is called `" + args.last("--why") + "`";
-    d.fixes = {"mortise points names them all"};
-    throw Failure(d);
-  }
+  if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--static")) {
     if (globals().json) print_json_plan(*planned, nullptr);
     else print_structure(std::cout, planned->plan);
@@ -85,21 +130,14 @@ int plan(const Arguments& args) {
   }
   const Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = "", .allocate = false, .weights = ""});
   const Summary& s = run.summary();
-  if (globals().json) {
-    print_json_plan(*planned, &s);
-    return kExitOk;
-  }
   if (args.has("--weights")) {
-    for (const auto& line : s.parameter_lines) std::cout << line << "\n";
-    return kExitOk;
+    if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
+    else std::cout << join(s.parameter_lines, "\n") << "\n";
+  } else if (globals().json) {
+    print_json_plan(*planned, &s);
+  } else {
+    print_plan(std::cout, *planned, s);
   }
-  std::cout << planned->manifest.name << "  (" << join({planned->manifest.layers.rbegin(), planned->manifest.layers.rend()}, ", ") << ")   plan " << planned->plan.hash << "\n";
-  std::cout << "length   " << with_commas(s.steps) << " steps, " << with_commas(s.steps_per_epoch) << " an epoch\n";
-  std::cout << "batch    " << s.batch << "\nmodel    " << s.model << "\ndata     " << s.data << "\ndevice   " << s.device << "\n\n";
-  print_structure(std::cout, planned->plan, s.details);
-  std::cout << "\nparameters\n";
-  for (const auto& g : s.groups) std::cout << "  " << g << "\n";
-  print_memory(s);
   return kExitOk;
 }
 

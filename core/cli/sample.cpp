@@ -42,23 +42,12 @@ int sample(const Arguments& args) {
   if (!fs::exists(dir / "run.toml")) refuse("no_run", dir.string() + " is no run directory: it has no run.toml", "mortise sample runs/latest", kExitData);
   if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
 
-  Arguments with = args;
-  Report ignored;
-  std::vector<std::string> searched;
-  const auto known = catalogue(args, nullptr, searched, ignored);
-  const auto planned_before = make_planned(args, (dir / "run.toml").string());
-  if (planned_before->plan.at[kSample].providers.empty())
-    for (const auto& [id, info] : known)
-      if (std::find(info.schema.provides.begin(), info.schema.provides.end(), "sample") != info.schema.provides.end()) {
-        with.flags["--use"].push_back(id);
-        break;
-      }
-  const auto planned = make_planned(with, (dir / "run.toml").string());
+  const auto planned = make_planned(args, (dir / "run.toml").string(), "sample");
   Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = "", .allocate = true, .weights = weights.string()});
   if (!run.can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");
-  if (request.prompt.empty() && !isatty(0)) {
+  if (!args.has("--prompt") && !isatty(0)) {
     request.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
     while (!request.prompt.empty() && request.prompt.back() == '\n') request.prompt.pop_back();
   }

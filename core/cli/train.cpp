@@ -1,14 +1,20 @@
 // mortise train [RUN]
-#include <csignal>
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <thread>
 
+#include "core/base/log.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/loop/run.hpp"
-#include "core/state/run_directory.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -36,21 +42,65 @@ Interrupt interrupt() {
   }
 }
 
+// --json is --without log.console --set log.jsonl.stdout=true; -q leaves the console out.
+Arguments with_output(Arguments args) {
+  if (!globals().json && !globals().quiet) return args;
+  auto& without = args.flags["--without"];
+  if (std::ranges::find(without, "log.console") == without.end()) without.push_back("log.console");
+  if (globals().json) args.flags["--set"].push_back("log.jsonl.stdout=true");
+  return args;
+}
+
+// Of the environment only what changes a run or explains one, never all of it.
+std::string environment(const Summary& summary) {
+  utsname system{};
+  ::uname(&system);
+  std::string variables;
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MORTISE_RUNS", "MORTISE_CACHE", "MORTISE_PLUGIN_PATH", "SLURM_JOB_ID"})
+    if (const char* value = std::getenv(name)) variables += std::string(variables.empty() ? "" : ",") + json_string(name) + ":" + json_string(value);
+  return "{\"mortise\":" + json_string(MORTISE_VERSION) + ",\"abi\":\"0.1\",\"began\":" + json_string(utc_now()) + ",\"host\":" + json_string(system.nodename) +
+         ",\"system\":" + json_string(std::string(system.sysname) + " " + system.release + " " + system.machine) +
+         ",\"cpus\":" + std::to_string(std::thread::hardware_concurrency()) + ",\"device\":" + json_string(summary.device) + ",\"folder\":" +
+         json_string(std::filesystem::current_path().string()) + ",\"variables\":{" + variables + "}}\n";
+}
+
+LogLevel log_level(const Manifest& manifest) {
+  if (globals().quiet) return LogLevel::kError;
+  if (globals().verbose) return LogLevel::kDebug;
+  static const std::vector<std::string> names = {"error", "warning", "info", "debug"};
+  return static_cast<LogLevel>(std::ranges::find(names, manifest.get("log", "level").as_text()) - names.begin());
+}
+
 }  // namespace
 
-int train(const Arguments& args) {
-  const std::string file = args.positional.empty() ? "run.toml" : args.positional[0];
-  const auto planned = make_planned(args, file);
-  RunDirectory directory(planned->manifest, planned->request);
+int train(const Arguments& given) {
+  const Arguments args = with_output(given);
+  const auto planned = make_planned(args, args.positional.empty() ? "run.toml" : args.positional[0]);
+  RunDirectory directory(planned->manifest, planned->plan, planned->request);
+  set_log_level(log_level(planned->manifest));
+  set_log_file(directory.path() + "/log.txt");
   Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = directory.path(), .allocate = true, .weights = ""});
+  std::ostringstream plan;
+  print_plan(plan, *planned, run.summary());
+  directory.write("plan.txt", plan.str());
+  directory.write("env.json", environment(run.summary()));
+  directory.write("sources/command.txt", globals().command + "\n");
   handle_signals();
   directory.begin(run.summary().steps);
+  int64_t steps = 0;
+  const auto between_steps = [&] {
+    directory.progress(++steps);
+    return interrupt();
+  };
   try {
-    const int exit = run.train(interrupt);
+    const int exit = run.train(between_steps);
     directory.end(exit);
     return exit;
   } catch (const Failure& f) {
     directory.end(f.diagnostic.exit);
+    throw;
+  } catch (...) {
+    directory.end(kExitBug);
     throw;
   }
 }

@@ -1,0 +1,148 @@
+#include "core/cli/run_directory.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+#include "core/state/files.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const Position& at, const std::string& fix) {
+  Diagnostic d = mistake(code, message, at, fix);
+  d.exit = kExitExists;
+  throw Failure(d);
+}
+
+[[noreturn]] void not_made(const fs::path& p, const std::string& why, const Position& at) {
+  refuse("dir_not_made", p.string() + " cannot be made: " + why, at, "choose another place: --set run.dir=DIR");
+}
+
+fs::path take_free(const fs::path& root, const std::string& name) {
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) not_made(root, error.message(), {});
+  for (int n = 1;; ++n) {
+    const fs::path p = root / (n == 1 ? name : name + "-" + std::to_string(n));
+    if (::mkdir(p.c_str(), 0755) == 0) return p;
+    if (errno != EEXIST) not_made(p, std::strerror(errno), {});
+  }
+}
+
+// "finished, step 300", as its status.json says; "" if it does not.
+std::string how_it_stands(const fs::path& dir) {
+  std::ifstream in(dir / "status.json");
+  const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!j.is_object() || !j.contains("state") || !j["state"].is_string() || !j.contains("step") || !j["step"].is_number_integer()) return "";
+  return " (" + escape_control(j["state"].get<std::string>()) + ", step " + with_commas(j["step"].get<int64_t>()) + ")";
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+}  // namespace
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request) {
+  take(manifest);
+  notes_ = ",\"tags\":" + manifest.get("run", "tags").text() + ",\"notes\":" + manifest.get("run", "notes").text();
+  write("run.toml", resolved_toml(manifest, plan, request));
+  copy_sources(manifest, request);
+}
+
+RunDirectory::~RunDirectory() {
+  if (begun_) return;
+  std::error_code ignored;
+  if (made_) {
+    fs::remove_all(path_, ignored);
+    return;
+  }
+  for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"}) fs::remove_all(fs::path(path_) / name, ignored);
+}
+
+void RunDirectory::take(const Manifest& manifest) {
+  const Value& stated = manifest.get("run", "dir");
+  if (!stated.is_set()) {
+    const char* root = std::getenv("MORTISE_RUNS");
+    path_ = take_free(root && *root ? root : "runs", manifest.name).string();
+    made_ = true;
+    return;
+  }
+  const fs::path dir = stated.as_text();
+  if (fs::exists(dir / "run.toml"))
+    refuse("dir_exists", dir.string() + " already holds a run" + how_it_stands(dir), stated.origin, "another run.dir; or leave it out and the next free name is taken");
+  std::error_code error;
+  made_ = fs::create_directories(dir, error);
+  if (error || !fs::is_directory(dir)) not_made(dir, error ? error.message() : "it is no folder", stated.origin);
+  path_ = dir.string();
+}
+
+// Byte for byte. A file of a name that is taken already gets a number.
+void RunDirectory::copy_sources(const Manifest& manifest, const ManifestRequest& request) const {
+  const fs::path sources = fs::path(path_) / "sources";
+  fs::create_directories(sources);
+  for (const std::string& layer : manifest.layers) {
+    fs::path from = layer;
+    if (layer == "default.toml") from = request.default_file;
+    if (layer.starts_with("mortise:")) from = request.shipped_dir + "/" + layer.substr(8) + ".toml";
+    std::error_code ignored;
+    if (!fs::is_regular_file(from, ignored)) continue;
+    fs::path to = sources / from.filename();
+    for (int n = 2; fs::exists(to); ++n) to = sources / (from.stem().string() + "-" + std::to_string(n) + ".toml");
+    fs::copy_file(from, to, ignored);
+  }
+}
+
+void RunDirectory::write(const std::string& name, std::string_view text) const { write_file(path_ + "/" + name, text); }
+
+void RunDirectory::begin(int64_t steps) {
+  steps_ = steps;
+  begun_ = true;
+  status("running", "null");
+  // A hint for people; nothing depends on it.
+  std::error_code ignored;
+  const fs::path latest = fs::path(path_).parent_path() / "latest";
+  if (!fs::exists(fs::symlink_status(latest, ignored)) || fs::is_symlink(latest, ignored)) {
+    fs::remove(latest, ignored);
+    fs::create_directory_symlink(fs::path(path_).filename(), latest, ignored);
+  }
+}
+
+void RunDirectory::progress(int64_t step) {
+  step_ = step;
+  if (std::chrono::steady_clock::now() - written_ >= std::chrono::seconds(2)) status("running", "null");
+}
+
+void RunDirectory::end(int exit) {
+  const bool stopped = exit == kExitInterrupted || exit == kExitResumable;
+  status(exit == kExitOk ? "finished" : stopped ? "stopped" : "failed", std::to_string(exit));
+}
+
+void RunDirectory::status(const std::string& state, const std::string& exit) {
+  written_ = std::chrono::steady_clock::now();
+  write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) + ",\"updated\":" + json_string(utc_now()) +
+                           ",\"pid\":" + std::to_string(::getpid()) + ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":false" + notes_ + "}\n");
+}
+
+}  // namespace mortise::cli
