@@ -1,0 +1,8 @@
+#!/bin/sh
+# Makes the published figures again, on this machine. usage: benchmarks/run.sh (after `make build`; `make parity` made the peer's environment)
+set -eu
+cd "$(dirname "$0")/.."
+python=.deps/parity/bin/python
+[ -x "$python" ] || { echo "benchmarks: the peer needs PyTorch: make parity" >&2; exit 69; }
+MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/train_step/bench.py
+if [ -x build/bin/bench_abi ]; then build/bin/bench_abi; fi
