@@ -62,16 +62,12 @@ void Merger::core_table(const std::string& table, const TomlEntry& entry) {
 void Merger::family(const TomlEntry& entry) {
   for (const TomlEntry& inner : entry.value.table()->entries) {
     const std::string id = entry.key + "." + inner.key;
-    const bool known = words_.plugin(id) != nullptr;
-    if (words_.key(entry.key, inner.key) != nullptr || inner.key == "include")
-      write(entry.key, inner.key, inner.value, at(inner));
-    else if (known && inner.value.is_table())
-      own_table(id, inner);
-    else if (known && inner.value.list() == nullptr)
+    const bool key = words_.key(entry.key, inner.key) != nullptr, plugin = words_.plugin(id) != nullptr;
+    if (!key && plugin && !inner.value.is_table() && inner.value.list() == nullptr)
       report_.add(words_.value_for_table(entry.key, inner.key, inner.value, at(inner)));
-    else if (known)
-      report_.add(mistake("wrong_type", id + " is a table, this is a list", at(inner.value), "[" + id + "]"));
-    else if (inner.value.is_table())
+    else if (!key && plugin)
+      own_table(id, inner);
+    else if (!key && inner.value.is_table() && inner.key != "include")
       report_.add(words_.unknown_table(id, at(inner.value)));
     else
       write(entry.key, inner.key, inner.value, at(inner));
@@ -80,7 +76,7 @@ void Merger::family(const TomlEntry& entry) {
 
 void Merger::own_table(const std::string& name, const TomlEntry& entry) {
   if (!entry.value.is_table())
-    return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
+    return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry.value), "[" + name + "]"));
   MergedTable& table = tables[name];
   table.layer = layer_;
   table.origin = at(entry.value);
@@ -99,7 +95,7 @@ void Merger::write(const std::string& table, const std::string& key, const TomlN
   if (!checked) return;
   if (schema->deprecated) {
     const Deprecation& old = *schema->deprecated;
-    Diagnostic d = mistake("deprecated_key", whole + " is deprecated since " + old.since, position, {"use " + old.use});
+    Diagnostic d = mistake("deprecated_key", whole + " is deprecated since " + old.since, position, "use " + old.use);
     if (!old.remove.empty()) d.effect = "it will be gone in " + old.remove;
     d.level = Level::kWarning;
     report_.add(std::move(d));

@@ -28,7 +28,7 @@ struct TomlTable {
 };
 
 struct TomlNode {
-  std::variant<bool, int64_t, double, std::string, TomlList, TomlTable> data = false;
+  std::variant<bool, int64_t, double, std::string, TomlList, TomlTable> data;
   int line = 0, column = 0;  // of a table: its header
   std::string typed;         // on the command line: the characters, so that a text may look like a number
 

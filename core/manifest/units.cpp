@@ -133,7 +133,7 @@ std::string amount_text(Amount amount) {
   } else if (amount.unit != Unit::kPercent) {
     if (number == 1) unit.pop_back();
     for (const auto& [word, scale] : {std::pair{"B ", 1e9}, {"M ", 1e6}})
-      if (number >= scale && std::fmod(number, scale) == 0 && amount.unit != Unit::kEpochs) number /= scale, unit = word + unit;
+      if (number >= scale && std::fmod(number, scale) == 0 && amount.unit != Unit::kEpochs) number /= scale, unit.insert(0, word);
   }
   std::string digits = number == std::floor(number) ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
   return digits + (amount.unit == Unit::kPercent ? "%" : " " + unit);

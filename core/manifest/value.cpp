@@ -10,6 +10,7 @@ namespace {
 
 std::string one_or_list(const std::vector<std::string>& texts) {
   std::vector<std::string> quoted;
+  quoted.reserve(texts.size());
   for (const std::string& text : texts) quoted.push_back(json_string(text));
   return quoted.size() == 1 ? quoted[0] : "[" + join(quoted, ", ") + "]";
 }
@@ -27,6 +28,7 @@ std::string text_of(Amount amount) {
 
 std::string text_of(const std::vector<Value>& list) {
   std::vector<std::string> parts;
+  parts.reserve(list.size());
   for (const Value& element : list) parts.push_back(element.text());
   return "[" + join(parts, ", ") + "]";
 }
