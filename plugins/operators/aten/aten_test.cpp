@@ -1,0 +1,119 @@
+// What the operators declare and refuse, and dropout's bits; no LibTorch. Numbers against ATen's autograd: tests/operators.
+#include <gtest/gtest.h>
+
+#include "mortise/cpp/operator.hpp"
+#include "mortise/testing/fake_build.hpp"
+#include "mortise/testing/fake_call.hpp"
+
+using namespace mortise::testing;
+using mortise::attr;
+
+namespace {
+
+struct Operators : testing::Test {
+  FakeHost host;
+  FakeBuild build{host};
+  Plugin plugin{host, MORTISE_PLUGIN_FILE};
+  using Sizes = std::vector<int64_t>;
+  using Names = std::vector<std::string>;
+};
+
+TEST_F(Operators, LinearDeclaresItsWeightInEitherLayoutWithNamedDimensions) {
+  build.layer(plugin, "linear", "fc", {attr("in", 8), attr("out", 4), attr("init", 0.5)});
+  build.layer(plugin, "linear", "h.0.attn",
+              {attr("name", "h.0.attn.c_attn"), attr("in", 8), attr("out", 24), attr("layout", "in_out"), attr("bias", false)});
+  EXPECT_EQ(build.params.at("fc.weight").sizes, (Sizes{4, 8}));
+  EXPECT_EQ(build.params.at("fc.weight").dims, (Names{"out", "in"}));
+  EXPECT_EQ(build.params.at("fc.weight").role, "matrix");
+  EXPECT_EQ(build.params.at("fc.weight").scale, 0.5);
+  EXPECT_EQ(build.params.at("fc.bias").role, "vector");
+  EXPECT_EQ(build.params.at("h.0.attn.c_attn.weight").sizes, (Sizes{8, 24}));
+  EXPECT_EQ(build.params.at("h.0.attn.c_attn.weight").dims, (Names{"in", "out"}));
+  EXPECT_FALSE(build.params.contains("h.0.attn.c_attn.bias"));
+}
+
+TEST_F(Operators, NormsBeginAsTheIdentity) {
+  build.layer(plugin, "norm", "ln", {attr("width", 6)});
+  build.layer(plugin, "residual_norm", "rms", {attr("width", 6), attr("kind", "rms")});
+  EXPECT_EQ(build.params.at("ln.weight").scale, 1);
+  EXPECT_EQ(build.params.at("ln.bias").scale, 0);
+  EXPECT_EQ(build.params.at("ln.bias").role, "norm");
+  EXPECT_FALSE(build.params.contains("rms.bias"));
+}
+
+TEST_F(Operators, MlpAsksForItsTwoLinearsByTheNamesOfTheModel) {
+  build.layer(plugin, "mlp", "h.1.mlp",
+              {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", 8), attr("inner", 32), attr("activation", "relu"), attr("layout", "in_out"),
+               attr("init_down", 0.01)});
+  ASSERT_EQ(build.layers.size(), 2u);
+  const std::map<std::string, std::string> up = {{"name", "h.1.mlp.c_fc"}, {"in", "8"},      {"out", "32"},   {"layout", "in_out"},
+                                                 {"activation", "relu"},   {"bias", "true"}, {"init", "0.02"}};
+  const std::map<std::string, std::string> down = {{"name", "h.1.mlp.c_proj"}, {"in", "32"},     {"out", "8"},
+                                                   {"layout", "in_out"},       {"bias", "true"}, {"init", "0.01"}};
+  EXPECT_EQ(build.at("h.1.mlp.c_fc").attrs, up);
+  EXPECT_EQ(build.at("h.1.mlp.c_proj").attrs, down);
+}
+
+TEST_F(Operators, AHeadMayBeTiedToAnEmbedding) {
+  build.layer(plugin, "embedding", "wte", {attr("vocab", 20), attr("width", 4)});
+  build.layer(plugin, "head_loss", "lm_head", {attr("vocab", 20), attr("width", 4), attr("tie", build.params.at("wte.weight").handle)});
+  EXPECT_TRUE(build.params.at("lm_head.weight").tied);
+  EXPECT_EQ(build.params.at("wte.weight").role, "embedding");
+}
+
+TEST_F(Operators, AWordThatIsNoChoiceOrANumberThatIsMissingIsRefused) {
+  const auto refusal = [&](const char* slot, std::initializer_list<mortise_attr> attrs) {
+    try {
+      build.layer(plugin, slot, "h.2.fc", attrs);
+      return std::string();
+    } catch (const PluginError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(refusal("linear", {attr("in", 4), attr("out", 4), attr("activation", "swish")}), "h.2.fc: there is no activation `swish`");
+  EXPECT_EQ(refusal("norm", {attr("width", 4), attr("kind", "batch")}), "h.2.fc: there is no kind `batch`");
+  EXPECT_EQ(refusal("linear", {attr("in", 4)}), "the layer lacks the attribute out");
+  EXPECT_EQ(refusal("dropout", {attr("p", 1.5)}), "h.2.fc: a dropout of 1.500000 is not between 0 and 1");
+}
+
+TEST_F(Operators, DropoutIsRefusedOnAnotherDeviceInTrainingOnly) {
+  mortise_place place{};
+  place.device = MORTISE_CUDA;
+  EXPECT_NE(FakeBuild::refusal(plugin, "residual_norm", place, {attr("dropout", 0.1)}), "");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "residual_norm", place, {attr("dropout", 0.0)}), "");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "linear", place, {}), "");
+  place.mode = MORTISE_EVAL;
+  EXPECT_EQ(FakeBuild::refusal(plugin, "dropout", place, {attr("p", 0.1)}), "");
+}
+
+// The fake host runs pieces of a loop out of order: bits hang on the element alone. Nothing is saved, and backward draws them again.
+TEST_F(Operators, DropoutDrawsTheBitsOfItsPlaceInBothDirections) {
+  host.op("aten::contiguous", [](std::span<const mortise_value> args) { return mortise::Tensor::share(args[0].v.t); });
+  constexpr int64_t n = 100'003;
+  void* const layer = build.layer(plugin, "dropout", "drop", {attr("p", 0.25)});
+  const auto& dropout = plugin.object<mortise_operator>("dropout");
+  const mortise::Tensor x = host.tensor<float>({n}, std::vector<float>(n, 1.f));
+
+  FakeCall call({mortise::value(x)}, 1);
+  call.layer_data = layer;
+  mortise_saved saved[MORTISE_MAX_SAVED];
+  uint32_t n_saved = 0;
+  ASSERT_EQ(dropout.forward(plugin.self(), &call, saved, &n_saved), MORTISE_OK) << host.error();
+  EXPECT_EQ(n_saved, 0u);
+  const auto y = host.values<float>(call.results[0].v.t);
+  const mortise_philox place = mortise::random_site(&call);
+  for (int64_t e = 0; e < n; ++e) {
+    uint16_t bits[8];
+    mortise_philox_block(&place, static_cast<uint32_t>(e / 8), bits);
+    const float expected = bits[e % 8] >= mortise_dropout_threshold(0.25) ? static_cast<float>(mortise_dropout_scale(0.25)) : 0.f;
+    ASSERT_EQ(y[static_cast<size_t>(e)], expected) << e;
+  }
+
+  mortise_tensor* const grad_out[] = {x.get()};
+  mortise_tensor* grad_in[] = {nullptr};
+  mortise_backward backward = {sizeof backward, 0, 1, 1, nullptr, grad_out, grad_in, 1};
+  ASSERT_EQ(dropout.backward(plugin.self(), &call, &backward), MORTISE_OK) << host.error();
+  EXPECT_EQ(host.values<float>(mortise::Tensor::own(grad_in[0])), y);
+}
+
+}  // namespace
