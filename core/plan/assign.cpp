@@ -1,12 +1,9 @@
 // One provider at each place: whose layer or parameter is whose.
 #include <algorithm>
-#include <climits>
 #include <iterator>
 #include <map>
 #include <set>
 
-#include "core/base/text.hpp"
-#include "core/plan/plan.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
@@ -17,7 +14,7 @@ namespace {
 std::string without_numbers(const std::string& path) {
   std::vector<std::string> parts = split(path, '.');
   for (std::string& part : parts)
-    if (!part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) part = "*";
+    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) part = "*";
   return join(parts, ".");
 }
 
@@ -39,14 +36,8 @@ std::set<std::string> patterns_for(const std::vector<Element>& elements) {
 }
 
 std::string nearest_pattern(const std::string& wanted, const std::vector<Element>& elements) {
-  std::string best;
-  int least = INT_MAX;
-  for (const std::string& pattern : patterns_for(elements))
-    if (const int distance = edit_distance(wanted, pattern); distance < least) {
-      least = distance;
-      best = pattern;
-    }
-  return best;
+  const std::set<std::string> patterns = patterns_for(elements);
+  return *std::ranges::min_element(patterns, {}, [&](const std::string& pattern) { return edit_distance(wanted, pattern); });
 }
 
 // The same mistake shows in every mode and at every point of one plugin: it is said once.
@@ -91,7 +82,7 @@ Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::strin
   const std::string message = "nothing provides " + quoted(point) + " at the " + at;
   if (here.providers.empty()) return refusal("no_provider", message, {}, {"mortise plugin list names what is installed"});
   const Claim& claim = here.providers.back();
-  return refusal("no_provider", message + " in " + modes_text(1u << mode), {claim.origin},
+  return refusal("no_provider", message + " in " + std::string(kModes[mode]), {claim.origin},
                  {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
 }
 

@@ -13,24 +13,20 @@ namespace {
 // Without these there is no run, whatever the plugins require.
 constexpr Point kNeeded[] = {kDevice, kComm, kData, kModel, kOptimizer, kReplicas};
 
-bool fits(Way way, Kind kind) {
-  const bool heard = kind == Kind::Event || kind == Kind::Filter;
-  if (way == Way::Provides) return !heard;
-  if (way == Way::Wraps) return kind == Kind::Call || kind == Kind::Operator;
-  return heard;
-}
-
-std::string_view verb_of(Way way) { return way == Way::Provides ? "provides" : way == Way::Wraps ? "wraps" : "listens to"; }
-
-std::string_view law_of(Way way) {
-  if (way == Way::Provides) return "events and filters are listened to, nobody provides them";
-  return way == Way::Wraps ? "only calls and operators can be wrapped" : "only events and filters can be listened to";
-}
+struct Law {
+  std::string verb, text;
+  std::vector<Kind> kinds;
+};
+const Law kLaws[] = {
+    {" provides ", "events and filters are listened to, nobody provides them", {Kind::Object, Kind::Call, Kind::Operator}},
+    {" wraps ", "only calls and operators can be wrapped", {Kind::Call, Kind::Operator}},
+    {" listens to ", "only events and filters can be listened to", {Kind::Event, Kind::Filter}},
+};
 
 // "an object", "a call".
 std::string a_kind(Kind kind) {
   const std::string name(name_of(kind));
-  return (std::string_view("aeio").find(name[0]) != std::string_view::npos ? "an " : "a ") + name;
+  return (name[0] == 'c' || name[0] == 'f' ? "a " : "an ") + name;
 }
 
 // Not the user's: `at` is where the plugin's author wrote it.
@@ -81,8 +77,6 @@ void report_missing(const std::string& need, const Holding* needed_by, const Cat
   report.add(std::move(d));
 }
 
-bool stands_for(const PluginInfo& info, const std::string& name) { return id_of(info) == name || contains(info.capabilities, name); }
-
 bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::string& need) {
   if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); })) return true;
   const int point = plan.points.find(need);
@@ -101,7 +95,8 @@ void check_conflict(const Holding& a, const Holding& b, const ConflictInfo& conf
 
 int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, const Position& written,
                Report& report) {
-  const std::string what = id_of(*holding.info) + " " + std::string(verb_of(way)) + " " + quoted(name);
+  const Law& law = kLaws[static_cast<int>(way)];
+  const std::string what = id_of(*holding.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
     Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written);
@@ -115,9 +110,9 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
     return -1;
   }
   const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
-  if (fits(way, kind)) return point;
+  if (std::ranges::count(law.kinds, kind)) return point;
   Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding, written);
-  d.fixes = {std::string(law_of(way))};
+  d.fixes = {law.text};
   report.add(std::move(d));
   return -1;
 }

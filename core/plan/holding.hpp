@@ -1,5 +1,7 @@
 // Between the tables of a manifest and the members of a plan: what each table that is on still holds once the layers are settled.
 #pragma once
+#include <set>
+
 #include "core/plan/plan.hpp"
 
 namespace mortise {
@@ -13,14 +15,20 @@ struct Slot {
 };
 
 struct Holding {
-  const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
-  const PluginTable* table = nullptr;  // what was written
-  std::vector<Slot> slots;
-  unsigned modes = 7;  // of its wrappers and listeners
-  std::vector<Place> except;
+  const PluginInfo* info;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
+  const PluginTable* table;  // what was written
+  unsigned modes;            // of its wrappers and listeners
   std::string why;
+  std::vector<Slot> slots;
+  std::vector<Place> except;
+  std::set<std::string> lost, lost_to;  // slots and groups; ids
+  bool is_replaced = false;
+
+  Holding(const PluginInfo* plugin, const PluginTable* written, unsigned in_modes, std::string because)
+      : info(plugin), table(written), modes(in_modes), why(std::move(because)) {}
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }
+  int layer() const { return table->layer; }
   const Selector* where() const { return table->where ? &*table->where : nullptr; }
 };
 
@@ -33,9 +41,8 @@ void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
 // Whom the choosers may take: what is installed, can start and was not switched off.
 void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
-// After before and after: the order of wrappers and listeners at one point. Mistakes go to the report.
-void order_wrappers(Plan&, uint32_t point, Report&);
-void order_listeners(Plan&, uint32_t point, Report&);
+// The order of wrappers and of listeners at every point.
+void put_in_order(Plan&, Report&);
 
 // The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
 enum class Way { Provides, Wraps, Listens };

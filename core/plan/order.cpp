@@ -18,99 +18,126 @@ bool disjoint(const Selector* a, const Selector* b) {
   return exact(a) && exact(b) && std::ranges::none_of(a->match, [&](const std::string& path) { return contains(b->match, path); });
 }
 
+bool share(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::ranges::any_of(a, [&](const std::string& name) { return contains(b, name); });
+}
+
 class Order {
  public:
-  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items)
-      : plan_(plan), point_(plan.points[point].name), items_(items), edges_(items.size()) {
-    for (size_t a = 0; a < items.size(); ++a)
-      for (size_t b = 0; b < items.size(); ++b)
-        if (a != b && items[a].band == items[b].band) declared(a, b);
+  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items) : plan_(plan), row_(plan.points[point]), items_(items), edges_(items.size()) {
+    each_pair([&](size_t a, size_t b) { add_declared(a, b); });
+    if (!items.empty() && items[0].band.empty()) each_pair([&](size_t a, size_t b) { add_fields(a, b); });
   }
 
-  const PluginInfo& info(size_t i) const { return info_of(plan_, items_[i].member); }
-  const std::string& point() const { return point_; }
-  void edge(size_t first, size_t second, std::string because) { edges_[second].try_emplace(first, std::move(because)); }
-  bool direct(size_t first, size_t second) const { return edges_[second].contains(first); }
-
-  // Are they at one place at one time? Members of one exclusive group never are.
-  bool meet(size_t a, size_t b) const {
-    const auto& groups = info(a).schema.exclusive;
-    return (items_[a].modes & items_[b].modes) && !disjoint(items_[a].where, items_[b].where) &&
-           std::ranges::none_of(groups, [&](const std::string& group) { return contains(info(b).schema.exclusive, group); });
+  // Whoever may meet and would not come to the same in either order must be ordered. Bands order wrappers; a filter's fields need one writer last.
+  void check(Report& report) const {
+    each_pair([&](size_t a, size_t b) {
+      const std::string quarrel = quarrel_of(a, b);
+      if (a > b || quarrel.empty() || !meet(a, b) || reaches(a, b) || reaches(b, a)) return;
+      report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
+                         id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
+                         {items_[a].origin, items_[b].origin},
+                         {"give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
+                          "or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]"}));
+    });
   }
-  bool ordered(size_t a, size_t b) const { return reaches(a, b) || reaches(b, a); }
 
-  // Items as `rank`, edges and then ids say; edges that a circle makes impossible are reported.
-  template <class Rank>
-  void sort(Rank rank, Report& report) {
+  // By band, by edges and, where both are silent, by id. Edges that a circle makes impossible are reported.
+  void sort(Report& report) {
     std::vector<size_t> sorted;
     std::set<size_t> left;
     for (size_t i = 0; i < items_.size(); ++i) left.insert(i);
-    const auto free = [&](size_t i) { return std::ranges::none_of(edges_[i], [&](const auto& e) { return left.contains(e.first); }); };
-    const auto earlier = [&](size_t a, size_t b) { return std::pair(rank(a), id_of(info(a))) < std::pair(rank(b), id_of(info(b))); };
-    while (!left.empty()) {
+    const auto rank = [&](size_t i) { return std::pair(band_of(i), id(i)); };
+    for (bool said = false; !left.empty();) {
       std::vector<size_t> next;
-      std::ranges::copy_if(left, std::back_inserter(next), free);
+      std::ranges::copy_if(left, std::back_inserter(next), [&](size_t i) { return edge_from(i, left) == edges_[i].end(); });
       if (next.empty()) {
-        report_cycle(left, report);
+        if (!said) report_circle(left, report);
+        said = true;
         next.assign(left.begin(), left.end());
       }
-      const size_t first = *std::ranges::min_element(next, earlier);
-      left.erase(first);
-      sorted.push_back(first);
+      sorted.push_back(*std::ranges::min_element(next, {}, rank));
+      left.erase(sorted.back());
     }
     apply(sorted);
   }
 
  private:
-  bool is_called(size_t i, const std::string& name) const { return id_of(info(i)) == name || contains(info(i).capabilities, name); }
+  using Edges = std::map<size_t, std::string>;  // those before, and why
+
+  template <class Visit>
+  void each_pair(Visit visit) const {
+    for (size_t a = 0; a < items_.size(); ++a)
+      for (size_t b = 0; b < items_.size(); ++b)
+        if (a != b && items_[a].band == items_[b].band) visit(a, b);
+  }
+  const PluginInfo& info(size_t i) const { return info_of(plan_, items_[i].member); }
+  const std::string& id(size_t i) const { return id_of(info(i)); }
+  const ListenInfo& fields(size_t i) const { return *std::ranges::find(info(i).listens, row_.name, &ListenInfo::point); }
+  size_t band_of(size_t i) const { return static_cast<size_t>(std::ranges::find(kBands, items_[i].band) - std::begin(kBands)); }
 
   // `after` and `before` of plugin.toml, on ids or capabilities.
-  void declared(size_t a, size_t b) {
-    const auto what = [&](size_t i, const std::string& name) {
-      return name == id_of(info(i)) ? name : quoted(name) + ", which " + id_of(info(i)) + " provides";
-    };
+  void add_declared(size_t a, size_t b) {
+    const auto called = [&](size_t i, const std::string& name) { return name == id(i) ? name : quoted(name) + ", which " + id(i) + " provides"; };
     for (const std::string& name : info(b).after)
-      if (is_called(a, name)) edge(a, b, id_of(info(b)) + " says after " + what(a, name));
+      if (stands_for(info(a), name)) edges_[b].try_emplace(a, id(b) + " says after " + called(a, name));
     for (const std::string& name : info(a).before)
-      if (is_called(b, name)) edge(a, b, id_of(info(a)) + " says before " + what(b, name));
+      if (stands_for(info(b), name)) edges_[b].try_emplace(a, id(a) + " says before " + called(b, name));
+  }
+
+  // A field's writer stands before its readers, unless one of them said otherwise.
+  void add_fields(size_t writer, size_t reader) {
+    for (const std::string& field : fields(writer).writes)
+      if (contains(fields(reader).reads, field) && !contains(fields(reader).writes, field) && !edges_[writer].contains(reader))
+        edges_[reader].try_emplace(writer, id(reader) + " reads " + quoted(field) + ", which " + id(writer) + " writes");
+  }
+
+  // What the core combines itself, the votes of an event, is no quarrel.
+  std::string quarrel_of(size_t a, size_t b) const {
+    if (!items_[a].band.empty()) return " both wrap in band " + quoted(items_[a].band);
+    if (row_.kind == Kind::Filter)
+      for (const std::string& field : fields(a).writes)
+        if (contains(fields(b).writes, field)) return " both write " + quoted(field);
+    return "";
+  }
+
+  // Are they at one place at one time? Members of one exclusive group never are.
+  bool meet(size_t a, size_t b) const {
+    return (items_[a].modes & items_[b].modes) && !disjoint(items_[a].where, items_[b].where) &&
+           !share(info(a).schema.exclusive, info(b).schema.exclusive);
   }
 
   bool reaches(size_t from, size_t to) const {
-    std::set<size_t> seen;
-    std::vector<size_t> todo = {to};
-    while (!todo.empty()) {
+    std::set<size_t> seen = {to};
+    for (std::vector<size_t> todo = {to}; !todo.empty();) {
       const size_t i = todo.back();
       todo.pop_back();
-      if (i == from) return true;
       for (const auto& [before, because] : edges_[i])
         if (seen.insert(before).second) todo.push_back(before);
     }
-    return false;
+    return seen.contains(from);
   }
 
-  // Everyone who is left waits for one who is left, so going back along edges must meet somebody twice. Said once for this point.
-  void report_cycle(const std::set<size_t>& left, Report& report) {
-    if (cycle_reported_) return;
-    cycle_reported_ = true;
-    std::vector<size_t> path = {*left.begin()};
+  // To one of `among` that must come before i.
+  Edges::const_iterator edge_from(size_t i, const std::set<size_t>& among) const {
+    return std::ranges::find_if(edges_[i], [&](const auto& edge) { return among.contains(edge.first); });
+  }
+
+  // Everyone who is left waits for one who is left, so going from one to the one before must come round.
+  void report_circle(const std::set<size_t>& left, Report& report) const {
+    size_t start = *left.begin();
+    for (std::set<size_t> seen; seen.insert(start).second;) start = edge_from(start, left)->first;
+    std::string names = id(start);
     std::vector<std::string> reasons;
-    while (std::ranges::count(path, path.back()) < 2)
-      for (const auto& [before, because] : edges_[path.back()])
-        if (left.contains(before)) {
-          path.push_back(before);
-          reasons.push_back(because);
-          break;
-        }
-    const auto begin = std::ranges::find(path, path.back()) - path.begin();
-    std::vector<std::string> names;
     std::vector<Position> positions;
-    for (auto i = path.begin() + begin; i != path.end(); ++i) {
-      names.push_back(id_of(info(*i)));
-      if (i + 1 != path.end()) positions.push_back(items_[*i].origin);
-    }
-    reasons.erase(reasons.begin(), reasons.begin() + begin);
-    Diagnostic d = refusal("cycle", "the order at " + quoted(point_) + " goes in a circle: " + join(names, " after "), positions,
+    size_t i = start;
+    do {
+      const auto edge = edge_from(i, left);
+      positions.push_back(items_[i].origin);
+      reasons.push_back(edge->second);
+      names += " after " + id(i = edge->first);
+    } while (i != start);
+    Diagnostic d = refusal("cycle", "the order at " + quoted(row_.name) + " goes in a circle: " + names, positions,
                            {"change `after` or `before` in the plugin.toml of one of them"});
     d.at = join(reasons, "; ");
     report.add(std::move(d));
@@ -118,83 +145,34 @@ class Order {
 
   void apply(const std::vector<size_t>& sorted) {
     std::vector<Attached> result;
-    for (size_t n = 0; n < sorted.size(); ++n) {
-      Attached item = items_[sorted[n]];
-      const auto& edges = edges_[sorted[n]];
-      for (const auto& [before, because] : edges) item.reasons.push_back({items_[before].member, because});
-      if (n > 0 && !edges.contains(sorted[n - 1])) {
-        const Attached& previous = items_[sorted[n - 1]];
+    for (const size_t i : sorted) {
+      Attached& item = result.emplace_back(items_[i]);
+      for (const auto& [before, because] : edges_[i]) item.reasons.push_back({items_[before].member, because});
+      if (result.size() > 1 && !edges_[i].contains(sorted[result.size() - 2])) {
+        const Attached& previous = result[result.size() - 2];
         item.reasons.push_back({previous.member, item.band == previous.band ? "nothing orders them but their names"
                                                                             : "band " + item.band + " is inside band " + previous.band});
       }
       for (const Reason& reason : item.reasons) item.why += "; after " + id_of(plan_, reason.after) + " because " + reason.because;
-      result.push_back(std::move(item));
     }
     items_ = std::move(result);
   }
 
   const Plan& plan_;
-  const std::string& point_;
+  const PointRow& row_;
   std::vector<Attached>& items_;
-  std::vector<std::map<size_t, std::string>> edges_;  // by the later one: the earlier ones, and why
-  bool cycle_reported_ = false;
+  std::vector<Edges> edges_;
 };
-
-void report_unordered(const Order& order, size_t a, size_t b, const std::vector<Attached>& items, std::string code, const std::string& both,
-                      Report& report) {
-  const PluginInfo &first = order.info(a), &second = order.info(b);
-  report.add(refusal(std::move(code), id_of(first) + " and " + id_of(second) + both + " at " + quoted(order.point()) + ", and nothing orders them",
-                     {items[a].origin, items[b].origin},
-                     {"give one of them another `where` or `modes`: " + table_of(second) + " modes = [\"train\"]",
-                      "or say in the plugin.toml of " + id_of(second) + ": [capabilities] after = [\"" + id_of(first) + "\"]"}));
-}
-
-size_t band_of(const Attached& item) { return static_cast<size_t>(std::ranges::find(kBands, item.band) - std::begin(kBands)); }
-
-const ListenInfo& listening(const PluginInfo& info, const std::string& point) { return *std::ranges::find(info.listens, point, &ListenInfo::point); }
-
-// A field's writer stands before its readers, unless one of them said otherwise.
-void add_field_edges(Order& order, size_t count) {
-  for (size_t writer = 0; writer < count; ++writer)
-    for (const std::string& field : listening(order.info(writer), order.point()).writes)
-      for (size_t reader = 0; reader < count; ++reader) {
-        const ListenInfo& other = listening(order.info(reader), order.point());
-        if (reader == writer || !contains(other.reads, field) || contains(other.writes, field) || order.direct(reader, writer)) continue;
-        order.edge(writer, reader, id_of(order.info(reader)) + " reads " + quoted(field) + ", which " + id_of(order.info(writer)) + " writes");
-      }
-}
-
-// The first field that both write, or "".
-std::string written_by_both(const ListenInfo& a, const ListenInfo& b) {
-  const auto field = std::ranges::find_if(a.writes, [&](const std::string& name) { return contains(b.writes, name); });
-  return field == a.writes.end() ? "" : *field;
-}
 
 }  // namespace
 
-// Bands decide first; inside one band `after` and `before` do, and where those are silent the places must not meet.
-void order_wrappers(Plan& plan, uint32_t point, Report& report) {
-  std::vector<Attached>& items = plan.at[point].wrappers;
-  Order order(plan, point, items);
-  for (size_t a = 0; a < items.size(); ++a)
-    for (size_t b = a + 1; b < items.size(); ++b)
-      if (items[a].band == items[b].band && order.meet(a, b) && !order.ordered(a, b))
-        report_unordered(order, a, b, items, "unordered_wrappers", " both wrap in band `" + items[a].band + "`", report);
-  order.sort([&](size_t i) { return band_of(items[i]); }, report);
-}
-
-void order_listeners(Plan& plan, uint32_t point, Report& report) {
-  std::vector<Attached>& items = plan.at[point].listeners;
-  Order order(plan, point, items);
-  add_field_edges(order, items.size());
-  const bool is_filter = plan.points[point].kind == Kind::Filter;  // what listeners of an event give, the core combines: votes multiply
-  for (size_t a = 0; is_filter && a < items.size(); ++a)
-    for (size_t b = a + 1; b < items.size(); ++b) {
-      const std::string field = written_by_both(listening(order.info(a), order.point()), listening(order.info(b), order.point()));
-      if (!field.empty() && order.meet(a, b) && !order.ordered(a, b))
-        report_unordered(order, a, b, items, "unordered_writers", " both write " + quoted(field), report);
+void put_in_order(Plan& plan, Report& report) {
+  for (uint32_t point = 0; point < plan.points.size(); ++point)
+    for (std::vector<Attached>* items : {&plan.at[point].wrappers, &plan.at[point].listeners}) {
+      Order order(plan, point, *items);
+      order.check(report);
+      order.sort(report);
     }
-  order.sort([](size_t) { return 0; }, report);
 }
 
 }  // namespace mortise

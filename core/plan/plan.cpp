@@ -108,10 +108,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   bring_operators(plan, report);
   claim_slots(plan, holdings, catalogue, report);
   attach(plan, holdings, catalogue, report);
-  for (uint32_t point = 0; point < plan.points.size(); ++point) {
-    order_wrappers(plan, point, report);
-    order_listeners(plan, point, report);
-  }
+  put_in_order(plan, report);
   check_requirements(plan, holdings, catalogue, report);
   check_conflicts(holdings, report);
   plan.hash = hash_of(plan);

@@ -116,10 +116,10 @@ TEST_F(Print, CutsALongDetail) {
 TEST_F(Print, WritesTheSameTreeAsJson) {
   const std::string text = plan_json(plan);
   EXPECT_EQ(text.find("{\"hash\":\"" + plan.hash +
-                      "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"from\":\"default.toml:8\",\"values\":{}}"),
+                      "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"values\":{},\"from\":\"default.toml:8\"}"),
             0U);
-  EXPECT_NE(text.find(R"({"id":"attention.flash","version":"0.1.0","from":null,"values":{}})"), std::string::npos);
-  EXPECT_NE(text.find(R"({"id":"gradient.clip","version":"0.1.0","from":"run.toml:13","values":{"norm":1.0}})"), std::string::npos);
+  EXPECT_NE(text.find(R"({"id":"attention.flash","version":"0.1.0","values":{},"from":null})"), std::string::npos);
+  EXPECT_NE(text.find(R"({"id":"gradient.clip","version":"0.1.0","values":{"norm":1.0},"from":"run.toml:13"})"), std::string::npos);
   EXPECT_NE(
       text.find(
           R"({"id":"optimizer.muon","where":{"match":["role:matrix"],"except":["tag:head"],"every":1,"from":0},"modes":["train","eval","sample"],)"

@@ -22,13 +22,16 @@ inline std::string short_text(const Position& position) {
 
 inline bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
 
+// Names in `after`, `requires`, `conflicts`: an id or a capability.
+inline bool stands_for(const PluginInfo& info, const std::string& name) { return id_of(info) == name || contains(info.capabilities, name); }
+
 inline constexpr unsigned kAllModes = 7;
 inline constexpr std::string_view kModes[] = {"train", "eval", "sample"};
-inline std::string modes_text(unsigned modes) {
+inline std::vector<std::string> mode_names(unsigned modes) {
   std::vector<std::string> names;
-  for (unsigned mode = 0; mode < 3; ++mode)
+  for (unsigned mode = 0; mode < std::size(kModes); ++mode)
     if (modes >> mode & 1) names.emplace_back(kModes[mode]);
-  return join(names, ", ");
+  return names;
 }
 inline unsigned modes_of(const PluginTable& table) {
   unsigned modes = 0;
