@@ -130,8 +130,22 @@ void Run::Parts::declare() {
   d.facts["sequence_length"] = services.clock.sequence_length;
 
   model = plugins.object<mortise_model>(kModel);
-  mortise_builder builder{d, [this, &builder](mortise_layer& layer, const mortise_layer_spec& spec) { chains.declare_layer(builder, layer, spec); }};
-  model.call(&mortise_model::declare, "declare", &builder);
+  // A refusal passes the model's code on its way out as a status; what it says is kept here.
+  std::optional<Diagnostic> refusal;
+  mortise_builder builder{d, [&](mortise_layer& layer, const mortise_layer_spec& spec) {
+                            try {
+                              chains.declare_layer(builder, layer, spec);
+                            } catch (const Failure& f) {
+                              if (!refusal) refusal = f.diagnostic;
+                              throw PluginError(MORTISE_E_CONFIG, f.diagnostic.message);
+                            }
+                          }};
+  try {
+    model.call(&mortise_model::declare, "declare", &builder);
+  } catch (const PluginError&) {
+    if (refusal) throw Failure(*refusal);
+    throw;
+  }
   if (d.segments.empty() || d.params.empty()) throw PluginError(MORTISE_E_PLUGIN, model.by->id() + " declared no segments or no parameters");
   passes = std::make_unique<Passes>(host, chains, feed.get());
 }

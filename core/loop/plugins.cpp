@@ -72,9 +72,9 @@ Instance& Plugins::start(int member) {
   instance->member = &m;
   instance->host = &host_.add_plugin(m.info->schema.id, &m.info->schema, m.table);
   instance->descriptor = load_plugin(*m.info, probe_);
-  if (const mortise_status s = instance->descriptor->create(instance->host, &instance->self)) throw_from(*instance, s, "create");
-  slot = std::move(instance);
+  slot = std::move(instance);  // known from here on, so that what `create` refuses is found
   order_.push_back(slot.get());
+  if (const mortise_status s = slot->descriptor->create(slot->host, &slot->self)) throw_from(*slot, s, "create");
   list_attachments(*slot);
   compare_with_manifest(*slot);
   return *slot;
