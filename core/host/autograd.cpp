@@ -45,8 +45,10 @@ struct ApplyNode final : ta::Node {
   ta::variable_list apply(ta::variable_list&& grads) override {
     if (!node) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through '" + label + "', whose saved tensors were freed");
     std::vector<mortise_tensor*> grad_out(n_results, nullptr), grad_in(edge_of_input.size(), nullptr);
+    if (at::GradMode::is_enabled()) throw PluginError(MORTISE_E_UNSUPPORTED, "'" + label + "' of plugin " + node->plugin + " has no second derivative");
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
     node->self = shared_from_this();
+    clear_error();
     const mortise_status status = node->fns.backward(node->state, node.get(), grad_out.data(), n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
     node->self.reset();
     ta::variable_list out(static_cast<size_t>(num_outputs()));
@@ -59,25 +61,10 @@ struct ApplyNode final : ta::Node {
   }
 };
 
-void drop_results(mortise_value* out, uint32_t m) {
-  for (uint32_t i = 0; i < m; ++i) {
-    if (out[i].tag == MORTISE_TENSOR) take(out[i].v.t);
-    out[i] = {MORTISE_NONE, 0, {.i = 0}};
-  }
-}
-
-// A node's output must be a tensor without history that is none of its inputs: an alias stands in for one that is.
-void unalias(const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) {
-  for (uint32_t r = 0; r < m; ++r) {
-    if (out[r].tag != MORTISE_TENSOR) continue;
-    const at::Tensor t = tensor_of(out[r]);
-    bool alias = t.is_view() || t.requires_grad();
-    for (uint32_t i = 0; i < n && !alias; ++i) alias = in[i].tag == MORTISE_TENSOR && in[i].v.t == out[r].v.t;
-    if (!alias) continue;
-    at::Tensor own = t.detach();
-    take(out[r].v.t);
-    out[r] = value_of(std::move(own));
-  }
+// What forward gave may be an input, a parameter's value or something that was kept: the graph hangs on a tensor of its own over the same bytes.
+void part_from_others(mortise_value* out, uint32_t m) {
+  for (uint32_t r = 0; r < m; ++r)
+    if (out[r].tag == MORTISE_TENSOR) out[r] = value_of(take(out[r].v.t).tensor_data());
 }
 
 mortise_status apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
@@ -92,14 +79,15 @@ mortise_status apply(mortise_host* h, const mortise_node_fns* fns, void* state, 
     mortise_status status;
     {
       at::NoGradGuard no_grad;
+      clear_error();
       status = fns->forward(state, node.get(), in, n, out, m);
     }
     if (status != MORTISE_OK) {
-      drop_results(out, m);
+      release_results(out, m);
       throw_status(status, plugin_of(h).id, "forward of '" + node->name() + "'");
     }
     if (!graph) return;
-    unalias(in, n, out, m);
+    part_from_others(out, m);
     auto auto_node = std::shared_ptr<ApplyNode>(new ApplyNode(), ta::deleteNode);
     auto_node->label = node->name();
     auto_node->n_results = m;
@@ -117,7 +105,7 @@ mortise_status apply(mortise_host* h, const mortise_node_fns* fns, void* state, 
       ta::set_history(t, auto_node);
       auto_node->result_of_output.push_back(static_cast<int>(i));
     }
-    for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, t.defined() && t.grad_fn() == auto_node);
+    for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, false);
     node->to_save.clear();
     auto_node->node = std::move(node);
   });
@@ -165,23 +153,16 @@ mortise_status backward(mortise_host* h, mortise_tensor* const* roots, mortise_t
   });
 }
 
-thread_local int backward_depth = 0;
-
 }  // namespace
 
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds, uint32_t flags) {
-  struct Depth {
-    Depth() { ++backward_depth; }
-    ~Depth() { --backward_depth; }
-  };
-  {
-    Depth depth;
-    ta::edge_list edges;
-    for (const auto& r : roots) edges.push_back(ta::impl::gradient_edge(r));
-    ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0, (flags & MORTISE_CREATE_GRAPH) != 0,
-                                             /*accumulate_grad=*/true);
-  }
-  if (backward_depth == 0) host.parameters().end_backward();
+  // Asked of the engine, which knows on every thread: a device's nodes, and deep nesting, run on threads of their own.
+  const bool outermost = ta::get_current_graph_task_id() == -1;
+  ta::edge_list edges;
+  for (const auto& r : roots) edges.push_back(ta::impl::gradient_edge(r));
+  ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0, (flags & MORTISE_CREATE_GRAPH) != 0,
+                                           /*accumulate_grad=*/true);
+  if (outermost) host.parameters().end_backward();
 }
 
 const mortise_autograd_api kAutogradApi = {sizeof(mortise_autograd_api), apply, save, saved, detach, backward};

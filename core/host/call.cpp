@@ -16,6 +16,7 @@ struct mortise_kept {
   mortise_next* next = nullptr;
   mortise::SegmentFrame segment;
   bool in_segment = false;
+  uint32_t nth = 0;
   mortise::Tape tape;
   void* micro = nullptr;
 };
@@ -24,12 +25,6 @@ namespace mortise {
 namespace {
 
 thread_local Frame* frame_of_thread = nullptr;
-
-std::string describe(const mortise_next& link, const mortise_call& call) {
-  std::string what = link.point;
-  if (call.path.len) what.append(" at ").append(view(call.path));
-  return what;
-}
 
 mortise_status run_link(const mortise_next& link, mortise_call& call) {
   if (link.wrap) return link.wrap(link.self, &call, link.next);
@@ -61,9 +56,11 @@ mortise_status call_layer(mortise_host* h, mortise_layer* layer, const mortise_v
     call.n_args = n;
     call.results = results;
     call.n_results = m;
+    const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
+    if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
     Frame frame = *outer;
     frame.nth = outer->segment ? outer->segment->count(layer->index) : 0;
-    invoke(host_of(h).layer_chain(*layer, call.mode), call, frame);
+    invoke(chain, call, frame);
   });
 }
 
@@ -80,6 +77,7 @@ mortise_status call_keep(mortise_host* h, const mortise_call* call, mortise_next
     if (const Frame* f = current_frame()) {
       if (f->segment) kept->segment = *f->segment;
       kept->in_segment = f->segment != nullptr;
+      kept->nth = f->nth;
       kept->micro = f->micro;
     }
     for (uint32_t i = 0; i < n; ++i) {
@@ -104,9 +102,15 @@ mortise_status call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const
     Frame frame;
     frame.segment = kept->in_segment ? &segment : nullptr;
     frame.tape = kept->tape.points.empty() ? nullptr : &kept->tape;
+    frame.nth = kept->nth;
     frame.micro = kept->micro;
-    at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
-    invoke(kept->next, call, frame);
+    {
+      at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
+      invoke(kept->next, call, frame);
+    }
+    // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that follow.
+    const bool stands_here = !(flags & MORTISE_REPLAY) || (flags & MORTISE_FIRST_PASS);
+    if (const Frame* around = current_frame(); stands_here && kept->in_segment && around && around->segment) *around->segment = segment;
   });
 }
 
@@ -135,6 +139,20 @@ FrameScope::FrameScope(Frame& f) : previous_(frame_of_thread) {
 }
 FrameScope::~FrameScope() { frame_of_thread = previous_; }
 
+void release_results(mortise_value* results, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    if (results[i].tag == MORTISE_TENSOR) take(results[i].v.t);
+    if (results[i].tag == MORTISE_BATCH) release(results[i].v.b);
+    results[i] = {MORTISE_NONE, 0, {.i = 0}};
+  }
+}
+
+std::string describe(const mortise_next& link, const mortise_call& call) {
+  std::string what = link.point;
+  if (call.path.len) what.append(" at ").append(view(call.path));
+  return what;
+}
+
 mortise_call make_call(const Frame* from, uint32_t point, mortise_str path) {
   mortise_call call{};
   if (from && from->call) call = *from->call;
@@ -157,10 +175,12 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   mortise_status status;
   {
     FrameScope scope(frame);
+    clear_error();
     status = run_link(*link, call);
   }
   if (status == MORTISE_OK) [[likely]]
     return;
+  release_results(call.results, call.n_results);
   if (link->plugin) throw_status(status, link->plugin->id, describe(*link, call));
   throw PluginError(status, take_error(status));
 }

@@ -34,6 +34,7 @@ struct SavedEntry {
 struct Tape {
   struct Record {
     std::vector<at::Tensor> results;
+    std::vector<uint32_t> versions;  // of the results, to notice that one was written since
     std::vector<SavedEntry> saved;
     std::vector<mortise_param*> uses;
   };
@@ -69,10 +70,14 @@ class FrameScope {
 
 using CoreFunction = std::function<void(mortise_call&)>;
 
-// Where a call may go besides its own arguments.
+// A call of `point` in the frame `from` (NULL: none), without arguments and results yet.
 mortise_call make_call(const Frame* from, uint32_t point, mortise_str path);
+// Of results that nobody will take: frees them and leaves NONE.
+void release_results(mortise_value* results, uint32_t n);
+// "linear at h.0.fc", for errors.
+std::string describe(const mortise_next& link, const mortise_call& call);
 
-// Runs a chain from `link` on; throws PluginError.
+// Runs a chain from `link` on; throws PluginError, and then no results are left.
 void invoke(const mortise_next* link, mortise_call& call);
 // The same in a given frame (its `call` is set here).
 void invoke(const mortise_next* link, mortise_call& call, Frame frame);

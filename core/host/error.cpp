@@ -10,6 +10,8 @@ namespace {
 thread_local std::string text_of_thread;
 }
 
+void clear_error() { text_of_thread.clear(); }
+
 mortise_status set_error(mortise_status status, std::string text) {
   text_of_thread = std::move(text);
   return status == MORTISE_OK ? MORTISE_E_PLUGIN : status;
@@ -28,7 +30,9 @@ mortise_status status_of_exception() noexcept {
   } catch (const c10::OutOfMemoryError& e) {
     return set_error(MORTISE_E_MEMORY, e.what_without_backtrace());
   } catch (const c10::Error& e) {
-    return set_error(MORTISE_E_OPERATOR, e.what_without_backtrace());
+    const std::string text = e.what_without_backtrace();
+    const bool memory = text.find("DefaultCPUAllocator") != text.npos;  // which throws no class of its own
+    return set_error(memory ? MORTISE_E_MEMORY : MORTISE_E_OPERATOR, text);
   } catch (const std::bad_alloc&) {
     return set_error(MORTISE_E_MEMORY, "out of memory");
   } catch (const std::invalid_argument& e) {

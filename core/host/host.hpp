@@ -54,8 +54,10 @@ class Host {
   Declaration& declaration() { return declaration_; }
 
   mortise_next* add_link() { return &links_.emplace_back(); }
-  // The chain of a layer in a mode.
-  const mortise_next* layer_chain(const mortise_layer& l, uint32_t mode) const { return layer_chains_[l.index][mode]; }
+  // The chain of a layer in a mode; NULL if none was set.
+  const mortise_next* layer_chain(const mortise_layer& l, uint32_t mode) const {
+    return l.index < layer_chains_.size() && mode < MORTISE_MODES ? layer_chains_[l.index][mode] : nullptr;
+  }
   void set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain);
 
   // The step that random bits belong to; set by the loop.

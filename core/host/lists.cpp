@@ -45,10 +45,10 @@ mortise_status made(const List* a, List** out, Body&& body) noexcept {
 
 mortise_status scaled(mortise_host*, const List* a, double f, List** out) noexcept {
   return made(a, out, [&] {
-    auto r = at::_foreach_mul(a->tensors, f);
-    for (auto& t : r)
+    std::vector<at::Tensor> wide = a->tensors;
+    for (auto& t : wide)
       if (t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf) t = t.to(at::kFloat);
-    return r;
+    return at::_foreach_mul(wide, f);
   });
 }
 mortise_status lerp(mortise_host*, const List* a, const List* b, double w, List** out) noexcept {

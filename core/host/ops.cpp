@@ -14,8 +14,12 @@
 #include "core/host/tables.hpp"
 
 namespace {
-// How an argument of a schema wants its IValue.
-enum class Want : uint8_t { kAny, kFloat, kBool, kBools, kOptionalTensors };
+// How an argument of a schema wants its IValue, and which tags it takes, as bits.
+enum class Form : uint8_t { kAsGiven, kTensor, kFloat, kBool, kBools, kOptionalTensors };
+struct Want {
+  Form form = Form::kAsGiven;
+  uint32_t tags = ~0u;
+};
 }  // namespace
 
 struct mortise_op {
@@ -54,20 +58,53 @@ class StackLease {
 thread_local std::vector<std::unique_ptr<Stack>> StackLease::pool_;
 thread_local size_t StackLease::depth_ = 0;
 
-Want want_of(const c10::Argument& a) {
-  c10::TypePtr type = a.real_type();
-  if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  if (type->kind() == c10::TypeKind::FloatType) return Want::kFloat;
-  if (type->kind() == c10::TypeKind::BoolType) return Want::kBool;
-  if (auto list = type->cast<c10::ListType>()) {
-    if (list->getElementType()->kind() == c10::TypeKind::OptionalType) return Want::kOptionalTensors;
-    if (list->getElementType()->kind() == c10::TypeKind::BoolType) return Want::kBools;
-  }
-  return Want::kAny;
+constexpr uint32_t tags(std::initializer_list<uint32_t> list) {
+  uint32_t bits = 0;
+  for (const uint32_t tag : list) bits |= 1u << tag;
+  return bits;
 }
 
-void push_tensors(Stack& s, const mortise_value& v, Want want) {
-  if (want == Want::kOptionalTensors) {
+Want want_of_list(const c10::TypePtr& element) {
+  switch (element->kind()) {
+    case c10::TypeKind::OptionalType: return {Form::kOptionalTensors, tags({MORTISE_TENSORS})};
+    case c10::TypeKind::TensorType: return {Form::kAsGiven, tags({MORTISE_TENSORS})};
+    case c10::TypeKind::BoolType: return {Form::kBools, tags({MORTISE_INTS})};
+    case c10::TypeKind::FloatType: return {Form::kAsGiven, tags({MORTISE_FLOATS})};
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType: return {Form::kAsGiven, tags({MORTISE_INTS})};
+    default: return {};
+  }
+}
+
+Want want_of(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::OptionalType: {
+      Want want = want_of(type->expect<c10::OptionalType>()->getElementType());
+      if (want.form == Form::kTensor) want.form = Form::kAsGiven;  // absent is None, not an undefined tensor
+      want.tags |= tags({MORTISE_NONE});
+      return want;
+    }
+    case c10::TypeKind::ListType: return want_of_list(type->expect<c10::ListType>()->getElementType());
+    case c10::TypeKind::TensorType: return {Form::kTensor, tags({MORTISE_TENSOR, MORTISE_NONE})};
+    case c10::TypeKind::FloatType: return {Form::kFloat, tags({MORTISE_FLOAT, MORTISE_INT})};
+    case c10::TypeKind::BoolType: return {Form::kBool, tags({MORTISE_LOGICAL, MORTISE_INT})};
+    case c10::TypeKind::NumberType: return {Form::kAsGiven, tags({MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL})};
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType: return {Form::kAsGiven, tags({MORTISE_INT})};
+    case c10::TypeKind::ScalarTypeType: return {Form::kAsGiven, tags({MORTISE_DTYPE, MORTISE_INT})};
+    case c10::TypeKind::StringType: return {Form::kAsGiven, tags({MORTISE_TEXT})};
+    default: return {};
+  }
+}
+
+[[noreturn, gnu::noinline]] void refuse(const mortise_op& op, uint32_t index, uint32_t tag) {
+  constexpr const char* kNames[] = {"nothing", "a tensor", "a list of tensors", "an int", "a float", "a bool", "a text", "a list of ints", "a list of floats", "a list of texts", "a dtype", "an amount", "a batch", "a parameter"};
+  const c10::Argument& a = op.handle.schema().arguments()[index];
+  throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", tag < std::size(kNames) ? kNames[tag] : "an unknown tag"));
+}
+
+void push_tensors(Stack& s, const mortise_value& v, Form form) {
+  if (form == Form::kOptionalTensors) {
     c10::List<std::optional<at::Tensor>> l;
     for (uint32_t i = 0; i < v.count; ++i) l.push_back(v.v.ts[i] ? std::optional(share(v.v.ts[i])) : std::nullopt);
     s.emplace_back(std::move(l));
@@ -80,8 +117,8 @@ void push_tensors(Stack& s, const mortise_value& v, Want want) {
 }
 
 // Also the form in which a bool[3] is written.
-void push_ints(Stack& s, const mortise_value& v, Want want) {
-  if (want != Want::kBools) {
+void push_ints(Stack& s, const mortise_value& v, Form form) {
+  if (form != Form::kBools) {
     s.emplace_back(c10::List<int64_t>(c10::ArrayRef<int64_t>(v.v.is, v.count)));
     return;
   }
@@ -90,20 +127,23 @@ void push_ints(Stack& s, const mortise_value& v, Want want) {
   s.emplace_back(std::move(l));
 }
 
-void push(Stack& s, const mortise_value& v, Want want) {
+void push(Stack& s, const mortise_value& v, Form form) {
   switch (v.tag) {
-    case MORTISE_NONE: s.emplace_back(); return;
+    case MORTISE_NONE:
+      if (form == Form::kTensor) s.emplace_back(at::Tensor());
+      else s.emplace_back();
+      return;
     case MORTISE_TENSOR: s.emplace_back(share(v.v.t)); return;
-    case MORTISE_TENSORS: push_tensors(s, v, want); return;
+    case MORTISE_TENSORS: push_tensors(s, v, form); return;
     case MORTISE_INT:
-      if (want == Want::kFloat) s.emplace_back(static_cast<double>(v.v.i));
-      else if (want == Want::kBool) s.emplace_back(v.v.i != 0);
+      if (form == Form::kFloat) s.emplace_back(static_cast<double>(v.v.i));
+      else if (form == Form::kBool) s.emplace_back(v.v.i != 0);
       else s.emplace_back(v.v.i);
       return;
     case MORTISE_FLOAT: s.emplace_back(v.v.f); return;
     case MORTISE_LOGICAL: s.emplace_back(v.v.i != 0); return;
     case MORTISE_DTYPE: s.emplace_back(static_cast<int64_t>(scalar_type(static_cast<uint32_t>(v.v.i)))); return;
-    case MORTISE_INTS: push_ints(s, v, want); return;
+    case MORTISE_INTS: push_ints(s, v, form); return;
     case MORTISE_FLOATS: s.emplace_back(c10::List<double>(c10::ArrayRef<double>(v.v.fs, v.count))); return;
     case MORTISE_TEXT: s.emplace_back(std::string(view(v.v.s))); return;
     default: throw PluginError(MORTISE_E_ARGUMENT, "a value of tag " + std::to_string(v.tag) + " is no argument of an operator");
@@ -112,7 +152,12 @@ void push(Stack& s, const mortise_value& v, Want want) {
 
 void run(const mortise_op& op, Stack& s, const mortise_value* args, uint32_t n) {
   if (n != op.wants.size()) throw PluginError(MORTISE_E_ARGUMENT, op.name + ": " + std::to_string(n) + " arguments given, the schema has " + std::to_string(op.wants.size()));
-  for (uint32_t i = 0; i < n; ++i) push(s, args[i], op.wants[i]);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Want want = op.wants[i];
+    if (args[i].tag > 31 || !(want.tags >> args[i].tag & 1)) [[unlikely]]
+      refuse(op, i, args[i].tag);
+    push(s, args[i], want.form);
+  }
   op.handle.callBoxed(s);
 }
 
@@ -131,7 +176,7 @@ mortise_status find(mortise_host*, mortise_str schema, mortise_op** out) noexcep
         throw PluginError(MORTISE_E_NOT_FOUND, "operator " + name + " does not exist in LibTorch " + std::string(TORCH_VERSION));
       }
       op = std::make_unique<mortise_op>(mortise_op{*handle, name, {}});
-      for (const auto& a : handle->schema().arguments()) op->wants.push_back(want_of(a));
+      for (const auto& a : handle->schema().arguments()) op->wants.push_back(want_of(a.real_type()));
     }
     *out = op.get();
   });

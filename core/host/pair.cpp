@@ -18,6 +18,12 @@ namespace {
 
 namespace ta = torch::autograd;
 
+// Inside a pair nothing is recorded, and ATen's autocast is off: pairs cast for themselves.
+struct InsidePair {
+  at::AutoDispatchBelowAutograd below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
+
 // The node of one call of a pair. It remembers the call's record and place, what forward saved, and which parameters were used: when backward has
 // returned, each of those uses has arrived.
 struct PairNode final : ta::Node {
@@ -35,13 +41,15 @@ struct PairNode final : ta::Node {
 
   PairNode(const mortise_next& l, Host& h, const mortise_call& c) : link(l), host(h), call(c) {
     call.args = nullptr;
+    call.n_args = 0;
     call.results = nullptr;
+    call.n_results = 0;
     if (call.batch) retain(call.batch);
   }
   ~PairNode() override {
     if (call.batch) release(call.batch);
   }
-  std::string name() const override { return link.point; }
+  std::string name() const override { return describe(link, call) + " of plugin " + link.plugin->id; }
   void release_variables() override {
     saved.clear();
     released = true;
@@ -49,11 +57,13 @@ struct PairNode final : ta::Node {
   bool released = false;
 
   ta::variable_list apply(ta::variable_list&& grads) override {
-    if (released) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + link.point + " at " + std::string(view(call.path)) + ", whose saved tensors were freed");
-    at::AutoDispatchBelowAutograd below;
+    if (released) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + describe(link, call) + ", whose saved tensors were freed");
+    if (at::GradMode::is_enabled()) throw PluginError(MORTISE_E_UNSUPPORTED, name() + " has no second derivative");
+    InsidePair inside;
     std::vector<at::Tensor> unpacked;
     std::vector<mortise_tensor*> saved_handles, grad_out(n_results, nullptr), grad_in(edge_of_arg.size(), nullptr);
-    for (auto& s : saved) unpacked.push_back(s.unpack(shared_from_this()));
+    // Refused if one was written in place since.
+    check(guarded([&] { for (auto& s : saved) unpacked.push_back(s.unpack(shared_from_this())); }));
     for (auto& t : unpacked) saved_handles.push_back(borrow(t));
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
 
@@ -74,9 +84,13 @@ struct PairNode final : ta::Node {
       at::Tensor g = take(grad_in[i]);
       if (edge_of_arg[i] >= 0) out[static_cast<size_t>(edge_of_arg[i])] = std::move(g);
     }
-    if (status != MORTISE_OK) throw_status(status, link.plugin->id, "backward of " + link.point + " at " + std::string(view(call.path)));
+    check(status);
     for (mortise_param* p : uses) host.parameters().arrive(*p);
     return out;
+  }
+
+  void check(mortise_status status) const {
+    if (status != MORTISE_OK) throw_status(status, link.plugin->id, "backward of " + describe(link, call));
   }
 
   mortise_status run_backward(mortise_backward& b) {
@@ -88,6 +102,7 @@ struct PairNode final : ta::Node {
     frame.nth = nth;
     frame.uses = &ignored;  // a value used again by backward is no new use
     FrameScope scope(frame);
+    clear_error();
     return link.op->backward(link.self, &call, &b);
   }
 };
@@ -97,15 +112,14 @@ struct ForwardResult {
   std::vector<mortise_param*> uses;
 };
 
-// Runs forward below autograd and collects what it saved. ATen's autocast is off inside a pair: pairs cast for themselves.
+// Runs forward and collects what it saved.
 ForwardResult forward(const mortise_next& link, mortise_call& call) {
   ForwardResult r;
   mortise_saved saved[MORTISE_MAX_SAVED] = {};
   uint32_t n = 0;
   mortise_status status;
   {
-    at::AutoDispatchBelowAutograd below;
-    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    InsidePair inside;
     Frame frame = *current_frame();
     frame.uses = &r.uses;
     FrameScope scope(frame);
@@ -128,21 +142,25 @@ void check_entries(const mortise_next& link, const mortise_call& call, const std
   }
 }
 
-// A result must be a tensor of its own: as a view of an argument it would carry two histories.
-void refuse_aliases(const mortise_next& link, const mortise_call& call) {
-  for (uint32_t r = 0; r < call.n_results; ++r) {
-    const at::Tensor out = tensor_of(call.results[r]);
+// A result must be memory of its own: with that of an argument it would carry two histories, with that of a parameter give it one.
+void check_results(const mortise_next& link, Host& host, const mortise_call& call, const ForwardResult& r) {
+  const auto refuse = [&](const std::string& what) {
+    throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " returned " + what + " or a view of it; an operator pair returns new tensors");
+  };
+  for (uint32_t i = 0; i < call.n_results; ++i) {
+    const at::Tensor out = tensor_of(call.results[i]);
     if (!out.defined() || !out.has_storage() || out.numel() == 0) continue;
-    for (uint32_t a = 0; a < call.n_args; ++a) {
-      const at::Tensor in = tensor_of(call.args[a]);
-      if (in.defined() && in.has_storage() && out.is_alias_of(in))
-        throw PluginError(MORTISE_E_ARGUMENT, link.point + " at " + std::string(view(call.path)) + " returned argument " + std::to_string(a) + " or a view of it; an operator pair returns new tensors");
-    }
+    const auto alias_of = [&](const at::Tensor& t) { return t.defined() && t.has_storage() && out.is_alias_of(t); };
+    for (uint32_t a = 0; a < call.n_args; ++a)
+      if (alias_of(tensor_of(call.args[a]))) refuse("argument " + std::to_string(a));
+    for (uint32_t before = 0; before < i; ++before)
+      if (alias_of(tensor_of(call.results[before]))) refuse("result " + std::to_string(before));
+    for (const mortise_param* p : r.uses)
+      if (alias_of(host.parameters().value(*p))) refuse("parameter " + p->name);
   }
 }
 
 void build_node(const mortise_next& link, Host& host, mortise_call& call, ForwardResult r) {
-  refuse_aliases(link, call);
   const Frame& frame = *current_frame();
   auto node = std::shared_ptr<PairNode>(new PairNode(link, host, call), ta::deleteNode);
   if (frame.segment) node->segment = *frame.segment;
@@ -163,6 +181,11 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
   for (uint32_t i = 0; i < call.n_results; ++i) {
     at::Tensor t = tensor_of(call.results[i]);
     if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
+    if (t.is_view()) {  // of memory of its own; a model that writes it in place must find our history, not that of the base
+      t = t.tensor_data();
+      take(call.results[i].v.t);
+      call.results[i] = value_of(t);
+    }
     ta::set_history(t, node);
     node->result_of_output.push_back(static_cast<int>(i));
   }
@@ -170,13 +193,14 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
     switch (e.from) {
       case MORTISE_SAVE_INPUT: node->saved.emplace_back(tensor_of(call.args[e.index]), false); break;
       case MORTISE_SAVE_OUTPUT: node->saved.emplace_back(tensor_of(call.results[e.index]), true); break;
-      default: node->saved.emplace_back(e.tensor, false);
+      // Its own tensor may be a result all the same; as an input it would keep the node alive for ever.
+      default: node->saved.emplace_back(e.tensor, e.tensor.defined() && e.tensor.grad_fn() == node);
     }
   }
 }
 
 bool wants_graph(const mortise_call& call, const ForwardResult& r) {
-  if (!(call.flags & MORTISE_GRAD)) return false;
+  if (!(call.flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return false;
   for (uint32_t a = 0; a < call.n_args; ++a) {
     const at::Tensor t = tensor_of(call.args[a]);
     if (t.defined() && t.requires_grad()) return true;
@@ -187,7 +211,10 @@ bool wants_graph(const mortise_call& call, const ForwardResult& r) {
 }
 
 // The replay of a kept operator: its kernel is skipped, its inputs are the fresh ones.
-ForwardResult replay(const Tape::Record& record, mortise_call& call) {
+ForwardResult replay(const mortise_next& link, const Tape::Record& record, mortise_call& call) {
+  for (size_t i = 0; i < record.results.size(); ++i)
+    if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
+      throw PluginError(MORTISE_E_ARGUMENT, "what " + describe(link, call) + " gave was kept, and written in place afterwards; keep another operator, or do not write it");
   ForwardResult r{record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {
@@ -195,13 +222,17 @@ ForwardResult replay(const Tape::Record& record, mortise_call& call) {
       e.tensor = tensor_of(call.args[e.index]).to(e.cast);
     }
   for (uint32_t i = 0; i < call.n_results && i < record.results.size(); ++i)
-    call.results[i] = value_of(record.results[i].defined() ? record.results[i].detach() : at::Tensor());
+    call.results[i] = value_of(record.results[i].defined() ? record.results[i].tensor_data() : at::Tensor());
   return r;
 }
 
 void record_results(Tape& tape, uint64_t key, const mortise_call& call, const ForwardResult& r) {
   Tape::Record record;
-  for (uint32_t i = 0; i < call.n_results; ++i) record.results.push_back(tensor_of(call.results[i]));
+  for (uint32_t i = 0; i < call.n_results; ++i) {
+    const at::Tensor t = tensor_of(call.results[i]);
+    record.results.push_back(t.defined() ? t.tensor_data() : t);  // without the history that this one may get yet
+    record.versions.push_back(t.defined() ? t._version() : 0);
+  }
   record.saved = r.saved;
   for (auto& e : record.saved)
     if (e.from == MORTISE_SAVE_CAST) e.tensor = at::Tensor();  // made again from the new argument
@@ -225,12 +256,15 @@ void run_operator(const mortise_next& link, mortise_call& call) {
   const uint64_t key = call.layer ? Tape::key(call.layer->index, frame.nth) : 0;
 
   ForwardResult r;
-  const auto recorded = tape && (call.flags & MORTISE_REPLAY) ? tape->records.find(key) : decltype(tape->records.find(key)){};
-  if (tape && (call.flags & MORTISE_REPLAY) && recorded != tape->records.end()) {
-    r = replay(recorded->second, call);
+  const Tape::Record* recorded = nullptr;
+  if (tape && (call.flags & MORTISE_REPLAY))
+    if (const auto found = tape->records.find(key); found != tape->records.end()) recorded = &found->second;
+  if (recorded) {
+    r = replay(link, *recorded, call);
   } else {
     r = forward(link, call);
     check_entries(link, call, r.saved);
+    check_results(link, host, call, r);
     for (mortise_param* p : r.uses) host.parameters().count_use(*p, call.flags);
     if (tape && (call.flags & MORTISE_FIRST_PASS)) record_results(*tape, key, call, r);
   }

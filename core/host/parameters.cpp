@@ -72,7 +72,7 @@ at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
   ParameterState& s = states_[p.index];
   count_use(p, flags);
   if (!p.info.trainable || !(flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return s.value;
-  at::Tensor alias = s.value.detach();
+  at::Tensor alias = s.value.tensor_data();
   auto sink = std::shared_ptr<Sink>(new Sink(*this, p), ta::deleteNode);
   sink->add_input_metadata(alias);  // on the current stream
   ta::impl::set_gradient_edge(alias, {sink, 0});
@@ -81,7 +81,7 @@ at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
 
 void Parameters::count_use(const mortise_param& p, uint32_t flags) {
   if (!p.info.trainable || (flags & MORTISE_REPLAY)) return;
-  if (flags & (MORTISE_GRAD | MORTISE_FIRST_PASS)) ++states_[p.index].expected;
+  if ((flags & MORTISE_FIRST_PASS) || ((flags & MORTISE_GRAD) && at::GradMode::is_enabled())) ++states_[p.index].expected;
 }
 
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype) {
@@ -96,7 +96,7 @@ void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
   ParameterState& s = states_[p.index];
   if (!p.info.trainable) return;
   if (contribution.sizes() != s.grad.sizes())
-    throw PluginError(MORTISE_E_SHAPE, "the gradient of " + p.name + " has " + std::to_string(contribution.numel()) + " elements in another shape than the parameter's " + std::to_string(s.grad.numel()));
+    throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(), "; the parameter has ", s.grad.sizes()));
   at::NoGradGuard no_grad;
   if (!s.fresh) {
     s.grad.copy_(contribution);
@@ -123,6 +123,9 @@ void Parameters::complete(ParameterState& s) {
     s.grad.add_(s.partial);
     s.partial = at::Tensor();
   }
+  // Whatever comes now, backward over a retained graph, is another sum of as many.
+  s.arrived = 0;
+  s.first_micro = -1;
   if (last_ && s.ready) return;
   s.ready = last_;
   if (on_ready_) on_ready_(*s.declared, micro_, last_);

@@ -124,7 +124,7 @@ const mortise_attachment& Plugin::at(std::string_view point) const {
   throw PluginError(MORTISE_E_NOT_FOUND, info->schema.id + " does not attach to " + std::string(point));
 }
 
-Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> values) {
+Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> values, const std::string& where) {
   Plugin& p = plugins_.emplace_back();
   Report report;
   const auto file = std::filesystem::path(library);
@@ -153,10 +153,10 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
       model_ = a;
       model_plugin_ = &p;
     } else if (a->wrap) {
-      wraps_.push_back({*this, name, "*", p.window, a->wrap, p.self, {}});
+      wraps_.push_back({*this, name, where, p.window, a->wrap, p.self, {}});
     } else if (a->object && (points_.find(name) < 0 || points_[static_cast<uint32_t>(points_.find(name))].kind == Kind::Operator)) {
       point(name);
-      auto& provider = providers_.emplace_back(Provider{*this, name, "*", p.window, static_cast<const mortise_operator*>(a->object), p.self, {}});
+      auto& provider = providers_.emplace_back(Provider{*this, name, where, p.window, static_cast<const mortise_operator*>(a->object), p.self, {}});
       provider.watch(!provider.object->backward);
     }
   }
@@ -352,8 +352,13 @@ Tensors Call::segment(size_t index, const Args& args, uint32_t n_results) {
 }
 
 Tensors Call::model(const Args& args, uint32_t n_results) {
-  Tensors t = segment(0, args, n_results);
-  for (size_t i = 1; i < host.segments_.size(); ++i) t = segment(i, Args(t.begin(), t.end()), n_results);
+  constexpr uint32_t kMost = 8;
+  Tensors t = segment(0, args, kMost);
+  for (size_t i = 1; i < host.segments_.size(); ++i) {
+    while (!t.empty() && !t.back().defined()) t.pop_back();
+    t = segment(i, Args(t.begin(), t.end()), kMost);
+  }
+  t.resize(n_results);
   return t;
 }
 

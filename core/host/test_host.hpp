@@ -17,7 +17,7 @@
 //   }
 //
 // Who takes part
-//   load(library, {{"p", Value{0.1}}})       a real plugin, created with its defaults and these values
+//   load(library, {{"p", Value{0.1}}}, "*")  a real plugin, created with its defaults and these values; `where` as below
 //   provide("linear", Operator{…}, "h.*")    an operator made of functions of the test; the last one that fits a path provides it
 //   wrap("block", "test.id", fn, "h.1")      a wrapper made of a function; outermost first, in the order of the calls. Also "forward" and operators
 //   window("test.id")                        a mortise_host * for code of the test's that calls the tables itself
@@ -168,7 +168,7 @@ class TestHost {
   TestHost(const TestHost&) = delete;
   TestHost& operator=(const TestHost&) = delete;
 
-  Plugin& load(const std::string& library, std::map<std::string, Value> values = {});
+  Plugin& load(const std::string& library, std::map<std::string, Value> values = {}, const std::string& where = "*");
   PluginHost& window(const std::string& id);
   void provide(const std::string& slot, Operator op, const std::string& where = "*");
   void wrap(const std::string& point, const std::string& plugin, Wrapper fn, const std::string& where = "*");

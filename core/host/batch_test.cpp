@@ -1,0 +1,261 @@
+// What the host makes of rows, of first values, of threads and of a plugin's configuration.
+#include "core/host/batch.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "core/host/handle.hpp"
+#include "core/host/initial.hpp"
+#include "core/host/tables.hpp"
+#include "core/host/test_host.hpp"
+
+namespace {
+
+using namespace mortise;
+using namespace mortise::testing;
+
+// ---- collate ----
+
+const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0}, {MORTISE_STR("labels"), MORTISE_STR("tokens"), -100}};
+
+struct Collated {
+  Collated(std::vector<std::vector<int64_t>> samples, int64_t longest, int64_t multiple) {
+    mortise_rows rows;
+    for (const auto& s : samples) rows.rows.push_back({s, s});
+    batch = collate(rows, kFields, 2, longest, multiple);
+  }
+  ~Collated() { release(batch); }
+  at::Tensor field(size_t i) const { return batch->fields[i].second; }
+  mortise_batch* batch = nullptr;
+};
+at::Tensor matrix(std::vector<int64_t> elements, int64_t rows) { return at::tensor(elements).view({rows, -1}); }
+
+TEST(Collate, PadsToTheLongestRowWithTheFieldsFill) {
+  const Collated c({{1, 2, 3}, {4}}, 0, 1);
+  EXPECT_TRUE(bitwise(c.field(0), matrix({1, 2, 3, 4, 0, 0}, 2)));
+  EXPECT_TRUE(bitwise(c.field(1), matrix({1, 2, 3, 4, -100, -100}, 2)));
+  EXPECT_EQ(c.batch->count("tokens"), 4);
+  EXPECT_EQ(c.batch->count("samples"), 2);
+  EXPECT_EQ(c.batch->count("one"), 1);
+  EXPECT_EQ(c.batch->count("words"), 0);
+}
+
+TEST(Collate, CutsAtTheLongestAllowedAndCountsWhatIsLeft) {
+  const Collated c({{1, 2, 3, 4, 5}, {6}}, 3, 1);
+  EXPECT_TRUE(bitwise(c.field(1), matrix({1, 2, 3, 6, -100, -100}, 2)));
+  EXPECT_EQ(c.batch->count("tokens"), 4);
+}
+
+TEST(Collate, PadsToAMultipleThatFits) {
+  EXPECT_EQ(Collated({{1, 2, 3, 4, 5}}, 0, 4).field(0).size(1), 8);
+  EXPECT_EQ(Collated({{1, 2, 3, 4, 5}}, 6, 4).field(0).size(1), 6);
+  EXPECT_EQ(Collated({{1, 2, 3, 4}}, 0, 4).field(0).size(1), 4);
+}
+
+TEST(Collate, CountsNoElementThatIsFillAlready) {
+  const Collated c({{-100, 2, -100}, {3, 4, 5}}, 0, 1);
+  EXPECT_EQ(c.batch->count("tokens"), 4);
+}
+
+TEST(Collate, TakesRowsWithoutElements) {
+  const Collated c({{}, {}}, 0, 8);
+  EXPECT_EQ(c.field(0).size(1), 0);
+  EXPECT_EQ(c.batch->count("tokens"), 0);
+}
+
+TEST(Batch, TableReadsWritesAndCounts) {
+  TestHost host;
+  mortise_host* h = &host.window("test.data");
+  const Collated c({{1, 2}}, 0, 1);
+  mortise_str name;
+  EXPECT_EQ(kBatchApi.name(h, c.batch, 1, &name), MORTISE_OK);
+  EXPECT_EQ(view(name), "labels");
+  EXPECT_EQ(kBatchApi.name(h, c.batch, 2, &name), MORTISE_E_NOT_FOUND);
+  mortise_tensor* t = nullptr;
+  EXPECT_EQ(kBatchApi.get(h, c.batch, MORTISE_STR("input_ids"), &t), MORTISE_OK);
+  EXPECT_EQ(t, borrow(c.field(0)));
+  EXPECT_EQ(kBatchApi.get(h, c.batch, MORTISE_STR("mask"), &t), MORTISE_E_NOT_FOUND);
+  mortise_batch* other = nullptr;
+  ASSERT_EQ(kBatchApi.create(h, c.batch, &other), MORTISE_OK);
+  EXPECT_EQ(other->count("tokens"), 2);
+  EXPECT_TRUE(other->fields.empty());
+  const at::Tensor x = random({2}, 1);
+  EXPECT_EQ(kBatchApi.set(h, other, MORTISE_STR("x"), borrow(x)), MORTISE_OK);
+  EXPECT_EQ(kBatchApi.set(h, other, MORTISE_STR("x"), borrow(x)), MORTISE_OK);
+  EXPECT_EQ(other->fields.size(), 1u);
+  kBatchApi.retain(h, other);
+  kBatchApi.release(h, other);
+  kBatchApi.release(h, other);
+  EXPECT_EQ(x.use_count(), 1);
+  mortise_tensor* there = nullptr;
+  ASSERT_EQ(kBatchApi.to_device(h, borrow(x), &there), MORTISE_OK);
+  EXPECT_TRUE(take(there).is_same(x));
+
+  mortise_rows rows{{{{}, {}}}};
+  const int64_t elements[] = {7, 8};
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 1, elements, 2), MORTISE_OK);
+  EXPECT_EQ(rows.rows[0][1], (std::vector<int64_t>{7, 8}));
+  EXPECT_EQ(kBatchApi.put(h, &rows, 1, 0, elements, 2), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 2, elements, 2), MORTISE_E_ARGUMENT);
+}
+
+// ---- first values ----
+
+at::Tensor first_values(const std::string& name, const std::string& init, double scale, at::IntArrayRef sizes, uint64_t seed, at::ScalarType dtype = at::kFloat) {
+  mortise_param p;
+  p.name = name;
+  p.init = init;
+  p.init_scale = scale;
+  at::Tensor t = at::empty(sizes, dtype);
+  initialise(t, p, seed);
+  return t;
+}
+
+TEST(FirstValues, AreNormalWithTheDeviationAskedFor) {
+  const at::Tensor t = first_values("w", "normal", 0.02, {1000, 1001}, 1, at::kDouble);
+  EXPECT_NEAR(t.mean().item().toDouble(), 0, 5 * 0.02 / 1000);  // five standard errors
+  EXPECT_NEAR(t.std().item().toDouble(), 0.02, 5 * 0.02 / std::sqrt(2e6));
+  EXPECT_NEAR((t.div(0.02).pow(4)).mean().item().toDouble(), 3, 5 * std::sqrt(96.0) / 1000);
+  EXPECT_GT(t.max().item().toDouble(), 0.02 * 4);
+  EXPECT_NEAR((t.slice(1, 0, 1000) * t.slice(1, 1, 1001)).mean().item().toDouble() / 4e-4, 0, 5e-3);  // neighbours know nothing of one another
+}
+
+TEST(FirstValues, AreUniformBetweenTheBounds) {
+  const at::Tensor t = first_values("w", "uniform", 0.5, {1000, 1000}, 1);
+  EXPECT_NEAR(t.mean().item().toDouble(), 0, 5 * 0.5 / std::sqrt(3.0) / 1000);
+  EXPECT_NEAR(t.std().item().toDouble(), 0.5 / std::sqrt(3.0), 1e-3);
+  EXPECT_LE(t.abs().max().item().toDouble(), 0.5);
+  EXPECT_GT(t.max().item().toDouble(), 0.4999);
+}
+
+TEST(FirstValues, ComeFromSeedNameAndIndexAlone) {
+  const at::Tensor t = first_values("w", "normal", 1, {130, 100}, 1);
+  EXPECT_TRUE(bitwise(t, first_values("w", "normal", 1, {130, 100}, 1)));
+  EXPECT_TRUE(bitwise(t.flatten().slice(0, 0, 601), first_values("w", "normal", 1, {601}, 1)));  // a prefix has the same values
+  EXPECT_FALSE(bitwise(t, first_values("w", "normal", 1, {130, 100}, 2)));
+  EXPECT_FALSE(bitwise(t, first_values("v", "normal", 1, {130, 100}, 1)));
+  EXPECT_FALSE(bitwise(t, first_values("w", "normal", 1, {130, 100}, uint64_t{1} << 32 | 1)));
+  EXPECT_TRUE(bitwise(t.to(at::kBFloat16), first_values("w", "normal", 1, {130, 100}, 1, at::kBFloat16)));
+}
+
+TEST(FirstValues, DoNotDependOnTheNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor one = first_values("w", "normal", 1, {300, 301}, 1);
+  at::set_num_threads(3);
+  const at::Tensor three = first_values("w", "normal", 1, {300, 301}, 1);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(bitwise(one, three));
+}
+
+TEST(FirstValues, MayBeConstantAndAreRefusedByName) {
+  EXPECT_TRUE(bitwise(first_values("w", "constant", 1, {3}, 1), at::ones({3})));
+  const Thrown t = thrown([] { first_values("w", "xavier", 1, {3}, 1); });
+  EXPECT_NE(t.text.find("parameter w has the init `xavier`"), std::string::npos) << t.text;
+}
+
+// ---- threads, random sites ----
+
+TEST(Parallel, RunsEveryPieceOnce) {
+  TestHost host;
+  std::vector<std::atomic<int>> seen(1000);
+  const auto body = [](void* user, int64_t begin, int64_t end) noexcept {
+    for (int64_t i = begin; i < end; ++i) (*static_cast<std::vector<std::atomic<int>>*>(user))[static_cast<size_t>(i)]++;
+  };
+  EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 1000, 10, body, &seen), MORTISE_OK);
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
+  EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 0, 10, body, &seen), MORTISE_OK);
+  EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 5, 0, body, &seen), MORTISE_OK);
+}
+
+TEST(RandomSite, DependsOnSeedStepMicroLayerAndDraw) {
+  struct Seen {
+    std::vector<mortise_philox> of;
+  };
+  const auto sites = [](uint64_t seed, int steps, uint32_t draw) {
+    TestHost host(seed);
+    Seen seen;
+    host.provide("op", {{},
+                        [&](Forward& f) {
+                          mortise_philox p;
+                          EXPECT_EQ(kRandomApi.site(&f.host.window("test.operators"), &f.record, draw, &p), MORTISE_OK);
+                          seen.of.push_back(p);
+                          f.give(0, f.arg(0) + 1);
+                        },
+                        [](Backward&) {}});
+    std::vector<mortise_layer*> layers;
+    host.declare([&](Builder& b) {
+      b.segment("s");
+      for (const char* path : {"a", "b"}) layers.push_back(b.layer("op", path));
+    });
+    const at::Tensor x = at::zeros({1}).set_requires_grad(true);
+    for (int s = 0; s < steps; ++s)
+      host.step(2, [&](Call& c) { return c.layer(layers[1], {c.layer(layers[0], {x})[0]})[0]; });
+    return seen.of;
+  };
+  const auto same = [](const mortise_philox& a, const mortise_philox& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
+  const auto one = sites(1, 2, 0), again = sites(1, 2, 0), other_seed = sites(2, 2, 0), other_draw = sites(1, 2, 1);
+  ASSERT_EQ(one.size(), 8u);
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_TRUE(same(one[i], again[i]));
+    EXPECT_FALSE(same(one[i], other_seed[i]));
+    EXPECT_FALSE(same(one[i], other_draw[i]));
+    for (size_t j = 0; j < i; ++j) EXPECT_FALSE(same(one[i], one[j]));
+  }
+  TestHost host;
+  mortise_call call{};
+  mortise_philox p;
+  EXPECT_EQ(kRandomApi.site(&host.window("test.x"), &call, 0, &p), MORTISE_E_ARGUMENT);
+}
+
+// ---- configuration ----
+
+TEST(Config, GivesValuesDefaultsAndNothingElse) {
+  PluginSchema schema;
+  const auto key = [&](const char* name, const char* type, Value standard) {
+    schema.config.keys[name].name = name;
+    schema.config.keys[name].type = type;
+    schema.config.keys[name].standard = std::move(standard);
+  };
+  key("beta", "float", {0.9, {}});
+  key("n", "int", {int64_t{3}, {}});
+  key("on", "bool", {true, {}});
+  key("dtype", "dtype", {std::string("bf16"), {}});
+  key("names", "list<string>", texts({"a", "b"}));
+  key("unset", "string", {});
+  PluginTable table;
+  table.schema = &schema;
+  table.values["beta"] = {0.5, {}};
+  TestHost host;
+  PluginHost& p = host.get().add_plugin("test.config", &schema, &table);
+  const auto get = [&](const char* name) {
+    mortise_value v{};
+    EXPECT_EQ(kConfigApi.get(&p, str(name), &v), MORTISE_OK);
+    return v;
+  };
+  EXPECT_EQ(get("beta").v.f, 0.5);
+  EXPECT_EQ(get("n").v.i, 3);
+  EXPECT_EQ(get("on").tag, uint32_t{MORTISE_LOGICAL});
+  EXPECT_EQ(get("dtype").v.i, MORTISE_BF16);
+  ASSERT_EQ(get("names").count, 2u);
+  EXPECT_EQ(view(get("names").v.ss[1]), "b");
+  EXPECT_EQ(get("unset").tag, uint32_t{MORTISE_NONE});
+  mortise_value v{};
+  EXPECT_EQ(kConfigApi.get(&p, MORTISE_STR("gamma"), &v), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(kConfigApi.blame(&p, MORTISE_STR("beta"), MORTISE_STR("too small"), MORTISE_STR("beta = 0.9")), MORTISE_E_CONFIG);
+  EXPECT_TRUE(p.blamed);
+  EXPECT_EQ(p.blame.message, "too small");
+}
+
+TEST(Interfaces, AreLentById) {
+  TestHost host;
+  PluginHost& p = host.window("test.x");
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/0")), &kOpsApi);
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/9")), nullptr);
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), nullptr);
+  static const int table = 0;
+  host.get().lend("mortise.loop/0", &table);
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), &table);
+}
+
+}  // namespace

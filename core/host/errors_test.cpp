@@ -1,0 +1,119 @@
+// Failures of a plugin, wherever they come from: one status, a text that names everybody on the way, and nothing left of it in the next step.
+#include <ATen/ATen.h>
+
+#include <thread>
+
+#include "core/host/test_host.hpp"
+#include "core/host/test_operators.hpp"
+
+namespace {
+
+using namespace mortise;
+using namespace mortise::testing;
+
+enum Where : uint32_t { kForward = 1, kBackward = 2, kBefore = 3, kAfter = 4 };
+enum How : uint32_t { kException = 1, kNumber = 2, kBare = 3, kOperator = 4, kSwallowed = 5 };
+struct Expected {
+  How how;
+  mortise_status status;
+  const char* text;
+} const kWays[] = {{kException, MORTISE_E_PLUGIN, "a bad day\n"},
+                   {kNumber, MORTISE_E_PLUGIN, "an exception of an unknown type\n"},
+                   {kBare, MORTISE_E_DATA, "returned status 5 and no text\n"},
+                   {kOperator, MORTISE_E_OPERATOR, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)\n"}};
+
+struct Net {
+  explicit Net(bool checkpointed) {
+    if (checkpointed) host.load(MORTISE_CHECKPOINTING);
+    host.load(MORTISE_FAULTY);
+    host.declare([&](Builder& b) {
+      for (size_t i = 0; i < 2; ++i) {
+        const std::string path = "h." + std::to_string(i);
+        b.segment(path, MORTISE_BLOCK, [this, i, path](Call& c) { c.give(0, at::mm(c.layer(layers[i], {c.arg(0)})[0], c.use(path + ".plain"))); });
+        layers.push_back(b.layer("faulty", path + ".x", {{"width", 4}}));
+        b.param(path + ".plain", {4, 4});
+      }
+    });
+  }
+  void step() {
+    host.step(2, [&](Call& c) { return c.model({x})[0].sum(); });
+  }
+  at::Tensor x = random({3, 4}, 1);
+  std::vector<mortise_layer*> layers;
+  TestHost host;
+};
+
+class Failure : public ::testing::TestWithParam<std::tuple<bool, Where>> {
+ public:
+  static std::string name_of(const ::testing::TestParamInfo<ParamType>& info) {
+    static const char* const where[] = {"", "InForward", "InBackward", "InAWrapperBefore", "InAWrapperAfter"};
+    return std::string(std::get<0>(info.param) ? "Checkpointed" : "Plain") + where[std::get<1>(info.param)];
+  }
+};
+
+TEST_P(Failure, NamesEveryPluginOnTheWayAndLeavesNothing) {
+  const auto [checkpointed, where] = GetParam();
+  Net net(checkpointed);
+  net.step();
+  const at::Tensor before = net.host.grad("h.0.x.weight");
+  for (const auto& way : kWays)
+    for (const bool other_threads : {false, true}) {
+      net.host.pass.want = where << 3 | way.how;
+      const int64_t live = LiveBytes::now();
+      Thrown t;
+      if (other_threads) std::thread([&] { t = thrown([&] { net.step(); }); }).join();
+      else t = thrown([&] { net.step(); });
+      EXPECT_EQ(t.status, way.status) << t.text;
+      EXPECT_EQ(t.text.substr(0, std::string(way.text).size()), way.text) << t.text;
+      // Backward begins with the last block.
+      const std::string h = where == kBackward ? "h.1" : "h.0";
+      std::string path;
+      if (where == kForward) path = "in plugin test.faulty, faulty at h.0.x\n";
+      if (where == kBackward) path = "in plugin test.faulty, backward of faulty at h.1.x";
+      if (where == kForward) path += "in plugin test.model, segment at h.0\n";
+      if (where != kBackward) path += "in plugin test.faulty, block at h.0";
+      if (checkpointed && where == kBackward) path += "\nin plugin activation.checkpointing, backward of 'activation.checkpointing'";
+      if (checkpointed && where != kBackward)
+        path += "\nin plugin activation.checkpointing, forward of 'activation.checkpointing'\nin plugin activation.checkpointing, block at h.0";
+      EXPECT_EQ(t.text, way.text + path);
+      EXPECT_EQ(LiveBytes::now(), live);
+      net.host.pass.want = 0;
+      net.step();
+      EXPECT_TRUE(bitwise(net.host.grad("h.0.x.weight"), before));
+    }
+}
+
+TEST_P(Failure, ThatWasDealtWithIsNotTheTextOfALaterOne) {
+  const auto [checkpointed, where] = GetParam();
+  Net net(checkpointed);
+  net.host.pass.want = where << 3 | kSwallowed;
+  net.step();  // is no failure at all
+  net.host.pass.want = where << 3 | kBare;
+  EXPECT_EQ(thrown([&] { net.step(); }).text.substr(0, 29), "returned status 5 and no text");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)), Failure::name_of);
+
+TEST(Failure, InTheReplayAloneNamesTheNodeAndTheBlock) {
+  Net net(true);
+  int pass = 0;
+  net.host.begin_step();
+  net.host.begin_micro(0, true);
+  TestHost& host = net.host;
+  (void)pass;
+  const at::Tensor loss = host.forward([&](Call& c) { return c.model({net.x})[0].sum(); });
+  host.param("h.1.plain");
+  host.value("h.1.plain").resize_({2, 2});  // the second pass does not fit any more
+  const Thrown t = thrown([&] { host.backward(loss); });
+  EXPECT_EQ(t.status, MORTISE_E_OPERATOR);
+  EXPECT_NE(t.text.find("in plugin test.model, segment at h.1"), std::string::npos) << t.text;
+  EXPECT_NE(t.text.find("in plugin activation.checkpointing, backward of 'activation.checkpointing'"), std::string::npos) << t.text;
+}
+
+TEST(Failure, OfMemoryIsAStatusOfItsOwn) {
+  TestHost host;
+  host.declare([](Builder& b) { b.segment("s"); });
+  EXPECT_EQ(thrown([&] { host.forward([](Call&) { return at::empty({int64_t{1} << 50}); }); }).status, MORTISE_E_MEMORY);
+}
+
+}  // namespace
