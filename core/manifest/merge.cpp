@@ -23,40 +23,34 @@ void Merger::add_layer(const Layer& layer, int number) {
 
 void Merger::root_entry(const TomlEntry& entry) {
   const std::string& name = entry.key;
+  const bool family_name = words_.is_family(name), known = family_name || name == kRules || words_.is_core_table(name);
   if (name == "include") return;
-  if (name == kRules || words_.is_core_table(name) || words_.is_family(name)) {
-    if (!entry.value.is_table()) {
-      if (words_.is_family(name))
-        report_.add(words_.value_for_table("", name, entry.value, at(entry)));
-      else
-        report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
-    } else if (name == kRules) {
-      for (const TomlEntry& rule : entry.value.table()->entries) {
-        if (is_name(rule.key))
-          own_table("parameters." + rule.key, rule);
-        else
-          report_.add(mistake("bad_name", "a name is small letters, digits and _, this is `" + rule.key + "`", at(rule), "[parameters.no_decay]"));
-      }
-    } else if (words_.is_family(name)) {
-      family(entry);
-    } else {
-      core_table(name, entry);
-    }
-    return;
+  if (!entry.value.is_table()) {
+    if (family_name) return report_.add(words_.value_for_table("", name, entry.value, at(entry)));
+    if (!known) return report_.add(words_.unknown_key("", name, entry.value, at(entry)));
+    return report_.add(mistake("wrong_type", name + " is a table, this is " + entry.value.kind(), at(entry), "[" + name + "]"));
   }
-  if (!entry.value.is_table()) return report_.add(words_.unknown_key("", name, entry.value, at(entry)));
-  // A mistyped family: the plugin is what was meant, so that is what the message speaks of.
+  if (family_name) return family(entry);
+  if (!known) return unknown_table(entry);
+  for (const TomlEntry& inner : entry.value.table()->entries) {
+    if (name != kRules)
+      write(name, inner.key, inner.value, at(inner));
+    else if (is_name(inner.key))
+      own_table("parameters." + inner.key, inner);
+    else
+      report_.add(mistake("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", at(inner), "[parameters.no_decay]"));
+  }
+}
+
+// Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
+void Merger::unknown_table(const TomlEntry& entry) {
   bool named = false;
   for (const TomlEntry& inner : entry.value.table()->entries) {
     if (!inner.value.is_table()) continue;
-    report_.add(words_.unknown_table(name + "." + inner.key, at(inner.value)));
+    report_.add(words_.unknown_table(entry.key + "." + inner.key, at(inner.value)));
     named = true;
   }
-  if (!named) report_.add(words_.unknown_table(name, at(entry.value)));
-}
-
-void Merger::core_table(const std::string& table, const TomlEntry& entry) {
-  for (const TomlEntry& inner : entry.value.table()->entries) write(table, inner.key, inner.value, at(inner));
+  if (!named) report_.add(words_.unknown_table(entry.key, at(entry.value)));
 }
 
 void Merger::family(const TomlEntry& entry) {

@@ -40,7 +40,7 @@ class Merger {
 
  private:
   void root_entry(const TomlEntry& entry);
-  void core_table(const std::string& table, const TomlEntry& entry);
+  void unknown_table(const TomlEntry& entry);
   void family(const TomlEntry& entry);
   void own_table(const std::string& name, const TomlEntry& entry);
   void write(const std::string& table, const std::string& key, const TomlNode& value, const Position& at);

@@ -31,36 +31,28 @@ class SchemaReader {
 
   std::optional<KeySchema> key(const TomlEntry& entry, const std::string& owner, const std::vector<std::string>& presets) {
     const std::string whole = owner + "." + entry.key;
-    if (!entry.value.is_table()) return broken(entry, "`" + whole + "` is described by a table: type, default, doc");
+    const TomlTable* table = entry.value.table();
+    if (table == nullptr) return broken(entry, "`" + whole + "` is described by a table: type, default, doc");
     KeySchema key;
     key.name = entry.key;
-    const TomlNode* standard = nullptr;
-    for (const TomlEntry& field : entry.value.table()->entries) {
-      const std::string name = whole + ": " + field.key;
-      if (field.key == "type")
-        key.type = text(field, name);
-      else if (field.key == "doc")
-        key.doc = text(field, name);
-      else if (field.key == "change")
-        key.change = text(field, name);
-      else if (field.key == "same_as")
-        key.same_as = text(field, name);
-      else if (field.key == "choices")
-        key.choices = texts(field, name);
-      else if (field.key == "aka")
-        key.aka = texts(field, name);
-      else if (field.key == "min")
-        key.min = number(field, name);
-      else if (field.key == "max")
-        key.max = number(field, name);
-      else if (field.key == "above")
-        key.above = number(field, name);
-      else if (field.key == "deprecated")
-        key.deprecated = deprecation(field, name);
-      else if (field.key == "default")
-        standard = &field.value;
-      else
-        return broken(field, whole + " has no field `" + field.key + "`: type default min max above choices aka change deprecated doc");
+    fill(*table, whole,
+         {{"type", &key.type},
+          {"doc", &key.doc},
+          {"change", &key.change},
+          {"same_as", &key.same_as},
+          {"choices", &key.choices},
+          {"aka", &key.aka},
+          {"min", &key.min},
+          {"max", &key.max},
+          {"above", &key.above},
+          {"default", Read()},
+          {"deprecated", Read()}});
+    const TomlNode* standard = table->find("default");
+    if (const TomlNode* old = table->find("deprecated"); old != nullptr && old->is_table()) {
+      Deprecation& d = key.deprecated.emplace();
+      fill(*old->table(), whole + ".deprecated", {{"since", &d.since}, {"use", &d.use}, {"remove", &d.remove}});
+    } else if (old != nullptr) {
+      broken(entry, whole + ".deprecated is { since = …, use = …, remove = … }");
     }
     // The names of the presets are choices of the key that selects one.
     if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
@@ -92,37 +84,25 @@ class SchemaReader {
     report_.add(std::move(d));
   }
 
-  std::optional<Value> field(const char* type, const TomlEntry& entry, const std::string& name) {
-    KeySchema schema;
-    schema.type = type;
-    return value(schema, entry.value, name);
-  }
-  std::string text(const TomlEntry& entry, const std::string& name) {
-    const std::optional<Value> value = field("string", entry, name);
-    return value ? value->as_text() : "";
-  }
-  std::vector<std::string> texts(const TomlEntry& entry, const std::string& name) {
-    const std::optional<Value> value = field("list<string>", entry, name);
-    return value ? value->as_texts() : std::vector<std::string>();
-  }
-  std::optional<double> number(const TomlEntry& entry, const std::string& name) {
-    const std::optional<Value> value = field("float", entry, name);
-    return value ? std::optional(value->as_float()) : std::nullopt;
-  }
-  std::optional<Deprecation> deprecation(const TomlEntry& entry, const std::string& name) {
-    if (!entry.value.is_table()) return broken(entry, name + " is { since = …, use = …, remove = … }");
-    Deprecation out;
-    for (const TomlEntry& part : entry.value.table()->entries) {
-      if (part.key == "since")
-        out.since = text(part, name);
-      else if (part.key == "use")
-        out.use = text(part, name);
-      else if (part.key == "remove")
-        out.remove = text(part, name);
-      else
-        broken(part, name + " has no `" + part.key + "`");
+  // Where a field goes; its type follows from that. Nowhere: it is read by other means.
+  using Read = std::variant<std::monostate, std::string*, std::vector<std::string>*, std::optional<double>*>;
+
+  void fill(const TomlTable& table, const std::string& whole, const std::map<std::string, Read>& fields) {
+    const char* const types[] = {"", "string", "list<string>", "float"};
+    for (const TomlEntry& entry : table.entries) {
+      const auto field = fields.find(entry.key);
+      std::vector<std::string> names;
+      for (const auto& [name, read] : fields) names.push_back(name);
+      if (field == fields.end()) broken(entry, whole + " has no field `" + entry.key + "`: " + join(names, " "));
+      if (field == fields.end() || field->second.index() == 0) continue;
+      KeySchema schema;
+      schema.type = types[field->second.index()];
+      const std::optional<Value> read = value(schema, entry.value, whole + "." + entry.key);
+      if (!read) continue;
+      if (auto* const* text = std::get_if<std::string*>(&field->second)) **text = read->as_text();
+      if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field->second)) **texts = read->as_texts();
+      if (auto* const* number = std::get_if<std::optional<double>*>(&field->second)) **number = read->as_float();
     }
-    return out;
   }
 
   const std::string& file_;

@@ -122,23 +122,19 @@ TomlNode convert(const toml::node& from, const std::string& file, int depth) {
   to.line = static_cast<int>(from.source().begin.line);
   to.column = static_cast<int>(from.source().begin.column);
   if (depth > kMostNesting) throw too_deep(position_of(file, to));
-  if (const auto* flag = from.as_boolean())
-    to.data = flag->get();
-  else if (const auto* integer = from.as_integer())
-    to.data = integer->get();
-  else if (const auto* number = from.as_floating_point())
-    to.data = number->get();
-  else if (const auto* text = from.as_string())
-    to.data = text->get();
-  else if (const auto* inner = from.as_table())
-    to.data = convert(*inner, file, depth);
-  else if (const auto* list = from.as_array()) {
-    TomlList elements;
-    for (const toml::node& element : *list) elements.push_back(convert(element, file, depth + 1));
-    to.data = std::move(elements);
-  } else {
-    throw syntax("dates and times are no values here", position_of(file, to), "write it as text, in quotes");
-  }
+  from.visit([&](const auto& value) {
+    using T = decltype(value);
+    if constexpr (toml::is_table<T>) {
+      to.data = convert(value, file, depth);
+    } else if constexpr (toml::is_array<T>) {
+      TomlList& elements = to.data.emplace<TomlList>();
+      for (const toml::node& element : value) elements.push_back(convert(element, file, depth + 1));
+    } else if constexpr (toml::is_chronological<T>) {
+      throw syntax("dates and times are no values here", position_of(file, to), "write it as text, in quotes");
+    } else {
+      to.data = value.get();
+    }
+  });
   return to;
 }
 
@@ -216,28 +212,22 @@ std::optional<TomlTable> read_toml(const std::string& path, const std::string& s
 }
 
 std::optional<Value> plain_value(const TomlNode& node, const Position& origin) {
-  Value value;
-  value.origin = origin;
+  if (node.is_table()) return std::nullopt;
+  Value value{{}, origin};
   if (node.line > 0) value.origin.line = node.line, value.origin.column = node.column;
-  if (const auto* flag = std::get_if<bool>(&node.data))
-    value.data = *flag;
-  else if (const auto* integer = std::get_if<int64_t>(&node.data))
-    value.data = *integer;
-  else if (const auto* number = std::get_if<double>(&node.data))
-    value.data = *number;
-  else if (const std::string* text = node.text())
-    value.data = *text;
-  else if (const TomlList* list = node.list()) {
+  if (const TomlList* list = node.list()) {
     std::vector<Value> elements;
-    for (const TomlNode& element : *list) {
-      std::optional<Value> converted = plain_value(element, origin);
-      if (!converted) return std::nullopt;
-      elements.push_back(std::move(*converted));
-    }
+    for (const TomlNode& element : *list)
+      if (std::optional<Value> converted = plain_value(element, origin)) elements.push_back(std::move(*converted));
+    if (elements.size() < list->size()) return std::nullopt;
     value.data = std::move(elements);
-  } else {
-    return std::nullopt;
+    return value;
   }
+  std::visit(
+      [&](const auto& data) {
+        if constexpr (std::is_assignable_v<decltype(value.data)&, decltype(data)>) value.data = data;
+      },
+      node.data);
   return value;
 }
 
