@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/loop/run.hpp"
 
 namespace fs = std::filesystem;
 
@@ -154,6 +155,17 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   }
   if (!globals().quiet) say(all, "");
   return p;
+}
+
+std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate, const std::string& weights) {
+  try {
+    return std::make_unique<Run>(RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = weights});
+  } catch (const Failure& f) {
+    Report one;
+    one.add(f.diagnostic);
+    say(one, "nothing was started.");
+    throw Failed{f.diagnostic.exit};
+  }
 }
 
 void say(const Report& report, std::string_view closing) {

@@ -12,6 +12,7 @@
 #include "core/plugin/plugin_info.hpp"
 
 namespace mortise {
+class Run;
 struct Summary;
 }
 
@@ -71,6 +72,8 @@ struct Failed {
 };
 // If nothing that is on provides `slot`, the first plugin that does is switched on. Throws Failed.
 std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
+// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. Throws Failed.
+std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate = true, const std::string& weights = "");
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 

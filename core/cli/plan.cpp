@@ -128,8 +128,8 @@ int plan(const Arguments& args) {
     else print_structure(std::cout, planned->plan);
     return kExitOk;
   }
-  const Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = "", .allocate = false, .weights = ""});
-  const Summary& s = run.summary();
+  const auto run = make_run(*planned, "", /*allocate=*/false);
+  const Summary& s = run->summary();
   if (args.has("--weights")) {
     if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
     else std::cout << join(s.parameter_lines, "\n") << "\n";

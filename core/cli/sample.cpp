@@ -43,8 +43,8 @@ int sample(const Arguments& args) {
   if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
 
   const auto planned = make_planned(args, (dir / "run.toml").string(), "sample");
-  Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = "", .allocate = true, .weights = weights.string()});
-  if (!run.can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
+  const auto run = make_run(*planned, "", /*allocate=*/true, weights.string());
+  if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");
   if (!args.has("--prompt") && !isatty(0)) {
@@ -56,7 +56,7 @@ int sample(const Arguments& args) {
   request.top_k = static_cast<int>(number(args, "--top-k", -1));
   request.seed = static_cast<uint64_t>(number(args, "--seed", 0));
   std::string all;
-  run.sample(request, [&](std::string_view piece) {
+  run->sample(request, [&](std::string_view piece) {
     if (globals().json) all += piece;
     else std::cout << piece << std::flush;
   });

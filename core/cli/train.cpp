@@ -79,21 +79,21 @@ int train(const Arguments& given) {
   RunDirectory directory(planned->manifest, planned->plan, planned->request);
   set_log_level(log_level(planned->manifest));
   set_log_file(directory.path() + "/log.txt");
-  Run run({.manifest = &planned->manifest, .plan = &planned->plan, .probe = installation().probe, .dir = directory.path(), .allocate = true, .weights = ""});
+  const auto run = make_run(*planned, directory.path());
   std::ostringstream plan;
-  print_plan(plan, *planned, run.summary());
+  print_plan(plan, *planned, run->summary());
   directory.write("plan.txt", plan.str());
-  directory.write("env.json", environment(run.summary()));
+  directory.write("env.json", environment(run->summary()));
   directory.write("sources/command.txt", globals().command + "\n");
   handle_signals();
-  directory.begin(run.summary().steps);
+  directory.begin(run->summary().steps);
   int64_t steps = 0;
   const auto between_steps = [&] {
     directory.progress(++steps);
     return interrupt();
   };
   try {
-    const int exit = run.train(between_steps);
+    const int exit = run->train(between_steps);
     directory.end(exit);
     return exit;
   } catch (const Failure& f) {

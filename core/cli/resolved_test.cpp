@@ -1,0 +1,95 @@
+// The resolved manifest is a manifest: read again, it says the same.
+#include <gtest/gtest.h>
+
+#include "core/cli/run_directory.hpp"
+#include "core/manifest/testing.hpp"
+
+namespace mortise::cli {
+namespace {
+
+class Resolved : public ManifestTest {
+ protected:
+  void SetUp() override {
+    ManifestTest::SetUp();
+    request.default_file = (folder / "default.toml").string();
+    file("default.toml", "[schedule.constant]\n[device.cpu]\n[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n");
+    file("notes.txt", "text");
+    for (const auto& [id, schema] : catalogue) infos[id].schema = schema;
+  }
+
+  struct Read {
+    Manifest manifest;
+    Plan plan;
+    std::string toml;
+  };
+  // A file of this text, and what it resolves to.
+  Read resolve(const std::string& name, const std::string& text) {
+    Read r;
+    file(name, text);
+    request.file = name;
+    r.manifest = read_again();
+    EXPECT_EQ(errors, "");
+    Report ignored;  // a run needs more than these tests do
+    r.plan = make_plan(r.manifest, infos, [](const PluginInfo&) { return std::string(); }, ignored);
+    r.toml = resolved_toml(r.manifest, r.plan, request);
+    return r;
+  }
+
+  static std::string values(const Manifest& m) {
+    std::string all;
+    for (const auto& [table, keys] : m.tables)
+      for (const auto& [key, v] : keys) all += table + "." + key + " = " + v.text() + "\n";
+    return all;
+  }
+
+  std::map<std::string, PluginInfo> infos;
+};
+
+TEST_F(Resolved, SaysTheSameWhenReadAgain) {
+  request.set = {"optimizer.lr=3e-4", "run.tags=[\"a\", \"b\"]"};
+  const Read first = resolve("first.toml",
+                             "[run]\nname = \"mine\"\nlength = \"2 epochs\"\nnotes = \"tab\\t, \\\"quotes\\\", \\u00fc and \\u001b\"\n[data]\nvalidation = 0.1\n[data.text]\npath = \"notes.txt\"\n[schedule]\nwarmup = \"3%\"\n"
+                             "[optimizer.adamw]\nbetas = [0.5, 0.25]\neps = 1e-30\n[model.bert]\npreset = \"large\"\nlayers = 3\n[compile.fused]\nonly = { every = 2 }\n"
+                             "[parameters.head]\nwhere = { match = \"head.*\", except = \"*.bias\", every = 3, from = 1 }\nlr_scale = 10.0\n");
+  request.set.clear();
+  const Read second = resolve("elsewhere/run.toml", first.toml);
+  EXPECT_EQ(values(second.manifest), values(first.manifest));
+  for (const char* id : {"optimizer.adamw", "model.bert", "data.text", "compile.fused"})
+    for (const auto& [key, v] : plugin(first.manifest, id).values) EXPECT_EQ(plugin(second.manifest, id).values.at(key).text(), v.text()) << id << "." << key;
+  ASSERT_EQ(second.manifest.rules.size(), 2u);
+  EXPECT_EQ(second.manifest.rules[0].values.at("lr_scale").as_float(), 10.0);
+  EXPECT_EQ(second.manifest.rules[0].where.except, std::vector<std::string>{"*.bias"});
+  EXPECT_EQ(second.manifest.rules[0].where.every, 3);
+  EXPECT_EQ(second.manifest.rules[0].where.from, 1);
+  EXPECT_EQ(second.manifest.name, "mine");
+  EXPECT_EQ(first.toml.substr(0, first.toml.find(" · plan")), "# mortise " MORTISE_VERSION);
+  EXPECT_NE(first.toml.find("path = [\"" + (folder / "notes.txt").string() + "\"]"), std::string::npos) << first.toml;
+}
+
+TEST_F(Resolved, LeavesOutWhatALaterLayerReplaced) {
+  file("base.toml", "[optimizer.adamw]\n[precision.bf16]\n[schedule.cosine]\n");
+  const Read r = resolve("run.toml", "include = [\"base.toml\"]\n[optimizer.sgd]\n[precision.fp32]\n[device.cpu]\nenabled = false\n");
+  for (const char* gone : {"[optimizer.adamw]", "[precision.bf16]", "[schedule.constant]"}) EXPECT_EQ(r.toml.find(gone), std::string::npos) << r.toml;
+  for (const char* there : {"[optimizer.sgd]  # run.toml:2:1\n", "[precision.fp32]", "[schedule.cosine]  # base.toml:3:1\n", "[device.cpu]  # run.toml:4:1\nenabled = false\n"})
+    EXPECT_NE(r.toml.find(there), std::string::npos) << there << "\n" << r.toml;
+}
+
+TEST_F(Resolved, SharesOutWhatTheLayersSettledByPlaces) {
+  file("base.toml", "[optimizer.adamw]\nwhere = \"h.*\"\n[parameters.slow]\nwhere = \"h.*\"\nlr = 1.0\n[parameters.decayed]\nwhere = \"*\"\nweight_decay = 1.0\nlr_scale = 2.0\n");
+  const Read r = resolve("run.toml", "include = [\"base.toml\"]\n[optimizer.sgd]\nwhere = \"h.1.*\"\nmodes = [\"train\"]\n[parameters.fast]\nwhere = [\"h.2.*\", \"role:norm\"]\nlr = 2.0\n");
+  EXPECT_NE(r.toml.find("[optimizer.adamw]  # base.toml:1:1\nwhere = { match = \"h.*\", except = \"h.1.*\" }\n"), std::string::npos) << r.toml;
+  EXPECT_NE(r.toml.find("where = \"h.1.*\"\nmodes = [\"train\"]\n"), std::string::npos) << r.toml;
+  EXPECT_NE(r.toml.find("[parameters.slow]\nwhere = { match = \"h.*\", except = [\"h.2.*\", \"role:norm\"] }\n"), std::string::npos) << r.toml;
+  EXPECT_NE(r.toml.find("[parameters.decayed]\nwhere = \"*\"\n"), std::string::npos) << r.toml;  // only one of its keys is touched
+}
+
+TEST_F(Resolved, FollowsAKeyThatAnotherFollows) {
+  const Read r = resolve("run.toml", "[run]\nlength = 30\n[data]\nmicro_batch_size = 3\n");
+  EXPECT_EQ(r.manifest.get("schedule", "over").text(), "30");
+  EXPECT_EQ(r.toml.find("over ="), std::string::npos) << r.toml;
+  request.set = {"run.length=50"};
+  EXPECT_EQ(resolve("again.toml", r.toml).manifest.get("schedule", "over").text(), "50");
+}
+
+}  // namespace
+}  // namespace mortise::cli

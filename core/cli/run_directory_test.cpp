@@ -1,0 +1,92 @@
+#include "core/cli/run_directory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "core/manifest/testing.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+class Directory : public ManifestTest {
+ protected:
+  void SetUp() override {
+    ManifestTest::SetUp();
+    ::unsetenv("MORTISE_RUNS");
+    file("shipped/default.toml", "[device.cpu]\n");
+    request.default_file = (folder / "shipped/default.toml").string();
+  }
+  std::string text(const std::string& path) {
+    std::ifstream in(folder / path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  Plan plan;
+};
+
+TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
+  const Manifest m = read("[run]\nname = \"one\"\n");
+  { const RunDirectory never(m, plan, request); EXPECT_TRUE(fs::exists("runs/one/run.toml")); }
+  EXPECT_FALSE(fs::exists("runs/one"));
+  {
+    RunDirectory d(m, plan, request);
+    EXPECT_EQ(d.path(), "runs/one");
+    d.begin(10);
+    EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"running\",\"step\":0,\"of\":10,"), std::string::npos);
+    d.progress(4);
+    d.end(kExitInterrupted);
+  }
+  EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"stopped\",\"step\":4,\"of\":10,"), std::string::npos);
+  EXPECT_EQ(fs::read_symlink("runs/latest"), "one");
+  EXPECT_EQ(RunDirectory(m, plan, request).path(), "runs/one-2");
+}
+
+TEST_F(Directory, LeavesAlonePeoplesFilesInAFolderThatTheyNamed) {
+  file("mine/keep.txt", "x");
+  const Manifest m = read("[run]\ndir = \"mine\"\n");
+  { const RunDirectory never(m, plan, request); EXPECT_TRUE(fs::exists("mine/run.toml")); }
+  EXPECT_EQ(text("mine/keep.txt"), "x");
+  EXPECT_EQ(std::distance(fs::directory_iterator("mine"), {}), 1);
+}
+
+TEST_F(Directory, IsNotTakenTwice) {
+  const Manifest m = read("[run]\ndir = \"mine\"\n");
+  {
+    RunDirectory d(m, plan, request);
+    d.begin(3);
+    d.end(kExitOk);
+  }
+  try {
+    const RunDirectory again(m, plan, request);
+    FAIL() << "taken twice";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "dir_exists");
+    EXPECT_EQ(f.diagnostic.exit, kExitExists);
+    EXPECT_EQ(f.diagnostic.message, (folder / "mine").string() + " already holds a run (finished, step 0)");
+  }
+  EXPECT_NE(text("mine/status.json").find("finished"), std::string::npos);
+}
+
+TEST_F(Directory, KeepsEachSourceUnderANameOfItsOwn) {
+  file("a/base.toml", "[run]\nseed = 1\n");
+  file("b/base.toml", "include = [\"../a/base.toml\"]\n");
+  file("shipped/small.toml", "[run]\nseed = 2\n");
+  const Manifest m = read("include = [\"mortise:small\", \"b/base.toml\"]\n");
+  ASSERT_EQ(errors, "");
+  RunDirectory d(m, plan, request);
+  d.begin(1);
+  std::vector<std::string> names;
+  for (const auto& each : fs::directory_iterator("runs/run/sources")) names.push_back(each.path().filename().string());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"base-2.toml", "base.toml", "default.toml", "run.toml", "small.toml"}));
+  EXPECT_EQ(text("runs/run/sources/default.toml"), "[device.cpu]\n");
+  EXPECT_EQ(text("runs/run/sources/run.toml"), text("run.toml"));
+}
+
+}  // namespace
+}  // namespace mortise::cli

@@ -1,0 +1,71 @@
+"""Several plugins of one kind in one run, by places and modes; what is refused; what is switched off."""
+import e2e
+from e2e import TINY
+
+WRAPPER = """\
+[plugin]
+id      = "activation.twice"
+version = "0.1.0"
+summary = "Another wrapper of blocks"
+status  = "alpha"
+tier    = "portable"
+abi     = "0.1"
+[points]
+wraps = [{ point = "block", band = "repeat" }]
+"""
+
+
+class Compose(e2e.Case):
+    def plan(self, text, *flags):
+        self.file("run.toml", text)
+        return self.ok("plan", *flags).out
+
+    def test_two_optimizers_by_role(self):
+        text = TINY + '[optimizer.sgd]\nwhere = "role:norm"\n'
+        out = self.plan(text)
+        self.assertRegex(out, r"(?m)^  optimizer +optimizer\.sgd +at role:norm")
+        self.assertRegex(out, r"(?m)^  6 tensors, .*: optimizer\.sgd$")  # ln_1, ln_2 and ln_f: weight and bias
+        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 1\.0e-03, weight decay 0\.01: optimizer\.adamw$")
+        self.assertNotEqual(self.weights(self.train("two", text)), self.weights(self.train("one")))
+
+    def test_another_attention_in_evaluation(self):
+        text = TINY.replace("micro_batch_size", "validation = 0.2\nmicro_batch_size") + '[attention.math]\nmodes = ["eval"]\n'
+        out = self.plan(text)
+        self.assertRegex(out, r"(?m)^  attention +attention\.math +.*eval")
+        self.assertRegex(out, r"(?m)^  attention +attention\.auto +in train, sample; -> attention\.flash")
+        run = self.train("modes", text)
+        self.assertEqual(len(self.records(run, "eval")), 1)
+        # Training never saw it.
+        self.assertEqual(self.weights(run), self.weights(self.train("plain", text.split("[attention")[0])))
+
+    def test_two_wrappers_of_one_band_need_an_order(self):
+        self.file("more/activation.twice/plugin.toml", WRAPPER)
+        self.file("run.toml", TINY + "[activation.checkpointing]\n[activation.twice]\n")
+        result = self.mortise("plan", "--static", "--plugin-path", "more")
+        self.assertEqual(result.code, 64, result)
+        self.assertRegex(result.err, r"^error\[\w+\]: activation\.checkpointing and activation\.twice both wrap in band `repeat` at `block`, and nothing orders them\n")
+        self.assertIn("  --> run.toml:14:1 and run.toml:15:1\n", result.err)
+        self.file("more/activation.twice/plugin.toml", WRAPPER + '[capabilities]\nafter = ["activation.checkpointing"]\n')
+        result = self.mortise("plan", "--static", "--plugin-path", "more")
+        self.assertEqual(result.code, 0, result)
+
+    def test_what_is_switched_off_takes_no_part(self):
+        out = self.plan(TINY + "[gradient.clip]\nenabled = false\n[loader.prefetch]\nenabled = false\n")
+        self.assertNotIn("gradient.clip", out)
+        self.assertNotIn("loader.prefetch", out)
+        self.assertIn("gradient.clip", self.plan(TINY + "[gradient.clip]\n"))
+        self.assertEqual(self.mortise("plan", "--set", "gradient.clip.enabled=false", "--static").code, 0)
+
+    def test_a_later_layer_replaces_and_the_plan_says_so(self):
+        self.file("base.toml", TINY + "[precision.bf16]\n")
+        out = self.plan('include = ["base.toml"]\n[optimizer.sgd]\n[precision.fp32]\n[schedule.cosine]\n')
+        self.assertRegex(out, r"replaced +optimizer\.adamw \(base\.toml:13\) by optimizer\.sgd\n +precision\.bf16 \(base\.toml:14\) by precision\.fp32\n"
+                              r" +schedule\.constant \(default\.toml:\d+\) by schedule\.cosine\n")
+        self.refused(["plan", "--set", "precision.bf16.enabled=true"],
+                     "error[set_not_on]: precision.bf16 is not on: precision.fp32 (run.toml:3) replaced it\n"
+                     "  --> command line: --set precision.bf16.enabled=true\n"
+                     "  fix: --use precision.bf16\n\n1 error; nothing was started.\n")
+
+
+if __name__ == "__main__":
+    e2e.main()

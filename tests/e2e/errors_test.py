@@ -1,0 +1,232 @@
+"""What is wrong, in which words, with which exit."""
+import os
+import unittest
+
+import e2e
+from e2e import TINY
+
+NOTHING = "\n1 error; nothing was started.\n"
+USE_A_PLACE = "error[two_providers]: optimizer.adamw and optimizer.sgd both provide `optimizer`\n"
+
+
+class FirstFiles(e2e.Case):
+    def test_the_file_of_a_newcomer_names_all_six_mistakes(self):
+        self.file("my.toml", '[model.gpt]\nlayers = 4\n\n[data.text]\npath = "notes.txt"\nbatch_size = 16\n\n'
+                             '[optimizer]\nname = "adamw"\nlearning_rate = 1e-3\nprecision = "bf16"\n')
+        self.refused(["train", "my.toml"],
+                     "error[unknown_key]: [data.text] has no key `batch_size`\n"
+                     "  --> my.toml:6:1\n"
+                     "  fix: samples that one device handles at once are `micro_batch_size` in [data]\n"
+                     "       samples of a whole step are `global_batch_size` in [step.accumulation]\n"
+                     "\n"
+                     "error[unknown_key]: [optimizer] has no key `name`\n"
+                     "  --> my.toml:9:1\n"
+                     "  fix: a plugin is switched on by its table: [optimizer.adamw]\n"
+                     "\n"
+                     "error[unknown_key]: [optimizer] has no key `learning_rate`\n"
+                     "  --> my.toml:10:1\n"
+                     "  fix: it is called `lr` here\n"
+                     "\n"
+                     "error[unknown_key]: [optimizer] has no key `precision`\n"
+                     "  --> my.toml:11:1\n"
+                     "  fix: a plugin is switched on by its table: [precision.bf16]\n"
+                     "\n"
+                     "error[nothing_provides]: nothing provides `tokenizer`, which data.text needs\n"
+                     "  --> my.toml:4:1\n"
+                     "  fix: [tokenizer.byte]\n"
+                     "\n"
+                     "error[nothing_provides]: nothing provides `optimizer`\n"
+                     "  fix: [optimizer.adamw]          others: mortise plugin list optimizer\n"
+                     "\n"
+                     "6 errors; nothing was started.\n")
+        self.assertFalse((self.dir / "runs").exists())
+
+    def test_an_empty_file_hears_what_every_run_needs(self):
+        self.file("empty.toml", "")
+        result = self.mortise("train", "empty.toml")
+        self.assertEqual(result.code, 64)
+        for slot in ("data", "model", "optimizer"):
+            self.assertIn(f"error[nothing_provides]: nothing provides `{slot}`\n  fix: [{slot}.", result.err)
+        self.assertTrue(result.err.endswith("\n3 errors; nothing was started.\n"), result.err)
+
+    def test_files_that_cannot_be_read_say_so_and_nothing_else(self):
+        (self.dir / "folder.toml").mkdir()
+        self.refused(["train", "folder.toml"],
+                     "error[cannot_read]: `folder.toml` cannot be read\n  --> folder.toml\n  fix: name a TOML file that can be read\n" + NOTHING, code=74)
+        self.file("zero.toml", b"\x7fELF\x00\x01")
+        self.refused(["train", "zero.toml"], "error[toml_syntax]: this is no TOML: a zero byte\n  --> zero.toml:1:5\n   1 | \\x7fELF\\x00\\x01\n  fix: name a text file\n" + NOTHING)
+        self.refused(["train", "none.toml"], f"error[file_missing]: no file `none.toml`\n  --> command line    looked at {self.dir}/none.toml\n"
+                                             "  fix: mortise init writes a first manifest\n" + NOTHING)
+        for name, text in (("lists", "a = " + "[" * 5000 + "]" * 5000), ("dots", ".".join(["a"] * 5000) + " = 1"), ("tables", "[" + ".".join(["a"] * 500) + "]")):
+            self.file(f"{name}.toml", text)
+            result = self.mortise("train", f"{name}.toml")
+            self.assertEqual(result.code, 64, result)
+            self.assertTrue(result.err.startswith("error[nested_too_deep]: nested deeper than 16\n"), result.err)
+
+    def test_a_file_without_read_permission(self):
+        os.chmod(self.file("secret.toml", TINY), 0)
+        as_other = {}
+        if os.geteuid() == 0:
+            os.chmod(self.dir, 0o755)
+            as_other = {"user": 65534, "group": 65534, "extra_groups": []}
+        try:
+            result = self.mortise("train", "secret.toml", **as_other)
+        except PermissionError:
+            self.skipTest("another user may not start the program")
+        self.assertEqual(result.code, 74, result)
+        self.assertTrue(result.err.startswith("error[cannot_read]: `secret.toml` cannot be read\n  --> secret.toml\n"), result.err)
+
+    def test_broken_toml_is_shown_with_its_line(self):
+        self.file("run.toml", "[run]\nlength = = 3\n")
+        result = self.mortise("train")
+        self.assertEqual(result.code, 64)
+        self.assertIn("error[toml_syntax]: this is no TOML: ", result.err)
+        self.assertIn("  --> run.toml:2:10\n   2 | length = = 3\n", result.err)
+        self.assertTrue(result.err.endswith(NOTHING), result.err)
+
+
+class Manifests(e2e.Case):
+    def test_several_mistakes_of_one_file_in_the_order_of_its_lines(self):
+        self.file("run.toml", 'precision = "bf16"\n\n[optimizer]\nlr = "3e-4"\n\n[optimizer.adamw]\nbeta1 = 0.9\ninclude = ["x.toml"]\n\n'
+                              '[optimizer.sgd]\n\n[model.gpt]\ndropout = 10\n[data.random]\n')
+        self.refused(["train"],
+                     "error[value_for_table]: `precision` is a family, not a key\n"
+                     "  --> run.toml:1:1\n"
+                     "   1 | precision = \"bf16\"\n"
+                     "  fix: [precision.bf16]\n"
+                     "\n"
+                     "error[wrong_type]: optimizer.lr is a number, this is text\n"
+                     "  --> run.toml:4:6\n"
+                     "   4 | lr = \"3e-4\"\n"
+                     "  fix: lr = 3e-4\n"
+                     "\n"
+                     "error[unknown_key]: [optimizer.adamw] has no key `beta1`\n"
+                     "  --> run.toml:7:1\n"
+                     "  fix: betas = [0.9, 0.999]\n"
+                     "  see: mortise plugin info optimizer.adamw\n"
+                     "\n"
+                     "error[include_placement]: `include` stands inside [optimizer.adamw]\n"
+                     "  --> run.toml:8:1\n"
+                     "  fix: move it to the top of the file, before the first table (a key belongs to the table above it)\n"
+                     "\n"
+                     "error[out_of_range]: model.gpt.dropout is 0 to 1, this is 10\n"
+                     "  --> run.toml:13:11\n"
+                     "  fix: 0.1 for 10 per cent\n"
+                     "\n" + USE_A_PLACE +
+                     "  --> run.toml:6:1 and run.toml:10:1\n"
+                     "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n"
+                     "\n"
+                     "6 errors; nothing was started.\n")
+
+    def test_a_mistyped_plugin_is_one_mistake_not_two(self):
+        self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.adam_w"))
+        self.refused(["train"],
+                     "error[unknown_table]: no plugin is called `optimizer.adam_w`\n"
+                     f"  --> run.toml:13:1    looked in {self.dir}/home/.local/share/mortise/plugins, {e2e.PLUGINS}\n"
+                     "  fix: [optimizer.adamw]    others: mortise plugin list optimizer\n" + NOTHING)
+
+    def test_a_missing_include_names_the_file_that_is_near(self):
+        self.file("common/base.toml", TINY)
+        self.file("nlp/run.toml", 'include = ["common/base.toml"]\n' + TINY)
+        self.refused(["train", "nlp/run.toml"],
+                     "error[include_missing]: no file `common/base.toml`\n"
+                     f"  --> nlp/run.toml:1:12    looked at {self.dir}/nlp/common/base.toml (relative to nlp/run.toml)\n"
+                     f"  fix: there is {self.dir}/common/base.toml: include = [\"../common/base.toml\"]\n" + NOTHING)
+
+    def test_set_speaks_of_what_is_on_only(self):
+        self.refused(["train", "--set", "optimizer.sgd.momentum=0.9"],
+                     "error[set_not_on]: optimizer.sgd is not on, so `optimizer.sgd.momentum` sets nothing\n"
+                     "  --> command line: --set optimizer.sgd.momentum=0.9\n"
+                     "  fix: --use optimizer.sgd --set optimizer.sgd.momentum=0.9\n" + NOTHING)
+
+    def test_a_variable_that_is_not_set(self):
+        self.file("run.toml", TINY.replace("notes.txt", "${FINEWEB}/notes.txt"))
+        self.refused(["train"],
+                     "error[unset_variable]: ${FINEWEB} is not set in the environment\n"
+                     "  --> run.toml:7:8\n"
+                     "  fix: export FINEWEB=/path/to/it   or write ${FINEWEB:-/path/to/it}\n" + NOTHING)
+
+    def test_warnings_go_on_and_are_errors_under_strict(self):
+        warning = "[not_on]: optimizer.sgd is not on\n  --> command line: --without optimizer.sgd\n  fix: leave out --without optimizer.sgd\n"
+        result = self.ok("plan", "--static", "--without", "optimizer.sgd")
+        self.assertEqual(result.err, "warning" + warning)
+        self.assertEqual(self.ok("plan", "--static", "--without", "optimizer.sgd", "-q").err, "")
+        self.refused(["plan", "--static", "--without", "optimizer.sgd", "--strict"], "error" + warning + NOTHING)
+
+    def test_errors_as_objects(self):
+        import json
+        self.file("run.toml", TINY + "[optimizer]\nlearning_rate = 1\n")
+        result = self.mortise("train", "--json")
+        self.assertEqual((result.code, result.out), (64, ""))
+        error = json.loads(result.err)
+        self.assertEqual(error["code"], "unknown_key")
+        self.assertEqual((error["at"]["file"], error["at"]["line"], error["at"]["column"]), ("run.toml", 15, 1))
+        self.assertEqual(error["fix"][0]["text"], "it is called `lr` here")
+        self.assertEqual((error["level"], error["exit"]), ("error", 64))
+
+
+class ModelAndData(e2e.Case):
+    """Found once plugins run; still before anything is trained, and nothing is left behind."""
+
+    def nothing_left(self):
+        self.assertEqual(list((self.dir / "runs").glob("*")) if (self.dir / "runs").exists() else [], [])
+
+    def test_where_that_matches_no_parameter(self):
+        self.file("run.toml", TINY + '[optimizer.sgd]\nwhere = "encoder.layers.*"\n')
+        result = self.mortise("train")
+        self.assertEqual(result.code, 64, result)
+        self.assertTrue(result.err.startswith("error[matches_nothing]: `encoder.layers.*` matches no parameter of model.gpt\n  --> run.toml:15:9\n  fix: h.*.attn.* matches 4 "), result.err)
+        self.nothing_left()
+
+    def test_a_global_batch_that_cannot_be_split(self):
+        result = self.mortise("train", "--use", "step.accumulation", "--set", "step.accumulation.global_batch_size=6")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("6 samples a step cannot be split over micro-batches of 4\n", result.err)
+        self.assertIn("  fix: --set step.accumulation.global_batch_size=8 (2 accumulated)\n", result.err)
+        self.assertTrue(result.err.endswith(NOTHING), result.err)
+        self.nothing_left()
+
+    def test_data_that_is_not_there(self):
+        self.file("run.toml", TINY.replace("notes.txt", "nope.txt"))
+        result = self.mortise("train")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn(f"{self.dir}/nope.txt: No such file or directory\n", result.err)
+        self.nothing_left()
+
+    def test_heads_that_do_not_divide_the_width(self):
+        result = self.mortise("train", "--set", "model.gpt.heads=3")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("3 heads do not divide a width of 16\n", result.err)
+        self.nothing_left()
+
+
+class CommandLine(e2e.Case):
+    def test_words_that_are_nearly_right(self):
+        self.refused(["trian"], "error[unknown_verb]: no verb `trian`\n  fix: mortise train\n")
+        self.refused(["train", "--sett", "a=1"], "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n")
+        self.refused(["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n")
+        self.refused(["train", "a", "b"], "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n  fix: mortise train --help\n")
+        self.refused(["--json", "train"], '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is expected","at":null,"also":[],'
+                                          '"beside":null,"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
+                                          '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
+
+    def test_every_verb_has_help_with_an_example(self):
+        general = self.ok("help").out
+        verbs = [line.split()[0] for line in general.splitlines() if line.startswith("  ")]
+        self.assertGreaterEqual(set(verbs), {"train", "plan", "points", "sample", "plugin", "help"})
+        for verb in verbs:
+            text = self.ok("help", verb).out
+            self.assertEqual(text, self.ok(verb, "--help").out)
+            self.assertTrue(text.startswith(f"mortise {verb} "), text)
+            self.assertTrue(text.splitlines()[-1].startswith(f"  mortise {verb}"), text)
+        self.assertEqual(self.ok("--version").out, "mortise 0.1.0, ABI 0.1\n")
+        self.assertEqual(self.ok("--prefix").out, f"{e2e.MORTISE.parent.parent}\n")
+
+    def test_without_a_word_the_help_and_64(self):
+        result = self.mortise()
+        self.assertEqual((result.code, result.err), (64, ""))
+        self.assertIn("mortise help VERB", result.out)
+
+
+if __name__ == "__main__":
+    e2e.main()

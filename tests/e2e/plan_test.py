@@ -1,0 +1,93 @@
+"""What `mortise plan` answers, in its forms, and what it costs to ask."""
+import json
+import os
+import subprocess
+
+import e2e
+from e2e import TINY
+
+
+class Plan(e2e.Case):
+    def test_the_sections(self):
+        self.file("run.toml", TINY + "[gradient.clip]\n")
+        out = self.ok("plan").out
+        lines = out.splitlines()
+        self.assertRegex(lines[0], r"^run  \(run\.toml, default\.toml\) +plan [0-9a-f]{6}$")
+        self.assertRegex(lines[1], r"^length   6 steps = 384 tokens = 0\.\d\d epochs$")
+        self.assertEqual(lines[2], "batch    4 samples × 16 tokens (4 a device × 1 accumulated × 1 rank) · 6 steps")
+        for line, head in zip(lines[3:6], ("model    model.gpt", "data     data.text", "device   device.cpu")):
+            self.assertTrue(line.startswith(head), out)
+        sections = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
+        self.assertEqual(sections[6:], ["who does what", "around, outermost first", "after backward, in order", "listening", "parameters", "memory, MiB, exact from the declarations"])
+        self.assertRegex(out, r"(?m)^  model +model\.gpt .* run\.toml:9$")
+        self.assertRegex(out, r"(?m)^  device +device\.cpu .* default\.toml:\d+$")
+        order = [line.split()[1] for line in out.split("in order\n")[1].split("listening")[0].splitlines()]
+        self.assertEqual(order, ["parallel.none", "guard.nonfinite", "gradient.clip", "optimizer.adamw"])
+
+    def test_keys_name_their_sources(self):
+        self.file("run.toml", TINY + "[parameters.head]\nwhere = \"wte.*\"\nlr_scale = 0.5\n")
+        out = self.ok("plan", "--keys", "--set", "optimizer.lr=3e-4").out
+        self.assertRegex(out, r"(?m)^  data\.micro_batch_size +4 +run\.toml:4:20$")
+        self.assertRegex(out, r"(?m)^  optimizer\.lr +3e-4 +command line: --set optimizer\.lr=3e-4$")
+        self.assertRegex(out, r"(?m)^  data\.shuffle +true +default of data\.shuffle$")
+        self.assertRegex(out, r"(?m)^  optimizer\.adamw\.eps +1e-8 +plugin\.toml of optimizer\.adamw$")
+        self.assertRegex(out, r"(?m)^  parameters\.head\.lr_scale +0\.5 +run\.toml:16:12$")
+        keys = {k["key"]: k for k in json.loads(self.ok("plan", "--keys", "--json").out)["keys"]}
+        self.assertEqual(keys["model.gpt.width"], {"key": "model.gpt.width", "value": "16", "from": "run.toml:12:9"})
+        self.assertIsNone(keys["model.gpt.preset"]["value"])
+
+    def test_why_names_the_reasons_of_an_order(self):
+        self.file("run.toml", TINY + "[gradient.clip]\n")
+        out = self.ok("plan", "--why", "grad.transform").out
+        self.assertIn("gradient.clip", out)
+        self.assertIn("because", out)
+        self.assertEqual(json.loads(self.ok("plan", "--why", "block", "--json").out)["point"], "block")
+        self.refused(["plan", "--why", "blok"], "error[unknown_point]: no point is called `blok`\n  fix: mortise plan --why block\n")
+
+    def test_static_loads_no_plugin(self):
+        # A plugin without its library: the structure is known all the same.
+        self.file("more/optimizer.other/plugin.toml", (e2e.PLUGINS / "optimizer.sgd.toml").read_text().replace("optimizer.sgd", "optimizer.other"))
+        self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.other"))
+        out = self.ok("plan", "--static", "--plugin-path", "more").out
+        self.assertRegex(out, r"(?m)^  optimizer +optimizer\.other ")
+        self.assertEqual(self.mortise("plan", "--plugin-path", "more").code, 71)
+
+    def test_json_is_the_same_tree(self):
+        plan = json.loads(self.ok("plan", "--json").out)
+        self.assertEqual(plan["length"], {"steps": 6, "samples_per_step": 4, "tokens_per_step": 64, "micros": 1, "ranks": 1})
+        self.assertGreater(plan["memory"]["optimizer_bytes"], plan["memory"]["weights_bytes"])
+        static = json.loads(self.ok("plan", "--json", "--static").out)
+        self.assertEqual(plan["plan"], static["plan"])
+
+    def test_weights_and_layers(self):
+        out = self.ok("plan", "--weights").out
+        self.assertRegex(out, r"(?m)^h\.0\.attn\.c_attn\.weight .*\b16\b.*\b48\b|\b48\b.*\b16\b")
+        self.assertEqual(len(json.loads(self.ok("plan", "--weights", "--json").out)["parameters"]), len(out.splitlines()))
+        self.assertEqual(self.ok("plan", "--layer", "default").out, (e2e.SOURCE / "configs/default.toml").read_text())
+        self.refused(["plan", "--layer", "middle"], "error[unknown_layer]: no layer `middle` is shipped\n  fix: mortise plan --layer default\n")
+
+    def test_it_allocates_nothing(self):
+        # 1.56 G parameters would be 6 GB of weights; the plan of them fits into little, and soon.
+        self.file("big.toml", '[data.random]\n[model.gpt]\npreset = "gpt2_1558m"\n[optimizer.adamw]\n')
+        process = subprocess.Popen([e2e.MORTISE, "plan", "big.toml"], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE)
+        out = process.stdout.read().decode()
+        process.stdout.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        self.assertRegex(out, r"(?m)^model +model\.gpt 1557\.6 M parameters")
+        self.assertRegex(out, r"(?m)^  weights +5941\.8$")
+        self.assertLess(used.ru_utime + used.ru_stime, 5)  # of the processor: the machine may be busy
+        self.assertLess(used.ru_maxrss, 500 * 1024)
+
+    def test_nothing_is_written(self):
+        before = sorted(self.dir.rglob("*"))
+        libraries = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in e2e.PLUGINS.iterdir()}
+        for form in ((), ("--static",), ("--keys",), ("--weights",), ("--json",)):
+            self.ok("plan", *form)
+        self.assertEqual(sorted(self.dir.rglob("*")), before)
+        self.assertEqual({p: (p.stat().st_mtime_ns, p.stat().st_size) for p in e2e.PLUGINS.iterdir()}, libraries)
+
+
+if __name__ == "__main__":
+    e2e.main()

@@ -1,0 +1,122 @@
+"""Points and plugins as the program knows them, and folders of plugins that are broken."""
+import json
+import os
+import shutil
+import subprocess
+
+import e2e
+from e2e import TINY
+
+
+class Known(e2e.Case):
+    def test_the_page_of_points_is_what_the_program_says(self):
+        page = e2e.SOURCE / "docs/guide/points.md"
+        self.assertEqual(page.read_text(), self.ok("points", "--markdown").out, f"make it again: {e2e.MORTISE} points --markdown > {page}")
+        rows = json.loads(self.ok("points", "--json").out)
+        names = {row["name"] for row in rows}
+        self.assertGreaterEqual(names, {"block", "forward", "record", "optimizer", "attention"})
+        self.assertIn("block", self.ok("points").out)
+
+    def test_list_and_info(self):
+        self.assertRegex(self.ok("plugin", "list", "optimizer").out, r"^optimizer\.adamw +\d\S* +\w+ +.+\noptimizer\.sgd .*\n$")
+        everything = json.loads(self.ok("plugin", "list", "--json").out)["plugins"]
+        self.assertGreater(len(everything), 20)
+        self.assertEqual({os.path.dirname(p["library"]) for p in everything}, {str(e2e.PLUGINS)})
+        out = self.ok("plugin", "info", "optimizer.adamw").out
+        for text in ("optimizer.adamw 0.1.0  ", "\nsource   ", "\npoints   optimizer\n", "\n[optimizer.adamw]\n", "  betas ", "[0.9, 0.999]", "  family default: [optimizer] lr = "):
+            self.assertIn(text, out)
+        self.assertEqual(json.loads(self.ok("plugin", "info", "model.gpt", "--json").out)["id"], "model.gpt")
+        self.refused(["plugin", "info", "optimizer.adam"], "error[unknown_plugin]: no plugin is called `optimizer.adam`\n  fix: mortise plugin info optimizer.adamw\n")
+        self.refused(["plugin", "list", "optimiser"], "error[unknown_family]: no plugin of the family `optimiser` is installed\n  fix: mortise plugin list optimizer\n")
+
+    def test_every_shipped_plugin_explains_itself(self):
+        for plugin in json.loads(self.ok("plugin", "list", "--json").out)["plugins"]:
+            self.assertGreater(len(plugin["summary"]), 8, plugin)
+            self.assertIn(plugin["status"], ("alpha", "beta", "stable", "experimental"), plugin)
+
+
+class Broken(e2e.Case):
+    def folder(self, name, toml, library=None):
+        self.file(f"more/{name}/plugin.toml", toml)
+        if library is not None:
+            self.file(f"more/{name}/{name}.so", library)
+
+    def sgd(self, name):
+        return (e2e.PLUGINS / "optimizer.sgd.toml").read_text().replace("optimizer.sgd", name)
+
+    def test_a_broken_neighbour_stops_nobody_who_does_not_use_it(self):
+        self.folder("optimizer.broken", "[plugin\n")
+        result = self.ok("train", "--set", "run.length=1", env={"MORTISE_PLUGIN_PATH": str(self.dir / "more")})
+        self.assertRegex(result.err, r"^warning\[\w+\]: .*\n")
+        self.assertIn("optimizer.broken", result.err)
+        self.assertIn("  effect: ", result.err)
+        listed = self.mortise("plugin", "list", "optimizer", "--plugin-path", "more")
+        self.assertEqual(listed.code, 0)
+        self.assertIn("optimizer.adamw", listed.out)
+        self.assertIn("optimizer.broken", listed.err)
+
+    def test_its_user_hears_what_is_wrong_with_it(self):
+        self.folder("optimizer.broken", "[plugin\n")
+        self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.broken"))
+        result = self.mortise("train", "--plugin-path", "more")
+        self.assertNotEqual(result.code, 0)
+        self.assertRegex(result.err, r"^error\[\w+\]: ")
+        self.assertIn("more/optimizer.broken/plugin.toml", result.err)
+        self.assertTrue(result.err.endswith("nothing was started.\n"), result.err)
+
+    def test_libraries_that_are_none(self):
+        text = TINY.replace("optimizer.adamw", "optimizer.other")
+        self.file("run.toml", text)
+        real = (e2e.PLUGINS / "optimizer.sgd.so").read_bytes()
+        for library in (b"", b"not a library", real[:4096], real[: len(real) // 2]):
+            self.folder("optimizer.other", self.sgd("optimizer.other"), library)
+            result = self.mortise("train", "--plugin-path", "more")
+            self.assertEqual(result.code, 71, result)
+            self.assertRegex(result.err, r"^error\[\w+\]: ")
+            self.assertIn("optimizer.other", result.err)
+            self.assertEqual([p for p in self.dir.glob("runs/*")], [])
+        shutil.rmtree(self.dir / "more/optimizer.other")
+        os.makedirs(self.dir / "more/optimizer.other")
+        self.assertEqual(self.mortise("train", "--plugin-path", "more").code, 64)
+
+    def test_a_library_under_another_name_is_not_taken(self):
+        # The descriptor says optimizer.sgd.
+        self.folder("optimizer.other", self.sgd("optimizer.other"), (e2e.PLUGINS / "optimizer.sgd.so").read_bytes())
+        self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.other"))
+        result = self.mortise("train", "--plugin-path", "more")
+        self.assertEqual(result.code, 71, result)
+
+
+class Added(e2e.Case):
+    """The example's optimizer, in C, built as its author would."""
+
+    def test_a_plugin_from_outside_the_tree_trains_and_is_found_again(self):
+        compiler = shutil.which(os.environ.get("CC", "cc"))
+        if compiler is None:
+            self.skipTest("no C compiler")
+        source, more = e2e.SOURCE / "examples/01_c_optimizer", self.dir / "more"
+        more.mkdir()
+        shutil.copy(source / "plugin.toml", more / "optimizer.lion.toml")
+        subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', "lion.c", "-o", more / "optimizer.lion.so"], cwd=source, check=True, timeout=e2e.LIMIT_S)
+        run = self.train("first", TINY, "--plugin-path", "more", "--use", "optimizer.lion")
+        self.assertRegex((run / "plan.txt").read_text(), r"replaced +optimizer\.adamw \(first\.toml:13\) by optimizer\.lion\n")
+        self.assertIn(f'path = ["{more}"]', (run / "run.toml").read_text())
+        self.ok("train", run / "run.toml", "--set", "run.dir=again")
+        self.assertEqual(self.weights(run), self.weights(self.dir / "again"))
+        self.ok("sample", run, "--tokens", "1")
+
+    def test_one_id_in_two_folders_is_an_error_for_its_users(self):
+        more = self.dir / "more"
+        more.mkdir()
+        for suffix in ("so", "toml"):
+            shutil.copy(e2e.PLUGINS / f"schedule.cosine.{suffix}", more)
+        result = self.mortise("plan", "--static", "--plugin-path", "more", "--use", "schedule.cosine")
+        self.assertNotEqual(result.code, 0)
+        self.assertIn("schedule.cosine", result.err)
+        result = self.ok("plan", "--static", "--plugin-path", "more")
+        self.assertRegex(result.err, r"^warning\[\w+\]: .*schedule\.cosine")
+
+
+if __name__ == "__main__":
+    e2e.main()

@@ -1,0 +1,54 @@
+"""Text from a run directory."""
+import json
+
+import e2e
+from e2e import TINY
+
+
+class Sample(e2e.Case):
+    def setUp(self):
+        super().setUp()
+        self.run_dir = self.train("small", TINY.replace("length = 6", "length = 2"))
+
+    def sample(self, *flags, **more):
+        result = self.ok("sample", "runs/small", *flags, **more)
+        self.assertEqual(result.err, "")
+        return result.out
+
+    def test_a_seed_decides_the_text(self):
+        flags = ("--prompt", "1 2 3", "--tokens", "24")
+        one = self.sample(*flags, "--seed", "7")
+        self.assertEqual(one, self.sample(*flags, "--seed", "7"))
+        self.assertNotEqual(one, self.sample(*flags, "--seed", "8"))
+        self.assertTrue(one.startswith("1 2 3"), one)
+        greedy = self.sample(*flags, "--temperature", "0", "--seed", "1")
+        self.assertEqual(greedy, self.sample(*flags, "--temperature", "0", "--seed", "2"))
+        self.assertEqual(greedy, self.sample(*flags, "--top-k", "1", "--seed", "3"))
+
+    def test_the_prompt_comes_from_standard_input_too(self):
+        flags = ("--tokens", "8", "--temperature", "0")
+        self.assertEqual(self.sample(*flags, stdin=b"1 2 3\n"), self.sample(*flags, "--prompt", "1 2 3"))
+        self.assertTrue(self.sample(*flags).startswith("The "))  # nobody said anything: the plugin's own
+        text = json.loads(self.sample(*flags, "--prompt", "1 2 3", "--json"))["text"]
+        self.assertEqual(text, self.sample(*flags, "--prompt", "1 2 3")[:-1])
+
+    def test_more_tokens_go_on_where_fewer_ended(self):
+        flags = ("--prompt", "1 2", "--temperature", "0")
+        short, long = self.sample(*flags, "--tokens", "3"), self.sample(*flags, "--tokens", "9")
+        self.assertTrue(long.startswith(short[:-1]), (short, long))
+
+    def test_what_is_no_run_directory(self):
+        self.refused(["sample", "nowhere"], "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n", code=65)
+        self.refused(["sample"], "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n")
+        self.refused(["sample", "runs/small", "--tokens", "many"], "error[wrong_type]: --tokens is a number of 0 or more, this is `many`\n  fix: mortise sample --help\n")
+        weights = self.run_dir / "model/model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-8])
+        result = self.mortise("sample", "runs/small", "--tokens", "1")
+        self.assertEqual(result.code, 65, result)
+        self.assertIn("error[bad_safetensors]: ", result.err)
+        weights.unlink()
+        self.refused(["sample", "runs/small"], "error[no_weights]: runs/small has no weights yet\n  fix: wait until the run has ended\n", code=65)
+
+
+if __name__ == "__main__":
+    e2e.main()
