@@ -72,8 +72,11 @@ std::map<std::string, PluginInfo> catalogue(const Arguments& args, const Manifes
       if (!dir.empty()) folders.push_back(dir);
   if (const char* home = std::getenv("HOME")) folders.push_back(std::string(home) + "/.local/share/mortise/plugins");
   folders.push_back(installation().plugins);
-  searched = folders;
-  return scan_plugins(folders, report);
+  searched.clear();
+  std::set<fs::path> seen;
+  for (const auto& dir : folders)  // one folder named twice does not hold its plugins twice
+    if (std::error_code error; seen.insert(fs::weakly_canonical(dir, error)).second) searched.push_back(dir);
+  return scan_plugins(searched, report);
 }
 
 namespace {
@@ -116,7 +119,7 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   for (const Diagnostic& d : read.all()) {
     if (d.code == "unknown_table")
       for (const std::string& id : {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))}) mistyped.insert(id.substr(0, id.find('.')));
-    if (!(d.code == "not_on" && globals().json && d.message.starts_with("log.console "))) add(d);
+    add(d);
   }
   for (const Diagnostic& d : planned.all())
     if (d.code != "nothing_provides" || !mistyped.contains(named(d.message))) add(d);
@@ -142,9 +145,10 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   }
   // Folders named on the command line belong to the run, so that its run.toml finds its plugins again.
   if (auto table = p->manifest.tables.find("plugins"); table != p->manifest.tables.end() && args.has("--plugin-path")) {
-    std::vector<Value> folders = table->second["path"].as_list();
-    for (const auto& dir : args.all("--plugin-path")) folders.push_back({fs::absolute(dir).string(), {"command line: --plugin-path " + dir, 0, 0, "plugins.path"}});
-    table->second["path"] = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
+    Value& path = table->second["path"];
+    std::vector<Value> folders = path.as_list();
+    for (const auto& dir : args.all("--plugin-path")) folders.push_back({fs::absolute(dir).lexically_normal().string(), {}});
+    path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
   }
   // A file that could not be read leaves no tables, and nothing to plan.
   if (!p->manifest.tables.empty()) p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);

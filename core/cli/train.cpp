@@ -42,12 +42,9 @@ Interrupt interrupt() {
   }
 }
 
-// --json is --without log.console --set log.jsonl.stdout=true; -q leaves the console out.
+// --json and -q are layers that are shipped.
 Arguments with_output(Arguments args) {
-  if (!globals().json && !globals().quiet) return args;
-  auto& without = args.flags["--without"];
-  if (std::ranges::find(without, "log.console") == without.end()) without.push_back("log.console");
-  if (globals().json) args.flags["--set"].push_back("log.jsonl.stdout=true");
+  if (globals().json || globals().quiet) args.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
   return args;
 }
 

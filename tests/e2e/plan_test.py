@@ -80,6 +80,22 @@ class Plan(e2e.Case):
         self.assertLess(used.ru_utime + used.ru_stime, 5)  # of the processor: the machine may be busy
         self.assertLess(used.ru_maxrss, 500 * 1024)
 
+    def test_the_shipped_files_are_runs(self):
+        for path in sorted((e2e.SOURCE / "configs").glob("*.toml")):
+            if path.name in ("default.toml", "foreign_names.toml"):
+                continue
+            self.file("run.toml", f'include = ["mortise:{path.stem}"]\n' + ("" if "[data." in path.read_text() else "[data.random]\n") +
+                      ("" if "[model." in path.read_text() else "[model.gpt]\n[optimizer.adamw]\n"))
+            self.assertEqual(self.ok("plan").err, "", path)
+        self.file("run.toml", 'include = ["mortise:gpt2_124m"]\n[data.random]\n')
+        out = self.ok("plan").out
+        self.assertRegex(out, r"^run  \(run\.toml, mortise:gpt2_124m, default\.toml\) +plan ")
+        self.assertRegex(out, r"(?m)^model +model\.gpt 124\.4 M parameters")
+        self.refused(["plan", "--include", "mortise:gpt2_124"],
+                     "error[include_missing]: no shipped file `mortise:gpt2_124`\n"
+                     f"  --> command line: --include mortise:gpt2_124    looked in {e2e.SOURCE}/configs\n"
+                     "  fix: --include mortise:gpt2_124m\n\n1 error; nothing was started.\n")
+
     def test_nothing_is_written(self):
         before = sorted(self.dir.rglob("*"))
         libraries = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in e2e.PLUGINS.iterdir()}

@@ -105,6 +105,7 @@ class Added(e2e.Case):
         self.ok("train", run / "run.toml", "--set", "run.dir=again")
         self.assertEqual(self.weights(run), self.weights(self.dir / "again"))
         self.ok("sample", run, "--tokens", "1")
+        self.assertEqual(self.ok("sample", run, "--tokens", "1", "--plugin-path", "more").err, "")  # a folder named twice holds nothing twice
 
     def test_one_id_in_two_folders_is_an_error_for_its_users(self):
         more = self.dir / "more"
