@@ -29,7 +29,7 @@ class Order {
     if (!items.empty() && items[0].band.empty()) each_pair([&](size_t a, size_t b) { add_fields(a, b); });
   }
 
-  // Whoever may meet and would not come to the same in either order must be ordered. Bands order wrappers; a filter's fields need one writer last.
+  // Two that may meet, and where it matters who comes first, must be ordered.
   void check(Report& report) const {
     each_pair([&](size_t a, size_t b) {
       const std::string quarrel = quarrel_of(a, b);
@@ -143,16 +143,22 @@ class Order {
     report.add(std::move(d));
   }
 
+  // Why it stands after the one before it, where no edge says so.
+  void add_neighbour(Attached& item, size_t before, size_t i) const {
+    const Attached& previous = items_[before];
+    if (edges_[i].contains(before)) return;
+    if (item.band != previous.band)
+      item.reasons.push_back({previous.member, "band " + item.band + " is inside band " + previous.band});
+    else
+      item.reasons.push_back({previous.member, meet(before, i) ? "nothing orders them but their names" : "they never meet"});
+  }
+
   void apply(const std::vector<size_t>& sorted) {
     std::vector<Attached> result;
     for (const size_t i : sorted) {
       Attached& item = result.emplace_back(items_[i]);
       for (const auto& [before, because] : edges_[i]) item.reasons.push_back({items_[before].member, because});
-      if (result.size() > 1 && !edges_[i].contains(sorted[result.size() - 2])) {
-        const Attached& previous = result[result.size() - 2];
-        item.reasons.push_back({previous.member, item.band == previous.band ? "nothing orders them but their names"
-                                                                            : "band " + item.band + " is inside band " + previous.band});
-      }
+      if (result.size() > 1) add_neighbour(item, sorted[result.size() - 2], i);
       for (const Reason& reason : item.reasons) item.why += "; after " + id_of(plan_, reason.after) + " because " + reason.because;
     }
     items_ = std::move(result);

@@ -82,7 +82,7 @@ TEST_F(Order, NeedNotBeSaidWhereModesKeepWrappersApart) {
   }
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
-  EXPECT_EQ(why(plan, 1), "run.toml:20; after adapter.dora because nothing orders them but their names");
+  EXPECT_EQ(why(plan, 1), "run.toml:20; after adapter.dora because they never meet");
 }
 
 TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
