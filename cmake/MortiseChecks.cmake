@@ -16,4 +16,4 @@ endif()
 # Folders whose files are not all there were left out with a warning, which is fine while one works and not afterwards.
 get_property(missing GLOBAL PROPERTY MORTISE_MISSING)
 list(JOIN missing " | " missing)
-add_test(NAME check_complete COMMAND "${MORTISE_PYTHON}" -c "import sys; sys.exit(sys.argv[1] and 'left out: ' + sys.argv[1])" "${missing}")
+add_test(NAME check_complete COMMAND "${MORTISE_PYTHON}" -c "import sys; sys.exit('left out: ' + sys.argv[1] if sys.argv[1] else 0)" "${missing}")
