@@ -71,14 +71,4 @@ bool set_log_file(const std::string& path) try {
   return false;
 }
 
-void set_log_to_stderr(bool on) {
-  const std::lock_guard guard(the_log().lock);
-  if (!on)
-    the_log().screen.reset();
-  else if (!the_log().screen) {
-    the_log().screen = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    the_log().screen->set_pattern("%v");
-  }
-}
-
 }  // namespace mortise

@@ -11,6 +11,5 @@ enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 void log(LogLevel level, std::string_view line);
 void set_log_level(LogLevel least);          // quieter lines are dropped; kInfo at first
 bool set_log_file(const std::string& path);  // appended to, each line with time and level; "" closes it; false: it cannot be opened
-void set_log_to_stderr(bool on);             // off: other ranks than the first, and tests
 
 }  // namespace mortise

@@ -20,7 +20,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 TEST(Log, KeepsLinesWholeFromManyThreads) {
   const std::string path = testing::TempDir() + "mortise_log_test." + std::to_string(getpid());
-  set_log_to_stderr(false);
+  testing::internal::CaptureStderr();
   ASSERT_TRUE(set_log_file(path));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
@@ -33,7 +33,9 @@ TEST(Log, KeepsLinesWholeFromManyThreads) {
   log(LogLevel::kDebug, "wanted");
   set_log_level(LogLevel::kInfo);
   EXPECT_TRUE(set_log_file(""));
-  log(LogLevel::kError, "nowhere");
+  log(LogLevel::kError, "on the screen only");
+  const std::string screen = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(screen.ends_with("\nwanted\non the screen only\n")) << screen;
 
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 401u);

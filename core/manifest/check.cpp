@@ -82,29 +82,20 @@ class Checker {
  public:
   Checker(const KeySchema& schema, const Place& place) : schema_(schema), place_(place) {}
 
-  Value check(const std::string& type, const TomlNode& node) const {
-    Value value;
-    value.origin = position_of(place_.file, node, place_.key);
-    if (is_list(type))
-      value.data = list(element_type(type), node);
-    else if (type == "bool")
-      value.data = boolean(node);
-    else if (type == "int")
-      value.data = integer(node);
-    else if (type == "float")
-      value.data = number(node);
-    else if (type == "duration" || type == "amount")
-      value.data = amount(type, node);
-    else if (type == "bytes")
-      value.data = bytes(node);
-    else if (type == "where")
-      value.data = selector(node);
-    else
-      value.data = text(type, node);
-    return value;
-  }
+  Value check(const std::string& type, const TomlNode& node) const { return {data(type, node), position_of(place_.file, node, place_.key)}; }
 
  private:
+  decltype(Value::data) data(const std::string& type, const TomlNode& node) const {
+    if (is_list(type)) return list(element_type(type), node);
+    if (type == "bool") return boolean(node);
+    if (type == "int") return integer(node);
+    if (type == "float") return number(node);
+    if (type == "duration" || type == "amount") return amount(type, node);
+    if (type == "bytes") return bytes(node);
+    if (type == "where") return selector(node);
+    return text(type, node);
+  }
+
   std::vector<Value> list(const std::string& inner, const TomlNode& node) const {
     // One text is a list of one: path = "a.bin".
     if (node.list() == nullptr && words_of(inner)->is_text && text_in(node)) return {check(inner, node)};

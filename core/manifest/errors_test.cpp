@@ -189,6 +189,11 @@ TEST_F(Errors, WrongType) {
          "  --> run.toml:11:6\n"
          "  11 | lr = \"3e-4\"\n"
          "  fix: lr = 3e-4\n");
+  request.set = {"optimizer.adamw.betas=[0.9, true]"};
+  expect("[optimizer.adamw]\n",
+         "error[wrong_type]: optimizer.adamw.betas is a list of numbers, this is true or false\n"
+         "  --> command line: --set optimizer.adamw.betas=[0.9, true]\n"
+         "  fix: --set 'optimizer.adamw.betas=[0.9, 0.999]'\n");
   request.set = {"optimizer.lr=fast", "optimizer.adamw.betas=0.9", "run.length=30"};
   expect("[optimizer.adamw]\n",
          "error[wrong_type]: optimizer.lr is a number, this is text\n"

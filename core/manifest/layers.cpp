@@ -73,7 +73,7 @@ class LayerReader {
 
     std::string text;
     std::optional<TomlTable> root = read_toml(source.path, source.shown, report_, &text);
-    out_.texts[source.shown] = std::move(text);
+    out_.lines[source.shown] = split(text, '\n');
     if (!root) root.emplace();  // keeps its place among the layers, for the order of what is said
     const std::string folder = fs::path(source.path).parent_path();
     open_.push_back(source);
@@ -181,7 +181,6 @@ std::optional<TomlNode> typed_value(const std::string& value, const Position& at
     report.add(std::move(d));
     return std::nullopt;
   }
-  node.line = node.column = 0;
   if (!bracketed && !quoted) node.typed = value;
   return node;
 }

@@ -17,7 +17,7 @@ struct Layer {
 
 struct LayerFiles {
   std::vector<Layer> layers;
-  std::map<std::string, std::string> texts;  // by Layer::name; also of files that are no TOML
+  std::map<std::string, std::vector<std::string>> lines;  // of each file, by Layer::name; also of those that are no TOML
 };
 
 // default.toml < includes < the file < --include. Each file stands after its own includes, and once among those of one root.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/base/text.hpp"
 #include "core/manifest/check.hpp"
@@ -17,17 +18,14 @@ constexpr std::string_view kRule = "parameters.";
 constexpr size_t kLongestLine = 160;
 
 // The line under a position, where seeing it helps. Never for a secret.
-void show_lines(std::vector<Diagnostic>& all, const std::map<std::string, std::string>& texts) {
+void show_lines(std::vector<Diagnostic>& all, const std::map<std::string, std::vector<std::string>>& lines) {
   for (Diagnostic& d : all) {
     if (d.positions.empty() || (d.code != "wrong_type" && d.code != "value_for_table" && d.code != "toml_syntax")) continue;
-    const Position& at = d.positions.front();
-    const auto text = texts.find(at.file);
-    if (text == texts.end() || at.line < 1) continue;
-    std::string_view rest = text->second;
-    for (int line = 1; line < at.line && !rest.empty(); ++line) rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
-    std::string_view line = rest.substr(0, rest.find('\n'));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.size() <= kLongestLine) d.source_line = line;
+    const auto file = lines.find(d.positions[0].file);
+    const size_t line = static_cast<size_t>(d.positions[0].line);
+    if (file == lines.end() || line < 1 || line > file->second.size() || file->second[line - 1].size() > kLongestLine) continue;
+    d.source_line = file->second[line - 1];
+    if (d.source_line.ends_with('\r')) d.source_line.pop_back();
   }
 }
 
@@ -43,11 +41,11 @@ void sort_by_place(std::vector<Diagnostic>& all, const std::vector<Layer>& layer
 }
 
 void warn_of_doubles(const std::vector<Setting>& settings, Report& report) {
-  for (size_t i = 0; i < settings.size(); ++i) {
-    const auto same = [&](const Setting& other) { return other.path == settings[i].path; };
-    if (std::none_of(settings.begin(), settings.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
-    const std::string key = join(settings[i].path, ".");
-    Diagnostic d = mistake("set_twice", key + " is set twice; the last one counts", {settings[i].file, 0, 0, key});
+  std::set<std::string> seen;
+  for (const Setting& setting : settings) {
+    const std::string key = join(setting.path, ".");
+    if (seen.insert(key).second) continue;
+    Diagnostic d = mistake("set_twice", key + " is set twice; the last one counts", {setting.file, 0, 0, key});
     d.level = Level::kWarning;
     report.add(std::move(d));
   }
@@ -97,13 +95,7 @@ class Completion {
     // What is off or replaced may point to files that are not there.
     const bool counts = table.enabled && merged_.replaced_by(id).empty();
     for (const auto& [key, key_schema] : schema.config.keys) out.values[key] = key_schema.standard;
-    const auto chosen = table.keys.find("preset");
-    if (const Value* preset = chosen != table.keys.end()      ? &chosen->second.value
-                              : out.values.contains("preset") ? &out.values["preset"]
-                                                              : nullptr;
-        preset != nullptr && preset->is_set())
-      if (const auto values = schema.config.presets.find(preset->as_text()); values != schema.config.presets.end())
-        for (const auto& [key, value] : values->second) out.values[key] = value;
+    for (const auto& [key, value] : preset_of(schema.config, table)) out.values[key] = value;
     for (auto& [key, value] : out.values)
       if (counts && is_path_type(schema.config.keys.at(key).type) && value.is_set()) resolve_paths(value, current_folder(), report_);
     for (const auto& [key, written] : table.keys) {
@@ -117,6 +109,16 @@ class Completion {
         out.values[key] = counts ? resolved(written) : written.value;
     }
     return out;
+  }
+
+  // What the preset says that is written, or is the default of the key `preset`.
+  static std::map<std::string, Value> preset_of(const TableSchema& schema, const MergedTable& table) {
+    const auto selects = schema.keys.find("preset");
+    if (selects == schema.keys.end()) return {};
+    const auto written = table.keys.find("preset");
+    const Value& name = written != table.keys.end() ? written->second.value : selects->second.standard;
+    const auto preset = name.is_set() ? schema.presets.find(name.as_text()) : schema.presets.end();
+    return preset == schema.presets.end() ? std::map<std::string, Value>() : preset->second;
   }
 
   void rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
@@ -211,7 +213,7 @@ Manifest read_manifest(const ManifestRequest& request, Report& report) {
   LayerFiles files;
   Manifest manifest = read(request, files, own);
   std::vector<Diagnostic> all = own.all();
-  show_lines(all, files.texts);
+  show_lines(all, files.lines);
   sort_by_place(all, files.layers);
   for (Diagnostic& d : all) report.add(std::move(d));
   return manifest;
@@ -228,11 +230,9 @@ std::vector<std::string> plugin_paths_of(const ManifestRequest& request) {
   for (const Layer& layer : read_layers(request, quiet).layers)
     if (const TomlNode* node = layer.root.find("plugins", "path")) take(*node, layer.folder);
   for (const Setting& setting : read_settings(request.set, quiet)) {
-    if (join(setting.path, ".") != "plugins.path") continue;
-    if (setting.to_default)
-      paths = {};
-    else
-      take(setting.value, current_folder());
+    if (setting.path != std::vector<std::string>{"plugins", "path"}) continue;
+    paths = {};
+    if (!setting.to_default) take(setting.value, current_folder());
   }
   return paths.is_set() ? paths.as_texts() : std::vector<std::string>();
 }

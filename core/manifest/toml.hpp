@@ -54,11 +54,11 @@ std::optional<TomlTable> read_toml(const std::string& path, const std::string& s
 // The value without a schema; nothing for a table or a list that holds one.
 std::optional<Value> plain_value(const TomlNode& node, const Position& origin);
 
-inline Position position_of(const std::string& file, const TomlNode& node, std::string key = {}) {
-  return {file, node.line, node.column, std::move(key)};
-}
-inline Position position_of(const std::string& file, const TomlEntry& entry, std::string key = {}) {
-  return {file, entry.line, entry.column, std::move(key)};
+// Where a key or a value stands. On the command line nothing has a line.
+template <class Placed>
+Position position_of(const std::string& file, const Placed& placed, std::string key = {}) {
+  if (file.starts_with("command line")) return {file, 0, 0, std::move(key)};
+  return {file, placed.line, placed.column, std::move(key)};
 }
 
 }  // namespace mortise
