@@ -23,25 +23,13 @@ Log& the_log() {
   return log;
 }
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::kError:
-      return spdlog::level::err;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-  }
-  return spdlog::level::info;
-}
+constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::err, spdlog::level::warn, spdlog::level::info, spdlog::level::debug};
 
 }  // namespace
 
 void log(LogLevel level, std::string_view line) try {
   Log& log = the_log();
-  const spdlog::details::log_msg message("", to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  const spdlog::details::log_msg message("", kLevels[static_cast<size_t>(level)], spdlog::string_view_t(line.data(), line.size()));
   const std::lock_guard guard(log.lock);
   if (message.level < log.least) return;
   for (const auto& sink : {log.screen, log.file}) {
@@ -55,7 +43,7 @@ void log(LogLevel level, std::string_view line) try {
 
 void set_log_level(LogLevel least) {
   const std::lock_guard guard(the_log().lock);
-  the_log().least = to_spdlog(least);
+  the_log().least = kLevels[static_cast<size_t>(least)];
 }
 
 bool set_log_file(const std::string& path) try {

@@ -51,6 +51,11 @@ void warn_of_doubles(const std::vector<Setting>& settings, Report& report) {
   }
 }
 
+const Written* written_in(const MergedTable& table, const std::string& key) {
+  const auto found = table.keys.find(key);
+  return found == table.keys.end() ? nullptr : &found->second;
+}
+
 // From merged tables to a manifest: defaults, presets, paths, rules.
 class Completion {
  public:
@@ -59,11 +64,10 @@ class Completion {
 
   void core_tables(Manifest& manifest) {
     for (const auto& [name, schema] : core_schema().tables) {
-      const auto written = merged_.tables.find(name);
+      const auto table = merged_.tables.find(name);
       for (const auto& [key, key_schema] : schema.keys) {
-        Value& value = manifest.tables[name][key];
-        const bool spoken = written != merged_.tables.end() && written->second.keys.contains(key);
-        value = spoken ? resolved(written->second.keys.at(key)) : key_schema.standard;
+        const Written* written = table != merged_.tables.end() ? written_in(table->second, key) : nullptr;
+        manifest.tables[name][key] = written != nullptr ? resolved(*written) : key_schema.standard;
       }
     }
     for (const auto& [name, schema] : core_schema().tables)
@@ -98,16 +102,15 @@ class Completion {
     for (const auto& [key, value] : preset_of(schema.config, table)) out.values[key] = value;
     for (auto& [key, value] : out.values)
       if (counts && is_path_type(schema.config.keys.at(key).type) && value.is_set()) resolve_paths(value, current_folder(), report_);
-    for (const auto& [key, written] : table.keys) {
-      if (key == "where")
-        out.where = written.value.as_selector();
-      else if (key == "modes")
-        for (const std::string& mode : written.value.as_texts()) out.modes.push_back(mode_number(*written.schema, mode));
-      else if (key == "fallback") {
-        if (written.layer == table.layer) out.fallback = written.value.as_texts();
-      } else if (key != "enabled")
-        out.values[key] = counts ? resolved(written) : written.value;
-    }
+    for (const auto& [key, written] : table.keys)
+      if (out.values.contains(key)) out.values[key] = counts ? resolved(written) : written.value;
+    if (const Written* where = written_in(table, "where")) out.where = where->value.as_selector();
+    if (const Written* modes = written_in(table, "modes"))
+      for (const std::string& mode : modes->value.as_texts())
+        out.modes.push_back(static_cast<int>(std::ranges::find(modes->schema->choices, mode) - modes->schema->choices.begin()));
+    // Not inherited: below, it was written for other circumstances.
+    const Written* fallback = written_in(table, "fallback");
+    if (fallback != nullptr && fallback->layer == table.layer) out.fallback = fallback->value.as_texts();
     return out;
   }
 
@@ -115,8 +118,8 @@ class Completion {
   static std::map<std::string, Value> preset_of(const TableSchema& schema, const MergedTable& table) {
     const auto selects = schema.keys.find("preset");
     if (selects == schema.keys.end()) return {};
-    const auto written = table.keys.find("preset");
-    const Value& name = written != table.keys.end() ? written->second.value : selects->second.standard;
+    const Written* written = written_in(table, "preset");
+    const Value& name = written != nullptr ? written->value : selects->second.standard;
     const auto preset = name.is_set() ? schema.presets.find(name.as_text()) : schema.presets.end();
     return preset == schema.presets.end() ? std::map<std::string, Value>() : preset->second;
   }
@@ -128,18 +131,14 @@ class Completion {
     out.origin = table.origin;
     for (const auto& [key, written] : table.keys)
       if (key != "where" && key != "enabled") out.values[key] = written.value;
-    const auto where = table.keys.find("where");
-    if (where == table.keys.end())
+    const Written* where = written_in(table, "where");
+    if (where == nullptr)
       return report_.add(
           mistake("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)"));
     if (out.values.contains("lr") && out.values.contains("lr_scale"))
       return report_.add(mistake("two_rates", "[" + id + "] has both `lr` and `lr_scale`", out.values.at("lr_scale").origin, "leave one out"));
-    out.where = where->second.value.as_selector();
+    out.where = where->value.as_selector();
     manifest.rules.push_back(std::move(out));
-  }
-
-  static int mode_number(const KeySchema& schema, const std::string& mode) {
-    return static_cast<int>(std::ranges::find(schema.choices, mode) - schema.choices.begin());
   }
 
   Value resolved(const Written& written) {
