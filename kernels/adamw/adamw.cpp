@@ -13,7 +13,7 @@
 #include "kernels/bf16/bf16.h"
 
 // The loader asks which processor this is before a sanitizer's runtime is ready for its own code.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define EVERY_PROCESSOR
