@@ -99,6 +99,35 @@ std::string named(const std::string& message) {
   return to == std::string::npos ? "" : message.substr(from + 1, to - from - 1);
 }
 
+// The file that [model] weights means: it is one, or lies in a run directory or in a folder as Hugging Face writes it. Nothing is downloaded.
+std::string weights_file(const Value& stated, Report& report) {
+  if (!stated.is_set()) return "";
+  const fs::path path = stated.as_text();
+  const auto refuse = [&](const char* code, const std::string& message, const std::string& fix) {
+    Diagnostic d = mistake(code, message, stated.origin, fix);
+    d.exit = kExitData;
+    report.add(std::move(d));
+    return std::string();
+  };
+  std::error_code error;
+  for (const fs::path& file : {path, path / "model/model.safetensors", path / "model.safetensors"})
+    if (fs::is_regular_file(file, error)) return file.string();
+  if (!fs::is_directory(path, error)) return refuse("no_weights", "`" + path.string() + "` is not a folder", "Mortise does not download: hf download NAME --local-dir " + path.string());
+  if (fs::exists(path / "run.toml", error)) return refuse("no_weights", path.string() + " has no weights yet", "wait until the run has ended");
+  if (fs::exists(path / "pytorch_model.bin", error))
+    return refuse("pickle_only", path.string() + " holds pytorch_model.bin only; Mortise reads no pickles",
+                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + path.string() + "\").save_pretrained(\"" + path.string() + "\")'");
+  return refuse("no_weights", path.string() + " holds no model.safetensors", "a folder with model.safetensors, or a run directory");
+}
+
+// Keys that the schema knows and this version does nothing with.
+void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
+  for (const auto& [table, key] : {std::pair("model", "new"), std::pair("device", "memory_limit")}) {
+    const Value& v = manifest.get(table, key);
+    if (v.is_set()) report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version", v.origin, "leave it out"));
+  }
+}
+
 // What was found at the three stages, each thing once and without what only follows from another mistake. A folder with a broken plugin stops nobody
 // who does not use it.
 Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
@@ -151,7 +180,11 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
     path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
   }
   // A file that could not be read leaves no tables, and nothing to plan.
-  if (!p->manifest.tables.empty()) p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
+  if (!p->manifest.tables.empty()) {
+    if (slot.empty()) p->weights = weights_file(p->manifest.get("model", "weights"), planned);
+    refuse_what_is_not_there(p->manifest, planned);
+    p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
+  }
   const Report all = together(scanned, read, planned, p->manifest);
   if (all.has_errors()) {
     say(all, "nothing was started.");
@@ -161,9 +194,9 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   return p;
 }
 
-std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate, const std::string& weights) {
+std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate) {
   try {
-    return std::make_unique<Run>(RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = weights});
+    return std::make_unique<Run>(RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = p.weights});
   } catch (const Failure& f) {
     Report one;
     one.add(f.diagnostic);

@@ -65,6 +65,7 @@ struct Planned {
   ManifestRequest request;
   Manifest manifest;
   Plan plan;
+  std::string weights;  // the file that [model] weights means; "": random from run.seed
 };
 // Every mistake has been printed.
 struct Failed {
@@ -73,7 +74,7 @@ struct Failed {
 // If nothing that is on provides `slot`, the first plugin that does is switched on. Throws Failed.
 std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
 // Plugins loaded, the model declared and, unless only a plan is wanted, allocated. Throws Failed.
-std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate = true, const std::string& weights = "");
+std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate = true);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 

@@ -43,7 +43,8 @@ int sample(const Arguments& args) {
   if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
 
   const auto planned = make_planned(args, (dir / "run.toml").string(), "sample");
-  const auto run = make_run(*planned, "", /*allocate=*/true, weights.string());
+  planned->weights = weights.string();
+  const auto run = make_run(*planned, "");
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");

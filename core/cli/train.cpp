@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -84,9 +85,13 @@ int train(const Arguments& given) {
   directory.write("sources/command.txt", globals().command + "\n");
   handle_signals();
   directory.begin(run->summary().steps);
+  const auto began = std::chrono::steady_clock::now();
+  const Value& limit = planned->manifest.get("run", "time_limit");
   int64_t steps = 0;
   const auto between_steps = [&] {
     directory.progress(++steps);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
+    if (limit.is_set() && spent.count() >= limit.as_amount().number) return Interrupt::kTerminate;
     return interrupt();
   };
   try {

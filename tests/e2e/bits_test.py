@@ -41,6 +41,16 @@ class Bits(e2e.Case):
         self.assertEqual(self.weights(first), self.weights(again))
         self.assertEqual(self.arithmetic(first), self.arithmetic(again))
 
+    def test_weights_of_a_run_are_where_another_begins(self):
+        first = self.train("first")
+        second = self.train("second", TINY, "--set", "model.weights=runs/first", "--set", "optimizer.lr=0", "--set", "run.length=1")
+        self.assertEqual(self.weights(first), self.weights(second))
+        third = self.train("third", TINY, "--set", "model.weights=runs/first/model", "--set", "run.length=1")
+        self.assertNotEqual(self.weights(first), self.weights(third))
+        # Its run.toml says so too.
+        self.ok("train", third / "run.toml", "--set", "run.dir=again")
+        self.assertEqual(self.weights(third), self.weights(self.dir / "again"))
+
     def checkpointing(self, *flags):
         plain = self.weights(self.train("plain", DROPOUT, *flags))
         all_again = self.train("all", DROPOUT + "[activation.checkpointing]\n", *flags)

@@ -193,6 +193,22 @@ class ModelAndData(e2e.Case):
         self.assertIn(f"{self.dir}/nope.txt: No such file or directory\n", result.err)
         self.nothing_left()
 
+    def test_weights_that_cannot_be_taken(self):
+        where = "  --> command line: --set model.weights="
+        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `{self.dir}/bert` is not a folder\n{where}bert\n"
+                     f"  fix: Mortise does not download: hf download NAME --local-dir {self.dir}/bert\n" + NOTHING, code=65)
+        self.file("old/pytorch_model.bin", b"pickle")
+        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: {self.dir}/old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
+                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"{self.dir}/old\").save_pretrained(\"{self.dir}/old\")'\n" + NOTHING, code=65)
+        header = b'{"wte.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        self.file("other/model.safetensors", len(header).to_bytes(8, "little") + header + b"abcd")
+        result = self.mortise("train", "--set", "model.weights=other")
+        self.assertEqual(result.code, 65, result)
+        self.assertRegex(result.err, r"^error\[(missing_tensors|wrong_tensor)\]: ")
+        self.refused(["train", "--set", "device.memory_limit=1 GiB"], "error[not_available]: `device.memory_limit` is not available in this version\n"
+                     "  --> command line: --set device.memory_limit=1 GiB\n  fix: leave it out\n" + NOTHING)
+        self.nothing_left()
+
     def test_heads_that_do_not_divide_the_width(self):
         result = self.mortise("train", "--set", "model.gpt.heads=3")
         self.assertEqual(result.code, 64, result)
