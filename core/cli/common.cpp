@@ -63,7 +63,8 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
   return r;
 }
 
-std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report) {
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
+                                            Report& report) {
   std::vector<std::string> folders;
   if (request) folders = plugin_paths_of(*request);
   for (const auto& dir : args.all("--plugin-path")) folders.push_back(fs::absolute(dir).string());
@@ -112,11 +113,14 @@ std::string weights_file(const Value& stated, Report& report) {
   std::error_code error;
   for (const fs::path& file : {path, path / "model/model.safetensors", path / "model.safetensors"})
     if (fs::is_regular_file(file, error)) return file.string();
-  if (!fs::is_directory(path, error)) return refuse("no_weights", "`" + path.string() + "` is not a folder", "Mortise does not download: hf download NAME --local-dir " + path.string());
+  if (!fs::is_directory(path, error))
+    return refuse("no_weights", "`" + path.string() + "` is not a folder",
+                  "Mortise does not download: hf download NAME --local-dir " + path.string());
   if (fs::exists(path / "run.toml", error)) return refuse("no_weights", path.string() + " has no weights yet", "wait until the run has ended");
   if (fs::exists(path / "pytorch_model.bin", error))
     return refuse("pickle_only", path.string() + " holds pytorch_model.bin only; Mortise reads no pickles",
-                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + path.string() + "\").save_pretrained(\"" + path.string() + "\")'");
+                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + path.string() + "\").save_pretrained(\"" +
+                      path.string() + "\")'");
   return refuse("no_weights", path.string() + " holds no model.safetensors", "a folder with model.safetensors, or a run directory");
 }
 
@@ -124,7 +128,8 @@ std::string weights_file(const Value& stated, Report& report) {
 void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
   for (const auto& [table, key] : {std::pair("model", "new"), std::pair("device", "memory_limit")}) {
     const Value& v = manifest.get(table, key);
-    if (v.is_set()) report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version", v.origin, "leave it out"));
+    if (v.is_set())
+      report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version", v.origin, "leave it out"));
   }
 }
 
@@ -147,7 +152,8 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   }
   for (const Diagnostic& d : read.all()) {
     if (d.code == "unknown_table")
-      for (const std::string& id : {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))}) mistyped.insert(id.substr(0, id.find('.')));
+      for (const std::string& id : {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))})
+        mistyped.insert(id.substr(0, id.find('.')));
     add(d);
   }
   for (const Diagnostic& d : planned.all())
@@ -196,7 +202,8 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
 
 std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate) {
   try {
-    return std::make_unique<Run>(RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = p.weights});
+    return std::make_unique<Run>(
+        RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = p.weights});
   } catch (const Failure& f) {
     Report one;
     one.add(f.diagnostic);
@@ -206,13 +213,17 @@ std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool all
 }
 
 void say(const Report& report, std::string_view closing) {
-  if (globals().json) report.print_json(std::cerr);
-  else report.print(std::cerr, globals().colour, closing);
+  if (globals().json)
+    report.print_json(std::cerr);
+  else
+    report.print(std::cerr, globals().colour, closing);
 }
 
 void say(const Diagnostic& d) {
-  if (globals().json) print_json(std::cerr, d);
-  else print(std::cerr, d, globals().colour);
+  if (globals().json)
+    print_json(std::cerr, d);
+  else
+    print(std::cerr, d, globals().colour);
 }
 
 }  // namespace mortise::cli

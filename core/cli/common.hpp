@@ -14,14 +14,14 @@
 namespace mortise {
 class Run;
 struct Summary;
-}
+}  // namespace mortise
 
 namespace mortise::cli {
 
 // One flag of a verb.
 struct Flag {
-  std::string name;     // "--set"
-  std::string value;    // what follows, for --help ("K=V"); "" for a switch
+  std::string name;   // "--set"
+  std::string value;  // what follows, for --help ("K=V"); "" for a switch
   std::string doc;
 };
 
@@ -75,7 +75,8 @@ struct Failed {
 std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
 // Plugins loaded, the model declared and, unless only a plan is wanted, allocated. Throws Failed.
 std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate = true);
-std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched, Report& report);
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
+                                            Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 
 // Prints to stderr, as text or as JSON.

@@ -18,10 +18,14 @@ std::vector<Flag> with(const std::vector<Flag>& a, const std::vector<Flag>& b) {
   return all;
 }
 
-const std::vector<Flag> kGlobalFlags = {{"-q", "", "errors only"},           {"-v", "", "more"},
-                                        {"--json", "", "for machines"},      {"--color", "auto|always|never", "on a terminal by default"},
-                                        {"--strict", "", "warnings are errors"}, {"-h", "", "this"},
-                                        {"--help", "", "this"},              {"--version", "", ""},
+const std::vector<Flag> kGlobalFlags = {{"-q", "", "errors only"},
+                                        {"-v", "", "more"},
+                                        {"--json", "", "for machines"},
+                                        {"--color", "auto|always|never", "on a terminal by default"},
+                                        {"--strict", "", "warnings are errors"},
+                                        {"-h", "", "this"},
+                                        {"--help", "", "this"},
+                                        {"--version", "", ""},
                                         {"--prefix", "", "where Mortise is installed"}};
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, std::vector<std::string> fixes) {
@@ -62,7 +66,8 @@ void take_global(const std::string& name, const std::string& value) {
   if (name == "--json") g.json = true;
   if (name == "--strict") g.strict = true;
   if (name == "--color") {
-    if (value != "auto" && value != "always" && value != "never") refuse("wrong_type", "--color is auto, always or never, this is `" + value + "`", {"--color auto"});
+    if (value != "auto" && value != "always" && value != "never")
+      refuse("wrong_type", "--color is auto, always or never, this is `" + value + "`", {"--color auto"});
     if (value != "auto") g.colour = value == "always";
   }
 }
@@ -83,14 +88,17 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
     }
     const Flag& flag = find_flag(verb, name);
     if (!flag.value.empty() && !joined) {
-      if (i + 1 == words.size()) refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value, {"mortise " + verb.name + " --help"});
+      if (i + 1 == words.size())
+        refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value, {"mortise " + verb.name + " --help"});
       value = words[++i];
     }
     a.flags[name].push_back(value);
     take_global(name, value);
   }
   if (a.positional.size() > verb.most_positional)
-    refuse("too_many_words", "`mortise " + verb.name + "` takes " + verb.usage + "; `" + a.positional[verb.most_positional] + "` is one word too many", {"mortise " + verb.name + " --help"});
+    refuse("too_many_words",
+           "`mortise " + verb.name + "` takes " + verb.usage + "; `" + a.positional[verb.most_positional] + "` is one word too many",
+           {"mortise " + verb.name + " --help"});
   return a;
 }
 
@@ -138,7 +146,8 @@ int run_main(const std::vector<std::string>& words) {
 
 // As a shell takes it again.
 std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") == std::string::npos;
+  const bool plain =
+      !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") == std::string::npos;
   if (plain) return word;
   std::string out = "'";
   for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -149,9 +158,9 @@ std::string quoted(const std::string& word) {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
-      {"train", "[RUN]", "train what the manifest says (./run.toml if left out)", "mortise train configs/quickstart.toml --set optimizer.lr=3e-4", kLayerFlags, 1, train},
-      {"plan", "[RUN]", "who does what, in what order, how much memory; runs nothing",
-       "mortise plan run.toml --why block",
+      {"train", "[RUN]", "train what the manifest says (./run.toml if left out)", "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
+       kLayerFlags, 1, train},
+      {"plan", "[RUN]", "who does what, in what order, how much memory; runs nothing", "mortise plan run.toml --why block",
        with({{"--why", "POINT", "the order at one point, with reasons"},
              {"--keys", "", "every key, its value and where it is from"},
              {"--weights", "", "every parameter by name"},
@@ -159,7 +168,13 @@ const std::vector<Verb>& verbs() {
              {"--static", "", "from manifests alone: no plugin is loaded"}},
             kLayerFlags),
        1, plan},
-      {"points", "", "the table of points: where a plugin can attach", "mortise points --json", {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the guide"}}, 0, points},
+      {"points",
+       "",
+       "the table of points: where a plugin can attach",
+       "mortise points --json",
+       {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the guide"}},
+       0,
+       points},
       {"sample", "DIR", "text from the model of a run directory", "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
        with({{"--prompt", "TEXT", "what to go on from; else standard input, else the plugin's own"},
              {"--tokens", "N", "how many"},
@@ -168,15 +183,23 @@ const std::vector<Verb>& verbs() {
              {"--seed", "N", "of the draws; 0"}},
             kLayerFlags),
        1, sample},
-      {"plugin", "list [FAMILY] | info ID", "what is installed, and what one of them is", "mortise plugin info FAMILY.NAME", {{"--plugin-path", "DIR", "a further folder with plugins"}}, 2, plugin},
+      {"plugin",
+       "list [FAMILY] | info ID",
+       "what is installed, and what one of them is",
+       "mortise plugin info FAMILY.NAME",
+       {{"--plugin-path", "DIR", "a further folder with plugins"}},
+       2,
+       plugin},
       {"help", "[VERB]", "this, or more about one verb", "mortise help train", {}, 1, help},
   };
   return all;
 }
 
 int help(const Arguments& args) {
-  if (args.positional.empty()) print_help();
-  else print_verb_help(find_verb(args.positional[0]));
+  if (args.positional.empty())
+    print_help();
+  else
+    print_verb_help(find_verb(args.positional[0]));
   return kExitOk;
 }
 

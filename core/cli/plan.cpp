@@ -19,7 +19,8 @@ void print_keys(const Manifest& m) {
   const auto line = [&](const std::string& key, const Value& v) {
     const std::string from = v.origin ? v.origin.text() : "default", value = v.text();
     if (json) {
-      std::cout << between << "{\"key\":" << json_string(key) << ",\"value\":" << (v.is_set() ? json_string(value) : "null") << ",\"from\":" << json_string(from) << "}";
+      std::cout << between << "{\"key\":" << json_string(key) << ",\"value\":" << (v.is_set() ? json_string(value) : "null")
+                << ",\"from\":" << json_string(from) << "}";
       between = ",\n";
       return;
     }
@@ -42,7 +43,9 @@ std::string mebibytes(int64_t bytes) {
 
 void print_memory(std::ostream& out, const Summary& s) {
   out << "\nmemory, MiB, exact from the declarations\n";
-  const auto line = [&](const char* what, int64_t bytes) { out << "  " << std::left << std::setw(13) << what << std::right << std::setw(10) << mebibytes(bytes) << "\n"; };
+  const auto line = [&](const char* what, int64_t bytes) {
+    out << "  " << std::left << std::setw(13) << what << std::right << std::setw(10) << mebibytes(bytes) << "\n";
+  };
   line("weights", s.weights_bytes);
   line("gradients", s.gradients_bytes);
   line("optimizer", s.states_bytes);
@@ -61,16 +64,19 @@ int print_layer(const Arguments& args) {
   }
   std::ifstream in(manifest_request(args, "").default_file);
   const std::string text(std::istreambuf_iterator<char>(in), {});
-  if (globals().json) std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
-  else std::cout << text;
+  if (globals().json)
+    std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
+  else
+    std::cout << text;
   return kExitOk;
 }
 
 void print_json_plan(const Planned& p, const Summary* s) {
   std::cout << "{\"plan\":" << plan_json(p.plan);
   if (s)
-    std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step
-              << ",\"micros\":" << s->micros << ",\"ranks\":" << s->ranks << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
+    std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps
+              << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step << ",\"micros\":" << s->micros
+              << ",\"ranks\":" << s->ranks << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
               << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes << "}";
   std::cout << "}\n";
 }
@@ -88,10 +94,13 @@ int why(const Plan& plan, const std::string& point) {
     std::vector<std::string> names;
     for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
     const std::string near = nearest(point, names);
-    throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {}, near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
+    throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
+                          near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }
-  if (globals().json) std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
-  else std::cout << text.str();
+  if (globals().json)
+    std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
+  else
+    std::cout << text.str();
   return kExitOk;
 }
 
@@ -100,7 +109,8 @@ std::string length_text(const Summary& s) {
   text << with_commas(s.steps) << (s.steps == 1 ? " step" : " steps");
   const int64_t tokens = s.steps * s.tokens_per_step;
   if (tokens > 0) text << " = " << (tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens))) << " tokens";
-  if (s.steps_per_epoch > 0) text << " = " << std::fixed << std::setprecision(2) << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
+  if (s.steps_per_epoch > 0)
+    text << " = " << std::fixed << std::setprecision(2) << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
   return text.str();
 }
 
@@ -108,7 +118,8 @@ std::string length_text(const Summary& s) {
 
 void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
   out << p.manifest.name << "  (" << layers_text(p.manifest, p.request) << ")   plan " << p.plan.hash << "\n";
-  out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model << "\ndata     " << s.data << "\ndevice   " << s.device << "\n\n";
+  out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model << "\ndata     " << s.data << "\ndevice   " << s.device
+      << "\n\n";
   print_structure(out, p.plan, s.details);
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";
@@ -124,15 +135,19 @@ int plan(const Arguments& args) {
   }
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--static")) {
-    if (globals().json) print_json_plan(*planned, nullptr);
-    else print_structure(std::cout, planned->plan);
+    if (globals().json)
+      print_json_plan(*planned, nullptr);
+    else
+      print_structure(std::cout, planned->plan);
     return kExitOk;
   }
   const auto run = make_run(*planned, "", /*allocate=*/false);
   const Summary& s = run->summary();
   if (args.has("--weights")) {
-    if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
-    else std::cout << join(s.parameter_lines, "\n") << "\n";
+    if (globals().json)
+      std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
+    else
+      std::cout << join(s.parameter_lines, "\n") << "\n";
   } else if (globals().json) {
     print_json_plan(*planned, &s);
   } else {

@@ -21,8 +21,9 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
   for (const auto& [id, p] : known) {
     if (!family.empty() && p.schema.family != family) continue;
     if (globals().json) {
-      std::cout << (any ? ",\n" : "{\"plugins\":[") << "{\"id\":" << json_string(id) << ",\"version\":" << json_string(p.version) << ",\"tier\":" << json_string(p.tier) << ",\"status\":" << json_string(p.status)
-                << ",\"summary\":" << json_string(p.schema.summary) << ",\"library\":" << json_string(p.library) << "}";
+      std::cout << (any ? ",\n" : "{\"plugins\":[") << "{\"id\":" << json_string(id) << ",\"version\":" << json_string(p.version)
+                << ",\"tier\":" << json_string(p.tier) << ",\"status\":" << json_string(p.status) << ",\"summary\":" << json_string(p.schema.summary)
+                << ",\"library\":" << json_string(p.library) << "}";
     } else {
       std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier << p.schema.summary << "\n";
     }
@@ -42,17 +43,20 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
 }
 
 void print_key(const KeySchema& k) {
-  std::cout << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16) << (k.standard.is_set() ? k.standard.text() : "-") << k.doc << "  (" << k.change << ")\n";
+  std::cout << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16)
+            << (k.standard.is_set() ? k.standard.text() : "-") << k.doc << "  (" << k.change << ")\n";
 }
 
 void print_info_json(const PluginInfo& p) {
   std::string keys;
   for (const auto& [name, k] : p.schema.config.keys)
-    keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) + ",\"type\":" + json_string(k.type) + ",\"default\":" +
-            (k.standard.is_set() ? json_string(k.standard.text()) : "null") + ",\"change\":" + json_string(k.change) + ",\"doc\":" + json_string(k.doc) + "}";
-  std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version) << ",\"summary\":" << json_string(p.schema.summary) << ",\"source\":" << json_string(p.source)
-            << ",\"tier\":" << json_string(p.tier) << ",\"abi\":" << json_string(p.abi) << ",\"status\":" << json_string(p.status) << ",\"points\":" << json_string(points_of(p))
-            << ",\"library\":" << json_string(p.library) << ",\"keys\":[" << keys << "]}\n";
+    keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) + ",\"type\":" + json_string(k.type) +
+            ",\"default\":" + (k.standard.is_set() ? json_string(k.standard.text()) : "null") + ",\"change\":" + json_string(k.change) +
+            ",\"doc\":" + json_string(k.doc) + "}";
+  std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version) << ",\"summary\":" << json_string(p.schema.summary)
+            << ",\"source\":" << json_string(p.source) << ",\"tier\":" << json_string(p.tier) << ",\"abi\":" << json_string(p.abi)
+            << ",\"status\":" << json_string(p.status) << ",\"points\":" << json_string(points_of(p)) << ",\"library\":" << json_string(p.library)
+            << ",\"keys\":[" << keys << "]}\n";
 }
 
 int info(const std::map<std::string, PluginInfo>& known, const std::string& id) {
@@ -73,13 +77,15 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
     return kExitOk;
   }
   std::cout << id << " " << p.version << "  " << p.schema.summary << "\n";
-  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", " << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
+  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", " << p.status << "\npoints   "
+            << points_of(p) << "\nlibrary  " << p.library << "\n";
   if (!p.syncs.empty()) std::cout << "waits    for " << join(p.syncs, ", ") << "\n";
   for (const auto& c : p.conflicts) std::cout << "conflict " << c.with << ": " << c.why << "\n";
   std::cout << "\n[" << id << "]\n";
   if (p.schema.config.keys.empty()) std::cout << "  no keys of its own\n";
   for (const auto& [name, k] : p.schema.config.keys) print_key(k);
-  for (const auto& [name, v] : p.schema.family_defaults) std::cout << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
+  for (const auto& [name, v] : p.schema.family_defaults)
+    std::cout << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
   for (const auto& [name, values] : p.schema.config.presets) {
     std::cout << "  preset " << name << ":";
     for (const auto& [key, v] : values) std::cout << " " << key << " = " << v.text();

@@ -91,7 +91,8 @@ void RunDirectory::take(const Manifest& manifest) {
   }
   const fs::path dir = stated.as_text();
   if (fs::exists(dir / "run.toml"))
-    refuse("dir_exists", dir.string() + " already holds a run" + how_it_stands(dir), stated.origin, "another run.dir; or leave it out and the next free name is taken");
+    refuse("dir_exists", dir.string() + " already holds a run" + how_it_stands(dir), stated.origin,
+           "another run.dir; or leave it out and the next free name is taken");
   std::error_code error;
   made_ = fs::create_directories(dir, error);
   if (error || !fs::is_directory(dir)) not_made(dir, error ? error.message() : "it is no folder", stated.origin);
@@ -141,8 +142,9 @@ void RunDirectory::end(int exit) {
 
 void RunDirectory::status(const std::string& state, const std::string& exit) {
   written_ = std::chrono::steady_clock::now();
-  write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) + ",\"updated\":" + json_string(utc_now()) +
-                           ",\"pid\":" + std::to_string(::getpid()) + ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":false" + notes_ + "}\n");
+  write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) +
+                           ",\"updated\":" + json_string(utc_now()) + ",\"pid\":" + std::to_string(::getpid()) +
+                           ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":false" + notes_ + "}\n");
 }
 
 }  // namespace mortise::cli

@@ -31,7 +31,10 @@ class Directory : public ManifestTest {
 
 TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
   const Manifest m = read("[run]\nname = \"one\"\n");
-  { const RunDirectory never(m, plan, request); EXPECT_TRUE(fs::exists("runs/one/run.toml")); }
+  {
+    const RunDirectory never(m, plan, request);
+    EXPECT_TRUE(fs::exists("runs/one/run.toml"));
+  }
   EXPECT_FALSE(fs::exists("runs/one"));
   {
     RunDirectory d(m, plan, request);
@@ -49,7 +52,10 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
 TEST_F(Directory, LeavesAlonePeoplesFilesInAFolderThatTheyNamed) {
   file("mine/keep.txt", "x");
   const Manifest m = read("[run]\ndir = \"mine\"\n");
-  { const RunDirectory never(m, plan, request); EXPECT_TRUE(fs::exists("mine/run.toml")); }
+  {
+    const RunDirectory never(m, plan, request);
+    EXPECT_TRUE(fs::exists("mine/run.toml"));
+  }
   EXPECT_EQ(text("mine/keep.txt"), "x");
   EXPECT_EQ(std::distance(fs::directory_iterator("mine"), {}), 1);
 }

@@ -39,7 +39,8 @@ int sample(const Arguments& args) {
   if (args.positional.empty()) refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
   const fs::path dir = args.positional[0];
   const fs::path weights = dir / "model/model.safetensors";
-  if (!fs::exists(dir / "run.toml")) refuse("no_run", dir.string() + " is no run directory: it has no run.toml", "mortise sample runs/latest", kExitData);
+  if (!fs::exists(dir / "run.toml"))
+    refuse("no_run", dir.string() + " is no run directory: it has no run.toml", "mortise sample runs/latest", kExitData);
   if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
 
   const auto planned = make_planned(args, (dir / "run.toml").string(), "sample");
@@ -58,8 +59,10 @@ int sample(const Arguments& args) {
   request.seed = static_cast<uint64_t>(number(args, "--seed", 0));
   std::string all;
   run->sample(request, [&](std::string_view piece) {
-    if (globals().json) all += piece;
-    else std::cout << piece << std::flush;
+    if (globals().json)
+      all += piece;
+    else
+      std::cout << piece << std::flush;
   });
   if (globals().json) std::cout << "{\"text\":" << json_string(all) << "}";
   std::cout << "\n";

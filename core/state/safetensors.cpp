@@ -31,8 +31,8 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 }
 
 size_t dtype_size(const std::string& dtype) {
-  static const std::map<std::string, size_t> sizes = {{"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"F16", 2},
-                                                      {"BF16", 2}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}};
+  static const std::map<std::string, size_t> sizes = {{"F64", 8},  {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"F16", 2},
+                                                      {"BF16", 2}, {"I16", 2}, {"U16", 2}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }
@@ -63,9 +63,12 @@ uint64_t whole(const std::string& path, const Json& v, const std::string& what) 
 
 TensorView read_entry(const std::string& path, const std::string& name, const Json& j, const char* data, uint64_t room) {
   const std::string shown = "tensor `" + escape_control(name) + "`";
-  if (name.empty() || std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) refuse(path, shown + " has a control character in its name, or none at all");
-  if (!j.is_object() || !j.contains("dtype") || !j.contains("shape") || !j.contains("data_offsets")) refuse(path, shown + " lacks dtype, shape or data_offsets");
-  if (!j["dtype"].is_string() || !j["shape"].is_array() || !j["data_offsets"].is_array() || j["data_offsets"].size() != 2) refuse(path, shown + " has a dtype, shape or data_offsets of another kind");
+  if (name.empty() || std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    refuse(path, shown + " has a control character in its name, or none at all");
+  if (!j.is_object() || !j.contains("dtype") || !j.contains("shape") || !j.contains("data_offsets"))
+    refuse(path, shown + " lacks dtype, shape or data_offsets");
+  if (!j["dtype"].is_string() || !j["shape"].is_array() || !j["data_offsets"].is_array() || j["data_offsets"].size() != 2)
+    refuse(path, shown + " has a dtype, shape or data_offsets of another kind");
   TensorView t;
   t.name = name;
   t.dtype = j["dtype"].get<std::string>();
@@ -121,7 +124,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
     const auto* bytes = static_cast<const char*>(map_);
     uint64_t length = 0;
     for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    if (length > kMaxHeader || length > size_ - 8) refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " + std::to_string(size_));
+    if (length > kMaxHeader || length > size_ - 8)
+      refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " + std::to_string(size_));
     Checks checks;
     const Json header = Json::parse(bytes + 8, bytes + 8 + length, std::ref(checks), /*allow_exceptions=*/false);
     if (!checks.error.empty()) refuse(path, checks.error);
@@ -139,7 +143,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
         metadata_[key] = v.get<std::string>();
       }
     }
-    std::stable_sort(entries_.begin(), entries_.end(), [](const TensorView& a, const TensorView& b) { return a.data < b.data || (a.data == b.data && a.bytes < b.bytes); });
+    std::stable_sort(entries_.begin(), entries_.end(),
+                     [](const TensorView& a, const TensorView& b) { return a.data < b.data || (a.data == b.data && a.bytes < b.bytes); });
     const char* at = data;
     for (const auto& t : entries_) {
       if (t.data != at) refuse(path, "has a hole or an overlap before tensor `" + escape_control(t.name) + "`");

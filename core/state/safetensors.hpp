@@ -12,7 +12,7 @@
 namespace mortise {
 
 struct TensorView {
-  std::string name, dtype;     // dtype as the format writes it: "F32", "BF16", "F64", "I64" …
+  std::string name, dtype;  // dtype as the format writes it: "F32", "BF16", "F64", "I64" …
   std::vector<int64_t> sizes;
   const void* data = nullptr;  // borrowed
   size_t bytes = 0;

@@ -59,7 +59,10 @@ TEST_F(Safetensors, ComeBackAsTheyWereWritten) {
   const std::vector<float> a = {1.5f, -2.0f, 3.25f, 0.0f, 1e-30f, 7.0f};
   const std::vector<int64_t> b = {-1, INT64_MAX};
   const uint16_t c = 0x3f80;
-  const std::vector<TensorView> tensors = {{"h.0.weight", "F32", {2, 3}, a.data(), 24}, {"step", "I64", {2}, b.data(), 16}, {"one", "BF16", {}, &c, 2}, {"none", "F32", {0, 4}, a.data(), 0}};
+  const std::vector<TensorView> tensors = {{"h.0.weight", "F32", {2, 3}, a.data(), 24},
+                                           {"step", "I64", {2}, b.data(), 16},
+                                           {"one", "BF16", {}, &c, 2},
+                                           {"none", "F32", {0, 4}, a.data(), 0}};
   write_safetensors(path, tensors, {{"format", "pt"}, {"note", "a \"quote\"\n"}});
   const SafetensorsFile f(path);
   EXPECT_EQ(f.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"note", "a \"quote\"\n"}}));
@@ -134,8 +137,10 @@ TEST_F(Safetensors, NamesTwice) {
 }
 
 TEST_F(Safetensors, NamesThatHideSomething) {
-  EXPECT_EQ(refusal("{" + entry("a\\u0000b", "U8", "[1]", "0", "1") + "}", "x"), "tensor `a\\x00b` has a control character in its name, or none at all");
-  EXPECT_EQ(refusal("{" + entry("\\u001b[2J", "U8", "[1]", "0", "1") + "}", "x"), "tensor `\\x1b[2J` has a control character in its name, or none at all");
+  EXPECT_EQ(refusal("{" + entry("a\\u0000b", "U8", "[1]", "0", "1") + "}", "x"),
+            "tensor `a\\x00b` has a control character in its name, or none at all");
+  EXPECT_EQ(refusal("{" + entry("\\u001b[2J", "U8", "[1]", "0", "1") + "}", "x"),
+            "tensor `\\x1b[2J` has a control character in its name, or none at all");
   EXPECT_EQ(refusal("{" + entry("a\\nb", "U8", "[1]", "0", "1") + "}", "x"), "tensor `a\\x0ab` has a control character in its name, or none at all");
   EXPECT_EQ(refusal("{" + entry("", "U8", "[1]", "0", "1") + "}", "x"), "tensor `` has a control character in its name, or none at all");
   EXPECT_FALSE(refusal(std::string("{\"a\0b\":1}", 9)).empty());  // no JSON at all
@@ -154,14 +159,16 @@ TEST_F(Safetensors, EntriesOfAnotherKind) {
 TEST_F(Safetensors, NumbersThatAreNone) {
   EXPECT_EQ(refusal("{" + entry("a", "U8", "[1e400]", "0", "1") + "}", "x"), "has no JSON object for a header");  // no number of JSON's parser
   for (const char* n : {"-1", "1.0", "1e0", "\"1\"", "null", "true", "[1]", "99999999999999999999999"}) {
-    EXPECT_EQ(refusal("{" + entry("a", "U8", "[" + std::string(n) + "]", "0", "1") + "}", "x"), "a dimension of tensor `a` is not a whole number") << n;
+    EXPECT_EQ(refusal("{" + entry("a", "U8", "[" + std::string(n) + "]", "0", "1") + "}", "x"), "a dimension of tensor `a` is not a whole number")
+        << n;
     EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", n, "1") + "}", "x"), "an offset of tensor `a` is not a whole number") << n;
     EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", n) + "}", "x"), "an offset of tensor `a` is not a whole number") << n;
   }
 }
 
 TEST_F(Safetensors, ShapesWhoseProductOverflows) {
-  for (const char* shape : {"[18446744073709551615]", "[9223372036854775808]", "[4294967296,4294967296]", "[3037000500,3037000500,3]", "[2305843009213693952,8]"})
+  for (const char* shape :
+       {"[18446744073709551615]", "[9223372036854775808]", "[4294967296,4294967296]", "[3037000500,3037000500,3]", "[2305843009213693952,8]"})
     EXPECT_EQ(refusal("{" + entry("a", "F32", shape, "0", "4") + "}", "abcd"), "tensor `a` is larger than any file") << shape;
   EXPECT_EQ(refusal("{" + entry("a", "F32", "[2]", "0", "4") + "}", "abcd"), "tensor `a` has 4 bytes, its shape needs 8");
   // Zero anywhere makes nothing of it, whatever stands beside.
@@ -175,10 +182,13 @@ TEST_F(Safetensors, OffsetsBeyondTheFile) {
 }
 
 TEST_F(Safetensors, HolesOverlapsAndRests) {
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", "1") + "," + entry("b", "U8", "[1]", "2", "3") + "}", "abc"), "has a hole or an overlap before tensor `b`");
+  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", "1") + "," + entry("b", "U8", "[1]", "2", "3") + "}", "abc"),
+            "has a hole or an overlap before tensor `b`");
   EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "1", "2") + "}", "ab"), "has a hole or an overlap before tensor `a`");
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[2]", "0", "2") + "," + entry("b", "U8", "[2]", "1", "3") + "}", "abc"), "has a hole or an overlap before tensor `b`");
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[2]", "0", "2") + "," + entry("b", "U8", "[2]", "0", "2") + "}", "ab"), "has a hole or an overlap before tensor `b`");
+  EXPECT_EQ(refusal("{" + entry("a", "U8", "[2]", "0", "2") + "," + entry("b", "U8", "[2]", "1", "3") + "}", "abc"),
+            "has a hole or an overlap before tensor `b`");
+  EXPECT_EQ(refusal("{" + entry("a", "U8", "[2]", "0", "2") + "," + entry("b", "U8", "[2]", "0", "2") + "}", "ab"),
+            "has a hole or an overlap before tensor `b`");
   EXPECT_EQ(refusal("{" + entry("a", "U8", "[2]", "0", "2") + "}", "abc"), "has 1 bytes that belong to no tensor");
   EXPECT_EQ(refusal("{}", "x"), "has 1 bytes that belong to no tensor");
 }
