@@ -216,33 +216,5 @@ class ModelAndData(e2e.Case):
         self.nothing_left()
 
 
-class CommandLine(e2e.Case):
-    def test_words_that_are_nearly_right(self):
-        self.refused(["trian"], "error[unknown_verb]: no verb `trian`\n  fix: mortise train\n")
-        self.refused(["train", "--sett", "a=1"], "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n")
-        self.refused(["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n")
-        self.refused(["train", "a", "b"], "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n  fix: mortise train --help\n")
-        self.refused(["--json", "train"], '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is expected","at":null,"also":[],'
-                                          '"beside":null,"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
-                                          '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
-
-    def test_every_verb_has_help_with_an_example(self):
-        general = self.ok("help").out
-        verbs = [line.split()[0] for line in general.splitlines() if line.startswith("  ")]
-        self.assertGreaterEqual(set(verbs), {"train", "plan", "points", "sample", "plugin", "help"})
-        for verb in verbs:
-            text = self.ok("help", verb).out
-            self.assertEqual(text, self.ok(verb, "--help").out)
-            self.assertTrue(text.startswith(f"mortise {verb} "), text)
-            self.assertTrue(text.splitlines()[-1].startswith(f"  mortise {verb}"), text)
-        self.assertEqual(self.ok("--version").out, "mortise 0.1.0, ABI 0.1\n")
-        self.assertEqual(self.ok("--prefix").out, f"{e2e.MORTISE.parent.parent}\n")
-
-    def test_without_a_word_the_help_and_64(self):
-        result = self.mortise()
-        self.assertEqual((result.code, result.err), (64, ""))
-        self.assertIn("mortise help VERB", result.out)
-
-
 if __name__ == "__main__":
     e2e.main()

@@ -116,6 +116,15 @@ class Directory(e2e.Case):
         self.assertTrue((self.dir / "elsewhere/run/model/model.safetensors").exists())
 
 
+    def test_two_runs_at_once_take_two_names(self):
+        processes = [self.start("train", "--set", "run.length=1", "--without", "log.console") for _ in range(3)]
+        for process in processes:
+            _, err = process.communicate(timeout=e2e.LIMIT_S)
+            self.assertEqual((process.returncode, err), (0, b""))
+        for name in ("run", "run-2", "run-3"):
+            self.assertEqual(len(self.records(self.dir / "runs" / name, "end")), 1)
+
+
 class Ends(e2e.Case):
     def begun(self, *flags):
         """A long run, once its second step is out."""

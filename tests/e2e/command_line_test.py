@@ -1,0 +1,53 @@
+"""Verbs, flags, help, colour, and an answer that nobody can read."""
+import os
+import subprocess
+
+import e2e
+
+
+class CommandLine(e2e.Case):
+    def test_words_that_are_nearly_right(self):
+        self.refused(["trian"], "error[unknown_verb]: no verb `trian`\n  fix: mortise train\n")
+        self.refused(["train", "--sett", "a=1"], "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n")
+        self.refused(["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n")
+        self.refused(["train", "a", "b"], "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n  fix: mortise train --help\n")
+        self.refused(["--json", "train"], '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is expected","at":null,"also":[],'
+                                          '"beside":null,"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
+                                          '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
+
+    def test_every_verb_has_help_with_an_example(self):
+        general = self.ok("help").out
+        verbs = [line.split()[0] for line in general.splitlines() if line.startswith("  ")]
+        self.assertGreaterEqual(set(verbs), {"train", "plan", "points", "sample", "plugin", "help"})
+        for verb in verbs:
+            text = self.ok("help", verb).out
+            self.assertEqual(text, self.ok(verb, "--help").out)
+            self.assertTrue(text.startswith(f"mortise {verb} "), text)
+            self.assertTrue(text.splitlines()[-1].startswith(f"  mortise {verb}"), text)
+        self.assertEqual(self.ok("--version").out, "mortise 0.1.0, ABI 0.1\n")
+        self.assertEqual(self.ok("--prefix").out, f"{e2e.MORTISE.parent.parent}\n")
+
+    def test_colour_is_for_terminals_and_for_those_who_ask(self):
+        plain, red = "error[unknown_verb]: ", "\x1b[1;31merror[unknown_verb]\x1b[0m: "
+        for flags, env, begin in (((), {}, plain), ((), {"CLICOLOR_FORCE": "1"}, red), ((), {"NO_COLOR": "1"}, plain)):
+            self.assertTrue(self.mortise("trian", *flags, env=env).err.startswith(begin), (flags, env))
+        self.assertIn("\x1b[1;31merror[file_missing]", self.mortise("plan", "none.toml", "--color=always").err)
+        self.assertTrue(self.mortise("plan", "none.toml", "--color", "never", env={"CLICOLOR_FORCE": "1"}).err.startswith("error["))
+        self.refused(["plan", "--color", "blue"], "error[wrong_type]: --color is auto, always or never, this is `blue`\n  fix: --color auto\n")
+
+    def test_an_answer_that_cannot_be_written_is_no_success(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        for verb in (["plan", "--layer", "default"], ["points"], ["plugin", "list"], ["help"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([e2e.MORTISE, *verb], cwd=self.dir, env=self.environment(), stdout=full, stderr=subprocess.PIPE, timeout=e2e.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 74, verb)
+
+    def test_without_a_word_the_help_and_64(self):
+        result = self.mortise()
+        self.assertEqual((result.code, result.err), (64, ""))
+        self.assertIn("mortise help VERB", result.out)
+
+
+if __name__ == "__main__":
+    e2e.main()
