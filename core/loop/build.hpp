@@ -19,6 +19,8 @@ struct Run::Parts {
   const Plan& plan;
   Host host;
   Services services;
+  std::unique_ptr<Feed> feed;      // outlives the plugins: one may have threads that load
+  std::unique_ptr<Passes> passes;
   Plugins plugins;
   Chains chains;
   Provided<mortise_device> device;
@@ -28,11 +30,9 @@ struct Run::Parts {
   Provided<mortise_model> model;
   Provided<mortise_schedule> schedule;
   Provided<mortise_sampler> sampler;
-  std::unique_ptr<Feed> feed;
   std::vector<Group> groups;
   std::deque<Optimizer> optimizers;
   std::unique_ptr<Ledger> ledger;
-  std::unique_ptr<Passes> passes;
   std::unique_ptr<Step> step;
   Lengths lengths;
   Summary summary;
