@@ -52,7 +52,7 @@ std::string nearest_point(const Plan& plan, const std::string& name) {
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
 }
 
-bool has_claim(const Plan& plan, int point) { return !plan.at[static_cast<size_t>(point)].providers.empty(); }
+bool has_claim(const Plan& plan, int point) { return !plan.at[point].providers.empty(); }
 
 // Who in the catalogue would fill a need, the likeliest first: of the family of that name, stable, then by id.
 std::vector<const PluginInfo*> who_would_provide(const Catalogue& catalogue, const std::string& need) {

@@ -58,7 +58,7 @@ void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalog
                   .why = holding.why,
                   .origin = holding.table->origin};
       for (const PluginInfo* info : slot.choices) claim.choices.push_back(member_of(plan, *info));
-      plan.at[static_cast<size_t>(point)].providers.push_back(std::move(claim));
+      plan.at[point].providers.push_back(std::move(claim));
     }
   for (PointPlan& here : plan.at)
     std::ranges::stable_sort(here.providers, {}, [](const Claim& claim) { return std::tuple(claim.open, -claim.layer); });
@@ -66,9 +66,9 @@ void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalog
 
 // A stand-in that has a table of its own, or stands in twice, attaches once.
 bool attaches(const Holding& holding, const std::vector<Holding>& holdings) {
-  const auto first = [&](const Holding& other) { return other.info == holding.info && !other.is_stand_in(); };
+  const auto own = [&](const Holding& other) { return other.info == holding.info && !other.is_stand_in(); };
   if (!holding.is_stand_in()) return true;
-  return std::ranges::none_of(holdings, first) && &*std::ranges::find(holdings, holding.info, &Holding::info) == &holding;
+  return std::ranges::none_of(holdings, own) && &*std::ranges::find(holdings, holding.info, &Holding::info) == &holding;
 }
 
 void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
@@ -84,7 +84,7 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
                       .origin = holding.table->origin};
     for (const ListenInfo& listen : holding.info->listens)
       if (const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report); point >= 0)
-        plan.at[static_cast<size_t>(point)].listeners.push_back(attached);
+        plan.at[point].listeners.push_back(attached);
     for (const WrapInfo& wrap : holding.info->wraps) {
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
@@ -92,7 +92,7 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
         report.add(refusal("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
                            {holding.table->origin}, {"one of " + join({std::begin(kBands), std::end(kBands)}, ", ")}));
       else if (point >= 0)
-        plan.at[static_cast<size_t>(point)].wrappers.push_back(attached);
+        plan.at[point].wrappers.push_back(attached);
     }
   }
 }

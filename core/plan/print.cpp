@@ -73,7 +73,7 @@ class Page {
   std::string detail(int member, const Selector* where, unsigned modes, std::string text) const {
     const auto known = details_.find(id_of(plan_, member));
     if (known != details_.end()) text = known->second;
-    if (text.empty()) text = settings_of(plan_.members[static_cast<size_t>(member)]);
+    if (text.empty()) text = settings_of(plan_.members[member]);
     const std::string place = place_text(where, modes);
     if (text.empty() && place.empty()) text = info_of(plan_, member).schema.summary;
     return shortened(place + (place.empty() || text.empty() ? "" : "; ") + text);

@@ -32,23 +32,19 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
   return nullptr;
 }
 
-void report_unusable(const Holding& holding, const std::string& reason, const Catalogue& catalogue, CanStart can_start, Report& report) {
-  Diagnostic d = refusal("device_unusable", id_of(*holding.info) + " cannot run: " + reason, {holding.table->origin});
+void report_unavailable(const Holding& holding, std::string code, const std::string& what, std::string fix, Report& report) {
+  Diagnostic d = refusal(std::move(code), id_of(*holding.info) + what, {holding.table->origin}, {std::move(fix)});
   d.plugin = id_of(*holding.info);
   d.exit = kExitUnavailable;
-  if (holding.slots.empty())
-    d.fixes = {"--without " + id_of(*holding.info)};
-  else
-    for (const auto& [id, info] : catalogue)
-      if (d.fixes.empty() && provides_all(info, holding.slots) && reason_against(can_start, info).empty()) d.fixes = {"--use " + id};
   report.add(std::move(d));
 }
 
-void report_no_choice(const Holding& holding, const std::string& point, Report& report) {
-  Diagnostic d = refusal("nothing_to_choose", id_of(*holding.info) + " has nothing to choose from for " + quoted(point), {holding.table->origin},
-                         {"none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here"});
-  d.exit = kExitUnavailable;
-  report.add(std::move(d));
+// What to write instead: another of the same slots that can run here.
+std::string instead_of(const Holding& holding, const Catalogue& catalogue, CanStart can_start) {
+  if (!holding.slots.empty())
+    for (const auto& [id, info] : catalogue)
+      if (provides_all(info, holding.slots) && reason_against(can_start, info).empty()) return "--use " + id;
+  return "--without " + id_of(*holding.info);
 }
 
 }  // namespace
@@ -59,7 +55,7 @@ void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, C
     if (reason.empty()) continue;
     const PluginInfo* other = holding.slots.empty() ? nullptr : first_stand_in(holding, catalogue, can_start, report);
     if (!other) {
-      report_unusable(holding, reason, catalogue, can_start, report);
+      report_unavailable(holding, "device_unusable", " cannot run: " + reason, instead_of(holding, catalogue, can_start), report);
       continue;
     }
     holding.why = id_of(*holding.info) + " cannot run here: " + reason + "; fallback of " + short_text(holding.table->origin);
@@ -78,7 +74,9 @@ void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, co
         if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point)) continue;
         if (reason_against(can_start, found->second).empty()) slot.choices.push_back(&found->second);
       }
-      if (slot.choices.empty() && !holding.info->chooses.empty()) report_no_choice(holding, slot.point, report);
+      if (slot.choices.empty() && !holding.info->chooses.empty())
+        report_unavailable(holding, "nothing_to_choose", " has nothing to choose from for " + quoted(slot.point),
+                           "none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here", report);
     }
 }
 

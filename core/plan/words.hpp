@@ -10,7 +10,7 @@
 namespace mortise::words {
 
 inline const std::string& id_of(const PluginInfo& info) { return info.schema.id; }
-inline const PluginInfo& info_of(const Plan& plan, int member) { return *plan.members[static_cast<size_t>(member)].info; }
+inline const PluginInfo& info_of(const Plan& plan, int member) { return *plan.members[member].info; }
 inline const std::string& id_of(const Plan& plan, int member) { return id_of(info_of(plan, member)); }
 inline std::string quoted(std::string_view name) { return "`" + std::string(name) + "`"; }
 inline std::string table_of(const PluginInfo& info) { return "[" + id_of(info) + "]"; }
