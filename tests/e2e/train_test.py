@@ -10,7 +10,7 @@ from e2e import TINY
 
 NUMBER = r"-?\d+(\.\d+)?"
 RATE = r"\d+(\.\d+)?[kM]?"
-LONG = ("--set", "run.length=100000", "--set", "log.every=1")
+LONG = ("--set", "run.length=10000000", "--set", "log.every=1")
 
 
 def steps(n, of):
