@@ -96,18 +96,44 @@ INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::t
 
 TEST(Failure, InTheReplayAloneNamesTheNodeAndTheBlock) {
   Net net(true);
-  int pass = 0;
-  net.host.begin_step();
-  net.host.begin_micro(0, true);
   TestHost& host = net.host;
-  (void)pass;
+  host.begin_step();
+  host.begin_micro(0, true);
   const at::Tensor loss = host.forward([&](Call& c) { return c.model({net.x})[0].sum(); });
-  host.param("h.1.plain");
   host.value("h.1.plain").resize_({2, 2});  // the second pass does not fit any more
   const Thrown t = thrown([&] { host.backward(loss); });
   EXPECT_EQ(t.status, MORTISE_E_OPERATOR);
   EXPECT_NE(t.text.find("in plugin test.model, segment at h.1"), std::string::npos) << t.text;
   EXPECT_NE(t.text.find("in plugin activation.checkpointing, backward of 'activation.checkpointing'"), std::string::npos) << t.text;
+}
+
+// Nested deeper than LibTorch goes on one thread: the text crosses threads on its way out.
+TEST(Failure, ComesOutOfManyNestedBackwards) {
+  constexpr size_t kDeep = 70;
+  TestHost host;
+  host.load(MORTISE_CHECKPOINTING);
+  host.load(MORTISE_FAULTY);
+  mortise_layer* layer = nullptr;
+  host.declare([&](Builder& b) {
+    for (size_t i = 0; i < kDeep; ++i)
+      b.segment("h." + std::to_string(i), MORTISE_BLOCK, [&, i](Call& c) {
+        c.give(0, i + 1 < kDeep ? c.segment(i + 1, {at::tanh(c.arg(0))})[0] : c.layer(layer, {c.arg(0)})[0]);
+      });
+    layer = b.layer("faulty", "x", {{"width", 4}});
+  });
+  const at::Tensor x = random({3, 4}, 1).set_requires_grad(true);
+  const auto step = [&] { host.step(1, [&](Call& c) { return c.segment(0, {x})[0].sum(); }); };
+  step();
+  const at::Tensor before = host.grad("x.weight");
+  host.pass.want = kBackward << 3 | kException;
+  const Thrown t = thrown(step);
+  EXPECT_TRUE(t.text.starts_with("a bad day\nin plugin test.faulty, backward of faulty at x\nin plugin activation.checkpointing, ")) << t.text;
+  size_t nodes = 0;
+  for (size_t at = 0; (at = t.text.find("backward of 'activation.checkpointing'", at)) != t.text.npos; ++at) ++nodes;
+  EXPECT_EQ(nodes, kDeep);
+  host.pass.want = 0;
+  step();
+  EXPECT_TRUE(bitwise(host.grad("x.weight"), before));
 }
 
 TEST(Failure, OfMemoryIsAStatusOfItsOwn) {

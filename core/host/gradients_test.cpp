@@ -164,6 +164,46 @@ TEST(Ready, ComesInTheOrderOfBackwardBetweenTheBlocks) {
   }
 }
 
+// A pair may take a parameter's value as an argument, write its gradient itself and give none to autograd. The use has arrived all the same.
+TEST(Ready, ComesAlsoWhenTheGradientOfAUseIsUndefined) {
+  TestHost host;
+  Operator scale;
+  scale.forward = [](Forward& f) {
+    f.give(0, f.arg(0) * f.arg(1));
+    f.save_input(0);
+  };
+  scale.backward = [](Backward& b) {
+    b.sum("w", (b.grad() * b.saved(0)).sum(0));
+    b.give_grad(0, b.grad().clone());
+  };
+  host.provide("scale", scale);
+  mortise_layer* layer = nullptr;
+  host.declare([&](Builder& b) {
+    b.segment("s");
+    layer = b.layer("scale", "s.scale");
+    b.param("first", {4}, {}, "vector");
+    b.param("w", {4}, {}, "vector");
+  });
+  host.step(1, [&](Call& c) { return c.layer(layer, {random({3, 4}, 1) + c.use("first"), c.use("w")})[0].sum(); });
+  EXPECT_EQ(host.log, (std::vector<std::string>{"forward scale s.scale", "backward scale s.scale", "ready w", "ready first"}));
+}
+
+TEST(Ready, OfAGraphThatIsRetainedSumsTheSameAgain) {
+  TestHost host;
+  host.declare([](Builder& b) {
+    b.segment("s");
+    b.param("w", {4, 4});
+  });
+  host.begin_step();
+  host.begin_micro(0, true);
+  at::Tensor loss = host.forward([&](Call& c) { return at::mm(at::mm(at::tanh(c.use("w")), c.use("w")), at::exp(c.use("w"))).sum(); });
+  host.backward(loss, MORTISE_RETAIN_GRAPH);
+  const at::Tensor once = host.grad("w");
+  host.backward(loss);
+  EXPECT_TRUE(bitwise(host.grad("w"), once + once));
+  EXPECT_EQ(host.count("ready w"), 1u);
+}
+
 TEST(Ready, OfAnEarlierMicroBatchIsASumOnly) {
   Stack stack(1, 4);
   stack.host.step(2, [&](Call& c) { return c.model({random({2, 4}, 1)})[0].sum(); });
@@ -238,6 +278,20 @@ TEST(InPlace, WritingAParameterIsRefusedByName) {
   auto p = stack.host.leaves();
   at::mm(at::linear(x, p["h.0.fc.weight"], p["h.0.fc.bias"]), p["h.0.plain"]).sum().backward();
   EXPECT_TRUE(bitwise(stack.host.grad("h.0.plain"), p["h.0.plain"].grad()));
+}
+
+TEST(InPlace, WritingAParameterInsideAPairIsRefusedToo) {
+  TestHost host;
+  Operator op = linear_pair(4, 4);
+  op.forward = [](Forward& f) { f.give(0, at::mm(f.arg(0), f.use("s.fc.weight").mul_(2))); };
+  host.provide("linear", op);
+  mortise_layer* layer = nullptr;
+  host.declare([&](Builder& b) {
+    b.segment("s");
+    layer = b.layer("linear", "s.fc");
+  });
+  const Thrown t = thrown([&] { host.step(1, [&](Call& c) { return c.layer(layer, {random({2, 4}, 1)})[0].sum(); }); });
+  EXPECT_NE(t.text.find("s.fc.weight"), std::string::npos) << t.text;
 }
 
 // A compute face of its own: the gradient arrives in bf16 and is kept in fp32; the first contribution is copied, not added to what is there.

@@ -243,16 +243,18 @@ void record_results(Tape& tape, uint64_t key, const mortise_call& call, const Fo
 }  // namespace
 
 void run_operator(const mortise_next& link, mortise_call& call) {
+  const Frame& frame = *current_frame();
+  const bool kept = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point));
   if (!link.op->backward) {  // a composite: made of points and ATen operators, under autograd
+    if (kept) throw PluginError(MORTISE_E_UNSUPPORTED, describe(link, call) + " cannot be kept: it has no backward of its own; keep the operators that it is made of");
     mortise_saved none[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
     const mortise_status status = link.op->forward(link.self, &call, none, &n);
     if (status != MORTISE_OK) throw PluginError(status, take_error(status));
     return;
   }
-  const Frame& frame = *current_frame();
   Host& host = *link.plugin->owner;
-  Tape* tape = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point)) ? frame.tape : nullptr;
+  Tape* tape = kept ? frame.tape : nullptr;
   const uint64_t key = call.layer ? Tape::key(call.layer->index, frame.nth) : 0;
 
   ForwardResult r;
