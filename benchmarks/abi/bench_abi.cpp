@@ -76,20 +76,37 @@ void operators(mortise_host* h) {
     kTensorApi.release(h, out);
   };
   at::NoGradGuard no_grad;
-  compare("add", 300, 1000, [&] { at::add(a, b); }, [&] { call1(add, {tensor(a), tensor(b), number(1)}); });
-  compare("mm", 300, 1000, [&] { at::mm(a, b); }, [&] { call1(mm, {tensor(a), tensor(b)}); });
+  compare(
+      "add", 300, 1000, [&] { at::add(a, b); },
+      [&] {
+        call1(add, {tensor(a), tensor(b), number(1)});
+      });
+  compare(
+      "mm", 300, 1000, [&] { at::mm(a, b); },
+      [&] {
+        call1(mm, {tensor(a), tensor(b)});
+      });
   const int64_t sizes[] = {4, 16};
-  compare("view", 400, 1000, [&] { a.view({4, 16}); }, [&] { call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}}); });
-  compare("chunk in 3", 600, 500, [&] { at::chunk(a, 3, 1); },
-          [&] {
-            const mortise_value args[] = {tensor(a), number(3), number(1)};
-            mortise_value out[3];
-            uint32_t n = 0;
-            check(kOpsApi.call(h, chunk, args, 3, out, 3, &n));
-            for (const auto& o : out) kTensorApi.release(h, o.v.t);
-          });
+  compare(
+      "view", 400, 1000,
+      [&] {
+        a.view({4, 16});
+      },
+      [&] {
+        call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}});
+      });
+  compare(
+      "chunk in 3", 600, 500, [&] { at::chunk(a, 3, 1); },
+      [&] {
+        const mortise_value args[] = {tensor(a), number(3), number(1)};
+        mortise_value out[3];
+        uint32_t n = 0;
+        check(kOpsApi.call(h, chunk, args, 3, out, 3, &n));
+        for (const auto& o : out) kTensorApi.release(h, o.v.t);
+      });
   mortise_tensor_info info{};
-  compare("info, against sizes()", 0, 5000, [&] { __asm__ volatile("" ::"r"(a.sizes().data())); }, [&] { check(kTensorApi.info(h, borrow(a), &info)); });
+  compare(
+      "info, against sizes()", 0, 5000, [&] { __asm__ volatile("" ::"r"(a.sizes().data())); }, [&] { check(kTensorApi.info(h, borrow(a), &info)); });
 }
 
 void wrappers(Host& host) {
@@ -103,25 +120,29 @@ void wrappers(Host& host) {
     mortise_next* link = host.add_link();
     link->plugin = &plugin;
     link->self = &plugin;
-    link->wrap = [](void* self, mortise_call* call, mortise_next* next) noexcept { return kCallApi.next(static_cast<mortise_host*>(static_cast<PluginHost*>(self)), next, call); };
+    link->wrap = [](void* self, mortise_call* call, mortise_next* next) noexcept {
+      return kCallApi.next(static_cast<mortise_host*>(static_cast<PluginHost*>(self)), next, call);
+    };
     link->next = wrapped;
     link->point = "bench";
     wrapped = link;
   }
   mortise_call call = make_call(nullptr, 0, {});
-  compare("10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); }, [&] { invoke(wrapped, call); });
+  compare(
+      "10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); }, [&] { invoke(wrapped, call); });
 
   struct Listener {
     mortise_event_fn fn;
     void* self;
   };
   std::vector<Listener> listeners(40, {[](void*, const mortise_event*) noexcept { return mortise_status{MORTISE_OK}; }, nullptr});
-  compare("40 listeners that do nothing, against none", 0, 5000, [] {},
-          [&] {
-            mortise_event event{};
-            event.struct_size = sizeof event;
-            for (const auto& l : listeners) check(l.fn(l.self, &event));
-          });
+  compare(
+      "40 listeners that do nothing, against none", 0, 5000, [] {},
+      [&] {
+        mortise_event event{};
+        event.struct_size = sizeof event;
+        for (const auto& l : listeners) check(l.fn(l.self, &event));
+      });
 }
 
 // The same linear layer, forward and backward: ATen's under its own autograd, and as a pair.
@@ -185,7 +206,8 @@ void pairs(Host& host, PointTable& points) {
   host.set_layer_chain(*layer, MORTISE_TRAIN, link);
 
   const at::Tensor x = at::randn({8, 8}).set_requires_grad(true), seed = at::randn({8, 8});
-  at::Tensor w = host.parameters().value(*linear.weight).clone().set_requires_grad(true), b = host.parameters().value(*linear.bias).clone().set_requires_grad(true);
+  at::Tensor w = host.parameters().value(*linear.weight).clone().set_requires_grad(true),
+             b = host.parameters().value(*linear.bias).clone().set_requires_grad(true);
   mortise_call outer = make_call(nullptr, 0, {});
   outer.flags = MORTISE_GRAD | MORTISE_LAST_MICRO;
   const auto forward = [&] {
@@ -199,21 +221,24 @@ void pairs(Host& host, PointTable& points) {
     check(kCallApi.layer(&plugin, layer, &arg, 1, &out, 1));
     return take(out.v.t);
   };
-  compare("linear, forward with a graph", 0, 500, [&] { at::linear(x, w, b); }, [&] { forward(); });
-  compare("linear, forward and backward", 0, 100,
-          [&] {
-            w.mutable_grad() = at::Tensor();
-            b.mutable_grad() = at::Tensor();
-            x.mutable_grad() = at::Tensor();
-            at::linear(x, w, b).backward(seed);
-          },
-          [&] {
-            x.mutable_grad() = at::Tensor();
-            host.parameters().begin_step();
-            host.parameters().begin_micro(0, true);
-            run_backward(host, {forward()}, {seed});
-          });
-  compare("use of a parameter, against detach()", 0, 1000, [&] { w.detach(); }, [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
+  compare(
+      "linear, forward with a graph", 0, 500, [&] { at::linear(x, w, b); }, [&] { forward(); });
+  compare(
+      "linear, forward and backward", 0, 100,
+      [&] {
+        w.mutable_grad() = at::Tensor();
+        b.mutable_grad() = at::Tensor();
+        x.mutable_grad() = at::Tensor();
+        at::linear(x, w, b).backward(seed);
+      },
+      [&] {
+        x.mutable_grad() = at::Tensor();
+        host.parameters().begin_step();
+        host.parameters().begin_micro(0, true);
+        run_backward(host, {forward()}, {seed});
+      });
+  compare(
+      "use of a parameter, against detach()", 0, 1000, [&] { w.detach(); }, [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
 }
 
 }  // namespace

@@ -101,7 +101,8 @@ TEST(Batch, TableReadsWritesAndCounts) {
 
 // ---- first values ----
 
-at::Tensor first_values(const std::string& name, const std::string& init, double scale, at::IntArrayRef sizes, uint64_t seed, at::ScalarType dtype = at::kFloat) {
+at::Tensor first_values(const std::string& name, const std::string& init, double scale, at::IntArrayRef sizes, uint64_t seed,
+                        at::ScalarType dtype = at::kFloat) {
   mortise_param p;
   p.name = name;
   p.init = init;
@@ -189,8 +190,7 @@ TEST(RandomSite, DependsOnSeedStepMicroLayerAndDraw) {
       for (const char* path : {"a", "b"}) layers.push_back(b.layer("op", path));
     });
     const at::Tensor x = at::zeros({1}).set_requires_grad(true);
-    for (int s = 0; s < steps; ++s)
-      host.step(2, [&](Call& c) { return c.layer(layers[1], {c.layer(layers[0], {x})[0]})[0]; });
+    for (int s = 0; s < steps; ++s) host.step(2, [&](Call& c) { return c.layer(layers[1], {c.layer(layers[0], {x})[0]})[0]; });
     return seen.of;
   };
   const auto same = [](const mortise_philox& a, const mortise_philox& b) { return std::memcmp(&a, &b, sizeof a) == 0; };

@@ -14,11 +14,8 @@
 struct mortise_kept {
   mortise_call call{};
   mortise_next* next = nullptr;
-  mortise::SegmentFrame segment;
-  bool in_segment = false;
-  uint32_t nth = 0;
+  mortise::Standing standing;
   mortise::Tape tape;
-  void* micro = nullptr;
 };
 
 namespace mortise {
@@ -50,14 +47,14 @@ mortise_status call_layer(mortise_host* h, mortise_layer* layer, const mortise_v
     if (!outer || !outer->call) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
     if (outer->uses) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
     mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
+    const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
+    if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
     call.layer = layer;
     call.layer_data = layer->data[call.mode];
     call.args = args;
     call.n_args = n;
     call.results = results;
     call.n_results = m;
-    const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
-    if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
     Frame frame = *outer;
     frame.nth = outer->segment ? outer->segment->count(layer->index) : 0;
     invoke(chain, call, frame);
@@ -67,19 +64,11 @@ mortise_status call_layer(mortise_host* h, mortise_layer* layer, const mortise_v
 mortise_status call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n, mortise_kept** out) noexcept {
   return guarded([&] {
     check_call(call);
-    auto kept = std::make_unique<mortise_kept>();
-    kept->call = *call;
+    std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, Standing(current_frame()), {}});
     kept->call.args = nullptr;
     kept->call.n_args = 0;
     kept->call.results = nullptr;
     kept->call.n_results = 0;
-    kept->next = next;
-    if (const Frame* f = current_frame()) {
-      if (f->segment) kept->segment = *f->segment;
-      kept->in_segment = f->segment != nullptr;
-      kept->nth = f->nth;
-      kept->micro = f->micro;
-    }
     for (uint32_t i = 0; i < n; ++i) {
       const int point = host_of(h).points().find(view(keep[i]));
       if (point < 0) throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
@@ -98,19 +87,16 @@ mortise_status call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const
     call.n_args = n;
     call.results = results;
     call.n_results = m;
-    SegmentFrame segment = kept->segment;  // a run starts where the first pass started
-    Frame frame;
-    frame.segment = kept->in_segment ? &segment : nullptr;
+    SegmentFrame segment;
+    Frame frame = kept->standing.frame(segment);
     frame.tape = kept->tape.points.empty() ? nullptr : &kept->tape;
-    frame.nth = kept->nth;
-    frame.micro = kept->micro;
     {
       at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
       invoke(kept->next, call, frame);
     }
     // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that follow.
     const bool stands_here = !(flags & MORTISE_REPLAY) || (flags & MORTISE_FIRST_PASS);
-    if (const Frame* around = current_frame(); stands_here && kept->in_segment && around && around->segment) *around->segment = segment;
+    if (const Frame* around = current_frame(); stands_here && kept->standing.in_segment && around && around->segment) *around->segment = segment;
   });
 }
 
@@ -132,6 +118,22 @@ uint32_t SegmentFrame::count(uint32_t layer) {
 bool Tape::keeps(int point) const { return std::find(points.begin(), points.end(), point) != points.end(); }
 
 Frame* current_frame() { return frame_of_thread; }
+
+Standing::Standing(const Frame* f) {
+  if (!f) return;
+  if (f->segment) segment = *f->segment;
+  in_segment = f->segment != nullptr;
+  nth = f->nth;
+  micro = f->micro;
+}
+Frame Standing::frame(SegmentFrame& counts) const {
+  counts = segment;
+  Frame f;
+  f.segment = in_segment ? &counts : nullptr;
+  f.nth = nth;
+  f.micro = micro;
+  return f;
+}
 
 FrameScope::FrameScope(Frame& f) : previous_(frame_of_thread) {
   f.outer = previous_;

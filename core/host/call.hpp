@@ -56,6 +56,16 @@ struct Frame {
 };
 Frame* current_frame();
 
+// Where a call stood, copied: a kept call and the node of a pair stand there again, each time from the same count of calls.
+struct Standing {
+  SegmentFrame segment;
+  bool in_segment = false;
+  uint32_t nth = 0;
+  void* micro = nullptr;
+  explicit Standing(const Frame* f);
+  Frame frame(SegmentFrame& counts) const;
+};
+
 // Sets this thread's frame for a scope.
 class FrameScope {
  public:

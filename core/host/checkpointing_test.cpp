@@ -44,7 +44,8 @@ struct Recompute {
       check(kCallApi.run(r.host, r.kept, MORTISE_FIRST_PASS | r.flags, in, n, out, m));
     });
   }
-  static mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t, mortise_tensor** grad_in, uint32_t) noexcept {
+  static mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t, mortise_tensor** grad_in,
+                                 uint32_t) noexcept {
     auto& r = *static_cast<Recompute*>(state);
     return guarded([&] {
       mortise_tensor *saved = nullptr, *leaf = nullptr;
@@ -132,7 +133,9 @@ TEST(Kept, OperatorsRunOnceAndGiveTheSame) {
 }
 
 TEST(Kept, OperatorsOfALayerThatIsCalledTwiceAreToldApart) {
-  const auto twice = [](Net& net, Call& c, size_t i, at::Tensor x) { return c.layer(net.linear[i], {at::tanh(c.layer(net.linear[i], {x})[0])})[0] + plain_block(net, c, i, x); };
+  const auto twice = [](Net& net, Call& c, size_t i, at::Tensor x) {
+    return c.layer(net.linear[i], {at::tanh(c.layer(net.linear[i], {x})[0])})[0] + plain_block(net, c, i, x);
+  };
   const auto keeping = [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}}); };
   Net plain(2, nothing, twice), kept(2, keeping, twice);
   plain.step();
@@ -157,8 +160,12 @@ TEST(Kept, ResultThatWasWrittenInPlaceIsNotUsedAgain) {
 }
 
 TEST(Kept, CompositesAreRefused) {
-  Net net(1, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"mlp"})}}); },
-          [](Net& n, Call& c, size_t, at::Tensor x) { return c.layer(n.mlp, {x})[0]; });
+  Net net(
+      1,
+      [](TestHost& h) {
+        h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"mlp"})}});
+      },
+      [](Net& n, Call& c, size_t, at::Tensor x) { return c.layer(n.mlp, {x})[0]; });
   const Thrown t = thrown([&] { net.step(); });
   EXPECT_EQ(t.status, MORTISE_E_UNSUPPORTED);
   EXPECT_NE(t.text.find("mlp at h.0.mlp cannot be kept"), std::string::npos) << t.text;
@@ -195,8 +202,14 @@ TEST(Random, BitsAreTheSameInTheReplayAndDifferentAtEveryCall) {
 
 TEST(Random, GradientsOfACheckpointedRunAreThoseOfAPlainOne) {
   Net plain(2, nothing, dropping_block), full(2, checkpointed, dropping_block),
-      kept(2, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"dropout"})}}); }, dropping_block),
-      twice(2, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING), h.load(MORTISE_CHECKPOINTING); }, dropping_block);
+      kept(
+          2,
+          [](TestHost&h) {
+            h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"dropout"})}});
+          },
+          dropping_block),
+      twice(
+          2, [](TestHost&h) { h.load(MORTISE_CHECKPOINTING), h.load(MORTISE_CHECKPOINTING); }, dropping_block);
   for (int s = 0; s < 2; ++s)
     for (Net* net : {&plain, &full, &kept, &twice}) net->step(2);
   expect_equal(plain, full);
@@ -245,14 +258,22 @@ TEST(Checkpointed, BlocksMayBeNested) {
     x = dropping_block(net, c, i, x);
     return i + 1 < net.linear.size() ? at::tanh(c.segment(i + 1, {x})[0]) + x : x;
   };
-  Net plain(3, nothing, nested), full(3, checkpointed, nested), kept(3, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}}); }, nested);
+  Net plain(3, nothing, nested), full(3, checkpointed, nested),
+      kept(
+          3,
+          [](TestHost&h) {
+            h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}});
+          },
+          nested);
   for (Net* net : {&plain, &full, &kept}) net->host.step(2, [&](Call& c) { return c.segment(0, {net->x})[0].pow(2).sum(); });
   expect_equal(plain, full);
   expect_equal(plain, kept);
-  for (const auto& p : full.host.get().declaration().params) EXPECT_EQ(full.host.count("ready " + p.name), 1u) << p.name;  // h.0.mlp's too, at the end
+  for (const auto& p : full.host.get().declaration().params)
+    EXPECT_EQ(full.host.count("ready " + p.name), 1u) << p.name;  // h.0.mlp's too, at the end
 }
 
-// LibTorch moves to a thread of its own beyond 60 nested backwards; on a device every one is on another thread. The end is still that of the outermost.
+// LibTorch moves to a thread of its own beyond 60 nested backwards; on a device every one is on another thread. The end is still that of the
+// outermost.
 TEST(Checkpointed, BlocksMayBeNestedBeyondOneThread) {
   const auto nested = [](Net& net, Call& c, size_t i, at::Tensor x) {
     x = at::tanh(at::mm(x, c.use("h." + std::to_string(i) + ".plain")));
@@ -267,7 +288,8 @@ TEST(Checkpointed, BlocksMayBeNestedBeyondOneThread) {
     ASSERT_EQ(ready.size(), 70u);
     for (size_t i = 0; i < 70; ++i) EXPECT_EQ(ready[i], "ready h." + std::to_string(69 - i) + ".plain");
   }
-  for (int i = 0; i < 70; ++i) EXPECT_TRUE(bitwise(plain.host.grad("h." + std::to_string(i) + ".plain"), full.host.grad("h." + std::to_string(i) + ".plain"))) << i;
+  for (int i = 0; i < 70; ++i)
+    EXPECT_TRUE(bitwise(plain.host.grad("h." + std::to_string(i) + ".plain"), full.host.grad("h." + std::to_string(i) + ".plain"))) << i;
 }
 
 TEST(Checkpointed, ResultMayBeAnInputOrAParameterItself) {
@@ -292,8 +314,14 @@ TEST(Checkpointed, ResultMayBeAnInputOrAParameterItself) {
 
 TEST(Checkpointed, GraphThatIsThrownAwayFreesEverything) {
   for (const bool kept : {false, true}) {
-    Net net(3, [&](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts(kept ? std::vector<std::string>{"linear"} : std::vector<std::string>{})}}); },
-            [](Net& n, Call& c, size_t i, at::Tensor x) { return c.layer(n.linear[i], {plain_block(n, c, i, x)})[0]; });  // a kept result is the block's own
+    Net net(
+        3,
+        [&](TestHost& h) {
+          h.load(MORTISE_CHECKPOINTING, {{"keep", texts(kept ? std::vector<std::string>{"linear"} : std::vector<std::string>{})}});
+        },
+        [](Net& n, Call& c, size_t i, at::Tensor x) {
+          return c.layer(n.linear[i], {plain_block(n, c, i, x)})[0];
+        });  // a kept result is the block's own
     net.step();
     const int64_t before = LiveBytes::now();
     net.host.begin_step();
@@ -304,7 +332,8 @@ TEST(Checkpointed, GraphThatIsThrownAwayFreesEverything) {
 }
 
 TEST(Node, DropsItsStateOnceWhateverHappens) {
-  Net net(2, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
+  Net net(
+      2, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
   const auto forward = [&] {
     net.host.begin_step();
     net.host.begin_micro(0, true);
@@ -331,7 +360,8 @@ TEST(Node, DropsItsStateOnceWhateverHappens) {
 }
 
 TEST(Node, OfAThreadThatRecordsNothingDropsItsStateAtOnce) {
-  Net net(1, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
+  Net net(
+      1, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
   Recompute::alive = Recompute::dropped = 0;
   net.host.forward([&](Call& c) {
     at::NoGradGuard no_grad;
@@ -395,7 +425,12 @@ TEST(Checkpointed, RunsInTheFrameOfItsFirstPass) {
 }
 
 TEST(Keep, NamesAnOperatorThatDoesNotExist) {
-  Net net(1, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"lineer"})}}); }, plain_block);
+  Net net(
+      1,
+      [](TestHost& h) {
+        h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"lineer"})}});
+      },
+      plain_block);
   const Thrown t = thrown([&] { net.step(); });
   EXPECT_EQ(t.status, MORTISE_E_CONFIG);
   EXPECT_NE(t.text.find("lineer"), std::string::npos);

@@ -4,16 +4,10 @@
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"
+#include "core/model/dtype.hpp"
 
 namespace mortise {
 namespace {
-
-uint32_t dtype_by_name(const std::string& name) {
-  if (name == "fp32") return MORTISE_F32;
-  if (name == "fp64") return MORTISE_F64;
-  if (name == "bf16") return MORTISE_BF16;
-  return name == "fp16" ? MORTISE_F16 : MORTISE_NO_DTYPE;
-}
 
 mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
   if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
@@ -44,7 +38,7 @@ mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
     mortise_value operator()(const std::vector<Value>& l) const { return list_value(p, l); }
     mortise_value operator()(const Selector&) const { return {MORTISE_NONE, 0, {.i = 0}}; }  // `where` is the host's key
     mortise_value operator()(const std::string& s) const {
-      if (schema.type == "dtype") return {MORTISE_DTYPE, 0, {.i = dtype_by_name(s)}};
+      if (schema.type == "dtype") return {MORTISE_DTYPE, 0, {.i = dtype_named(s)}};
       return {MORTISE_TEXT, 0, {.s = str(p.texts.emplace_back(s))}};
     }
   };

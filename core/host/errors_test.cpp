@@ -61,8 +61,10 @@ TEST_P(Failure, NamesEveryPluginOnTheWayAndLeavesNothing) {
       net.host.pass.want = where << 3 | way.how;
       const int64_t live = LiveBytes::now();
       Thrown t;
-      if (other_threads) std::thread([&] { t = thrown([&] { net.step(); }); }).join();
-      else t = thrown([&] { net.step(); });
+      if (other_threads)
+        std::thread([&] { t = thrown([&] { net.step(); }); }).join();
+      else
+        t = thrown([&] { net.step(); });
       EXPECT_EQ(t.status, way.status) << t.text;
       EXPECT_EQ(t.text.substr(0, std::string(way.text).size()), way.text) << t.text;
       // Backward begins with the last block.
@@ -92,7 +94,8 @@ TEST_P(Failure, ThatWasDealtWithIsNotTheTextOfALaterOne) {
   EXPECT_EQ(thrown([&] { net.step(); }).text.substr(0, 29), "returned status 5 and no text");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)), Failure::name_of);
+INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)),
+                         Failure::name_of);
 
 TEST(Failure, InTheReplayAloneNamesTheNodeAndTheBlock) {
   Net net(true);
@@ -116,9 +119,8 @@ TEST(Failure, ComesOutOfManyNestedBackwards) {
   mortise_layer* layer = nullptr;
   host.declare([&](Builder& b) {
     for (size_t i = 0; i < kDeep; ++i)
-      b.segment("h." + std::to_string(i), MORTISE_BLOCK, [&, i](Call& c) {
-        c.give(0, i + 1 < kDeep ? c.segment(i + 1, {at::tanh(c.arg(0))})[0] : c.layer(layer, {c.arg(0)})[0]);
-      });
+      b.segment("h." + std::to_string(i), MORTISE_BLOCK,
+                [&, i](Call& c) { c.give(0, i + 1 < kDeep ? c.segment(i + 1, {at::tanh(c.arg(0))})[0] : c.layer(layer, {c.arg(0)})[0]); });
     layer = b.layer("faulty", "x", {{"width", 4}});
   });
   const at::Tensor x = random({3, 4}, 1).set_requires_grad(true);

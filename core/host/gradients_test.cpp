@@ -53,8 +53,8 @@ class Gradients : public ::testing::TestWithParam<std::tuple<bool, Checkpoint, i
     static const char* const frozen[] = {"", "WithAFrozenBlock", "WithAFrozenFront"};
     static const char* const unused[] = {"", "SkippingTheFirst", "SkippingTheLast"};
     const auto [tied, checkpoint, micros, f, u] = info.param;
-    return std::string(checkpoints[static_cast<int>(checkpoint)]) + (tied ? "Tied" : "") + std::to_string(micros) + "Micros" + frozen[static_cast<int>(f)] +
-           unused[static_cast<int>(u)];
+    return std::string(checkpoints[static_cast<int>(checkpoint)]) + (tied ? "Tied" : "") + std::to_string(micros) + "Micros" +
+           frozen[static_cast<int>(f)] + unused[static_cast<int>(u)];
   }
 
  protected:
@@ -96,8 +96,10 @@ class Gradients : public ::testing::TestWithParam<std::tuple<bool, Checkpoint, i
   // Gradients of plain autograd over all micro-batches of a step.
   std::map<std::string, at::Tensor> expected(int step) {
     auto p = host_.leaves();
-    Net plain{c_, [&](const std::string& name) { return p.at(name); },
-              [&](int i, const at::Tensor& x) { return at::linear(x, p.at(Net::name(i, "fc.weight")), p.at(Net::name(i, "fc.bias"))); }, {}};
+    Net plain{c_,
+              [&](const std::string& name) { return p.at(name); },
+              [&](int i, const at::Tensor& x) { return at::linear(x, p.at(Net::name(i, "fc.weight")), p.at(Net::name(i, "fc.bias"))); },
+              {}};
     plain.call_block = [&](int i, const at::Tensor& x) { return plain.block(i, x); };
     for (int m = 0; m < c_.micros; ++m) plain.loss(ids(step, m), m).backward();
     return p;
@@ -159,7 +161,9 @@ TEST(Ready, ComesInTheOrderOfBackwardBetweenTheBlocks) {
       if (!line.starts_with("forward")) seen.push_back(line);
     std::vector<std::string> expected;
     for (const std::string h : {"h.2", "h.1", "h.0"})
-      for (const std::string& line : {"ready " + h + ".plain", "backward linear " + h + ".fc", "ready " + h + ".fc.weight", "ready " + h + ".fc.bias"}) expected.push_back(line);
+      for (const std::string& line :
+           {"ready " + h + ".plain", "backward linear " + h + ".fc", "ready " + h + ".fc.weight", "ready " + h + ".fc.bias"})
+        expected.push_back(line);
     EXPECT_EQ(seen, expected) << (checkpointed ? "checkpointed" : "plain");
   }
 }
@@ -258,10 +262,13 @@ TEST(Fresh, SurvivesAFailedStep) {
   const auto good = [&](Call& c) { return c.model({x})[0].sum(); };
   stack.host.step(2, good);
   const at::Tensor before = stack.host.grad("h.0.fc.weight");
-  EXPECT_EQ(thrown([&] { stack.host.step(2, [&](Call& c) {
-    if (c.record.micro == 0) return good(c);
-    return c.model({random({2, 3}, 1)})[0].sum();
-  }); }).status, MORTISE_E_OPERATOR);
+  EXPECT_EQ(thrown([&] {
+              stack.host.step(2, [&](Call& c) {
+                if (c.record.micro == 0) return good(c);
+                return c.model({random({2, 3}, 1)})[0].sum();
+              });
+            }).status,
+            MORTISE_E_OPERATOR);
   stack.host.step(2, good);
   EXPECT_TRUE(bitwise(stack.host.grad("h.0.fc.weight"), before));
 }
@@ -269,10 +276,12 @@ TEST(Fresh, SurvivesAFailedStep) {
 TEST(InPlace, WritingAParameterIsRefusedByName) {
   Stack stack(1, 4);
   const at::Tensor x = random({2, 4}, 1);
-  const Thrown t = thrown([&] { stack.host.step(1, [&](Call& c) {
-    at::Tensor w = c.use("h.0.plain");
-    return at::mm(x, w.mul_(2)).sum();
-  }); });
+  const Thrown t = thrown([&] {
+    stack.host.step(1, [&](Call& c) {
+      at::Tensor w = c.use("h.0.plain");
+      return at::mm(x, w.mul_(2)).sum();
+    });
+  });
   EXPECT_NE(t.text.find("h.0.plain"), std::string::npos) << t.text;
   stack.host.step(1, [&](Call& c) { return c.model({x})[0].sum(); });  // nothing of it is left
   auto p = stack.host.leaves();

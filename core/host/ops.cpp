@@ -58,49 +58,44 @@ class StackLease {
 thread_local std::vector<std::unique_ptr<Stack>> StackLease::pool_;
 thread_local size_t StackLease::depth_ = 0;
 
-constexpr uint32_t tags(std::initializer_list<uint32_t> list) {
-  uint32_t bits = 0;
-  for (const uint32_t tag : list) bits |= 1u << tag;
-  return bits;
+template <class... Tag>
+constexpr uint32_t bits(Tag... tag) {
+  return ((1u << tag) | ...);
 }
 
-Want want_of_list(const c10::TypePtr& element) {
-  switch (element->kind()) {
-    case c10::TypeKind::OptionalType: return {Form::kOptionalTensors, tags({MORTISE_TENSORS})};
-    case c10::TypeKind::TensorType: return {Form::kAsGiven, tags({MORTISE_TENSORS})};
-    case c10::TypeKind::BoolType: return {Form::kBools, tags({MORTISE_INTS})};
-    case c10::TypeKind::FloatType: return {Form::kAsGiven, tags({MORTISE_FLOATS})};
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return {Form::kAsGiven, tags({MORTISE_INTS})};
-    default: return {};
-  }
-}
-
-Want want_of(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::OptionalType: {
-      Want want = want_of(type->expect<c10::OptionalType>()->getElementType());
-      if (want.form == Form::kTensor) want.form = Form::kAsGiven;  // absent is None, not an undefined tensor
-      want.tags |= tags({MORTISE_NONE});
-      return want;
-    }
-    case c10::TypeKind::ListType: return want_of_list(type->expect<c10::ListType>()->getElementType());
-    case c10::TypeKind::TensorType: return {Form::kTensor, tags({MORTISE_TENSOR, MORTISE_NONE})};
-    case c10::TypeKind::FloatType: return {Form::kFloat, tags({MORTISE_FLOAT, MORTISE_INT})};
-    case c10::TypeKind::BoolType: return {Form::kBool, tags({MORTISE_LOGICAL, MORTISE_INT})};
-    case c10::TypeKind::NumberType: return {Form::kAsGiven, tags({MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL})};
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return {Form::kAsGiven, tags({MORTISE_INT})};
-    case c10::TypeKind::ScalarTypeType: return {Form::kAsGiven, tags({MORTISE_DTYPE, MORTISE_INT})};
-    case c10::TypeKind::StringType: return {Form::kAsGiven, tags({MORTISE_TEXT})};
-    default: return {};
-  }
+Want want_of(c10::TypePtr type) {
+  using Kind = c10::TypeKind;
+  static const std::unordered_map<Kind, Want> one = {{Kind::TensorType, {Form::kTensor, bits(MORTISE_TENSOR, MORTISE_NONE)}},
+                                                     {Kind::FloatType, {Form::kFloat, bits(MORTISE_FLOAT, MORTISE_INT)}},
+                                                     {Kind::BoolType, {Form::kBool, bits(MORTISE_LOGICAL, MORTISE_INT)}},
+                                                     {Kind::NumberType, {Form::kAsGiven, bits(MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL)}},
+                                                     {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INT)}},
+                                                     {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INT)}},
+                                                     {Kind::ScalarTypeType, {Form::kAsGiven, bits(MORTISE_DTYPE, MORTISE_INT)}},
+                                                     {Kind::StringType, {Form::kAsGiven, bits(MORTISE_TEXT)}}};
+  static const std::unordered_map<Kind, Want> several = {{Kind::TensorType, {Form::kAsGiven, bits(MORTISE_TENSORS)}},
+                                                         {Kind::OptionalType, {Form::kOptionalTensors, bits(MORTISE_TENSORS)}},
+                                                         {Kind::FloatType, {Form::kAsGiven, bits(MORTISE_FLOATS)}},
+                                                         {Kind::BoolType, {Form::kBools, bits(MORTISE_INTS)}},
+                                                         {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INTS)}},
+                                                         {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INTS)}}};
+  const auto optional = type->cast<c10::OptionalType>();
+  if (optional) type = optional->getElementType();
+  const auto list = type->cast<c10::ListType>();
+  const auto& known = list ? several : one;
+  const auto found = known.find(list ? list->getElementType()->kind() : type->kind());
+  Want want = found == known.end() ? Want{} : found->second;
+  if (optional && want.form == Form::kTensor) want.form = Form::kAsGiven;  // absent is None, not an undefined tensor
+  if (optional) want.tags |= bits(MORTISE_NONE);
+  return want;
 }
 
 [[noreturn, gnu::noinline]] void refuse(const mortise_op& op, uint32_t index, uint32_t tag) {
-  constexpr const char* kNames[] = {"nothing", "a tensor", "a list of tensors", "an int", "a float", "a bool", "a text", "a list of ints", "a list of floats", "a list of texts", "a dtype", "an amount", "a batch", "a parameter"};
+  constexpr const char* kNames[] = {"nothing", "a tensor", "a list of tensors", "an int", "a float", "a bool", "a text",
+                                    "a list of ints", "a list of floats", "a list of texts", "a dtype", "an amount", "a batch", "a parameter"};
   const c10::Argument& a = op.handle.schema().arguments()[index];
-  throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", tag < std::size(kNames) ? kNames[tag] : "an unknown tag"));
+  const char* given = tag < std::size(kNames) ? kNames[tag] : "an unknown tag";
+  throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", given));
 }
 
 void push_tensors(Stack& s, const mortise_value& v, Form form) {

@@ -32,7 +32,8 @@ class Ops : public ::testing::Test {
   at::Tensor call1(const char* schema, const Args& args) {
     const std::vector<mortise_value> values(args.begin(), args.end());
     mortise_tensor* out = nullptr;
-    if (const mortise_status s = kOpsApi.call1(h, find(schema), values.data(), static_cast<uint32_t>(values.size()), &out)) throw PluginError(s, take_error(s));
+    if (const mortise_status s = kOpsApi.call1(h, find(schema), values.data(), static_cast<uint32_t>(values.size()), &out))
+      throw PluginError(s, take_error(s));
     return take(out);
   }
   std::string refusal(const char* schema, const Args& args) {
@@ -59,7 +60,7 @@ TEST_F(Ops, TakeScalarsAsTheSchemaWantsThem) {
   const at::Tensor c = a.gt(0), d = b.gt(0);
   EXPECT_TRUE(bitwise(call1("aten::add.Tensor", {c, d, true}), at::add(c, d, true)));  // a bool for a Scalar
   EXPECT_TRUE(bitwise(call1("aten::gelu_backward", {a, b, "tanh"}), at::gelu_backward(a, b, "tanh")));
-  EXPECT_TRUE(bitwise(call("aten::native_dropout", {a, 0, false})[0], a));            // an int for a float
+  EXPECT_TRUE(bitwise(call("aten::native_dropout", {a, 0, false})[0], a));  // an int for a float
   EXPECT_TRUE(bitwise(call1("aten::softmax.int", {a, 1, none()}), at::softmax(a, 1)));
   EXPECT_TRUE(bitwise(call1("aten::mean.dim", {a, ints({0}), 1, none()}), at::mean(a, 0, true)));  // an int for a bool
   EXPECT_TRUE(bitwise(call1("aten::sum.dim_IntList", {a, ints({1}), false, dtype(MORTISE_F64)}), at::sum(a, 1, false, at::kDouble)));
@@ -73,7 +74,8 @@ TEST_F(Ops, TakeOptionalTensorsAndListsOfThem) {
   const at::Tensor columns = random_ints({2}, 3, 1);
   EXPECT_TRUE(bitwise(call1("aten::index.Tensor", {a, list({nullptr, borrow(columns)})}), a.index({at::indexing::Slice(), columns})));
   EXPECT_TRUE(bitwise(call1("aten::cat", {list({borrow(a), borrow(b)}), 0}), at::cat({a, b})));
-  EXPECT_TRUE(bitwise(call1("aten::upsample_nearest1d.vec", {a.view({1, 2, 3}), none(), floats({2.0})}), at::upsample_nearest1d(a.view({1, 2, 3}), {}, at::ArrayRef<double>{2.0})));
+  EXPECT_TRUE(bitwise(call1("aten::upsample_nearest1d.vec", {a.view({1, 2, 3}), none(), floats({2.0})}),
+                      at::upsample_nearest1d(a.view({1, 2, 3}), {}, at::ArrayRef<double>{2.0})));
 }
 
 TEST_F(Ops, GiveListsOnePlaceAnElementAndSeveralResults) {
@@ -94,7 +96,8 @@ TEST_F(Ops, GiveListsOnePlaceAnElementAndSeveralResults) {
 }
 
 TEST_F(Ops, GiveAbsentResultsAsNone) {
-  const Tensors grads = call("aten::native_layer_norm_backward", {a, b, ints({3}), a.mean(1, true), a.mean(1, true), none(), none(), ints({1, 0, 0})});
+  const Tensors grads =
+      call("aten::native_layer_norm_backward", {a, b, ints({3}), a.mean(1, true), a.mean(1, true), none(), none(), ints({1, 0, 0})});
   EXPECT_EQ(count, 3u);
   EXPECT_TRUE(grads[0].defined());
   EXPECT_EQ(raw[1].tag, uint32_t{MORTISE_NONE});
@@ -123,7 +126,8 @@ TEST_F(Ops, AreFoundOnceAndNamedWhenThereIsNone) {
 TEST_F(Ops, RefuseArgumentsThatTheSchemaDoesNotTakeByNameAndType) {
   EXPECT_EQ(refusal("aten::add.Tensor", {a, b}), "aten::add.Tensor: 2 arguments given, the schema has 3");
   EXPECT_EQ(refusal("aten::add.Tensor", {a, "b", 1}), "aten::add.Tensor: argument 1 `other` takes Tensor; this is a text");
-  EXPECT_EQ(refusal("aten::add.Tensor", {a, Arg(static_cast<mortise_param*>(nullptr)), 1}), "aten::add.Tensor: argument 1 `other` takes Tensor; this is a parameter");
+  EXPECT_EQ(refusal("aten::add.Tensor", {a, Arg(static_cast<mortise_param*>(nullptr)), 1}),
+            "aten::add.Tensor: argument 1 `other` takes Tensor; this is a parameter");
   EXPECT_EQ(refusal("aten::add.Tensor", {a, b, none()}), "aten::add.Tensor: argument 2 `alpha` takes Scalar; this is nothing");
   EXPECT_EQ(refusal("aten::softmax.int", {a, 1.0, none()}), "aten::softmax.int: argument 1 `dim` takes int; this is a float");
   EXPECT_EQ(refusal("aten::softmax.int", {a, 1, 2.0}), "aten::softmax.int: argument 2 `dtype` takes ScalarType?; this is a float");

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/to_native.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -30,9 +29,7 @@ struct PairNode final : ta::Node {
   const mortise_next& link;
   Host& host;
   mortise_call call;
-  SegmentFrame segment;
-  bool in_segment = false;
-  uint32_t nth = 0;
+  const Standing standing{current_frame()};
   std::vector<mortise_param*> uses;
   std::vector<ta::SavedVariable> saved;
   std::vector<int> edge_of_arg;       // arguments: index of the edge, or -1
@@ -94,12 +91,10 @@ struct PairNode final : ta::Node {
   }
 
   mortise_status run_backward(mortise_backward& b) {
-    SegmentFrame here = segment;
+    SegmentFrame counts;
     std::vector<mortise_param*> ignored;
-    Frame frame;
+    Frame frame = standing.frame(counts);
     frame.call = &call;
-    frame.segment = in_segment ? &here : nullptr;
-    frame.nth = nth;
     frame.uses = &ignored;  // a value used again by backward is no new use
     FrameScope scope(frame);
     clear_error();
@@ -138,7 +133,7 @@ void check_entries(const mortise_next& link, const mortise_call& call, const std
   for (const auto& e : saved) {
     const uint32_t limit = e.from == MORTISE_SAVE_OUTPUT ? call.n_results : call.n_args;
     if (e.from > MORTISE_SAVE_CAST || (e.from != MORTISE_SAVE_OWN && e.index >= limit))
-      throw PluginError(MORTISE_E_ARGUMENT, link.point + " saves something that is neither an argument, a result nor its own");
+      throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " saves something that is neither an argument, a result nor its own");
   }
 }
 
@@ -161,11 +156,7 @@ void check_results(const mortise_next& link, Host& host, const mortise_call& cal
 }
 
 void build_node(const mortise_next& link, Host& host, mortise_call& call, ForwardResult r) {
-  const Frame& frame = *current_frame();
   auto node = std::shared_ptr<PairNode>(new PairNode(link, host, call), ta::deleteNode);
-  if (frame.segment) node->segment = *frame.segment;
-  node->in_segment = frame.segment != nullptr;
-  node->nth = frame.nth;
   node->uses = std::move(r.uses);
   node->n_results = call.n_results;
 
@@ -214,7 +205,7 @@ bool wants_graph(const mortise_call& call, const ForwardResult& r) {
 ForwardResult replay(const mortise_next& link, const Tape::Record& record, mortise_call& call) {
   for (size_t i = 0; i < record.results.size(); ++i)
     if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
-      throw PluginError(MORTISE_E_ARGUMENT, "what " + describe(link, call) + " gave was kept, and written in place afterwards; keep another operator, or do not write it");
+      throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " was kept, and what it gave was written in place afterwards");
   ForwardResult r{record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {

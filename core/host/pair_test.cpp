@@ -163,7 +163,8 @@ TEST(Pair, RefusesAResultThatSharesMemoryWithSomethingElse) {
       {"argument 0", [](Forward& f) { f.give(0, f.arg(0).detach()); }},
       {"parameter w", [](Forward& f) { f.give(0, f.use("w")); }},
       {"parameter w", [](Forward& f) { f.give(0, f.use("w").t()); }},
-      {"result 0", [](Forward& f) {
+      {"result 0",
+       [](Forward& f) {
          f.give(0, f.arg(0) * 2);
          f.give(1, share(f.record.results[0].v.t).view({-1}));
        }},
@@ -210,8 +211,10 @@ TEST(Pair, FreesWhatItSavedWithTheGraphAlsoWhenItSavedItsOwnResult) {
     op.forward = [=](Forward& f) {
       const at::Tensor y = at::exp(f.arg(0));
       f.give(0, y);
-      if (as_own) f.save(y);
-      else f.save_output(0);
+      if (as_own)
+        f.save(y);
+      else
+        f.save_output(0);
     };
     op.backward = [](Backward& b) { b.give_grad(0, b.grad() * b.saved(0)); };
     One one(op);
@@ -404,7 +407,9 @@ TEST(Composite, HasTheGradientsOfItsParts) {
   const at::Tensor x = random({3, 4}, 1);
   host.step(1, [&](Call& c) { return c.layer(mlp, {x})[0].sum(); });
   auto p = host.leaves();
-  at::linear(at::tanh(at::linear(x, p["h.0.mlp.up.weight"], p["h.0.mlp.up.bias"])), p["h.0.mlp.down.weight"], p["h.0.mlp.down.bias"]).sum().backward();
+  at::linear(at::tanh(at::linear(x, p["h.0.mlp.up.weight"], p["h.0.mlp.up.bias"])), p["h.0.mlp.down.weight"], p["h.0.mlp.down.bias"])
+      .sum()
+      .backward();
   for (const char* name : {"h.0.mlp.up.weight", "h.0.mlp.up.bias", "h.0.mlp.down.weight", "h.0.mlp.down.bias"})
     EXPECT_TRUE(bitwise(host.grad(name), p[name].grad())) << name;
 }

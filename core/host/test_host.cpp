@@ -54,12 +54,14 @@ struct TestHost::Provider {
   PluginHost* window;
   const mortise_operator* object = nullptr;  // of a plugin
   void* self = nullptr;
-  Operator functions;                        // of a test
+  Operator functions;  // of a test
   mortise_operator seen{};
 
   void watch(bool composite) {
     seen.struct_size = sizeof seen;
-    seen.forward = [](void* p, mortise_call* call, mortise_saved* saved, uint32_t* n) noexcept { return static_cast<Provider*>(p)->forward(*call, saved, n); };
+    seen.forward = [](void* p, mortise_call* call, mortise_saved* saved, uint32_t* n) noexcept {
+      return static_cast<Provider*>(p)->forward(*call, saved, n);
+    };
     if (!composite)
       seen.backward = [](void* p, mortise_call* call, mortise_backward* b) noexcept { return static_cast<Provider*>(p)->backward(*call, *b); };
   }
@@ -87,7 +89,7 @@ struct TestHost::Wrap {
   PluginHost* window;
   mortise_wrap_fn fn = nullptr;  // of a plugin
   void* self = nullptr;
-  Wrapper function;              // of a test
+  Wrapper function;  // of a test
   static mortise_status run(void* p, mortise_call* call, mortise_next* next) noexcept {
     auto& w = *static_cast<Wrap*>(p);
     if (w.fn) return w.fn(w.self, call, next);
@@ -448,7 +450,8 @@ at::Tensor random_ints(at::IntArrayRef sizes, int64_t below, uint64_t seed) {
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
   if (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) return ::testing::AssertionSuccess();
   const at::Tensor d = x.to(at::kDouble).sub(y.to(at::kDouble)).abs();
-  return ::testing::AssertionFailure() << d.count_nonzero().item().toLong() << " of " << d.numel() << " elements differ, by " << d.max().item().toDouble() << " at most";
+  return ::testing::AssertionFailure() << d.count_nonzero().item().toLong() << " of " << d.numel() << " elements differ, by "
+                                       << d.max().item().toDouble() << " at most";
 }
 
 Value texts(const std::vector<std::string>& list) {

@@ -22,11 +22,11 @@
 //   wrap("block", "test.id", fn, "h.1")      a wrapper made of a function; outermost first, in the order of the calls. Also "forward" and operators
 //   window("test.id")                        a mortise_host * for code of the test's that calls the tables itself
 // The model
-//   declare(fn)                              from a function: b.segment(path, flags, what it runs), b.layer, b.param; set `param->info.trainable` there
+//   declare(fn)                              from a function: b.segment(path, flags, body), b.layer, b.param; set `param->info.trainable` there
 //   declare()                                the loaded plugin that provides `model`; facts before: host.facts()["vocabulary"] = 61
 // Running
 //   step(micros, loss)                       `loss` runs inside `forward` for each micro-batch; backward follows. Frozen or unused is fine
-//   begin_step, begin_micro, forward, backward, end_micro   the same by hand; `pass` says mode, flags, compute dtype, want, batch
+//   begin_step, begin_micro, forward, backward   the same by hand; `pass` says mode, flags, compute dtype, want, batch
 //   c.layer(l, {args}, n)  c.segment(i, {args}, n)  c.model({args}, n)   n results, undefined where the provider gave none
 // What came of it
 //   value(name), grad(name)                  grad is undefined if the parameter got none in this step
@@ -184,11 +184,11 @@ class TestHost {
   at::Tensor forward(const std::function<at::Tensor(Call&)>& body);  // grad mode by pass.flags
   void backward(const at::Tensor& root, uint32_t flags = 0, at::Tensor seed = {});
 
-  mortise_param* param(const std::string& name);  // throws
-  at::Tensor value(const std::string& name);      // the master
-  at::Tensor grad(const std::string& name);       // a copy
-  std::map<std::string, at::Tensor> leaves();     // a leaf for each parameter, under each of its names; frozen ones do not require a gradient
-  size_t count(std::string_view beginning) const; // lines of the log that begin so
+  mortise_param* param(const std::string& name);   // throws
+  at::Tensor value(const std::string& name);       // the master
+  at::Tensor grad(const std::string& name);        // a copy
+  std::map<std::string, at::Tensor> leaves();      // a leaf for each parameter, under each of its names; frozen ones do not require a gradient
+  size_t count(std::string_view beginning) const;  // lines of the log that begin so
 
   std::vector<std::string> log;
   Host& get() { return host; }

@@ -97,7 +97,8 @@ struct CountingAllocator final : at::Allocator {
   at::DataPtr allocate(size_t n) override {
     auto* block = new Block{inner->allocate(n), n};
     const int64_t now = live += static_cast<int64_t>(n);
-    for (int64_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {}
+    for (int64_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
     void* data = block->bytes.get();
     return {data, block, &free, at::kCPU};
   }

@@ -15,7 +15,7 @@ Operator mlp_composite();
 class LiveBytes {
  public:
   static int64_t now();
-  static int64_t peak();       // since the last reset
+  static int64_t peak();  // since the last reset
   static void reset_peak();
 };
 
