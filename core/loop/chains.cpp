@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
+#include "core/model/dtype.hpp"
 #include "mortise/tensor.h"
 
 namespace mortise {
@@ -30,10 +31,7 @@ uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
     const auto frame = facts.find("frame");
     if (frame == facts.end()) continue;
     const auto dtype = frame->second.find("compute_dtype");
-    if (dtype == frame->second.end()) continue;
-    if (dtype->second.as_text() == "bf16") return MORTISE_BF16;
-    if (dtype->second.as_text() == "fp16") return MORTISE_F16;
-    if (dtype->second.as_text() == "fp32") return MORTISE_F32;
+    if (dtype != frame->second.end()) return dtype_named(dtype->second.as_text());
   }
   return MORTISE_NO_DTYPE;
 }
@@ -233,7 +231,7 @@ void Chains::check_places() const {
     if (found.level == Level::kError) throw Failure(found);
 }
 
-void Chains::tell(Point point, mortise_event event, uint32_t) const {
+void Chains::tell(Point point, mortise_event event) const {
   event.struct_size = sizeof event;
   event.point = point;
   for (const auto& l : listeners_[point])

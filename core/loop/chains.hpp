@@ -31,7 +31,7 @@ class Chains {
   const std::map<std::string, std::string>& chosen() const { return chosen_; }
 
   // Tells every listener of an event, in order; throws what the first failing one returned.
-  void tell(Point point, mortise_event event, uint32_t mode = MORTISE_TRAIN) const;
+  void tell(Point point, mortise_event event) const;
 
  private:
   using Modes = std::array<const mortise_next*, MORTISE_MODES>;

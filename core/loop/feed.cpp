@@ -12,10 +12,15 @@
 namespace mortise {
 namespace {
 
+std::vector<int64_t> first(int64_t n) {
+  std::vector<int64_t> numbers(static_cast<size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  return numbers;
+}
+
 // Fisher and Yates with Philox bits: the same order for a seed, a stream and an epoch, wherever it is made.
 std::vector<int64_t> permutation(int64_t n, uint64_t seed, std::string_view stream, int64_t epoch) {
-  std::vector<int64_t> p(static_cast<size_t>(n));
-  std::iota(p.begin(), p.end(), int64_t{0});
+  std::vector<int64_t> p = first(n);
   const uint64_t key64 = seed * 0x9E3779B97F4A7C15u ^ hash_text(stream);
   const uint32_t key[2] = {static_cast<uint32_t>(key64), static_cast<uint32_t>(key64 >> 32)};
   for (int64_t i = n - 1; i > 0; --i) {
@@ -56,10 +61,8 @@ Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), opti
     std::sort(to_train.begin(), to_train.end());
     std::sort(to_validate.begin(), to_validate.end());
   } else {
-    to_train.resize(static_cast<size_t>(train.samples));
-    to_validate.resize(static_cast<size_t>(validation.samples));
-    std::iota(to_train.begin(), to_train.end(), int64_t{0});
-    std::iota(to_validate.begin(), to_validate.end(), int64_t{0});
+    to_train = first(train.samples);
+    to_validate = first(validation.samples);
   }
   if (options.eval_samples > 0 && static_cast<int64_t>(to_validate.size()) > options.eval_samples) to_validate.resize(static_cast<size_t>(options.eval_samples));
   train_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_train));
@@ -92,15 +95,15 @@ mortise_batch* Feed::load(std::string_view name, int64_t index) {
   const Split& s = split(name);
   const int64_t per_epoch = micros_per_epoch(name), epoch = index / per_epoch;
   const Numbers all = order(s, epoch);
-  const int64_t first = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
-  const int64_t n = std::clamp<int64_t>(static_cast<int64_t>(all->size()) - first, 0, s.micro_batch_size);
+  const int64_t begin = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
+  const int64_t n = std::clamp<int64_t>(static_cast<int64_t>(all->size()) - begin, 0, s.micro_batch_size);
 
   mortise_rows rows;
   rows.rows.assign(static_cast<size_t>(n), std::vector<std::vector<int64_t>>(data_.object->n_fields));
   {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (one_thread_) lock.lock();
-    data_.call(&mortise_data::get, "get", str(s.name), all->data() + first, static_cast<uint32_t>(n), &rows);
+    data_.call(&mortise_data::get, "get", str(s.name), all->data() + begin, static_cast<uint32_t>(n), &rows);
   }
   for (const auto& row : rows.rows)
     for (const auto& field : row)

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 
@@ -30,19 +32,14 @@ struct SegmentValues {
   }
 };
 
+}  // namespace
+
 mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
   mortise_call call = make_call(nullptr, point, {"", 0});
   call.mode = mode;
   call.flags = flags;
   return call;
 }
-
-BatchPtr take_batch(mortise_value& v, const char* point) {
-  if (v.tag != MORTISE_BATCH || !v.v.b) throw PluginError(MORTISE_E_PLUGIN, std::string(point) + " gave no batch");
-  return BatchPtr(v.v.b);
-}
-
-}  // namespace
 
 void add_counts(Counts& counts, const mortise_batch& batch) {
   for (const auto& [unit, n] : batch.counts) counts[unit] += n;
@@ -51,13 +48,9 @@ void add_counts(Counts& counts, const mortise_batch& batch) {
 void TermSums::add(const Terms& terms) {
   for (const auto& t : terms) {
     const at::Tensor sum = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
-    bool found = false;
-    for (auto& s : sums_)
-      if (s.name == t.name) {
-        s.total.add_(sum);
-        found = true;
-      }
-    if (!found) sums_.push_back({t.name, t.unit, t.weight, sum.clone()});
+    const auto known = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.name == t.name; });
+    if (known != sums_.end()) known->total.add_(sum);
+    else sums_.push_back({t.name, t.unit, t.weight, sum.clone()});
   }
 }
 
@@ -90,29 +83,23 @@ Passes::Passes(Host& host, Chains& chains, Feed* feed) : host_(host), chains_(ch
   });
 }
 
-BatchPtr Passes::host_batch(std::string_view split, int64_t index, uint32_t mode) {
-  mortise_call call = root_call(kLoad, mode, 0);
-  const mortise_value args[] = {{MORTISE_TEXT, 0, {.s = str(split)}}, {MORTISE_INT, 0, {.i = index}}};
+BatchPtr Passes::batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args) {
+  mortise_call call = root_call(point, mode, 0);
   mortise_value result{};
-  call.args = args;
-  call.n_args = 2;
+  call.args = args.begin();
+  call.n_args = static_cast<uint32_t>(args.size());
   call.results = &result;
   call.n_results = 1;
-  invoke(chains_.at(kLoad, mode), call);
-  return take_batch(result, "load");
+  invoke(chains_.at(point, mode), call);
+  if (result.tag != MORTISE_BATCH || !result.v.b) throw PluginError(MORTISE_E_PLUGIN, "`" + host_.points()[point].name + "` gave no batch");
+  return BatchPtr(result.v.b);
 }
 
-BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) {
-  mortise_call call = root_call(kBatch, mode, 0);
-  const mortise_value arg = {MORTISE_BATCH, 0, {.b = host.get()}};
-  mortise_value result{};
-  call.args = &arg;
-  call.n_args = 1;
-  call.results = &result;
-  call.n_results = 1;
-  invoke(chains_.at(kBatch, mode), call);
-  return take_batch(result, "batch");
+BatchPtr Passes::host_batch(std::string_view split, int64_t index, uint32_t mode) {
+  return batch_of(kLoad, mode, {{MORTISE_TEXT, 0, {.s = str(split)}}, {MORTISE_INT, 0, {.i = index}}});
 }
+
+BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) { return batch_of(kBatch, mode, {{MORTISE_BATCH, 0, {.b = host.get()}}}); }
 
 void Passes::run_segments(mortise_call& call) {
   const size_t n = host_.declaration().segments.size();

@@ -47,6 +47,9 @@ class TermSums {
   std::vector<Sum> sums_;
 };
 
+// A call from outside of any other.
+mortise_call root_call(Point point, uint32_t mode, uint32_t flags);
+
 class Passes {
  public:
   Passes(Host& host, Chains& chains, Feed* feed);
@@ -60,6 +63,7 @@ class Passes {
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms);
 
  private:
+  BatchPtr batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args);
   void run_segments(mortise_call& call);
   void run_micro(mortise_call& call);
   Host& host_;

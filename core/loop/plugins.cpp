@@ -1,5 +1,7 @@
 #include "core/loop/plugins.hpp"
 
+#include <tuple>
+
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
@@ -8,24 +10,15 @@
 namespace mortise {
 namespace {
 
-int exit_of(mortise_status status) {
+// How a status leaves the program: its error's code, and the exit.
+std::pair<const char*, int> outcome_of(mortise_status status) {
   switch (status) {
-    case MORTISE_E_CONFIG: return kExitUsage;
-    case MORTISE_E_DATA: return kExitData;
-    case MORTISE_E_IO: return kExitIo;
-    case MORTISE_E_MEMORY: return kExitUnavailable;
-    case MORTISE_E_INTERNAL: return kExitBug;
-    default: return kExitPlugin;
-  }
-}
-
-std::string code_of(mortise_status status) {
-  switch (status) {
-    case MORTISE_E_DATA: return "bad_data";
-    case MORTISE_E_IO: return "io_failed";
-    case MORTISE_E_MEMORY: return "out_of_memory";
-    case MORTISE_E_INTERNAL: return "internal";
-    default: return "plugin_failed";
+    case MORTISE_E_CONFIG: return {"plugin_failed", kExitUsage};
+    case MORTISE_E_DATA: return {"bad_data", kExitData};
+    case MORTISE_E_IO: return {"io_failed", kExitIo};
+    case MORTISE_E_MEMORY: return {"out_of_memory", kExitUnavailable};
+    case MORTISE_E_INTERNAL: return {"internal", kExitBug};
+    default: return {"plugin_failed", kExitPlugin};
   }
 }
 
@@ -92,8 +85,7 @@ Diagnostic Plugins::diagnose(const PluginError& error) const {
   for (const auto& i : started_)
     if (i && i->host->blamed && error.status() == MORTISE_E_CONFIG) return i->host->blame;
   Diagnostic d;
-  d.code = code_of(error.status());
-  d.exit = exit_of(error.status());
+  std::tie(d.code, d.exit) = outcome_of(error.status());
   const auto lines = split(error.text(), '\n');
   d.message = lines.empty() ? "" : lines[0];
   const std::vector<std::string> rest(lines.begin() + (lines.empty() ? 0 : 1), lines.end());

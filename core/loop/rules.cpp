@@ -3,15 +3,10 @@
 
 #include "core/base/text.hpp"
 #include "core/loop/build.hpp"
+#include "core/model/dtype.hpp"
 
 namespace mortise {
 namespace {
-
-uint32_t dtype_named(const std::string& name) {
-  if (name == "fp64") return MORTISE_F64;
-  if (name == "bf16") return MORTISE_BF16;
-  return name == "fp16" ? MORTISE_F16 : MORTISE_F32;
-}
 
 void write(mortise_param& p, const std::string& key, const Value& v) {
   if (key == "freeze") p.info.trainable = !v.as_bool() && p.role != "buffer";

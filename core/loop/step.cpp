@@ -27,13 +27,6 @@ class FilterScope {
   Services& services_;
 };
 
-mortise_call step_call(Point point) {
-  mortise_call call = make_call(nullptr, point, {"", 0});
-  call.mode = MORTISE_TRAIN;
-  call.flags = MORTISE_GRAD;
-  return call;
-}
-
 }  // namespace
 
 Step::Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger, std::deque<Optimizer>& optimizers,
@@ -46,7 +39,7 @@ Step::Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& ser
   host.norm_of_step = [this] { return norm(); };
   host.parameters().on_ready([this](mortise_param& p, int micro, bool last) { replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last}); });
   chains.core(kStep, [this](mortise_call&) {
-    mortise_call call = step_call(kGradients);
+    mortise_call call = root_call(kGradients, MORTISE_TRAIN, MORTISE_GRAD);
     invoke(chains_.at(kGradients, MORTISE_TRAIN), call);
     update();
   });
@@ -92,7 +85,7 @@ StepReport Step::run() {
   sums_.clear();
   norm_ = at::Tensor();
   ledger_.refill(services_.clock.attempted, services_.clock.applied);
-  mortise_call call = step_call(kStep);
+  mortise_call call = root_call(kStep, MORTISE_TRAIN, MORTISE_GRAD);
   invoke(chains_.at(kStep, MORTISE_TRAIN), call);
   ++services_.clock.attempted;
   chains_.tell(kStepEnd, {});

@@ -144,8 +144,7 @@ void Training::evaluate() {
     return r;
   };
   // The whole pass is a call of `eval`, so that a wrapper may lend it other weights.
-  mortise_call call = make_call(nullptr, kEval, {"", 0});
-  call.mode = MORTISE_EVAL;
+  mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
   std::optional<RecordBuilder> record;
   p_.evaluation = [&] { record.emplace(taken()); };
   invoke(p_.chains.at(kEval, MORTISE_EVAL), call);

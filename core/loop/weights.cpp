@@ -11,20 +11,18 @@
 namespace mortise {
 namespace {
 
+constexpr std::pair<at::ScalarType, const char*> kNames[] = {{at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"}};
+
 std::string name_of(at::ScalarType t) {
-  switch (t) {
-    case at::kDouble: return "F64";
-    case at::kBFloat16: return "BF16";
-    case at::kHalf: return "F16";
-    default: return "F32";
-  }
+  for (const auto& [type, name] : kNames)
+    if (type == t) return name;
+  return "";
 }
 
-at::ScalarType type_of(const std::string& name) {
-  if (name == "F64") return at::kDouble;
-  if (name == "BF16") return at::kBFloat16;
-  if (name == "F16") return at::kHalf;
-  return name == "F32" ? at::kFloat : at::ScalarType::Undefined;
+at::ScalarType type_of(const std::string& wanted) {
+  for (const auto& [type, name] : kNames)
+    if (name == wanted) return type;
+  return at::ScalarType::Undefined;
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& code, const std::string& message) {
