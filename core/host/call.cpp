@@ -181,7 +181,7 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
     status = run_link(*link, call);
   }
   if (status == MORTISE_OK) [[likely]]
-    return;
+    return clear_error();
   release_results(call.results, call.n_results);
   if (link->plugin) throw_status(status, link->plugin->id, describe(*link, call));
   throw PluginError(status, take_error(status));

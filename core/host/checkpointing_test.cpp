@@ -159,6 +159,38 @@ TEST(Kept, ResultThatWasWrittenInPlaceIsNotUsedAgain) {
   EXPECT_NE(t.text.find("in place"), std::string::npos) << t.text;
 }
 
+// A cast of an argument is made again from the fresh one: it is not stored between the passes.
+TEST(Kept, CastsAreMadeAgain) {
+  const auto run = [](bool cast) {
+    TestHost host;
+    Operator op = linear_pair(64, 64);
+    op.forward = [=](Forward& f) {
+      const at::Tensor half = f.arg(0).to(at::kBFloat16);
+      f.give(0, at::mm(half.to(at::kFloat), f.use(f.path() + ".weight").t()));
+      cast ? f.save_cast(0, half) : f.save_input(0);
+    };
+    op.backward = [=](Backward& b) { b.sum(b.path() + ".weight", at::mm(b.grad().t(), b.saved(0).to(at::kBFloat16).to(at::kFloat))); };
+    host.provide("linear", op);
+    host.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}});
+    mortise_layer* layer = nullptr;
+    host.declare([&](Builder& b) {
+      b.segment("h.0", MORTISE_BLOCK, [&](Call& c) { c.give(0, c.layer(layer, {at::tanh(c.arg(0))})[0]); });
+      layer = b.layer("linear", "h.0.fc");
+    });
+    host.begin_step();
+    host.begin_micro(0, true);
+    const at::Tensor x = random({8, 64}, 1);
+    const int64_t before = LiveBytes::now();
+    const at::Tensor loss = host.forward([&](Call& c) { return c.segment(0, {x})[0].sum(); });
+    const int64_t between = LiveBytes::now() - before;
+    host.backward(loss);
+    return std::make_pair(between, host.grad("h.0.fc.weight"));
+  };
+  const auto with = run(true), without = run(false);
+  EXPECT_EQ(with.first, without.first);
+  EXPECT_TRUE(bitwise(with.second, without.second));
+}
+
 TEST(Kept, CompositesAreRefused) {
   Net net(
       1,

@@ -21,7 +21,7 @@ class PluginError : public std::exception {
   std::string text_;
 };
 
-// This thread's text, until somebody takes it. Whoever calls a plugin clears it first: the text of a failure that was dealt with is not that of the next.
+// This thread's text, until somebody takes it. Cleared around a call of a plugin: the text of a failure that was dealt with is not that of the next.
 void clear_error();
 mortise_status set_error(mortise_status status, std::string text);
 std::string take_error(mortise_status status);  // "returned status 3 and no text" if there is none

@@ -94,6 +94,15 @@ TEST_P(Failure, ThatWasDealtWithIsNotTheTextOfALaterOne) {
   EXPECT_EQ(thrown([&] { net.step(); }).text.substr(0, 29), "returned status 5 and no text");
 }
 
+// Nor within one step.
+TEST(Failure, OfOneCallIsNotTheTextOfTheNext) {
+  for (const auto& [swallowed, bare] : {std::pair{kBefore, kForward}, std::pair{kForward, kAfter}, std::pair{kForward, kBackward}}) {
+    Net net(false);
+    net.host.pass.want = (swallowed << 3 | kSwallowed) << 8 | (bare << 3 | kBare);
+    EXPECT_TRUE(thrown([&] { net.step(); }).text.starts_with("returned status 5 and no text")) << swallowed << bare;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)),
                          Failure::name_of);
 

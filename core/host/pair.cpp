@@ -221,7 +221,7 @@ void record_results(Tape& tape, uint64_t key, const mortise_call& call, const Fo
   Tape::Record record;
   for (uint32_t i = 0; i < call.n_results; ++i) {
     const at::Tensor t = tensor_of(call.results[i]);
-    record.results.push_back(t.defined() ? t.tensor_data() : t);  // without the history that this one may get yet
+    record.results.push_back(t);
     record.versions.push_back(t.defined() ? t._version() : 0);
   }
   record.saved = r.saved;

@@ -385,6 +385,13 @@ TEST(Pair, RefusesToCallALayerAndToSaveWhatIsNotThere) {
   self = one.layer;
   EXPECT_NE(thrown([&] { one.run({leaf({2, 3}, 1)}); }).text.find("inside an operator pair"), std::string::npos);
 
+  Operator calls_back = product();
+  calls_back.backward = [&](Backward& b) { b.layer(self, {b.grad()}); };
+  One back(calls_back);
+  self = back.layer;
+  const at::Tensor y = back.run({leaf({2, 3}, 1)})[0];
+  EXPECT_NE(thrown([&] { back.host.backward(y.sum()); }).text.find("inside an operator pair"), std::string::npos);
+
   Operator saves = product();
   saves.forward = [](Forward& f) {
     f.give(0, at::mm(f.arg(0), f.use("w")));
