@@ -247,6 +247,51 @@ TEST(Config, GivesValuesDefaultsAndNothingElse) {
   EXPECT_EQ(p.blame.message, "too small");
 }
 
+// ---- declarations ----
+
+TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
+  TestHost host;
+  mortise_host* h = &host.window("test.x");
+  mortise_param* p = nullptr;
+  host.declare([&](Builder& b) {
+    b.segment("s");
+    p = b.param("embed.weight", {3, 2});
+    b.param("head.weight", {3, 2}, {.tie = p});
+    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("value_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
+    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("trainable"), {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_OK);
+    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("colour"), {MORTISE_INT, 0, {.i = 0}}), MORTISE_E_NOT_FOUND);
+  });
+  mortise_param* found = nullptr;
+  EXPECT_EQ(kParamsApi.find(h, MORTISE_STR("head.weight"), &found), MORTISE_OK);
+  EXPECT_EQ(found, p);
+  EXPECT_EQ(kParamsApi.find(h, MORTISE_STR("tail.weight"), &found), MORTISE_E_NOT_FOUND);
+  const mortise_param_info* info = nullptr;
+  ASSERT_EQ(kParamsApi.info(h, p, &info), MORTISE_OK);
+  EXPECT_EQ(info->numel, 6);
+  EXPECT_EQ(host.get().parameters().state(*p).value.scalar_type(), at::kBFloat16);
+  EXPECT_FALSE(host.get().parameters().state(*p).grad.defined());  // frozen: no buffer
+}
+
+TEST(Declared, MistakesComeBackAsAStatusWithAText) {
+  TestHost host;
+  mortise_host* h = &host.window("test.x");
+  mortise_builder b{host.get().declaration(), {}};
+  EXPECT_EQ(kBuildApi.segment(h, &b, MORTISE_STR("s"), 0), MORTISE_OK);
+  EXPECT_EQ(kBuildApi.segment(h, &b, MORTISE_STR("s"), 0), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "segment s is declared twice");
+  const mortise_layer_spec spec = {sizeof spec, 0, MORTISE_STR("telepathy"), MORTISE_STR("s.x"), nullptr};
+  mortise_layer* layer = nullptr;
+  EXPECT_EQ(kBuildApi.layer(h, &b, &spec, &layer), MORTISE_E_ARGUMENT);
+  EXPECT_NE(take_error(MORTISE_E_ARGUMENT).find("telepathy"), std::string::npos);
+  int64_t fact = 0;
+  EXPECT_EQ(kBuildApi.fact(h, &b, MORTISE_STR("vocabulary"), &fact), MORTISE_E_NOT_FOUND);
+  host.facts()["vocabulary"] = 61;
+  EXPECT_EQ(kBuildApi.fact(h, &b, MORTISE_STR("vocabulary"), &fact), MORTISE_OK);
+  EXPECT_EQ(fact, 61);
+  mortise_tensor* norm = nullptr;
+  EXPECT_EQ(kGradsApi.norm(h, &norm), MORTISE_E_ARGUMENT);  // nobody computed one yet
+}
+
 TEST(Interfaces, AreLentById) {
   TestHost host;
   PluginHost& p = host.window("test.x");
