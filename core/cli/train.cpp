@@ -21,10 +21,12 @@ namespace mortise::cli {
 namespace {
 
 std::atomic<int> asked{0};
+std::atomic<bool> save_asked{false};
 
 void on_signal(int signal) {
   if (signal == SIGINT && asked.exchange(SIGINT) == SIGINT) _exit(kExitInterrupted);  // twice: leave at once
   if (signal == SIGTERM) asked = SIGTERM;
+  if (signal == SIGUSR1) save_asked = true;
 }
 
 void handle_signals() {
@@ -32,6 +34,7 @@ void handle_signals() {
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   signal(SIGHUP, SIG_IGN);
 }
 
@@ -42,7 +45,7 @@ Interrupt interrupt() {
     case SIGTERM:
       return Interrupt::kTerminate;
     default:
-      return Interrupt::kNone;
+      return save_asked.exchange(false) ? Interrupt::kSave : Interrupt::kNone;
   }
 }
 

@@ -33,7 +33,7 @@ struct Summary {
 };
 
 // What a person or a scheduler asked for meanwhile; polled between steps.
-enum class Interrupt { kNone, kInterrupt, kTerminate };
+enum class Interrupt { kNone, kSave, kInterrupt, kTerminate };
 
 struct SampleRequest {
   std::string prompt;       // "": the plugin's own

@@ -34,6 +34,7 @@ class Training {
   void step();
   void evaluate();
   void sample();
+  void save();
   int end(int exit, const std::string& reason);
   bool finished() const { return applied() >= p_.lengths.run; }
   int64_t applied() const { return p_.services.clock.applied; }
@@ -160,26 +161,25 @@ void Training::sample() {
   tell(RecordBuilder("sample").integer("step", applied()).text("text", text));
 }
 
+void Training::save() {
+  if (p_.request.dir.empty()) return;
+  const auto before = Clock::now();
+  const std::string path = p_.request.dir + "/model/model.safetensors";
+  const int64_t bytes = save_weights(path, p_.host);
+  tell(RecordBuilder("saved").integer("step", applied()).integer("bytes", bytes).number("seconds", seconds_since(before)).text("path", path));
+}
+
 int Training::end(int exit, const std::string& reason) {
   const bool validates = p_.feed->samples("validation") > 0;
   if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied()) evaluate();
   if (exit == kExitOk && p_.sampler) sample();
-  if (!p_.request.dir.empty() && p_.manifest.get("checkpoint", "at_end").as_bool()) {
-    const auto before = Clock::now();
-    const std::string path = p_.request.dir + "/model/model.safetensors";
-    const int64_t bytes = save_weights(path, p_.host);
-    tell(RecordBuilder("saved").integer("step", applied()).integer("bytes", bytes).number("seconds", seconds_since(before)).text("path", path));
-  }
+  if (p_.manifest.get("checkpoint", "at_end").as_bool()) save();
   RecordBuilder r("end");
   r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", first_loss_).number("loss_last", last_loss_);
   r.text("dir", p_.request.dir).integer("exit", exit);
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
-  const mortise_record record = r.record();
-  mortise_event e{};
-  e.record = &record;
-  p_.chains.tell(kRecord, e);
-  p_.chains.tell(kRunEnd, e);
+  tell(r, kRunEnd);
   return exit;
 }
 
@@ -206,6 +206,7 @@ int Training::run() {
       }
       switch (interrupt_()) {
         case Interrupt::kNone: break;
+        case Interrupt::kSave: save(); break;
         case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
         case Interrupt::kTerminate: return end(kExitResumable, "terminated");
       }

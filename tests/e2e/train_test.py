@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import e2e
 from e2e import TINY
@@ -159,6 +160,18 @@ class Ends(e2e.Case):
         code, _, err = self.finish(process)
         self.assertEqual((code, err), (75, ""))
         self.assertTrue((self.dir / "runs/run/model/model.safetensors").exists())
+
+    def test_a_request_saves_and_goes_on(self):
+        process = self.begun()
+        weights = self.dir / "runs/run/model/model.safetensors"
+        process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + 60
+        while not weights.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertTrue(weights.exists())
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process)[0], 75)
 
     def test_a_time_limit_saves_and_says_75(self):
         result = self.mortise("train", *LONG, "--set", "run.time_limit=1 s")
