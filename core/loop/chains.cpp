@@ -234,6 +234,7 @@ void Chains::check_places() const {
 void Chains::tell(Point point, mortise_event event) const {
   event.struct_size = sizeof event;
   event.point = point;
+  clear_error();
   for (const auto& l : listeners_[point])
     if (const mortise_status s = l.fn(l.by->self, &event)) throw_from(*l.by, s, plan_.points[point].name);
 }

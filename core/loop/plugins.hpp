@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/host/error.hpp"
 #include "core/host/host.hpp"
 #include "core/plan/plan.hpp"
 
@@ -36,6 +37,7 @@ struct Provided {
 template <class T>
 template <class Fn, class... Args>
 void Provided<T>::call(Fn T::*fn, std::string_view what, Args... args) const {
+  clear_error();
   if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
 }
 
@@ -60,7 +62,7 @@ class Plugins {
     return {static_cast<const T*>(attachment(member, plan_.points[point].name, "provide").object), &start(member)};
   }
   // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.
-  Diagnostic diagnose(const class PluginError& error) const;
+  Diagnostic diagnose(const PluginError& error) const;
 
  private:
   Host& host_;
