@@ -6,13 +6,13 @@
 #include <numeric>
 
 namespace mortise {
-namespace {
-
 std::string formatted(const char* format, double number) {
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, format, number);
   return buffer;
 }
+
+namespace {
 
 std::string without_trailing_zeros(std::string number) {
   if (number.find('.') == std::string::npos) return number;

@@ -7,6 +7,7 @@
 
 namespace mortise {
 
+std::string formatted(const char* format, double number);  // one number, as printf has it
 std::string with_commas(int64_t n);                 // 1,200
 std::string short_count(double n);                  // 412k, 3.19M, 9.8k, 412
 std::string byte_size(int64_t bytes);               // 1.4 GiB

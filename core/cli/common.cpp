@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/plugin/facts.hpp"
 #include "core/loop/run.hpp"
 
 namespace fs = std::filesystem;
@@ -84,12 +85,10 @@ namespace {
 
 // A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…".
 std::string can_start(const PluginInfo& info) {
-  const auto needs = info.facts.find("needs");
-  if (needs == info.facts.end()) return "";
-  const auto file = needs->second.find("file");
-  if (file == needs->second.end() || fs::exists(file->second.as_text())) return "";
-  const auto why = needs->second.find("why");
-  return why == needs->second.end() ? "no " + file->second.as_text() : why->second.as_text();
+  const Value* file = fact_of(info, "needs", "file");
+  if (!file || fs::exists(file->as_text())) return "";
+  const Value* why = fact_of(info, "needs", "why");
+  return why ? why->as_text() : "no " + file->as_text();
 }
 
 bool provides(const PluginSchema& plugin, const std::string& slot) { return std::ranges::find(plugin.provides, slot) != plugin.provides.end(); }

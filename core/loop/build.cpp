@@ -2,21 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <cstdio>
-
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/loop/weights.hpp"
+#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {
-
-std::string format(const char* pattern, double v) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, v);
-  return text;
-}
 
 const Value& key(const Manifest& m, const char* table, const char* name) { return m.get(table, name); }
 double float_or(const Value& v, double otherwise) { return v.is_set() ? v.as_float() : otherwise; }
@@ -33,11 +26,9 @@ double family_number(const Manifest& m, const Member& member, const char* family
 
 // plugin.toml may say which of its keys bounds the length of a sequence: [model] context = "KEY".
 int64_t context_of(const Member& model) {
-  const auto facts = model.info->facts.find("model");
-  if (facts == model.info->facts.end() || !model.table) return 0;
-  const auto named = facts->second.find("context");
-  if (named == facts->second.end()) return 0;
-  const auto v = model.table->values.find(named->second.as_text());
+  const Value* named = fact_of(*model.info, "model", "context");
+  if (!named || !model.table) return 0;
+  const auto v = model.table->values.find(named->as_text());
   return v == model.table->values.end() || !v->second.is_set() ? 0 : v->second.as_int();
 }
 
@@ -241,7 +232,7 @@ void Run::Parts::summarise() {
   s.micros = c.micros;
   s.ranks = c.ranks;
   s.run = manifest.name + (request.dir.empty() ? "" : " -> " + request.dir);
-  s.model = model.by->id() + " " + format("%.1f M parameters", static_cast<double>(s.parameters) / 1e6);
+  s.model = model.by->id() + " " + formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6);
   s.data = data.by->id() + " " + feed->about() + " · " + with_commas(feed->samples("train")) + " samples to train, " + with_commas(feed->samples("validation")) + " to validate";
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
@@ -250,7 +241,7 @@ void Run::Parts::summarise() {
   s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" + std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) +
             " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " + with_commas(s.steps) + " steps";
   s.details[device.by->id()] = view(about);
-  s.details[model.by->id()] = format("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
+  s.details[model.by->id()] = formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
   s.details[data.by->id()] = feed->about();
   for (const auto& [id, text] : chains.chosen()) s.details[id] = text;
 
@@ -263,7 +254,7 @@ void Run::Parts::summarise() {
     int64_t tensors = 0;
     for (const auto& p : d.params) tensors += p.info.trainable && p.info.group == static_cast<int32_t>(g);
     if (tensors == 0) continue;
-    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " + format("%.1e", groups[g].lr) + ", weight decay " + format("%g", groups[g].weight_decay) + ": " +
+    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " + formatted("%.1e", groups[g].lr) + ", weight decay " + formatted("%g", groups[g].weight_decay) + ": " +
                        optimizers[static_cast<size_t>(groups[g].optimizer)].id());
   }
   for (const auto& p : d.params) {

@@ -7,6 +7,7 @@
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/model/dtype.hpp"
+#include "core/plugin/facts.hpp"
 #include "mortise/tensor.h"
 
 namespace mortise {
@@ -27,11 +28,7 @@ std::vector<Element> layers_until(const Declaration& d, const mortise_layer& las
 uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
   for (const auto& w : plan.at[kForward].wrappers) {
     if (!(w.modes >> mode & 1)) continue;
-    const auto& facts = plan.members[static_cast<size_t>(w.member)].info->facts;
-    const auto frame = facts.find("frame");
-    if (frame == facts.end()) continue;
-    const auto dtype = frame->second.find("compute_dtype");
-    if (dtype != frame->second.end()) return dtype_named(dtype->second.as_text());
+    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype")) return dtype_named(dtype->as_text());
   }
   return MORTISE_NO_DTYPE;
 }

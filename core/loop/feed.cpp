@@ -7,6 +7,7 @@
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
+#include "core/plugin/facts.hpp"
 #include "mortise/philox.h"
 
 namespace mortise {
@@ -42,9 +43,7 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 }  // namespace
 
 Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), options_(options) {
-  const auto& facts = data.by->member->info->facts;
-  if (const auto f = facts.find("data"); f != facts.end())
-    if (const auto t = f->second.find("threads"); t != f->second.end()) one_thread_ = t->second.as_text() == "one";
+  if (const Value* threads = fact_of(*data.by->member->info, "data", "threads")) one_thread_ = threads->as_text() == "one";
 
   const mortise_split train = describe(data, "train"), validation = describe(data, "validation");
   about_ = view(train.about);
