@@ -1,6 +1,8 @@
 # Libraries of others, all header-only except LibTorch and, for tests, GoogleTest. scripts/setup.sh puts them in place.
 
 find_package(Threads REQUIRED)
+set(OPENSSL_USE_STATIC_LIBS ON)
+find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)  # SHA-256, nothing else
 
 # Header-only: no shared library but LibTorch, glibc and libstdc++ may be needed at run time.
 add_library(mortise_headers INTERFACE)

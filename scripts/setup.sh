@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts in place what the build needs, and nothing else. Every make target calls it; when all is there it takes a few milliseconds.
 #
-#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest; ccache and mold if they can be had
+#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes); ccache and mold if they can be had
 #                           (installed by apt as root or through a passwordless sudo; otherwise the one line to run is printed)
 #   into .deps/             CMake, Ninja and LibTorch 2.11 from the Python package index, every wheel pinned by hash; Boost's headers too
 #                           where the distribution's are older than 1.81
@@ -14,7 +14,7 @@ include=${MORTISE_SYSTEM_INCLUDE:-/usr/include}
 key=$(cat scripts/setup.sh scripts/requirements.txt scripts/requirements-boost.txt | sha256sum)
 
 # What the distribution must provide: a file that shows it, and the package that brings it.
-wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev gtest/gtest.h:libgtest-dev"
+wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev gtest/gtest.h:libgtest-dev openssl/sha.h:libssl-dev"
 
 missing_packages() {
   for pair in $wanted; do

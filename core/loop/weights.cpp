@@ -47,7 +47,7 @@ int64_t save_weights(const std::string& path, Host& host) {
     kept.push_back(t);
   }
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  write_safetensors(path, views, {{"format", "pt"}});
+  write_file(path, [&](const Sink& sink) { write_safetensors(sink, views, {{"format", "pt"}}); });
   return bytes;
 }
 

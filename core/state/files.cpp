@@ -14,69 +14,79 @@
 namespace mortise {
 namespace {
 
-void sync_folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
+// `error` is errno of what went wrong.
+[[noreturn]] void refuse(const std::string& path, const char* what, int error) {
+  Diagnostic d;
+  d.code = "not_written";
+  d.message = path + " cannot be " + what + ": " + std::strerror(error);
+  d.effect = "what was there before, if anything, is untouched";
+  d.exit = kExitIo;
+  throw Failure(d);
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path), temporary_(path + ".tmp-" + std::to_string(::getpid())) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("opened for writing");
+OpenFile::OpenFile(const std::string& path, std::string shown) : path_(path), shown_(std::move(shown)) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) refuse(shown_, "opened for writing", errno);
 }
 
-AtomicFile::~AtomicFile() {
+OpenFile::~OpenFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  ::unlink(path_.c_str());
 }
 
-void AtomicFile::write(const void* data, size_t bytes) {
+void OpenFile::write(const void* data, size_t bytes) {
   const auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t n = ::write(fd_, at, std::min<size_t>(bytes, size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail("written");
+    if (n <= 0) refuse(shown_, "written", n < 0 ? errno : ENOSPC);
     at += n;
     bytes -= static_cast<size_t>(n);
   }
 }
 
-void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) fail("synced");
-  ::close(fd_);
+void OpenFile::finish() {
+  if (::fsync(fd_) != 0) refuse(shown_, "synced", errno);
+  const int fd = fd_;
   fd_ = -1;
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::close(fd) != 0 && errno != EINTR) {  // a network file system may say only now that there was no room
     const int error = errno;
-    ::unlink(temporary_.c_str());
-    errno = error;
-    fail("renamed into place");
+    ::unlink(path_.c_str());
+    refuse(shown_, "closed", error);
   }
-  sync_folder_of(path_);
 }
 
-void AtomicFile::fail(const char* what) {
-  Diagnostic d;
-  d.code = "not_written";
-  d.message = path_ + " cannot be " + what + ": " + std::strerror(errno);
-  d.effect = "the file that was there before, if any, is untouched";
-  d.exit = kExitIo;
-  if (fd_ >= 0) {
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-    fd_ = -1;
+void sync_folder(const std::string& path) {
+  const int fd = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) refuse(path, "opened", errno);
+  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: a file system without a notion of it
+  ::close(fd);
+  if (error) refuse(path, "synced", error);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "renamed into place", errno);
+}
+
+void write_file(const std::string& path, const std::function<void(const Sink&)>& body) {
+  const std::string beside = path + ".tmp-" + std::to_string(::getpid());
+  OpenFile file(beside, path);
+  body([&](const void* data, size_t bytes) { file.write(data, bytes); });
+  file.finish();
+  try {
+    rename_path(beside, path);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
   }
-  throw Failure(d);
+  sync_folder(std::filesystem::path(path).parent_path().string());
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  AtomicFile f(path);
-  f.write(text.data(), text.size());
-  f.commit();
+  write_file(path, [&](const Sink& sink) { sink(text.data(), text.size()); });
 }
 
 }  // namespace mortise

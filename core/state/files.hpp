@@ -1,27 +1,35 @@
-// Files that appear whole or not at all.
+// Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on from, everything else throws.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace mortise {
 
-// Written beside `path`, then synced, renamed over it, and the folder synced. Without `commit` nothing is left. Throws Failure (exit 74).
-class AtomicFile {
+// Takes the next bytes of a file.
+using Sink = std::function<void(const void* data, size_t bytes)>;
+
+// A file under a name of its own until it is complete. Throws Failure (exit 74) naming `shown` and the system's reason.
+class OpenFile {
  public:
-  explicit AtomicFile(const std::string& path);
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  OpenFile(const std::string& path, std::string shown);  // new or empty
+  ~OpenFile();                                 // not finished: removed
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
   void write(const void* data, size_t bytes);
-  void commit();
+  void finish();  // synced and closed
 
  private:
-  [[noreturn]] void fail(const char* what);
-  std::string path_, temporary_;
+  std::string path_, shown_;
   int fd_ = -1;
 };
 
+void sync_folder(const std::string& path);
+void rename_path(const std::string& from, const std::string& to);
+
+// Written beside `path`, then synced, renamed over it, and the folder synced. After an exception what was there before is untouched.
+void write_file(const std::string& path, const std::function<void(const Sink&)>& body);
 void write_file(const std::string& path, std::string_view text);
 
 }  // namespace mortise

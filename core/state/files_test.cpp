@@ -32,23 +32,24 @@ class Files : public testing::Test {
   fs::path folder;
 };
 
-TEST_F(Files, AppearOnCommitAndNotBefore) {
-  AtomicFile f(folder / "a");
-  f.write("one", 3);
-  EXPECT_FALSE(fs::exists(folder / "a"));
-  f.write(" two", 4);
-  f.commit();
+TEST_F(Files, AppearWhenTheyAreCompleteAndNotBefore) {
+  write_file(folder / "a", [&](const Sink& sink) {
+    sink("one", 3);
+    EXPECT_FALSE(fs::exists(folder / "a"));
+    sink(" two", 4);
+  });
   EXPECT_EQ(read("a"), "one two");
   EXPECT_EQ(entries(), 1u);
 }
 
-TEST_F(Files, KeepWhatWasThereUntilCommit) {
+TEST_F(Files, KeepWhatWasThereUntilThen) {
   write_file(folder / "a", "old");
-  {
-    AtomicFile f(folder / "a");
-    f.write("new", 3);
+  const auto half = [&](const Sink& sink) {
+    sink("new", 3);
     EXPECT_EQ(read("a"), "old");
-  }
+    throw std::runtime_error("somebody's");
+  };
+  EXPECT_THROW(write_file(folder / "a", half), std::runtime_error);
   EXPECT_EQ(read("a"), "old");
   EXPECT_EQ(entries(), 1u);
   write_file(folder / "a", "new");
@@ -79,14 +80,13 @@ TEST_F(Files, SayThatADiskIsFull) {
   // A file beside a device cannot be made here, so the temporary name is a link to the device that is always full.
   const fs::path temporary = folder / ("a.tmp-" + std::to_string(getpid()));
   fs::create_symlink("/dev/full", temporary);
-  AtomicFile f(folder / "a");
   try {
-    f.write("x", 1);
+    write_file(folder / "a", "x");
     FAIL() << "written to a full disk";
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.diagnostic.exit, kExitIo);
     EXPECT_EQ(failure.diagnostic.message, (folder / "a").string() + " cannot be written: No space left on device");
-    EXPECT_EQ(failure.diagnostic.effect, "the file that was there before, if any, is untouched");
+    EXPECT_EQ(failure.diagnostic.effect, "what was there before, if anything, is untouched");
   }
   EXPECT_EQ(entries(), 0u);
 }

@@ -9,16 +9,18 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/base/diagnostic.hpp"
 #include "core/base/text.hpp"
-#include "core/state/files.hpp"
 
 namespace mortise {
 namespace {
 
-using Json = nlohmann::ordered_json;
-constexpr uint64_t kMaxHeader = 100'000'000;
+using Json = nlohmann::json;
+// Hundred thousand tensors fit; what a hostile header costs in memory stays small.
+constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
+constexpr size_t kMaxRank = 64;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   Diagnostic d;
@@ -37,25 +39,6 @@ size_t dtype_size(const std::string& dtype) {
   return found == sizes.end() ? 0 : found->second;
 }
 
-// Depth and duplicate keys while parsing, since a parsed tree no longer shows them.
-class Checks {
- public:
-  std::string error;
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 8) error = "its header is nested deeper than 8";
-    if (event == Json::parse_event_t::object_start) keys_.resize(static_cast<size_t>(depth) + 2), keys_[static_cast<size_t>(depth) + 1].clear();
-    if (event == Json::parse_event_t::key && depth >= 1) {
-      if (keys_.size() <= static_cast<size_t>(depth)) keys_.resize(static_cast<size_t>(depth) + 1);
-      const std::string name = parsed.get<std::string>();
-      if (!keys_[static_cast<size_t>(depth)].insert(name).second) error = "its header names `" + escape_control(name) + "` twice";
-    }
-    return error.empty();
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;
-};
-
 uint64_t whole(const std::string& path, const Json& v, const std::string& what) {
   if (!v.is_number_unsigned()) refuse(path, what + " is not a whole number");
   return v.get<uint64_t>();
@@ -67,6 +50,7 @@ TensorView read_entry(const std::string& path, const std::string& name, const Js
     refuse(path, shown + " has a control character in its name, or none at all");
   if (!j.is_object() || !j.contains("dtype") || !j.contains("shape") || !j.contains("data_offsets"))
     refuse(path, shown + " lacks dtype, shape or data_offsets");
+  if (j.size() != 3) refuse(path, shown + " has more than dtype, shape and data_offsets");
   if (!j["dtype"].is_string() || !j["shape"].is_array() || !j["data_offsets"].is_array() || j["data_offsets"].size() != 2)
     refuse(path, shown + " has a dtype, shape or data_offsets of another kind");
   TensorView t;
@@ -87,10 +71,53 @@ TensorView read_entry(const std::string& path, const std::string& name, const Js
   return t;
 }
 
+// Takes a header apart while it is parsed: an entry is read and dropped as soon as it is complete, so that no tree of the whole header is ever built,
+// and duplicate keys, which a tree no longer shows, are seen.
+class Header {
+ public:
+  Header(const std::string& path, const char* data, uint64_t room) : path_(path), data_(data), room_(room) {}
+
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    using E = Json::parse_event_t;
+    if (depth > 8) refuse(path_, "its header is nested deeper than 8");
+    if (event == E::object_start && depth > 1) refuse(path_, "tensor `" + escape_control(name_) + "` has a dtype, shape or data_offsets of another kind");
+    if (depth == 0 && event != E::object_start && event != E::object_end && event != E::key) refuse(path_, "has no JSON object for a header");
+    if (event == E::array_start) elements_ = 0;
+    if (event == E::value && depth > 2 && ++elements_ > kMaxRank) refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
+    if (event == E::key) {
+      std::string key = parsed.get<std::string>();
+      if (!(depth == 1 ? names_ : keys_).insert(key).second) refuse(path_, "its header names `" + escape_control(key) + "` twice");
+      if (depth == 1) name_ = std::move(key);
+    }
+    if (depth != 1 || event == E::key || event == E::object_start || event == E::array_start) return true;
+    keys_.clear();
+    if (name_ == "__metadata__") read_metadata(parsed);
+    else content.entries.push_back(read_entry(path_, name_, parsed, data_, room_));
+    return false;
+  }
+  TensorFile content;
+
+ private:
+  void read_metadata(const Json& j) {
+    if (!j.is_object()) refuse(path_, "has metadata that is no object");
+    for (const auto& [key, v] : j.items()) {
+      if (!v.is_string()) refuse(path_, "has metadata that is no text");
+      content.metadata[key] = v.get<std::string>();
+    }
+  }
+
+  const std::string& path_;
+  const char* data_;
+  uint64_t room_;
+  std::string name_;
+  std::set<std::string> names_, keys_;  // of the header; of the object that is open
+  size_t elements_ = 0;
+};
+
 }  // namespace
 
-void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const auto& t : tensors) {
@@ -102,11 +129,30 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
   const uint64_t length = text.size();
   std::string head(8, '\0');
   for (size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(length >> (8 * i));
-  AtomicFile file(path);
-  file.write(head.data(), head.size());
-  file.write(text.data(), text.size());
-  for (const auto& t : tensors) file.write(t.data, t.bytes);
-  file.commit();
+  sink(head.data(), head.size());
+  sink(text.data(), text.size());
+  for (const auto& t : tensors) sink(t.data, t.bytes);
+}
+
+TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
+  if (bytes.size() < 8) refuse(path, "is too short to be safetensors");
+  uint64_t length = 0;
+  for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  if (length > bytes.size() - 8)
+    refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " + std::to_string(bytes.size()));
+  if (length > kMaxHeader) refuse(path, "has a header of " + std::to_string(length) + " bytes; at most " + std::to_string(kMaxHeader) + " are read");
+  const char *header = bytes.data() + 8, *data = header + length, *end = bytes.data() + bytes.size();
+  Header reader(path, data, static_cast<uint64_t>(end - data));
+  const Json rest = Json::parse(header, data, std::ref(reader), /*allow_exceptions=*/false);
+  if (!rest.is_object()) refuse(path, "has no JSON object for a header");
+  std::ranges::stable_sort(reader.content.entries, {}, [](const TensorView& t) { return std::pair(t.data, t.bytes); });
+  const char* at = data;
+  for (const auto& t : reader.content.entries) {
+    if (t.data != at) refuse(path, "has a hole or an overlap before tensor `" + escape_control(t.name) + "`");
+    at += t.bytes;
+  }
+  if (at != end) refuse(path, "has " + std::to_string(end - at) + " bytes that belong to no tensor");
+  return std::move(reader.content);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
@@ -119,38 +165,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
     if (map_ == MAP_FAILED) map_ = nullptr;
   }
   ::close(fd);
+  if (!map_) size_ = 0;
   try {
-    if (!map_ || size_ < 8) refuse(path, "is too short to be safetensors");
-    const auto* bytes = static_cast<const char*>(map_);
-    uint64_t length = 0;
-    for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    if (length > kMaxHeader || length > size_ - 8)
-      refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " + std::to_string(size_));
-    Checks checks;
-    const Json header = Json::parse(bytes + 8, bytes + 8 + length, std::ref(checks), /*allow_exceptions=*/false);
-    if (!checks.error.empty()) refuse(path, checks.error);
-    if (!header.is_object()) refuse(path, "has no JSON object for a header");
-    const char* data = bytes + 8 + length;
-    const uint64_t room = size_ - 8 - length;
-    for (const auto& [name, j] : header.items()) {
-      if (name != "__metadata__") {
-        entries_.push_back(read_entry(path, name, j, data, room));
-        continue;
-      }
-      if (!j.is_object()) refuse(path, "has metadata that is no object");
-      for (const auto& [key, v] : j.items()) {
-        if (!v.is_string()) refuse(path, "has metadata that is no text");
-        metadata_[key] = v.get<std::string>();
-      }
-    }
-    std::stable_sort(entries_.begin(), entries_.end(),
-                     [](const TensorView& a, const TensorView& b) { return a.data < b.data || (a.data == b.data && a.bytes < b.bytes); });
-    const char* at = data;
-    for (const auto& t : entries_) {
-      if (t.data != at) refuse(path, "has a hole or an overlap before tensor `" + escape_control(t.name) + "`");
-      at += t.bytes;
-    }
-    if (at != data + room) refuse(path, "has " + std::to_string(data + room - at) + " bytes that belong to no tensor");
+    content_ = parse_safetensors(bytes(), path);
   } catch (...) {
     if (map_) ::munmap(map_, size_);
     throw;

@@ -7,7 +7,10 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/state/files.hpp"
 
 namespace mortise {
 
@@ -18,24 +21,32 @@ struct TensorView {
   size_t bytes = 0;
 };
 
-// Into a file beside `path`, synced and renamed. Throws Failure (exit 74).
-void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const std::map<std::string, std::string>& metadata);
+using Metadata = std::map<std::string, std::string>;
 
-// A file mapped for reading; the entries point into it. Throws Failure (exit 65) naming the file and what is wrong.
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata);
+
+struct TensorFile {
+  std::vector<TensorView> entries;  // in the order of their bytes, pointing into them
+  Metadata metadata;
+};
+// The bytes of a whole file. Throws Failure (exit 65) naming `path` and what is wrong. Takes a few hundred bytes of memory a tensor.
+TensorFile parse_safetensors(std::string_view bytes, const std::string& path);
+
+// A file mapped for reading; the entries point into it. Throws as above.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-  const std::vector<TensorView>& entries() const { return entries_; }
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::vector<TensorView>& entries() const { return content_.entries; }
+  const Metadata& metadata() const { return content_.metadata; }
+  std::string_view bytes() const { return {static_cast<const char*>(map_), size_}; }
 
  private:
   void* map_ = nullptr;
   size_t size_ = 0;
-  std::vector<TensorView> entries_;  // in the order of their bytes
-  std::map<std::string, std::string> metadata_;
+  TensorFile content_;
 };
 
 }  // namespace mortise

@@ -1,0 +1,227 @@
+#include "core/state/checkpoint.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/diagnostic.hpp"
+#include "core/base/text.hpp"
+#include "core/state/hash.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise {
+namespace {
+
+using Json = nlohmann::json;
+constexpr const char* kManifest = "MANIFEST.json";
+constexpr const char* kTemporary = ".tmp-";
+constexpr const char* kStep = "step-";
+constexpr size_t kMaxManifest = size_t{16} << 20;
+// A manifest ends with its own hash; what is hashed stands before this.
+const std::string kBeforeHash = ",\n \"sha256\": \"", kAfterHash = "\"\n}\n";
+constexpr size_t kHashDigits = 64;
+
+[[noreturn]] void damaged(const std::string& at, const std::string& what) {
+  Diagnostic d;
+  d.code = "checkpoint_damaged";
+  d.message = what;
+  d.at = at;
+  d.exit = kExitData;
+  throw Failure(d);
+}
+
+bool is_hash(const Json& j) {
+  return j.is_string() && j.get_ref<const std::string&>().size() == kHashDigits &&
+         j.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Below the folder, and nowhere else.
+bool is_inside(const std::string& path) {
+  const bool plain = std::ranges::none_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
+  const std::vector<std::string> parts = split(path, '/');
+  return plain && std::ranges::none_of(parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
+}
+
+void make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
+  Diagnostic d;
+  d.code = "not_written";
+  d.message = path + " cannot be made: " + std::strerror(errno);
+  d.exit = kExitIo;
+  throw Failure(d);
+}
+
+// The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
+int64_t step_of(const std::string& name) {
+  if (!name.starts_with(kStep)) return -1;
+  const std::string digits = name.substr(std::strlen(kStep));
+  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return -1;
+  const int64_t step = std::stoll(digits);
+  return std::to_string(step) == digits ? step : -1;
+}
+
+void remove_quietly(const std::string& folder) {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+}
+
+}  // namespace
+
+uint64_t Manifested::bytes() const {
+  uint64_t all = 0;
+  for (const auto& [path, file] : files) all += file.bytes;
+  return all;
+}
+
+std::string manifest_text(const Manifested& m) {
+  Json j = {{"mortise", 1}, {"step", m.step}, {"files", Json::object()}, {"plugins", Json::object()}};
+  for (const auto& [path, file] : m.files) j["files"][path] = {{"bytes", file.bytes}, {"sha256", file.sha256}};
+  for (const auto& [id, plugin] : m.plugins) j["plugins"][id] = {{"version", plugin.version}, {"sha256", plugin.sha256}};
+  std::string text = j.dump(1);
+  text.resize(text.size() - std::strlen("\n}"));
+  return text + kBeforeHash + sha256_of(text.data(), text.size()) + kAfterHash;
+}
+
+Manifested parse_manifested(std::string_view text, const std::string& path) {
+  const size_t tail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
+  if (text.size() < tail || text.size() > kMaxManifest) damaged(path, "it is cut short");
+  const std::string_view body = text.substr(0, text.size() - tail), hash = text.substr(body.size() + kBeforeHash.size(), kHashDigits);
+  if (!text.substr(body.size()).starts_with(kBeforeHash) || !text.ends_with(kAfterHash) || hash != sha256_of(body.data(), body.size()))
+    damaged(path, "it is not what was written");
+  const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Manifested m;
+  m.sha256 = hash;
+  if (!j.is_object() || j.value("mortise", Json()) != 1) damaged(path, "it is of another version");
+  if (!j.contains("step") || !j["step"].is_number_unsigned() || !j.contains("files") || !j["files"].is_object() || !j.contains("plugins") ||
+      !j["plugins"].is_object())
+    damaged(path, "it lacks the step, the files or the plugins");
+  m.step = j["step"].get<int64_t>();
+  for (const auto& [name, file] : j["files"].items()) {
+    if (!is_inside(name) || !file.is_object() || !file.contains("bytes") || !file["bytes"].is_number_unsigned() || !file.contains("sha256") ||
+        !is_hash(file["sha256"]))
+      damaged(path, "the file `" + escape_control(name) + "` is not described as files are");
+    m.files[name] = {file["bytes"].get<uint64_t>(), file["sha256"].get<std::string>()};
+  }
+  for (const auto& [id, plugin] : j["plugins"].items()) {
+    if (!plugin.is_object() || !plugin.contains("version") || !plugin["version"].is_string() || !plugin.contains("sha256") || !is_hash(plugin["sha256"]))
+      damaged(path, "the plugin `" + escape_control(id) + "` is not described as plugins are");
+    m.plugins[id] = {plugin["version"].get<std::string>(), plugin["sha256"].get<std::string>()};
+  }
+  return m;
+}
+
+CheckpointWriter::CheckpointWriter(const std::string& root, int64_t step)
+    : root_(root), name_(kStep + std::to_string(step)), folder_(root + "/" + kTemporary + name_) {
+  manifest_.step = step;
+  const bool made = !fs::exists(root_);
+  make_folder(root_);
+  if (made) sync_folder(fs::path(root_).parent_path().string());
+  remove_quietly(folder_);
+  make_folder(folder_);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (!committed_) remove_quietly(folder_);
+}
+
+void CheckpointWriter::file(const std::string& path, const std::function<void(const Sink&)>& body) {
+  if (const size_t slash = path.rfind('/'); slash != std::string::npos) make_folder(folder_ + "/" + path.substr(0, slash));
+  OpenFile out(folder_ + "/" + path, name_ + "/" + path);
+  Sha256 hash;
+  uint64_t bytes = 0;
+  body([&](const void* data, size_t n) {
+    out.write(data, n);
+    hash.add(data, n);
+    bytes += n;
+  });
+  out.finish();
+  manifest_.files[path] = {bytes, hash.hex()};
+}
+
+void CheckpointWriter::file(const std::string& path, std::string_view text) {
+  file(path, [&](const Sink& sink) { sink(text.data(), text.size()); });
+}
+
+Manifested CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) {
+  manifest_.plugins = std::move(plugins);
+  const std::string text = manifest_text(manifest_);
+  OpenFile out(folder_ + "/" + kManifest, name_ + "/" + kManifest);
+  out.write(text.data(), text.size());
+  out.finish();
+  std::set<std::string> folders;
+  for (const auto& [path, file] : manifest_.files)
+    if (const size_t slash = path.rfind('/'); slash != std::string::npos) folders.insert(path.substr(0, slash));
+  for (const auto& folder : folders) sync_folder(folder_ + "/" + folder);
+  sync_folder(folder_);
+  // One of this name may be there: damaged and passed over, or of a past that was given up.
+  const std::string place = root_ + "/" + name_;
+  if (fs::exists(place)) remove_checkpoint({place, manifest_.step});
+  rename_path(folder_, place);
+  sync_folder(root_);
+  committed_ = true;
+  return parse_manifested(text, place);
+}
+
+std::vector<Found> checkpoints_in(const std::string& root) {
+  std::vector<Found> all;
+  std::error_code error;
+  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
+    if (const int64_t step = step_of(at->path().filename().string()); step >= 0) all.push_back({at->path().string(), step});
+  std::ranges::sort(all, std::greater(), &Found::step);
+  return all;
+}
+
+Manifested verify_checkpoint(const Found& found) {
+  const std::string manifest = found.path + "/" + kManifest;
+  std::ifstream in(manifest, std::ios::binary);
+  if (!in) damaged(manifest, "it cannot be read");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const Manifested m = parse_manifested(text, manifest);
+  if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
+  for (const auto& [path, file] : m.files) {
+    const std::string whole = found.path + "/" + path;
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(whole, error);
+    if (error) damaged(whole, "it cannot be read");
+    if (bytes != file.bytes)
+      damaged(whole, with_commas(static_cast<int64_t>(bytes)) + " bytes, " + with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
+    if (sha256_of_file(whole) != file.sha256) damaged(whole, "its bytes are not those that were saved");
+  }
+  return m;
+}
+
+void remove_checkpoint(const Found& found) {
+  const fs::path path = found.path;
+  const std::string aside = (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string();
+  remove_quietly(aside);
+  rename_path(found.path, aside);
+  remove_quietly(aside);
+}
+
+void remove_leftovers(const std::string& root) {
+  std::error_code error;
+  std::vector<std::string> leftovers;
+  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename().string().starts_with(kTemporary)) leftovers.push_back(at->path().string());
+  for (const auto& path : leftovers) remove_quietly(path);
+}
+
+void point_link(const std::string& root, const std::string& name, int64_t step) {
+  const std::string beside = root + "/" + kTemporary + name;
+  std::error_code ignored;
+  fs::remove(beside, ignored);
+  fs::create_directory_symlink(kStep + std::to_string(step), beside, ignored);
+  fs::rename(beside, root + "/" + name, ignored);
+}
+
+}  // namespace mortise

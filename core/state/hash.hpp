@@ -1,0 +1,25 @@
+// SHA-256, as `sha256sum` writes it.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace mortise {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  void add(const void* data, size_t bytes);
+  std::string hex();  // 64 digits; nothing is added afterwards
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string sha256_of(const void* data, size_t bytes);
+// Of a whole file, or "" if it cannot be read.
+std::string sha256_of_file(const std::string& path);
+
+}  // namespace mortise
