@@ -26,6 +26,12 @@ void print_source(std::ostream& out, const Diagnostic& d) {
 std::string json_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
 std::string json_or_null(int number) { return number == 0 ? "null" : std::to_string(number); }
 
+std::string json(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) out += (out.empty() ? "" : ",") + json_string(text);
+  return "[" + out + "]";
+}
+
 std::string json(const Position& p) {
   return "{\"file\":" + json_string(p.file) + ",\"line\":" + json_or_null(p.line) + ",\"column\":" + json_or_null(p.column) +
          ",\"key\":" + json_or_null(p.key) + "}";
@@ -75,6 +81,7 @@ void print(std::ostream& out, const Diagnostic& d, bool colour) {
     out << '\n';
     if (!d.source_line.empty() && d.positions.front().line > 0) print_source(out, d);
   }
+  for (const std::string& line : d.lines) print_line(out, "", line);
   print_line(out, "at: ", d.at);
   print_line(out, "holds: ", d.holds);
   print_line(out, "effect: ", d.effect);
@@ -87,7 +94,7 @@ void print_json(std::ostream& out, const Diagnostic& d) {
   for (size_t i = 1; i < d.positions.size(); ++i) also += (i > 1 ? "," : "") + json(d.positions[i]);
   out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
       << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":[" << also
-      << "],\"beside\":" << json_or_null(d.beside) << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
+      << "],\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json(d.lines) << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
       << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << json_fixes(d) << ",\"see\":" << json_or_null(d.see)
       << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
 }

@@ -43,6 +43,7 @@ struct Diagnostic {
   std::vector<Position> positions;  // the first after "-->", others joined by "and"
   std::string beside;               // to the right of the position
   std::string source_line;          // the line of the file, shown under the position when it helps
+  std::vector<std::string> lines;   // a small table under the message
   std::string at;                   // plugin, point, step, path
   std::string holds;                // what an area always knows (memory)
   std::string effect;

@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/plugin/facts.hpp"
 #include "core/loop/run.hpp"
+#include "core/state/checkpoint.hpp"
 
 namespace fs = std::filesystem;
 
@@ -110,12 +111,12 @@ std::string weights_file(const Value& stated, Report& report) {
     return std::string();
   };
   std::error_code error;
-  for (const fs::path& file : {path, path / "model/model.safetensors", path / "model.safetensors"})
+  if (fs::exists(path / "run.toml", error)) return checkpoint_of(path.string()) + "/model/model.safetensors";
+  for (const fs::path& file : {path, path / "model.safetensors"})
     if (fs::is_regular_file(file, error)) return file.string();
   if (!fs::is_directory(path, error))
     return refuse("no_weights", "`" + path.string() + "` is not a folder",
                   "Mortise does not download: hf download NAME --local-dir " + path.string());
-  if (fs::exists(path / "run.toml", error)) return refuse("no_weights", path.string() + " has no weights yet", "wait until the run has ended");
   if (fs::exists(path / "pytorch_model.bin", error))
     return refuse("pickle_only", path.string() + " holds pytorch_model.bin only; Mortise reads no pickles",
                   "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + path.string() + "\").save_pretrained(\"" +
@@ -199,16 +200,56 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   return p;
 }
 
-std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate) {
+std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
+  ask.manifest = &p.manifest;
+  ask.plan = &p.plan;
+  ask.probe = installation().probe;
+  if (ask.checkpoint.empty() && ask.weights.empty()) ask.weights = p.weights;
+  ask.warn = [](const Diagnostic& d) { say(d); };
   try {
-    return std::make_unique<Run>(
-        RunRequest{.manifest = &p.manifest, .plan = &p.plan, .probe = installation().probe, .dir = dir, .allocate = allocate, .weights = p.weights});
+    return std::make_unique<Run>(std::move(ask));
   } catch (const Failure& f) {
     Report one;
     one.add(f.diagnostic);
     say(one, "nothing was started.");
     throw Failed{f.diagnostic.exit};
   }
+}
+
+void must_hold_a_run(const std::string& dir, const std::string& verb) {
+  if (fs::exists(fs::path(dir) / "run.toml")) return;
+  Diagnostic d = mistake("no_run", dir + " is no run directory: it has no run.toml", {}, "mortise " + verb + " runs/latest");
+  d.exit = kExitData;
+  throw Failure(d);
+}
+
+std::string checkpoint_of(const std::string& dir, const std::string& which) {
+  const std::string root = dir + "/checkpoints";
+  const auto refuse = [&](const std::string& message, const std::string& fix) {
+    Diagnostic d = mistake("no_checkpoint", message, {}, fix);
+    d.exit = kExitData;
+    throw Failure(d);
+  };
+  const std::vector<Found> all = checkpoints_in(root);
+  if (all.empty()) refuse(dir + " has no checkpoint yet", "wait for the first one; [checkpoint] every says when");
+  std::vector<std::string> steps;
+  for (const Found& f : all) steps.push_back(std::to_string(f.step));
+  std::error_code error;
+  std::string wanted = which;
+  if (which.empty() || which == "best") {
+    const std::string link = fs::read_symlink(root + "/best", error).string();
+    if (!error && link.starts_with("step-")) wanted = link.substr(5);
+    else if (which == "best") refuse(dir + " has no best checkpoint", "[checkpoint] best = \"eval.loss\" keeps one");
+  }
+  for (const Found& f : all)
+    if (std::to_string(f.step) == wanted) {
+      verify_checkpoint(f);
+      return f.path;
+    }
+  if (!which.empty() && which != "best" && which != "latest") refuse(dir + " has no checkpoint of step " + which, "--checkpoint " + either(steps));
+  const auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
+  if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + dir);
+  return newest->path;
 }
 
 void say(const Report& report, std::string_view closing) {

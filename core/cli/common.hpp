@@ -13,6 +13,7 @@
 
 namespace mortise {
 class Run;
+struct RunRequest;
 struct Summary;
 }  // namespace mortise
 
@@ -73,8 +74,12 @@ struct Failed {
 };
 // If nothing that is on provides `slot`, the first plugin that does is switched on. Throws Failed.
 std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
-// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. Throws Failed.
-std::unique_ptr<Run> make_run(const Planned& p, const std::string& dir, bool allocate = true);
+// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. The planned fills the request's other fields. Throws Failed.
+std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
+// Refuses a folder that holds no run. Throws Failure.
+void must_hold_a_run(const std::string& dir, const std::string& verb);
+// The folder of a run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
+std::string checkpoint_of(const std::string& dir, const std::string& which = "");
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
                                             Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
@@ -87,6 +92,8 @@ void say(const Diagnostic& d);
 void print_plan(std::ostream& out, const Planned& p, const Summary& s);
 
 int train(const Arguments&);
+int resume(const Arguments&);
+int checkpoint(const Arguments&);
 int plan(const Arguments&);
 int points(const Arguments&);
 int sample(const Arguments&);

@@ -119,7 +119,7 @@ void print_help() {
     std::cout << "  " << left << std::string(left.size() < 34 ? 34 - left.size() : 1, ' ') << v.doc << "\n";
   }
   std::cout << "\nmortise help VERB says more. Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug,\n"
-               "71 a plugin, 73 the output exists, 74 reading or writing, 75 stopped, 76 a guard stopped it, 130 interrupted.\n";
+               "71 a plugin, 73 the output exists, 74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
 }
 
 int run_main(const std::vector<std::string>& words) {
@@ -159,7 +159,10 @@ std::string quoted(const std::string& word) {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
       {"train", "[RUN]", "train what the manifest says (./run.toml if left out)", "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
-       kLayerFlags, 1, train},
+       with({{"--resume", "", "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"}}, kLayerFlags), 1, train},
+      {"resume", "DIR", "go on with a run, from its newest checkpoint", "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
+       with({{"--from", "STEP", "from this checkpoint; later ones are set aside"}}, kLayerFlags), 1, resume},
+      {"checkpoint", "list|verify DIR", "what a run has saved, and whether it still is what was saved", "mortise checkpoint verify runs/gpt2", {}, 2, checkpoint},
       {"plan", "[RUN]", "who does what, in what order, how much memory; runs nothing", "mortise plan run.toml --why block",
        with({{"--why", "POINT", "the order at one point, with reasons"},
              {"--keys", "", "every key, its value and where it is from"},
@@ -180,7 +183,8 @@ const std::vector<Verb>& verbs() {
              {"--tokens", "N", "how many"},
              {"--temperature", "T", "0: always the likeliest"},
              {"--top-k", "K", "of the K likeliest; 0: of all"},
-             {"--seed", "N", "of the draws; 0"}},
+             {"--seed", "N", "of the draws; 0"},
+             {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
             kLayerFlags),
        1, sample},
       {"plugin",

@@ -141,7 +141,7 @@ int plan(const Arguments& args) {
       print_structure(std::cout, planned->plan);
     return kExitOk;
   }
-  const auto run = make_run(*planned, "", /*allocate=*/false);
+  const auto run = make_run(*planned, {.purpose = Purpose::kPlan});
   const Summary& s = run->summary();
   if (args.has("--weights")) {
     if (globals().json)

@@ -1,5 +1,7 @@
 #include "core/cli/run_directory.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
+#include "core/base/log.hpp"
+#include "core/state/checkpoint.hpp"
 #include "core/state/files.hpp"
 
 namespace fs = std::filesystem;
@@ -29,23 +33,22 @@ namespace {
   refuse("dir_not_made", p.string() + " cannot be made: " + why, at, "choose another place: --set run.dir=DIR");
 }
 
-fs::path take_free(const fs::path& root, const std::string& name) {
+fs::path take_free(const fs::path& root, const std::string& name, bool again) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) not_made(root, error.message(), {});
   for (int n = 1;; ++n) {
     const fs::path p = root / (n == 1 ? name : name + "-" + std::to_string(n));
     if (::mkdir(p.c_str(), 0755) == 0) return p;
+    if (again && errno == EEXIST && n == 1) return p;
     if (errno != EEXIST) not_made(p, std::strerror(errno), {});
   }
 }
 
 // "finished, step 300", as its status.json says; "" if it does not.
 std::string how_it_stands(const fs::path& dir) {
-  std::ifstream in(dir / "status.json");
-  const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!j.is_object() || !j.contains("state") || !j["state"].is_string() || !j.contains("step") || !j["step"].is_number_integer()) return "";
-  return " (" + escape_control(j["state"].get<std::string>()) + ", step " + with_commas(j["step"].get<int64_t>()) + ")";
+  const auto status = status_of(dir.string());
+  return status ? " (" + escape_control(status->state) + ", step " + with_commas(status->step) + ")" : "";
 }
 
 std::string host_name() {
@@ -64,14 +67,41 @@ std::string utc_now() {
   return text;
 }
 
-RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request) {
-  take(manifest);
-  notes_ = ",\"tags\":" + manifest.get("run", "tags").text() + ",\"notes\":" + manifest.get("run", "notes").text();
-  write("run.toml", resolved_toml(manifest, plan, request));
+std::optional<Status> status_of(const std::string& dir) {
+  std::ifstream in(dir + "/status.json");
+  const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  try {
+    return Status{j.at("state"), j.at("step"), j.at("of")};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again) {
+  take(manifest, again);
+  lock();
+  record(manifest, plan, request);
   copy_sources(manifest, request);
 }
 
+RunDirectory::RunDirectory(std::string path) : path_(std::move(path)), begun_(true) { lock(); }
+
+void RunDirectory::record(const Manifest& manifest, const Plan& plan, const ManifestRequest& request) {
+  notes_ = ",\"tags\":" + manifest.get("run", "tags").text() + ",\"notes\":" + manifest.get("run", "notes").text();
+  write("run.toml", resolved_toml(manifest, plan, request));
+}
+
+void RunDirectory::add_command(const std::string& command) const { std::ofstream(path_ + "/sources/command.txt", std::ios::app) << command << "\n"; }
+
+// The system takes the lock back when the process ends, however it ends.
+void RunDirectory::lock() {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // a file system without locks: nobody can tell
+  refuse("run_busy", "another process is training " + path_ + how_it_stands(path_), {}, "wait until it ends, or stop it");
+}
+
 RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) ::close(lock_);
   if (begun_) return;
   std::error_code ignored;
   if (made_) {
@@ -81,11 +111,11 @@ RunDirectory::~RunDirectory() {
   for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"}) fs::remove_all(fs::path(path_) / name, ignored);
 }
 
-void RunDirectory::take(const Manifest& manifest) {
+void RunDirectory::take(const Manifest& manifest, bool again) {
   const Value& stated = manifest.get("run", "dir");
   if (!stated.is_set()) {
     const char* root = std::getenv("MORTISE_RUNS");
-    path_ = take_free(root && *root ? root : "runs", manifest.name).string();
+    path_ = take_free(root && *root ? root : "runs", manifest.name, again).string();
     made_ = true;
     return;
   }
@@ -117,7 +147,8 @@ void RunDirectory::copy_sources(const Manifest& manifest, const ManifestRequest&
 
 void RunDirectory::write(const std::string& name, std::string_view text) const { write_file(path_ + "/" + name, text); }
 
-void RunDirectory::begin(int64_t steps) {
+void RunDirectory::begin(int64_t step, int64_t steps) {
+  step_ = step;
   steps_ = steps;
   begun_ = true;
   status("running", "null");
@@ -140,11 +171,17 @@ void RunDirectory::end(int exit) {
   status(exit == kExitOk ? "finished" : stopped ? "stopped" : "failed", std::to_string(exit));
 }
 
+// Told to who watches; a disk that is full does not end a training because of it.
 void RunDirectory::status(const std::string& state, const std::string& exit) {
   written_ = std::chrono::steady_clock::now();
-  write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) +
-                           ",\"updated\":" + json_string(utc_now()) + ",\"pid\":" + std::to_string(::getpid()) +
-                           ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":false" + notes_ + "}\n");
+  const std::string resumable = state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
+  try {
+    write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) +
+                             ",\"updated\":" + json_string(utc_now()) + ",\"pid\":" + std::to_string(::getpid()) +
+                             ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":" + resumable + notes_ + "}\n");
+  } catch (const Failure& f) {
+    log(LogLevel::kDebug, f.diagnostic.message);
+  }
 }
 
 }  // namespace mortise::cli

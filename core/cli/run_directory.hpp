@@ -1,6 +1,7 @@
 // One folder a run: its name taken with mkdir, the manifest as it was resolved, the files it came from, and how it stands.
 #pragma once
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "core/plan/plan.hpp"
@@ -16,27 +17,42 @@ std::string layers_text(const Manifest& manifest, const ManifestRequest& request
 
 std::string utc_now();  // 2026-11-21T04:11:09Z
 
+// What status.json says; nothing if it cannot be read.
+struct Status {
+  std::string state;
+  int64_t step = 0, of = 0;
+};
+std::optional<Status> status_of(const std::string& dir);
+
+// Held by one process at a time.
 class RunDirectory {
  public:
   // run.dir, or the first free one of NAME, NAME-2, … under $MORTISE_RUNS or ./runs. Throws Failure: it holds a run already (73), it cannot be made.
-  // Destroyed before begin(), nothing of it stays.
-  RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);
+  // Destroyed before begin(), nothing of it stays. A folder that `run.dir` names and that holds no run.toml is taken as it is.
+  // `again`: a folder of that name without a run.toml, which a start that was cut short left, is used.
+  RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again = false);
+  // One that holds a run, to go on with it.
+  explicit RunDirectory(std::string path);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   const std::string& path() const { return path_; }
   void write(const std::string& name, std::string_view text) const;
-  void begin(int64_t steps);    // status.json: running
+  void record(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);  // run.toml, and what status.json copies
+  void add_command(const std::string& command) const;                                        // to sources/command.txt
+  void begin(int64_t step, int64_t steps);  // status.json: running
   void progress(int64_t step);  // attempted so far; rewritten every two seconds at most
   void end(int exit);           // status.json: finished, stopped or failed
 
  private:
-  void take(const Manifest& manifest);
+  void take(const Manifest& manifest, bool again);
+  void lock();
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
   void status(const std::string& state, const std::string& exit);
 
   std::string path_, notes_;
   bool made_ = false, begun_ = false;
+  int lock_ = -1;
   int64_t steps_ = 0, step_ = 0;
   std::chrono::steady_clock::time_point written_;
 };

@@ -39,7 +39,7 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
   {
     RunDirectory d(m, plan, request);
     EXPECT_EQ(d.path(), "runs/one");
-    d.begin(10);
+    d.begin(0, 10);
     EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"running\",\"step\":0,\"of\":10,"), std::string::npos);
     d.progress(4);
     d.end(kExitInterrupted);
@@ -64,7 +64,7 @@ TEST_F(Directory, IsNotTakenTwice) {
   const Manifest m = read("[run]\ndir = \"mine\"\n");
   {
     RunDirectory d(m, plan, request);
-    d.begin(3);
+    d.begin(0, 3);
     d.end(kExitOk);
   }
   try {
@@ -85,7 +85,7 @@ TEST_F(Directory, KeepsEachSourceUnderANameOfItsOwn) {
   const Manifest m = read("include = [\"mortise:small\", \"b/base.toml\"]\n");
   ASSERT_EQ(errors, "");
   RunDirectory d(m, plan, request);
-  d.begin(1);
+  d.begin(0, 1);
   std::vector<std::string> names;
   for (const auto& each : fs::directory_iterator("runs/run/sources")) names.push_back(each.path().filename().string());
   std::ranges::sort(names);

@@ -15,12 +15,11 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix, int exit = kExitUsage) {
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix) {
   Diagnostic d;
   d.code = code;
   d.message = message;
   d.fixes = {fix};
-  d.exit = exit;
   throw Failure(d);
 }
 
@@ -37,15 +36,11 @@ double number(const Arguments& args, const std::string& flag, double otherwise) 
 
 int sample(const Arguments& args) {
   if (args.positional.empty()) refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
-  const fs::path dir = args.positional[0];
-  const fs::path weights = dir / "model/model.safetensors";
-  if (!fs::exists(dir / "run.toml"))
-    refuse("no_run", dir.string() + " is no run directory: it has no run.toml", "mortise sample runs/latest", kExitData);
-  if (!fs::exists(weights)) refuse("no_weights", dir.string() + " has no weights yet", "wait until the run has ended", kExitData);
-
-  const auto planned = make_planned(args, (dir / "run.toml").string(), "sample");
-  planned->weights = weights.string();
-  const auto run = make_run(*planned, "");
+  const std::string dir = args.positional[0];
+  must_hold_a_run(dir, "sample");
+  const std::string weights = checkpoint_of(dir, args.last("--checkpoint")) + "/model/model.safetensors";
+  const auto planned = make_planned(args, dir + "/run.toml", "sample");
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = weights});
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");

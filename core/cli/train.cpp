@@ -1,4 +1,4 @@
-// mortise train [RUN]
+// mortise train [RUN]: signals, the time limit, and what a run directory is told
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -13,8 +13,7 @@
 
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/common.hpp"
-#include "core/cli/run_directory.hpp"
+#include "core/cli/training.hpp"
 #include "core/loop/run.hpp"
 
 namespace mortise::cli {
@@ -49,12 +48,6 @@ Interrupt interrupt() {
   }
 }
 
-// --json and -q are layers that are shipped.
-Arguments with_output(Arguments args) {
-  if (globals().json || globals().quiet) args.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
-  return args;
-}
-
 // Of the environment only what changes a run or explains one, never all of it.
 std::string environment(const Summary& summary) {
   utsname system{};
@@ -77,27 +70,43 @@ LogLevel log_level(const Manifest& manifest) {
   return static_cast<LogLevel>(std::ranges::find(names, manifest.get("log", "level").as_text()) - names.begin());
 }
 
+// The folder that the manifest's run would go on in; the one that `train` would make first.
+std::string directory_of(const Manifest& manifest) {
+  const Value& stated = manifest.get("run", "dir");
+  if (stated.is_set()) return stated.as_text();
+  const char* root = std::getenv("MORTISE_RUNS");
+  return (std::filesystem::path(root && *root ? root : "runs") / manifest.name).string();
+}
+
 }  // namespace
 
-int train(const Arguments& given) {
-  const Arguments args = with_output(given);
-  const auto planned = make_planned(args, args.positional.empty() ? "run.toml" : args.positional[0]);
-  RunDirectory directory(planned->manifest, planned->plan, planned->request);
-  set_log_level(log_level(planned->manifest));
+Session make_session(const Arguments& args, const std::string& file) {
+  Session s;
+  s.run = make_planned(args, file);
+  if (globals().json || globals().quiet) {
+    Arguments with = args;
+    with.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
+    s.output = make_planned(with, file);
+  }
+  return s;
+}
+
+int train_in(RunDirectory& directory, const Session& session, const std::string& checkpoint) {
+  const Planned& planned = session.shown();
+  set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
-  const auto run = make_run(*planned, directory.path());
+  const auto run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
   std::ostringstream plan;
-  print_plan(plan, *planned, run->summary());
+  print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
   directory.write("env.json", environment(run->summary()));
-  directory.write("sources/command.txt", globals().command + "\n");
+  directory.add_command(globals().command);
   handle_signals();
-  directory.begin(run->summary().steps);
+  directory.begin(run->step(), run->summary().steps);
   const auto began = std::chrono::steady_clock::now();
-  const Value& limit = planned->manifest.get("run", "time_limit");
-  int64_t steps = 0;
+  const Value& limit = planned.manifest.get("run", "time_limit");
   const auto between_steps = [&] {
-    directory.progress(++steps);
+    directory.progress(run->step());
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
     if (limit.is_set() && spent.count() >= limit.as_amount().number) return Interrupt::kTerminate;
     return interrupt();
@@ -113,6 +122,14 @@ int train(const Arguments& given) {
     directory.end(kExitBug);
     throw;
   }
+}
+
+int train(const Arguments& args) {
+  const Session session = make_session(args, args.positional.empty() ? "run.toml" : args.positional[0]);
+  const std::string dir = directory_of(session.run->manifest);
+  if (args.has("--resume") && std::filesystem::exists(dir + "/run.toml")) return resume_manifest(args, dir, session);
+  RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
+  return train_in(directory, session, "");
 }
 
 }  // namespace mortise::cli

@@ -35,7 +35,7 @@ struct Sink final : ta::Node {
 
 }  // namespace
 
-void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed) {
+void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients) {
   states_.clear();
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
@@ -44,7 +44,7 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed) {
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
     initialise(s.master, p, seed);
     s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
-    if (p.info.trainable) s.grad = at::zeros(p.sizes, options.dtype(scalar_type(p.info.grad_dtype)));
+    if (gradients && p.info.trainable) s.grad = at::zeros(p.sizes, options.dtype(scalar_type(p.info.grad_dtype)));
   }
 }
 

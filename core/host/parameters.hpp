@@ -32,7 +32,7 @@ class Parameters {
   using ReadyFn = std::function<void(mortise_param&, int micro, bool last)>;
 
   // Allocates and initialises; bits come from (seed, name, index).
-  void allocate(Declaration& d, at::Device device, uint64_t seed);
+  void allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients = true);
   void on_ready(ReadyFn f) { on_ready_ = std::move(f); }
 
   void begin_step();

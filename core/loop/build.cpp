@@ -5,6 +5,7 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
+#include "core/loop/state.hpp"
 #include "core/loop/weights.hpp"
 #include "core/plugin/facts.hpp"
 
@@ -54,6 +55,7 @@ void Run::Parts::build() {
   apply_rules();
   make_optimizers();
   make_steps();
+  if (!request.checkpoint.empty()) restore(*this, request.checkpoint);
   summarise();
 }
 
@@ -69,6 +71,7 @@ void Run::Parts::open_data() {
   data = plugins.object<mortise_data>(kData);
   replicas = plugins.object<mortise_replicas>(kReplicas);
   schedule = plugins.object<mortise_schedule>(kSchedule);
+  if (!plan.at[kCheckpointFormat].providers.empty()) format = plugins.object<mortise_format>(kCheckpointFormat);
   if (!plan.at[kSample].providers.empty()) sampler = plugins.object<mortise_sampler>(kSample);
   const auto& claims = plan.at[kModel].providers;
   const Member& model_member = plan.members[static_cast<size_t>(claims.back().member)];
@@ -191,9 +194,10 @@ void Run::Parts::make_optimizers() {
 
 void Run::Parts::make_steps() {
   Declaration& d = host.declaration();
-  if (request.allocate) {
-    host.parameters().allocate(d, host.device(), host.seed());
-    for (auto& o : optimizers) o.allocate(host);
+  if (request.purpose != Purpose::kPlan) {
+    host.parameters().allocate(d, host.device(), host.seed(), request.purpose == Purpose::kTrain);
+    if (request.purpose == Purpose::kTrain)
+      for (auto& o : optimizers) o.allocate(host);
     if (!request.weights.empty()) load_weights(request.weights, host);
   }
   ledger = std::make_unique<Ledger>(host.device(), groups, schedule, Horizon{});

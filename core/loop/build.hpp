@@ -1,9 +1,11 @@
 // Putting a run together, in the one order that works: device, comm, tokenizer, data, model, filters, rules, optimizers.
 #pragma once
+#include <cmath>
 #include <deque>
 
 #include "core/loop/chains.hpp"
 #include "core/loop/feed.hpp"
+#include "core/loop/format.hpp"
 #include "core/loop/lengths.hpp"
 #include "core/loop/run.hpp"
 #include "core/loop/services.hpp"
@@ -11,6 +13,13 @@
 #include "core/loop/update.hpp"
 
 namespace mortise {
+
+// What a run remembers besides its tensors and counts.
+struct Progress {
+  double first_loss = NAN;
+  double best = NAN;  // of the metric that [checkpoint] best names
+  int64_t best_step = -1;
+};
 
 // Everything that a run consists of, in the order in which it is made; destroyed backwards.
 struct Run::Parts {
@@ -30,11 +39,13 @@ struct Run::Parts {
   Provided<mortise_model> model;
   Provided<mortise_schedule> schedule;
   Provided<mortise_sampler> sampler;
+  Format format;  // empty: nothing is saved
   std::vector<Group> groups;
   std::deque<Optimizer> optimizers;
   std::unique_ptr<Ledger> ledger;
   std::unique_ptr<Step> step;
   Lengths lengths;
+  Progress progress;
   Summary summary;
 
   explicit Parts(RunRequest r);

@@ -51,6 +51,12 @@ void Ledger::refill(int64_t attempted, int64_t known) {
   base_applied_ = known;
 }
 
+void Ledger::restore(int64_t steps, double factor) {
+  applied.fill_(steps);
+  scale.fill_(factor);
+  base_applied_ = -1;
+}
+
 void Ledger::begin_update() {
   lr.copy_(at::index_select(table_, 0, applied.sub(base_).view({1})).view({-1}));
   multiplier.copy_(at::reciprocal(scale));

@@ -20,6 +20,8 @@ class Ledger {
   const mortise_ledger& c() const { return c_; }
   // Fills the rows again when half of them are used; `attempted` and `applied` as the host knows them.
   void refill(int64_t attempted, int64_t applied);
+  // As it was after `applied` steps.
+  void restore(int64_t applied, double scale);
   // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
   void begin_update();
   void vote(const at::Tensor& ok);

@@ -1,5 +1,6 @@
 #include "core/loop/plugins.hpp"
 
+#include <algorithm>
 #include <tuple>
 
 #include "core/base/text.hpp"
@@ -79,6 +80,10 @@ const mortise_attachment& Plugins::attachment(int member, std::string_view point
   for (const auto* a : i.attachments)
     if (view(a->point) == point && (way == "wrap" ? a->wrap != nullptr : way == "listen" ? a->listen != nullptr : a->object || a->provide)) return *a;
   throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(way) + "); the library does not");
+}
+
+const Instance& Plugins::of(const PluginHost& host) const {
+  return **std::ranges::find(order_, &host, &Instance::host);
 }
 
 Diagnostic Plugins::diagnose(const PluginError& error) const {

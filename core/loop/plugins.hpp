@@ -61,6 +61,7 @@ class Plugins {
   Provided<T> object(Point point, int member) {
     return {static_cast<const T*>(attachment(member, plan_.points[point].name, "provide").object), &start(member)};
   }
+  const Instance& of(const PluginHost& host) const;  // whose window this is
   // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.
   Diagnostic diagnose(const PluginError& error) const;
 

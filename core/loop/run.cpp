@@ -20,6 +20,8 @@ const Summary& Run::summary() const { return parts_->summary; }
 
 int Run::train(const std::function<Interrupt()>& interrupt) { return parts_->train(interrupt); }
 
+int64_t Run::step() const { return parts_->services.clock.applied; }
+
 bool Run::can_sample() const { return static_cast<bool>(parts_->sampler); }
 
 void Run::sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit) {

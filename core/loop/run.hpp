@@ -12,13 +12,21 @@
 
 namespace mortise {
 
+enum class Purpose {
+  kPlan,   // declared only: it can neither train nor sample
+  kUse,    // parameters, without gradients and states
+  kTrain,
+};
+
 struct RunRequest {
   const Manifest* manifest = nullptr;  // must outlive the run, as the plan
   const Plan* plan = nullptr;
   std::string probe;     // the mortise-probe helper
   std::string dir;       // the run directory, made already; "": nothing is written (plan, sample)
-  bool allocate = true;  // false: declared only, for `plan`; it can neither train nor sample
-  std::string weights;   // a safetensors file to start from; "": random from run.seed
+  Purpose purpose = Purpose::kTrain;
+  std::string weights;     // a safetensors file to start from; "": random from run.seed
+  std::string checkpoint;  // the folder of a verified checkpoint to go on from; "": from the beginning
+  std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };
 
 // What is known once the model is declared: for `plan` and for the first lines of a training.
@@ -52,11 +60,12 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   const Summary& summary() const;
-  // Trains to the end, or to an interrupt; the exit code. Writes the weights to <dir>/model if [checkpoint] at_end. Throws Failure.
+  // Trains to the end, or to an interrupt; the exit code. Throws Failure.
   int train(const std::function<Interrupt()>& interrupt);
   // Pieces of text go to `emit` as they come.
   void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
   bool can_sample() const;
+  int64_t step() const;  // applied so far
 
   struct Parts;  // build.hpp
 

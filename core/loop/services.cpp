@@ -4,6 +4,7 @@
 
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
+#include "core/loop/format.hpp"
 
 namespace mortise {
 namespace {
@@ -83,9 +84,21 @@ mortise_status tokenizer_decode(mortise_host* h, const int64_t* ids, size_t n, c
   return guarded([&] { services_of(h).tokenizer.call(&mortise_tokenizer::decode, "decode", ids, n, text, room, needed); });
 }
 
+mortise_status state_keep(mortise_host* h, const mortise_blob* blob) noexcept {
+  return guarded([&] {
+    const PluginHost& by = plugin_of(h);
+    std::vector<KeptBlob>& all = services_of(h).blobs;
+    const std::string_view name = view(blob->name);
+    if (name.empty() || std::ranges::any_of(all, [&](const KeptBlob& b) { return b.host == &by && view(b.blob->name) == name; }))
+      throw PluginError(MORTISE_E_ARGUMENT, by.id + " keeps `" + std::string(name) + "` twice, or without a name");
+    all.push_back({&by, blob});
+  });
+}
+
 constexpr mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), loop_clock, loop_ledger, loop_set_window, loop_vote, loop_multiply, loop_term, loop_request};
 constexpr mortise_model_api kModelApi = {sizeof(mortise_model_api), model_forward};
 constexpr mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), tokenizer_size, tokenizer_encode, tokenizer_decode};
+constexpr mortise_state_api kStateApi = {sizeof(mortise_state_api), state_keep};
 
 }  // namespace
 
@@ -93,6 +106,8 @@ void lend_services(Host& host, Services& services) {
   host.loop = &services;
   host.lend("mortise.loop/0", &kLoopApi);
   host.lend("mortise.model/0", &kModelApi);
+  host.lend("mortise.state/0", &kStateApi);
+  host.lend("mortise.safetensors/0", &kSafetensorsApi);
   if (services.tokenizer) host.lend("mortise.tokenizer/0", &kTokenizerApi);
 }
 

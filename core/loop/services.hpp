@@ -8,6 +8,7 @@
 
 #include "core/loop/ledger.hpp"
 #include "core/loop/plugins.hpp"
+#include "mortise/checkpoint.h"
 #include "mortise/data.h"
 #include "mortise/loop.h"
 
@@ -21,6 +22,12 @@ struct Term {
 };
 using Terms = std::vector<Term>;  // a frame's `micro` points at one
 
+// A piece of state that a plugin keeps.
+struct KeptBlob {
+  const PluginHost* host = nullptr;
+  const mortise_blob* blob = nullptr;
+};
+
 // Which filter is under way: what may be changed hangs on it.
 enum class Filter { kNone, kWindow, kVerdict, kTransform };
 
@@ -30,13 +37,14 @@ struct Services {
   Ledger* ledger = nullptr;
   Filter filter = Filter::kNone;
   int32_t window = 1;
+  std::vector<KeptBlob> blobs;
   uint32_t requested = 0;
   std::string reason, requested_by;
   // The model on a batch, without a graph; results are owned by the caller.
   std::function<void(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> forward;
 };
 
-// Lends mortise.loop, .model and, if there is a tokenizer, .tokenizer.
+// Lends mortise.loop, .model, .state, .safetensors and, if there is a tokenizer, .tokenizer.
 void lend_services(Host& host, Services& services);
 
 }  // namespace mortise

@@ -26,6 +26,9 @@ class Step {
   StepReport run();
   // How many micro-batches the next step takes, by step.window.
   int32_t window();
+  // Micro-batches consumed since the beginning.
+  int64_t cursor() const { return cursor_; }
+  void set_cursor(int64_t consumed) { cursor_ = consumed; }
 
  private:
   void load_window();
@@ -50,7 +53,7 @@ class Step {
   TermSums sums_;
   at::Tensor norm_;
   double data_wait_s_ = 0;
-  int64_t cursor_ = 0;          // micro-batches consumed since the beginning
+  int64_t cursor_ = 0;
 };
 
 }  // namespace mortise

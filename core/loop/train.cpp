@@ -7,7 +7,7 @@
 #include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
 #include "core/loop/records.hpp"
-#include "core/loop/weights.hpp"
+#include "core/loop/saver.hpp"
 
 namespace mortise {
 namespace {
@@ -32,25 +32,31 @@ class Training {
   void tell(const RecordBuilder& r, Point also = kRecord);
   void begin();
   void step();
-  void evaluate();
+  bool evaluate();  // true: the best so far, and somebody wants to keep it
   void sample();
-  void save();
+  // Tells what came of saves; false if the last one did not succeed.
+  bool saved(bool wait);
   int end(int exit, const std::string& reason);
   bool finished() const { return applied() >= p_.lengths.run; }
   int64_t applied() const { return p_.services.clock.applied; }
+  std::string last_checkpoint() const { return saver_.last_step() < 0 ? "" : "; last checkpoint is step " + with_commas(saver_.last_step()); }
   void warn_of_parameters_without_gradient();
 
   Run::Parts& p_;
   const std::function<Interrupt()>& interrupt_;
   Every log_every_, eval_every_;
+  Saver saver_;
+  bool last_save_ok_ = true;
   Interval interval_;
   Clock::time_point started_ = Clock::now();
   double spent_on_steps_ = 0;
-  double first_loss_ = NAN, last_loss_ = NAN;
-  int64_t evaluated_at_ = -1;
+  Progress before_best_;
+  double last_loss_ = NAN;
+  int64_t evaluated_at_ = -1, begun_at_ = 0;
 };
 
-Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt) : p_(p), interrupt_(interrupt) {
+Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt)
+    : p_(p), interrupt_(interrupt), saver_(p), begun_at_(p.services.clock.applied) {
   log_every_ = Every(p.manifest.get("log", "every"), "log.every", p.lengths);
   const Value& every = p.manifest.get("eval", "every");
   if (p.feed->samples("validation") == 0) return;
@@ -71,7 +77,7 @@ void Training::begin() {
   const Summary& s = p_.summary;
   RecordBuilder r("run");
   r.text("run", s.run).text("model", s.model).text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
-  r.text("name", p_.manifest.name).text("plan", p_.plan.hash).integer("steps", s.steps).integer("parameters", s.parameters);
+  r.text("name", p_.manifest.name).text("plan", p_.plan.hash).integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
   tell(r, kRunBegin);
 }
 
@@ -91,7 +97,7 @@ void Training::step() {
   const mortise_clock& c = p_.services.clock;
   if (c.attempted == 1) warn_of_parameters_without_gradient();
   if (r.applied) {
-    if (std::isnan(first_loss_)) first_loss_ = r.loss;
+    if (std::isnan(p_.progress.first_loss)) p_.progress.first_loss = r.loss;
     last_loss_ = r.loss;
   }
   interval_.samples += r.samples;
@@ -119,8 +125,9 @@ void Training::step() {
   if (due) interval_ = {};
 }
 
-void Training::evaluate() {
+bool Training::evaluate() {
   const auto before = Clock::now();
+  double loss = NAN;
   const auto taken = [&] {
     Counts counts;
     TermSums sums;
@@ -136,7 +143,8 @@ void Training::evaluate() {
       sums.add(terms);
     }
     RecordBuilder r("eval");
-    r.integer("step", applied()).integer("of", p_.lengths.run).number("eval.loss", sums.loss(counts));
+    loss = sums.loss(counts);
+    r.integer("step", applied()).integer("of", p_.lengths.run).number("eval.loss", loss);
     for (const auto& s : sums.all())
       if (s.weight == 0 && counts[s.unit] > 0) r.number("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
     r.integer("samples", counts["samples"]);
@@ -150,9 +158,16 @@ void Training::evaluate() {
   p_.evaluation = [&] { record.emplace(taken()); };
   invoke(p_.chains.at(kEval, MORTISE_EVAL), call);
   p_.evaluation = nullptr;
-  if (record) tell(*record);
   evaluated_at_ = applied();
+  const bool best = p_.manifest.get("checkpoint", "best").is_set() && saver_.can_save() && !(loss >= p_.progress.best) && std::isfinite(loss);
+  if (best) {
+    before_best_ = p_.progress;
+    p_.progress.best = loss;
+    p_.progress.best_step = applied();
+  }
+  if (record) tell(record->integer("best", best));
   interval_ = {};
+  return best;
 }
 
 void Training::sample() {
@@ -161,21 +176,35 @@ void Training::sample() {
   tell(RecordBuilder("sample").integer("step", applied()).text("text", text));
 }
 
-void Training::save() {
-  if (p_.request.dir.empty()) return;
-  const auto before = Clock::now();
-  const std::string path = p_.request.dir + "/model/model.safetensors";
-  const int64_t bytes = save_weights(path, p_.host);
-  tell(RecordBuilder("saved").integer("step", applied()).integer("bytes", bytes).number("seconds", seconds_since(before)).text("path", path));
+bool Training::saved(bool wait) {
+  for (const Saved& s : saver_.outcomes(wait)) {
+    last_save_ok_ = !s.failure;
+    if (s.failure) {
+      Diagnostic d = *s.failure;
+      const int64_t last = saver_.last_step();
+      d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
+      d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
+      if (p_.progress.best_step == s.step) p_.progress = before_best_;  // what was not saved is not the best that there is
+      if (p_.request.warn) p_.request.warn(d);
+      continue;
+    }
+    if (!s.background) interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));  // has a line of its own
+    RecordBuilder r("saved");
+    r.integer("step", s.step).integer("bytes", s.bytes).number("seconds", s.seconds).integer("background", s.background).text("path", s.path);
+    tell(r);
+  }
+  return last_save_ok_;
 }
 
+// Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
   const bool validates = p_.feed->samples("validation") > 0;
   if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied()) evaluate();
   if (exit == kExitOk && p_.sampler) sample();
-  if (p_.manifest.get("checkpoint", "at_end").as_bool()) save();
+  if ((exit != kExitOk && exit != kExitGuard) || p_.manifest.get("checkpoint", "at_end").as_bool()) saver_.save();
+  if (!saved(true) && exit == kExitOk) exit = kExitIo;
   RecordBuilder r("end");
-  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", first_loss_).number("loss_last", last_loss_);
+  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);
   r.text("dir", p_.request.dir).integer("exit", exit);
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
@@ -186,11 +215,15 @@ int Training::end(int exit, const std::string& reason) {
 int Training::run() {
   try {
     begin();
-    if (p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool()) evaluate();
+    if (begun_at_ == 0 && p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool()) evaluate();
     interval_ = {};
     while (!finished()) {
+      const int64_t before = applied();
       step();
-      if (eval_every_.due(applied())) evaluate();
+      const bool new_step = applied() > before;  // a skipped one is no reason to do anything twice
+      const bool improved = new_step && eval_every_.due(applied()) && evaluate();
+      if ((new_step && saver_.due(applied())) || improved) saver_.save();
+      saved(false);
       const Services& s = p_.services;
       if (s.requested == MORTISE_STOP) return end(kExitOk, s.reason);
       if (s.requested == MORTISE_ABORT) {
@@ -199,14 +232,14 @@ int Training::run() {
         d.code = "diverged";
         d.message = s.reason;
         d.at = "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by;
-        d.effect = "stopped; nothing of these steps was applied";
-        d.fixes = {"a lower rate: --set optimizer.lr=…, or look at the data of these steps"};
+        d.effect = "stopped; nothing of these steps was applied" + last_checkpoint();
+        d.fixes = {"a lower rate: " + (saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ") + "--set optimizer.lr=…, or look at the data of these steps"};
         d.exit = kExitGuard;
         throw Failure(d);
       }
       switch (interrupt_()) {
         case Interrupt::kNone: break;
-        case Interrupt::kSave: save(); break;
+        case Interrupt::kSave: saver_.save(); break;
         case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
         case Interrupt::kTerminate: return end(kExitResumable, "terminated");
       }
@@ -223,7 +256,8 @@ int Training::run() {
     Diagnostic d = p_.plugins.diagnose(e);
     const std::string where = "step " + with_commas(p_.services.clock.attempted + 1);
     d.at = d.at.empty() ? where : where + "; " + d.at;
-    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped";
+    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped" + last_checkpoint();
+    if (saver_.last_step() >= 0) d.fixes.push_back("mortise resume " + p_.request.dir);
     throw Failure(d);
   }
 }

@@ -64,6 +64,13 @@ void Optimizer::allocate(Host& host) {
   }
 }
 
+std::vector<StoredTensor> Optimizer::states() const {
+  std::vector<StoredTensor> all;
+  for (const auto& slot : slots_)
+    for (size_t i = 0; i < slot.states.size(); ++i) all.push_back({slot.declared->name + "/" + slot.specs[i].name, slot.states[i], {}, {}});
+  return all;
+}
+
 void Optimizer::step(const Ledger& ledger, int64_t applied) {
   if (slots_.empty()) return;
   simple_ ? step_simple(ledger, applied) : step_device(ledger);

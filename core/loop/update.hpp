@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/host/lists.hpp"
+#include "core/loop/format.hpp"
 #include "core/loop/ledger.hpp"
 #include "core/loop/plugins.hpp"
 #include "mortise/optimizer.h"
@@ -16,6 +17,9 @@ class Optimizer {
   Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params);
   int64_t state_bytes() const;  // exact, before anything is allocated
   void allocate(Host& host);
+
+  // Every state, as PARAMETER/STATE.
+  std::vector<StoredTensor> states() const;
 
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger, int64_t applied);

@@ -1,4 +1,4 @@
-// A run's weights in a safetensors file, under the names that the model declared.
+// A run's first weights: from a safetensors file, under the names that the model declared.
 #pragma once
 #include <string>
 
@@ -6,7 +6,6 @@
 
 namespace mortise {
 
-int64_t save_weights(const std::string& path, Host& host);  // bytes; throws Failure
 void load_weights(const std::string& path, Host& host);     // throws Failure: missing, unknown or differently shaped tensors
 
 }  // namespace mortise

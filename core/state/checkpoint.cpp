@@ -200,6 +200,23 @@ Manifested verify_checkpoint(const Found& found) {
   return m;
 }
 
+std::optional<Found> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over) {
+  for (const Found& found : checkpoints_in(root)) {
+    try {
+      verify_checkpoint(found);
+      return found;
+    } catch (const Failure& f) {
+      Diagnostic d = f.diagnostic;
+      d.level = Level::kWarning;
+      d.at += ": " + d.message;
+      d.message = "step " + with_commas(found.step) + " is not what was saved";
+      d.effect = "passed over";
+      passed_over(d);
+    }
+  }
+  return std::nullopt;
+}
+
 void remove_checkpoint(const Found& found) {
   const fs::path path = found.path;
   const std::string aside = (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string();

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/diagnostic.hpp"
 #include "core/state/files.hpp"
 
 namespace mortise {
@@ -62,6 +64,8 @@ struct Found {
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was saved.
 Manifested verify_checkpoint(const Found& found);
+// The newest that verifies; each damaged one before it is told.
+std::optional<Found> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over);
 // Takes one away at once, by a rename, before its files go.
 void remove_checkpoint(const Found& found);
 // Leftovers of saves and removals that were cut short.

@@ -1,12 +1,6 @@
 #include "core/state/safetensors.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -153,29 +147,6 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
   }
   if (at != end) refuse(path, "has " + std::to_string(end - at) + " bytes that belong to no tensor");
   return std::move(reader.content);
-}
-
-SafetensorsFile::SafetensorsFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-    size_ = static_cast<size_t>(info.st_size);
-    map_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map_ == MAP_FAILED) map_ = nullptr;
-  }
-  ::close(fd);
-  if (!map_) size_ = 0;
-  try {
-    content_ = parse_safetensors(bytes(), path);
-  } catch (...) {
-    if (map_) ::munmap(map_, size_);
-    throw;
-  }
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (map_) ::munmap(map_, size_);
 }
 
 }  // namespace mortise

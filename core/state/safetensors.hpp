@@ -35,17 +35,12 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& path);
 // A file mapped for reading; the entries point into it. Throws as above.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  explicit SafetensorsFile(const std::string& path) : file_(path), content_(parse_safetensors(file_.bytes(), path)) {}
   const std::vector<TensorView>& entries() const { return content_.entries; }
   const Metadata& metadata() const { return content_.metadata; }
-  std::string_view bytes() const { return {static_cast<const char*>(map_), size_}; }
 
  private:
-  void* map_ = nullptr;
-  size_t size_ = 0;
+  MappedFile file_;
   TensorFile content_;
 };
 

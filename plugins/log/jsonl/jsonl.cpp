@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -94,6 +95,15 @@ std::string line_of(const Columns& c) {
   return s + "}\n";
 }
 
+// Of a line of this file's own making; 0 without one.
+int64_t step_of(std::string_view line) {
+  constexpr std::string_view kBefore = "\"step\":";
+  const size_t at = line.find(kBefore);
+  int64_t step = 0;
+  if (at != std::string_view::npos) std::from_chars(line.data() + at + kBefore.size(), line.data() + line.size(), step);
+  return step;
+}
+
 // ---- the file ----
 
 class Jsonl {
@@ -112,6 +122,7 @@ class Jsonl {
     if (kind == "run") {
       if (std::exchange(begun_, true)) return;
       open_in(c.text("dir"));
+      cut_behind(c.integer("step"));
     }
     if (kind == "end" && std::exchange(ended_, true)) return;
     if (kind == "step" && c.integer("due", 1) == 0 && c.integer("skipped") == 0) return;
@@ -129,9 +140,20 @@ class Jsonl {
     path_ = std::string(dir) + "/metrics.jsonl";
     file_ = open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file_ < 0) return complain();
-    char last = '\n';  // a run that was killed may have left half a line
-    const off_t size = lseek(file_, 0, SEEK_END);
-    torn_ = size > 0 && pread(file_, &last, 1, size - 1) == 1 && last != '\n';
+  }
+
+  // A run that goes on takes the steps behind its checkpoint again, and a step stands once. Half a line at the end goes too.
+  void cut_behind(int64_t step) {
+    if (file_ < 0) return;
+    std::string text(static_cast<size_t>(std::max<off_t>(lseek(file_, 0, SEEK_END), 0)), '\0');
+    if (pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return complain();
+    size_t keep = 0;
+    for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      if (step_of(std::string_view(text).substr(at, end - at)) > step) break;
+      keep = end + 1;
+    }
+    if (keep < text.size() && ftruncate(file_, static_cast<off_t>(keep)) != 0) return complain();
+    torn_ = false;
   }
 
   void write_line(std::string_view line) {

@@ -5,6 +5,7 @@
 #include "autograd.h"
 #include "build.h"
 #include "call.h"
+#include "checkpoint.h"
 #include "compute.h"
 #include "config.h"
 #include "data.h"

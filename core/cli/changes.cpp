@@ -1,0 +1,105 @@
+#include "core/cli/changes.hpp"
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+
+namespace mortise::cli {
+namespace {
+
+struct Entry {
+  std::string text, change;
+  Position at;
+};
+using Entries = std::map<std::string, Entry>;
+
+std::string change_of(const std::map<std::string, KeySchema>& keys, const std::string& key) {
+  const auto found = keys.find(key);
+  return found == keys.end() ? "fixed" : found->second.change;
+}
+
+std::string text_of(const Value& v) { return v.is_set() ? v.text() : "none"; }
+
+template <class T>
+std::string list_text(const std::vector<T>& list) {
+  std::vector<std::string> words;
+  for (const auto& each : list) {
+    if constexpr (std::is_same_v<T, std::string>) words.push_back(each);
+    else words.push_back(std::to_string(each));
+  }
+  return words.empty() ? "none" : join(words, ", ");
+}
+
+// Whoever only listens, and writes nothing, changes no number.
+std::string presence_of(const PluginInfo& info) {
+  const bool writes = std::ranges::any_of(info.listens, [](const ListenInfo& l) { return !l.writes.empty(); });
+  return info.schema.provides.empty() && info.wraps.empty() && !writes ? "free" : "fixed";
+}
+
+Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& catalogue) {
+  Entries all;
+  const CoreSchema& core = core_schema();
+  for (const auto& [table, values] : m.tables)
+    for (const auto& [key, value] : values)
+      if (table != "run" || (key != "dir" && key != "name")) all[table + "." + key] = {text_of(value), change_of(core.tables.at(table).keys, key), value.origin};
+  for (const PluginTable& t : m.plugins) {
+    if (!t.enabled) continue;
+    const std::string& id = t.schema->id;
+    all[id] = {"on", presence_of(catalogue.at(id)), t.origin};
+    for (const auto& [key, value] : t.values) all[id + "." + key] = {text_of(value), change_of(t.schema->config.keys, key), value.origin};
+    Value where;
+    if (t.where) where.data = *t.where;
+    all[id + ".where"] = {text_of(where), "fixed", t.origin};
+    all[id + ".modes"] = {list_text(t.modes), "fixed", t.origin};
+    all[id + ".fallback"] = {list_text(t.fallback), "fixed", t.origin};
+  }
+  for (const ParameterRule& r : m.rules) {
+    const std::string name = "parameters." + r.name;
+    Value where;
+    where.data = r.where;
+    all[name + ".where"] = {text_of(where), "fixed", r.origin};
+    for (const auto& [key, value] : r.values)
+      if (key != "where") all[name + "." + key] = {text_of(value), change_of(core.rule.keys, key), value.origin};
+  }
+  return all;
+}
+
+// Below a plugin that came or went, its keys say nothing more.
+bool is_told(const std::string& key, const Entries& was, const Entries& is) {
+  const size_t dot = key.rfind('.');
+  const std::string owner = key.substr(0, dot);
+  return std::ranges::count(owner, '.') == 1 && was.contains(owner) != is.contains(owner);
+}
+
+}  // namespace
+
+std::vector<Change> changes_between(const Manifest& was, const Manifest& is, const std::map<std::string, PluginInfo>& catalogue) {
+  const Entries before = entries_of(was, catalogue), after = entries_of(is, catalogue);
+  std::vector<Change> all;
+  for (const auto& [key, old] : before) {
+    const auto now = after.find(key);
+    if (is_told(key, before, after)) continue;
+    if (now == after.end()) all.push_back({key, old.text, key.find('.') == key.rfind('.') ? "off" : "none", old.change, old.at, {}});
+    else if (now->second.text != old.text) all.push_back({key, old.text, now->second.text, now->second.change, old.at, now->second.at});
+  }
+  for (const auto& [key, now] : after)
+    if (!before.contains(key) && !is_told(key, before, after)) all.push_back({key, now.text == "on" ? "off" : "none", now.text, now.change, {}, now.at});
+  std::ranges::stable_sort(all, [](const Change& a, const Change& b) { return a.change > b.change; });  // numeric, free, fixed by the alphabet
+  std::ranges::stable_partition(all, [](const Change& c) { return c.change == "fixed"; });
+  return all;
+}
+
+std::vector<std::string> lines_of(const std::vector<Change>& changes) {
+  size_t widest = 0;
+  for (const Change& c : changes) widest = std::max(widest, c.key.size());
+  std::vector<std::string> lines;
+  for (const Change& c : changes) {
+    std::string line = c.change + std::string(9 - c.change.size(), ' ') + c.key + std::string(widest + 2 - c.key.size(), ' ') + c.was + " -> " + c.is;
+    if (c.is_at) line += "     " + c.is_at.text();
+    if (c.was_at) line += " (was " + c.was_at.text() + ")";
+    lines.push_back(line + (c.change == "free" ? "     (would be taken)" : ""));
+  }
+  return lines;
+}
+
+}  // namespace mortise::cli

@@ -1,0 +1,88 @@
+// mortise checkpoint list|verify DIR
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/state/checkpoint.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+struct Row {
+  Found found;
+  std::string saved, size, state, sha256;
+  bool damaged = false;
+};
+
+std::string saved_at(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return "";
+  std::tm parts{};
+  localtime_r(&info.st_mtime, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
+}
+
+Row row_of(const Found& found, bool newest, const std::string& best) {
+  Row r{found, saved_at(found.path), "", "verified", "", false};
+  try {
+    const Manifested m = verify_checkpoint(found);
+    r.size = byte_size(static_cast<int64_t>(m.bytes()));
+    r.sha256 = m.sha256;
+    if (newest) r.state += ", latest";
+    if (fs::path(found.path).filename() == best) r.state += ", best";
+  } catch (const Failure& f) {
+    r.damaged = true;
+    r.state = "damaged: " + fs::path(f.diagnostic.at).lexically_relative(found.path).string() + ": " + f.diagnostic.message;
+  }
+  return r;
+}
+
+void print(const std::vector<Row>& rows) {
+  const auto line = [](const std::string& step, const std::string& saved, const std::string& size, const std::string& state) {
+    const auto padded = [](const std::string& text, size_t width) { return text + std::string(text.size() < width ? width - text.size() : 1, ' '); };
+    std::cout << padded(step, 9) << padded(saved, 22) << padded(size, 10) << state << "\n";
+  };
+  line("step", "saved", "size", "state");
+  for (const Row& r : rows) line(std::to_string(r.found.step), r.saved, r.size, escape_control(r.state));
+}
+
+void print_json(const std::vector<Row>& rows) {
+  std::string all;
+  for (const Row& r : rows)
+    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) + ",\"path\":" + json_string(r.found.path) + ",\"state\":" + json_string(r.state) +
+           ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
+  std::cout << "{\"checkpoints\":[" << all << "]}\n";
+}
+
+}  // namespace
+
+int checkpoint(const Arguments& args) {
+  const std::string what = args.positional.empty() ? "" : args.positional[0];
+  if (what != "list" && what != "verify") throw Failure(mistake("unknown_verb", "`mortise checkpoint` lists or verifies", {}, "mortise checkpoint list runs/latest"));
+  if (args.positional.size() < 2) throw Failure(mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {}, "mortise checkpoint " + what + " runs/latest"));
+  const std::string dir = args.positional[1], root = dir + "/checkpoints";
+  must_hold_a_run(dir, "checkpoint " + what);
+  std::error_code none;
+  const std::string best = fs::read_symlink(root + "/best", none).string();
+  std::vector<Row> rows;
+  bool newest = true;
+  for (const Found& found : checkpoints_in(root)) {
+    rows.push_back(row_of(found, newest, best));
+    newest = newest && rows.back().damaged;
+  }
+  if (globals().json) print_json(rows);
+  else if (rows.empty()) std::cout << dir << " has no checkpoint yet\n";
+  else print(rows);
+  return what == "verify" && std::ranges::any_of(rows, &Row::damaged) ? kExitData : kExitOk;
+}
+
+}  // namespace mortise::cli

@@ -1,0 +1,21 @@
+// What `train` and `resume` share: a plan, a run directory, and the way from there to an exit code.
+#pragma once
+#include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
+
+namespace mortise::cli {
+
+// What a run is, and how it is shown: --json and -q are shipped layers above it that are not recorded.
+struct Session {
+  std::unique_ptr<Planned> run, output;
+  const Planned& shown() const { return output ? *output : *run; }
+};
+Session make_session(const Arguments& args, const std::string& file);
+
+// Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the beginning.
+int train_in(RunDirectory& directory, const Session& session, const std::string& checkpoint);
+
+// `train --resume` where the run directory of the manifest holds a run.
+int resume_manifest(const Arguments& args, const std::string& dir, const Session& session);
+
+}  // namespace mortise::cli
