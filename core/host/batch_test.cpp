@@ -245,6 +245,16 @@ TEST(Config, GivesValuesDefaultsAndNothingElse) {
   EXPECT_EQ(kConfigApi.blame(&p, MORTISE_STR("beta"), MORTISE_STR("too small"), MORTISE_STR("beta = 0.9")), MORTISE_E_CONFIG);
   EXPECT_TRUE(p.blamed);
   EXPECT_EQ(p.blame.message, "too small");
+  EXPECT_EQ(p.blame.code, "refused_value");
+  const auto refused_as = [&](mortise_str code) {
+    EXPECT_EQ(kConfigApi.refuse(&p, code, MORTISE_STR("n"), MORTISE_STR("it does not divide"), MORTISE_STR("3 / 2 = 1.5"), {}), MORTISE_E_CONFIG);
+    return p.blame.code;
+  };
+  EXPECT_EQ(refused_as(MORTISE_STR("batch_arithmetic")), "batch_arithmetic");
+  EXPECT_EQ(p.blame.beside, "3 / 2 = 1.5");
+  EXPECT_EQ(p.blame.at, p.id + ".n");
+  EXPECT_TRUE(p.blame.fixes.empty());
+  EXPECT_EQ(refused_as(MORTISE_STR("optimizer.adamw")), "refused_value") << "an id is no code";
 }
 
 // ---- declarations ----
