@@ -135,6 +135,23 @@ class LiveLine(Terminal):
         self.assertTrue(warned[0].startswith("log.jsonl: "), warned)
         self.assertIn("\r\x1b[Klog.jsonl: ", seen)
 
+    def test_makes_room_for_the_last_lines_after_control_c(self):
+        ours, theirs = self.open()
+        process = subprocess.Popen([e2e.MORTISE, "train", "--set", "run.length=100000000", "--set", "log.every=100000000"], cwd=self.dir,
+                                   env=self.environment(TERM="xterm"), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(process.kill)
+        os.close(theirs)
+        seen = ""
+        while seen.count("\x1b[K") < 3:
+            seen += os.read(ours, 65536).decode()
+        os.write(ours, b"\x03")
+        seen += self.read(ours)
+        self.assertEqual(process.wait(e2e.LIMIT_S), 130, seen)
+        screen = Screen(seen, 100)
+        self.assertEqual([line.split()[0] for line in screen.lines[5:-1]], ["saved", "stopped"], screen.text)
+        self.assertEqual(screen.lines[-1], "")
+
     def test_is_there_when_the_lines_go_elsewhere(self):
         code, seen, out = self.on_terminal("train", err_only=True)
         self.assertEqual(code, 0, seen)
