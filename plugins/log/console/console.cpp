@@ -1,6 +1,7 @@
 // What training prints: one line a record on standard output, flushed, so that a pipe sees it at once. Columns may be missing; then their clause is.
 // On a terminal, the steps in between show as one more line on standard error, redrawn in place.
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,6 +85,12 @@ bool is_coloured(int fd) {
   if (!variable("NO_COLOR").empty()) return false;
   const std::string_view force = variable("CLICOLOR_FORCE");
   return (!force.empty() && force != "0") || is_terminal(fd);
+}
+
+// Whoever reads it may print on our terminal, as tee does.
+bool is_pipe(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
 }
 
 size_t width_of(int fd) {
@@ -326,7 +333,7 @@ class Console {
     const Line line = step_line(c, meanwhile_.take(c));
     const bool scrolls = c.integer("due", 1) != 0 || c.integer("skipped") != 0;
     if (scrolls) print(line);
-    if (!scrolls || !lines_.terminal) draw(line);
+    if (!scrolls || !lines_shown_) draw(line);
   }
 
   void end(const Columns& c) {
@@ -341,9 +348,11 @@ class Console {
     std::fflush(to);
   }
   void print(const Line& line, std::FILE* to = stdout) {
-    const Stream& stream = to == stdout ? lines_ : live_;
-    if (stream.terminal) erase();  // both may be the same
-    write(to, line.text(stream.coloured) + '\n');
+    if (lines_shown_ || to == stderr) {
+      erase();
+      drawn_ = Clock::now();  // it comes back a little later: what reads the pipe prints first
+    }
+    write(to, line.text(to == stdout ? lines_.coloured : live_.coloured) + '\n');
   }
 
   // At most ten times a second. One column less than there are: in the last one some terminals wrap.
@@ -362,6 +371,7 @@ class Console {
     explicit Stream(int fd) : terminal(is_terminal(fd)), coloured(is_coloured(fd)) {}
   };
   const Stream lines_{STDOUT_FILENO}, live_{STDERR_FILENO};
+  const bool lines_shown_ = lines_.terminal || is_pipe(STDOUT_FILENO);  // perhaps on the terminal of the live line
   Meanwhile meanwhile_;
   Clock::time_point drawn_{};
   bool shown_ = false;
