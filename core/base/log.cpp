@@ -3,6 +3,9 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <mutex>
 
 namespace mortise {
@@ -14,7 +17,11 @@ struct Log {
   std::shared_ptr<spdlog::sinks::sink> screen = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   std::shared_ptr<spdlog::sinks::sink> file;
   spdlog::level::level_enum least = spdlog::level::info;
-  Log() { screen->set_pattern("%v"); }
+  Log() {
+    const char* term = std::getenv("TERM");
+    const bool redrawn = isatty(STDERR_FILENO) && term && *term && std::string_view(term) != "dumb";
+    screen->set_pattern(redrawn ? "\r\x1b[K%v" : "%v");  // a line that shows progress may stand there
+  }
 };
 
 // Never destroyed: threads of plugins may log until the process is gone.

@@ -68,7 +68,11 @@ void take_global(const std::string& name, const std::string& value) {
   if (name == "--color") {
     if (value != "auto" && value != "always" && value != "never")
       refuse("wrong_type", "--color is auto, always or never, this is `" + value + "`", {"--color auto"});
-    if (value != "auto") g.colour = value == "always";
+    if (value == "auto") return;
+    g.colour = value == "always";
+    // Plugins that print have no other way to know.
+    setenv(g.colour ? "CLICOLOR_FORCE" : "NO_COLOR", "1", /*overwrite=*/1);
+    unsetenv(g.colour ? "NO_COLOR" : "CLICOLOR_FORCE");
   }
 }
 
@@ -144,6 +148,17 @@ int run_main(const std::vector<std::string>& words) {
   return verb.run(args);
 }
 
+// A variable that is empty says nothing (no-color.org); 0 forces nothing (bixense.com/clicolors).
+bool colour_by_environment() {
+  const auto variable = [](const char* name) -> std::string_view {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (!variable("NO_COLOR").empty()) return false;
+  if (const std::string_view force = variable("CLICOLOR_FORCE"); !force.empty() && force != "0") return true;
+  return isatty(2) && !variable("TERM").empty() && variable("TERM") != "dumb";
+}
+
 // As a shell takes it again.
 std::string quoted(const std::string& word) {
   const bool plain =
@@ -212,8 +227,7 @@ int help(const Arguments& args) {
 int main(int argc, char** argv) {
   using namespace mortise;
   signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
-  cli::globals().colour = isatty(2) && !std::getenv("NO_COLOR");
-  if (std::getenv("CLICOLOR_FORCE")) cli::globals().colour = true;
+  cli::globals().colour = cli::colour_by_environment();
   for (int i = 0; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--json") cli::globals().json = true;  // also for what is wrong with the flags before it
     cli::globals().command += (i ? " " : "") + cli::quoted(argv[i]);

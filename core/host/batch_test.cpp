@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <thread>
+
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 #include "core/host/tables.hpp"
@@ -245,6 +247,16 @@ TEST(Config, GivesValuesDefaultsAndNothingElse) {
   EXPECT_EQ(kConfigApi.blame(&p, MORTISE_STR("beta"), MORTISE_STR("too small"), MORTISE_STR("beta = 0.9")), MORTISE_E_CONFIG);
   EXPECT_TRUE(p.blamed);
   EXPECT_EQ(p.blame.message, "too small");
+  EXPECT_EQ(p.blame.code, "refused_value");
+  const auto refused_as = [&](mortise_str code) {
+    EXPECT_EQ(kConfigApi.refuse(&p, code, MORTISE_STR("n"), MORTISE_STR("it does not divide"), MORTISE_STR("3 / 2 = 1.5"), {}), MORTISE_E_CONFIG);
+    return p.blame.code;
+  };
+  EXPECT_EQ(refused_as(MORTISE_STR("batch_arithmetic")), "batch_arithmetic");
+  EXPECT_EQ(p.blame.beside, "3 / 2 = 1.5");
+  EXPECT_EQ(p.blame.at, p.id + ".n");
+  EXPECT_TRUE(p.blame.fixes.empty());
+  EXPECT_EQ(refused_as(MORTISE_STR("optimizer.adamw")), "refused_value") << "an id is no code";
 }
 
 // ---- declarations ----
@@ -270,6 +282,31 @@ TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
   EXPECT_EQ(info->numel, 6);
   EXPECT_EQ(host.get().parameters().state(*p).value.scalar_type(), at::kBFloat16);
   EXPECT_FALSE(host.get().parameters().state(*p).grad.defined());  // frozen: no buffer
+}
+
+// Where it would count for nobody: before and after calls, and on a thread that a call started.
+TEST(Declared, AParameterIsUsedInsideACallOrNotAtAll) {
+  TestHost host;
+  mortise_host* h = &host.window("test.x");
+  host.declare([](Builder& b) { b.segment("s"), b.param("w", {2}); });
+  const auto refused = [&] {
+    mortise_tensor* t = nullptr;
+    EXPECT_EQ(kParamsApi.use(h, host.param("w"), &t), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(t, nullptr);
+    EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "test.x uses parameter w outside of any call");
+  };
+  refused();
+  host.step(1, [&](Call& c) {
+    std::thread(refused).join();
+    return c.use("w").sum();
+  });
+  EXPECT_TRUE(at::equal(host.grad("w"), at::ones({2})));
+  refused();
+  // Gradients are off by design where the call says so: a sample, or an evaluation.
+  host.pass = {.mode = MORTISE_SAMPLE, .flags = 0};
+  host.begin_step();
+  host.begin_micro(0, true);
+  EXPECT_FALSE(host.forward([](Call& c) { return c.use("w"); }).requires_grad());
 }
 
 TEST(Declared, MistakesComeBackAsAStatusWithAText) {

@@ -61,30 +61,38 @@ mortise_status get(mortise_host* h, mortise_str key, mortise_value* out) noexcep
       return;
     }
     const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
-    if (!p.schema || schema == p.schema->config.keys.end()) throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
+    if (!p.schema || schema == p.schema->config.keys.end())
+      throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
     *out = p.config[name] = to_c(p, schema->second, *value_of(p, schema->second));
   });
 }
 
-mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
   const std::string name(view(key));
   Diagnostic d;
-  d.code = "refused_value";
+  const bool slug = code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  d.code = slug ? view(code) : "refused_value";
   d.message = std::string(view(why));
+  d.beside = std::string(view(beside));
   d.plugin = p.id;
   if (fix.len) d.fixes.emplace_back(view(fix));
   const Value* v = nullptr;
   if (p.table)
     if (const auto found = p.table->values.find(name); found != p.table->values.end()) v = &found->second;
-  Position at = v && v->origin.line ? v->origin : p.table ? p.table->origin : Position{};
+  const bool written = v && (v->origin.line || v->origin.file.starts_with("command line"));  // no default
+  Position at = written ? v->origin : p.table ? p.table->origin : Position{};
   at.key = p.id + "." + name;
-  if (at) d.positions.push_back(at);
-  d.at = p.id + "." + name;
+  if (at)
+    d.positions.push_back(at);
+  else
+    d.at = at.key;
   p.blame = d;
   p.blamed = true;
   return set_error(MORTISE_E_CONFIG, std::string(view(why)));
 }
+
+mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept { return refuse(h, {}, key, why, {}, fix); }
 
 void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
   try {
@@ -95,7 +103,7 @@ void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
 
 }  // namespace
 
-const mortise_config_api kConfigApi = {sizeof(mortise_config_api), get, blame};
+const mortise_config_api kConfigApi = {sizeof(mortise_config_api), get, blame, refuse};
 const mortise_log_api kLogApi = {sizeof(mortise_log_api), write};
 
 }  // namespace mortise

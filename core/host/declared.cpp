@@ -48,11 +48,13 @@ mortise_status param_use(mortise_host* h, mortise_param* p, mortise_tensor** out
   return guarded([&] {
     Parameters& all = host_of(h).parameters();
     Frame* f = current_frame();
-    if (f && f->uses) {  // inside a pair: noted, and counted by the host when forward is done
+    if (!f || !f->call)  // nobody would know whether a gradient is wanted, nor wait for it
+      throw PluginError(MORTISE_E_ARGUMENT, plugin_of(h).id + " uses parameter " + p->name + " outside of any call");
+    if (f->uses) {  // inside a pair: noted, and counted by the host when forward is done
       f->uses->push_back(p);
       *out = give(all.value(*p));
     } else {
-      *out = give(all.use(*p, f && f->call ? f->call->flags : 0));
+      *out = give(all.use(*p, f->call->flags));
     }
   });
 }

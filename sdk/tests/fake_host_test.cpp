@@ -88,6 +88,7 @@ TEST(FakeHost, KeepsARefusalOfAKey) {
   EXPECT_EQ(host.status(), MORTISE_E_CONFIG);
   EXPECT_EQ(host.blamed.value().key, "rate");
   EXPECT_EQ(host.blamed->fix, "rate = 1");
+  EXPECT_EQ(host.blamed->code, "refused_value");
 }
 
 TEST(FakeHost, WithholdsAndReplacesInterfaces) {

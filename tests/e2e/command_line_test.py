@@ -29,7 +29,8 @@ class CommandLine(e2e.Case):
 
     def test_colour_is_for_terminals_and_for_those_who_ask(self):
         plain, red = "error[unknown_verb]: ", "\x1b[1;31merror[unknown_verb]\x1b[0m: "
-        for flags, env, begin in (((), {}, plain), ((), {"CLICOLOR_FORCE": "1"}, red), ((), {"NO_COLOR": "1"}, plain)):
+        for flags, env, begin in (((), {}, plain), ((), {"CLICOLOR_FORCE": "1"}, red), ((), {"NO_COLOR": "1"}, plain), ((), {"CLICOLOR_FORCE": "0"}, plain),
+                                  ((), {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, plain), ((), {"NO_COLOR": "", "CLICOLOR_FORCE": "1"}, red)):
             self.assertTrue(self.mortise("trian", *flags, env=env).err.startswith(begin), (flags, env))
         self.assertIn("\x1b[1;31merror[file_missing]", self.mortise("plan", "none.toml", "--color=always").err)
         self.assertTrue(self.mortise("plan", "none.toml", "--color", "never", env={"CLICOLOR_FORCE": "1"}).err.startswith("error["))

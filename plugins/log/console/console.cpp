@@ -1,8 +1,16 @@
-// What training prints: one line a record, flushed, so that a pipe sees it at once. Columns may be missing; then their clause is.
+// What training prints: one line a record on standard output, flushed, so that a pipe sees it at once. Columns may be missing; then their clause is.
+// On a terminal, the steps in between show as one more line on standard error, redrawn in place.
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
@@ -62,13 +70,98 @@ SizeUnit unit_of(double bytes) {
 std::string in_unit(double bytes, SizeUnit unit) { return format(bytes / unit.bytes < 9.95 ? "%.1f" : "%.0f", bytes / unit.bytes); }
 std::string byte_size(double bytes) { return in_unit(bytes, unit_of(bytes)) + " " + unit_of(bytes).name; }
 
+// ---- terminals ----
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// One whose lines can be drawn again.
+bool is_terminal(int fd) { return isatty(fd) && !variable("TERM").empty() && variable("TERM") != "dumb"; }
+
+// As the program's own errors are: --color sets one of the two variables.
+bool is_coloured(int fd) {
+  if (!variable("NO_COLOR").empty()) return false;
+  const std::string_view force = variable("CLICOLOR_FORCE");
+  return (!force.empty() && force != "0") || is_terminal(fd);
+}
+
+// Whoever reads it may print on our terminal, as tee does.
+bool is_pipe(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
+}
+
+size_t width_of(int fd) {
+  winsize size{};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// Of a job in the background the terminal is somebody else's.
+bool is_in_background(int fd) {
+  const pid_t group = tcgetpgrp(fd);
+  return group > 0 && group != getpgrp();
+}
+
 // ---- lines ----
 
-// "step    ": what a line is about stands in eight columns.
-std::string heading(std::string_view name) {
-  std::string s(name);
-  return s.append(s.size() < 8 ? 8 - s.size() : 1, ' ');
-}
+enum class Look { kPlain, kDim, kWarning };
+
+// A line whose parts look different; in words it says the same without colour.
+class Line {
+ public:
+  // "step    ": what a line is about stands in eight columns.
+  explicit Line(std::string_view heading, Look look = Look::kDim) {
+    std::string s(heading);
+    add(s.append(s.size() < 8 ? 8 - s.size() : 1, ' '), look);
+  }
+  // Text of several lines hangs under its first. What a terminal would obey, or is no UTF-8, is shown as \x1b.
+  Line& add(std::string_view text, Look look = Look::kPlain) {
+    std::string& s = parts_.emplace_back(Part{{}, look}).text;
+    while (!text.empty()) {
+      const size_t length = utf8_length(text);
+      const auto first = static_cast<unsigned char>(text[0]);
+      const bool control = length == 1 && (first < 0x20 || first == 0x7F) && first != '\t';
+      if (first == '\n') {
+        s += "\n        ";
+      } else if (length == 0 || control) {
+        s += format("\\x%02x", first);
+      } else {
+        s += text.substr(0, length);
+      }
+      text.remove_prefix(std::max<size_t>(length, 1));
+    }
+    return *this;
+  }
+  Line& label(std::string_view text) { return add(text, Look::kDim); }
+
+  // At most `width` characters of it.
+  std::string text(bool coloured, size_t width = std::string::npos) const {
+    std::string all;
+    for (const Part& part : parts_) {
+      const std::string_view seen = clipped(part.text, width);
+      const bool plain = !coloured || part.look == Look::kPlain || seen.empty();
+      if (!plain) all += part.look == Look::kDim ? "\x1b[2m" : "\x1b[33m";
+      all += seen;
+      if (!plain) all += "\x1b[0m";
+    }
+    return all;
+  }
+
+ private:
+  struct Part {
+    std::string text;
+    Look look;
+  };
+  // The characters of `text` that still fit into `width`, which gets smaller.
+  static std::string_view clipped(std::string_view text, size_t& width) {
+    size_t end = 0;
+    for (; end < text.size() && width > 0; --width) end += std::max<size_t>(utf8_length(text.substr(end)), 1);
+    return text.substr(0, end);
+  }
+  std::vector<Part> parts_;
+};
 
 std::string step_of(const Columns& c) {
   std::string s = std::to_string(c.integer("step"));
@@ -86,119 +179,202 @@ std::string skipped(const Columns& c) {
   return s;
 }
 
-std::string throughput(const Columns& c) {
-  const bool tokens = c.has("throughput_unit") ? c.text("throughput_unit") == "tok" : c.has("tokens_per_s");
-  const char* column = tokens ? "tokens_per_s" : "samples_per_s";
-  return c.has(column) ? "  " + short_count(c.number(column)) + (tokens ? " tok/s" : " samples/s") : "";
-}
+// What is measured over an interval of steps, not in one.
+struct Interval {
+  std::optional<double> per_s;
+  bool tokens = false;
+  std::string memory;
+  double left_s = 0;
+};
 
 std::string memory(const Columns& c) {
   if (!c.has("memory_bytes")) return "";
   const double used = c.number("memory_bytes"), total = c.number("memory_total_bytes");
-  if (!(total > 0)) return "  mem " + byte_size(used);
-  return "  mem " + in_unit(used, unit_of(total)) + "/" + in_unit(total, unit_of(total)) + " " + unit_of(total).name;
+  if (!(total > 0)) return byte_size(used);
+  return in_unit(used, unit_of(total)) + "/" + in_unit(total, unit_of(total)) + " " + unit_of(total).name;
 }
 
-std::string step_line(const Columns& c) {
-  std::string s = heading("step") + step_of(c);
-  if (c.integer("skipped") != 0) return s + skipped(c);
-  if (c.has("loss")) s += "  loss " + plain(c.number("loss"), 3);
-  if (c.has("lr")) s += format("  lr %.1e", c.number("lr"));
-  if (c.has("grad_norm")) s += "  grad " + plain(c.number("grad_norm"), 2);
-  s += throughput(c) + memory(c);
-  if (c.number("data_wait_share") > 0.05) s += format("  waiting for data %.0f%%", 100 * c.number("data_wait_share"));
-  if (c.number("left_s") >= 0.5) s += "  " + duration(c.number("left_s"), false) + " left";
-  return s;
+// A record that is due says it itself.
+Interval interval_of(const Columns& c) {
+  Interval i;
+  i.tokens = c.has("throughput_unit") ? c.text("throughput_unit") == "tok" : c.has("tokens_per_s");
+  const char* column = i.tokens ? "tokens_per_s" : "samples_per_s";
+  if (c.has(column)) i.per_s = c.number(column);
+  i.memory = memory(c);
+  i.left_s = c.number("left_s");
+  return i;
 }
 
-std::string eval_line(const Columns& c) {
-  std::string s = heading("eval") + step_of(c), measured;
+Line step_line(const Columns& c, const Interval& interval) {
+  Line line("step");
+  line.add(step_of(c));
+  if (c.integer("skipped") != 0) return line.add(skipped(c), Look::kWarning);
+  if (c.has("loss")) line.label("  loss ").add(plain(c.number("loss"), 3));
+  if (c.has("lr")) line.label("  lr ").add(format("%.1e", c.number("lr")));
+  if (c.has("grad_norm")) line.label("  grad ").add(plain(c.number("grad_norm"), 2));
+  if (interval.per_s) line.add("  " + short_count(*interval.per_s)).label(interval.tokens ? " tok/s" : " samples/s");
+  if (!interval.memory.empty()) line.label("  mem ").add(interval.memory);
+  if (c.number("data_wait_share") > 0.05) line.add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
+  if (interval.left_s >= 0.5) line.add("  " + duration(interval.left_s, false)).label(" left");
+  return line;
+}
+
+Line eval_line(const Columns& c) {
+  Line line("eval");
+  line.add(step_of(c));
+  std::string measured;
   for (const mortise_column& column : c.all())
-    if (view(column.name).starts_with("eval.")) s += "  " + std::string(view(column.name)) + " " + plain(c.number(view(column.name)), 3);
+    if (view(column.name).starts_with("eval.")) line.label("  " + std::string(view(column.name)) + " ").add(plain(c.number(view(column.name)), 3));
   for (const char* unit : {"tokens", "samples"})
     if (measured.empty() && c.integer(unit) > 0) measured = with_commas(c.integer(unit)) + " " + unit;
   if (c.has("seconds")) measured += (measured.empty() ? "" : ", ") + duration(c.number("seconds"));
-  if (!measured.empty()) s += "  (" + measured + ")";
-  return c.integer("best") != 0 ? s + "   best so far, kept" : s;
+  if (!measured.empty()) line.label("  (" + measured + ")");
+  return c.integer("best") != 0 ? line.add("   best so far, kept") : line;
 }
 
-std::string saved_line(const Columns& c) {
-  std::string s = heading("saved") + format("%-9lld", static_cast<long long>(c.integer("step")));
-  if (c.has("bytes")) s += "  " + byte_size(c.number("bytes"));
-  if (c.has("seconds")) s += " in " + duration(c.number("seconds"));
-  if (c.integer("background") != 0) s += ", in the background";
-  return c.text("path").empty() ? s : s + "  " + std::string(c.text("path"));
+Line saved_line(const Columns& c) {
+  Line line("saved");
+  line.add(format("%-9lld", static_cast<long long>(c.integer("step"))));
+  if (c.has("bytes")) line.add("  " + byte_size(c.number("bytes")));
+  if (c.has("seconds")) line.add(" in " + duration(c.number("seconds")));
+  if (c.integer("background") != 0) line.add(", in the background");
+  return c.text("path").empty() ? line : line.add("  " + std::string(c.text("path")));
 }
 
-// Text of several lines hangs under its first. What a terminal would obey, or is no UTF-8, is shown as \x1b.
-std::string hanging(std::string_view name, std::string_view text) {
-  std::string s = heading(name);
-  while (!text.empty()) {
-    const size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool control = length == 1 && (first < 0x20 || first == 0x7F) && first != '\t';
-    if (first == '\n') {
-      s += "\n        ";
-    } else if (length == 0 || control) {
-      s += format("\\x%02x", first);
-    } else {
-      s += text.substr(0, length);
-    }
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return s;
-}
-
-std::string end_line(const Columns& c) {
+Line end_line(const Columns& c) {
   const int64_t code = c.integer("exit");
-  std::string s = heading(code == 0 ? "done" : "stopped");
-  s += with_commas(c.integer("steps")) + (c.integer("steps") == 1 ? " step" : " steps");
-  if (c.has("seconds")) s += " in " + duration(c.number("seconds"));
+  Line line = code == 0 ? Line("done") : Line("stopped", Look::kWarning);
+  line.add(with_commas(c.integer("steps")) + (c.integer("steps") == 1 ? " step" : " steps"));
+  if (c.has("seconds")) line.add(" in " + duration(c.number("seconds")));
   if (c.integer("steps") > 0 && c.has("loss_first") && c.has("loss_last"))
-    s += "  loss " + plain(c.number("loss_first"), 2) + " -> " + plain(c.number("loss_last"), 2);
-  if (!c.text("dir").empty()) s += "  " + std::string(c.text("dir"));
-  if (!c.text("reason").empty()) s += "  " + std::string(c.text("reason"));
-  if (code != 0) s += " · exit " + std::to_string(code);
-  return c.text("next").empty() ? s : s + "\n" + heading("next") + std::string(c.text("next"));
+    line.label("  loss ").add(plain(c.number("loss_first"), 2) + " -> " + plain(c.number("loss_last"), 2));
+  if (!c.text("dir").empty()) line.add("  " + std::string(c.text("dir")));
+  if (!c.text("reason").empty()) line.add("  " + std::string(c.text("reason")));
+  return code == 0 ? line : line.add(" · exit " + std::to_string(code));
 }
+
+// ---- the steps in between ----
+
+// Their records lack what is measured over an interval. The live line has it from the last record that was due and from our own clock.
+class Meanwhile {
+ public:
+  Interval take(const Columns& c) {
+    const Mark now{Clock::now(), c.integer("step"), c.integer("tokens"), c.integer("samples")};
+    const auto left_steps = static_cast<double>(c.integer("of") - now.step);
+    const bool due = c.integer("due", 1) != 0;
+    Interval i = interval_of(c);
+    if (due) {
+      known_ = i;
+      left_each_ = left_steps > 0 ? i.left_s / left_steps : 0;
+    } else {
+      i.memory = known_.memory;
+      i.tokens = known_.per_s ? known_.tokens : now.tokens > 0;
+      const double seconds = since_ ? std::chrono::duration<double>(now.time - since_->time).count() : 0;
+      if (seconds > 0 && now.step > since_->step) {
+        if (const int64_t n = i.tokens ? now.tokens - since_->tokens : now.samples - since_->samples; n > 0)
+          i.per_s = static_cast<double>(n) / seconds;
+        i.left_s = left_steps * (left_each_ > 0 ? left_each_ : seconds / static_cast<double>(now.step - since_->step));
+      }
+    }
+    if (due || !since_) since_ = now;
+    return i;
+  }
+  // Something else than steps took time.
+  void pause() { since_.reset(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Mark {
+    Clock::time_point time;
+    int64_t step, tokens, samples;
+  };
+  std::optional<Mark> since_;
+  Interval known_;
+  double left_each_ = 0;  // seconds a step
+};
 
 class Console {
  public:
+  ~Console() { erase(); }
+
   void listen(const mortise_event* event) {
-    if (!event->record) return;
+    if (!event->record) return erase();  // the run ended in an error, which the program says next
     const Columns columns(*event->record);
     const std::string_view kind = columns.kind();
+    if (kind == "step") return step(columns);
+    meanwhile_.pause();
     if (kind == "run") {
       if (!std::exchange(begun_, true)) begin(columns);
     } else if (kind == "end") {
-      if (!std::exchange(ended_, true)) print(end_line(columns));
-    } else if (kind == "step") {
-      if (columns.integer("due", 1) != 0 || columns.integer("skipped") != 0) print(step_line(columns));
+      if (!std::exchange(ended_, true)) end(columns);
     } else if (kind == "eval") {
       print(eval_line(columns));
     } else if (kind == "saved") {
       print(saved_line(columns));
     } else if (kind == "sample") {
-      print(hanging("sample", step_of(columns) + "\n" + std::string(columns.text("text"))));
+      print(Line("sample").add(step_of(columns) + "\n" + std::string(columns.text("text"))));
     } else if (kind == "note") {
-      print(hanging("note", columns.text("text")));
+      const bool warning = columns.text("level") == "warning";
+      const Line line = warning ? Line("warning", Look::kWarning) : Line("note");
+      print(Line(line).add(columns.text("text")), warning ? stderr : stdout);
     }
   }
 
  private:
-  static void begin(const Columns& columns) {
+  using Clock = std::chrono::steady_clock;
+
+  void begin(const Columns& columns) {
     for (const mortise_column& c : columns.all())
       for (const char* row : {"run", "model", "data", "device", "batch"})
-        if (view(c.name) == row && c.value.tag == MORTISE_TEXT) print(hanging(row, view(c.value.v.s)));
+        if (view(c.name) == row && c.value.tag == MORTISE_TEXT) print(Line(row).add(view(c.value.v.s)));
+  }
+
+  void step(const Columns& c) {
+    const Line line = step_line(c, meanwhile_.take(c));
+    const bool scrolls = c.integer("due", 1) != 0 || c.integer("skipped") != 0;
+    if (scrolls) print(line);
+    if (!scrolls || !lines_shown_) draw(line);
+  }
+
+  void end(const Columns& c) {
+    erase();
+    print(end_line(c));
+    if (!c.text("next").empty()) print(Line("next").add(c.text("next")));
   }
 
   // A closed pipe is not the run's trouble: what cannot be printed is lost.
-  static void print(std::string line) {
-    line += '\n';
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fflush(stdout);
+  static void write(std::FILE* to, const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), to);
+    std::fflush(to);
+  }
+  void print(const Line& line, std::FILE* to = stdout) {
+    if (lines_shown_ || to == stderr) {
+      erase();
+      drawn_ = Clock::now();  // it comes back a little later: what reads the pipe prints first
+    }
+    write(to, line.text(to == stdout ? lines_.coloured : live_.coloured) + '\n');
   }
 
+  // At most ten times a second. One column less than there are: in the last one some terminals wrap.
+  void draw(const Line& line) {
+    if (!live_.terminal || Clock::now() - drawn_ < std::chrono::milliseconds(100) || is_in_background(STDERR_FILENO)) return;
+    write(stderr, "\r" + line.text(live_.coloured, width_of(STDERR_FILENO) - 1) + "\x1b[K");
+    drawn_ = Clock::now();
+    shown_ = true;
+  }
+  void erase() {
+    if (std::exchange(shown_, false)) write(stderr, "\r\x1b[K");
+  }
+
+  struct Stream {
+    bool terminal, coloured;
+    explicit Stream(int fd) : terminal(is_terminal(fd)), coloured(is_coloured(fd)) {}
+  };
+  const Stream lines_{STDOUT_FILENO}, live_{STDERR_FILENO};
+  const bool lines_shown_ = lines_.terminal || is_pipe(STDOUT_FILENO);  // perhaps on the terminal of the live line
+  Meanwhile meanwhile_;
+  Clock::time_point drawn_{};
+  bool shown_ = false;
   bool begun_ = false, ended_ = false;  // "run" and "end" come as events of their own and may come as records too
 };
 }  // namespace

@@ -1,12 +1,28 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <thread>
 
 #include "mortise/testing/fake_host.hpp"
 
 namespace {
 using namespace mortise::testing;
+
+// Of the environment of whoever runs the tests, nothing.
+struct Variables {
+  explicit Variables(std::map<std::string, std::string> set) {
+    for (const char* name : {"TERM", "NO_COLOR", "CLICOLOR_FORCE"}) set.contains(name) ? setenv(name, set[name].c_str(), 1) : unsetenv(name);
+  }
+};
 
 class Console : public ::testing::Test {
  protected:
@@ -18,6 +34,7 @@ class Console : public ::testing::Test {
   }
   static FakeRecord step(int number, int of) { return FakeRecord("step").add("step", number).add("of", of).add("due", 1).add("skipped", 0); }
 
+  Variables variables_{{}};
   FakeHost host_;
   Plugin plugin_{host_, MORTISE_PLUGIN_FILE};
 };
@@ -177,5 +194,182 @@ TEST_F(Console, IgnoresWhatItDoesNotKnow) {
   EXPECT_EQ(printed(FakeRecord("note").add("text", "a b")), "note    a b\n");
   EXPECT_EQ(plugin_.tell("run.end"), MORTISE_OK) << "no record at all";
   EXPECT_EQ(printed(FakeRecord("run").add("run", 5)), "") << "a column of another type";
+}
+
+TEST_F(Console, WarnsOnStandardError) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(printed(FakeRecord("note").add("text", "no gradient: a.weight").add("level", "warning")), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning no gradient: a.weight\n");
+}
+
+TEST_F(Console, DrawsNoLiveLineIntoAPipe) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 11).add("of", 20).add("due", 0).add("skipped", 0)), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// ---- on a terminal ----
+
+// A terminal of the test's own.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) : ours_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (ours_ < 0 || grantpt(ours_) != 0 || unlockpt(ours_) != 0) throw std::runtime_error("no terminal to be had");
+    theirs_ = open(ptsname(ours_), O_RDWR | O_NOCTTY);
+    const winsize size{24, columns, 0, 0};
+    ioctl(theirs_, TIOCSWINSZ, &size);
+    fcntl(ours_, F_SETFL, O_NONBLOCK);
+  }
+  ~Terminal() { close(theirs_), close(ours_); }
+
+  // What it gets while `body` runs with these streams on it; what a failed expectation says goes where it always does.
+  std::string gets(const std::vector<int>& streams, const std::function<void()>& body) {
+    std::map<int, int> saved;
+    for (const int fd : streams) saved[fd] = dup(fd), dup2(theirs_, fd);
+    body();
+    for (const auto& [fd, before] : saved) dup2(before, fd), close(before);
+    std::string all;
+    char piece[4096];
+    for (ssize_t n; (n = read(ours_, piece, sizeof piece)) > 0;) all.append(piece, static_cast<size_t>(n));
+    for (size_t at = 0; (at = all.find("\r\n", at)) != all.npos;) all.erase(at, 1);  // it makes \r\n of \n
+    return all;
+  }
+
+ private:
+  int ours_, theirs_ = -1;
+};
+
+class OnATerminal : public ::testing::Test {
+ protected:
+  void begin(std::map<std::string, std::string> variables = {{"TERM", "xterm"}, {"NO_COLOR", "1"}}, unsigned short columns = 100) {
+    Variables{std::move(variables)};
+    terminal_.emplace(columns);
+    EXPECT_EQ(gets([&] { plugin_.emplace(host_, MORTISE_PLUGIN_FILE); }), "");
+  }
+  std::string gets(const std::function<void()>& body) { return terminal_->gets(streams_, body); }
+  std::string seen(FakeRecord record, const char* point = "record") {
+    mortise_status status = MORTISE_E_INTERNAL;
+    const std::string all = gets([&] { status = plugin_->tell(point, record); });
+    EXPECT_EQ(status, MORTISE_OK);
+    return all;
+  }
+  static FakeRecord step(int number, bool due = false) {
+    return FakeRecord("step").add("step", number).add("of", 100).add("due", due ? 1 : 0).add("skipped", 0).add("loss", 2.5);
+  }
+  static void wait() { std::this_thread::sleep_for(std::chrono::milliseconds(110)); }
+
+  FakeHost host_;
+  std::vector<int> streams_ = {1, 2};  // both on one terminal, as for most people
+  std::optional<Terminal> terminal_;
+  std::optional<Plugin> plugin_;
+};
+
+TEST_F(OnATerminal, RedrawsOneLineAndErasesItBeforeOthers) {
+  begin();
+  EXPECT_EQ(seen(step(1)), "\rstep    1/100  loss 2.500\x1b[K");
+  wait();
+  EXPECT_TRUE(seen(step(2)).starts_with("\rstep    2/100  loss 2.500"));
+  EXPECT_EQ(seen(step(3, true)), "\r\x1b[Kstep    3/100  loss 2.500\n");
+  EXPECT_EQ(seen(FakeRecord("note").add("text", "a")), "note    a\n") << "there is nothing to erase";
+  wait();
+  EXPECT_NE(seen(step(4)), "");
+  EXPECT_EQ(seen(FakeRecord("eval").add("step", 4).add("eval.loss", 1.0)), "\r\x1b[Keval    4  eval.loss 1.000\n");
+  wait();
+  EXPECT_NE(seen(step(5)), "");
+  EXPECT_EQ(seen(FakeRecord("end").add("steps", 5).add("exit", 0), "run.end"), "\r\x1b[Kdone    5 steps\n");
+}
+
+TEST_F(OnATerminal, DrawsAtMostTenTimesASecond) {
+  begin();
+  const auto began = std::chrono::steady_clock::now();
+  int drawn = 0;
+  for (int i = 0; i < 2000; ++i) drawn += !seen(step(i % 100)).empty();
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
+  EXPECT_GE(drawn, 1);
+  EXPECT_LE(drawn, 1 + 10 * spent.count());
+}
+
+TEST_F(OnATerminal, ErasesItsLineWhenTheRunEndsInAnErrorAndWhenItGoes) {
+  begin();
+  EXPECT_NE(seen(step(1)), "");
+  EXPECT_EQ(gets([&] { plugin_->tell("run.end"); }), "\r\x1b[K");
+  wait();
+  EXPECT_NE(seen(step(2)), "");
+  EXPECT_EQ(gets([&] { plugin_.reset(); }), "\r\x1b[K");
+}
+
+TEST_F(OnATerminal, ClipsTheLineToTheWidth) {
+  begin({{"TERM", "xterm"}}, 20);
+  EXPECT_EQ(seen(step(1)), "\r\x1b[2mstep    \x1b[0m1/100\x1b[2m  loss\x1b[0m\x1b[K") << "19 characters, colours not counted";
+}
+
+TEST_F(OnATerminal, TellsFromTheLastDueRecordWhatTheStepsInBetweenDoNotSay) {
+  begin();
+  seen(step(10, true)
+           .add("tokens", 1000)
+           .add("tokens_per_s", 5e5)
+           .add("throughput_unit", "tok")
+           .add("memory_bytes", int64_t{13} << 30)
+           .add("memory_total_bytes", int64_t{139} << 30)
+           .add("data_wait_share", 0.5)
+           .add("left_s", 900.0));
+  wait();
+  const std::string line = seen(step(40).add("tokens", 1000 + 100000000));
+  EXPECT_TRUE(line.starts_with("\rstep    40/100  loss 2.500  ")) << line;
+  EXPECT_TRUE(line.ends_with("M tok/s  mem 13/139 GiB  10m00s left\x1b[K")) << line;  // 60 steps of 10 s
+}
+
+TEST_F(OnATerminal, MeasuresItselfBeforeTheFirstDueRecordAndAfterAPause) {
+  begin();
+  EXPECT_EQ(seen(step(1).add("samples", 10)), "\rstep    1/100  loss 2.500\x1b[K");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::string line = seen(step(2).add("samples", 20));
+  EXPECT_NE(line.find(" samples/s  "), line.npos) << line;
+  EXPECT_TRUE(line.ends_with("s left\x1b[K")) << line;  // 98 steps, each as long as the first: 20 s, more on a busy machine
+  seen(FakeRecord("eval").add("step", 2).add("eval.loss", 1.0));
+  wait();
+  EXPECT_EQ(seen(step(3).add("samples", 30)), "\rstep    3/100  loss 2.500\x1b[K") << "the evaluation is no part of a rate";
+}
+
+TEST_F(OnATerminal, ShowsEveryStepLiveIfTheLinesGoElsewhere) {
+  streams_ = {2};
+  ::testing::internal::CaptureStdout();
+  begin();
+  EXPECT_EQ(seen(step(1, true)), "\rstep    1/100  loss 2.500\x1b[K");
+  EXPECT_EQ(seen(FakeRecord("note").add("text", "a")), "") << "the line stays";
+  EXPECT_EQ(seen(FakeRecord("end").add("steps", 1).add("exit", 0)), "\r\x1b[K");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "step    1/100  loss 2.500\nnote    a\ndone    1 step\n");
+}
+
+TEST_F(OnATerminal, ColoursLabelsAndWarnings) {
+  begin({{"TERM", "xterm"}});
+  EXPECT_EQ(seen(step(1, true)), "\x1b[2mstep    \x1b[0m1/100\x1b[2m  loss \x1b[0m2.500\n");
+  EXPECT_EQ(seen(FakeRecord("step").add("step", 2).add("skipped", 1)), "\x1b[2mstep    \x1b[0m2\x1b[33m  skipped: gradient is not finite\x1b[0m\n");
+  EXPECT_EQ(seen(FakeRecord("note").add("text", "a").add("level", "warning")), "\x1b[33mwarning \x1b[0ma\n");
+}
+
+TEST_F(OnATerminal, IsPlainWhereTheTerminalCannotBeRedrawn) {
+  begin({{"TERM", "dumb"}});
+  EXPECT_EQ(seen(step(1)), "");
+  EXPECT_EQ(seen(step(2, true)), "step    2/100  loss 2.500\n");
+}
+
+// ---- colour without a terminal ----
+
+TEST(Colour, OfAPipeIsForThoseWhoAsk) {
+  const auto shown = [](std::map<std::string, std::string> variables) {
+    Variables{std::move(variables)};
+    FakeHost host;
+    Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(plugin.tell("record", FakeRecord("note").add("text", "a")), MORTISE_OK);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  const std::string plain = "note    a\n", coloured = "\x1b[2mnote    \x1b[0ma\n";
+  EXPECT_EQ(shown({{"TERM", "xterm"}}), plain);
+  EXPECT_EQ(shown({{"CLICOLOR_FORCE", "1"}}), coloured);
+  EXPECT_EQ(shown({{"CLICOLOR_FORCE", "0"}}), plain);
+  EXPECT_EQ(shown({{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", ""}}), coloured) << "an empty variable says nothing";
+  EXPECT_EQ(shown({{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", "1"}}), plain);
 }
 }  // namespace

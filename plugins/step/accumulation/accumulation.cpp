@@ -1,11 +1,23 @@
 // One number: how many micro-batches the next step takes. First contributions, denominators and a short last window are the core's.
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
 
 namespace {
 using namespace mortise;
+
+// 5.33, and as many digits as it takes to see that it is no whole number.
+std::string broken(double x) {
+  char text[64];
+  for (int digits = 2; digits < 10; ++digits) {
+    std::snprintf(text, sizeof text, "%.*f", digits, x);
+    if (std::strtod(text, nullptr) != std::round(x)) break;
+  }
+  return text;
+}
 
 class Accumulation {
  public:
@@ -32,17 +44,22 @@ class Accumulation {
     check(api.loop->clock(api.host, &clock));
     const bool tokens = size_.count == MORTISE_TOKENS;
     const int64_t length = tokens ? clock.sequence_length : 1;
-    if (length == 0) config::refuse("global_batch_size", "this data has no sequence length, so tokens do not say how many samples", "global_batch_size = 512");
+    if (length == 0)
+      config::refuse("global_batch_size", "this data has no sequence length, so tokens do not say how many samples", "global_batch_size = 512");
     const int64_t size = std::llround(size_.v.f), once = int64_t{clock.micro_batch_size} * clock.ranks * length;
     if (size % once == 0) return static_cast<int32_t>(size / once);
 
-    const std::string unit = tokens ? " tokens" : " samples";
-    const std::string rank = std::to_string(clock.micro_batch_size) + (tokens ? " × " + std::to_string(length) : "");
-    const std::string why = with_commas(size) + unit + " a step cannot be split over " +
-                            (clock.ranks == 1 ? "micro-batches of " : std::to_string(clock.ranks) + " ranks of ") + rank;
-    const int64_t near = std::max<int64_t>(1, std::llround(static_cast<double>(size) / static_cast<double>(once)));
-    const std::string works = "step.accumulation.global_batch_size=" + std::to_string(near * once);
-    config::refuse("global_batch_size", why, "--set " + (tokens ? "'" + works + " tokens'" : works) + " (" + std::to_string(near) + " accumulated)");
+    const std::string ranks = std::to_string(clock.ranks), micro = std::to_string(clock.micro_batch_size);
+    const std::string each = tokens ? micro + " × " + std::to_string(length) : micro;
+    const std::string over = clock.ranks == 1 ? "micro-batches of " + each : ranks + " ranks of " + each;
+    const std::string divisor = clock.ranks == 1 ? each : each + " × " + ranks;
+    const double share = static_cast<double>(size) / static_cast<double>(once);
+    const std::string works = "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
+    config::refuse({.code = "batch_arithmetic",
+                    .key = "global_batch_size",
+                    .why = with_commas(size) + (tokens ? " tokens" : " samples") + " a step cannot be split over " + over,
+                    .beside = std::to_string(size) + " / " + (divisor == micro ? micro : "(" + divisor + ")") + " = " + broken(share),
+                    .fix = "--set " + (tokens ? "'" + works + " tokens'" : works)});
   }
 
   mortise_value size_;

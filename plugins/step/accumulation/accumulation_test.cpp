@@ -47,7 +47,9 @@ TEST_F(Accumulation, RefusesABatchThatCannotBeSplitAndNamesTheNearest) {
   ASSERT_TRUE(host.blamed);
   EXPECT_EQ(host.blamed->key, "global_batch_size");
   EXPECT_EQ(host.blamed->why, "512 samples a step cannot be split over 6 ranks of 16");
-  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=480 (5 accumulated)");
+  EXPECT_EQ(host.blamed->code, "batch_arithmetic");
+  EXPECT_EQ(host.blamed->beside, "512 / (16 × 6) = 5.33");
+  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=480");
 }
 
 TEST_F(Accumulation, RefusesTokensLikewise) {
@@ -55,13 +57,36 @@ TEST_F(Accumulation, RefusesTokensLikewise) {
   host.clock.ranks = 1;
   EXPECT_EQ(window(), -1);
   EXPECT_EQ(host.blamed->why, "100,000 tokens a step cannot be split over micro-batches of 16 × 1024");
-  EXPECT_EQ(host.blamed->fix, "--set 'step.accumulation.global_batch_size=98304 tokens' (6 accumulated)");
+  EXPECT_EQ(host.blamed->beside, "100000 / (16 × 1024) = 6.10");
+  EXPECT_EQ(host.blamed->fix, "--set 'step.accumulation.global_batch_size=98304 tokens'");
 }
 
 TEST_F(Accumulation, NeverProposesAnEmptyStep) {
   host.set("global_batch_size", amount(3, MORTISE_SAMPLES));
   EXPECT_EQ(window(), -1);
-  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=128 (1 accumulated)");
+  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=128");
+}
+
+TEST_F(Accumulation, ShowsThatNearlyWholeIsNotWhole) {
+  host.set("global_batch_size", amount(64001, MORTISE_SAMPLES));
+  host.clock.ranks = 1;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->beside, "64001 / 16 = 4000.06");
+  host.set("global_batch_size", amount(16001, MORTISE_SAMPLES));
+  host.clock.micro_batch_size = 4000;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->beside, "16001 / 4000 = 4.0003");
+}
+
+// It knows no codes and nothing beside a position; what is the case and the fix arrive all the same.
+TEST_F(Accumulation, RefusesUnderAnOlderHostToo) {
+  static mortise_config_api older = *static_cast<const mortise_config_api*>(mortise_get(&host, "mortise.config/0"));
+  older.struct_size = offsetof(mortise_config_api, refuse);
+  host.offer("mortise.config/0", &older);
+  host.set("global_batch_size", amount(500, MORTISE_SAMPLES));
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->code, "refused_value");
+  EXPECT_EQ(host.blamed->why, "500 samples a step cannot be split over 8 ranks of 16");
 }
 
 TEST_F(Accumulation, RefusesTokensForDataWithoutASequenceLength) {

@@ -12,6 +12,10 @@ typedef struct mortise_config_api {
   MORTISE_FN(get, mortise_str key, mortise_value *);
   /** Refuses a value: returns MORTISE_E_CONFIG, and the run's error names the key's file, line and column, with this reason and fix. */
   MORTISE_FN(blame, mortise_str key, mortise_str why, mortise_str fix);
+  /** Likewise, for a refusal with a name of its own among the errors: `code` is a slug without a dot, "batch_arithmetic", which scripts and
+   *  `--json` see; `beside` stands to the right of the position, "512 / (16 × 6) = 5.33", and may be empty. A code that is no slug is
+   *  taken for "refused_value", which is what `blame` says. */
+  MORTISE_FN(refuse, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix);
 } mortise_config_api;
 
 enum { MORTISE_LOG_ERROR = 0, MORTISE_LOG_WARNING = 1, MORTISE_LOG_INFO = 2, MORTISE_LOG_DEBUG = 3 };

@@ -29,7 +29,8 @@ typedef struct mortise_params_api {
   /** [build] Only inside params.declared, only fields that plugin.toml says it writes. */
   MORTISE_FN(set, mortise_param *, mortise_str field, mortise_value);
   /** The tensor to compute with in this call, owned; never keep it beyond the call. Counts as a use: the parameter is ready when every
-   *  use's gradient has arrived. Inside an operator pair it is the plain value; elsewhere an alias whose gradient arrives here. */
+   *  use's gradient has arrived. Inside an operator pair it is the plain value; elsewhere an alias whose gradient arrives here. On a thread
+   *  that is in no call: MORTISE_E_ARGUMENT, rather than a value whose gradient is lost. */
   MORTISE_FN(use, mortise_param *, mortise_tensor **);
 } mortise_params_api;
 

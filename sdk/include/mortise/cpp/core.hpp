@@ -335,6 +335,14 @@ inline std::vector<std::string_view> texts(std::string_view key) {
 [[noreturn]] inline void refuse(std::string_view key, std::string_view why, std::string_view fix) {
   raise(need(api.config, "mortise.config/0").blame(api.host, str(key), str(why), str(fix)));
 }
+// The same under a code of its own, with what stands beside the position. An older host says it without these two.
+struct Refusal {
+  std::string_view code, key, why, beside, fix;
+};
+[[noreturn]] inline void refuse(const Refusal& r) {
+  if (!MORTISE_HAS(api.config, refuse)) refuse(r.key, r.why, r.fix);
+  raise(api.config->refuse(api.host, str(r.code), str(r.key), str(r.why), str(r.beside), str(r.fix)));
+}
 }  // namespace config
 
 // A host without a log loses the line.

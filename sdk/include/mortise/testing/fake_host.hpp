@@ -148,7 +148,7 @@ class FakeHost : public mortise_host {
   }
   FakeHost& unset(const std::string& key) { return set(key, none()); }  // the schema has it, nobody gave it
   struct Blame {
-    std::string key, why, fix;
+    std::string key, why, fix, code = "refused_value", beside = {};
   };
   std::optional<Blame> blamed;
 
@@ -349,6 +349,10 @@ class FakeHost : public mortise_host {
     error_ = std::move(text);
     return status_ = s;
   }
+  mortise_status refuse(Blame b) {
+    blamed = std::move(b);
+    return note_failure(MORTISE_E_CONFIG, blamed->key + ": " + blamed->why + "\n  fix: " + blamed->fix);
+  }
   // Runs `body`, which returns a status or throws.
   template <class Body>
   static mortise_status answer(mortise_host* h, Body&& body) noexcept {
@@ -502,8 +506,12 @@ class FakeHost : public mortise_host {
             },
         .blame =
             [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
-              of(h).blamed = Blame{std::string(view(key)), std::string(view(why)), std::string(view(fix))};
-              return of(h).note_failure(MORTISE_E_CONFIG, of(h).blamed->key + ": " + of(h).blamed->why + "\n  fix: " + of(h).blamed->fix);
+              return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix))});
+            },
+        .refuse =
+            [](mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
+              return of(h).refuse(
+                  {std::string(view(key)), std::string(view(why)), std::string(view(fix)), std::string(view(code)), std::string(view(beside))});
             },
     };
     return table;

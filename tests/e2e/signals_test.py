@@ -1,0 +1,59 @@
+"""An interrupt twice: the person does not want to wait."""
+import json
+import signal
+import time
+
+import e2e
+from e2e import TINY
+
+# One step of a hundred thousand micro-batches: minutes.
+ENDLESS = TINY.replace('[data.text]\npath = "notes.txt"', "[data.random]\nsamples = 1_000_000") + "[step.accumulation]\ncount = 100_000\n"
+
+
+class Twice(e2e.Case):
+    def begun(self):
+        """A run inside its first step."""
+        self.file("run.toml", ENDLESS)
+        process = self.start("train")
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not (self.dir / "runs/run/status.json").exists():
+            self.assertIsNone(process.poll(), "it ended before it began")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        time.sleep(0.3)
+        return process
+
+    def ended(self, process, within):
+        began = time.monotonic()
+        out, err = process.communicate(timeout=e2e.LIMIT_S)
+        self.assertLess(time.monotonic() - began, within)
+        self.assertEqual(err.decode(), "")
+        self.assertNotRegex(out.decode(), "(?m)^(step|saved|stopped|done) ")
+        self.assertFalse((self.dir / "runs/run/model/model.safetensors").exists(), "nobody waited for a save")
+        return process.returncode
+
+    def test_the_first_waits_for_the_step_and_the_second_leaves_within_two_seconds(self):
+        process = self.begun()
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        self.assertIsNone(process.poll(), "once: the step is finished first")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.ended(process, within=2), 130)
+        # What was there is whole: the records so far, and a status that no end was written to.
+        self.assertEqual([r["event"] for r in self.records(self.dir / "runs/run")], ["run"])
+        status = json.loads((self.dir / "runs/run/status.json").read_text())
+        self.assertEqual((status["state"], status["exit"]), ("running", None))
+
+    def test_a_termination_before_does_not_make_the_first_interrupt_the_second(self):
+        process = self.begun()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.7)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.ended(process, within=2), 130)
+
+
+if __name__ == "__main__":
+    e2e.main()
