@@ -125,7 +125,7 @@ TEST_F(Errors, UnknownKeySaysWhatThisVersionDoesNotRead) {
          "\n"
          "error[unknown_key]: [log] has no key `save_steps`\n"
          "  --> run.toml:3:1\n"
-         "  fix: it is called `every`, in [checkpoint], and not available in this version\n"
+         "  fix: it is called `every`, in [checkpoint]\n"
          "\n"
          "error[unknown_key]: [log] has no key `max_grad_norm`\n"
          "  --> run.toml:4:1\n"

@@ -208,7 +208,7 @@ TEST_F(ManifestTest, ShippedFilesAreToml) {
     EXPECT_TRUE(read_toml(std::string(MORTISE_SOURCE_DIR) + "/configs/" + name, name, report)) << printed(report);
   }
   for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto", "transfer.sync", "loader.prefetch",
-                         "schedule.constant", "guard.nonfinite", "log.console", "log.jsonl"})
+                         "schedule.constant", "guard.nonfinite", "checkpoint.safetensors", "log.console", "log.jsonl"})
     add(id, {id}, {}, "");
   request.default_file = std::string(MORTISE_SOURCE_DIR) + "/configs/default.toml";
   const Manifest manifest = read("");

@@ -75,7 +75,8 @@ MappedFile::MappedFile(const std::string& path) {
   if (read) return;
   Diagnostic d;
   d.code = "not_read";
-  d.message = path + " cannot be read: " + std::strerror(error);
+  d.message = std::string("cannot be opened: ") + std::strerror(error);
+  d.at = path;
   d.exit = kExitData;
   throw Failure(d);
 }
