@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
 #include "core/loop/run.hpp"
 
@@ -91,9 +92,7 @@ std::string json_lines(const std::vector<std::string>& lines) {
 int why(const Plan& plan, const std::string& point) {
   std::ostringstream text;
   if (!print_why(text, plan, point)) {
-    std::vector<std::string> names;
-    for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
-    const std::string near = nearest(point, names);
+    const std::string near = nearest(point, plan.points.names());
     throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
                           near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }

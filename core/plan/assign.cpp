@@ -117,7 +117,7 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
     const Claim& claim = here.providers[c];
     if (claim.where && !claims_elsewhere(plan, here, claim) && select(*claim.where, elements).empty())
       matches_nothing(*claim.where, plan, elements, what, report);
-    for (size_t i : select({.where = claim.where, .modes = claim.modes}, elements, mode)) {
+    for (size_t i : select(claim, elements, mode)) {
       if (provider[i] < 0) {
         provider[i] = static_cast<int>(c);
       } else if (const Claim& first = here.providers[provider[i]]; first.layer == claim.layer && !claim.open) {

@@ -23,15 +23,11 @@ const Law kLaws[] = {
     {" listens to ", "only events and filters can be listened to", {Kind::Event, Kind::Filter}},
 };
 
-// "an object", "a call".
-std::string a_kind(Kind kind) {
-  const std::string name(name_of(kind));
-  return (name[0] == 'c' || name[0] == 'f' ? "a " : "an ") + name;
-}
+constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
 // Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written) {
-  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin});
+Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written, std::string fix) {
+  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin}, {std::move(fix)});
   d.at = written ? written.text() : holding.info->toml_path;
   d.plugin = id_of(*holding.info);
   d.exit = kExitPlugin;
@@ -46,9 +42,7 @@ std::string who_would_bring(const Catalogue& catalogue, const std::string& name)
 }
 
 std::string nearest_point(const Plan& plan, const std::string& name) {
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
-  const std::string near = nearest(name, names);
+  const std::string near = nearest(name, plan.points.names());
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
 }
 
@@ -99,21 +93,16 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
   const std::string what = id_of(*holding.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
-    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written);
-    if (const std::string bringer = who_would_bring(catalogue, name); bringer.empty()) {
-      d.fixes = {nearest_point(plan, name)};
-    } else {
-      d.fixes = {"[" + bringer + "] brings it"};
-      d.exit = kExitUsage;  // the plugin is right: the manifest left it out
-    }
+    const std::string bringer = who_would_bring(catalogue, name);
+    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written,
+                                   bringer.empty() ? nearest_point(plan, name) : "[" + bringer + "] brings it");
+    if (!bringer.empty()) d.exit = kExitUsage;  // the plugin is right: the manifest left it out
     report.add(std::move(d));
     return -1;
   }
   const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
   if (std::ranges::count(law.kinds, kind)) return point;
-  Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding, written);
-  d.fixes = {law.text};
-  report.add(std::move(d));
+  report.add(plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], holding, written, law.text));
   return -1;
 }
 

@@ -14,22 +14,17 @@ struct Slot {
   std::vector<const PluginInfo*> choices;  // of one who chooses, in its own order
 };
 
-struct Holding {
-  const PluginInfo* info;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
-  const PluginTable* table;  // what was written
-  unsigned modes;            // of its wrappers and listeners
-  std::string why;
+// Where its wrappers and listeners stand, and what it has besides.
+struct Holding : Placed {
+  const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
+  const PluginTable* table = nullptr;  // what was written
   std::vector<Slot> slots;
   std::vector<Place> except;
   std::set<std::string> lost, lost_to;  // slots and groups; ids
   bool is_replaced = false;
 
-  Holding(const PluginInfo* plugin, const PluginTable* written, unsigned in_modes, std::string because)
-      : info(plugin), table(written), modes(in_modes), why(std::move(because)) {}
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }
-  int layer() const { return table->layer; }
-  const Selector* where() const { return table->where ? &*table->where : nullptr; }
 };
 
 // Tables that a later layer replaced are left out and written to `replaced`. In the order of ids.

@@ -159,7 +159,6 @@ class Order {
       Attached& item = result.emplace_back(items_[i]);
       for (const auto& [before, because] : edges_[i]) item.reasons.push_back({items_[before].member, because});
       if (result.size() > 1) add_neighbour(item, sorted[result.size() - 2], i);
-      for (const Reason& reason : item.reasons) item.why += "; after " + id_of(plan_, reason.after) + " because " + reason.because;
     }
     items_ = std::move(result);
   }

@@ -42,17 +42,18 @@ std::vector<size_t> select(const Selector& selector, const std::vector<Element>&
   return taken;
 }
 
+std::vector<size_t> select(const Place& place, const std::vector<Element>& elements, int mode) {
+  if (!(place.modes >> mode & 1)) return {};
+  if (place.where) return select(*place.where, elements);
+  std::vector<size_t> all(elements.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return all;
+}
+
 std::vector<size_t> select(const Attached& attached, const std::vector<Element>& elements, int mode) {
-  const auto here = [&](const Selector* where, unsigned modes) -> std::vector<size_t> {
-    if (!(modes >> mode & 1)) return {};
-    if (where) return select(*where, elements);
-    std::vector<size_t> all(elements.size());
-    std::iota(all.begin(), all.end(), size_t{0});
-    return all;
-  };
-  std::vector<size_t> taken = here(attached.where, attached.modes);
+  std::vector<size_t> taken = select(static_cast<const Place&>(attached), elements, mode);
   for (const Place& other : attached.except)
-    for (size_t i : here(other.where, other.modes)) std::erase(taken, i);
+    for (size_t i : select(other, elements, mode)) std::erase(taken, i);
   return taken;
 }
 

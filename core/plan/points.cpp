@@ -24,14 +24,10 @@ int PointTable::find(std::string_view name) const {
   return row == rows_.end() ? -1 : static_cast<int>(std::distance(rows_.begin(), row));
 }
 
-std::string_view name_of(Stage stage) {
-  constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
-  return kNames[static_cast<int>(stage)];
-}
-
-std::string_view name_of(Kind kind) {
-  constexpr std::string_view kNames[] = {"object", "call", "event", "filter", "operator"};
-  return kNames[static_cast<int>(kind)];
+std::vector<std::string> PointTable::names() const {
+  std::vector<std::string> names;
+  for (const PointRow& row : rows_) names.push_back(row.name);
+  return names;
 }
 
 }  // namespace mortise

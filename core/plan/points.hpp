@@ -1,7 +1,6 @@
 // The table of points, and the bands that order wrappers, as data.
 #pragma once
 #include <cstdint>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,19 +33,13 @@ class PointTable {
   uint32_t add_operator(std::string name, std::string fields, std::string doc, std::string from);
   // -1 if there is none.
   int find(std::string_view name) const;
+  std::vector<std::string> names() const;
   const PointRow& operator[](uint32_t index) const { return rows_[index]; }
   uint32_t size() const { return static_cast<uint32_t>(rows_.size()); }
 
  private:
   std::vector<PointRow> rows_;
 };
-
-std::string_view name_of(Stage);
-std::string_view name_of(Kind);
-
-// What `mortise points` prints, and the text of docs/guide/points.md.
-void print_points(std::ostream& out, const PointTable& table, bool json);
-std::string points_markdown(const PointTable& table);
 
 // Outside to inside.
 inline constexpr std::string_view kBands[] = {"watch", "capture", "retain", "repeat", "place", "adapt", "cast"};

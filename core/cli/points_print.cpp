@@ -3,13 +3,23 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/plan/columns.hpp"
-#include "core/plan/points.hpp"
+#include "core/cli/columns.hpp"
+#include "core/cli/print.hpp"
 
-namespace mortise {
+namespace mortise::cli {
 namespace {
 
 constexpr Stage kStages[] = {Stage::Build, Stage::Step, Stage::Device, Stage::Update, Stage::Host, Stage::Often, Stage::End};
+
+std::string_view name_of(Stage stage) {
+  constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
+  return kNames[static_cast<int>(stage)];
+}
+
+std::string_view name_of(Kind kind) {
+  constexpr std::string_view kNames[] = {"object", "call", "event", "filter", "operator"};
+  return kNames[static_cast<int>(kind)];
+}
 
 template <class Visit>
 void each_of(const PointTable& table, Stage stage, Visit visit) {
@@ -73,4 +83,4 @@ std::string points_markdown(const PointTable& table) {
   return out.str();
 }
 
-}  // namespace mortise
+}  // namespace mortise::cli
