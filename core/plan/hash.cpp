@@ -1,4 +1,5 @@
 // A name for what a plan does: no word about where things were written goes into it.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -17,24 +18,24 @@ bool is_essential(const PluginInfo& info, const std::string& key) {
 
 std::string essence_of(const Plan& plan) {
   std::string text;
-  const auto add_place = [&](const Placed& placed) {
-    const Value where = placed.where ? Value{*placed.where, {}} : Value{};
-    text += id_of(plan, placed.member) + " " + where.text() + " " + std::to_string(placed.modes) + "\n";
-  };
   for (const Member& member : plan.members) {
     text += id_of(*member.info) + " " + member.info->version + "\n";
     if (!member.table) continue;
     for (const auto& [key, value] : member.table->values)
       if (is_essential(*member.info, key)) text += key + " = " + value.text() + "\n";
   }
+  const auto add = [&](const Placed& placed) {
+    const std::string where = placed.where ? Value{*placed.where, {}}.text() : "";
+    text += id_of(plan, placed.member) + " " + where + " " + std::to_string(placed.modes) + "\n";
+  };
   for (uint32_t i = 0; i < plan.points.size(); ++i) {
     text += plan.points[i].name + "\n";
     for (const Claim& claim : plan.at[i].providers) {
-      add_place(claim);
+      add(claim);
       for (int choice : claim.choices) text += id_of(plan, choice) + "\n";
     }
-    for (const auto* attached : {&plan.at[i].wrappers, &plan.at[i].listeners})
-      for (const Attached& each : *attached) add_place(each);
+    std::ranges::for_each(plan.at[i].wrappers, add);
+    std::ranges::for_each(plan.at[i].listeners, add);
   }
   return text;
 }

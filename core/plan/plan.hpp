@@ -78,6 +78,8 @@ struct Element {
   std::string role, slot;  // "" where it has none
   std::vector<std::string> tags, dims;
 };
+// What selectors call it besides its path: "role:norm", "tag:head".
+std::vector<std::string> atoms_of(const Element& element);
 // Which of `elements` the selector takes, as indices. Order matters for `every` and `from`.
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements);
 // What lies there in one mode, as indices; for a wrapper or listener, where it acts.
@@ -86,11 +88,11 @@ std::vector<size_t> select(const Attached& attached, const std::vector<Element>&
 
 // The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and
 // an element without a provider go to the report, naming `what` ("parameter", "layer").
-std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, std::string_view what,
-                        std::string_view point, Report& report);
+std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, const std::string& what,
+                        const std::string& slot, Report& report);
 
 // Every `where` of the plan must take something of all that the model declared; for members that attach to several points, where assign() cannot
 // tell. `what` as above.
-void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report);
+void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report);
 
 }  // namespace mortise
