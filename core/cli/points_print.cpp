@@ -68,7 +68,9 @@ std::string points_markdown(const PointTable& table) {
          "Where a plugin can attach. Generated from `core/plan/points.def` by `mortise points`; operators are rows that plugins bring.\n\n"
          "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is listened to; the listeners of "
          "a\n"
-         "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n";
+         "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n"
+         "What stands under *device* and *update* is inside `step`, which a device can run alone: only there can an attachment say `capture = "
+         "true`.\n";
   for (Stage stage : kStages) {
     out << "\n## " << name_of(stage)
         << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from |\n|---|---|---|---|---|---|\n";

@@ -36,12 +36,16 @@ void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
 // Whom the choosers may take: what is installed, can start and was not switched off.
 void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
-// The order of wrappers and of listeners at every point.
-void put_in_order(Plan&, Report&);
+// The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last word.
+void put_in_order(Plan&, const std::map<std::string, Value>& order, Report&);
 
 // The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
 enum class Way { Provides, Wraps, Listens };
 int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written, Report&);
+std::string nearest_point(const Plan&, const std::string& name);  // as a fix
+// What plugin.toml says of an attachment must fit its point. False: there is no such band.
+void check_listener(const Holding&, const PointRow&, const ListenInfo&, Report&);
+bool check_wrapper(const Holding&, const PointRow&, const WrapInfo&, Report&);
 void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
 void check_conflicts(const std::vector<Holding>&, Report&);
 

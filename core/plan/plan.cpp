@@ -69,17 +69,16 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
   for (const Holding& holding : holdings) {
     if (!attaches(holding, holdings)) continue;
     Attached attached{holding, holding.except};
-    for (const ListenInfo& listen : holding.info->listens)
-      if (const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report); point >= 0)
-        plan.at[point].listeners.push_back(attached);
+    for (const ListenInfo& listen : holding.info->listens) {
+      const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report);
+      if (point < 0) continue;
+      check_listener(holding, plan.points[point], listen, report);
+      plan.at[point].listeners.push_back(attached);
+    }
     for (const WrapInfo& wrap : holding.info->wraps) {
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
-      if (std::ranges::find(kBands, wrap.band) == std::end(kBands))
-        report.add(refusal("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
-                           {holding.table->origin}, {"one of " + join({std::begin(kBands), std::end(kBands)}, ", ")}));
-      else if (point >= 0)
-        plan.at[point].wrappers.push_back(attached);
+      if (point >= 0 && check_wrapper(holding, plan.points[point], wrap, report)) plan.at[point].wrappers.push_back(attached);
     }
   }
 }
@@ -95,7 +94,8 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   bring_operators(plan, report);
   claim_slots(plan, holdings, catalogue, report);
   attach(plan, holdings, catalogue, report);
-  put_in_order(plan, report);
+  const auto order = manifest.tables.find("order");
+  put_in_order(plan, order == manifest.tables.end() ? std::map<std::string, Value>() : order->second, report);
   check_requirements(plan, holdings, catalogue, report);
   check_conflicts(holdings, report);
   plan.hash = hash_of(plan);

@@ -3,7 +3,16 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/base/text.hpp"
+
 namespace mortise {
+
+std::vector<std::string> PointRow::writable() const {
+  std::vector<std::string> found;
+  if (kind == Kind::Filter || is_inside_step())
+    for (const std::string& field : split(fields, ',')) found.push_back(field.substr(field.starts_with(' ')));
+  return found;
+}
 
 PointTable::PointTable()
     : rows_{

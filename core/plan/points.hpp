@@ -23,6 +23,11 @@ struct PointRow {
   Kind kind;
   std::string thread, fields, doc;
   std::string from;  // the plugin that brought the row; empty: the core
+
+  // What a device can run alone, so that it can be recorded and replayed.
+  bool is_inside_step() const { return stage == Stage::Device || stage == Stage::Update; }
+  // The fields that listeners may write: all of a filter's, and what they give to the core inside the step.
+  std::vector<std::string> writable() const;
 };
 
 // The core's rows, then one for each operator that the plugins in use bring.
