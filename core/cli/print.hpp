@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/plan/plan.hpp"
 
@@ -14,6 +15,10 @@ void print_structure(std::ostream& out, const Plan& plan, const std::map<std::st
 // `mortise plan --why POINT`: every edge of the order there. False if no point is called so.
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
 std::string plan_json(const Plan& plan);
+// "same samples in the same order; bits repeatable", or whose bits differ and why.
+std::string repeat_text(const Plan& plan);
+// What is usually added and is not there: lines with the table to add.
+std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue);
 
 // What `mortise points` prints, and the text of docs/guide/points.md.
 void print_points(std::ostream& out, const PointTable& table, bool json);
