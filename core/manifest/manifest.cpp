@@ -79,6 +79,13 @@ class Completion {
       }
   }
 
+  // Its keys are points, which only the plan knows.
+  void order(Manifest& manifest) {
+    manifest.tables.erase("order");
+    if (const auto table = merged_.tables.find("order"); table != merged_.tables.end())
+      for (const auto& [point, written] : table->second.keys) manifest.tables["order"][point] = written.value;
+  }
+
   void plugins(Manifest& manifest) {
     for (const auto& [id, table] : merged_.tables)
       if (const PluginSchema* schema = words_.plugin(id)) manifest.plugins.push_back(plugin(id, *schema, table));
@@ -199,6 +206,7 @@ Manifest read(const ManifestRequest& request, LayerFiles& files, Report& report)
 
   Completion completion(merged, words, files.layers, report);
   completion.core_tables(manifest);
+  completion.order(manifest);
   completion.plugins(manifest);
   completion.rules(manifest);
   manifest.name = name_of(manifest, request.file, report);

@@ -201,6 +201,22 @@ TEST_F(ManifestTest, NamesARunByItsFileWhateverTheFileIsCalled) {
   EXPECT_EQ(read_again().name, "my-run-");
 }
 
+TEST_F(ManifestTest, OrdersWhoeverAttachesToAPoint) {
+  EXPECT_EQ(read("").tables.count("order"), 0u);
+  file("base.toml", "[order]\nblock = [\"a.one\", \"b.two\"]\nlinear = \"a.one\"\n");
+  request.set = {"order.linear=[\"b.two\"]"};
+  const Manifest manifest = read("include = [\"base.toml\"]\n[order]\n\"grad.transform\" = [\"c.three\"]\nblock = [\"b.two\", \"a.one\"]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(manifest.tables.at("order").size(), 3u);
+  EXPECT_EQ(manifest.get("order", "block").as_texts(), (std::vector<std::string>{"b.two", "a.one"}));
+  EXPECT_EQ(manifest.get("order", "block").as_list()[1].origin.text(), "run.toml:4:19");
+  EXPECT_EQ(manifest.get("order", "linear").as_texts(), std::vector<std::string>{"b.two"});
+  EXPECT_EQ(manifest.get("order", "grad.transform").as_texts(), std::vector<std::string>{"c.three"});
+  request.set.clear();
+  read("[order]\nblock = [\"lora\"]\n");
+  EXPECT_NE(errors.find("order.block is a list of ids of plugins"), std::string::npos) << errors;
+}
+
 // The default manifest and the foreign names that are shipped are read with a catalogue that has every plugin they name.
 TEST_F(ManifestTest, ShippedFilesAreToml) {
   for (const char* name : {"default.toml", "foreign_names.toml"}) {

@@ -22,7 +22,7 @@ extern const char mortise_core_schema_end[] __attribute__((visibility("hidden"))
 namespace mortise {
 namespace {
 
-constexpr std::string_view kNoFamilies[] = {"run", "eval", "plugins", "parameters"};
+constexpr std::string_view kNoFamilies[] = {"run", "eval", "plugins", "parameters", "order"};
 
 // Mistakes of a plugin.toml are its author's, not the user's: one code, one exit.
 class SchemaReader {

@@ -66,7 +66,7 @@ const KeySchema* Vocabulary::key(const std::string& table, const std::string& ke
   const bool rule = table.starts_with("parameters.");
   if (plugin(table) != nullptr || (rule && key == "enabled"))
     if (const auto reserved = core_schema().reserved.keys.find(key); reserved != core_schema().reserved.keys.end()) return &reserved->second;
-  const auto found = schema->keys.find(key);
+  const auto found = schema->keys.find(table == "order" ? "any_point" : key);
   return found == schema->keys.end() ? nullptr : &found->second;
 }
 

@@ -3,13 +3,23 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/plan/columns.hpp"
-#include "core/plan/points.hpp"
+#include "core/cli/columns.hpp"
+#include "core/cli/print.hpp"
 
-namespace mortise {
+namespace mortise::cli {
 namespace {
 
 constexpr Stage kStages[] = {Stage::Build, Stage::Step, Stage::Device, Stage::Update, Stage::Host, Stage::Often, Stage::End};
+
+std::string_view name_of(Stage stage) {
+  constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
+  return kNames[static_cast<int>(stage)];
+}
+
+std::string_view name_of(Kind kind) {
+  constexpr std::string_view kNames[] = {"object", "call", "event", "filter", "operator"};
+  return kNames[static_cast<int>(kind)];
+}
 
 template <class Visit>
 void each_of(const PointTable& table, Stage stage, Visit visit) {
@@ -58,7 +68,9 @@ std::string points_markdown(const PointTable& table) {
          "Where a plugin can attach. Generated from `core/plan/points.def` by `mortise points`; operators are rows that plugins bring.\n\n"
          "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is listened to; the listeners of "
          "a\n"
-         "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n";
+         "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n"
+         "What stands under *device* and *update* is inside `step`, which a device can run alone: only there can an attachment say `capture = "
+         "true`.\n";
   for (Stage stage : kStages) {
     out << "\n## " << name_of(stage)
         << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from |\n|---|---|---|---|---|---|\n";
@@ -73,4 +85,4 @@ std::string points_markdown(const PointTable& table) {
   return out.str();
 }
 
-}  // namespace mortise
+}  // namespace mortise::cli

@@ -1,7 +1,11 @@
+#include "core/cli/print.hpp"
 #include "core/plan/plan_test.hpp"
 
-namespace mortise::test {
+namespace mortise::cli {
 namespace {
+
+using test::kDefault;
+using test::where;
 
 class Print : public ::testing::Test {
  protected:
@@ -48,7 +52,7 @@ class Print : public ::testing::Test {
     EXPECT_TRUE(print_why(out, plan, point));
     return out.str();
   }
-  World world = World::runnable();
+  test::World world = test::World::runnable();
   Plan plan;
 };
 
@@ -132,4 +136,4 @@ TEST_F(Print, WritesTheSameTreeAsJson) {
 }
 
 }  // namespace
-}  // namespace mortise::test
+}  // namespace mortise::cli

@@ -1,11 +1,8 @@
-// The plan as a tree: for programs with every reason, and, without a word about where things were written, the text that its hash is taken of.
-#include <cstdint>
-#include <cstdio>
-
-#include "core/plan/holding.hpp"
+// The plan as a tree for programs, with every reason.
+#include "core/cli/print.hpp"
 #include "core/plan/words.hpp"
 
-namespace mortise {
+namespace mortise::cli {
 using namespace words;
 namespace {
 
@@ -36,15 +33,9 @@ std::string json(const Value& value) {
   return value.text();  // booleans and numbers are written alike
 }
 
-// Keys without effect on numbers make no other plan, nor do paths, which differ from machine to machine.
-bool is_essential(const PluginInfo& info, const std::string& key) {
-  const auto schema = info.schema.config.keys.find(key);
-  return schema == info.schema.config.keys.end() || (schema->second.change != "free" && schema->second.type.find("path") == std::string::npos);
-}
-
 class Tree {
  public:
-  Tree(const Plan& plan, bool essence) : plan_(plan), essence_(essence) {}
+  explicit Tree(const Plan& plan) : plan_(plan) {}
 
   std::string members() const {
     return array(plan_.members, [&](const Member& member) { return json_of(member); });
@@ -67,46 +58,34 @@ class Tree {
   std::string place(int member, const Selector* where, unsigned modes) const {
     return "{\"id\":" + json_string(id_of(plan_, member)) + ",\"where\":" + json(where) + ",\"modes\":" + strings(mode_names(modes));
   }
-  std::string end(const std::string& written) const { return essence_ ? "}" : "," + written + "}"; }
   std::string json_of(const Claim& claim) const {
     return place(claim.member, claim.where, claim.modes) +
            ",\"choices\":" + array(claim.choices, [&](int choice) { return json_string(id_of(plan_, choice)); }) +
-           end("\"why\":" + json_string(claim.why));
+           ",\"why\":" + json_string(claim.why) + "}";
   }
   std::string json_of(const Attached& a) const {
     return place(a.member, a.where, a.modes) + (a.band.empty() ? "" : ",\"band\":" + json_string(a.band)) + ",\"after\":" +
            array(a.reasons,
                  [&](const Reason& r) { return "{\"id\":" + json_string(id_of(plan_, r.after)) + ",\"because\":" + json_string(r.because) + "}"; }) +
-           end("\"from\":" + json_string(short_text(a.origin)));
+           ",\"from\":" + json_string(short_text(a.origin)) + "}";
   }
   std::string json_of(const Member& member) const {
     std::vector<std::string> values;
     if (member.table)
-      for (const auto& [key, value] : member.table->values)
-        if (!essence_ || is_essential(*member.info, key)) values.push_back(json_string(key) + ":" + json(value));
+      for (const auto& [key, value] : member.table->values) values.push_back(json_string(key) + ":" + json(value));
     return "{\"id\":" + json_string(id_of(*member.info)) + ",\"version\":" + json_string(member.info->version) + ",\"values\":{" + join(values, ",") +
-           "}" + end("\"from\":" + (member.table ? json_string(short_text(member.table->origin)) : "null"));
+           "},\"from\":" + (member.table ? json_string(short_text(member.table->origin)) : "null") + "}";
   }
 
   const Plan& plan_;
-  const bool essence_;
 };
 
 }  // namespace
 
 std::string plan_json(const Plan& plan) {
-  const Tree tree(plan, false);
+  const Tree tree(plan);
   return "{\"hash\":" + json_string(plan.hash) + ",\"members\":" + tree.members() + ",\"points\":" + tree.points() +
          ",\"replaced\":" + strings(plan.replaced) + "}";
 }
 
-std::string hash_of(const Plan& plan) {
-  const Tree tree(plan, true);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: the name need not resist anybody
-  for (unsigned char byte : tree.members() + tree.points()) hash = (hash ^ byte) * 0x100000001b3;
-  char digits[7];
-  std::snprintf(digits, sizeof digits, "%06x", static_cast<unsigned>((hash ^ hash >> 24 ^ hash >> 48) & 0xffffff));
-  return digits;
-}
-
-}  // namespace mortise
+}  // namespace mortise::cli

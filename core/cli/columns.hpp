@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace mortise {
+namespace mortise::cli {
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -35,4 +35,4 @@ inline void print_columns(std::ostream& out, const Rows& rows) {
   }
 }
 
-}  // namespace mortise
+}  // namespace mortise::cli

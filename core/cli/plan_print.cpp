@@ -3,10 +3,11 @@
 #include <ostream>
 #include <set>
 
-#include "core/plan/columns.hpp"
+#include "core/cli/columns.hpp"
+#include "core/cli/print.hpp"
 #include "core/plan/words.hpp"
 
-namespace mortise {
+namespace mortise::cli {
 using namespace words;
 namespace {
 
@@ -54,9 +55,6 @@ std::string place_text(const Selector* where, unsigned modes) {
   return join(words, " ");
 }
 
-// Where a thing stands, without the reasons of its order.
-std::string from_of(const Attached& attached) { return attached.why.substr(0, attached.why.find("; after ")); }
-
 class Page {
  public:
   Page(const Plan& plan, const Details& details) : plan_(plan), details_(details) {
@@ -82,7 +80,7 @@ class Page {
     rows.push_back({"  " + label, id_of(plan_, member), std::move(text), std::move(from)});
     shown_.insert(member);
   }
-  void row(const std::string& label, const Attached& a) { row(label, a.member, detail(a.member, a.where, a.modes, ""), from_of(a)); }
+  void row(const std::string& label, const Attached& a) { row(label, a.member, detail(a.member, a.where, a.modes, ""), a.why); }
 
   // One row for all points of a plugin, under the name of its family where they are several.
   void row(uint32_t point, const Claim& claim) {
@@ -165,7 +163,7 @@ void add_attached(Rows& rows, const Plan& plan, const std::string& point, const 
     const auto add = [&](const char* how, int other, const std::string& because) {  // under its own heading it is "it"
       rows.push_back({how, id_of(plan, other), "because " + (because.starts_with(id + " ") ? "it" + because.substr(id.size()) : because)});
     };
-    rows.push_back({point, id + (a.band.empty() ? "" : " (" + a.band + ")"), from_of(a)});
+    rows.push_back({point, id + (a.band.empty() ? "" : " (" + a.band + ")"), a.why});
     for (const Reason& reason : a.reasons) add("  after", reason.after, reason.because);
     for (const Attached& later : all)
       for (const Reason& reason : later.reasons)
@@ -194,4 +192,4 @@ bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   return true;
 }
 
-}  // namespace mortise
+}  // namespace mortise::cli
