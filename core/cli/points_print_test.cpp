@@ -13,8 +13,8 @@ TEST(PrintPoints, GroupsByStageInAlignedColumns) {
   std::ostringstream out;
   print_points(out, table, false);
   const std::string text = out.str();
-  EXPECT_NE(text.find("\nbuild\n  device           object    L       open, describe, memory"), std::string::npos) << text;
-  EXPECT_NE(text.find("\n  scan             operator  R; A    x -> y"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nbuild\n  device             object    L       open, describe, memory"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  scan               operator  R; A    x -> y"), std::string::npos) << text;
   EXPECT_NE(text.find("a scan"), std::string::npos);
   EXPECT_LT(text.find("  scan"), text.find("\nupdate\n"));
   EXPECT_NE(text.find("  operators.mine\n"), std::string::npos);
