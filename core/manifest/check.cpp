@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/text.hpp"
-#include "core/manifest/units.hpp"
 #include "mortise/abi.h"
 
 namespace mortise {
