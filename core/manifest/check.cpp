@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/text.hpp"
-#include "mortise/abi.h"
 
 namespace mortise {
 namespace {
@@ -30,7 +29,8 @@ constexpr TypeWords kTypes[] = {
     {"env", "the name of an environment variable", "names of environment variables", "\"NAME\"", true},
 };
 
-const std::pair<const char*, int> kDtypes[] = {{"fp32", MORTISE_F32}, {"fp64", MORTISE_F64}, {"fp16", MORTISE_F16}, {"bf16", MORTISE_BF16}};
+const std::string kSelectorKeys[] = {"match", "except", "every", "from"};
+const std::vector<std::string> kDtypes = {"fp32", "fp64", "fp16", "bf16"};  // MORTISE_F32, …F64, …F16, MORTISE_BF16
 
 const TypeWords* words_of(std::string_view type) {
   const auto found = std::ranges::find(kTypes, type, &TypeWords::type);
@@ -38,6 +38,7 @@ const TypeWords* words_of(std::string_view type) {
 }
 
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
+std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 std::string element_type(const std::string& type) { return is_list(type) ? type.substr(5, type.size() - 6) : type; }
 
 bool is_id(std::string_view text) {
@@ -68,29 +69,24 @@ std::optional<std::string> text_in(const TomlNode& node) {
 
 std::string shown(const TomlNode& node) {
   if (!node.typed.empty()) return node.typed;
-  const std::optional<Value> value = plain_value(node, {});
+  const std::optional<Value> value = plain_value(node, "");
   return value ? value->text() : node.kind();
-}
-
-std::string bound_text(double bound) {
-  return bound == std::floor(bound) && std::fabs(bound) < 1e15 ? std::to_string(static_cast<int64_t>(bound)) : number_text(bound);
 }
 
 // Throws Failure for a value that does not fit.
 class Checker {
  public:
-  Checker(const KeySchema& schema, const Place& place) : schema_(schema), place_(place) {}
+  Checker(const KeySchema& schema, Position at) : schema_(schema), at_(std::move(at)) {}
 
-  Value check(const std::string& type, const TomlNode& node) const { return {data(type, node), position_of(place_.file, node, place_.key)}; }
+  Value check(const std::string& type, const TomlNode& node) const { return {data(type, node), place_of(node)}; }
 
  private:
   decltype(Value::data) data(const std::string& type, const TomlNode& node) const {
     if (is_list(type)) return list(element_type(type), node);
     if (type == "bool") return boolean(node);
-    if (type == "int") return integer(node);
+    if (type == "int" || type == "bytes") return integer(type, node);
     if (type == "float") return number(node);
     if (type == "duration" || type == "amount") return amount(type, node);
-    if (type == "bytes") return bytes(node);
     if (type == "where") return selector(node);
     return text(type, node);
   }
@@ -109,8 +105,9 @@ class Checker {
     return std::get<bool>(node.data);
   }
 
-  int64_t integer(const TomlNode& node) const {
-    const std::optional<int64_t> value = whole_number(node);
+  int64_t integer(const std::string& type, const TomlNode& node) const {
+    std::optional<int64_t> value = whole_number(node);
+    if (type == "bytes" && node.text() != nullptr) value = parse_bytes(*node.text());
     if (!value) wrong_type(node);
     must_be_in_range(node, static_cast<double>(*value));
     return *value;
@@ -136,32 +133,20 @@ class Checker {
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
     const std::string unit = unit_name(value->unit);
     if (!units.empty() && std::ranges::find(units, unit) == units.end())
-      refuse("not_a_choice", place_.key + " is in " + either(units) + ", this is in " + unit, node, standard());
-    must_be_in_range(node, value->number, 0);
-    return *value;
-  }
-
-  int64_t bytes(const TomlNode& node) const {
-    std::optional<int64_t> value = whole_number(node);
-    if (node.text() != nullptr) value = parse_bytes(*node.text());
-    if (!value) wrong_type(node);
-    must_be_in_range(node, static_cast<double>(*value), 0);
+      refuse("not_a_choice", at_.key + " is in " + either(units) + ", this is in " + unit, node, standard());
+    must_be_in_range(node, value->number);
     return *value;
   }
 
   std::string text(const std::string& type, const TomlNode& node) const {
     const std::optional<std::string> written = text_in(node);
     if (type == "env" && (!written || looks_like_secret(*written)))
-      refuse("secret_in_manifest", place_.key + " is the name of an environment variable; this looks like a key", node,
-             place_.written(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
+      refuse("secret_in_manifest", at_.key + " is the name of an environment variable; this looks like a key", node,
+             assigned(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
                  ", exported where the run starts; revoke this key if the file was shared");
     if (!written || written->find('\0') != std::string::npos) wrong_type(node);
     if (type == "choice") must_be_one_of(schema_.choices, *written, node);
-    if (type == "dtype") {
-      std::vector<std::string> names;
-      for (const auto& [name, dtype] : kDtypes) names.push_back(name);
-      must_be_one_of(names, *written, node);
-    }
+    if (type == "dtype") must_be_one_of(kDtypes, *written, node);
     const bool empty = written->empty() && (type == "path" || type == "metric");
     if (empty || (type == "id" && !is_id(*written)) || (type == "metric" && written->find(' ') != std::string::npos)) wrong_type(node);
     return *written;
@@ -169,23 +154,19 @@ class Checker {
 
   Selector selector(const TomlNode& node) const {
     Selector out;
-    out.origin = position_of(place_.file, node, place_.key);
+    out.origin = place_of(node);
     if (node.table() == nullptr) {
       out.match = globs(node);
       return out;
     }
     out.match = {"*"};
     for (const TomlEntry& entry : node.table()->entries) {
-      if (entry.key == "match")
-        out.match = globs(entry.value);
-      else if (entry.key == "except")
-        out.except = globs(entry.value);
-      else if (entry.key == "every")
-        out.every = count(entry, 1);
-      else if (entry.key == "from")
-        out.from = count(entry, 0);
-      else
-        refuse("unknown_key", place_.key + " has no key `" + entry.key + "`", entry.value, "a selector has match, except, every and from");
+      if (entry.key == "match") out.match = globs(entry.value);
+      if (entry.key == "except") out.except = globs(entry.value);
+      if (entry.key == "every") out.every = count(entry, 1);
+      if (entry.key == "from") out.from = count(entry, 0);
+      if (std::ranges::count(kSelectorKeys, entry.key) == 0)
+        refuse("unknown_key", at_.key + " has no key `" + entry.key + "`", entry.value, "a selector has match, except, every and from");
     }
     return out;
   }
@@ -194,8 +175,8 @@ class Checker {
     const std::optional<int64_t> value = whole_number(entry.value);
     if (value && *value >= least && *value <= 1'000'000) return static_cast<int>(*value);
     refuse("out_of_range",
-           place_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " + shown(entry.value),
-           entry.value, place_.last() + " = { every = 2, from = 1 }");
+           at_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " + shown(entry.value), entry.value,
+           last_part(at_.key) + " = { every = 2, from = 1 }");
   }
 
   std::vector<std::string> globs(const TomlNode& node) const {
@@ -212,27 +193,28 @@ class Checker {
   void must_be_one_of(const std::vector<std::string>& choices, const std::string& written, const TomlNode& node) const {
     if (std::ranges::find(choices, written) != choices.end()) return;
     const std::string near = nearest(written, choices);
-    refuse("not_a_choice", place_.key + " is " + either(choices) + ", this is `" + written + "`", node,
-           near.empty() ? standard() : place_.written(json_string(near)));
+    refuse("not_a_choice", at_.key + " is " + either(choices) + ", this is `" + written + "`", node,
+           near.empty() ? standard() : assigned(json_string(near)));
   }
 
-  // `least`: what the type itself asks for.
-  void must_be_in_range(const TomlNode& node, double value, std::optional<double> least = {}) const {
-    const std::optional<double> low = schema_.min ? schema_.min : schema_.above ? std::nullopt : least, high = schema_.max, above = schema_.above;
+  void must_be_in_range(const TomlNode& node, double value) const {
+    const std::string type = element_type(schema_.type);
+    const bool may_be_negative = type == "int" || type == "float" || schema_.above;
+    const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max, above = schema_.above;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
-    std::string range = low && high ? bound_text(*low) + " to " + bound_text(*high)
-                        : low       ? bound_text(*low) + " or more"
-                        : above     ? "more than " + bound_text(*above)
+    std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
+                        : low       ? whole_text(*low) + " or more"
+                        : above     ? "more than " + whole_text(*above)
                                     : "";
-    if (high && !low) range += (above ? " and at most " : "at most ") + bound_text(*high);
+    if (high && !low) range += (above ? " and at most " : "at most ") + whole_text(*high);
     std::string fix = suggestion(node);
     if (low == 0 && high == 1 && value > 1 && value <= 100)
       fix = number_text(value / 100) + " for " + shown(node) + " per cent";
     else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min)
-      fix = place_.written(bound_text(*schema_.min));
+      fix = assigned(whole_text(*schema_.min));
     else if (!schema_.standard.is_set() && high)
-      fix = place_.written(bound_text(*high));
-    refuse("out_of_range", place_.key + " is " + range + ", this is " + shown(node), node, fix);
+      fix = assigned(whole_text(*high));
+    refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
 
   [[noreturn]] void wrong_type(const TomlNode& node) const {
@@ -241,42 +223,44 @@ class Checker {
     // A number, or a text where a text could stand: then what is written says more than its kind.
     const bool number = node.data.index() == 1 || node.data.index() == 2;
     const bool text = node.text() != nullptr && !list && schema_.type != "bool" && schema_.type != "int" && schema_.type != "float";
-    refuse(
-        "wrong_type",
-        place_.key + " is " + (list ? std::string("a list of ") + words.are : words.is) + ", this is " + (number || text ? shown(node) : node.kind()),
-        node, suggestion(node));
+    refuse("wrong_type",
+           at_.key + " is " + (list ? std::string("a list of ") + words.are : words.is) + ", this is " + (number || text ? shown(node) : node.kind()),
+           node, suggestion(node));
   }
 
   [[noreturn]] void refuse(const char* code, const std::string& message, const TomlNode& node, const std::string& fix) const {
-    throw Failure(mistake(code, message, position_of(place_.file, node, place_.key), fix));
+    throw Failure(mistake(code, message, place_of(node), fix));
   }
 
-  std::string standard() const { return schema_.standard.is_set() ? place_.written(schema_.standard.text()) : ""; }
+  // On the command line, no part of a value has a place of its own.
+  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : keyed(node.at, at_.key); }
+  std::string assigned(const std::string& value) const { return assignment(at_, value); }
+  std::string standard() const { return schema_.standard.is_set() ? assigned(schema_.standard.text()) : ""; }
 
   // What was meant, if quotes are all that is wrong; else the default; else an example.
   std::string suggestion(const TomlNode& node) const {
     const std::string* text = node.text();
     Report quiet;
     const std::optional<TomlTable> bare = text != nullptr && text->size() < 100 ? parse_toml("v = " + *text, "", quiet) : std::nullopt;
-    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr && check_value(schema_, bare->entries[0].value, place_, quiet))
-      return place_.written(*text);
-    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return place_.written(json_string(shown(node)));
+    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr && check_value(schema_, bare->entries[0].value, at_.key, quiet))
+      return assigned(*text);
+    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return assigned(json_string(shown(node)));
     if (schema_.standard.is_set()) return standard();
     const std::string example = words_of(element_type(schema_.type))->example;
-    return place_.written(is_list(schema_.type) ? "[" + example + "]" : example);
+    return assigned(is_list(schema_.type) ? "[" + example + "]" : example);
   }
 
   const KeySchema& schema_;
-  const Place& place_;
+  const Position at_;
 };
 
 }  // namespace
 
-std::string Place::written(const std::string& value) const {
-  if (!on_command_line()) return last() + " = " + value;
+std::string assignment(const Position& at, const std::string& value) {
+  if (!at.file.starts_with("command line")) return last_part(at.key) + " = " + value;
   // Text needs no quotes of TOML's there, and what the shell would take apart needs the shell's.
   const bool quoted = value.size() >= 2 && value[0] == '"' && value.find_first_of("\\$'") == std::string::npos;
-  const std::string assigned = key + "=" + (quoted ? value.substr(1, value.size() - 2) : value);
+  const std::string assigned = at.key + "=" + (quoted ? value.substr(1, value.size() - 2) : value);
   return "--set " + (assigned.find_first_of(" *?\"") == std::string::npos ? assigned : "'" + assigned + "'");
 }
 
@@ -288,8 +272,8 @@ bool is_name(std::string_view text) {
 bool is_known_type(const std::string& type) { return words_of(element_type(type)) != nullptr; }
 bool is_path_type(const std::string& type) { return type == "path" || type == "list<path>"; }
 
-std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const Place& place, Report& report) try {
-  return Checker(schema, place).check(schema.type, node);
+std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report) try {
+  return Checker(schema, keyed(node.at, key)).check(schema.type, node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
   return std::nullopt;

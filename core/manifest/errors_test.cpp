@@ -280,7 +280,8 @@ TEST_F(Errors, IncludeMissing) {
          "  --> command line: --include mortise:../run    looked in " +
              (folder / "shipped").string() +
              "\n"
-             "  fix: mortise init --list\n");
+             "  fix: ls " +
+             (folder / "shipped").string() + "   (NAME.toml is mortise:NAME)\n");
 }
 
 TEST_F(Errors, IncludeCycle) {

@@ -64,7 +64,7 @@ std::string broken(const std::string& toml) {
   schema.family = "optimizer";
   Report report;
   const std::optional<TomlTable> root = parse_toml(toml, "plugin.toml", report);
-  if (root) read_plugin_schema(*root, "plugin.toml", schema, report);
+  if (root) read_plugin_schema(*root, schema, report);
   std::string out;
   for (const Diagnostic& d : report.all()) {
     EXPECT_EQ(d.code, "schema_broken");

@@ -58,7 +58,7 @@ std::string text_of(const std::string& text) { return json_string(text); }
 
 std::string text_of(Amount amount) {
   const bool bare = amount.unit == Unit::kSteps && amount.number == std::floor(amount.number);
-  return bare ? std::to_string(static_cast<int64_t>(amount.number)) : json_string(amount_text(amount));
+  return bare ? whole_text(amount.number) : json_string(amount_text(amount));
 }
 
 std::string text_of(const std::vector<Value>& list) {
@@ -125,6 +125,10 @@ std::string number_text(double number) {
   return std::regex_replace(text, padding, "e$1");
 }
 
+std::string whole_text(double number) {
+  return number == std::floor(number) && std::fabs(number) <= kMostCounted ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
+}
+
 std::string amount_text(Amount amount) {
   double number = amount.number;
   std::string unit = unit_name(amount.unit);
@@ -137,8 +141,7 @@ std::string amount_text(Amount amount) {
     for (const auto& [word, scale] : {std::pair{"B ", 1e9}, {"M ", 1e6}})
       if (number >= scale && std::fmod(number, scale) == 0 && amount.unit != Unit::kEpochs) number /= scale, unit.insert(0, word);
   }
-  std::string digits = number == std::floor(number) ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
-  return digits + (amount.unit == Unit::kPercent ? "%" : " " + unit);
+  return whole_text(number) + (amount.unit == Unit::kPercent ? "%" : " " + unit);
 }
 
 }  // namespace mortise

@@ -47,5 +47,6 @@ std::optional<int64_t> parse_bytes(std::string_view text);  // "16 GiB"
 std::string amount_text(Amount amount);                     // what parse_amount reads
 const char* unit_name(Unit unit);                           // "steps", "seconds", …
 std::string number_text(double number);                     // the shortest that reads back: 3e-4, 0.1, 10.0
+std::string whole_text(double number);                      // the same, of a whole number without a point: 10
 
 }  // namespace mortise
