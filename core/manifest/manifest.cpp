@@ -36,6 +36,13 @@ struct MergedTable {
   bool is_open() const { return !keys.contains("where") && !keys.contains("modes"); }
 };
 
+// A family's key in the table of a provider.
+struct FamilyKey {
+  std::string provider;
+  TomlEntry entry;
+  size_t layer;
+};
+
 // The layers on top of one another. Unknown names and wrong values are found layer by layer, whether or not a later layer replaces them.
 class Merger {
  public:
@@ -59,6 +66,7 @@ class Merger {
     // Without one of the files, nobody knows what is on.
     if (!all_read_) return manifest;
     for (const Setting& setting : settings) set(setting);
+    settle_family_keys();
     complete_core_tables(manifest);
     for (const auto& [name, table] : tables_) {
       if (const PluginSchema* schema = words_.plugin(name)) manifest.plugins.push_back(plugin(*schema, table));
@@ -153,6 +161,7 @@ class Merger {
     if (schema == nullptr && key == "include")
       return refuse("include_placement", "`include` stands inside [" + table + "]", at,
                     "move it to the top of the file, before the first table (a key belongs to the table above it)");
+    if (schema == nullptr && words_.family_key(table, key) != nullptr) return family_keys_.push_back({table, {key, at, value}, layer_});
     if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
     std::optional<Value> checked = check_value(*schema, value, whole, report_);
     if (!checked) return;
@@ -211,10 +220,12 @@ class Merger {
     if (own && !rule && words_.plugin(table) == nullptr) return report_.add(words_.unknown_plugin(table, "--use ", setting.at));
     if (words_.key(table, key) == nullptr && words_.plugin(whole) != nullptr)
       return refuse("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", setting.at, "--use " + whole);
-    if (words_.key(table, key) == nullptr) return report_.add(words_.unknown_key(table, key, setting.value, setting.at));
+    if (words_.key(table, key) == nullptr && words_.family_key(table, key) == nullptr)
+      return report_.add(words_.unknown_key(table, key, setting.value, setting.at));
     if (own && !is_on(table, setting)) return;
     if (!setting.to_default) return write(table, key, setting.value, setting.at);
     tables_[table].keys.erase(key);
+    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.entry.key == key; });
     if (key == "enabled") tables_[table].enabled = true;
   }
 
@@ -253,6 +264,23 @@ class Merger {
     return by;
   }
 
+  bool takes_part(const std::string& id) const { return tables_.at(id).enabled && replaced_by(id).empty(); }
+
+  // Only now is it known which providers are on: with one of them, the family's table is the place of such a key.
+  void settle_family_keys() {
+    std::map<std::string, int> providers;  // of each family
+    for (const auto& [id, table] : tables_)
+      if (const PluginSchema* plugin = words_.plugin(id); plugin != nullptr && !plugin->provides.empty() && takes_part(id))
+        ++providers[plugin->family];
+    for (const auto& [id, entry, layer] : family_keys_) {
+      if (!takes_part(id)) continue;
+      if (providers[words_.plugin(id)->family] < 2)
+        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
+      else if (std::optional<Value> checked = check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
+        tables_[id].keys[entry.key] = {std::move(*checked), layer};
+    }
+  }
+
   // What every key says: what is written, else the preset's value, else the default. `resolve`: what paths mean here.
   std::map<std::string, Value> complete(const TableSchema& schema, const MergedTable& table, bool resolve) {
     std::map<std::string, Value> values;
@@ -287,7 +315,9 @@ class Merger {
   PluginTable plugin(const PluginSchema& schema, const MergedTable& table) {
     PluginTable out{&schema, table.origin, static_cast<int>(table.layer), table.enabled, {}, {}, {}, {}};
     // What is off or replaced may point to files that are not there.
-    out.values = complete(schema.config, table, table.enabled && replaced_by(schema.id).empty());
+    out.values = complete(schema.config, table, takes_part(schema.id));
+    for (const auto& [key, written] : table.keys)
+      if (words_.key(schema.id, key) == nullptr) out.values[key] = written.value;  // a family_key
     if (const auto* where = table.find("where")) out.where = where->value.as_selector();
     const std::vector<std::string>& modes = core_schema().reserved.keys.at("modes").choices;
     if (const auto* written = table.find("modes"))
@@ -351,6 +381,7 @@ class Merger {
   Report& report_;
   std::vector<Layer> layers_;
   const bool all_read_;
+  std::vector<FamilyKey> family_keys_;
   size_t layer_ = 0;                           // the one that is being added
   std::map<std::string, MergedTable> tables_;  // by name: "run", "optimizer", "FAMILY.NAME", "parameters.RULE"
 };

@@ -69,6 +69,7 @@ class SchemaReader {
           {"min", &key.min},
           {"max", &key.max},
           {"above", &key.above},
+          {"per_provider", &key.per_provider},
           {"default", Field()},
           {"deprecated", Field()}});
     if (const TomlNode* old = table->find("deprecated"); old != nullptr && old->is_table()) {
@@ -88,10 +89,10 @@ class SchemaReader {
   }
 
   // Where a field goes; its type follows from that. Nowhere: it is read by other means.
-  using Field = std::variant<std::monostate, std::string*, std::vector<std::string>*, std::optional<double>*>;
+  using Field = std::variant<std::monostate, std::string*, std::vector<std::string>*, std::optional<double>*, bool*>;
 
   void fill(const TomlTable& table, const std::string& whole, const std::map<std::string, Field>& fields) {
-    const char* const types[] = {"", "string", "list<string>", "float"};
+    const char* const types[] = {"", "string", "list<string>", "float", "bool"};
     std::vector<std::string> names;
     for (const auto& [name, field] : fields) names.push_back(name);
     for (const TomlEntry& entry : table.entries) {
@@ -105,6 +106,7 @@ class SchemaReader {
       if (auto* const* text = std::get_if<std::string*>(&field->second)) **text = read->as_text();
       if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field->second)) **texts = read->as_texts();
       if (auto* const* number = std::get_if<std::optional<double>*>(&field->second)) **number = read->as_float();
+      if (auto* const* flag = std::get_if<bool*>(&field->second)) **flag = read->as_bool();
     }
   }
 

@@ -23,6 +23,7 @@ struct KeySchema {
   std::string doc;
   std::string change = "fixed";  // free numeric fixed
   std::string same_as;           // core tables only: without a value, that of this key
+  bool per_provider = false;     // families only: of several providers that are on, each may say its own
   std::optional<Deprecation> deprecated;
 };
 

@@ -55,6 +55,12 @@ const KeySchema* Vocabulary::key(const std::string& table, const std::string& ke
   return nullptr;
 }
 
+const KeySchema* Vocabulary::family_key(const std::string& id, const std::string& name) const {
+  const PluginSchema* provider = plugin(id);
+  const KeySchema* found = provider != nullptr && !provider->provides.empty() ? key(provider->family, name) : nullptr;
+  return found != nullptr && found->per_provider ? found : nullptr;
+}
+
 std::vector<std::string> Vocabulary::ids_of(const std::string& family) const {
   std::vector<std::string> ids;
   for (const auto& [id, plugin] : catalogue_)

@@ -18,6 +18,8 @@ class Vocabulary {
   const PluginSchema* plugin(const std::string& id) const;
   // `table` is a core table, a family, a plugin's id, or "parameters.NAME". Keys that the host reads in plugins' tables count.
   const KeySchema* key(const std::string& table, const std::string& key) const;
+  // A key of a provider's family that the provider may say for itself, if it is not the only one.
+  const KeySchema* family_key(const std::string& id, const std::string& key) const;
 
   // `table` is "" for a key that stands before every table.
   Diagnostic unknown_key(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
