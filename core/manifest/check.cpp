@@ -8,38 +8,11 @@
 namespace mortise {
 namespace {
 
-struct TypeWords {
-  const char *type, *is, *are, *example;  // "optimizer.lr is a number"; "… is a list of numbers"
-  bool is_text;
-};
-constexpr TypeWords kTypes[] = {
-    {"bool", "true or false", "true or false", "true", false},
-    {"int", "a whole number", "whole numbers", "1", false},
-    {"float", "a number", "numbers", "1.0", false},
-    {"string", "text", "texts", "\"…\"", true},
-    {"choice", "text", "texts", "\"…\"", true},
-    {"path", "a path", "paths", "\"path/to/it\"", true},
-    {"id", "the id of a plugin", "ids of plugins", "\"family.name\"", true},
-    {"duration", "a duration", "durations", "\"500 steps\"", false},
-    {"amount", "a size of batch", "sizes of batch", "\"512 samples\"", false},
-    {"bytes", "a size of memory", "sizes of memory", "\"16 GiB\"", false},
-    {"dtype", "a dtype", "dtypes", "\"…\"", true},
-    {"where", "a selector", "selectors", "\"blocks.*\"", false},
-    {"metric", "the name of a metric", "names of metrics", "\"eval.loss\"", true},
-    {"env", "the name of an environment variable", "names of environment variables", "\"NAME\"", true},
-};
-
 const std::string kSelectorKeys[] = {"match", "except", "every", "from"};
 const std::vector<std::string> kDtypes = {"fp32", "fp64", "fp16", "bf16"};  // MORTISE_F32, …F64, …F16, MORTISE_BF16
 
-const TypeWords* words_of(std::string_view type) {
-  const auto found = std::ranges::find(kTypes, type, &TypeWords::type);
-  return found == std::end(kTypes) ? nullptr : found;
-}
-
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
 std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
-std::string element_type(const std::string& type) { return is_list(type) ? type.substr(5, type.size() - 6) : type; }
 
 bool is_id(std::string_view text) {
   const size_t dot = text.find('.');
@@ -73,47 +46,45 @@ std::string shown(const TomlNode& node) {
   return value ? value->text() : node.kind();
 }
 
+using Data = decltype(Value::data);
+class Checker;
+
+struct Type {
+  const char *name, *is, *are, *example;  // "optimizer.lr is a number"; "… is a list of numbers"
+  Data (Checker::*data)(const TomlNode&) const;
+};
+const Type* type_of(const std::string& type);  // of a list: its elements'
+
 // Throws Failure for a value that does not fit.
 class Checker {
  public:
-  Checker(const KeySchema& schema, Position at) : schema_(schema), at_(std::move(at)) {}
+  Checker(const KeySchema& schema, Position at) : schema_(schema), type_(*type_of(schema.type)), is_list_(is_list(schema.type)), at_(std::move(at)) {}
 
-  Value check(const std::string& type, const TomlNode& node) const { return {data(type, node), place_of(node)}; }
-
- private:
-  decltype(Value::data) data(const std::string& type, const TomlNode& node) const {
-    if (is_list(type)) return list(element_type(type), node);
-    if (type == "bool") return boolean(node);
-    if (type == "int" || type == "bytes") return integer(type, node);
-    if (type == "float") return number(node);
-    if (type == "duration" || type == "amount") return amount(type, node);
-    if (type == "where") return selector(node);
-    return text(type, node);
-  }
-
-  std::vector<Value> list(const std::string& inner, const TomlNode& node) const {
+  Value value(const TomlNode& node) const {
     // One text is a list of one: path = "a.bin".
-    if (node.list() == nullptr && words_of(inner)->is_text && text_in(node)) return {check(inner, node)};
+    const bool one = is_list_ && node.list() == nullptr && type_.data == &Checker::text && text_in(node);
+    if (!is_list_) return element(node);
+    if (one) return {std::vector<Value>{element(node)}, place_of(node)};
     if (node.list() == nullptr) wrong_type(node);
     std::vector<Value> values;
-    for (const TomlNode& element : *node.list()) values.push_back(check(inner, element));
-    return values;
+    for (const TomlNode& each : *node.list()) values.push_back(element(each));
+    return {std::move(values), place_of(node)};
   }
 
-  bool boolean(const TomlNode& node) const {
+  Data boolean(const TomlNode& node) const {
     if (!std::holds_alternative<bool>(node.data)) wrong_type(node);
     return std::get<bool>(node.data);
   }
 
-  int64_t integer(const std::string& type, const TomlNode& node) const {
+  Data integer(const TomlNode& node) const {
     std::optional<int64_t> value = whole_number(node);
-    if (type == "bytes" && node.text() != nullptr) value = parse_bytes(*node.text());
+    if (is("bytes") && node.text() != nullptr) value = parse_bytes(*node.text());
     if (!value) wrong_type(node);
     must_be_in_range(node, static_cast<double>(*value));
     return *value;
   }
 
-  double number(const TomlNode& node) const {
+  Data number(const TomlNode& node) const {
     const auto* real = std::get_if<double>(&node.data);
     const auto* whole = std::get_if<int64_t>(&node.data);
     if (whole == nullptr && (real == nullptr || !std::isfinite(*real))) wrong_type(node);
@@ -122,8 +93,8 @@ class Checker {
     return value;
   }
 
-  Amount amount(const std::string& type, const TomlNode& node) const {
-    const bool batch = type == "amount";
+  Data amount(const TomlNode& node) const {
+    const bool batch = is("amount");
     std::optional<Amount> value;
     if (const std::optional<int64_t> whole = whole_number(node))
       value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
@@ -138,21 +109,21 @@ class Checker {
     return *value;
   }
 
-  std::string text(const std::string& type, const TomlNode& node) const {
+  Data text(const TomlNode& node) const {
     const std::optional<std::string> written = text_in(node);
-    if (type == "env" && (!written || looks_like_secret(*written)))
+    if (is("env") && (!written || looks_like_secret(*written)))
       refuse("secret_in_manifest", at_.key + " is the name of an environment variable; this looks like a key", node,
              assigned(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
                  ", exported where the run starts; revoke this key if the file was shared");
     if (!written || written->find('\0') != std::string::npos) wrong_type(node);
-    if (type == "choice") must_be_one_of(schema_.choices, *written, node);
-    if (type == "dtype") must_be_one_of(kDtypes, *written, node);
-    const bool empty = written->empty() && (type == "path" || type == "metric");
-    if (empty || (type == "id" && !is_id(*written)) || (type == "metric" && written->find(' ') != std::string::npos)) wrong_type(node);
+    if (is("choice")) must_be_one_of(schema_.choices, *written, node);
+    if (is("dtype")) must_be_one_of(kDtypes, *written, node);
+    const bool empty = written->empty() && (is("path") || is("metric"));
+    if (empty || (is("id") && !is_id(*written)) || (is("metric") && written->find(' ') != std::string::npos)) wrong_type(node);
     return *written;
   }
 
-  Selector selector(const TomlNode& node) const {
+  Data selector(const TomlNode& node) const {
     Selector out;
     out.origin = place_of(node);
     if (node.table() == nullptr) {
@@ -170,6 +141,9 @@ class Checker {
     }
     return out;
   }
+
+ private:
+  Value element(const TomlNode& node) const { return {(this->*type_.data)(node), place_of(node)}; }
 
   int count(const TomlEntry& entry, int least) const {
     const std::optional<int64_t> value = whole_number(entry.value);
@@ -198,8 +172,7 @@ class Checker {
   }
 
   void must_be_in_range(const TomlNode& node, double value) const {
-    const std::string type = element_type(schema_.type);
-    const bool may_be_negative = type == "int" || type == "float" || schema_.above;
+    const bool may_be_negative = is("int") || is("float") || schema_.above;
     const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max, above = schema_.above;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
     std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
@@ -218,13 +191,12 @@ class Checker {
   }
 
   [[noreturn]] void wrong_type(const TomlNode& node) const {
-    const TypeWords& words = *words_of(element_type(schema_.type));
-    const bool list = is_list(schema_.type);
     // A number, or a text where a text could stand: then what is written says more than its kind.
     const bool number = node.data.index() == 1 || node.data.index() == 2;
-    const bool text = node.text() != nullptr && !list && schema_.type != "bool" && schema_.type != "int" && schema_.type != "float";
+    const bool text = node.text() != nullptr && !is_list_ && !is("bool") && !is("int") && !is("float");
     refuse("wrong_type",
-           at_.key + " is " + (list ? std::string("a list of ") + words.are : words.is) + ", this is " + (number || text ? shown(node) : node.kind()),
+           at_.key + " is " + (is_list_ ? std::string("a list of ") + type_.are : type_.is) + ", this is " +
+               (number || text ? shown(node) : node.kind()),
            node, suggestion(node));
   }
 
@@ -246,13 +218,38 @@ class Checker {
       return assigned(*text);
     if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return assigned(json_string(shown(node)));
     if (schema_.standard.is_set()) return standard();
-    const std::string example = words_of(element_type(schema_.type))->example;
-    return assigned(is_list(schema_.type) ? "[" + example + "]" : example);
+    return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
   }
 
+  bool is(std::string_view type) const { return type_.name == type; }
+
   const KeySchema& schema_;
+  const Type& type_;  // of a list, its elements'
+  const bool is_list_;
   const Position at_;
 };
+
+constexpr Type kTypes[] = {
+    {"bool", "true or false", "true or false", "true", &Checker::boolean},
+    {"int", "a whole number", "whole numbers", "1", &Checker::integer},
+    {"float", "a number", "numbers", "1.0", &Checker::number},
+    {"string", "text", "texts", "\"…\"", &Checker::text},
+    {"choice", "text", "texts", "\"…\"", &Checker::text},
+    {"path", "a path", "paths", "\"path/to/it\"", &Checker::text},
+    {"id", "the id of a plugin", "ids of plugins", "\"family.name\"", &Checker::text},
+    {"duration", "a duration", "durations", "\"500 steps\"", &Checker::amount},
+    {"amount", "a size of batch", "sizes of batch", "\"512 samples\"", &Checker::amount},
+    {"bytes", "a size of memory", "sizes of memory", "\"16 GiB\"", &Checker::integer},
+    {"dtype", "a dtype", "dtypes", "\"…\"", &Checker::text},
+    {"where", "a selector", "selectors", "\"blocks.*\"", &Checker::selector},
+    {"metric", "the name of a metric", "names of metrics", "\"eval.loss\"", &Checker::text},
+    {"env", "the name of an environment variable", "names of environment variables", "\"NAME\"", &Checker::text},
+};
+
+const Type* type_of(const std::string& type) {
+  const auto found = std::ranges::find(kTypes, is_list(type) ? type.substr(5, type.size() - 6) : type, &Type::name);
+  return found == std::end(kTypes) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -269,11 +266,11 @@ bool is_name(std::string_view text) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-bool is_known_type(const std::string& type) { return words_of(element_type(type)) != nullptr; }
+bool is_known_type(const std::string& type) { return type_of(type) != nullptr; }
 bool is_path_type(const std::string& type) { return type == "path" || type == "list<path>"; }
 
 std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report) try {
-  return Checker(schema, keyed(node.at, key)).check(schema.type, node);
+  return Checker(schema, keyed(node.at, key)).value(node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
   return std::nullopt;

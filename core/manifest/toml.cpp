@@ -88,23 +88,16 @@ class Scan {
     if (std::strchr("_-\"'", first) == nullptr && std::isalnum(static_cast<unsigned char>(first)) == 0)
       throw syntax("this is no TOML: a table's header is [NAME] or [NAME.NAME]", here());
   }
+  // To behind the string that begins here. Up to two more quotes may stand before the three that close.
   void skip_string(char quote) {
     line_is_empty_ = false;
-    const std::string three(3, quote);
-    const bool multiline = text_.substr(at_).starts_with(three);
-    at_ += multiline ? 3 : 1;
-    for (; at_ < text_.size(); ++at_) {
-      if (quote == '"' && text_[at_] == '\\')
-        ++at_;
-      else if (multiline && text_.substr(at_).starts_with(three))
-        return skip_closing(quote);
-      else if (!multiline && (text_[at_] == quote || text_[at_] == '\n'))
-        return void(++at_);
-    }
-  }
-  // Up to two quotes may stand before the three that close.
-  void skip_closing(char quote) {
-    for (int i = 0; i < 5 && at_ < text_.size() && text_[at_] == quote; ++i) ++at_;
+    const bool multiline = text_.substr(at_).starts_with(std::string(3, quote));
+    const std::string closing(multiline ? 3 : 1, quote);
+    at_ += closing.size();
+    while (at_ < text_.size() && !text_.substr(at_).starts_with(closing) && (multiline || text_[at_] != '\n'))
+      at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
+    at_ = std::min(at_ + closing.size(), text_.size());
+    for (int more = 0; more < 2 && multiline && at_ < text_.size() && text_[at_] == quote; ++more) ++at_;
   }
   Position here() const { return position_in(text_, at_, file_); }
 
@@ -193,10 +186,8 @@ std::optional<TomlTable> read_toml(const std::string& path, const std::string& s
   std::string bytes(kMostFileBytes + 1, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!in.is_open() || in.bad()) {
-    const bool there = std::filesystem::exists(path, error);
-    Diagnostic d = mistake(there ? "cannot_read" : "file_missing", there ? "`" + shown_name + "` cannot be read" : "no file `" + shown_name + "`",
-                           {shown_name, 0, 0, ""}, "name a TOML file that can be read");
-    if (there) d.exit = kExitIo;
+    Diagnostic d = mistake("cannot_read", "`" + shown_name + "` cannot be read", {shown_name, 0, 0, ""}, "name a TOML file that can be read");
+    d.exit = kExitIo;
     report.add(std::move(d));
     return std::nullopt;
   }

@@ -49,7 +49,7 @@ struct TomlEntry {
 // The tree of a text, or nothing and a diagnostic: toml_syntax, not_utf8, file_too_large, nested_too_deep. `shown_name` is what positions say.
 std::optional<TomlTable> parse_toml(std::string_view text, const std::string& shown_name, Report& report);
 
-// parse_toml of a file; `file_missing`, `cannot_read` besides. The text itself goes to `text` if given, also when it is no TOML.
+// parse_toml of a file; `cannot_read` besides. The text itself goes to `text` if given, also when it is no TOML.
 std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text = nullptr);
 
 // Where the key of this name has its value.

@@ -130,18 +130,15 @@ std::string whole_text(double number) {
 }
 
 std::string amount_text(Amount amount) {
-  double number = amount.number;
+  if (amount.unit == Unit::kPercent) return whole_text(amount.number) + "%";
   std::string unit = unit_name(amount.unit);
-  if (amount.unit == Unit::kSeconds) {
-    unit = "s";
-    for (const auto& [word, scale] : {std::pair{"d", 86400.0}, {"h", 3600.0}, {"min", 60.0}})
-      if (unit == "s" && number >= scale && std::fmod(number, scale) == 0) number /= scale, unit = word;
-  } else if (amount.unit != Unit::kPercent) {
-    if (number == 1) unit.pop_back();
-    for (const auto& [word, scale] : {std::pair{"B ", 1e9}, {"M ", 1e6}})
-      if (number >= scale && std::fmod(number, scale) == 0 && amount.unit != Unit::kEpochs) number /= scale, unit.insert(0, word);
-  }
-  return whole_text(number) + (amount.unit == Unit::kPercent ? "%" : " " + unit);
+  if (amount.number == 1) unit.pop_back();
+  std::vector<std::pair<double, std::string>> larger = {{1e9, "B " + unit}, {1e6, "M " + unit}};
+  if (amount.unit == Unit::kEpochs) larger.clear();
+  if (amount.unit == Unit::kSeconds) unit = "s", larger = {{86400, "d"}, {3600, "h"}, {60, "min"}};
+  for (const auto& [scale, word] : larger)
+    if (amount.number >= scale && std::fmod(amount.number, scale) == 0) return whole_text(amount.number / scale) + " " + word;
+  return whole_text(amount.number) + " " + unit;
 }
 
 }  // namespace mortise
