@@ -10,16 +10,13 @@ class Errors : public ManifestTest {
     ManifestTest::SetUp();
     file("shipped/foreign_names.toml", R"(
 [keys]
-batch_size = ["data.micro_batch_size", "step.accumulation.global_batch_size"]
+batch_size = ["samples that one device handles at once are `micro_batch_size` in [data]", "samples of a whole step are `global_batch_size` in [step.accumulation]"]
 learning_rate = "optimizer.lr"
 save_steps = "checkpoint.every"
 max_grad_norm = "gradient.clip.norm"
 [tables]
 optim = "optimizer.*"
 bf16 = "precision.bf16"
-[says]
-"data.micro_batch_size" = "samples that one device handles at once"
-"step.accumulation.global_batch_size" = "samples of a whole step"
 )");
   }
   void expect(const std::string& text, const std::string& wanted) {

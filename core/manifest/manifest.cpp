@@ -104,9 +104,14 @@ class Merger {
     if (table == nullptr && family) return report_.add(words_.value_for_table("", name, entry.value, entry.at));
     if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, entry.at));
     if (table == nullptr) return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
-    if (!known) return unknown_table(name, *table, entry.value.at);
+    // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
+    if (!known && std::ranges::none_of(table->entries, [](const TomlEntry& inner) { return inner.value.is_table(); }))
+      return report_.add(words_.unknown_table(name, entry.value.at));
     for (const TomlEntry& inner : table->entries) {
-      if (family)
+      if (!known && !inner.value.is_table()) continue;
+      if (!known)
+        report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
+      else if (family)
         family_entry(name, inner);
       else if (name != kRules)
         write(name, inner.key, inner.value, inner.at);
@@ -115,17 +120,6 @@ class Merger {
       else
         refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at, "[parameters.no_decay]");
     }
-  }
-
-  // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
-  void unknown_table(const std::string& name, const TomlTable& table, const Position& at) {
-    bool named = false;
-    for (const TomlEntry& inner : table.entries) {
-      if (!inner.value.is_table()) continue;
-      report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
-      named = true;
-    }
-    if (!named) report_.add(words_.unknown_table(name, at));
   }
 
   void family_entry(const std::string& family, const TomlEntry& entry) {
@@ -284,20 +278,14 @@ class Merger {
   // What every key says: what is written, else the preset's value, else the default. `resolve`: what paths mean here.
   std::map<std::string, Value> complete(const TableSchema& schema, const MergedTable& table, bool resolve) {
     std::map<std::string, Value> values;
-    for (const auto& [key, key_schema] : schema.keys) values[key] = key_schema.standard;
-    if (!schema.presets.empty()) {
-      const MergedTable::Written* written = table.find("preset");
-      const Value name = written != nullptr ? written->value : values["preset"];
-      const auto preset = name.is_set() ? schema.presets.find(name.as_text()) : schema.presets.end();
-      if (preset != schema.presets.end())
-        for (const auto& [key, value] : preset->second) values[key] = value;
-    }
-    for (auto& [key, value] : values) {
-      const MergedTable::Written* written = table.find(key);
-      if (written != nullptr) value = written->value;
+    for (const auto& [key, key_schema] : schema.keys) values[key] = table.find(key) != nullptr ? table.find(key)->value : key_schema.standard;
+    const auto chosen = values.find("preset");
+    if (!schema.presets.empty() && chosen->second.is_set() && schema.presets.contains(chosen->second.as_text()))
+      for (const auto& [key, value] : schema.presets.at(chosen->second.as_text()))
+        if (table.find(key) == nullptr) values[key] = value;
+    for (auto& [key, value] : values)
       if (resolve && value.is_set() && is_path_type(schema.keys.at(key).type))
-        resolve_paths(value, written != nullptr ? layers_[written->layer].folder : current_folder(), report_);
-    }
+        resolve_paths(value, table.find(key) != nullptr ? layers_[table.find(key)->layer].folder : current_folder(), report_);
     return values;
   }
 

@@ -97,20 +97,16 @@ std::string Vocabulary::table_for(const std::string& family, const TomlNode& val
   return tables.empty() ? in_brackets(family + ".NAME") : tables.size() <= 4 ? either(tables) : "mortise plugin list " + family;
 }
 
-std::string Vocabulary::foreign_key(const std::string& table, const std::string& target, bool several) const {
-  const auto [where, name] = table_and_key(target);
-  const std::vector<std::string> says = several ? foreign_names("says", target) : std::vector<std::string>();
-  std::string text = !says.empty()    ? says[0] + " are `" + name + "` in [" + where + "]"
-                     : where == table ? "it is called `" + name + "` here"
-                                      : "it is called `" + name + "`, in [" + where + "]";
-  return not_yet(target) || (key(where, name) == nullptr && !several) ? text + ", and not available in this version" : text;
-}
-
+// What to do instead of a name from elsewhere; nothing if we do not know it.
 std::vector<std::string> Vocabulary::foreign(const std::string& table, const std::string& key, const TomlNode& value) const {
   const std::vector<std::string> targets = foreign_names("keys", key), switches = foreign_names("tables", key);
-  std::vector<std::string> fixes;
-  for (const std::string& target : targets) fixes.push_back(foreign_key(table, target, targets.size() > 1));
-  if (!fixes.empty() || switches.empty()) return fixes;
+  if (targets.size() > 1) return targets;
+  if (targets.size() == 1) {
+    const auto [where, name] = table_and_key(targets[0]);
+    const std::string missing = not_yet(targets[0]) || this->key(where, name) == nullptr ? ", and not available in this version" : "";
+    return {"it is called `" + name + "`" + (where == table ? " here" : ", in [" + where + "]") + missing};
+  }
+  if (switches.empty()) return {};
   const auto [family, name] = table_and_key(switches[0]);
   TomlNode named = value;
   if (name != "*") named.data = name;
@@ -161,10 +157,9 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   if (const std::string near = nearest(name, names_of(known)); !near.empty()) {
     const KeySchema& meant = keys.at(known[near]);
     Report quiet;
-    const std::optional<Value> written = check_value(meant, value, table + "." + meant.name, quiet);
-    return fixed(written || meant.standard.is_set() ? assignment(keyed(at, table + "." + meant.name), (written ? *written : meant.standard).text())
-                                                    : "it is called `" + meant.name + "` here",
-                 meant.name);
+    const std::string meant_whole = table + "." + meant.name;
+    const Value written = check_value(meant, value, meant_whole, quiet).value_or(meant.standard);
+    return fixed(written.is_set() ? assignment(keyed(at, meant_whole), written.text()) : "it is called `" + meant.name + "` here", meant.name);
   }
   std::vector<std::string> foreign_spellings;
   if (const TomlNode* all = foreign_.find("keys"); all != nullptr && all->is_table())

@@ -36,7 +36,6 @@ class Vocabulary {
   std::string table_for(const std::string& family, const TomlNode& value) const;
   std::string elsewhere(const std::string& table, const std::string& key) const;
   std::vector<std::string> foreign(const std::string& table, const std::string& key, const TomlNode& value) const;
-  std::string foreign_key(const std::string& table, const std::string& target, bool several) const;
 
   const ManifestRequest& request_;
   const std::map<std::string, PluginSchema>& catalogue_;
