@@ -48,8 +48,8 @@ class Keys {
     const bool numbers = std::ranges::all_of(
         parts, [](const std::string& part) { return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos; });
     if (numbers && parts.size() == static_cast<size_t>(dots) + 1) return;
-    add_mistake(report_, "out_of_range", bare_name() + "." + key + " is " + std::to_string(dots + 1) + " numbers, this is `" + to + "`",
-                node->at, example);
+    add_mistake(report_, "out_of_range", bare_name() + "." + key + " is " + std::to_string(dots + 1) + " numbers, this is `" + to + "`", node->at,
+                example);
   }
 
   void flag(const char* key, bool& to) {
@@ -127,8 +127,7 @@ class Reader {
   }
 
   bool must_be_table(const std::string& name, const TomlNode& node) {
-    if (!node.is_table())
-      add_mistake(report_, "wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
+    if (!node.is_table()) add_mistake(report_, "wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
     return node.is_table();
   }
 
@@ -146,8 +145,8 @@ class Reader {
       add_mistake(report_, "missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
     }
     if (!expected.empty() && !schema.id.empty() && schema.id != expected)
-      add_mistake(report_, "id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`",
-                  root_.find("plugin", "id")->at, "one name for id, folder and library: id = \"" + expected + "\"");
+      add_mistake(report_, "id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`", root_.find("plugin", "id")->at,
+                  "one name for id, folder and library: id = \"" + expected + "\"");
     const size_t dot = schema.id.find('.');
     schema.family = schema.id.substr(0, dot);
     if (dot != std::string::npos) schema.name = schema.id.substr(dot + 1);
@@ -215,8 +214,7 @@ class Reader {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
       if (!near.empty())
-        add_mistake(report_, "unknown_table", "there is no table [" + table.key + "]", table.value.at,
-                    "it is called [" + near + "] here");
+        add_mistake(report_, "unknown_table", "there is no table [" + table.key + "]", table.value.at, "it is called [" + near + "] here");
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
