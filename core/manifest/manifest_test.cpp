@@ -117,6 +117,23 @@ modes = ["train", "sample"]
   EXPECT_EQ(sgd.modes, (std::vector<int>{0, 2}));
 }
 
+TEST_F(ManifestTest, LetsEachOfSeveralProvidersSayAKeyOfTheFamily) {
+  file("base.toml", "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\nweight_decay = 0.1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = 0.5\n");
+  Manifest manifest = read("include = [\"base.toml\"]\n[optimizer.sgd]\nlr = 1\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(manifest.get("optimizer", "lr").as_float(), 1e-3);
+  EXPECT_EQ(plugin(manifest, "optimizer.sgd").values.at("lr").as_float(), 1.0);  // as the family's schema has it
+  EXPECT_EQ(plugin(manifest, "optimizer.sgd").values.at("lr").origin.text(), "run.toml:3:6");
+  EXPECT_EQ(plugin(manifest, "optimizer.adamw").values.at("weight_decay").as_float(), 0.1);
+  EXPECT_FALSE(plugin(manifest, "optimizer.adamw").values.contains("lr"));
+
+  request.set = {"optimizer.adamw.lr=3", "optimizer.sgd.lr=default"};
+  manifest = read("include = [\"base.toml\"]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(plugin(manifest, "optimizer.adamw").values.at("lr").as_float(), 3.0);
+  EXPECT_FALSE(plugin(manifest, "optimizer.sgd").values.contains("lr"));
+}
+
 TEST_F(ManifestTest, DoesNotInheritAFallback) {
   file("base.toml", "[device.cuda]\nfallback = [\"device.cpu\"]\n");
   const Manifest manifest = read("include = [\"base.toml\"]\n[device.cuda]\n");

@@ -60,8 +60,10 @@ class FirstFiles(e2e.Case):
         result = self.mortise("train", "zero.toml")
         self.assertEqual((result.code, result.out), (64, ""))
         self.assertRegex(result.err, r"^error\[toml_syntax\]: .*a zero byte.*\n  --> zero\.toml:1:5\n   1 \| \\x7fELF\\x00\\x01\n  fix: .*\n\n1 error; nothing was started\.\n$")
-        self.refused(["train", "none.toml"], f"error[file_missing]: no file `none.toml`\n  --> command line    looked at {self.dir}/none.toml\n"
-                                             "  fix: mortise init writes a first manifest\n" + NOTHING)
+        result = self.mortise("train", "none.toml")
+        self.assertEqual((result.code, result.out), (64, ""))
+        self.assertRegex(result.err, rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
+                                     r"  fix: cp /\S+/quickstart\.toml none\.toml   \(a first manifest; name your own data in it\)\n" + NOTHING + "$")
         for name, text in (("lists", "a = " + "[" * 5000 + "]" * 5000), ("dots", ".".join(["a"] * 5000) + " = 1"), ("tables", "[" + ".".join(["a"] * 500) + "]")):
             self.file(f"{name}.toml", text)
             result = self.mortise("train", f"{name}.toml")

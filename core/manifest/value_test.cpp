@@ -1,4 +1,4 @@
-#include "core/manifest/units.hpp"
+#include "core/manifest/value.hpp"
 
 #include <gtest/gtest.h>
 
