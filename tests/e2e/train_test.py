@@ -77,7 +77,8 @@ class Directory(e2e.Case):
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
         self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/model.safetensors",
-                                 "checkpoints/step-2/optimizer/rank-0.safetensors", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
+                                 "checkpoints/step-2/optimizer/rank-0.safetensors",
+                                 "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
                                  "sources/default.toml", "sources/mine.toml", "status.json"])
         for name in ("base.toml", "mine.toml"):
             self.assertEqual((run / "sources" / name).read_bytes(), (self.dir / name).read_bytes())
