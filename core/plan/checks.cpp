@@ -5,6 +5,7 @@
 
 #include "core/plan/holding.hpp"
 #include "core/plan/words.hpp"
+#include "core/plugin/facts.hpp"
 
 namespace mortise {
 using namespace words;
@@ -130,6 +131,15 @@ void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, 
   for (const Point point : kNeeded)
     if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
       report_missing(need, nullptr, catalogue, report);
+}
+
+void check_repeatable(const Manifest& manifest, const std::vector<Holding>& holdings, Report& report) {
+  const auto run = manifest.tables.find("run");
+  if (run == manifest.tables.end() || !run->second.contains("deterministic") || !run->second.at("deterministic").as_bool()) return;
+  for (const Holding& holding : holdings)
+    if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
+      report.add(refusal("not_repeatable", id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
+                         {run->second.at("deterministic").origin, holding.table->origin}, {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
 
 void check_conflicts(const std::vector<Holding>& holdings, Report& report) {

@@ -130,6 +130,19 @@ TEST_F(Checks, SayWhoBringsAnOperatorThatIsMissing) {
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
 }
 
+TEST_F(Checks, RefuseWhoDoesNotRepeatItsBitsWhereTheyMustRepeat) {
+  world.wrapper("precision.tf32", "forward", "cast").facts["repeat"]["differs"].data = std::string("sums by atomics");
+  world.table("precision.tf32", 21);
+  EXPECT_EQ(world.errors(), "");
+  Value& asked = world.manifest.tables["run"]["deterministic"];
+  asked = {true, {"run.toml", 2, 17, "run.deterministic"}};
+  EXPECT_EQ(world.errors(),
+            "error[not_repeatable]: precision.tf32 does not give the same bits in every run: sums by atomics\n"
+            "  --> run.toml:2:17 and run.toml:21:1\n"
+            "  fix: leave out [precision.tf32]\n"
+            "       deterministic = false\n");
+}
+
 TEST_F(Checks, RefuseToWrapAnObject) {
   world.wrapper("offload.nvme", "optimizer", "place");
   world.table("offload.nvme", 21);

@@ -47,6 +47,8 @@ std::string nearest_point(const Plan&, const std::string& name);  // as a fix
 void check_listener(const Holding&, const PointRow&, const ListenInfo&, Report&);
 bool check_wrapper(const Holding&, const PointRow&, const WrapInfo&, Report&);
 void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
+// With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
+void check_repeatable(const Manifest&, const std::vector<Holding>&, Report&);
 void check_conflicts(const std::vector<Holding>&, Report&);
 
 // Six hexadecimal digits over ids, versions, order and values, but not over where in a manifest they stand.

@@ -98,6 +98,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   put_in_order(plan, order == manifest.tables.end() ? std::map<std::string, Value>() : order->second, report);
   check_requirements(plan, holdings, catalogue, report);
   check_conflicts(holdings, report);
+  check_repeatable(manifest, holdings, report);
   plan.hash = hash_of(plan);
   return plan;
 }
