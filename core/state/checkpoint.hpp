@@ -51,7 +51,7 @@ class CheckpointWriter {
  private:
   std::string root_, name_, folder_;
   Manifested manifest_;
-  bool committed_ = false;
+  bool placed_ = false;
 };
 
 struct Found {
