@@ -39,6 +39,14 @@ constexpr size_t kHashDigits = 64;
   throw Failure(d);
 }
 
+[[noreturn]] void refuse(const std::string& what, const char* code) {
+  Diagnostic d;
+  d.code = code;
+  d.message = what;
+  d.exit = kExitIo;
+  throw Failure(d);
+}
+
 bool is_hash(const Json& j) {
   return j.is_string() && j.get_ref<const std::string&>().size() == kHashDigits &&
          j.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -67,11 +75,7 @@ bool is_inside(const std::string& path) {
 
 void make_folder(const std::string& path, bool may_exist = true) {
   if (::mkdir(path.c_str(), 0755) == 0 || (may_exist && errno == EEXIST)) return;
-  Diagnostic d;
-  d.code = "not_written";
-  d.message = path + " cannot be made: " + std::strerror(errno);
-  d.exit = kExitIo;
-  throw Failure(d);
+  refuse(path + " cannot be made: " + std::strerror(errno), "not_written");
 }
 
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
@@ -243,6 +247,7 @@ std::vector<Found> checkpoints_in(const std::string& root) {
   std::error_code error;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
     if (const int64_t step = step_of(at->path().filename().string()); step >= 0) all.push_back({at->path().string(), step});
+  if (error && error != std::errc::no_such_file_or_directory) refuse(root + " cannot be read: " + error.message(), "not_read");
   std::ranges::sort(all, std::greater(), &Found::step);
   return all;
 }

@@ -58,7 +58,7 @@ struct Found {
   std::string path;  // of the folder
   int64_t step = 0;
 };
-// What there is, the newest first; nothing is read.
+// What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same as none.
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was saved.
 Manifested verify_checkpoint(const Found& found);

@@ -99,6 +99,8 @@ TEST_F(Checkpoints, AreListedNewestFirst) {
   for (const Found& f : checkpoints_in(root)) steps.push_back(f.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1000, 20, 9}));
   EXPECT_TRUE(checkpoints_in(run / "nothing").empty());
+  write(run / "file", "");
+  EXPECT_THROW(checkpoints_in(run / "file"), Failure);
 }
 
 TEST_F(Checkpoints, TakeThePlaceOfADamagedOne) {
