@@ -9,14 +9,16 @@
  *                   Without it nothing fails, and calls are only reported.
  *   FAULT_AT      at which of the calls, from 1                                                 (1)
  *   FAULT_TIMES   once, or ever: from there on                                                  (once)
- *   FAULT_SAVE    the calls are counted from the beginning of this save on, and those of other saves are let through; 0: from the program's start
+ *   FAULT_SAVE    the calls are counted from the beginning of this save on, and those of other saves are let through (`ever`: of earlier ones);
+ *                   0: from the program's start
  *                   A save begins with the mkdir of a folder `.tmp-step-…`, or with that of FAULT_BELOW itself right before, and goes on until the
  *                   next one begins.                                                                                                     (0)
  *   FAULT_EACH    1: every save from FAULT_SAVE on has its fault, the first one at call FAULT_AT, the next one at the call after that, and so on, so
  *                   that one run with enough saves has every call of a save fail. `ever` is then until the save ends.                     (0)
  *   FAULT_REPORT  a file that each call that counts is appended to: "SAVE NUMBER CALL PATH", and " fault" at the end where one was made
  *
- * Calls that the C library makes for itself (fopen) are not seen. */
+ * Calls that the C library makes for itself (fopen) are not seen, nor are links made. A program under AddressSanitizer wants
+ * ASAN_OPTIONS=verify_asan_link_order=0 with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
