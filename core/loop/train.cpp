@@ -183,7 +183,7 @@ bool Training::saved(bool wait) {
       Diagnostic d = *s.failure;
       const int64_t last = saver_.last_step();
       d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
-      d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
+      if (d.message.find("space") != std::string::npos) d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
       if (p_.progress.best_step == s.step) p_.progress = before_best_;  // what was not saved is not the best that there is
       if (p_.request.warn) p_.request.warn(d);
       continue;
