@@ -110,7 +110,7 @@ class Header {
 
 }  // namespace
 
-void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata) {
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const std::function<void(size_t)>& body) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -125,7 +125,7 @@ void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, co
   for (size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(length >> (8 * i));
   sink(head.data(), head.size());
   sink(text.data(), text.size());
-  for (const auto& t : tensors) sink(t.data, t.bytes);
+  for (size_t i = 0; i < tensors.size(); ++i) body ? body(i) : sink(tensors[i].data, tensors[i].bytes);
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
