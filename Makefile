@@ -8,12 +8,14 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan parity bench install format clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench install format clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
 	@echo 'make test         build everything and run every test and check'
 	@echo 'make test-asan    the rooms without LibTorch under AddressSanitizer and UBSan (test-tsan: ThreadSanitizer)'
+	@echo 'make fuzz         random files for the parsers of checkpoints: FUZZ_RUNS=1000000 each; needs clang++'
+	@echo 'make soak         the crashes and faults of a save again, SOAK_TIMES=20 as many, others each time (SOAK_SEED)'
 	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
 	@echo 'make bench        make the published figures again'
 	@echo 'make install      PREFIX=$(PREFIX)'
@@ -49,6 +51,17 @@ test-asan test-tsan: test-%: setup
 	cmake --build --preset $*
 	ctest --preset $*
 
+fuzz: setup
+	tests/fuzz/run.sh
+
+SOAK_SEED ?= $(shell date +%s)
+SOAK_TIMES ?= 20
+soak: configure
+	cmake --build $(BUILD) --target crash_states_test shim_test hostile_test
+	MORTISE_CRASH_SEED=$(SOAK_SEED) MORTISE_CRASH_TIMES=$(SOAK_TIMES) $(BUILD)/tests/crash_states_test
+	$(BUILD)/tests/shim_test --gtest_repeat=$(SOAK_TIMES) --gtest_brief=1
+	$(BUILD)/tests/hostile_test --gtest_brief=1
+
 parity: build
 	scripts/parity.sh $(BUILD)
 
@@ -62,4 +75,4 @@ format:
 	git ls-files '*.cpp' '*.hpp' '*.h' '*.c' '*.cu' '*.cuh' | xargs clang-format -i
 
 clean:
-	rm -rf build build-dev build-asan build-tsan
+	rm -rf build build-dev build-asan build-tsan build-fuzz

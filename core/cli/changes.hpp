@@ -1,10 +1,12 @@
 // How one manifest differs from another, and what each difference means for a run that is to go on: nothing (free), other numbers from here on
 // (numeric), or another run (fixed).
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
-#include "core/cli/common.hpp"
+#include "core/manifest/manifest.hpp"
+#include "core/plugin/plugin_info.hpp"
 
 namespace mortise::cli {
 

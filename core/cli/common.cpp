@@ -192,7 +192,7 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
     return std::make_unique<Run>(std::move(ask));
   } catch (const Failure& f) {
     Diagnostic d = f.diagnostic;
-    const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.message.starts_with(p.weights) || d.code == "matches_nothing");
+    const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
     if (d.positions.empty() && of_weights) d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
     Report one;
     one.add(d);

@@ -23,7 +23,7 @@ std::optional<Value> ConfigJson::value(const std::string& name, const KeySchema&
   const nlohmann::json& j = *find(name);
   const Position at = position(name);
   TomlNode node;
-  node.line = at.line;
+  node.at = at;
   if (j.is_boolean())
     node.data = j.get<bool>();
   else if (j.is_number_integer())
@@ -32,7 +32,7 @@ std::optional<Value> ConfigJson::value(const std::string& name, const KeySchema&
     node.data = j.get<double>();
   else
     node.data = j.is_string() ? j.get<std::string>() : j.dump();
-  std::optional<Value> v = check_value(schema, node, {shown_, name}, report);
+  std::optional<Value> v = check_value(schema, node, name, report);
   if (v) v->origin = at;
   return v;
 }

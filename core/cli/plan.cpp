@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
 #include "core/loop/run.hpp"
 
@@ -71,8 +72,16 @@ int print_layer(const Arguments& args) {
   return kExitOk;
 }
 
+// Lines of text as a JSON list.
+std::string json_lines(const std::vector<std::string>& lines) {
+  std::vector<std::string> quoted;
+  for (const auto& line : lines) quoted.push_back(json_string(line));
+  return "[" + join(quoted, ",\n") + "]";
+}
+
 void print_json_plan(const Planned& p, const Summary* s) {
-  std::cout << "{\"plan\":" << plan_json(p.plan);
+  std::cout << "{\"plan\":" << plan_json(p.plan) << ",\"repeat\":" << json_string(repeat_text(p.plan))
+            << ",\"advice\":" << json_lines(advice_of(p.plan, p.manifest, p.catalogue));
   if (s)
     std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps
               << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step << ",\"micros\":" << s->micros
@@ -81,19 +90,10 @@ void print_json_plan(const Planned& p, const Summary* s) {
   std::cout << "}\n";
 }
 
-// Lines of text as a JSON list.
-std::string json_lines(const std::vector<std::string>& lines) {
-  std::vector<std::string> quoted;
-  for (const auto& line : lines) quoted.push_back(json_string(line));
-  return "[" + join(quoted, ",\n") + "]";
-}
-
 int why(const Plan& plan, const std::string& point) {
   std::ostringstream text;
   if (!print_why(text, plan, point)) {
-    std::vector<std::string> names;
-    for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
-    const std::string near = nearest(point, names);
+    const std::string near = nearest(point, plan.points.names());
     throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
                           near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }
@@ -120,11 +120,13 @@ void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
   out << p.manifest.name << "  (" << layers_text(p.manifest, p.request) << ")   plan " << p.plan.hash << "\n";
   out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model;
   if (!s.weights.empty()) out << "\nweights  " << s.weights;
-  out << "\ndata     " << s.data << "\ndevice   " << s.device << "\n\n";
+  out << "\ndata     " << s.data << "\ndevice   " << s.device << "\nrepeat   " << repeat_text(p.plan) << "\n\n";
   print_structure(out, p.plan, s.details);
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";
   print_memory(out, s);
+  const std::vector<std::string> advice = advice_of(p.plan, p.manifest, p.catalogue);
+  if (!advice.empty()) out << "\nadvice\n  " << join(advice, "\n  ") << "\n";
 }
 
 int plan(const Arguments& args) {

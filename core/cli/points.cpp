@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "core/cli/common.hpp"
-#include "core/plan/points.hpp"
+#include "core/cli/print.hpp"
 
 namespace mortise::cli {
 

@@ -93,7 +93,8 @@ std::string resolved_toml(const Manifest& m, const Plan& plan, const ManifestReq
   for (const auto& [table, values] : m.tables) {
     out << "\n[" << table << "]\n";
     for (const auto& [key, v] : values)
-      if (!(table == "run" && key == "dir") && !is_borrowed(table + "." + key, v)) write_value(out, key, v);
+      if (!(table == "run" && key == "dir") && !is_borrowed(table + "." + key, v))
+        write_value(out, key.find('.') == key.npos ? key : json_string(key), v);
   }
   for (const auto& p : m.plugins)
     if (takes_part(p, plan)) write_plugin(out, p, m);

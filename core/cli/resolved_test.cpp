@@ -92,6 +92,13 @@ TEST_F(Resolved, SharesOutWhatTheLayersSettledByPlaces) {
   EXPECT_NE(r.toml.find("[parameters.decayed]\nwhere = \"*\"\n"), std::string::npos) << r.toml;  // only one of its keys is touched
 }
 
+TEST_F(Resolved, KeepsTheOrderThatTheManifestSays) {
+  const Read first = resolve("run.toml", "[order]\nblock = [\"a.b\", \"c.d\"]\n\"grad.transform\" = \"e.f\"\n");
+  const Read second = resolve("again.toml", first.toml);
+  EXPECT_EQ(second.manifest.get("order", "block").text(), "[\"a.b\", \"c.d\"]");
+  EXPECT_EQ(second.manifest.get("order", "grad.transform").text(), "[\"e.f\"]");
+}
+
 TEST_F(Resolved, FollowsAKeyThatAnotherFollows) {
   const Read r = resolve("run.toml", "[run]\nlength = 30\n[data]\nmicro_batch_size = 3\n");
   EXPECT_EQ(r.manifest.get("schedule", "over").text(), "30");

@@ -264,11 +264,14 @@ TEST(Config, GivesValuesDefaultsAndNothingElse) {
 TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
   TestHost host;
   mortise_host* h = &host.window("test.x");
+  plugin_of(h).writes = {"value_dtype", "trainable"};
   mortise_param* p = nullptr;
   host.declare([&](Builder& b) {
     b.segment("s");
     p = b.param("embed.weight", {3, 2});
     b.param("head.weight", {3, 2}, {.tie = p});
+    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("master_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_F32}}), MORTISE_E_PLUGIN);
+    EXPECT_EQ(take_error(MORTISE_E_PLUGIN), "test.x writes `master_dtype`, which its plugin.toml does not say: listens = [{ …, writes = [\"master_dtype\"] }]");
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("value_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("trainable"), {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("colour"), {MORTISE_INT, 0, {.i = 0}}), MORTISE_E_NOT_FOUND);

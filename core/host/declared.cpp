@@ -33,7 +33,7 @@ mortise_status param_find(mortise_host* h, mortise_str name, mortise_param** out
   *out = host_of(h).declaration().find(view(name));
   return *out ? MORTISE_OK : set_error(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
 }
-mortise_status param_set(mortise_host*, mortise_param* p, mortise_str field, mortise_value v) noexcept {
+mortise_status param_set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
   return guarded([&] {
     const auto name = view(field);
     const auto number = static_cast<uint32_t>(v.v.i);
@@ -42,6 +42,7 @@ mortise_status param_set(mortise_host*, mortise_param* p, mortise_str field, mor
     else if (name == "master_dtype") p->info.master_dtype = number;
     else if (name == "grad_dtype") p->info.grad_dtype = number;
     else throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + std::string(name) + "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
+    must_write(h, name);
   });
 }
 mortise_status param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) noexcept {

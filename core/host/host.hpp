@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct PluginHost : mortise_host {
   std::string id;
   const PluginTable* table = nullptr;   // its configuration; NULL: defaults of its schema only
   const PluginSchema* schema = nullptr;
+  std::set<std::string> writes;         // fields that its plugin.toml says it writes
   std::map<std::string, mortise_value> config;  // values as C, made once
   std::deque<std::string> texts;
   std::deque<std::vector<mortise_str>> text_lists;
@@ -78,6 +80,9 @@ class Host {
   std::deque<mortise_next> links_;
   std::vector<std::array<const mortise_next*, MORTISE_MODES>> layer_chains_;
 };
+
+// Throws PluginError: a filter that changes what its plugin.toml does not say was not put in order with the others.
+void must_write(mortise_host* h, std::string_view field);
 
 inline PluginHost& plugin_of(mortise_host* h) { return *static_cast<PluginHost*>(h); }
 inline Host& host_of(mortise_host* h) { return *plugin_of(h).owner; }

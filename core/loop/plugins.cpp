@@ -65,6 +65,7 @@ Instance& Plugins::start(int member) {
   auto instance = std::make_unique<Instance>();
   instance->member = &m;
   instance->host = &host_.add_plugin(m.info->schema.id, &m.info->schema, m.table);
+  for (const ListenInfo& l : m.info->listens) instance->host->writes.insert(l.writes.begin(), l.writes.end());
   instance->descriptor = load_plugin(*m.info, probe_);
   slot = std::move(instance);  // known from here on, so that what `create` refuses is found
   order_.push_back(slot.get());

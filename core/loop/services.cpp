@@ -29,6 +29,7 @@ mortise_status loop_ledger(mortise_host* h, const mortise_ledger** out) noexcept
 mortise_status loop_set_window(mortise_host* h, int32_t micros) noexcept {
   return guarded([&] {
     only_in(services_of(h), Filter::kWindow, "the window is set in step.window only");
+    must_write(h, "micros");
     if (micros < 1) throw PluginError(MORTISE_E_ARGUMENT, "a step of " + std::to_string(micros) + " micro-batches");
     services_of(h).window = micros;
   });
@@ -42,6 +43,7 @@ mortise_status loop_vote(mortise_host* h, mortise_tensor* ok) noexcept {
 mortise_status loop_multiply(mortise_host* h, mortise_tensor* factor) noexcept {
   return guarded([&] {
     only_in(services_of(h), Filter::kTransform, "the multiplier is changed in grad.transform only");
+    must_write(h, "multiplier");
     services_of(h).ledger->multiply(share(factor));
   });
 }

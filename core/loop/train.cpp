@@ -177,7 +177,7 @@ int Training::end(int exit, const std::string& reason) {
   const bool validates = p_.feed->samples("validation") > 0;
   if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied()) evaluate();
   if (exit == kExitOk && p_.sampler) sample();
-  if ((exit != kExitOk && exit != kExitGuard) || p_.manifest.get("checkpoint", "at_end").as_bool()) saver_.save();
+  if (exit == kExitOk ? p_.manifest.get("checkpoint", "at_end").as_bool() : exit != kExitGuard) saver_.save();
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   RecordBuilder r("end");
   r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);

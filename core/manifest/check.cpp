@@ -4,42 +4,15 @@
 #include <cmath>
 
 #include "core/base/text.hpp"
-#include "core/manifest/units.hpp"
-#include "mortise/abi.h"
 
 namespace mortise {
 namespace {
 
-struct TypeWords {
-  const char *type, *is, *are, *example;  // "optimizer.lr is a number"; "… is a list of numbers"
-  bool is_text;
-};
-constexpr TypeWords kTypes[] = {
-    {"bool", "true or false", "true or false", "true", false},
-    {"int", "a whole number", "whole numbers", "1", false},
-    {"float", "a number", "numbers", "1.0", false},
-    {"string", "text", "texts", "\"…\"", true},
-    {"choice", "text", "texts", "\"…\"", true},
-    {"path", "a path", "paths", "\"path/to/it\"", true},
-    {"id", "the id of a plugin", "ids of plugins", "\"family.name\"", true},
-    {"duration", "a duration", "durations", "\"500 steps\"", false},
-    {"amount", "a size of batch", "sizes of batch", "\"512 samples\"", false},
-    {"bytes", "a size of memory", "sizes of memory", "\"16 GiB\"", false},
-    {"dtype", "a dtype", "dtypes", "\"…\"", true},
-    {"where", "a selector", "selectors", "\"blocks.*\"", false},
-    {"metric", "the name of a metric", "names of metrics", "\"eval.loss\"", true},
-    {"env", "the name of an environment variable", "names of environment variables", "\"NAME\"", true},
-};
-
-const std::pair<const char*, int> kDtypes[] = {{"fp32", MORTISE_F32}, {"fp64", MORTISE_F64}, {"fp16", MORTISE_F16}, {"bf16", MORTISE_BF16}};
-
-const TypeWords* words_of(std::string_view type) {
-  const auto found = std::ranges::find(kTypes, type, &TypeWords::type);
-  return found == std::end(kTypes) ? nullptr : found;
-}
+const std::string kSelectorKeys[] = {"match", "except", "every", "from"};
+const std::vector<std::string> kDtypes = {"fp32", "fp64", "fp16", "bf16"};  // MORTISE_F32, …F64, …F16, MORTISE_BF16
 
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
-std::string element_type(const std::string& type) { return is_list(type) ? type.substr(5, type.size() - 6) : type; }
+std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 bool is_id(std::string_view text) {
   const size_t dot = text.find('.');
@@ -69,55 +42,49 @@ std::optional<std::string> text_in(const TomlNode& node) {
 
 std::string shown(const TomlNode& node) {
   if (!node.typed.empty()) return node.typed;
-  const std::optional<Value> value = plain_value(node, {});
+  const std::optional<Value> value = plain_value(node, "");
   return value ? value->text() : node.kind();
 }
 
-std::string bound_text(double bound) {
-  return bound == std::floor(bound) && std::fabs(bound) < 1e15 ? std::to_string(static_cast<int64_t>(bound)) : number_text(bound);
-}
+using Data = decltype(Value::data);
+class Checker;
+
+struct Type {
+  const char *name, *is, *are, *example;  // "optimizer.lr is a number"; "… is a list of numbers"
+  Data (Checker::*data)(const TomlNode&) const;
+};
+const Type* type_of(const std::string& type);  // of a list: its elements'
 
 // Throws Failure for a value that does not fit.
 class Checker {
  public:
-  Checker(const KeySchema& schema, const Place& place) : schema_(schema), place_(place) {}
+  Checker(const KeySchema& schema, Position at) : schema_(schema), type_(*type_of(schema.type)), is_list_(is_list(schema.type)), at_(std::move(at)) {}
 
-  Value check(const std::string& type, const TomlNode& node) const { return {data(type, node), position_of(place_.file, node, place_.key)}; }
-
- private:
-  decltype(Value::data) data(const std::string& type, const TomlNode& node) const {
-    if (is_list(type)) return list(element_type(type), node);
-    if (type == "bool") return boolean(node);
-    if (type == "int") return integer(node);
-    if (type == "float") return number(node);
-    if (type == "duration" || type == "amount") return amount(type, node);
-    if (type == "bytes") return bytes(node);
-    if (type == "where") return selector(node);
-    return text(type, node);
-  }
-
-  std::vector<Value> list(const std::string& inner, const TomlNode& node) const {
+  Value value(const TomlNode& node) const {
     // One text is a list of one: path = "a.bin".
-    if (node.list() == nullptr && words_of(inner)->is_text && text_in(node)) return {check(inner, node)};
+    const bool one = is_list_ && node.list() == nullptr && type_.data == &Checker::text && text_in(node);
+    if (!is_list_) return element(node);
+    if (one) return {std::vector<Value>{element(node)}, place_of(node)};
     if (node.list() == nullptr) wrong_type(node);
     std::vector<Value> values;
-    for (const TomlNode& element : *node.list()) values.push_back(check(inner, element));
-    return values;
+    for (const TomlNode& each : *node.list()) values.push_back(element(each));
+    return {std::move(values), place_of(node)};
   }
 
-  bool boolean(const TomlNode& node) const {
+  Data boolean(const TomlNode& node) const {
     if (!std::holds_alternative<bool>(node.data)) wrong_type(node);
     return std::get<bool>(node.data);
   }
 
-  int64_t integer(const TomlNode& node) const {
-    const std::optional<int64_t> value = whole_number(node);
+  Data integer(const TomlNode& node) const {
+    std::optional<int64_t> value = whole_number(node);
+    if (is("bytes") && node.text() != nullptr) value = parse_bytes(*node.text());
     if (!value) wrong_type(node);
     must_be_in_range(node, static_cast<double>(*value));
     return *value;
   }
 
-  double number(const TomlNode& node) const {
+  Data number(const TomlNode& node) const {
     const auto* real = std::get_if<double>(&node.data);
     const auto* whole = std::get_if<int64_t>(&node.data);
     if (whole == nullptr && (real == nullptr || !std::isfinite(*real))) wrong_type(node);
@@ -126,8 +93,8 @@ class Checker {
     return value;
   }
 
-  Amount amount(const std::string& type, const TomlNode& node) const {
-    const bool batch = type == "amount";
+  Data amount(const TomlNode& node) const {
+    const bool batch = is("amount");
     std::optional<Amount> value;
     if (const std::optional<int64_t> whole = whole_number(node))
       value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
@@ -137,66 +104,53 @@ class Checker {
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
     const std::string unit = unit_name(value->unit);
     if (!units.empty() && std::ranges::find(units, unit) == units.end())
-      refuse("not_a_choice", place_.key + " is in " + either(units) + ", this is in " + unit, node, standard());
-    must_be_in_range(node, value->number, 0);
+      refuse("not_a_choice", at_.key + " is in " + either(units) + ", this is in " + unit, node, standard());
+    must_be_in_range(node, value->number);
     return *value;
   }
 
-  int64_t bytes(const TomlNode& node) const {
-    std::optional<int64_t> value = whole_number(node);
-    if (node.text() != nullptr) value = parse_bytes(*node.text());
-    if (!value) wrong_type(node);
-    must_be_in_range(node, static_cast<double>(*value), 0);
-    return *value;
-  }
-
-  std::string text(const std::string& type, const TomlNode& node) const {
+  Data text(const TomlNode& node) const {
     const std::optional<std::string> written = text_in(node);
-    if (type == "env" && (!written || looks_like_secret(*written)))
-      refuse("secret_in_manifest", place_.key + " is the name of an environment variable; this looks like a key", node,
-             place_.written(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
+    if (is("env") && (!written || looks_like_secret(*written)))
+      refuse("secret_in_manifest", at_.key + " is the name of an environment variable; this looks like a key", node,
+             assigned(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
                  ", exported where the run starts; revoke this key if the file was shared");
     if (!written || written->find('\0') != std::string::npos) wrong_type(node);
-    if (type == "choice") must_be_one_of(schema_.choices, *written, node);
-    if (type == "dtype") {
-      std::vector<std::string> names;
-      for (const auto& [name, dtype] : kDtypes) names.push_back(name);
-      must_be_one_of(names, *written, node);
-    }
-    const bool empty = written->empty() && (type == "path" || type == "metric");
-    if (empty || (type == "id" && !is_id(*written)) || (type == "metric" && written->find(' ') != std::string::npos)) wrong_type(node);
+    if (is("choice")) must_be_one_of(schema_.choices, *written, node);
+    if (is("dtype")) must_be_one_of(kDtypes, *written, node);
+    const bool empty = written->empty() && (is("path") || is("metric"));
+    if (empty || (is("id") && !is_id(*written)) || (is("metric") && written->find(' ') != std::string::npos)) wrong_type(node);
     return *written;
   }
 
-  Selector selector(const TomlNode& node) const {
+  Data selector(const TomlNode& node) const {
     Selector out;
-    out.origin = position_of(place_.file, node, place_.key);
+    out.origin = place_of(node);
     if (node.table() == nullptr) {
       out.match = globs(node);
       return out;
     }
     out.match = {"*"};
     for (const TomlEntry& entry : node.table()->entries) {
-      if (entry.key == "match")
-        out.match = globs(entry.value);
-      else if (entry.key == "except")
-        out.except = globs(entry.value);
-      else if (entry.key == "every")
-        out.every = count(entry, 1);
-      else if (entry.key == "from")
-        out.from = count(entry, 0);
-      else
-        refuse("unknown_key", place_.key + " has no key `" + entry.key + "`", entry.value, "a selector has match, except, every and from");
+      if (entry.key == "match") out.match = globs(entry.value);
+      if (entry.key == "except") out.except = globs(entry.value);
+      if (entry.key == "every") out.every = count(entry, 1);
+      if (entry.key == "from") out.from = count(entry, 0);
+      if (std::ranges::count(kSelectorKeys, entry.key) == 0)
+        refuse("unknown_key", at_.key + " has no key `" + entry.key + "`", entry.value, "a selector has match, except, every and from");
     }
     return out;
   }
+
+ private:
+  Value element(const TomlNode& node) const { return {(this->*type_.data)(node), place_of(node)}; }
 
   int count(const TomlEntry& entry, int least) const {
     const std::optional<int64_t> value = whole_number(entry.value);
     if (value && *value >= least && *value <= 1'000'000) return static_cast<int>(*value);
     refuse("out_of_range",
-           place_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " + shown(entry.value),
-           entry.value, place_.last() + " = { every = 2, from = 1 }");
+           at_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " + shown(entry.value), entry.value,
+           last_part(at_.key) + " = { every = 2, from = 1 }");
   }
 
   std::vector<std::string> globs(const TomlNode& node) const {
@@ -213,71 +167,97 @@ class Checker {
   void must_be_one_of(const std::vector<std::string>& choices, const std::string& written, const TomlNode& node) const {
     if (std::ranges::find(choices, written) != choices.end()) return;
     const std::string near = nearest(written, choices);
-    refuse("not_a_choice", place_.key + " is " + either(choices) + ", this is `" + written + "`", node,
-           near.empty() ? standard() : place_.written(json_string(near)));
+    refuse("not_a_choice", at_.key + " is " + either(choices) + ", this is `" + written + "`", node,
+           near.empty() ? standard() : assigned(json_string(near)));
   }
 
-  // `least`: what the type itself asks for.
-  void must_be_in_range(const TomlNode& node, double value, std::optional<double> least = {}) const {
-    const std::optional<double> low = schema_.min ? schema_.min : schema_.above ? std::nullopt : least, high = schema_.max, above = schema_.above;
+  void must_be_in_range(const TomlNode& node, double value) const {
+    const bool may_be_negative = is("int") || is("float") || schema_.above;
+    const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max, above = schema_.above;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
-    std::string range = low && high ? bound_text(*low) + " to " + bound_text(*high)
-                        : low       ? bound_text(*low) + " or more"
-                        : above     ? "more than " + bound_text(*above)
+    std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
+                        : low       ? whole_text(*low) + " or more"
+                        : above     ? "more than " + whole_text(*above)
                                     : "";
-    if (high && !low) range += (above ? " and at most " : "at most ") + bound_text(*high);
+    if (high && !low) range += (above ? " and at most " : "at most ") + whole_text(*high);
     std::string fix = suggestion(node);
     if (low == 0 && high == 1 && value > 1 && value <= 100)
       fix = number_text(value / 100) + " for " + shown(node) + " per cent";
     else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min)
-      fix = place_.written(bound_text(*schema_.min));
+      fix = assigned(whole_text(*schema_.min));
     else if (!schema_.standard.is_set() && high)
-      fix = place_.written(bound_text(*high));
-    refuse("out_of_range", place_.key + " is " + range + ", this is " + shown(node), node, fix);
+      fix = assigned(whole_text(*high));
+    refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
 
   [[noreturn]] void wrong_type(const TomlNode& node) const {
-    const TypeWords& words = *words_of(element_type(schema_.type));
-    const bool list = is_list(schema_.type);
     // A number, or a text where a text could stand: then what is written says more than its kind.
     const bool number = node.data.index() == 1 || node.data.index() == 2;
-    const bool text = node.text() != nullptr && !list && schema_.type != "bool" && schema_.type != "int" && schema_.type != "float";
-    refuse(
-        "wrong_type",
-        place_.key + " is " + (list ? std::string("a list of ") + words.are : words.is) + ", this is " + (number || text ? shown(node) : node.kind()),
-        node, suggestion(node));
+    const bool text = node.text() != nullptr && !is_list_ && !is("bool") && !is("int") && !is("float");
+    refuse("wrong_type",
+           at_.key + " is " + (is_list_ ? std::string("a list of ") + type_.are : type_.is) + ", this is " +
+               (number || text ? shown(node) : node.kind()),
+           node, suggestion(node));
   }
 
   [[noreturn]] void refuse(const char* code, const std::string& message, const TomlNode& node, const std::string& fix) const {
-    throw Failure(mistake(code, message, position_of(place_.file, node, place_.key), fix));
+    throw Failure(mistake(code, message, place_of(node), fix));
   }
 
-  std::string standard() const { return schema_.standard.is_set() ? place_.written(schema_.standard.text()) : ""; }
+  // On the command line, no part of a value has a place of its own.
+  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : keyed(node.at, at_.key); }
+  std::string assigned(const std::string& value) const { return assignment(at_, value); }
+  std::string standard() const { return schema_.standard.is_set() ? assigned(schema_.standard.text()) : ""; }
 
   // What was meant, if quotes are all that is wrong; else the default; else an example.
   std::string suggestion(const TomlNode& node) const {
     const std::string* text = node.text();
     Report quiet;
     const std::optional<TomlTable> bare = text != nullptr && text->size() < 100 ? parse_toml("v = " + *text, "", quiet) : std::nullopt;
-    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr && check_value(schema_, bare->entries[0].value, place_, quiet))
-      return place_.written(*text);
-    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return place_.written(json_string(shown(node)));
+    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr && check_value(schema_, bare->entries[0].value, at_.key, quiet))
+      return assigned(*text);
+    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return assigned(json_string(shown(node)));
     if (schema_.standard.is_set()) return standard();
-    const std::string example = words_of(element_type(schema_.type))->example;
-    return place_.written(is_list(schema_.type) ? "[" + example + "]" : example);
+    return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
   }
 
+  bool is(std::string_view type) const { return type_.name == type; }
+
   const KeySchema& schema_;
-  const Place& place_;
+  const Type& type_;  // of a list, its elements'
+  const bool is_list_;
+  const Position at_;
 };
+
+constexpr Type kTypes[] = {
+    {"bool", "true or false", "true or false", "true", &Checker::boolean},
+    {"int", "a whole number", "whole numbers", "1", &Checker::integer},
+    {"float", "a number", "numbers", "1.0", &Checker::number},
+    {"string", "text", "texts", "\"…\"", &Checker::text},
+    {"choice", "text", "texts", "\"…\"", &Checker::text},
+    {"path", "a path", "paths", "\"path/to/it\"", &Checker::text},
+    {"id", "the id of a plugin", "ids of plugins", "\"family.name\"", &Checker::text},
+    {"duration", "a duration", "durations", "\"500 steps\"", &Checker::amount},
+    {"amount", "a size of batch", "sizes of batch", "\"512 samples\"", &Checker::amount},
+    {"bytes", "a size of memory", "sizes of memory", "\"16 GiB\"", &Checker::integer},
+    {"dtype", "a dtype", "dtypes", "\"…\"", &Checker::text},
+    {"where", "a selector", "selectors", "\"blocks.*\"", &Checker::selector},
+    {"metric", "the name of a metric", "names of metrics", "\"eval.loss\"", &Checker::text},
+    {"env", "the name of an environment variable", "names of environment variables", "\"NAME\"", &Checker::text},
+};
+
+const Type* type_of(const std::string& type) {
+  const auto found = std::ranges::find(kTypes, is_list(type) ? type.substr(5, type.size() - 6) : type, &Type::name);
+  return found == std::end(kTypes) ? nullptr : found;
+}
 
 }  // namespace
 
-std::string Place::written(const std::string& value) const {
-  if (!on_command_line()) return last() + " = " + value;
+std::string assignment(const Position& at, const std::string& value) {
+  if (!at.file.starts_with("command line")) return last_part(at.key) + " = " + value;
   // Text needs no quotes of TOML's there, and what the shell would take apart needs the shell's.
   const bool quoted = value.size() >= 2 && value[0] == '"' && value.find_first_of("\\$'") == std::string::npos;
-  const std::string assigned = key + "=" + (quoted ? value.substr(1, value.size() - 2) : value);
+  const std::string assigned = at.key + "=" + (quoted ? value.substr(1, value.size() - 2) : value);
   return "--set " + (assigned.find_first_of(" *?\"") == std::string::npos ? assigned : "'" + assigned + "'");
 }
 
@@ -286,11 +266,11 @@ bool is_name(std::string_view text) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-bool is_known_type(const std::string& type) { return words_of(element_type(type)) != nullptr; }
+bool is_known_type(const std::string& type) { return type_of(type) != nullptr; }
 bool is_path_type(const std::string& type) { return type == "path" || type == "list<path>"; }
 
-std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const Place& place, Report& report) try {
-  return Checker(schema, place).check(schema.type, node);
+std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report) try {
+  return Checker(schema, keyed(node.at, key)).value(node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
   return std::nullopt;

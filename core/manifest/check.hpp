@@ -7,17 +7,12 @@
 
 namespace mortise {
 
-// Where a value stands, for messages: the file as shown, and the key with its table ("optimizer.lr").
-struct Place {
-  std::string file, key;
-  bool on_command_line() const { return file.starts_with("command line"); }
-  std::string last() const { return key.substr(key.rfind('.') + 1); }
-  std::string written(const std::string& value) const;  // "lr = 3e-4", or on the command line "--set optimizer.lr=3e-4"
-};
+// The value of `key` ("optimizer.lr") in the form that its type has, or nothing and a diagnostic: wrong_type, out_of_range, not_a_choice,
+// secret_in_manifest. Paths are left as written: what they mean depends on the machine, and a layer above may replace them (resolve_paths).
+std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report);
 
-// The value in the form that its type has, or nothing and a diagnostic: wrong_type, out_of_range, not_a_choice, secret_in_manifest. Paths are left as
-// written: what they mean depends on the machine, and a layer above may replace them (resolve_paths).
-std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const Place& place, Report& report);
+// What to write there: "lr = 3e-4", or on the command line "--set optimizer.lr=3e-4".
+std::string assignment(const Position& at, const std::string& value);
 
 bool is_known_type(const std::string& type);
 bool is_path_type(const std::string& type);

@@ -18,7 +18,7 @@ std::string check(const KeySchema& schema, const std::string& toml) {
   Report report;
   const std::optional<TomlTable> root = parse_toml("key = " + toml, "x.toml", report);
   if (!root) return printed(report);
-  const std::optional<Value> value = check_value(schema, *root->find("key"), {"x.toml", "table.key"}, report);
+  const std::optional<Value> value = check_value(schema, *root->find("key"), "table.key", report);
   if (!value)
     return report.all().at(0).code + ": " + report.all().at(0).message + " | " +
            (report.all().at(0).fixes.empty() ? "" : report.all().at(0).fixes[0]);

@@ -10,16 +10,13 @@ class Errors : public ManifestTest {
     ManifestTest::SetUp();
     file("shipped/foreign_names.toml", R"(
 [keys]
-batch_size = ["data.micro_batch_size", "step.accumulation.global_batch_size"]
+batch_size = ["samples that one device handles at once are `micro_batch_size` in [data]", "samples of a whole step are `global_batch_size` in [step.accumulation]"]
 learning_rate = "optimizer.lr"
 save_steps = "checkpoint.every"
 max_grad_norm = "gradient.clip.norm"
 [tables]
 optim = "optimizer.*"
 bf16 = "precision.bf16"
-[says]
-"data.micro_batch_size" = "samples that one device handles at once"
-"step.accumulation.global_batch_size" = "samples of a whole step"
 )");
   }
   void expect(const std::string& text, const std::string& wanted) {
@@ -109,6 +106,41 @@ TEST_F(Errors, UnknownKeySaysWhereItBelongs) {
          "  fix: `seed` belongs in [run]\n");
 }
 
+// Who is on, with what is off or replaced left out, decides where a family's key may stand.
+TEST_F(Errors, KeyOfAFamilyInTheTableOfItsOnlyProvider) {
+  const std::string belongs =
+      "error[unknown_key]: [optimizer.adamw] has no key `lr`\n"
+      "  --> run.toml:2:1\n"
+      "  fix: `lr` belongs in [optimizer]\n";
+  expect("[optimizer.adamw]\nlr = \"x\"\n", belongs);
+  expect("[optimizer.adamw]\nlr = 1\n[optimizer.sgd]\nenabled = false\nlr = 2\n", belongs);
+  file("two.toml", "[optimizer.adamw]\nlr = 1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = 2\n");
+  add("optimizer.lion", {"optimizer"}, {}, "");
+  expect("include = \"two.toml\"\n[optimizer.lion]\n", "");  // they are dropped with their keys
+  expect("[optimizer.adamw]\nlr = -1\nbetas = [0, 0]\n[optimizer.sgd]\nwhere = \"role:norm\"\nmodel = 1\nweight_decay = \"x\"\n",
+         "error[out_of_range]: optimizer.adamw.lr is 0 or more, this is -1\n"
+         "  --> run.toml:2:6\n"
+         "  fix: lr = 0\n"
+         "\n"
+         "error[unknown_key]: [optimizer.sgd] has no key `model`\n"
+         "  --> run.toml:6:1\n"
+         "  fix: a plugin is switched on by its table: [model.bert]\n"
+         "\n"
+         "error[wrong_type]: optimizer.sgd.weight_decay is a number, this is text\n"
+         "  --> run.toml:7:16\n"
+         "   7 | weight_decay = \"x\"\n"
+         "  fix: weight_decay = 1.0\n");
+  request.set = {"optimizer.adamw.lr=1", "optimizer.sgd.lr=1"};
+  expect("[optimizer.adamw]\n",
+         "error[set_not_on]: optimizer.sgd is not on, so `optimizer.sgd.lr` sets nothing\n"
+         "  --> command line: --set optimizer.sgd.lr=1\n"
+         "  fix: --use optimizer.sgd --set optimizer.sgd.lr=1\n"
+         "\n"
+         "error[unknown_key]: [optimizer.adamw] has no key `lr`\n"
+         "  --> command line: --set optimizer.adamw.lr=1\n"
+         "  fix: `lr` belongs in [optimizer]\n");
+}
+
 TEST_F(Errors, UnknownKeySaysWhatThisVersionDoesNotRead) {
   expect("[data]\npadding = \"batch\"\n[train]\nx = 1\n",
          "error[unknown_key]: [data] has no key `padding`\n"
@@ -125,7 +157,7 @@ TEST_F(Errors, UnknownKeySaysWhatThisVersionDoesNotRead) {
          "\n"
          "error[unknown_key]: [log] has no key `save_steps`\n"
          "  --> run.toml:3:1\n"
-         "  fix: it is called `every`, in [checkpoint], and not available in this version\n"
+         "  fix: it is called `every`, in [checkpoint]\n"
          "\n"
          "error[unknown_key]: [log] has no key `max_grad_norm`\n"
          "  --> run.toml:4:1\n"
@@ -280,7 +312,8 @@ TEST_F(Errors, IncludeMissing) {
          "  --> command line: --include mortise:../run    looked in " +
              (folder / "shipped").string() +
              "\n"
-             "  fix: mortise init --list\n");
+             "  fix: ls " +
+             (folder / "shipped").string() + "   (NAME.toml is mortise:NAME)\n");
 }
 
 TEST_F(Errors, IncludeCycle) {

@@ -1,6 +1,5 @@
 // What a manifest is put together from: its files, lowest first, and the settings of the command line.
 #pragma once
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,23 +11,18 @@ namespace mortise {
 struct Layer {
   std::string name;    // "default.toml", "mortise:gpt2_124m", "configs/run.toml": as people type it
   std::string folder;  // absolute; what its paths are relative to
-  TomlTable root;
-};
-
-struct LayerFiles {
-  std::vector<Layer> layers;
-  std::map<std::string, std::vector<std::string>> lines;  // of each file, by Layer::name; also of those that are no TOML
+  TomlTable root;      // empty if the file is no TOML
+  std::vector<std::string> lines;
 };
 
 // default.toml < includes < the file < --include. Each file stands after its own includes, and once among those of one root.
-LayerFiles read_layers(const ManifestRequest& request, Report& report);
+std::vector<Layer> read_layers(const ManifestRequest& request, Report& report);
 
 // One --set.
 struct Setting {
-  std::vector<std::string> path;  // the key, in parts
+  Position at;  // "command line: --set optimizer.lr=1", and the key
   TomlNode value;
   bool to_default = false;  // --set key=default
-  std::string file;         // "command line: --set optimizer.lr=1", for positions
 };
 std::vector<Setting> read_settings(const std::vector<std::string>& set, Report& report);
 

@@ -2,74 +2,295 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <set>
 
 #include "core/base/text.hpp"
 #include "core/manifest/check.hpp"
 #include "core/manifest/layers.hpp"
-#include "core/manifest/merge.hpp"
 #include "core/manifest/path.hpp"
 #include "core/manifest/vocabulary.hpp"
 
 namespace mortise {
 namespace {
 
-constexpr std::string_view kRule = "parameters.";
+constexpr std::string_view kRules = "parameters", kRule = "parameters.";
 constexpr size_t kLongestLine = 160;
 
-// The line under a position, where seeing it helps. Never for a secret.
-void show_lines(std::vector<Diagnostic>& all, const std::map<std::string, std::vector<std::string>>& lines) {
-  for (Diagnostic& d : all) {
-    if (d.positions.empty() || (d.code != "wrong_type" && d.code != "value_for_table" && d.code != "toml_syntax")) continue;
-    const auto file = lines.find(d.positions[0].file);
-    const size_t line = static_cast<size_t>(d.positions[0].line);
-    if (file == lines.end() || line < 1 || line > file->second.size() || file->second[line - 1].size() > kLongestLine) continue;
-    d.source_line = file->second[line - 1];
-    if (d.source_line.ends_with('\r')) d.source_line.pop_back();
-  }
-}
-
-// In the order in which people read their files: lowest layer first, then by line; what has no line as it was found.
-void sort_by_place(std::vector<Diagnostic>& all, const std::vector<Layer>& layers) {
-  const auto place = [&](const Diagnostic& d) {
-    if (d.positions.empty()) return std::tuple(layers.size() + 1, 0, 0);
-    const Position& at = d.positions.front();
-    const auto layer = std::ranges::find(layers, at.file, &Layer::name);
-    return std::tuple(static_cast<size_t>(layer - layers.begin()), at.line, at.column);
+// A core table, a family, a plugin's table or a [parameters.NAME]: who wrote it last, and what every key says.
+struct MergedTable {
+  struct Written {
+    Value value;
+    size_t layer = 0;
   };
-  std::ranges::stable_sort(all, {}, place);
-}
+  size_t layer = 0;  // the highest that has it
+  Position origin;   // in that layer
+  bool enabled = true;
+  std::map<std::string, Written> keys;
 
-void warn_of_doubles(const std::vector<Setting>& settings, Report& report) {
-  std::set<std::string> seen;
-  for (const Setting& setting : settings) {
-    const std::string key = join(setting.path, ".");
-    if (seen.insert(key).second) continue;
-    Diagnostic d = mistake("set_twice", key + " is set twice; the last one counts", {setting.file, 0, 0, key});
-    d.level = Level::kWarning;
-    report.add(std::move(d));
+  const Written* find(const std::string& key) const {
+    const auto found = keys.find(key);
+    return found == keys.end() ? nullptr : &found->second;
   }
-}
+  // Takes the places that nobody else claims.
+  bool is_open() const { return !keys.contains("where") && !keys.contains("modes"); }
+};
 
-const Written* written_in(const MergedTable& table, const std::string& key) {
-  const auto found = table.keys.find(key);
-  return found == table.keys.end() ? nullptr : &found->second;
-}
+// A family's key in the table of a provider.
+struct FamilyKey {
+  std::string provider;
+  TomlEntry entry;
+  size_t layer;
+};
 
-// From merged tables to a manifest: defaults, presets, paths, rules.
-class Completion {
+// The layers on top of one another. Unknown names and wrong values are found layer by layer, whether or not a later layer replaces them.
+class Merger {
  public:
-  Completion(const Merger& merged, const Vocabulary& words, const std::vector<Layer>& layers, Report& report)
-      : merged_(merged), words_(words), layers_(layers), report_(report) {}
-
-  void core_tables(Manifest& manifest) {
-    for (const auto& [name, schema] : core_schema().tables) {
-      const auto table = merged_.tables.find(name);
-      for (const auto& [key, key_schema] : schema.keys) {
-        const Written* written = table != merged_.tables.end() ? written_in(table->second, key) : nullptr;
-        manifest.tables[name][key] = written != nullptr ? resolved(*written) : key_schema.standard;
-      }
+  Merger(const ManifestRequest& request, Report& report)
+      : request_(request), words_(request), report_(report), layers_(read_layers(request, report)), all_read_(!report.has_errors()) {
+    for (const Layer& layer : layers_) {
+      for (const TomlEntry& entry : layer.root.entries) root_entry(entry);
+      ++layer_;
     }
+    layers_.push_back({"command line", current_folder(), {}, {}});
+  }
+
+  Manifest manifest() {
+    Manifest manifest;
+    manifest.path = request_.file;
+    for (const Layer& layer : layers_) manifest.layers.push_back(layer.name);
+    for (const std::string& id : request_.use) use(id);
+    for (const std::string& id : request_.without) without(id);
+    const std::vector<Setting> settings = read_settings(request_.set, report_);
+    warn_of_doubles(settings);
+    // Without one of the files, nobody knows what is on.
+    if (!all_read_) return manifest;
+    for (const Setting& setting : settings) set(setting);
+    settle_family_keys();
+    complete_core_tables(manifest);
+    for (const auto& [name, table] : tables_) {
+      if (const PluginSchema* schema = words_.plugin(name)) manifest.plugins.push_back(plugin(*schema, table));
+      if (name.starts_with(kRule) && table.enabled) add_rule(manifest, name, table);
+    }
+    manifest.name = name_of(manifest.tables["run"]["name"]);
+    return manifest;
+  }
+
+  std::vector<std::string> plugin_paths() {
+    for (const Setting& setting : read_settings(request_.set, report_)) set(setting);
+    return complete(core_schema().tables.at("plugins"), tables_["plugins"], true).at("path").as_texts();
+  }
+
+  // In the order in which people read their files: lowest layer first, then by line; what has no line as it was found.
+  std::vector<Diagnostic> in_order(std::vector<Diagnostic> all) const {
+    const auto place = [&](const Diagnostic& d) {
+      if (d.positions.empty()) return std::tuple(layers_.size() + 1, 0, 0);
+      const Position& at = d.positions[0];
+      return std::tuple(static_cast<size_t>(std::ranges::find(layers_, at.file, &Layer::name) - layers_.begin()), at.line, at.column);
+    };
+    std::ranges::stable_sort(all, {}, place);
+    for (Diagnostic& d : all)
+      if (!d.positions.empty() && (d.code == "wrong_type" || d.code == "value_for_table" || d.code == "toml_syntax"))
+        d.source_line = line_at(d.positions[0]);
+    return all;
+  }
+
+ private:
+  void root_entry(const TomlEntry& entry) {
+    const std::string& name = entry.key;
+    const bool family = words_.is_family(name), known = family || name == kRules || words_.is_core_table(name);
+    const TomlTable* table = entry.value.table();
+    if (name == "include") return;
+    if (table == nullptr && family) return report_.add(words_.value_for_table("", name, entry.value, entry.at));
+    if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, entry.at));
+    if (table == nullptr) return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
+    // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
+    if (!known && std::ranges::none_of(table->entries, [](const TomlEntry& inner) { return inner.value.is_table(); }))
+      return report_.add(words_.unknown_table(name, entry.value.at));
+    for (const TomlEntry& inner : table->entries) {
+      if (!known && !inner.value.is_table()) continue;
+      if (!known)
+        report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
+      else if (family)
+        family_entry(name, inner);
+      else if (name != kRules)
+        write(name, inner.key, inner.value, inner.at);
+      else if (is_name(inner.key))
+        own_table("parameters." + inner.key, inner.value);
+      else
+        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at, "[parameters.no_decay]");
+    }
+  }
+
+  void family_entry(const std::string& family, const TomlEntry& entry) {
+    const std::string id = family + "." + entry.key;
+    const bool plugin = words_.plugin(id) != nullptr, table = entry.value.is_table();
+    if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include")))
+      write(family, entry.key, entry.value, entry.at);
+    else if (!plugin)
+      report_.add(words_.unknown_table(id, entry.value.at));
+    else if (table || entry.value.list() != nullptr)
+      own_table(id, entry.value);
+    else
+      report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
+  }
+
+  // Of a plugin or a rule.
+  void own_table(const std::string& name, const TomlNode& node) {
+    if (!node.is_table()) return refuse("wrong_type", name + " is a table, this is " + node.kind(), node.at, "[" + name + "]");
+    switch_table(name, node.at, true);  // presence is choice; `enabled` of a lower layer is not inherited
+    for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, inner.at);
+  }
+
+  void switch_table(const std::string& name, const Position& by, bool on) {
+    MergedTable& table = tables_[name];
+    table.layer = layer_;
+    table.origin = by;
+    table.enabled = on;
+  }
+
+  void write(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) {
+    const std::string whole = table + "." + key;
+    const KeySchema* schema = words_.key(table, key);
+    if (schema == nullptr && key == "include")
+      return refuse("include_placement", "`include` stands inside [" + table + "]", at,
+                    "move it to the top of the file, before the first table (a key belongs to the table above it)");
+    if (schema == nullptr && words_.family_key(table, key) != nullptr) return family_keys_.push_back({table, {key, at, value}, layer_});
+    if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
+    std::optional<Value> checked = check_value(*schema, value, whole, report_);
+    if (!checked) return;
+    if (const std::optional<Deprecation>& old = schema->deprecated)
+      warn("deprecated_key", whole + " is deprecated since " + old->since, at, "use " + old->use,
+           old->remove.empty() ? "" : "it will be gone in " + old->remove);
+    if (key == "fallback") check_fallback(table, *checked);
+    if (key == "enabled") tables_[table].enabled = checked->as_bool();
+    tables_[table].keys[key] = {std::move(*checked), layer_};
+  }
+
+  void check_fallback(const std::string& id, const Value& value) {
+    const PluginSchema* owner = words_.plugin(id);
+    if (owner == nullptr) return;
+    if (owner->provides.empty())
+      refuse("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin, "leave `fallback` out");
+    for (const Value& other : value.as_list())
+      if (words_.plugin(other.as_text()) == nullptr) report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));
+  }
+
+  void use(const std::string& id) {
+    const Position from{"command line: --use " + id, 0, 0, id};
+    if (words_.plugin(id) == nullptr) return report_.add(words_.unknown_plugin(id, "--use ", from));
+    switch_table(id, from, true);
+  }
+
+  void without(const std::string& id) {
+    const Position from{"command line: --without " + id, 0, 0, id};
+    const auto found = tables_.find(id);
+    const bool on = found != tables_.end() && found->second.enabled, rule = id.starts_with(kRule) && found != tables_.end();
+    if (words_.plugin(id) == nullptr && !rule) return report_.add(words_.unknown_plugin(id, "--without ", from));
+    if (on && found->second.layer == layer_)
+      return refuse("use_and_without", id + " is asked for and refused", from, "leave out --use " + id + " or --without " + id);
+    if (!on) return warn("not_on", id + " is not on", from, "leave out --without " + id);
+    switch_table(id, from, false);
+  }
+
+  void warn_of_doubles(const std::vector<Setting>& settings) {
+    std::set<std::string> seen;
+    for (const Setting& setting : settings)
+      if (!seen.insert(setting.at.key).second) warn("set_twice", setting.at.key + " is set twice; the last one counts", setting.at);
+  }
+
+  void set(const Setting& setting) {
+    const std::string& whole = setting.at.key;
+    const std::vector<std::string> path = split(whole, '.');
+    const bool core = words_.is_core_table(path[0]), rule = path[0] == kRules, known = core || rule || words_.is_family(path[0]);
+    if (path.size() == 1 && !known) return report_.add(words_.unknown_key("", whole, setting.value, setting.at));
+    if (path.size() == 1)
+      return refuse("set_not_on", "`" + whole + "` is a table, and --set sets keys", setting.at,
+                    "--use " + whole + ".NAME, or --set " + whole + ".KEY=VALUE");
+    const bool own = path.size() > 2;  // of a plugin or a rule
+    const std::string table = own ? path[0] + "." + path[1] : path[0], key = whole.substr(table.size() + 1);
+    if (!known) return report_.add(words_.unknown_table(table, setting.at));
+    if (own && core) return report_.add(words_.unknown_key(path[0], path[1], setting.value, setting.at));
+    if (own && !rule && words_.plugin(table) == nullptr) return report_.add(words_.unknown_plugin(table, "--use ", setting.at));
+    if (words_.key(table, key) == nullptr && words_.plugin(whole) != nullptr)
+      return refuse("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", setting.at, "--use " + whole);
+    if (words_.key(table, key) == nullptr && words_.family_key(table, key) == nullptr)
+      return report_.add(words_.unknown_key(table, key, setting.value, setting.at));
+    if (own && !is_on(table, setting)) return;
+    if (!setting.to_default) return write(table, key, setting.value, setting.at);
+    tables_[table].keys.erase(key);
+    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.entry.key == key; });
+    if (key == "enabled") tables_[table].enabled = true;
+  }
+
+  // Whether a plugin's or rule's table is on, so that a key of it can be set; else says so.
+  bool is_on(const std::string& id, const Setting& setting) {
+    const auto found = tables_.find(id);
+    const bool on = found != tables_.end() && found->second.enabled, plugin = words_.plugin(id) != nullptr;
+    const std::string by = on && plugin ? replaced_by(id) : "";
+    if (!by.empty()) {
+      Position of = tables_.at(by).origin;
+      of.column = 0;
+      refuse("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at, "--use " + id);
+    } else if (!on) {
+      const std::string assigned = setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.file.substr(setting.at.file.find("--set"));
+      refuse("set_not_on", id + " is not on, so `" + setting.at.key + "` sets nothing", setting.at,
+             plugin ? "--use " + id + assigned : "[" + id + "] in a file");
+    }
+    return on && by.empty();
+  }
+
+  // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the plan's.
+  std::string replaced_by(const std::string& id) const {
+    const auto taker = [&](std::vector<std::string> PluginSchema::*of, const std::string& place) -> std::string {
+      for (const auto& [other, table] : tables_) {
+        const PluginSchema* plugin = words_.plugin(other);
+        if (plugin != nullptr && table.enabled && table.layer > tables_.at(id).layer && table.is_open() && std::ranges::count(plugin->*of, place) > 0)
+          return other;
+      }
+      return "";
+    };
+    for (const std::string& group : words_.plugin(id)->exclusive)
+      if (std::string by = taker(&PluginSchema::exclusive, group); !by.empty()) return by;
+    std::string by;
+    for (const std::string& point : words_.plugin(id)->provides)
+      if (by = taker(&PluginSchema::provides, point); by.empty()) return "";
+    return by;
+  }
+
+  bool takes_part(const std::string& id) const { return tables_.at(id).enabled && replaced_by(id).empty(); }
+
+  // Only now is it known which providers are on: with one of them, the family's table is the place of such a key.
+  void settle_family_keys() {
+    std::map<std::string, int> providers;  // of each family
+    for (const auto& [id, table] : tables_)
+      if (const PluginSchema* plugin = words_.plugin(id); plugin != nullptr && !plugin->provides.empty() && takes_part(id))
+        ++providers[plugin->family];
+    for (const auto& [id, entry, layer] : family_keys_) {
+      if (!takes_part(id)) continue;
+      if (providers[words_.plugin(id)->family] < 2)
+        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
+      else if (std::optional<Value> checked = check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
+        tables_[id].keys[entry.key] = {std::move(*checked), layer};
+    }
+  }
+
+  // What every key says: what is written, else the preset's value, else the default. `resolve`: what paths mean here.
+  std::map<std::string, Value> complete(const TableSchema& schema, const MergedTable& table, bool resolve) {
+    std::map<std::string, Value> values;
+    for (const auto& [key, key_schema] : schema.keys) values[key] = table.find(key) != nullptr ? table.find(key)->value : key_schema.standard;
+    const auto chosen = values.find("preset");
+    if (!schema.presets.empty() && chosen->second.is_set() && schema.presets.contains(chosen->second.as_text()))
+      for (const auto& [key, value] : schema.presets.at(chosen->second.as_text()))
+        if (table.find(key) == nullptr) values[key] = value;
+    for (auto& [key, value] : values)
+      if (resolve && value.is_set() && is_path_type(schema.keys.at(key).type))
+        resolve_paths(value, table.find(key) != nullptr ? layers_[table.find(key)->layer].folder : current_folder(), report_);
+    return values;
+  }
+
+  void complete_core_tables(Manifest& manifest) {
+    for (const auto& [name, schema] : core_schema().tables) manifest.tables[name] = complete(schema, tables_[name], true);
     for (const auto& [name, schema] : core_schema().tables)
       for (const auto& [key, key_schema] : schema.keys) {
         Value& value = manifest.tables[name][key];
@@ -77,163 +298,99 @@ class Completion {
         const std::vector<std::string> other = split(key_schema.same_as, '.');
         value = manifest.get(other[0], other[1]);
       }
+    manifest.tables.erase("order");
+    for (const auto& [point, written] : tables_["order"].keys) manifest.tables["order"][point] = written.value;
   }
 
-  void plugins(Manifest& manifest) {
-    for (const auto& [id, table] : merged_.tables)
-      if (const PluginSchema* schema = words_.plugin(id)) manifest.plugins.push_back(plugin(id, *schema, table));
-  }
-
-  void rules(Manifest& manifest) {
-    for (const auto& [id, table] : merged_.tables)
-      if (id.starts_with(kRule) && table.enabled) rule(manifest, id, table);
-  }
-
- private:
-  PluginTable plugin(const std::string& id, const PluginSchema& schema, const MergedTable& table) {
-    PluginTable out;
-    out.schema = &schema;
-    out.origin = table.origin;
-    out.layer = table.layer;
-    out.enabled = table.enabled;
+  PluginTable plugin(const PluginSchema& schema, const MergedTable& table) {
+    PluginTable out{&schema, table.origin, static_cast<int>(table.layer), table.enabled, {}, {}, {}, {}};
     // What is off or replaced may point to files that are not there.
-    const bool counts = table.enabled && merged_.replaced_by(id).empty();
-    for (const auto& [key, key_schema] : schema.config.keys) out.values[key] = key_schema.standard;
-    for (const auto& [key, value] : preset_of(schema.config, table)) out.values[key] = value;
-    for (auto& [key, value] : out.values)
-      if (counts && is_path_type(schema.config.keys.at(key).type) && value.is_set()) resolve_paths(value, current_folder(), report_);
+    out.values = complete(schema.config, table, takes_part(schema.id));
     for (const auto& [key, written] : table.keys)
-      if (out.values.contains(key)) out.values[key] = counts ? resolved(written) : written.value;
-    if (const Written* where = written_in(table, "where")) out.where = where->value.as_selector();
-    if (const Written* modes = written_in(table, "modes"))
-      for (const std::string& mode : modes->value.as_texts())
-        out.modes.push_back(static_cast<int>(std::ranges::find(modes->schema->choices, mode) - modes->schema->choices.begin()));
+      if (words_.key(schema.id, key) == nullptr) out.values[key] = written.value;  // a family_key
+    if (const auto* where = table.find("where")) out.where = where->value.as_selector();
+    const std::vector<std::string>& modes = core_schema().reserved.keys.at("modes").choices;
+    if (const auto* written = table.find("modes"))
+      for (const std::string& mode : written->value.as_texts()) out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
     // Not inherited: below, it was written for other circumstances.
-    const Written* fallback = written_in(table, "fallback");
+    const auto* fallback = table.find("fallback");
     if (fallback != nullptr && fallback->layer == table.layer) out.fallback = fallback->value.as_texts();
     return out;
   }
 
-  // What the preset says that is written, or is the default of the key `preset`.
-  static std::map<std::string, Value> preset_of(const TableSchema& schema, const MergedTable& table) {
-    const auto selects = schema.keys.find("preset");
-    if (selects == schema.keys.end()) return {};
-    const Written* written = written_in(table, "preset");
-    const Value& name = written != nullptr ? written->value : selects->second.standard;
-    const auto preset = name.is_set() ? schema.presets.find(name.as_text()) : schema.presets.end();
-    return preset == schema.presets.end() ? std::map<std::string, Value>() : preset->second;
-  }
-
-  void rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
-    ParameterRule out;
-    out.name = id.substr(kRule.size());
-    out.layer = table.layer;
-    out.origin = table.origin;
+  void add_rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
+    if (table.find("where") == nullptr)
+      return refuse("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
+    if (table.find("lr") != nullptr && table.find("lr_scale") != nullptr)
+      return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", table.find("lr_scale")->value.origin, "leave one out");
+    ParameterRule rule{id.substr(kRule.size()), table.find("where")->value.as_selector(), static_cast<int>(table.layer), {}, table.origin};
     for (const auto& [key, written] : table.keys)
-      if (key != "where" && key != "enabled") out.values[key] = written.value;
-    const Written* where = written_in(table, "where");
-    if (where == nullptr)
-      return report_.add(
-          mistake("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)"));
-    if (out.values.contains("lr") && out.values.contains("lr_scale"))
-      return report_.add(mistake("two_rates", "[" + id + "] has both `lr` and `lr_scale`", out.values.at("lr_scale").origin, "leave one out"));
-    out.where = where->value.as_selector();
-    manifest.rules.push_back(std::move(out));
+      if (key != "where" && key != "enabled") rule.values[key] = written.value;
+    manifest.rules.push_back(std::move(rule));
   }
 
-  Value resolved(const Written& written) {
-    Value value = written.value;
-    const bool on_command_line = static_cast<size_t>(written.layer) >= layers_.size();
-    if (is_path_type(written.schema->type))
-      resolve_paths(value, on_command_line ? current_folder() : layers_[static_cast<size_t>(written.layer)].folder, report_);
-    return value;
+  // run.name, else the stem of the file with what no name may have replaced.
+  std::string name_of(Value& written) {
+    constexpr std::string_view kAllowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const auto is_allowed = [&](const std::string& name) {
+      return !name.empty() && name != "." && name != ".." && name.find_first_not_of(kAllowed) == std::string::npos;
+    };
+    if (written.is_set()) {
+      if (is_allowed(written.as_text())) return written.as_text();
+      refuse("bad_name", "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`", written.origin);
+      return "run";
+    }
+    std::string name = std::filesystem::path(request_.file).stem();
+    for (size_t at; (at = name.find_first_not_of(kAllowed)) != std::string::npos;) name[at] = '-';
+    if (!is_allowed(name)) name = "run";
+    written = {name, {"default of run.name", 0, 0, "run.name"}};
+    return name;
   }
 
-  const Merger& merged_;
-  const Vocabulary& words_;
-  const std::vector<Layer>& layers_;
+  // The line that a position is in; "" if showing it would not help.
+  std::string line_at(const Position& at) const {
+    const auto layer = std::ranges::find(layers_ | std::views::reverse, at.file, &Layer::name);
+    const size_t line = static_cast<size_t>(at.line);
+    if (layer == layers_.rend() || line < 1 || line > layer->lines.size() || layer->lines[line - 1].size() > kLongestLine) return "";
+    const std::string& text = layer->lines[line - 1];
+    return text.substr(0, text.size() - (text.ends_with('\r') ? 1 : 0));
+  }
+
+  void refuse(const char* code, const std::string& message, const Position& at, const std::string& fix = "") {
+    report_.add(mistake(code, message, at, fix));
+  }
+  void warn(const char* code, const std::string& message, const Position& at, const std::string& fix = "", const std::string& effect = "") {
+    Diagnostic d = mistake(code, message, at, fix);
+    d.level = Level::kWarning;
+    d.effect = effect;
+    report_.add(std::move(d));
+  }
+
+  const ManifestRequest& request_;
+  const Vocabulary words_;
   Report& report_;
+  std::vector<Layer> layers_;
+  const bool all_read_;
+  std::vector<FamilyKey> family_keys_;
+  size_t layer_ = 0;                           // the one that is being added
+  std::map<std::string, MergedTable> tables_;  // by name: "run", "optimizer", "FAMILY.NAME", "parameters.RULE"
 };
-
-bool is_run_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         std::ranges::all_of(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; });
-}
-
-// run.name, else the stem of the file with what no name may have replaced.
-std::string name_of(Manifest& manifest, const std::string& file, Report& report) {
-  Value& written = manifest.tables["run"]["name"];
-  if (written.is_set()) {
-    if (is_run_name(written.as_text())) return written.as_text();
-    report.add(mistake("bad_name", "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`", written.origin));
-    return "run";
-  }
-  std::string name = std::filesystem::path(file).stem();
-  for (char& c : name)
-    if (!is_run_name(std::string_view(&c, 1)) && c != '.') c = '-';
-  if (!is_run_name(name)) name = "run";
-  written.data = name;
-  written.origin = {"default of run.name", 0, 0, "run.name"};
-  return name;
-}
-
-Manifest read(const ManifestRequest& request, LayerFiles& files, Report& report) {
-  Manifest manifest;
-  manifest.path = request.file;
-  files = read_layers(request, report);
-  const bool all_read = !report.has_errors();
-  const int command_line = static_cast<int>(files.layers.size());
-  for (const Layer& layer : files.layers) manifest.layers.push_back(layer.name);
-  manifest.layers.push_back("command line");
-
-  const Vocabulary words(request);
-  Merger merged(words, report);
-  for (int i = 0; i < command_line; ++i) merged.add_layer(files.layers[static_cast<size_t>(i)], i);
-  for (const std::string& id : request.use) merged.use(id, command_line);
-  for (const std::string& id : request.without) merged.without(id, command_line);
-  const std::vector<Setting> settings = read_settings(request.set, report);
-  warn_of_doubles(settings, report);
-  // Without one of the files, nobody knows what is on.
-  if (!all_read) return manifest;
-  for (const Setting& setting : settings) merged.set(setting, command_line);
-
-  Completion completion(merged, words, files.layers, report);
-  completion.core_tables(manifest);
-  completion.plugins(manifest);
-  completion.rules(manifest);
-  manifest.name = name_of(manifest, request.file, report);
-  return manifest;
-}
 
 }  // namespace
 
 Manifest read_manifest(const ManifestRequest& request, Report& report) {
   Report own;
-  LayerFiles files;
-  Manifest manifest = read(request, files, own);
-  std::vector<Diagnostic> all = own.all();
-  show_lines(all, files.lines);
-  sort_by_place(all, files.layers);
-  for (Diagnostic& d : all) report.add(std::move(d));
+  Merger merger(request, own);
+  Manifest manifest = merger.manifest();
+  for (Diagnostic& d : merger.in_order(own.all())) report.add(std::move(d));
   return manifest;
 }
 
 std::vector<std::string> plugin_paths_of(const ManifestRequest& request) {
+  ManifestRequest without_plugins = request;
+  without_plugins.catalogue = nullptr;
   Report quiet;
-  Value paths;
-  const KeySchema& schema = core_schema().tables.at("plugins").keys.at("path");
-  const auto take = [&](const TomlNode& node, const std::string& folder) {
-    std::optional<Value> checked = check_value(schema, node, {"", "plugins.path"}, quiet);
-    if (checked) paths = std::move(*checked), resolve_paths(paths, folder, quiet);
-  };
-  for (const Layer& layer : read_layers(request, quiet).layers)
-    if (const TomlNode* node = layer.root.find("plugins", "path")) take(*node, layer.folder);
-  for (const Setting& setting : read_settings(request.set, quiet)) {
-    if (setting.path != std::vector<std::string>{"plugins", "path"}) continue;
-    paths = {};
-    if (!setting.to_default) take(setting.value, current_folder());
-  }
-  return paths.is_set() ? paths.as_texts() : std::vector<std::string>();
+  return Merger(without_plugins, quiet).plugin_paths();
 }
 
 }  // namespace mortise

@@ -117,6 +117,23 @@ modes = ["train", "sample"]
   EXPECT_EQ(sgd.modes, (std::vector<int>{0, 2}));
 }
 
+TEST_F(ManifestTest, LetsEachOfSeveralProvidersSayAKeyOfTheFamily) {
+  file("base.toml", "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\nweight_decay = 0.1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = 0.5\n");
+  Manifest manifest = read("include = [\"base.toml\"]\n[optimizer.sgd]\nlr = 1\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(manifest.get("optimizer", "lr").as_float(), 1e-3);
+  EXPECT_EQ(plugin(manifest, "optimizer.sgd").values.at("lr").as_float(), 1.0);  // as the family's schema has it
+  EXPECT_EQ(plugin(manifest, "optimizer.sgd").values.at("lr").origin.text(), "run.toml:3:6");
+  EXPECT_EQ(plugin(manifest, "optimizer.adamw").values.at("weight_decay").as_float(), 0.1);
+  EXPECT_FALSE(plugin(manifest, "optimizer.adamw").values.contains("lr"));
+
+  request.set = {"optimizer.adamw.lr=3", "optimizer.sgd.lr=default"};
+  manifest = read("include = [\"base.toml\"]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(plugin(manifest, "optimizer.adamw").values.at("lr").as_float(), 3.0);
+  EXPECT_FALSE(plugin(manifest, "optimizer.sgd").values.contains("lr"));
+}
+
 TEST_F(ManifestTest, DoesNotInheritAFallback) {
   file("base.toml", "[device.cuda]\nfallback = [\"device.cpu\"]\n");
   const Manifest manifest = read("include = [\"base.toml\"]\n[device.cuda]\n");
@@ -201,6 +218,22 @@ TEST_F(ManifestTest, NamesARunByItsFileWhateverTheFileIsCalled) {
   EXPECT_EQ(read_again().name, "my-run-");
 }
 
+TEST_F(ManifestTest, OrdersWhoeverAttachesToAPoint) {
+  EXPECT_EQ(read("").tables.count("order"), 0u);
+  file("base.toml", "[order]\nblock = [\"a.one\", \"b.two\"]\nlinear = \"a.one\"\n");
+  request.set = {"order.linear=[\"b.two\"]"};
+  const Manifest manifest = read("include = [\"base.toml\"]\n[order]\n\"grad.transform\" = [\"c.three\"]\nblock = [\"b.two\", \"a.one\"]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(manifest.tables.at("order").size(), 3u);
+  EXPECT_EQ(manifest.get("order", "block").as_texts(), (std::vector<std::string>{"b.two", "a.one"}));
+  EXPECT_EQ(manifest.get("order", "block").as_list()[1].origin.text(), "run.toml:4:19");
+  EXPECT_EQ(manifest.get("order", "linear").as_texts(), std::vector<std::string>{"b.two"});
+  EXPECT_EQ(manifest.get("order", "grad.transform").as_texts(), std::vector<std::string>{"c.three"});
+  request.set.clear();
+  read("[order]\nblock = [\"lora\"]\n");
+  EXPECT_NE(errors.find("order.block is a list of ids of plugins"), std::string::npos) << errors;
+}
+
 // The default manifest and the foreign names that are shipped are read with a catalogue that has every plugin they name.
 TEST_F(ManifestTest, ShippedFilesAreToml) {
   for (const char* name : {"default.toml", "foreign_names.toml"}) {
@@ -208,7 +241,7 @@ TEST_F(ManifestTest, ShippedFilesAreToml) {
     EXPECT_TRUE(read_toml(std::string(MORTISE_SOURCE_DIR) + "/configs/" + name, name, report)) << printed(report);
   }
   for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto", "transfer.sync", "loader.prefetch",
-                         "schedule.constant", "guard.nonfinite", "log.console", "log.jsonl"})
+                         "schedule.constant", "guard.nonfinite", "checkpoint.safetensors", "log.console", "log.jsonl"})
     add(id, {id}, {}, "");
   request.default_file = std::string(MORTISE_SOURCE_DIR) + "/configs/default.toml";
   const Manifest manifest = read("");

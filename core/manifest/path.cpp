@@ -44,11 +44,6 @@ void expand(const fs::path& folder, const std::vector<std::string>& parts, size_
   }
 }
 
-Failure unset(const std::string& name, const Position& at) {
-  return Failure(mistake("unset_variable", "${" + name + "} is not set in the environment", at,
-                         "export " + name + "=/path/to/it   or write ${" + name + ":-/path/to/it}"));
-}
-
 // Throws Failure if a variable is not set.
 std::string expand_variables(std::string_view text, const Position& at) {
   std::string out;
@@ -62,7 +57,9 @@ std::string expand_variables(std::string_view text, const Position& at) {
     const bool has_default = colon != std::string_view::npos;
     const std::string name(inside.substr(0, colon));
     const char* value = std::getenv(name.c_str());
-    if (value == nullptr && !has_default) throw unset(name, at);
+    if (value == nullptr && !has_default)
+      throw Failure(mistake("unset_variable", "${" + name + "} is not set in the environment", at,
+                            "export " + name + "=/path/to/it   or write ${" + name + ":-/path/to/it}"));
     out += value == nullptr || (*value == '\0' && has_default) ? inside.substr(colon + 2) : std::string_view(value);
     text.remove_prefix(end + 1);
   }

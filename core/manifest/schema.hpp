@@ -24,6 +24,7 @@ struct KeySchema {
   std::string doc;
   std::string change = "fixed";  // free numeric fixed
   std::string same_as;           // core tables only: without a value, that of this key
+  bool per_provider = false;     // families only: of several providers that are on, each may say its own
   std::optional<Deprecation> deprecated;
 };
 
@@ -52,9 +53,6 @@ struct CoreSchema {
 const CoreSchema& core_schema();
 
 // Reads [config.*], [preset.*] and [family_defaults] of a plugin.toml into `schema`, whose id and family are set. Mistakes are `schema_broken`.
-void read_plugin_schema(const TomlTable& plugin_toml, const std::string& shown_name, PluginSchema& schema, Report& report);
-
-// One schema from the tables below [config], or below a table of core_schema.toml. `owner` stands before the key in messages ("FAMILY.NAME").
-TableSchema read_table_schema(const TomlTable& config, const std::string& shown_name, const std::string& owner, Report& report);
+void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Report& report);
 
 }  // namespace mortise

@@ -29,7 +29,7 @@ inline PluginSchema plugin_schema(const std::string& id, std::vector<std::string
   schema.exclusive = std::move(exclusive);
   Report report;
   const std::optional<TomlTable> root = parse_toml(toml, "plugin.toml", report);
-  if (root) read_plugin_schema(*root, "plugin.toml", schema, report);
+  if (root) read_plugin_schema(*root, schema, report);
   EXPECT_EQ(printed(report), "");
   return schema;
 }

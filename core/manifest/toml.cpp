@@ -88,23 +88,16 @@ class Scan {
     if (std::strchr("_-\"'", first) == nullptr && std::isalnum(static_cast<unsigned char>(first)) == 0)
       throw syntax("this is no TOML: a table's header is [NAME] or [NAME.NAME]", here());
   }
+  // To behind the string that begins here. Up to two more quotes may stand before the three that close.
   void skip_string(char quote) {
     line_is_empty_ = false;
-    const std::string three(3, quote);
-    const bool multiline = text_.substr(at_).starts_with(three);
-    at_ += multiline ? 3 : 1;
-    for (; at_ < text_.size(); ++at_) {
-      if (quote == '"' && text_[at_] == '\\')
-        ++at_;
-      else if (multiline && text_.substr(at_).starts_with(three))
-        return skip_closing(quote);
-      else if (!multiline && (text_[at_] == quote || text_[at_] == '\n'))
-        return void(++at_);
-    }
-  }
-  // Up to two quotes may stand before the three that close.
-  void skip_closing(char quote) {
-    for (int i = 0; i < 5 && at_ < text_.size() && text_[at_] == quote; ++i) ++at_;
+    const bool multiline = text_.substr(at_).starts_with(std::string(3, quote));
+    const std::string closing(multiline ? 3 : 1, quote);
+    at_ += closing.size();
+    while (at_ < text_.size() && !text_.substr(at_).starts_with(closing) && (multiline || text_[at_] != '\n'))
+      at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
+    at_ = std::min(at_ + closing.size(), text_.size());
+    for (int more = 0; more < 2 && multiline && at_ < text_.size() && text_[at_] == quote; ++more) ++at_;
   }
   Position here() const { return position_in(text_, at_, file_); }
 
@@ -115,13 +108,16 @@ class Scan {
   bool line_is_empty_ = true;
 };
 
+Position position_of(const toml::source_region& from, const std::string& file) {
+  return {file, static_cast<int>(from.begin.line), static_cast<int>(from.begin.column), ""};
+}
+
 TomlTable convert(const toml::table& from, const std::string& file, int depth);
 
 TomlNode convert(const toml::node& from, const std::string& file, int depth) {
   TomlNode to;
-  to.line = static_cast<int>(from.source().begin.line);
-  to.column = static_cast<int>(from.source().begin.column);
-  if (depth > kMostNesting) throw too_deep(position_of(file, to));
+  to.at = position_of(from.source(), file);
+  if (depth > kMostNesting) throw too_deep(to.at);
   from.visit([&](const auto& value) {
     using T = decltype(value);
     if constexpr (toml::is_table<T>) {
@@ -130,7 +126,7 @@ TomlNode convert(const toml::node& from, const std::string& file, int depth) {
       TomlList& elements = to.data.emplace<TomlList>();
       for (const toml::node& element : value) elements.push_back(convert(element, file, depth + 1));
     } else if constexpr (toml::is_chronological<T>) {
-      throw syntax("dates and times are no values here", position_of(file, to), "write it as text, in quotes");
+      throw syntax("dates and times are no values here", to.at, "write it as text, in quotes");
     } else {
       to.data = value.get();
     }
@@ -140,29 +136,9 @@ TomlNode convert(const toml::node& from, const std::string& file, int depth) {
 
 TomlTable convert(const toml::table& from, const std::string& file, int depth) {
   TomlTable to;
-  to.entries.reserve(from.size());
-  for (auto&& [key, value] : from) {
-    const toml::source_position& at = key.source().begin;
-    to.entries.push_back({std::string(key.str()), static_cast<int>(at.line), static_cast<int>(at.column), convert(value, file, depth + 1)});
-  }
-  std::ranges::sort(to.entries, {}, [](const TomlEntry& entry) { return std::pair(entry.line, entry.column); });
+  for (auto&& [key, value] : from) to.entries.push_back({std::string(key.str()), position_of(key.source(), file), convert(value, file, depth + 1)});
+  std::ranges::sort(to.entries, {}, [](const TomlEntry& entry) { return std::pair(entry.at.line, entry.at.column); });
   return to;
-}
-
-TomlTable parse(std::string_view text, const std::string& file) try {
-  if (text.size() > kMostFileBytes)
-    throw Failure(mistake("file_too_large", "a TOML file has at most 1 MiB here, this has more", {file, 0, 0, ""}, "name a manifest"));
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  refuse_encoding(text, file);
-  Scan(text, file).run();
-  const toml::parse_result parsed = toml::parse(text, std::string_view(file));
-  if (parsed) return convert(parsed.table(), file, 0);
-  std::string what(parsed.error().description());
-  if (constexpr std::string_view kPrefix = "Error while parsing "; what.starts_with(kPrefix)) what.erase(0, kPrefix.size());
-  const toml::source_position& at = parsed.error().source().begin;
-  throw syntax("this is no TOML: " + what, {file, static_cast<int>(at.line), static_cast<int>(at.column), ""});
-} catch (const ParserGaveUp&) {
-  throw syntax("this is no TOML: the parser gave up", {file, 0, 0, ""});
 }
 
 }  // namespace
@@ -183,25 +159,35 @@ const char* TomlNode::kind() const {
   return kinds[data.index()];
 }
 
-std::optional<TomlTable> parse_toml(std::string_view text, const std::string& shown_name, Report& report) try {
-  return parse(text, shown_name);
+std::optional<TomlTable> parse_toml(std::string_view text, const std::string& file, Report& report) try {
+  if (text.size() > kMostFileBytes)
+    throw Failure(mistake("file_too_large", "a TOML file has at most 1 MiB here, this has more", {file, 0, 0, ""}, "name a manifest"));
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  refuse_encoding(text, file);
+  Scan(text, file).run();
+  const toml::parse_result parsed = toml::parse(text, std::string_view(file));
+  if (parsed) return convert(parsed.table(), file, 0);
+  std::string what(parsed.error().description());
+  if (constexpr std::string_view kPrefix = "Error while parsing "; what.starts_with(kPrefix)) what.erase(0, kPrefix.size());
+  throw syntax("this is no TOML: " + what, position_of(parsed.error().source(), file));
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
+  return std::nullopt;
+} catch (const ParserGaveUp&) {
+  report.add(syntax("this is no TOML: the parser gave up", {file, 0, 0, ""}).diagnostic);
   return std::nullopt;
 }
 
 std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text) {
   std::error_code error;
-  const bool there = std::filesystem::exists(path, error);
   // A pipe would never end, a folder never begin.
   std::ifstream in;
   if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
   std::string bytes(kMostFileBytes + 1, '\0');
-  if (in.is_open()) in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!in.is_open() || in.bad()) {
-    Diagnostic d = mistake(there ? "cannot_read" : "file_missing", there ? "`" + shown_name + "` cannot be read" : "no file `" + shown_name + "`",
-                           {shown_name, 0, 0, ""}, "name a TOML file that can be read");
-    if (there) d.exit = kExitIo;
+    Diagnostic d = mistake("cannot_read", "`" + shown_name + "` cannot be read", {shown_name, 0, 0, ""}, "name a TOML file that can be read");
+    d.exit = kExitIo;
     report.add(std::move(d));
     return std::nullopt;
   }
@@ -211,17 +197,14 @@ std::optional<TomlTable> read_toml(const std::string& path, const std::string& s
   return parsed;
 }
 
-std::optional<Value> plain_value(const TomlNode& node, const Position& origin) {
+std::optional<Value> plain_value(const TomlNode& node, const std::string& key) {
   if (node.is_table()) return std::nullopt;
-  Value value{{}, origin};
-  if (node.line > 0) value.origin.line = node.line, value.origin.column = node.column;
+  Value value{{}, keyed(node.at, key)};
   if (const TomlList* list = node.list()) {
-    std::vector<Value> elements;
+    std::vector<Value>& elements = value.data.emplace<std::vector<Value>>();
     for (const TomlNode& element : *list)
-      if (std::optional<Value> converted = plain_value(element, origin)) elements.push_back(std::move(*converted));
-    if (elements.size() < list->size()) return std::nullopt;
-    value.data = std::move(elements);
-    return value;
+      if (std::optional<Value> converted = plain_value(element, key)) elements.push_back(std::move(*converted));
+    return elements.size() == list->size() ? std::optional(std::move(value)) : std::nullopt;
   }
   std::visit(
       [&](const auto& data) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct TomlTable {
 
 struct TomlNode {
   std::variant<bool, int64_t, double, std::string, TomlList, TomlTable> data;
-  int line = 0, column = 0;  // of a table: its header
-  std::string typed;         // on the command line: the characters, so that a text may look like a number
+  Position at;        // without a key; of a table: its header
+  std::string typed;  // on the command line: the characters, so that a text may look like a number
 
   bool is_table() const { return std::holds_alternative<TomlTable>(data); }
   const TomlTable* table() const { return std::get_if<TomlTable>(&data); }
@@ -41,24 +42,23 @@ struct TomlNode {
 
 struct TomlEntry {
   std::string key;
-  int line = 0, column = 0;
+  Position at;
   TomlNode value;
 };
 
 // The tree of a text, or nothing and a diagnostic: toml_syntax, not_utf8, file_too_large, nested_too_deep. `shown_name` is what positions say.
 std::optional<TomlTable> parse_toml(std::string_view text, const std::string& shown_name, Report& report);
 
-// parse_toml of a file; `file_missing`, `cannot_read` besides. The text itself goes to `text` if given, also when it is no TOML.
+// parse_toml of a file; `cannot_read` besides. The text itself goes to `text` if given, also when it is no TOML.
 std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text = nullptr);
 
-// The value without a schema; nothing for a table or a list that holds one.
-std::optional<Value> plain_value(const TomlNode& node, const Position& origin);
-
-// Where a key or a value stands. On the command line nothing has a line.
-template <class Placed>
-Position position_of(const std::string& file, const Placed& placed, std::string key = {}) {
-  if (file.starts_with("command line")) return {file, 0, 0, std::move(key)};
-  return {file, placed.line, placed.column, std::move(key)};
+// Where the key of this name has its value.
+inline Position keyed(Position at, std::string key) {
+  at.key = std::move(key);
+  return at;
 }
+
+// The value without a schema, of the key of this name; nothing for a table or a list that holds one.
+std::optional<Value> plain_value(const TomlNode& node, const std::string& key);
 
 }  // namespace mortise

@@ -38,11 +38,10 @@ TEST(Toml, KeepsTheOrderAndTheKinds) {
 TEST(Toml, GivesATableThePlaceOfItsHeader) {
   const TomlTable root = parsed("\n  [ optimizer.adamw ]\n  lr = 1\n");
   const TomlNode& table = *root.find("optimizer", "adamw");
-  EXPECT_EQ(table.line, 2);
-  EXPECT_EQ(table.column, 3);
+  EXPECT_EQ(table.at.text(), "x.toml:2:3");
   const TomlEntry& entry = table.table()->entries[0];
-  EXPECT_EQ(position_of("x.toml", entry).text(), "x.toml:3:3");
-  EXPECT_EQ(position_of("x.toml", entry.value).text(), "x.toml:3:8");
+  EXPECT_EQ(entry.at.text(), "x.toml:3:3");
+  EXPECT_EQ(entry.value.at.text(), "x.toml:3:8");
 }
 
 // Whatever spaces, comments and empty lines stand around them, keys and values are found where they were put.
@@ -74,10 +73,10 @@ TEST(Toml, FindsKeysAndValuesWhereTheyStand) {
     for (size_t i = 0; i < expected.size(); ++i) {
       const TomlEntry& entry = root.entries[i];
       EXPECT_EQ(entry.key, expected[i].key);
-      EXPECT_EQ(entry.line, expected[i].line) << text;
-      EXPECT_EQ(entry.column, expected[i].key_column) << text;
-      EXPECT_EQ(entry.value.line, expected[i].line) << text;
-      EXPECT_EQ(entry.value.column, expected[i].value_column) << text;
+      EXPECT_EQ(entry.at.line, expected[i].line) << text;
+      EXPECT_EQ(entry.at.column, expected[i].key_column) << text;
+      EXPECT_EQ(entry.value.at.line, expected[i].line) << text;
+      EXPECT_EQ(entry.value.at.column, expected[i].value_column) << text;
     }
   }
 }
@@ -106,8 +105,8 @@ TEST(Toml, RefusesWhatIsNotUtf8) {
 
 TEST(Toml, PassesOverAByteOrderMark) {
   const TomlTable root = parsed("\xef\xbb\xbfx = 1\r\ny = 2\r\n");
-  EXPECT_EQ(root.entries[0].column, 1);
-  EXPECT_EQ(root.entries[1].line, 2);
+  EXPECT_EQ(root.entries[0].at.column, 1);
+  EXPECT_EQ(root.entries[1].at.line, 2);
 }
 
 TEST(Toml, OutlivesAParserThatGivesUp) {
@@ -164,9 +163,9 @@ TEST(Toml, SeesNoDepthInTextAndComments) {
 
 TEST(Toml, TurnsIntoPlainValues) {
   const TomlTable root = parsed("a = [1, 2.5, \"x\", true]\nb = { c = 1 }\n");
-  EXPECT_EQ(plain_value(*root.find("a"), {"x.toml", 0, 0, "a"})->text(), "[1, 2.5, \"x\", true]");
-  EXPECT_EQ(plain_value(*root.find("a"), {"x.toml", 0, 0, "a"})->origin.text(), "x.toml:1:5");
-  EXPECT_FALSE(plain_value(*root.find("b"), {}));
+  EXPECT_EQ(plain_value(*root.find("a"), "a")->text(), "[1, 2.5, \"x\", true]");
+  EXPECT_EQ(plain_value(*root.find("a"), "a")->origin.text(), "x.toml:1:5");
+  EXPECT_FALSE(plain_value(*root.find("b"), "b"));
 }
 
 }  // namespace

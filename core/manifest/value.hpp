@@ -1,9 +1,10 @@
-// Values of a manifest, with where each came from.
+// Values of a manifest, with where each came from, and the numbers with units that people write.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -40,5 +41,12 @@ struct Value {
   std::vector<std::string> as_texts() const;  // of a list of texts
   std::string text() const;                   // as TOML: 3e-4, "x", [1, 2]
 };
+
+std::optional<Amount> parse_amount(std::string_view text);  // "10 B tokens", "30 min", "3%": every unit; which ones a key takes is its schema's
+std::optional<int64_t> parse_bytes(std::string_view text);  // "16 GiB"
+std::string amount_text(Amount amount);                     // what parse_amount reads
+const char* unit_name(Unit unit);                           // "steps", "seconds", …
+std::string number_text(double number);                     // the shortest that reads back: 3e-4, 0.1, 10.0
+std::string whole_text(double number);                      // the same, of a whole number without a point: 10
 
 }  // namespace mortise

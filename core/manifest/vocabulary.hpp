@@ -1,7 +1,6 @@
 // Which tables and keys there are, and what people mean who write another: the texts of unknown_key, unknown_table, unknown_plugin, value_for_table.
 #pragma once
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,11 +13,13 @@ class Vocabulary {
  public:
   explicit Vocabulary(const ManifestRequest& request);
 
-  bool is_family(const std::string& name) const { return families_.contains(name); }
+  bool is_family(const std::string& name) const { return core_schema().is_family(name) || !ids_of(name).empty(); }
   bool is_core_table(const std::string& name) const { return core_schema().tables.contains(name) && !is_family(name); }
   const PluginSchema* plugin(const std::string& id) const;
   // `table` is a core table, a family, a plugin's id, or "parameters.NAME". Keys that the host reads in plugins' tables count.
   const KeySchema* key(const std::string& table, const std::string& key) const;
+  // A key of a provider's family that the provider may say for itself, if it is not the only one.
+  const KeySchema* family_key(const std::string& id, const std::string& key) const;
 
   // `table` is "" for a key that stands before every table.
   Diagnostic unknown_key(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
@@ -31,17 +32,14 @@ class Vocabulary {
  private:
   const TableSchema* schema_of(const std::string& table) const;
   std::vector<std::string> ids_of(const std::string& family) const;
+  std::vector<std::string> foreign_names(std::string_view table, std::string_view name) const;
   std::string table_for(const std::string& family, const TomlNode& value) const;
-  std::vector<std::string> elsewhere(const std::string& table, const std::string& key) const;
+  std::string elsewhere(const std::string& table, const std::string& key) const;
   std::vector<std::string> foreign(const std::string& table, const std::string& key, const TomlNode& value) const;
-  std::string foreign_key(const std::string& table, const std::string& target, bool several) const;
-  bool not_yet(const std::string& whole) const;
 
+  const ManifestRequest& request_;
   const std::map<std::string, PluginSchema>& catalogue_;
-  std::vector<std::string> searched_;
-  std::set<std::string> families_;
-  std::map<std::string, std::vector<std::string>> foreign_keys_;  // learning_rate -> optimizer.lr
-  std::map<std::string, std::string> foreign_tables_, says_;
+  TomlTable foreign_;  // foreign_names.toml
 };
 
 }  // namespace mortise

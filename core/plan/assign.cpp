@@ -18,8 +18,8 @@ std::string without_numbers(const std::string& path) {
   return join(parts, ".");
 }
 
-// Everything that somebody may have meant: paths, beginnings of paths, stacks, atoms.
-std::set<std::string> patterns_for(const std::vector<Element>& elements) {
+// Of everything that somebody may have meant: paths, beginnings of paths, stacks, atoms.
+std::string nearest_pattern(const std::string& wanted, const std::vector<Element>& elements) {
   std::set<std::string> patterns;
   for (const Element& element : elements) {
     for (const std::string& path : {element.path, without_numbers(element.path)}) {
@@ -27,16 +27,8 @@ std::set<std::string> patterns_for(const std::vector<Element>& elements) {
       for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))
         if (dot > 0 && path[dot - 1] != '*') patterns.insert(path.substr(0, dot) + ".*");
     }
-    if (!element.role.empty()) patterns.insert("role:" + element.role);
-    if (!element.slot.empty()) patterns.insert("slot:" + element.slot);
-    for (const std::string& tag : element.tags) patterns.insert("tag:" + tag);
-    for (const std::string& dim : element.dims) patterns.insert("dim:" + dim);
+    for (std::string& atom : atoms_of(element)) patterns.insert(std::move(atom));
   }
-  return patterns;
-}
-
-std::string nearest_pattern(const std::string& wanted, const std::vector<Element>& elements) {
-  const std::set<std::string> patterns = patterns_for(elements);
   return *std::ranges::min_element(patterns, {}, [&](const std::string& pattern) { return edit_distance(wanted, pattern); });
 }
 
@@ -46,40 +38,39 @@ void add_once(Report& report, Diagnostic d) {
   if (std::ranges::none_of(report.all(), same)) report.add(std::move(d));
 }
 
-std::string count_of(size_t n, std::string_view what) { return with_commas(static_cast<int64_t>(n)) + " " + std::string(what) + (n == 1 ? "" : "s"); }
-
-void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
+void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
+  const auto count = [&](std::vector<std::string> match) { return static_cast<int64_t>(select(Selector{std::move(match)}, elements).size()); };
   const std::string patterns = where.match.empty() ? "`*`" : quoted(join(where.match, "`, `"));
   const std::vector<Claim>& models = plan.at[kModel].providers;
   const std::string of = models.empty() ? "" : " of " + id_of(plan, models.front().member);
-  const size_t before = select(Selector{.match = where.match}, elements).size();
-  if (before > 0)
-    return add_once(report,
-                    refusal("matches_nothing", patterns + " matches " + count_of(before, what) + of + ", and `except`, `every`, `from` leave none",
-                            {where.origin}, {"take less away; `from` counts from 0"}));
-  Diagnostic d =
-      refusal("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + std::string(what) + of, {where.origin});
+  if (const int64_t before = count(where.match)) {
+    add_once(report, refusal("matches_nothing",
+                             patterns + " matches " + with_commas(before) + " " + what + (before == 1 ? "" : "s") + of +
+                                 ", and `except`, `every`, `from` leave none",
+                             {where.origin}, {"take less away; `from` counts from 0"}));
+    return;
+  }
+  Diagnostic d = refusal("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + what + of, {where.origin});
   if (!elements.empty()) {
     const std::string pattern = nearest_pattern(where.match.front(), elements);
-    d.fixes = {pattern + " matches " + with_commas(static_cast<int64_t>(select(Selector{.match = {pattern}}, elements).size())) +
-               "      all names: mortise plan --weights"};
+    d.fixes = {pattern + " matches " + with_commas(count({pattern})) + "      all names: mortise plan --weights"};
   }
   add_once(report, std::move(d));
 }
 
-// Elements that share a mistake, named by the first: "`h.0.attn` and 11 more".
-std::string some(const std::vector<size_t>& which, const std::vector<Element>& elements) {
-  return quoted(elements[which.front()].path) + (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
+// Elements that share a mistake, named by the first: "layer `h.0.attn` and 11 more".
+std::string some(const std::string& what, const std::vector<size_t>& which, const std::vector<Element>& elements) {
+  return what + " " + quoted(elements[which.front()].path) + (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
 }
 
-Diagnostic two_claims(const std::string& first, const std::string& second, std::string_view slot, const std::string& at, const Position& one,
+Diagnostic two_claims(const std::string& first, const std::string& second, const std::string& slot, const std::string& at, const Position& one,
                       const Position& other) {
   return refusal("two_claims", first + " and " + second + " both claim " + quoted(slot) + " at the " + at, {one, other},
                  {"give one of them another `where` or `modes`"});
 }
 
-Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, std::string_view point, int mode) {
-  const std::string message = "nothing provides " + quoted(point) + " at the " + at;
+Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, const std::string& slot, int mode) {
+  const std::string message = "nothing provides " + quoted(slot) + " at the " + at;
   if (here.providers.empty()) return refusal("no_provider", message, {}, {"mortise plugin list names what is installed"});
   const Claim& claim = here.providers.back();
   return refusal("no_provider", message + " in " + std::string(kModes[mode]), {claim.origin},
@@ -87,7 +78,7 @@ Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::strin
 }
 
 // Two of one exclusive group that name the same element in one layer.
-void check_group(const Member& a, const Member& b, const std::vector<Element>& elements, std::string_view what, Report& report) {
+void check_group(const Member& a, const Member& b, const std::vector<Element>& elements, const std::string& what, Report& report) {
   if (!a.table || !b.table || a.table->layer != b.table->layer || !(modes_of(*a.table) & modes_of(*b.table))) return;
   if (!a.table->where || !b.table->where) return;  // an open one gives way; without `where` it was settled with the structure
   const auto& groups = a.info->schema.exclusive;
@@ -95,8 +86,7 @@ void check_group(const Member& a, const Member& b, const std::vector<Element>& e
   std::vector<size_t> both;
   std::ranges::set_intersection(select(*a.table->where, elements), select(*b.table->where, elements), std::back_inserter(both));
   if (group == groups.end() || both.empty()) return;
-  add_once(report,
-           two_claims(id_of(*a.info), id_of(*b.info), *group, std::string(what) + " " + some(both, elements), a.table->origin, b.table->origin));
+  add_once(report, two_claims(id_of(*a.info), id_of(*b.info), *group, some(what, both, elements), a.table->origin, b.table->origin));
 }
 
 // One `where` of a plugin with several points need not take something at each: check_where() looks at them together.
@@ -108,36 +98,34 @@ bool claims_elsewhere(const Plan& plan, const PointPlan& here, const Claim& clai
 
 }  // namespace
 
-std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode, std::string_view what,
-                        std::string_view point, Report& report) {
+std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode, const std::string& what,
+                        const std::string& slot, Report& report) {
   // Claims come with the more particular first, so the first to arrive at an element is right; a second particular one of its layer is a mistake.
   std::vector<int> provider(elements.size(), -1);
   std::map<std::pair<int, int>, std::vector<size_t>> clashes;
-  for (size_t c = 0; c < here.providers.size(); ++c) {
+  for (int c = 0; c < static_cast<int>(here.providers.size()); ++c) {
     const Claim& claim = here.providers[c];
     if (claim.where && !claims_elsewhere(plan, here, claim) && select(*claim.where, elements).empty())
       matches_nothing(*claim.where, plan, elements, what, report);
-    for (size_t i : select({.where = claim.where, .modes = claim.modes}, elements, mode)) {
-      if (provider[i] < 0) {
-        provider[i] = static_cast<int>(c);
-      } else if (const Claim& first = here.providers[provider[i]]; first.layer == claim.layer && !claim.open) {
-        clashes[{provider[i], static_cast<int>(c)}].push_back(i);
-      }
+    for (size_t i : select(claim, elements, mode)) {
+      if (provider[i] < 0)
+        provider[i] = c;
+      else if (here.providers[provider[i]].layer == claim.layer && !claim.open)
+        clashes[{provider[i], c}].push_back(i);
     }
   }
   for (const auto& [pair, which] : clashes) {
     const Claim &a = here.providers[pair.first], &b = here.providers[pair.second];
-    add_once(report,
-             two_claims(id_of(plan, a.member), id_of(plan, b.member), point, std::string(what) + " " + some(which, elements), a.origin, b.origin));
+    add_once(report, two_claims(id_of(plan, a.member), id_of(plan, b.member), slot, some(what, which, elements), a.origin, b.origin));
   }
   std::vector<size_t> without;
   for (size_t i = 0; i < elements.size(); ++i)
     if (provider[i] < 0) without.push_back(i);
-  if (!without.empty()) add_once(report, no_provider(plan, here, std::string(what) + " " + some(without, elements), point, mode));
+  if (!without.empty()) add_once(report, no_provider(plan, here, some(what, without, elements), slot, mode));
   return provider;
 }
 
-void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report) {
+void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
   for (auto a = plan.members.begin(); a != plan.members.end(); ++a) {
     if (a->table && a->table->where && select(*a->table->where, elements).empty()) matches_nothing(*a->table->where, plan, elements, what, report);
     for (auto b = std::next(a); b != plan.members.end(); ++b) check_group(*a, *b, elements, what, report);

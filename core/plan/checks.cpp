@@ -5,6 +5,7 @@
 
 #include "core/plan/holding.hpp"
 #include "core/plan/words.hpp"
+#include "core/plugin/facts.hpp"
 
 namespace mortise {
 using namespace words;
@@ -23,15 +24,11 @@ const Law kLaws[] = {
     {" listens to ", "only events and filters can be listened to", {Kind::Event, Kind::Filter}},
 };
 
-// "an object", "a call".
-std::string a_kind(Kind kind) {
-  const std::string name(name_of(kind));
-  return (name[0] == 'c' || name[0] == 'f' ? "a " : "an ") + name;
-}
+constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
 // Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written) {
-  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin});
+Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written, std::string fix) {
+  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin}, {std::move(fix)});
   d.at = written ? written.text() : holding.info->toml_path;
   d.plugin = id_of(*holding.info);
   d.exit = kExitPlugin;
@@ -45,35 +42,24 @@ std::string who_would_bring(const Catalogue& catalogue, const std::string& name)
   return "";
 }
 
-std::string nearest_point(const Plan& plan, const std::string& name) {
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < plan.points.size(); ++i) names.push_back(plan.points[i].name);
-  const std::string near = nearest(name, names);
-  return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
-}
-
-bool has_claim(const Plan& plan, int point) { return !plan.at[point].providers.empty(); }
-
-// Who in the catalogue would fill a need, the likeliest first: of the family of that name, stable, then by id.
-std::vector<const PluginInfo*> who_would_provide(const Catalogue& catalogue, const std::string& need) {
+// Tables of one family that would fill a need, the likeliest first: of the family of that name, stable, then by id.
+std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need) {
   std::vector<const PluginInfo*> found;
   for (const auto& [id, info] : catalogue)
-    if (id == need || contains(info.schema.provides, need) || contains(info.capabilities, need)) found.push_back(&info);
+    if (stands_for(info, need) || contains(info.schema.provides, need)) found.push_back(&info);
   std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) { return std::tuple(info->schema.family != need, info->status != "stable"); });
-  return found;
+  std::vector<std::string> tables;
+  for (const PluginInfo* info : found)
+    if (info->schema.family == found.front()->schema.family) tables.push_back(table_of(*info));
+  return tables;
 }
 
 void report_missing(const std::string& need, const Holding* needed_by, const Catalogue& catalogue, Report& report) {
-  Diagnostic d = refusal("nothing_provides", "nothing provides " + quoted(need));
-  if (needed_by) {
-    d.message += ", which " + id_of(*needed_by->info) + " needs";
-    d.positions = {needed_by->table->origin};
-  }
-  const std::vector<const PluginInfo*> found = who_would_provide(catalogue, need);
-  if (found.empty())
-    d.fixes = {"no installed plugin does: mortise plugin add FILE, or --plugin-path DIR"};
-  else
-    d.fixes = {table_of(*found.front()) + (found.size() > 1 ? "          others: mortise plugin list " + found.front()->schema.family : "")};
+  const std::vector<std::string> found = who_would_provide(catalogue, need);
+  Diagnostic d = refusal("nothing_provides", "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
+                         {needed_by ? needed_by->table->origin : Position{}},
+                         {found.empty() ? "no installed plugin does: mortise plugin add FILE, or --plugin-path DIR" : either(found)});
+  if (found.size() > 1) d.see = "mortise plugin list " + found.front().substr(1, found.front().find('.') - 1);
   report.add(std::move(d));
 }
 
@@ -81,17 +67,42 @@ bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::s
   if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); })) return true;
   const int point = plan.points.find(need);
   if (point < 0) return false;
-  const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
-  return has_claim(plan, point) || (kind != Kind::Object && kind != Kind::Operator);  // the core itself answers its calls and events
+  const Kind kind = plan.points[point].kind;
+  return !plan.at[point].providers.empty() || (kind != Kind::Object && kind != Kind::Operator);  // the core itself answers its calls and events
 }
 
-void check_conflict(const Holding& a, const Holding& b, const ConflictInfo& conflict, Report& report) {
-  report.add(refusal("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
-                     {a.table->origin, b.table->origin},
-                     {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
+// `capture = true` speaks of `step` being recorded, and only what is inside it can be.
+void check_capture(const Holding& holding, const PointRow& row, bool capture, const Position& written, Report& report) {
+  if (capture && !row.is_inside_step())
+    report.add(plugins_mistake("capture_outside_step",
+                               id_of(*holding.info) + " says `capture` at " + quoted(row.name) + ", which is not inside `step`", holding, written,
+                               "leave `capture` out there"));
 }
 
 }  // namespace
+
+std::string nearest_point(const Plan& plan, const std::string& name) {
+  const std::string near = nearest(name, plan.points.names());
+  return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
+}
+
+void check_listener(const Holding& holding, const PointRow& row, const ListenInfo& listen, Report& report) {
+  const std::vector<std::string> fields = row.writable();
+  for (const std::string& field : listen.writes)
+    if (!contains(fields, field))
+      report.add(plugins_mistake(
+          "unknown_field", id_of(*holding.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field", holding,
+          listen.origin, fields.empty() ? "nothing is written there: leave `writes` out" : "its fields: " + join(fields, ", ")));
+  check_capture(holding, row, listen.capture, listen.origin, report);
+}
+
+bool check_wrapper(const Holding& holding, const PointRow& row, const WrapInfo& wrap, Report& report) {
+  check_capture(holding, row, wrap.capture, wrap.origin, report);
+  if (std::ranges::find(kBands, wrap.band) != std::end(kBands)) return true;
+  report.add(plugins_mistake("unknown_band", id_of(*holding.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band",
+                             holding, wrap.origin, "one of " + join({std::begin(kBands), std::end(kBands)}, ", ")));
+  return false;
+}
 
 int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, const Position& written,
                Report& report) {
@@ -99,21 +110,16 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
   const std::string what = id_of(*holding.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
-    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written);
-    if (const std::string bringer = who_would_bring(catalogue, name); bringer.empty()) {
-      d.fixes = {nearest_point(plan, name)};
-    } else {
-      d.fixes = {"[" + bringer + "] brings it"};
-      d.exit = kExitUsage;  // the plugin is right: the manifest left it out
-    }
+    const std::string bringer = who_would_bring(catalogue, name);
+    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written,
+                                   bringer.empty() ? nearest_point(plan, name) : "[" + bringer + "] brings it");
+    if (!bringer.empty()) d.exit = kExitUsage;  // the plugin is right: the manifest left it out
     report.add(std::move(d));
     return -1;
   }
-  const Kind kind = plan.points[static_cast<uint32_t>(point)].kind;
+  const Kind kind = plan.points[point].kind;
   if (std::ranges::count(law.kinds, kind)) return point;
-  Diagnostic d = plugins_mistake("wrong_kind", what + ", which is " + a_kind(kind), holding, written);
-  d.fixes = {law.text};
-  report.add(std::move(d));
+  report.add(plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], holding, written, law.text));
   return -1;
 }
 
@@ -123,8 +129,17 @@ void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, 
     for (const std::string& need : holding.info->requires_)
       if (!is_met(plan, holdings, need) && said.insert(need).second) report_missing(need, &holding, catalogue, report);
   for (const Point point : kNeeded)
-    if (const std::string& need = plan.points[point].name; !has_claim(plan, point) && !said.contains(need))
+    if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
       report_missing(need, nullptr, catalogue, report);
+}
+
+void check_repeatable(const Manifest& manifest, const std::vector<Holding>& holdings, Report& report) {
+  const auto run = manifest.tables.find("run");
+  if (run == manifest.tables.end() || !run->second.contains("deterministic") || !run->second.at("deterministic").as_bool()) return;
+  for (const Holding& holding : holdings)
+    if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
+      report.add(refusal("not_repeatable", id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
+                         {run->second.at("deterministic").origin, holding.table->origin}, {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
 
 void check_conflicts(const std::vector<Holding>& holdings, Report& report) {
@@ -133,7 +148,9 @@ void check_conflicts(const std::vector<Holding>& holdings, Report& report) {
     for (const ConflictInfo& conflict : a.info->conflicts)
       for (const Holding& b : holdings)
         if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) && said.insert(std::minmax(a.info, b.info)).second)
-          check_conflict(a, b, conflict, report);
+          report.add(refusal("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
+                             {a.table->origin, b.table->origin},
+                             {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
 }
 
 }  // namespace mortise

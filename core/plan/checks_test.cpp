@@ -18,7 +18,8 @@ TEST_F(Checks, SayWhatWouldFillAnEmptySlot) {
   world.provider("optimizer.sgd", {"optimizer"});
   EXPECT_EQ(world.errors(),
             "error[nothing_provides]: nothing provides `optimizer`\n"
-            "  fix: [optimizer.adamw]          others: mortise plugin list optimizer\n");
+            "  fix: [optimizer.adamw] or [optimizer.sgd]\n"
+            "  see: mortise plugin list optimizer\n");
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
 }
 
@@ -27,7 +28,7 @@ TEST_F(Checks, ProposeAStableProviderOfTheSlotsOwnFamily) {
   world.provider("optimizer.adamw", {"optimizer"}).status = "alpha";
   world.provider("offload.nvme", {"optimizer"});
   world.provider("optimizer.zeal", {"optimizer"});
-  EXPECT_NE(world.errors().find("  fix: [optimizer.zeal] "), std::string::npos) << world.text();
+  EXPECT_NE(world.errors().find("  fix: [optimizer.zeal] or [optimizer.adamw]\n"), std::string::npos) << world.text();
 }
 
 TEST_F(Checks, SayThatNoInstalledPluginFillsASlot) {
@@ -54,7 +55,8 @@ TEST_F(Checks, SayWhoNeedsAPointThatNobodyProvides) {
   EXPECT_EQ(world.errors(),
             "error[nothing_provides]: nothing provides `tokenizer`, which data.text needs\n"
             "  --> run.toml:2:1\n"
-            "  fix: [tokenizer.byte]          others: mortise plugin list tokenizer\n");
+            "  fix: [tokenizer.byte] or [tokenizer.huggingface]\n"
+            "  see: mortise plugin list tokenizer\n");
   world.table("tokenizer.byte", 20);
   EXPECT_EQ(world.errors(), "");
 }
@@ -128,6 +130,19 @@ TEST_F(Checks, SayWhoBringsAnOperatorThatIsMissing) {
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
 }
 
+TEST_F(Checks, RefuseWhoDoesNotRepeatItsBitsWhereTheyMustRepeat) {
+  world.wrapper("precision.tf32", "forward", "cast").facts["repeat"]["differs"].data = std::string("sums by atomics");
+  world.table("precision.tf32", 21);
+  EXPECT_EQ(world.errors(), "");
+  Value& asked = world.manifest.tables["run"]["deterministic"];
+  asked = {true, {"run.toml", 2, 17, "run.deterministic"}};
+  EXPECT_EQ(world.errors(),
+            "error[not_repeatable]: precision.tf32 does not give the same bits in every run: sums by atomics\n"
+            "  --> run.toml:2:17 and run.toml:21:1\n"
+            "  fix: leave out [precision.tf32]\n"
+            "       deterministic = false\n");
+}
+
 TEST_F(Checks, RefuseToWrapAnObject) {
   world.wrapper("offload.nvme", "optimizer", "place");
   world.table("offload.nvme", 21);
@@ -152,7 +167,39 @@ TEST_F(Checks, RefuseABandThatDoesNotExist) {
   EXPECT_EQ(world.errors(),
             "error[unknown_band]: a.wrapper wraps `forward` in `middle`, which is no band\n"
             "  --> run.toml:21:1\n"
+            "  at: plugins/a.wrapper.toml\n"
             "  fix: one of watch, capture, retain, repeat, place, adapt, cast\n");
+}
+
+TEST_F(Checks, RefuseToWriteAFieldThatThePointHasNot) {
+  world.listener("gradient.clip", "grad.transform", {}, {"multiplier", "gradients"}).listens[0].origin = {"plugins/gradient.clip.toml", 11, 12, ""};
+  world.table("gradient.clip", 21);
+  EXPECT_EQ(world.errors(),
+            "error[unknown_field]: gradient.clip writes `gradients` at `grad.transform`, which has no such field\n"
+            "  --> run.toml:21:1\n"
+            "  at: plugins/gradient.clip.toml:11:12\n"
+            "  fix: its fields: multiplier\n");
+  EXPECT_EQ(world.report.exit_code(), kExitPlugin);
+  world.listener("gradient.clip", "params.declared", {"role"}, {"trainable", "grad_dtype"});
+  EXPECT_EQ(world.errors(), "");
+  world.listener("gradient.clip", "record", {}, {"loss"});
+  EXPECT_NE(world.errors().find("  fix: nothing is written there: leave `writes` out\n"), std::string::npos) << world.text();
+}
+
+TEST_F(Checks, RefuseCaptureOutsideTheStep) {
+  world.listener("gradient.clip", "step.end").listens[0].capture = true;
+  world.table("gradient.clip", 21);
+  EXPECT_EQ(world.errors(),
+            "error[capture_outside_step]: gradient.clip says `capture` at `step.end`, which is not inside `step`\n"
+            "  --> run.toml:21:1\n"
+            "  at: plugins/gradient.clip.toml\n"
+            "  fix: leave `capture` out there\n");
+  EXPECT_EQ(world.report.exit_code(), kExitPlugin);
+  world.catalogue["gradient.clip"].listens[0].point = "step.commit";
+  world.catalogue["gradient.clip"].wraps = {{"block", "watch", true, {}}};
+  EXPECT_EQ(world.errors(), "");
+  world.catalogue["gradient.clip"].wraps[0].point = "load";
+  EXPECT_NE(world.errors().find("says `capture` at `load`"), std::string::npos) << world.text();
 }
 
 TEST_F(Checks, RefuseAnOperatorWithTheNameOfAPointOfTheCore) {

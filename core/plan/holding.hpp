@@ -14,22 +14,17 @@ struct Slot {
   std::vector<const PluginInfo*> choices;  // of one who chooses, in its own order
 };
 
-struct Holding {
-  const PluginInfo* info;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
-  const PluginTable* table;  // what was written
-  unsigned modes;            // of its wrappers and listeners
-  std::string why;
+// Where its wrappers and listeners stand, and what it has besides.
+struct Holding : Placed {
+  const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
+  const PluginTable* table = nullptr;  // what was written
   std::vector<Slot> slots;
   std::vector<Place> except;
   std::set<std::string> lost, lost_to;  // slots and groups; ids
   bool is_replaced = false;
 
-  Holding(const PluginInfo* plugin, const PluginTable* written, unsigned in_modes, std::string because)
-      : info(plugin), table(written), modes(in_modes), why(std::move(because)) {}
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }
-  int layer() const { return table->layer; }
-  const Selector* where() const { return table->where ? &*table->where : nullptr; }
 };
 
 // Tables that a later layer replaced are left out and written to `replaced`. In the order of ids.
@@ -41,13 +36,19 @@ void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
 // Whom the choosers may take: what is installed, can start and was not switched off.
 void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
-// The order of wrappers and of listeners at every point.
-void put_in_order(Plan&, Report&);
+// The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last word.
+void put_in_order(Plan&, const std::map<std::string, Value>& order, Report&);
 
 // The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
 enum class Way { Provides, Wraps, Listens };
 int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written, Report&);
+std::string nearest_point(const Plan&, const std::string& name);  // as a fix
+// What plugin.toml says of an attachment must fit its point. False: there is no such band.
+void check_listener(const Holding&, const PointRow&, const ListenInfo&, Report&);
+bool check_wrapper(const Holding&, const PointRow&, const WrapInfo&, Report&);
 void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
+// With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
+void check_repeatable(const Manifest&, const std::vector<Holding>&, Report&);
 void check_conflicts(const std::vector<Holding>&, Report&);
 
 // Six hexadecimal digits over ids, versions, order and values, but not over where in a manifest they stand.

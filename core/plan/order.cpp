@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/plan/holding.hpp"
 #include "core/plan/words.hpp"
@@ -10,36 +12,24 @@ namespace mortise {
 using namespace words;
 namespace {
 
+// 0 is outermost; listeners have none.
+size_t depth_of(const Attached& attached) { return static_cast<size_t>(std::ranges::find(kBands, attached.band) - std::begin(kBands)); }
+
 // Exact paths that have none in common; a glob or an atom may take anything.
 bool disjoint(const Selector* a, const Selector* b) {
   const auto exact = [](const Selector* where) {
     return where && !where->match.empty() && std::ranges::all_of(where->match, [](const std::string& p) { return p.find_first_of("*?:") == p.npos; });
   };
-  return exact(a) && exact(b) && std::ranges::none_of(a->match, [&](const std::string& path) { return contains(b->match, path); });
-}
-
-bool share(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  return std::ranges::any_of(a, [&](const std::string& name) { return contains(b, name); });
+  return exact(a) && exact(b) && !share(a->match, b->match);
 }
 
 class Order {
  public:
-  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items) : plan_(plan), row_(plan.points[point]), items_(items), edges_(items.size()) {
-    each_pair([&](size_t a, size_t b) { add_declared(a, b); });
+  // `said`: ids, those further out first.
+  Order(const Plan& plan, uint32_t point, std::vector<Attached>& items, const std::vector<std::string>& said)
+      : plan_(plan), row_(plan.points[point]), items_(items), edges_(items.size()), all_before_(items.size()) {
+    each_pair([&](size_t a, size_t b) { add_said(a, b, said) || add_declared(a, b); });
     if (!items.empty() && items[0].band.empty()) each_pair([&](size_t a, size_t b) { add_fields(a, b); });
-  }
-
-  // Two that may meet, and where it matters who comes first, must be ordered.
-  void check(Report& report) const {
-    each_pair([&](size_t a, size_t b) {
-      const std::string quarrel = quarrel_of(a, b);
-      if (a > b || quarrel.empty() || !meet(a, b) || reaches(a, b) || reaches(b, a)) return;
-      report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
-                         id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
-                         {items_[a].origin, items_[b].origin},
-                         {"give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
-                          "or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]"}));
-    });
   }
 
   // By band, by edges and, where both are silent, by id. Edges that a circle makes impossible are reported.
@@ -47,18 +37,16 @@ class Order {
     std::vector<size_t> sorted;
     std::set<size_t> left;
     for (size_t i = 0; i < items_.size(); ++i) left.insert(i);
-    const auto rank = [&](size_t i) { return std::pair(band_of(i), id(i)); };
-    for (bool said = false; !left.empty();) {
-      std::vector<size_t> next;
-      std::ranges::copy_if(left, std::back_inserter(next), [&](size_t i) { return edge_from(i, left) == edges_[i].end(); });
-      if (next.empty()) {
-        if (!said) report_circle(left, report);
-        said = true;
-        next.assign(left.begin(), left.end());
+    const auto waits = [&](size_t i) { return edge_from(i, left) != edges_[i].end(); };
+    for (bool said = false; !left.empty(); left.erase(sorted.back())) {
+      sorted.push_back(*std::ranges::min_element(left, {}, [&](size_t i) { return std::tuple(waits(i), depth_of(items_[i]), id(i)); }));
+      if (waits(sorted.back()) && !std::exchange(said, true)) report_circle(left, report);
+      for (const auto& [before, because] : edges_[sorted.back()]) {
+        all_before_[sorted.back()].insert(before);
+        all_before_[sorted.back()].insert(all_before_[before].begin(), all_before_[before].end());
       }
-      sorted.push_back(*std::ranges::min_element(next, {}, rank));
-      left.erase(sorted.back());
     }
+    check(report);
     apply(sorted);
   }
 
@@ -74,22 +62,49 @@ class Order {
   const PluginInfo& info(size_t i) const { return info_of(plan_, items_[i].member); }
   const std::string& id(size_t i) const { return id_of(info(i)); }
   const ListenInfo& fields(size_t i) const { return *std::ranges::find(info(i).listens, row_.name, &ListenInfo::point); }
-  size_t band_of(size_t i) const { return static_cast<size_t>(std::ranges::find(kBands, items_[i].band) - std::begin(kBands)); }
+
+  // What to write: [order] block = ["a.outer", "b.inner"]
+  std::string in_manifest(const std::vector<std::string>& ids) const {
+    const std::string key = row_.name.find('.') == row_.name.npos ? row_.name : json_string(row_.name);
+    return "[order] " + key + " = [\"" + join(ids, "\", \"") + "\"]   " + (items_[0].band.empty() ? "(in this order)" : "(the outermost first)");
+  }
+
+  // The manifest has the last word between two that it names.
+  bool add_said(size_t a, size_t b, const std::vector<std::string>& said) {
+    const auto outer = std::ranges::find(said, id(a)), inner = std::ranges::find(said, id(b));
+    if (outer == said.end() || inner == said.end()) return false;
+    if (outer < inner) edges_[b][a] = id(b) + " stands after " + id(a) + " in [order]";
+    return true;
+  }
 
   // `after` and `before` of plugin.toml, on ids or capabilities.
-  void add_declared(size_t a, size_t b) {
+  bool add_declared(size_t a, size_t b) {
     const auto called = [&](size_t i, const std::string& name) { return name == id(i) ? name : quoted(name) + ", which " + id(i) + " provides"; };
     for (const std::string& name : info(b).after)
       if (stands_for(info(a), name)) edges_[b].try_emplace(a, id(b) + " says after " + called(a, name));
     for (const std::string& name : info(a).before)
       if (stands_for(info(b), name)) edges_[b].try_emplace(a, id(a) + " says before " + called(b, name));
+    return true;
   }
 
-  // A field's writer stands before its readers, unless one of them said otherwise.
+  // A field's writer stands before its readers, unless somebody said otherwise.
   void add_fields(size_t writer, size_t reader) {
     for (const std::string& field : fields(writer).writes)
       if (contains(fields(reader).reads, field) && !contains(fields(reader).writes, field) && !edges_[writer].contains(reader))
         edges_[reader].try_emplace(writer, id(reader) + " reads " + quoted(field) + ", which " + id(writer) + " writes");
+  }
+
+  // Two that may meet, and where it matters who comes first, must be ordered.
+  void check(Report& report) const {
+    each_pair([&](size_t a, size_t b) {
+      const std::string quarrel = quarrel_of(a, b);
+      if (a > b || quarrel.empty() || !meet(a, b) || all_before_[a].contains(b) || all_before_[b].contains(a)) return;
+      report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
+                         id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
+                         {items_[a].origin, items_[b].origin},
+                         {in_manifest({id(a), id(b)}), "or give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
+                          "or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]"}));
+    });
   }
 
   // What the core combines itself, the votes of an event, is no quarrel.
@@ -107,17 +122,6 @@ class Order {
            !share(info(a).schema.exclusive, info(b).schema.exclusive);
   }
 
-  bool reaches(size_t from, size_t to) const {
-    std::set<size_t> seen = {to};
-    for (std::vector<size_t> todo = {to}; !todo.empty();) {
-      const size_t i = todo.back();
-      todo.pop_back();
-      for (const auto& [before, because] : edges_[i])
-        if (seen.insert(before).second) todo.push_back(before);
-    }
-    return seen.contains(from);
-  }
-
   // To one of `among` that must come before i.
   Edges::const_iterator edge_from(size_t i, const std::set<size_t>& among) const {
     return std::ranges::find_if(edges_[i], [&](const auto& edge) { return among.contains(edge.first); });
@@ -125,32 +129,21 @@ class Order {
 
   // Everyone who is left waits for one who is left, so going from one to the one before must come round.
   void report_circle(const std::set<size_t>& left, Report& report) const {
-    size_t start = *left.begin();
-    for (std::set<size_t> seen; seen.insert(start).second;) start = edge_from(start, left)->first;
-    std::string names = id(start);
-    std::vector<std::string> reasons;
+    size_t i = *left.begin();
+    for (std::set<size_t> seen; seen.insert(i).second;) i = edge_from(i, left)->first;
+    std::vector<std::string> ids = {id(i)}, reasons;
     std::vector<Position> positions;
-    size_t i = start;
-    do {
+    for (const size_t start = i; positions.empty() || i != start; ids.push_back(id(i))) {
       const auto edge = edge_from(i, left);
       positions.push_back(items_[i].origin);
       reasons.push_back(edge->second);
-      names += " after " + id(i = edge->first);
-    } while (i != start);
-    Diagnostic d = refusal("cycle", "the order at " + quoted(row_.name) + " goes in a circle: " + names, positions,
-                           {"change `after` or `before` in the plugin.toml of one of them"});
+      i = edge->first;
+    }
+    Diagnostic d = refusal("cycle", "the order at " + quoted(row_.name) + " goes in a circle: " + join(ids, " after "), positions);
+    ids.pop_back();
+    d.fixes = {"change `after` or `before` in the plugin.toml of one of them", "or name them all: " + in_manifest(ids)};
     d.at = join(reasons, "; ");
     report.add(std::move(d));
-  }
-
-  // Why it stands after the one before it, where no edge says so.
-  void add_neighbour(Attached& item, size_t before, size_t i) const {
-    const Attached& previous = items_[before];
-    if (edges_[i].contains(before)) return;
-    if (item.band != previous.band)
-      item.reasons.push_back({previous.member, "band " + item.band + " is inside band " + previous.band});
-    else
-      item.reasons.push_back({previous.member, meet(before, i) ? "nothing orders them but their names" : "they never meet"});
   }
 
   void apply(const std::vector<size_t>& sorted) {
@@ -158,27 +151,66 @@ class Order {
     for (const size_t i : sorted) {
       Attached& item = result.emplace_back(items_[i]);
       for (const auto& [before, because] : edges_[i]) item.reasons.push_back({items_[before].member, because});
-      if (result.size() > 1) add_neighbour(item, sorted[result.size() - 2], i);
-      for (const Reason& reason : item.reasons) item.why += "; after " + id_of(plan_, reason.after) + " because " + reason.because;
+      if (const size_t place = result.size() - 1; place > 0 && !edges_[i].contains(sorted[place - 1]))
+        item.reasons.push_back({result[place - 1].member, why_after(sorted[place - 1], i)});
     }
     items_ = std::move(result);
+  }
+
+  // Where no edge says so.
+  std::string why_after(size_t before, size_t i) const {
+    if (items_[i].band != items_[before].band) return "band " + items_[i].band + " is inside band " + items_[before].band;
+    return meet(before, i) ? "nothing orders them but their names" : "they never meet";
   }
 
   const Plan& plan_;
   const PointRow& row_;
   std::vector<Attached>& items_;
   std::vector<Edges> edges_;
+  std::vector<std::set<size_t>> all_before_;
 };
+
+// Whom [order] names must attach to the point, each once, and nobody can stand outside a band that is further out.
+void check_said(const Plan& plan, const std::string& point, const Value& said, Report& report) {
+  const int index = plan.points.find(point);
+  if (index < 0)
+    return report.add(
+        refusal("unknown_point", "[order] names " + quoted(point) + ", which is no point", {said.origin}, {nearest_point(plan, point)}));
+  std::map<std::string, size_t> depths;  // of those who are not named yet
+  for (const auto* attached : {&plan.at[index].wrappers, &plan.at[index].listeners})
+    for (const Attached& each : *attached) depths[id_of(plan, each.member)] = depth_of(each);
+  const auto is_on = [&](const std::string& id) { return std::ranges::any_of(plan.members, [&](const Member& m) { return id_of(*m.info) == id; }); };
+  const auto refuse = [&](const Value& id, const std::string& why, const std::string& fix) {
+    report.add(refusal("wrong_order", "[order] names " + id.as_text() + " at " + quoted(point) + ", " + why, {id.origin}, {fix}));
+  };
+  size_t deepest = 0;
+  for (const Value& id : said.as_list()) {
+    const auto found = depths.find(id.as_text());
+    if (found == depths.end()) {
+      if (is_on(id.as_text()))
+        refuse(id, "which does not attach there, or not twice", "leave it out");
+      else
+        refuse(id, "which is not on", "[" + id.as_text() + "] switches it on; or leave it out");
+      continue;
+    }
+    if (found->second < deepest)
+      refuse(id, "but band " + std::string(kBands[found->second]) + " is outside band " + std::string(kBands[deepest]),
+             "name it before those further in");
+    deepest = std::max(deepest, found->second);
+    depths.erase(found);
+  }
+}
 
 }  // namespace
 
-void put_in_order(Plan& plan, Report& report) {
-  for (uint32_t point = 0; point < plan.points.size(); ++point)
+void put_in_order(Plan& plan, const std::map<std::string, Value>& order, Report& report) {
+  for (const auto& [point, said] : order) check_said(plan, point, said, report);
+  for (uint32_t point = 0; point < plan.points.size(); ++point) {
+    const auto said = order.find(plan.points[point].name);
     for (std::vector<Attached>* items : {&plan.at[point].wrappers, &plan.at[point].listeners}) {
-      Order order(plan, point, *items);
-      order.check(report);
-      order.sort(report);
+      Order(plan, point, *items, said == order.end() ? std::vector<std::string>() : said->second.as_texts()).sort(report);
     }
+  }
 }
 
 }  // namespace mortise

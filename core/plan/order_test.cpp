@@ -15,7 +15,20 @@ class Order : public ::testing::Test {
     world.table(id, line);
     return info;
   }
-  std::string why(const Plan& plan, size_t wrapper) { return at(plan, "forward").wrappers[wrapper].why; }
+  // [order] at run.toml:30; each id stands at a column of its own.
+  void order(const std::string& point, const Ids& names) {
+    std::vector<Value> list;
+    int column = 10;
+    for (const std::string& id : names) list.push_back({id, {"run.toml", 30, column += 10, "order." + point}});
+    world.manifest.tables["order"][point] = {std::move(list), {"run.toml", 30, 10, "order." + point}};
+  }
+  // "b.outer: a.inner says after b.outer": after whom, and why.
+  std::string why(const Plan& plan, size_t wrapper) { return why(plan, at(plan, "forward").wrappers[wrapper]); }
+  std::string why(const Plan& plan, const Attached& attached) {
+    std::string text;
+    for (const Reason& reason : attached.reasons) text += plan.members[static_cast<size_t>(reason.after)].info->schema.id + ": " + reason.because;
+    return text;
+  }
   World world = World::runnable();
 };
 
@@ -26,8 +39,8 @@ TEST_F(Order, OfWrappersIsByBandOutermostFirst) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(wrappers(plan, "forward"), (Ids{"c.watch", "b.place", "a.cast"}));
-  EXPECT_EQ(why(plan, 0), "run.toml:23");
-  EXPECT_EQ(why(plan, 1), "run.toml:22; after c.watch because band place is inside band watch");
+  EXPECT_EQ(why(plan, 0), "");
+  EXPECT_EQ(why(plan, 1), "c.watch: band place is inside band watch");
 }
 
 TEST_F(Order, OfWrappersInOneBandIsByAfterAnId) {
@@ -36,7 +49,7 @@ TEST_F(Order, OfWrappersInOneBandIsByAfterAnId) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(wrappers(plan, "forward"), (Ids{"b.outer", "a.inner"}));
-  EXPECT_EQ(why(plan, 1), "run.toml:20; after b.outer because a.inner says after b.outer");
+  EXPECT_EQ(why(plan, 1), "b.outer: a.inner says after b.outer");
 }
 
 TEST_F(Order, OfWrappersInOneBandIsByBeforeACapability) {
@@ -45,7 +58,7 @@ TEST_F(Order, OfWrappersInOneBandIsByBeforeACapability) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(wrappers(plan, "forward"), (Ids{"b.outer", "a.inner"}));
-  EXPECT_EQ(why(plan, 1), "run.toml:20; after b.outer because b.outer says before `low.rank`, which a.inner provides");
+  EXPECT_EQ(why(plan, 1), "b.outer: b.outer says before `low.rank`, which a.inner provides");
 }
 
 TEST_F(Order, MayFollowFromAThird) {
@@ -69,7 +82,8 @@ TEST_F(Order, MustBeSaidWhereTwoWrappersOfOneBandMayMeet) {
   EXPECT_EQ(world.errors(),
             "error[unordered_wrappers]: adapter.dora and adapter.lora both wrap in band `adapt` at `forward`, and nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
-            "  fix: give one of them another `where` or `modes`: [adapter.lora] modes = [\"train\"]\n"
+            "  fix: [order] forward = [\"adapter.dora\", \"adapter.lora\"]   (the outermost first)\n"
+            "       or give one of them another `where` or `modes`: [adapter.lora] modes = [\"train\"]\n"
             "       or say in the plugin.toml of adapter.lora: [capabilities] after = [\"adapter.dora\"]\n");
 }
 
@@ -82,7 +96,7 @@ TEST_F(Order, NeedNotBeSaidWhereModesKeepWrappersApart) {
   }
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
-  EXPECT_EQ(why(plan, 1), "run.toml:20; after adapter.dora because they never meet");
+  EXPECT_EQ(why(plan, 1), "adapter.dora: they never meet");
 }
 
 TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
@@ -108,7 +122,70 @@ TEST_F(Order, ThatGoesInACircleIsNamed) {
             "error[cycle]: the order at `forward` goes in a circle: a.one after a.three after a.two after a.one\n"
             "  --> run.toml:21:1 and run.toml:23:1 and run.toml:22:1\n"
             "  at: a.one says after a.three; a.three says after a.two; a.two says after a.one\n"
-            "  fix: change `after` or `before` in the plugin.toml of one of them\n");
+            "  fix: change `after` or `before` in the plugin.toml of one of them\n"
+            "       or name them all: [order] forward = [\"a.one\", \"a.three\", \"a.two\"]   (the outermost first)\n");
+  order("forward", {"a.one", "a.three", "a.two"});
+  EXPECT_EQ(wrappers(world.plan(), "forward"), (Ids{"a.one", "a.three", "a.two"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, OfTheManifestHasTheLastWord) {
+  wrapper("a.inner", "adapt").before = {"b.outer"};
+  wrapper("b.outer", "adapt");
+  wrapper("c.watch", "watch");
+  order("forward", {"c.watch", "b.outer", "a.inner"});
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(wrappers(plan, "forward"), (Ids{"c.watch", "b.outer", "a.inner"}));
+  EXPECT_EQ(why(plan, 2), "b.outer: a.inner stands after b.outer in [order]");
+}
+
+TEST_F(Order, OfTheManifestSettlesWritersToo) {
+  listener("gradient.clip", {"multiplier"}, {"multiplier"});
+  listener("gradient.noise", {"multiplier"}, {"multiplier"});
+  order("grad.transform", {"gradient.noise", "gradient.clip"});
+  EXPECT_EQ(listeners(world.plan(), "grad.transform"), (Ids{"gradient.noise", "gradient.clip"}));
+  EXPECT_EQ(world.text(), "");
+}
+
+TEST_F(Order, OfTheManifestThatLeavesOneOutIsNotEnough) {
+  for (const char* id : {"a.one", "a.two", "a.three"}) wrapper(id, "adapt");
+  order("forward", {"a.two", "a.one"});
+  const std::string text = world.errors();
+  EXPECT_EQ(world.report.errors(), 2) << text;
+  EXPECT_EQ(text.find("a.one and a.two"), std::string::npos) << text;
+}
+
+TEST_F(Order, OfTheManifestNamesOnlyWhoIsThere) {
+  wrapper("a.outer", "watch");
+  wrapper("b.inner", "adapt");
+  world.wrapper("c.elsewhere", "block", "adapt");
+  world.table("c.elsewhere", 22);
+  order("forward", {"b.inner", "a.outer", "c.elsewhere", "d.off", "b.inner"});
+  EXPECT_EQ(world.errors(),
+            "error[wrong_order]: [order] names a.outer at `forward`, but band watch is outside band adapt\n"
+            "  --> run.toml:30:30\n"
+            "  fix: name it before those further in\n"
+            "\n"
+            "error[wrong_order]: [order] names c.elsewhere at `forward`, which does not attach there, or not twice\n"
+            "  --> run.toml:30:40\n"
+            "  fix: leave it out\n"
+            "\n"
+            "error[wrong_order]: [order] names d.off at `forward`, which is not on\n"
+            "  --> run.toml:30:50\n"
+            "  fix: [d.off] switches it on; or leave it out\n"
+            "\n"
+            "error[wrong_order]: [order] names b.inner at `forward`, which does not attach there, or not twice\n"
+            "  --> run.toml:30:60\n"
+            "  fix: leave it out\n");
+}
+
+TEST_F(Order, OfTheManifestNamesOnlyPoints) {
+  order("foward", {});
+  EXPECT_EQ(world.errors(),
+            "error[unknown_point]: [order] names `foward`, which is no point\n"
+            "  --> run.toml:30:10\n"
+            "  fix: it is called `forward`\n");
 }
 
 TEST_F(Order, OfListenersPutsAWriterBeforeItsReaders) {
@@ -117,8 +194,7 @@ TEST_F(Order, OfListenersPutsAWriterBeforeItsReaders) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(listeners(plan, "grad.transform"), (Ids{"gradient.clip", "a.reader"}));
-  EXPECT_EQ(at(plan, "grad.transform").listeners[1].why,
-            "run.toml:21; after gradient.clip because a.reader reads `multiplier`, which gradient.clip writes");
+  EXPECT_EQ(why(plan, at(plan, "grad.transform").listeners[1]), "gradient.clip: a.reader reads `multiplier`, which gradient.clip writes");
 }
 
 TEST_F(Order, OfListenersIsByTheirOwnWordBeforeTheirFields) {
@@ -134,7 +210,8 @@ TEST_F(Order, OfTwoWritersOfOneFieldMustBeSaid) {
   EXPECT_EQ(world.errors(),
             "error[unordered_writers]: gradient.clip and gradient.noise both write `multiplier` at `grad.transform`, and nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
-            "  fix: give one of them another `where` or `modes`: [gradient.noise] modes = [\"train\"]\n"
+            "  fix: [order] \"grad.transform\" = [\"gradient.clip\", \"gradient.noise\"]   (in this order)\n"
+            "       or give one of them another `where` or `modes`: [gradient.noise] modes = [\"train\"]\n"
             "       or say in the plugin.toml of gradient.noise: [capabilities] after = [\"gradient.clip\"]\n");
   world.catalogue["gradient.clip"].after = {"gradient.noise"};
   EXPECT_EQ(listeners(world.plan(), "grad.transform"), (Ids{"gradient.noise", "gradient.clip"}));

@@ -11,8 +11,13 @@ namespace mortise {
 using namespace words;
 namespace {
 
+int member_of(const Plan& plan, const PluginInfo& info) {
+  const auto found = std::ranges::lower_bound(plan.members, id_of(info), {}, [](const Member& member) { return id_of(*member.info); });
+  return static_cast<int>(found - plan.members.begin());
+}
+
 // In the order of ids, so that indices mean the same whatever the order of tables was.
-std::vector<Member> members_of(const std::vector<Holding>& holdings) {
+void number_members(Plan& plan, std::vector<Holding>& holdings) {
   std::map<std::string, Member> members;
   for (const Holding& holding : holdings) {
     Member& member = members[id_of(*holding.info)];
@@ -21,14 +26,8 @@ std::vector<Member> members_of(const std::vector<Holding>& holdings) {
     for (const Slot& slot : holding.slots)
       for (const PluginInfo* info : slot.choices) members[id_of(*info)].info = info;
   }
-  std::vector<Member> sorted;
-  for (auto& [id, member] : members) sorted.push_back(member);
-  return sorted;
-}
-
-int member_of(const Plan& plan, const PluginInfo& info) {
-  const auto found = std::ranges::lower_bound(plan.members, id_of(info), {}, [](const Member& member) { return id_of(*member.info); });
-  return static_cast<int>(found - plan.members.begin());
+  for (auto& [id, member] : members) plan.members.push_back(member);
+  for (Holding& holding : holdings) holding.member = member_of(plan, *holding.info);
 }
 
 void bring_operators(Plan& plan, Report& report) {
@@ -49,16 +48,11 @@ void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalog
     for (const Slot& slot : holding.slots) {
       const int point = find_point(plan, catalogue, holding, Way::Provides, slot.point, {}, report);
       if (point < 0) continue;
-      Claim claim{.member = member_of(plan, *holding.info),
-                  .where = holding.where(),
-                  .modes = slot.modes & holding.modes,
-                  .layer = holding.table->layer,
-                  .open = holding.is_open(),
-                  .choices = {},
-                  .why = holding.why,
-                  .origin = holding.table->origin};
+      Claim& claim = plan.at[point].providers.emplace_back(Claim{holding});
+      claim.modes &= slot.modes;
+      claim.layer = holding.table->layer;
+      claim.open = holding.is_open();
       for (const PluginInfo* info : slot.choices) claim.choices.push_back(member_of(plan, *info));
-      plan.at[point].providers.push_back(std::move(claim));
     }
   for (PointPlan& here : plan.at)
     std::ranges::stable_sort(here.providers, {}, [](const Claim& claim) { return std::tuple(claim.open, -claim.layer); });
@@ -74,25 +68,17 @@ bool attaches(const Holding& holding, const std::vector<Holding>& holdings) {
 void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
   for (const Holding& holding : holdings) {
     if (!attaches(holding, holdings)) continue;
-    Attached attached{.member = member_of(plan, *holding.info),
-                      .where = holding.where(),
-                      .modes = holding.modes,
-                      .except = holding.except,
-                      .reasons = {},
-                      .band = "",
-                      .why = holding.why,
-                      .origin = holding.table->origin};
-    for (const ListenInfo& listen : holding.info->listens)
-      if (const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report); point >= 0)
-        plan.at[point].listeners.push_back(attached);
+    Attached attached{holding, holding.except};
+    for (const ListenInfo& listen : holding.info->listens) {
+      const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report);
+      if (point < 0) continue;
+      check_listener(holding, plan.points[point], listen, report);
+      plan.at[point].listeners.push_back(attached);
+    }
     for (const WrapInfo& wrap : holding.info->wraps) {
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
-      if (std::ranges::find(kBands, wrap.band) == std::end(kBands))
-        report.add(refusal("unknown_band", id_of(*holding.info) + " wraps `" + wrap.point + "` in `" + wrap.band + "`, which is no band",
-                           {holding.table->origin}, {"one of " + join({std::begin(kBands), std::end(kBands)}, ", ")}));
-      else if (point >= 0)
-        plan.at[point].wrappers.push_back(attached);
+      if (point >= 0 && check_wrapper(holding, plan.points[point], wrap, report)) plan.at[point].wrappers.push_back(attached);
     }
   }
 }
@@ -104,13 +90,15 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   std::vector<Holding> holdings = settle_layers(manifest, catalogue, plan.replaced, report);
   put_stand_ins(holdings, catalogue, can_start, report);
   gather_choices(holdings, manifest, catalogue, can_start, report);
-  plan.members = members_of(holdings);
+  number_members(plan, holdings);
   bring_operators(plan, report);
   claim_slots(plan, holdings, catalogue, report);
   attach(plan, holdings, catalogue, report);
-  put_in_order(plan, report);
+  const auto order = manifest.tables.find("order");
+  put_in_order(plan, order == manifest.tables.end() ? std::map<std::string, Value>() : order->second, report);
   check_requirements(plan, holdings, catalogue, report);
   check_conflicts(holdings, report);
+  check_repeatable(manifest, holdings, report);
   plan.hash = hash_of(plan);
   return plan;
 }

@@ -1,6 +1,5 @@
 // The plan, first stage: from manifests alone, with no plugin code, who provides what, who wraps whom and in what order, and why.
 #pragma once
-#include <iosfwd>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,22 +16,24 @@ struct Member {
   const PluginTable* table = nullptr;  // NULL: a candidate of somebody who chooses, or a fallback, not named in the manifest
 };
 
-// One claim on a slot: at the paths of `where` (nullptr: all), in these modes (bit 1 << mode).
-struct Claim {
-  int member = 0;
-  const Selector* where = nullptr;
-  unsigned modes = 7;
-  int layer = 0;
-  bool open = true;          // neither `where` nor `modes` in its table: it takes the rest
-  std::vector<int> choices;  // members to choose from by `supports`, in order; empty: the member itself
-  std::string why;           // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:2"
-  Position origin;           // of the table that claims, also for a fallback
-};
-
-// Some of the elements, in some modes.
+// Some of the elements (nullptr: all), in some modes (bit 1 << mode).
 struct Place {
   const Selector* where = nullptr;
   unsigned modes = 7;
+};
+
+// A plugin at a point.
+struct Placed : Place {
+  int member = 0;
+  std::string why;  // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:2"
+  Position origin;  // of the table that asks for it, also for a fallback
+};
+
+// One claim on a slot.
+struct Claim : Placed {
+  int layer = 0;
+  bool open = true;          // neither `where` nor `modes` in its table: it takes the rest
+  std::vector<int> choices;  // members to choose from by `supports`, in order; empty: the member itself
 };
 
 // Why one stands after another (a member). `because` is a clause that begins with the name of one of the two.
@@ -42,20 +43,15 @@ struct Reason {
 };
 
 // One wrapper or listener, in its place in the order.
-struct Attached {
-  int member = 0;
-  const Selector* where = nullptr;
-  unsigned modes = 7;
+struct Attached : Placed {
   std::vector<Place> except;    // taken by others of its exclusive group
+  std::string band;             // wrappers only
   std::vector<Reason> reasons;  // the edges of the order that end here
-  std::string band;   // wrappers only
-  std::string why;    // where in a manifest it stands, and why it comes after the one before it
-  Position origin;    // of its table
 };
 
 struct PointPlan {
-  std::vector<Claim> providers;   // the more particular first: with `where` or `modes`, by layer, then the open one
-  std::vector<Attached> wrappers; // outermost first
+  std::vector<Claim> providers;    // the more particular first: with `where` or `modes`, by layer, then the open one
+  std::vector<Attached> wrappers;  // outermost first
   std::vector<Attached> listeners;
 };
 
@@ -63,9 +59,9 @@ struct PointPlan {
 struct Plan {
   PointTable points;
   std::vector<Member> members;
-  std::vector<PointPlan> at;      // by index of the point
+  std::vector<PointPlan> at;          // by index of the point
   std::vector<std::string> replaced;  // "ID (default.toml:13) by ID"
-  std::string hash;               // six hexadecimal digits over ids, versions, order and values
+  std::string hash;                   // six hexadecimal digits over ids, versions, order and values
 };
 
 // What the machine can do, so that `fallback` is decided before any plugin runs: asks whether a plugin can start here; "" if it can, else why not
@@ -78,29 +74,25 @@ Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>
 
 // An element that selectors speak of.
 struct Element {
-  std::string path;                 // of a layer, segment or parameter
-  std::string role, slot;           // "" where it has none
+  std::string path;        // of a layer, segment or parameter
+  std::string role, slot;  // "" where it has none
   std::vector<std::string> tags, dims;
 };
+// What selectors call it besides its path: "role:norm", "tag:head".
+std::vector<std::string> atoms_of(const Element& element);
 // Which of `elements` the selector takes, as indices. Order matters for `every` and `from`.
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements);
-// Where a wrapper or listener acts in one mode, as indices.
+// What lies there in one mode, as indices; for a wrapper or listener, where it acts.
+std::vector<size_t> select(const Place& place, const std::vector<Element>& elements, int mode);
 std::vector<size_t> select(const Attached& attached, const std::vector<Element>& elements, int mode);
 
-// The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and an
-// element without a provider go to the report, naming `what` ("parameter", "layer").
-std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, std::string_view what,
-                        std::string_view point, Report& report);
+// The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and
+// an element without a provider go to the report, naming `what` ("parameter", "layer").
+std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, const std::string& what,
+                        const std::string& slot, Report& report);
 
 // Every `where` of the plan must take something of all that the model declared; for members that attach to several points, where assign() cannot
 // tell. `what` as above.
-void check_where(const Plan& plan, const std::vector<Element>& elements, std::string_view what, Report& report);
-
-// The sections of `mortise plan` that structure knows: who does what, around, after backward, listening, replaced. `details` by plugin id is
-// what a later stage learned ("8 × H200"); without it, the keys that a manifest set, or the plugin's summary.
-void print_structure(std::ostream& out, const Plan& plan, const std::map<std::string, std::string>& details = {});
-// `mortise plan --why POINT`: every edge of the order there. False if no point is called so.
-bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
-std::string plan_json(const Plan& plan);
+void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report);
 
 }  // namespace mortise

@@ -3,7 +3,16 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/base/text.hpp"
+
 namespace mortise {
+
+std::vector<std::string> PointRow::writable() const {
+  std::vector<std::string> found;
+  if (kind == Kind::Filter || is_inside_step())
+    for (const std::string& field : split(fields, ',')) found.push_back(field.substr(field.starts_with(' ')));
+  return found;
+}
 
 PointTable::PointTable()
     : rows_{
@@ -24,14 +33,10 @@ int PointTable::find(std::string_view name) const {
   return row == rows_.end() ? -1 : static_cast<int>(std::distance(rows_.begin(), row));
 }
 
-std::string_view name_of(Stage stage) {
-  constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
-  return kNames[static_cast<int>(stage)];
-}
-
-std::string_view name_of(Kind kind) {
-  constexpr std::string_view kNames[] = {"object", "call", "event", "filter", "operator"};
-  return kNames[static_cast<int>(kind)];
+std::vector<std::string> PointTable::names() const {
+  std::vector<std::string> names;
+  for (const PointRow& row : rows_) names.push_back(row.name);
+  return names;
 }
 
 }  // namespace mortise

@@ -1,7 +1,6 @@
 // The table of points, and the bands that order wrappers, as data.
 #pragma once
 #include <cstdint>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +23,11 @@ struct PointRow {
   Kind kind;
   std::string thread, fields, doc;
   std::string from;  // the plugin that brought the row; empty: the core
+
+  // What a device can run alone, so that it can be recorded and replayed.
+  bool is_inside_step() const { return stage == Stage::Device || stage == Stage::Update; }
+  // The fields that listeners may write: all of a filter's, and what they give to the core inside the step.
+  std::vector<std::string> writable() const;
 };
 
 // The core's rows, then one for each operator that the plugins in use bring.
@@ -34,19 +38,13 @@ class PointTable {
   uint32_t add_operator(std::string name, std::string fields, std::string doc, std::string from);
   // -1 if there is none.
   int find(std::string_view name) const;
+  std::vector<std::string> names() const;
   const PointRow& operator[](uint32_t index) const { return rows_[index]; }
   uint32_t size() const { return static_cast<uint32_t>(rows_.size()); }
 
  private:
   std::vector<PointRow> rows_;
 };
-
-std::string_view name_of(Stage);
-std::string_view name_of(Kind);
-
-// What `mortise points` prints, and the text of docs/guide/points.md.
-void print_points(std::ostream& out, const PointTable& table, bool json);
-std::string points_markdown(const PointTable& table);
 
 // Outside to inside.
 inline constexpr std::string_view kBands[] = {"watch", "capture", "retain", "repeat", "place", "adapt", "cast"};

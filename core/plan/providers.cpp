@@ -23,25 +23,25 @@ struct Outcome {
 int deciding_layer(const Group& group) {
   int layer = INT_MIN;
   for (const Holding* h : group)
-    if (h->is_open()) layer = std::max(layer, h->layer());
+    if (h->is_open()) layer = std::max(layer, h->table->layer);
   return layer;
 }
 
 // Tables with `where` or `modes` take their places from lower layers, and from the open table of their own.
 bool takes_from(const Holding& taker, const Holding& own) {
-  return !taker.is_open() && (taker.layer() > own.layer() || (taker.layer() == own.layer() && own.is_open()));
+  return !taker.is_open() && (taker.table->layer > own.table->layer || (taker.table->layer == own.table->layer && own.is_open()));
 }
 
 Outcome outcome_of(const Holding& own, const Group& group) {
   Outcome outcome{.modes = modes_of(*own.table), .except = {}, .winners = {}};
   const int deciding = deciding_layer(group);
   for (const Holding* other : group) {
-    if (own.layer() < deciding) {
+    if (own.table->layer < deciding) {
       outcome.modes = 0;
-      if (other->is_open() && other->layer() == deciding) outcome.winners.push_back(other);
+      if (other->is_open() && other->table->layer == deciding) outcome.winners.push_back(other);
     } else if (const unsigned modes = modes_of(*other->table) & outcome.modes; modes && takes_from(*other, own)) {
-      if (other->where()) {
-        outcome.except.push_back({other->where(), modes});
+      if (other->where) {
+        outcome.except.push_back({other->where, modes});
       } else {
         outcome.modes &= ~modes;
         outcome.winners.push_back(other);
@@ -62,7 +62,7 @@ std::string how_to_share(const std::string& slot, const PluginInfo& second) {
 
 // Two of one layer that both leave `where` open, for as far as they share modes: an open one gives way to one with `modes`.
 void check_clash(const Holding& a, const Holding& b, unsigned modes, const std::string& name, bool is_slot, Report& report) {
-  if (!modes || a.layer() != b.layer() || a.where() || b.where() || a.is_open() != b.is_open()) return;
+  if (!modes || a.table->layer != b.table->layer || a.where || b.where || a.is_open() != b.is_open()) return;
   report.add(refusal(is_slot ? "two_providers" : "exclusive",
                      id_of(*a.info) + " and " + id_of(*b.info) + (is_slot ? " both provide " : " exclude each other: both are of the group ") +
                          quoted(name) + (a.is_open() ? "" : " in " + join(mode_names(modes), ", ")),
@@ -86,7 +86,7 @@ void settle(const std::string& name, bool is_slot, const Group& group, Report& r
     own.is_replaced |= !is_slot;
     for (const Holding* winner : outcome.winners) own.lost_to.insert(id_of(*winner->info));
     // Written in vain, not replaced: its own layer left it nothing.
-    if (std::ranges::all_of(outcome.winners, [&](const Holding* winner) { return winner->layer() == own.layer(); }))
+    if (std::ranges::all_of(outcome.winners, [&](const Holding* winner) { return winner->table->layer == own.table->layer; }))
       report.add(refusal("left_without_place", id_of(*own.info) + " is left without a place: others take " + quoted(name) + " in every mode",
                          {own.table->origin}, {"remove " + table_of(*own.info)}));
   }
@@ -103,8 +103,10 @@ std::vector<Holding> tables_that_are_on(const Manifest& manifest, const Catalogu
   std::vector<Holding> holdings;
   for (const PluginTable& table : manifest.plugins) {
     if (!table.enabled || !table.schema) continue;
-    if (const auto found = catalogue.find(table.schema->id); found != catalogue.end())
-      holdings.emplace_back(&found->second, &table, modes_of(table), short_text(table.origin));
+    const auto found = catalogue.find(table.schema->id);
+    if (found == catalogue.end()) continue;
+    const Place place{table.where ? &*table.where : nullptr, modes_of(table)};
+    holdings.push_back({{place, 0, short_text(table.origin), table.origin}, &found->second, &table});
   }
   std::ranges::sort(holdings, {}, [](const Holding& holding) { return id_of(*holding.info); });
   return holdings;

@@ -22,6 +22,10 @@ inline std::string short_text(const Position& position) {
 
 inline bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
 
+inline bool share(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::ranges::any_of(a, [&](const std::string& name) { return contains(b, name); });
+}
+
 // Names in `after`, `requires`, `conflicts`: an id or a capability.
 inline bool stands_for(const PluginInfo& info, const std::string& name) { return id_of(info) == name || contains(info.capabilities, name); }
 

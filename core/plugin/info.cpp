@@ -48,8 +48,8 @@ class Keys {
     const bool numbers = std::ranges::all_of(
         parts, [](const std::string& part) { return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos; });
     if (numbers && parts.size() == static_cast<size_t>(dots) + 1) return;
-    add_mistake(report_, "out_of_range", bare_name() + "." + key + " is " + std::to_string(dots + 1) + " numbers, this is `" + to + "`",
-                position_of(origin_.file, *node), example);
+    add_mistake(report_, "out_of_range", bare_name() + "." + key + " is " + std::to_string(dots + 1) + " numbers, this is `" + to + "`", node->at,
+                example);
   }
 
   void flag(const char* key, bool& to) {
@@ -69,9 +69,9 @@ class Keys {
     if (!node) return;
     const std::string name = bare_name() + "." + key;
     if (!node->list() || !std::ranges::all_of(*node->list(), &TomlNode::is_table))
-      return add_mistake(report_, "wrong_type", name + " is a list of tables", position_of(origin_.file, *node), std::string(key) + " = [{ … }]");
+      return add_mistake(report_, "wrong_type", name + " is a list of tables", node->at, std::string(key) + " = [{ … }]");
     for (const TomlNode& item : *node->list()) {
-      const Position at = position_of(origin_.file, item, name);
+      const Position at = keyed(item.at, name);
       Keys keys(*item.table(), at, name, report_);
       read(keys, at);
     }
@@ -85,12 +85,12 @@ class Keys {
     KeySchema schema;
     schema.type = type;
     schema.choices = std::move(choices);
-    return check_value(schema, *node, {origin_.file, bare_name() + "." + key}, report_);
+    return check_value(schema, *node, bare_name() + "." + key, report_);
   }
 
   void refuse_unknown(const TomlEntry& entry) {
     const std::string near = nearest(entry.key, asked_);
-    add_mistake(report_, "unknown_key", name_ + " has no key `" + entry.key + "`", position_of(origin_.file, entry),
+    add_mistake(report_, "unknown_key", name_ + " has no key `" + entry.key + "`", entry.at,
                 near.empty() ? "it has: " + join(asked_, ", ") : "it is called `" + near + "` here");
   }
 
@@ -115,7 +115,7 @@ class Reader {
     if (const auto keys = open("links")) keys->texts("allow", info_.links);
     read_operators();
     read_facts();
-    read_plugin_schema(root_, shown_, info_.schema, report_);
+    read_plugin_schema(root_, info_.schema, report_);
   }
 
  private:
@@ -123,12 +123,11 @@ class Reader {
   std::unique_ptr<Keys> open(const char* name) {
     const TomlNode* node = root_.find(name);
     if (!node || !must_be_table(name, *node)) return nullptr;
-    return std::make_unique<Keys>(*node->table(), position_of(shown_, *node), "[" + std::string(name) + "]", report_);
+    return std::make_unique<Keys>(*node->table(), node->at, "[" + std::string(name) + "]", report_);
   }
 
   bool must_be_table(const std::string& name, const TomlNode& node) {
-    if (!node.is_table())
-      add_mistake(report_, "wrong_type", "`" + name + "` is a table, this is " + node.kind(), position_of(shown_, node), "[" + name + "]");
+    if (!node.is_table()) add_mistake(report_, "wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
     return node.is_table();
   }
 
@@ -146,8 +145,8 @@ class Reader {
       add_mistake(report_, "missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
     }
     if (!expected.empty() && !schema.id.empty() && schema.id != expected)
-      add_mistake(report_, "id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`",
-                  position_of(shown_, *root_.find("plugin", "id")), "one name for id, folder and library: id = \"" + expected + "\"");
+      add_mistake(report_, "id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`", root_.find("plugin", "id")->at,
+                  "one name for id, folder and library: id = \"" + expected + "\"");
     const size_t dot = schema.id.find('.');
     schema.family = schema.id.substr(0, dot);
     if (dot != std::string::npos) schema.name = schema.id.substr(dot + 1);
@@ -199,7 +198,7 @@ class Reader {
     if (!all || !must_be_table("operator", *all)) return;
     for (const TomlEntry& entry : all->table()->entries) {
       if (!must_be_table("operator." + entry.key, entry.value)) continue;
-      Keys keys(*entry.value.table(), position_of(shown_, entry.value), "[operator." + entry.key + "]", report_);
+      Keys keys(*entry.value.table(), entry.value.at, "[operator." + entry.key + "]", report_);
       OperatorRow& row = info_.operators.emplace_back();
       row.name = entry.key;
       keys.text("arguments", row.arguments, "arguments = \"x [N, width]\"");
@@ -215,8 +214,7 @@ class Reader {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
       if (!near.empty())
-        add_mistake(report_, "unknown_table", "there is no table [" + table.key + "]", position_of(shown_, table.value),
-                    "it is called [" + near + "] here");
+        add_mistake(report_, "unknown_table", "there is no table [" + table.key + "]", table.value.at, "it is called [" + near + "] here");
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
@@ -224,8 +222,8 @@ class Reader {
 
   void read_fact(const std::string& slot, const TomlEntry& entry) {
     const std::string key = slot + "." + entry.key;
-    const Position origin = position_of(shown_, entry.value, key);
-    if (auto value = plain_value(entry.value, origin))
+    const Position origin = keyed(entry.value.at, key);
+    if (auto value = plain_value(entry.value, key))
       info_.facts[slot][entry.key] = std::move(*value);
     else
       add_mistake(report_, "wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);

@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,7 +24,8 @@ using Json = nlohmann::json;
 constexpr const char* kManifest = "MANIFEST.json";
 constexpr const char* kTemporary = ".tmp-";
 constexpr const char* kStep = "step-";
-constexpr size_t kMaxManifest = size_t{16} << 20;
+// Some ten thousand files; a tree of it takes thirty times as much memory.
+constexpr size_t kMaxManifest = size_t{2} << 20;
 // A manifest ends with its own hash; what is hashed stands before this.
 const std::string kBeforeHash = ",\n \"sha256\": \"", kAfterHash = "\"\n}\n";
 constexpr size_t kHashDigits = 64;
@@ -40,9 +39,31 @@ constexpr size_t kHashDigits = 64;
   throw Failure(d);
 }
 
+[[noreturn]] void refuse(const std::string& what, const char* code) {
+  Diagnostic d;
+  d.code = code;
+  d.message = what;
+  d.exit = kExitIo;
+  throw Failure(d);
+}
+
 bool is_hash(const Json& j) {
   return j.is_string() && j.get_ref<const std::string&>().size() == kHashDigits &&
          j.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Of JSON's brackets.
+int depth_of(std::string_view json) {
+  int depth = 0, deepest = 0;
+  bool text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (text && c == '\\') ++i;
+    if (c == '"') text = !text;
+    if (!text && (c == '{' || c == '[')) deepest = std::max(deepest, ++depth);
+    if (!text && (c == '}' || c == ']')) --depth;
+  }
+  return deepest;
 }
 
 // Below the folder, and nowhere else.
@@ -52,13 +73,9 @@ bool is_inside(const std::string& path) {
   return plain && std::ranges::none_of(parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
 }
 
-void make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
-  Diagnostic d;
-  d.code = "not_written";
-  d.message = path + " cannot be made: " + std::strerror(errno);
-  d.exit = kExitIo;
-  throw Failure(d);
+void make_folder(const std::string& path, bool may_exist = true) {
+  if (::mkdir(path.c_str(), 0755) == 0 || (may_exist && errno == EEXIST)) return;
+  refuse(path + " cannot be made: " + std::strerror(errno), "not_written");
 }
 
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
@@ -70,9 +87,40 @@ int64_t step_of(const std::string& name) {
   return std::to_string(step) == digits ? step : -1;
 }
 
+// Where a checkpoint lies while it is removed.
+std::string aside(const fs::path& path) { return (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string(); }
+
+// A manifest, or a little more than any has; streams throw exceptions of their own when a disk does not give what it holds.
+std::string read_small(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) damaged(path, "it cannot be read");
+  std::string text;
+  char buffer[16384];
+  ssize_t n = 1;
+  while (n != 0 && text.size() <= kMaxManifest) {
+    n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno != EINTR) break;
+    if (n > 0) text.append(buffer, static_cast<size_t>(n));
+  }
+  ::close(fd);
+  if (n < 0) damaged(path, "it cannot be read");
+  return text;
+}
+
 void remove_quietly(const std::string& folder) {
   std::error_code ignored;
   fs::remove_all(folder, ignored);
+}
+
+// What a save or a removal that was cut short left behind may still be known by a checkpoint's name where it counts, on the disk: the names first.
+void remove_leftover(const fs::path& folder) {
+  if (!fs::exists(fs::symlink_status(folder))) return;
+  try {
+    sync_folder(folder.parent_path().string());
+  } catch (const Failure&) {
+    return;  // it stays
+  }
+  remove_quietly(folder.string());
 }
 
 }  // namespace
@@ -94,16 +142,20 @@ std::string manifest_text(const Manifested& m) {
 
 Manifested parse_manifested(std::string_view text, const std::string& path) {
   const size_t tail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
-  if (text.size() < tail || text.size() > kMaxManifest) damaged(path, "it is cut short");
+  if (text.size() < tail) damaged(path, "it is cut short");
+  if (text.size() > kMaxManifest) damaged(path, "it is larger than manifests are");
   const std::string_view body = text.substr(0, text.size() - tail), hash = text.substr(body.size() + kBeforeHash.size(), kHashDigits);
   if (!text.substr(body.size()).starts_with(kBeforeHash) || !text.ends_with(kAfterHash) || hash != sha256_of(body.data(), body.size()))
     damaged(path, "it is not what was written");
+  // Nothing lies deeper than a file's hash; towers of brackets would cost far more memory than text.
+  if (depth_of(text) > 3) damaged(path, "it is nested deeper than manifests are");
+  if (text.find('\0') != text.npos) damaged(path, "it has a NUL, where its parser would stop");
   const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   Manifested m;
   m.sha256 = hash;
   if (!j.is_object() || j.value("mortise", Json()) != 1) damaged(path, "it is of another version");
-  if (!j.contains("step") || !j["step"].is_number_unsigned() || !j.contains("files") || !j["files"].is_object() || !j.contains("plugins") ||
-      !j["plugins"].is_object())
+  if (!j.contains("step") || !j["step"].is_number_unsigned() || j["step"].get<uint64_t>() > uint64_t{INT64_MAX} || !j.contains("files") ||
+      !j["files"].is_object() || !j.contains("plugins") || !j["plugins"].is_object())
     damaged(path, "it lacks the step, the files or the plugins");
   m.step = j["step"].get<int64_t>();
   for (const auto& [name, file] : j["files"].items()) {
@@ -113,7 +165,8 @@ Manifested parse_manifested(std::string_view text, const std::string& path) {
     m.files[name] = {file["bytes"].get<uint64_t>(), file["sha256"].get<std::string>()};
   }
   for (const auto& [id, plugin] : j["plugins"].items()) {
-    if (!plugin.is_object() || !plugin.contains("version") || !plugin["version"].is_string() || !plugin.contains("sha256") || !is_hash(plugin["sha256"]))
+    if (!plugin.is_object() || !plugin.contains("version") || !plugin["version"].is_string() || !plugin.contains("sha256") ||
+        !is_hash(plugin["sha256"]))
       damaged(path, "the plugin `" + escape_control(id) + "` is not described as plugins are");
     m.plugins[id] = {plugin["version"].get<std::string>(), plugin["sha256"].get<std::string>()};
   }
@@ -123,15 +176,15 @@ Manifested parse_manifested(std::string_view text, const std::string& path) {
 CheckpointWriter::CheckpointWriter(const std::string& root, int64_t step)
     : root_(root), name_(kStep + std::to_string(step)), folder_(root + "/" + kTemporary + name_) {
   manifest_.step = step;
-  const bool made = !fs::exists(root_);
   make_folder(root_);
-  if (made) sync_folder(fs::path(root_).parent_path().string());
-  remove_quietly(folder_);
-  make_folder(folder_);
+  // Even if it was there: who made it may have been stopped before this.
+  sync_folder(fs::path(root_).parent_path().string());
+  remove_leftover(folder_);
+  make_folder(folder_, /*may_exist=*/false);  // nothing of another save among these files
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (!committed_) remove_quietly(folder_);
+  if (!placed_) remove_quietly(folder_);
 }
 
 void CheckpointWriter::file(const std::string& path, const std::function<void(const Sink&)>& body) {
@@ -154,7 +207,8 @@ void CheckpointWriter::file(const std::string& path, std::string_view text) {
 
 Manifested CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) {
   manifest_.plugins = std::move(plugins);
-  const std::string text = manifest_text(manifest_);
+  const std::string text = manifest_text(manifest_), place = root_ + "/" + name_;
+  const Manifested m = parse_manifested(text, place + "/" + kManifest);  // what cannot be read is not written
   OpenFile out(folder_ + "/" + kManifest, name_ + "/" + kManifest);
   out.write(text.data(), text.size());
   out.finish();
@@ -163,13 +217,29 @@ Manifested CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) 
     if (const size_t slash = path.rfind('/'); slash != std::string::npos) folders.insert(path.substr(0, slash));
   for (const auto& folder : folders) sync_folder(folder_ + "/" + folder);
   sync_folder(folder_);
-  // One of this name may be there: damaged and passed over, or of a past that was given up.
-  const std::string place = root_ + "/" + name_;
-  if (fs::exists(place)) remove_checkpoint({place, manifest_.step});
-  rename_path(folder_, place);
+  // One of this name may be there: damaged and passed over, or of a past that was given up. They change places, so that one of them is there at any
+  // time; where a file system cannot do that, the old one goes aside first. It is removed when the new one is there to stay.
+  std::string old;
+  if (fs::exists(fs::symlink_status(place))) {
+    old = folder_;
+    if (!exchange_paths(folder_, place)) {
+      old = aside(place);
+      remove_leftover(old);
+      rename_path(place, old);
+      try {
+        rename_path(folder_, place);
+      } catch (...) {
+        ::rename(old.c_str(), place.c_str());
+        throw;
+      }
+    }
+  } else {
+    rename_path(folder_, place);
+  }
+  placed_ = true;
   sync_folder(root_);
-  committed_ = true;
-  return parse_manifested(text, place);
+  if (!old.empty()) remove_quietly(old);
+  return m;
 }
 
 std::vector<Found> checkpoints_in(const std::string& root) {
@@ -177,16 +247,14 @@ std::vector<Found> checkpoints_in(const std::string& root) {
   std::error_code error;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
     if (const int64_t step = step_of(at->path().filename().string()); step >= 0) all.push_back({at->path().string(), step});
+  if (error && error != std::errc::no_such_file_or_directory) refuse(root + " cannot be read: " + error.message(), "not_read");
   std::ranges::sort(all, std::greater(), &Found::step);
   return all;
 }
 
 Manifested verify_checkpoint(const Found& found) {
   const std::string manifest = found.path + "/" + kManifest;
-  std::ifstream in(manifest, std::ios::binary);
-  if (!in) damaged(manifest, "it cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const Manifested m = parse_manifested(text, manifest);
+  const Manifested m = parse_manifested(read_small(manifest), manifest);
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
   for (const auto& [path, file] : m.files) {
     const std::string whole = found.path + "/" + path;
@@ -218,11 +286,10 @@ std::optional<Found> newest_checkpoint(const std::string& root, const std::funct
 }
 
 void remove_checkpoint(const Found& found) {
-  const fs::path path = found.path;
-  const std::string aside = (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string();
-  remove_quietly(aside);
-  rename_path(found.path, aside);
-  remove_quietly(aside);
+  const std::string old = aside(found.path);
+  remove_leftover(old);
+  rename_path(found.path, old);
+  remove_quietly(old);
 }
 
 void remove_leftovers(const std::string& root) {
@@ -230,7 +297,7 @@ void remove_leftovers(const std::string& root) {
   std::vector<std::string> leftovers;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
     if (at->path().filename().string().starts_with(kTemporary)) leftovers.push_back(at->path().string());
-  for (const auto& path : leftovers) remove_quietly(path);
+  for (const auto& path : leftovers) remove_leftover(path);
 }
 
 void point_link(const std::string& root, const std::string& name, int64_t step) {

@@ -53,14 +53,14 @@ class CheckpointWriter {
  private:
   std::string root_, name_, folder_;
   Manifested manifest_;
-  bool committed_ = false;
+  bool placed_ = false;
 };
 
 struct Found {
   std::string path;  // of the folder
   int64_t step = 0;
 };
-// What there is, the newest first; nothing is read.
+// What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same as none.
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was saved.
 Manifested verify_checkpoint(const Found& found);

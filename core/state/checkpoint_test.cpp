@@ -99,6 +99,8 @@ TEST_F(Checkpoints, AreListedNewestFirst) {
   for (const Found& f : checkpoints_in(root)) steps.push_back(f.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1000, 20, 9}));
   EXPECT_TRUE(checkpoints_in(run / "nothing").empty());
+  write(run / "file", "");
+  EXPECT_THROW(checkpoints_in(run / "file"), Failure);
 }
 
 TEST_F(Checkpoints, TakeThePlaceOfADamagedOne) {
@@ -107,6 +109,34 @@ TEST_F(Checkpoints, TakeThePlaceOfADamagedOne) {
   EXPECT_NE(damage(step(5)), "");
   save(5);
   EXPECT_EQ(damage(step(5)), "");
+}
+
+TEST_F(Checkpoints, TakeThePlaceOfAnotherOne) {
+  const std::string old = save(5, 'o').sha256;
+  const std::string fresh = save(5, 'n').sha256;
+  EXPECT_NE(old, fresh);
+  EXPECT_EQ(verify_checkpoint(step(5)).sha256, fresh);
+  EXPECT_EQ(std::distance(fs::directory_iterator(root), {}), 1);
+}
+
+TEST_F(Checkpoints, HoldNothingOfASaveThatWasCutShort) {
+  fs::create_directories(root / ".tmp-step-5/model");
+  write(root / ".tmp-step-5/model/left.safetensors", "left");
+  save(5);
+  EXPECT_FALSE(fs::exists(root / "step-5/model/left.safetensors"));
+  EXPECT_EQ(damage(step(5)), "");
+}
+
+// A damaged disk gives folders for files, and errors for bytes.
+TEST_F(Checkpoints, ShowAManifestThatCannotBeRead) {
+  save(5);
+  fs::remove(root / "step-5/MANIFEST.json");
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it cannot be read");
+  fs::create_directory(root / "step-5/MANIFEST.json");
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it cannot be read");
+  fs::remove(root / "step-5/MANIFEST.json");
+  write(root / "step-5/MANIFEST.json", std::string(3'000'000, ' '));
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it is larger than manifests are");
 }
 
 TEST_F(Checkpoints, LeaveNothingBehindWhenTheyAreRemoved) {
@@ -143,7 +173,7 @@ TEST_F(Checkpoints, ShowEveryTruncation) {
   for (const auto& entry : fs::recursive_directory_iterator(root / "step-5")) {
     if (!entry.is_regular_file()) continue;
     const std::string whole = read(entry.path());
-    for (size_t n = 0; n < whole.size(); n += whole.size() > 4096 ? 1024 : 1) {
+    for (size_t n = 0; n<whole.size(); n += whole.size()> 4096 ? 1024 : 1) {
       write(entry.path(), whole.substr(0, n));
       ASSERT_NE(damage(step(5)), "") << entry.path() << " cut to " << n;
     }
@@ -200,6 +230,16 @@ TEST_F(Checkpoints, RefuseAManifestThatLeavesTheFolder) {
     m.files = {{name, {1, std::string(64, 'a')}}};
     EXPECT_THROW(parse_manifested(manifest_text(m), "MANIFEST.json"), Failure) << name;
   }
+  m.files.clear();
+  m.step = INT64_MAX;
+  std::string text = manifest_text(m);
+  EXPECT_EQ(parse_manifested(text, "MANIFEST.json").step, INT64_MAX);
+  // One more, with the hash that belongs to it.
+  text.replace(text.find("9223372036854775807"), 19, "9223372036854775808");
+  const size_t tail = text.find(",\n \"sha256\"");
+  text = text.substr(0, tail) + ",\n \"sha256\": \"" + sha256_of(text.data(), tail) + "\"\n}\n";
+  EXPECT_THROW(parse_manifested(text, "MANIFEST.json"), Failure);
+  m.step = 5;
   m.files = {{"a/b", {1, std::string(63, 'a') + "g"}}};
   EXPECT_THROW(parse_manifested(manifest_text(m), "MANIFEST.json"), Failure);
   m.files = {{"a/b", {1, std::string(64, 'a')}}};

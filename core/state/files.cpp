@@ -16,6 +16,14 @@
 namespace mortise {
 namespace {
 
+// A call that a signal cut short is made again.
+template <class Call>
+int uninterrupted(const Call& call) {
+  int result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 // `error` is errno of what went wrong.
 [[noreturn]] void refuse(const std::string& path, const char* what, int error) {
   Diagnostic d;
@@ -29,7 +37,7 @@ namespace {
 }  // namespace
 
 OpenFile::OpenFile(const std::string& path, std::string shown) : path_(path), shown_(std::move(shown)) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
   if (fd_ < 0) refuse(shown_, "opened for writing", errno);
 }
 
@@ -51,7 +59,7 @@ void OpenFile::write(const void* data, size_t bytes) {
 }
 
 void OpenFile::finish() {
-  if (::fsync(fd_) != 0) refuse(shown_, "synced", errno);
+  if (uninterrupted([&] { return ::fsync(fd_); }) != 0) refuse(shown_, "synced", errno);
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0 && errno != EINTR) {  // a network file system may say only now that there was no room
@@ -75,7 +83,8 @@ MappedFile::MappedFile(const std::string& path) {
   if (read) return;
   Diagnostic d;
   d.code = "not_read";
-  d.message = path + " cannot be read: " + std::strerror(error);
+  d.message = std::string("cannot be opened: ") + std::strerror(error);
+  d.at = path;
   d.exit = kExitData;
   throw Failure(d);
 }
@@ -85,15 +94,21 @@ MappedFile::~MappedFile() {
 }
 
 void sync_folder(const std::string& path) {
-  const int fd = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = uninterrupted([&] { return ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (fd < 0) refuse(path, "opened", errno);
-  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: a file system without a notion of it
+  const int error = uninterrupted([&] { return ::fsync(fd); }) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: a file system without a notion of it
   ::close(fd);
   if (error) refuse(path, "synced", error);
 }
 
 void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "renamed into place", errno);
+}
+
+bool exchange_paths(const std::string& a, const std::string& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
+  refuse(b, "renamed into place", errno);
 }
 
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body) {

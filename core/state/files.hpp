@@ -41,6 +41,8 @@ class MappedFile {
 
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
+// Two paths change places at once. False, with nothing done: the file system cannot do that.
+bool exchange_paths(const std::string& a, const std::string& b);
 
 // Written beside `path`, then synced, renamed over it, and the folder synced. After an exception what was there before is untouched.
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body);

@@ -38,7 +38,7 @@ std::string sha256_of_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
   Sha256 hash;
-  std::vector<char> buffer(size_t{1} << 20);
+  std::vector<char> buffer(size_t{1} << 17);
   ssize_t n = 0;
   while ((n = ::read(fd, buffer.data(), buffer.size())) != 0) {
     if (n < 0 && errno == EINTR) continue;

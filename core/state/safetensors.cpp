@@ -1,8 +1,10 @@
 #include "core/state/safetensors.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/base/diagnostic.hpp"
@@ -14,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 // Hundred thousand tensors fit; what a hostile header costs in memory stays small.
 constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
-constexpr size_t kMaxRank = 64;
+constexpr size_t kMaxRank = 64, kMaxName = 4096, kMaxMetadata = 65536, kMaxText = size_t{4} << 20, kMaxOther = 4096, kMinEntry = 48;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   Diagnostic d;
@@ -33,92 +35,180 @@ size_t dtype_size(const std::string& dtype) {
   return found == sizes.end() ? 0 : found->second;
 }
 
-uint64_t whole(const std::string& path, const Json& v, const std::string& what) {
-  if (!v.is_number_unsigned()) refuse(path, what + " is not a whole number");
-  return v.get<uint64_t>();
-}
-
-TensorView read_entry(const std::string& path, const std::string& name, const Json& j, const char* data, uint64_t room) {
-  const std::string shown = "tensor `" + escape_control(name) + "`";
-  if (name.empty() || std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    refuse(path, shown + " has a control character in its name, or none at all");
-  if (!j.is_object() || !j.contains("dtype") || !j.contains("shape") || !j.contains("data_offsets"))
-    refuse(path, shown + " lacks dtype, shape or data_offsets");
-  if (j.size() != 3) refuse(path, shown + " has more than dtype, shape and data_offsets");
-  if (!j["dtype"].is_string() || !j["shape"].is_array() || !j["data_offsets"].is_array() || j["data_offsets"].size() != 2)
-    refuse(path, shown + " has a dtype, shape or data_offsets of another kind");
-  TensorView t;
-  t.name = name;
-  t.dtype = j["dtype"].get<std::string>();
-  uint64_t bytes = dtype_size(t.dtype);
-  if (bytes == 0) refuse(path, shown + " has the dtype `" + escape_control(t.dtype) + "`, which is not known");
-  for (const auto& d : j["shape"]) {
-    const uint64_t n = whole(path, d, "a dimension of " + shown);
-    if (n > uint64_t{INT64_MAX} || __builtin_mul_overflow(bytes, n, &bytes)) refuse(path, shown + " is larger than any file");
-    t.sizes.push_back(static_cast<int64_t>(n));
-  }
-  const uint64_t begin = whole(path, j["data_offsets"][0], "an offset of " + shown), end = whole(path, j["data_offsets"][1], "an offset of " + shown);
-  if (begin > end || end > room) refuse(path, shown + " lies outside the file");
-  if (end - begin != bytes) refuse(path, shown + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
-  t.data = data + begin;
-  t.bytes = static_cast<size_t>(bytes);
-  return t;
-}
-
-// Takes a header apart while it is parsed: an entry is read and dropped as soon as it is complete, so that no tree of the whole header is ever built,
-// and duplicate keys, which a tree no longer shows, are seen.
-class Header {
+// Takes a header apart while it is parsed and stops at the first thing that is not as the format has it: no tree is built, nothing is kept but what
+// the entries hold, and duplicate keys, which a tree no longer shows, are seen.
+class Header : public nlohmann::json_sax<Json> {
  public:
   Header(const std::string& path, const char* data, uint64_t room) : path_(path), data_(data), room_(room) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    using E = Json::parse_event_t;
-    if (depth > 8) refuse(path_, "its header is nested deeper than 8");
-    if (event == E::object_start && depth > 1) refuse(path_, "tensor `" + escape_control(name_) + "` has a dtype, shape or data_offsets of another kind");
-    if (depth == 0 && event != E::object_start && event != E::object_end && event != E::key) refuse(path_, "has no JSON object for a header");
-    if (event == E::array_start) elements_ = 0;
-    if (event == E::value && depth > 2 && ++elements_ > kMaxRank) refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
-    if (event == E::key) {
-      std::string key = parsed.get<std::string>();
-      if (!(depth == 1 ? names_ : keys_).insert(key).second) refuse(path_, "its header names `" + escape_control(key) + "` twice");
-      if (depth == 1) name_ = std::move(key);
-    }
-    if (depth != 1 || event == E::key || event == E::object_start || event == E::array_start) return true;
-    keys_.clear();
-    if (name_ == "__metadata__") read_metadata(parsed);
-    else content.entries.push_back(read_entry(path_, name_, parsed, data_, room_));
-    return false;
+  bool start_object(size_t) override {
+    if (at_ == At::kStart) return go(At::kHeader);
+    if (at_ != At::kHeader) misplaced();
+    if (name_ == kMetadata) return go(At::kMetadata);
+    entry_ = {};
+    entry_.name = name_;
+    for (bool& seen : seen_) seen = false;
+    sizes_.clear();
+    offsets_.clear();
+    return go(At::kEntry);
   }
+  bool key(string_t& text) override {
+    if (text.size() > kMaxName) refuse(path_, "has a name of more than " + std::to_string(kMaxName) + " bytes");
+    if (at_ == At::kEntry) {
+      key_ = std::ranges::find(kKeys, text) - std::begin(kKeys);
+      if (key_ == std::size(kKeys)) refuse(path_, shown() + " has more than dtype, shape and data_offsets");
+      if (std::exchange(seen_[key_], true)) twice(text);
+    } else {
+      if (at_ == At::kHeader && text == kMetadata && std::exchange(has_metadata_, true)) twice(text);
+      if (at_ == At::kHeader && text != kMetadata) check_name(text);
+      name_ = std::move(text);
+    }
+    return true;
+  }
+  bool end_object() override {
+    if (at_ == At::kEntry) take_entry();
+    return go(at_ == At::kHeader ? At::kEnd : At::kHeader);
+  }
+  bool start_array(size_t) override {
+    if (at_ != At::kEntry || key_ == kDtype) misplaced();
+    return go(At::kArray);
+  }
+  bool end_array() override { return go(At::kEntry); }
+  bool string(string_t& text) override {
+    if (at_ == At::kMetadata) {
+      if (content.metadata.size() == kMaxMetadata) refuse(path_, "has metadata of more than " + std::to_string(kMaxMetadata) + " names");
+      if (!content.metadata.emplace(name_, text).second) twice(name_);
+    } else {
+      if (at_ != At::kEntry || key_ != kDtype) misplaced();
+      if (dtype_size(text) == 0) refuse(path_, shown() + " has the dtype `" + escape_control(text.substr(0, kMaxName)) + "`, which is not known");
+      entry_.dtype = text;
+    }
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t n) override {
+    if (at_ != At::kArray) misplaced();
+    if (key_ == kOffsets) {
+      if (offsets_.size() == 2) misplaced();
+      offsets_.push_back(n);
+    } else {
+      if (sizes_.size() == kMaxRank) refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
+      if (n > uint64_t{INT64_MAX}) refuse(path_, shown() + " is larger than any file");
+      sizes_.push_back(static_cast<int64_t>(n));
+    }
+    return true;
+  }
+  bool null() override { misplaced(); }
+  bool boolean(bool) override { misplaced(); }
+  bool number_integer(number_integer_t) override { misplaced(); }
+  bool number_float(number_float_t, const string_t&) override { misplaced(); }
+  bool binary(binary_t&) override { misplaced(); }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+
   TensorFile content;
 
  private:
-  void read_metadata(const Json& j) {
-    if (!j.is_object()) refuse(path_, "has metadata that is no object");
-    for (const auto& [key, v] : j.items()) {
-      if (!v.is_string()) refuse(path_, "has metadata that is no text");
-      content.metadata[key] = v.get<std::string>();
-    }
+  enum class At { kStart, kHeader, kMetadata, kEntry, kArray, kEnd };
+  static constexpr std::string_view kMetadata = "__metadata__", kKeys[] = {"dtype", "shape", "data_offsets"};
+  enum : size_t { kDtype, kShape, kOffsets };
+
+  bool go(At at) {
+    at_ = at;
+    return true;
+  }
+  std::string shown() const { return "tensor `" + escape_control(name_) + "`"; }
+  [[noreturn]] void twice(const std::string& text) const { refuse(path_, "its header names `" + escape_control(text) + "` twice"); }
+  // A value where it does not belong.
+  [[noreturn]] void misplaced() const {
+    if (at_ == At::kStart) refuse(path_, "has no JSON object for a header");
+    if (at_ == At::kMetadata) refuse(path_, "has metadata that is no text");
+    if (at_ == At::kHeader && name_ == kMetadata) refuse(path_, "has metadata that is no object");
+    if (at_ == At::kHeader) refuse(path_, shown() + " lacks dtype, shape or data_offsets");
+    if (at_ == At::kArray && key_ == kShape) refuse(path_, "a dimension of " + shown() + " is not a whole number");
+    if (at_ == At::kArray && offsets_.size() < 2) refuse(path_, "an offset of " + shown() + " is not a whole number");
+    refuse(path_, shown() + " has a dtype, shape or data_offsets of another kind");
+  }
+  // Any text is a name but what a terminal or a C string would take for something else: it never becomes a path.
+  void check_name(const std::string& name) const {
+    if (name.empty() || std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      refuse(path_, "tensor `" + escape_control(name) + "` has a control character in its name, or none at all");
+  }
+  void take_entry() {
+    if (!seen_[kDtype] || !seen_[kShape] || !seen_[kOffsets]) refuse(path_, shown() + " lacks dtype, shape or data_offsets");
+    if (offsets_.size() != 2) refuse(path_, shown() + " has a dtype, shape or data_offsets of another kind");
+    uint64_t bytes = dtype_size(entry_.dtype);
+    for (const int64_t n : sizes_)
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) refuse(path_, shown() + " is larger than any file");
+    const uint64_t begin = offsets_[0], end = offsets_[1];
+    if (begin > end || end > room_) refuse(path_, shown() + " lies outside the file");
+    if (end - begin != bytes) refuse(path_, shown() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
+    entry_.sizes = sizes_;  // no larger than it is
+    entry_.data = data_ + begin;
+    entry_.bytes = static_cast<size_t>(bytes);
+    content.entries.push_back(std::move(entry_));
   }
 
   const std::string& path_;
   const char* data_;
   uint64_t room_;
-  std::string name_;
-  std::set<std::string> names_, keys_;  // of the header; of the object that is open
-  size_t elements_ = 0;
+  At at_ = At::kStart;
+  std::string name_;  // of the header, or within the metadata
+  size_t key_ = 0;    // of the entry that is open
+  bool seen_[3] = {}, has_metadata_ = false;
+  TensorView entry_;
+  std::vector<int64_t> sizes_;
+  std::vector<uint64_t> offsets_;
 };
+
+// What is known of a header before it is parsed: the parser copies a token, and the white space before it, several times to say what is wrong with
+// it.
+struct Outline {
+  size_t objects = 0, longest_text = 0, longest_other = 0;  // other: numbers, words, spaces
+};
+Outline outline(std::string_view json) {
+  Outline o;
+  bool text = false;
+  size_t run = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    ++run;
+    if (text && c == '\\') {
+      ++run, ++i;
+    } else if (c == '"') {
+      (text ? o.longest_text : o.longest_other) = std::max(text ? o.longest_text : o.longest_other, run);
+      text = !text;
+      run = 0;
+    } else if (!text && std::string_view("{}[]:,").find(c) != std::string_view::npos) {
+      o.objects += c == '{';
+      o.longest_other = std::max(o.longest_other, run);
+      run = 0;
+    }
+  }
+  (text ? o.longest_text : o.longest_other) = std::max(text ? o.longest_text : o.longest_other, run);
+  return o;
+}
+
+// Names that stand twice; a tree of them would cost more than the entries themselves.
+void check_unique(const std::vector<TensorView>& entries, const std::string& path) {
+  std::vector<std::string_view> names;
+  names.reserve(entries.size());
+  for (const auto& t : entries) names.push_back(t.name);
+  std::ranges::sort(names);
+  if (const auto at = std::ranges::adjacent_find(names); at != names.end()) refuse(path, "its header names `" + escape_control(*at) + "` twice");
+}
 
 }  // namespace
 
 void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const std::function<void(size_t)>& body) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::string text = "{";
+  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump() + ",";
   uint64_t offset = 0;
   for (const auto& t : tensors) {
-    header[t.name] = {{"dtype", t.dtype}, {"shape", t.sizes}, {"data_offsets", {offset, offset + t.bytes}}};
+    text += Json(t.name).dump() + ":{\"dtype\":" + Json(t.dtype).dump() + ",\"shape\":" + Json(t.sizes).dump() + ",\"data_offsets\":[" +
+            std::to_string(offset) + "," + std::to_string(offset + t.bytes) + "]},";
     offset += t.bytes;
   }
-  std::string text = header.dump();
+  if (text.back() == ',') text.pop_back();
+  text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data begins at a multiple of eight
   const uint64_t length = text.size();
   std::string head(8, '\0');
@@ -137,9 +227,16 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
   if (length > kMaxHeader) refuse(path, "has a header of " + std::to_string(length) + " bytes; at most " + std::to_string(kMaxHeader) + " are read");
   const char *header = bytes.data() + 8, *data = header + length, *end = bytes.data() + bytes.size();
   Header reader(path, data, static_cast<uint64_t>(end - data));
-  const Json rest = Json::parse(header, data, std::ref(reader), /*allow_exceptions=*/false);
-  if (!rest.is_object()) refuse(path, "has no JSON object for a header");
-  std::ranges::stable_sort(reader.content.entries, {}, [](const TensorView& t) { return std::pair(t.data, t.bytes); });
+  std::string_view json(header, length);
+  json = json.substr(0, json.find_last_not_of(' ') + 1);  // padding, as the format has it
+  const Outline o = outline(json);
+  if (o.longest_text > kMaxText) refuse(path, "has a text of more than " + std::to_string(kMaxText) + " bytes in its header");
+  reader.content.entries.reserve(std::min(o.objects, json.size() / kMinEntry));  // what grows has its old place beside its new one for a while
+  const bool ends = json.find('\0') != json.npos;                                // to the parser; another reader might go on
+  if (!json.starts_with('{') || ends || o.longest_other > kMaxOther || !Json::sax_parse(json.begin(), json.end(), &reader))
+    refuse(path, "has no JSON object for a header");
+  check_unique(reader.content.entries, path);
+  std::ranges::sort(reader.content.entries, {}, [](const TensorView& t) { return std::tuple(t.data, t.bytes, std::string_view(t.name)); });
   const char* at = data;
   for (const auto& t : reader.content.entries) {
     if (t.data != at) refuse(path, "has a hole or an overlap before tensor `" + escape_control(t.name) + "`");

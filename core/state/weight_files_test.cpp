@@ -40,7 +40,7 @@ class Weights : public testing::Test {
     } catch (const Failure& f) {
       EXPECT_EQ(f.diagnostic.code, code);
       EXPECT_EQ(f.diagnostic.exit, kExitData);
-      EXPECT_TRUE((f.diagnostic.at + f.diagnostic.message).starts_with(folder));
+      EXPECT_TRUE(f.diagnostic.at.starts_with(folder));
       return f.diagnostic.message;
     }
   }
@@ -91,7 +91,7 @@ TEST_F(Weights, AnIndexIsAnObjectWithAMap) {
 TEST_F(Weights, EveryShardIsThereAndHoldsWhatIsPromised) {
   shard("a.safetensors", {{"x", 1}});
   index(R"({"x":"a.safetensors","y":"b.safetensors"})");
-  EXPECT_EQ(refusal("not_read"), folder + "/b.safetensors cannot be read: No such file or directory");
+  EXPECT_EQ(refusal("not_read"), "cannot be opened: No such file or directory");
   shard("b.safetensors", {{"z", 1}});
   EXPECT_EQ(refusal("bad_index"), "b.safetensors does not hold `y`");
   shard("b.safetensors", {{"x", 1}, {"y", 1}});

@@ -57,7 +57,7 @@ class Accumulation(e2e.Case):
     def run_with(self, name, micro, count, lr, optimizer, more):
         accumulate = f"[step.accumulation]\ncount = {count}\n" if count > 1 else ""
         run = self.train(name, MANIFEST.format(micro=micro, lr=lr, optimizer=optimizer, more=accumulate + more))
-        return tensors(run / "model/model.safetensors"), [r["loss"] for r in self.records(run, "step")]
+        return tensors(self.checkpoint(run) / "model/model.safetensors"), [r["loss"] for r in self.records(run, "step")]
 
     def pairs(self, lr, optimizer, more):
         big = self.run_with("big", 8, 1, lr, optimizer, more)

@@ -45,7 +45,7 @@ class Bits(e2e.Case):
         first = self.train("first")
         second = self.train("second", TINY, "--set", "model.weights=runs/first", "--set", "optimizer.lr=0", "--set", "run.length=1")
         self.assertEqual(self.weights(first), self.weights(second))
-        third = self.train("third", TINY, "--set", "model.weights=runs/first/model", "--set", "run.length=1")
+        third = self.train("third", TINY, "--set", "model.weights=runs/first/checkpoints/latest/model", "--set", "run.length=1")
         self.assertNotEqual(self.weights(first), self.weights(third))
         # Its run.toml says so too.
         self.ok("train", third / "run.toml", "--set", "run.dir=again")

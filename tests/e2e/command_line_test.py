@@ -12,7 +12,7 @@ class CommandLine(e2e.Case):
         self.refused(["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n")
         self.refused(["train", "a", "b"], "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n  fix: mortise train --help\n")
         self.refused(["--json", "train"], '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is expected","at":null,"also":[],'
-                                          '"beside":null,"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
+                                          '"beside":null,"lines":[],"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
                                           '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
 
     def test_every_verb_has_help_with_an_example(self):

@@ -28,6 +28,21 @@ class Compose(e2e.Case):
         self.assertRegex(out, r"(?m)^  \d+ tensors, lr 1\.0e-03, weight decay 0\.01: optimizer\.adamw$")
         self.assertNotEqual(self.weights(self.train("two", text)), self.weights(self.train("one")))
 
+    def test_two_optimizers_each_with_its_own_lr(self):
+        text = "[optimizer]\nweight_decay = 0.1\n" + TINY + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
+        out = self.plan(text)
+        self.assertRegex(out, r"(?m)^  6 tensors, lr 5\.0e-01, .*: optimizer\.sgd$")
+        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 2\.0e-03, weight decay 0\.1: optimizer\.adamw$")
+        own = self.train("own", text)
+        self.assertNotEqual(self.weights(own), self.weights(self.train("shared", text.replace("lr = 0.5\n", "lr = 2e-3\n"))))
+        self.assertEqual(self.weights(own), self.weights(self.train("set", text.replace("lr = 0.5\n", ""), "--set", "optimizer.sgd.lr=0.5")))
+        # The resolved manifest says it too.
+        self.assertEqual(self.weights(own), self.weights(self.train("again", (own / "run.toml").read_text().replace('name = "own"', 'name = "again"'))))
+        # With one provider, there is one place for it.
+        self.file("one.toml", TINY + "lr = 2e-3\n")
+        self.refused(["plan", "one.toml"], "error[unknown_key]: [optimizer.adamw] has no key `lr`\n  --> one.toml:14:1\n"
+                                           "  fix: `lr` belongs in [optimizer]\n\n1 error; nothing was started.\n")
+
     def test_another_attention_in_evaluation(self):
         text = TINY.replace("micro_batch_size", "validation = 0.2\nmicro_batch_size") + '[attention.math]\nmodes = ["eval"]\n'
         out = self.plan(text)

@@ -127,7 +127,7 @@ class LiveLine(Terminal):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
-        code, seen, _ = self.on_terminal("train", "--set", "log.every=5", "--set", "run.length=6000", before=small_files)
+        code, seen, _ = self.on_terminal("train", "--set", "log.every=5", "--set", "run.length=6000", "--set", "checkpoint.at_end=false", before=small_files)
         self.assertEqual(code, 0, seen)
         self.assertIn("\x1b[K", seen)
         warned = [line for line in Screen(seen, 100).lines if "cannot write" in line]

@@ -95,7 +95,11 @@ class Case(unittest.TestCase):
         return self.dir / "runs" / name
 
     def weights(self, run):
-        return (run / "model/model.safetensors").read_bytes()
+        return (self.checkpoint(run) / "model/model.safetensors").read_bytes()
+
+    def checkpoint(self, run):
+        """The newest one, as the link says."""
+        return (run / "checkpoints/latest").resolve()
 
     def records(self, run, event=None):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

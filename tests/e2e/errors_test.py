@@ -37,7 +37,8 @@ class FirstFiles(e2e.Case):
                      "  fix: [tokenizer.byte]\n"
                      "\n"
                      "error[nothing_provides]: nothing provides `optimizer`\n"
-                     "  fix: [optimizer.adamw]          others: mortise plugin list optimizer\n"
+                     "  fix: [optimizer.adamw] or [optimizer.sgd]\n"
+                     "  see: mortise plugin list optimizer\n"
                      "\n"
                      "6 errors; nothing was started.\n")
         self.assertFalse((self.dir / "runs").exists())
@@ -48,6 +49,7 @@ class FirstFiles(e2e.Case):
         self.assertEqual(result.code, 64)
         for slot in ("data", "model", "optimizer"):
             self.assertIn(f"error[nothing_provides]: nothing provides `{slot}`\n  fix: [{slot}.", result.err)
+        self.assertIn("`data`\n  fix: [data.random] or [data.text]\n  see: mortise plugin list data\n", result.err)
         self.assertTrue(result.err.endswith("\n3 errors; nothing was started.\n"), result.err)
 
     def test_files_that_cannot_be_read_say_so_and_nothing_else(self):
@@ -58,8 +60,10 @@ class FirstFiles(e2e.Case):
         result = self.mortise("train", "zero.toml")
         self.assertEqual((result.code, result.out), (64, ""))
         self.assertRegex(result.err, r"^error\[toml_syntax\]: .*a zero byte.*\n  --> zero\.toml:1:5\n   1 \| \\x7fELF\\x00\\x01\n  fix: .*\n\n1 error; nothing was started\.\n$")
-        self.refused(["train", "none.toml"], f"error[file_missing]: no file `none.toml`\n  --> command line    looked at {self.dir}/none.toml\n"
-                                             "  fix: mortise init writes a first manifest\n" + NOTHING)
+        result = self.mortise("train", "none.toml")
+        self.assertEqual((result.code, result.out), (64, ""))
+        self.assertRegex(result.err, rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
+                                     r"  fix: cp /\S+/quickstart\.toml none\.toml   \(a first manifest; name your own data in it\)\n" + NOTHING + "$")
         for name, text in (("lists", "a = " + "[" * 5000 + "]" * 5000), ("dots", ".".join(["a"] * 5000) + " = 1"), ("tables", "[" + ".".join(["a"] * 500) + "]")):
             self.file(f"{name}.toml", text)
             result = self.mortise("train", f"{name}.toml")
@@ -209,11 +213,11 @@ class ModelAndData(e2e.Case):
 
     def test_weights_that_cannot_be_taken(self):
         where = "  --> command line: --set model.weights="
-        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `{self.dir}/bert` is not a folder\n{where}bert\n"
-                     f"  fix: Mortise does not download: hf download NAME --local-dir {self.dir}/bert\n" + NOTHING, code=65)
+        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `bert` is not a folder\n{where}bert\n"
+                     f"  fix: Mortise does not download: hf download NAME --local-dir bert\n" + NOTHING, code=65)
         self.file("old/pytorch_model.bin", b"pickle")
-        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: {self.dir}/old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
-                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"{self.dir}/old\").save_pretrained(\"{self.dir}/old\")'\n" + NOTHING, code=65)
+        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
+                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"old\").save_pretrained(\"old\")'\n" + NOTHING, code=65)
         header = b'{"wte.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
         self.file("other/model.safetensors", len(header).to_bytes(8, "little") + header + b"abcd")
         result = self.mortise("train", "--set", "model.weights=other")

@@ -17,12 +17,52 @@ class Plan(e2e.Case):
         self.assertEqual(lines[2], "batch    4 samples × 16 tokens (4 a device × 1 accumulated × 1 rank) · 6 steps")
         for line, head in zip(lines[3:6], ("model    model.gpt", "data     data.text", "device   device.cpu")):
             self.assertTrue(line.startswith(head), out)
+        self.assertEqual(lines[6], "repeat   same samples in the same order; bits repeatable")
         sections = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
-        self.assertEqual(sections[6:], ["who does what", "around, outermost first", "after backward, in order", "listening", "parameters", "memory, MiB, exact from the declarations"])
+        self.assertEqual(sections[7:], ["who does what", "around, outermost first", "after backward, in order", "listening", "parameters", "memory, MiB, exact from the declarations", "advice"])
         self.assertRegex(out, r"(?m)^  model +model\.gpt .* run\.toml:9$")
         self.assertRegex(out, r"(?m)^  device +device\.cpu .* default\.toml:\d+$")
         order = [line.split()[1] for line in out.split("in order\n")[1].split("listening")[0].splitlines()]
         self.assertEqual(order, ["parallel.none", "guard.nonfinite", "gradient.clip", "optimizer.adamw"])
+
+    def test_advice_is_on_what_nobody_decided(self):
+        clip, rate = "no gradient is clipped: [gradient.clip] norm = 1.0", 'the learning rate stays at its peak: [schedule.cosine], with [schedule] warmup = "3%"'
+        self.assertTrue(self.ok("plan").out.endswith(f"\nadvice\n  {clip}\n  {rate}\n"))
+        self.assertTrue(self.ok("plan", "--use", "gradient.clip").out.endswith(f"\nadvice\n  {rate}\n"))
+        self.assertNotIn("advice", self.ok("plan", "--use", "gradient.clip", "--use", "schedule.constant").out)
+        self.file("run.toml", TINY + "[gradient.clip]\nenabled = false\n")
+        plan = json.loads(self.ok("plan", "--json", "--static").out)
+        self.assertEqual((plan["advice"], plan["repeat"]), ([rate], "same samples in the same order; bits repeatable"))
+
+    def test_the_manifest_orders_wrappers_of_one_band(self):
+        for name in ("one", "two"):
+            self.file(f"more/adapter.{name}/plugin.toml", f'[plugin]\nid = "adapter.{name}"\nversion = "0.1.0"\nsummary = "Changes blocks"\nstatus = "alpha"\nabi = "0.1"\n'
+                                                          '[points]\nwraps = [{ point = "block", band = "adapt", capture = true }]\n')
+        both = TINY + "[adapter.one]\n[adapter.two]\n"
+        static = ["plan", "--static", "--plugin-path", "more"]
+        self.file("run.toml", both)
+        self.refused(static,
+                     "error[unordered_wrappers]: adapter.one and adapter.two both wrap in band `adapt` at `block`, and nothing orders them\n"
+                     "  --> run.toml:14:1 and run.toml:15:1\n"
+                     "  fix: [order] block = [\"adapter.one\", \"adapter.two\"]   (the outermost first)\n"
+                     "       or give one of them another `where` or `modes`: [adapter.two] modes = [\"train\"]\n"
+                     "       or say in the plugin.toml of adapter.two: [capabilities] after = [\"adapter.one\"]\n"
+                     "\n1 error; nothing was started.\n")
+        self.file("run.toml", both + '[order]\nblock = ["adapter.two", "adapter.one"]\n')
+        self.assertRegex(self.ok(*static).out, r"(?m)^  block +adapter\.two .*\n +adapter\.one ")
+        self.assertEqual(self.ok(*static, "--why", "block").out,
+                         "block     adapter.two (adapt)  run.toml:15\n"
+                         "  before  adapter.one          because adapter.one stands after adapter.two in [order]\n"
+                         "block     adapter.one (adapt)  run.toml:14\n"
+                         "  after   adapter.two          because it stands after adapter.two in [order]\n")
+        self.assertRegex(self.ok(*static, "--set", 'order.block=["adapter.one", "adapter.two"]').out, r"(?m)^  block +adapter\.one .*\n +adapter\.two ")
+        self.refused([*static, "--without", "adapter.one"],
+                     "error[wrong_order]: [order] names adapter.one at `block`, which is not on\n"
+                     "  --> run.toml:17:25\n"
+                     "  fix: [adapter.one] switches it on; or leave it out\n"
+                     "\n1 error; nothing was started.\n")
+        self.file("run.toml", both + '[order]\nblok = ["adapter.two", "adapter.one"]\n')
+        self.assertIn("error[unknown_point]: [order] names `blok`, which is no point\n  --> run.toml:17:8\n  fix: it is called `block`\n", self.mortise(*static).err)
 
     def test_keys_name_their_sources(self):
         self.file("run.toml", TINY + "[parameters.head]\nwhere = \"wte.*\"\nlr_scale = 0.5\n")

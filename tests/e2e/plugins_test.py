@@ -64,6 +64,20 @@ class Broken(e2e.Case):
         self.assertIn("more/optimizer.broken/plugin.toml", result.err)
         self.assertTrue(result.err.endswith("nothing was started.\n"), result.err)
 
+    def test_an_attachment_that_does_not_fit_its_point(self):
+        self.folder("guard.odd", '[plugin]\nid = "guard.odd"\nversion = "0.1.0"\nsummary = "Listens wrongly"\nstatus = "alpha"\nabi = "0.1"\n'
+                                 '[points]\nlistens = [\n  { point = "step.window", writes = ["count"] },\n  { point = "record", capture = true },\n]\n')
+        result = self.mortise("plan", "--static", "--plugin-path", "more", "--use", "guard.odd")
+        toml = "plugin.toml of guard.odd"
+        self.assertEqual((result.code, result.out), (71, ""))
+        self.assertEqual(result.err,
+                         "error[unknown_field]: guard.odd writes `count` at `step.window`, which has no such field\n"
+                         f"  --> command line: --use guard.odd\n  at: {toml}:9:3\n  fix: its fields: micros\n"
+                         "\n"
+                         "error[capture_outside_step]: guard.odd says `capture` at `record`, which is not inside `step`\n"
+                         f"  --> command line: --use guard.odd\n  at: {toml}:10:3\n  fix: leave `capture` out there\n"
+                         "\n2 errors; nothing was started.\n")
+
     def test_libraries_that_are_none(self):
         text = TINY.replace("optimizer.adamw", "optimizer.other")
         self.file("run.toml", text)

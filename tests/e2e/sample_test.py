@@ -1,5 +1,6 @@
 """Text from a run directory."""
 import json
+import shutil
 
 import e2e
 from e2e import TINY
@@ -41,13 +42,15 @@ class Sample(e2e.Case):
         self.refused(["sample", "nowhere"], "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n", code=65)
         self.refused(["sample"], "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n")
         self.refused(["sample", "runs/small", "--tokens", "many"], "error[wrong_type]: --tokens is a number of 0 or more, this is `many`\n  fix: mortise sample --help\n")
-        weights = self.run_dir / "model/model.safetensors"
+        step = self.checkpoint(self.run_dir)
+        weights = step / "model/model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-8])
         result = self.mortise("sample", "runs/small", "--tokens", "1")
         self.assertEqual(result.code, 65, result)
-        self.assertIn("error[bad_safetensors]: ", result.err)
-        weights.unlink()
-        self.refused(["sample", "runs/small"], "error[no_weights]: runs/small has no weights yet\n  fix: wait until the run has ended\n", code=65)
+        self.assertIn("error[no_checkpoint]: no checkpoint of runs/small is what was saved\n", result.err)
+        shutil.rmtree(step)
+        self.refused(["sample", "runs/small"], "error[no_checkpoint]: runs/small has no checkpoint yet\n"
+                     "  fix: wait for the first one; [checkpoint] every says when\n", code=65)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Output(e2e.Case):
             rf"eval    4/6  eval\.loss {NUMBER}  \([\d,]+ tokens, \S+\).*",
             steps(6, 6),
             rf"eval    6/6  eval\.loss {NUMBER}  \([\d,]+ tokens, \S+\).*",
-            r"saved   6 .* runs/first/model/model\.safetensors",
+            r"saved   6 .* runs/first/checkpoints/step-6",
             rf"done    6 steps in \S+  .*loss {NUMBER} -> {NUMBER}  runs/first",
             r"next    mortise sample runs/first --prompt \"The core\"",
         ])
@@ -76,7 +76,9 @@ class Directory(e2e.Case):
         self.ok("train", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt")
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
-        self.assertEqual(files, ["env.json", "log.txt", "metrics.jsonl", "model/model.safetensors", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
+        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/model.safetensors",
+                                 "checkpoints/step-2/optimizer/rank-0.safetensors",
+                                 "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
                                  "sources/default.toml", "sources/mine.toml", "status.json"])
         for name in ("base.toml", "mine.toml"):
             self.assertEqual((run / "sources" / name).read_bytes(), (self.dir / name).read_bytes())
@@ -114,7 +116,7 @@ class Directory(e2e.Case):
                      "  --> command line: --set run.dir=notes.txt\n"
                      "  fix: choose another place: --set run.dir=DIR\n", code=73)
         self.ok("train", *short, env={"MORTISE_RUNS": str(self.dir / "elsewhere")})
-        self.assertTrue((self.dir / "elsewhere/run/model/model.safetensors").exists())
+        self.assertTrue((self.dir / "elsewhere/run/checkpoints/step-1/model/model.safetensors").exists())
 
 
     def test_two_runs_at_once_take_two_names(self):
@@ -148,7 +150,7 @@ class Ends(e2e.Case):
         process.send_signal(signal.SIGINT)
         code, out, err = self.finish(process)
         self.assertEqual((code, err), (130, ""))
-        self.assertTrue((self.dir / "runs/run/model/model.safetensors").exists())
+        self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertRegex(out.splitlines()[-2], "^saved ")
         status = self.status()
         self.assertEqual((status["state"], status["exit"]), ("stopped", 130))
@@ -159,11 +161,11 @@ class Ends(e2e.Case):
         process.send_signal(signal.SIGTERM)
         code, _, err = self.finish(process)
         self.assertEqual((code, err), (75, ""))
-        self.assertTrue((self.dir / "runs/run/model/model.safetensors").exists())
+        self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
 
     def test_a_request_saves_and_goes_on(self):
         process = self.begun()
-        weights = self.dir / "runs/run/model/model.safetensors"
+        weights = self.dir / "runs/run/checkpoints/latest/model/model.safetensors"
         process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + 60
         while not weights.exists() and time.monotonic() < deadline:
@@ -176,7 +178,7 @@ class Ends(e2e.Case):
     def test_a_time_limit_saves_and_says_75(self):
         result = self.mortise("train", *LONG, "--set", "run.time_limit=1 s")
         self.assertEqual((result.code, result.err), (75, ""), result)
-        self.assertTrue((self.dir / "runs/run/model/model.safetensors").exists())
+        self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertEqual(self.status()["state"], "stopped")
 
     def test_a_reader_that_goes_away_ends_no_run(self):

@@ -200,8 +200,8 @@ class Weights(e2e.Case):
             self.assertEqual(result.code, 65, result)
             self.assertTrue(result.err.startswith("error[bad_index]: the file of `wte.weight` is no name of a file beside the index: "), result)
         self.file("hf/model.safetensors.index.json", json.dumps({"weight_map": {"wte.weight": "b.safetensors"}}))
-        self.refused(["train", "next.toml"], "error[not_read]: hf/b.safetensors cannot be read: No such file or directory\n  --> next.toml:10:11\n"
-                                             "\n1 error; nothing was started.\n", code=65)
+        self.refused(["train", "next.toml"], "error[not_read]: cannot be opened: No such file or directory\n  --> next.toml:10:11\n"
+                                             "  at: hf/b.safetensors\n\n1 error; nothing was started.\n", code=65)
         (self.dir / "hf/model.safetensors.index.json").unlink()
         self.assertEqual(self.mortise("train", "next.toml").code, 65)
         self.file("hf/pytorch_model.bin", b"\x80\x04.")

@@ -1,4 +1,6 @@
 // Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records arrive, some steps later.
+#include <cstdlib>
+
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
@@ -8,7 +10,9 @@ using namespace mortise;
 
 class NonFinite {
  public:
-  NonFinite() : stop_after_(config::integer("stop_after")) {}
+  NonFinite() : stop_after_(config::integer("stop_after")) {
+    if (api.state) check(api.state->keep(api.host, &kInARow));
+  }
 
   void verdict(const mortise_event*) {
     Tensor norm;
@@ -25,9 +29,17 @@ class NonFinite {
     check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
   }
 
+  void save(const mortise_sink* sink) {
+    const std::string text = std::to_string(in_a_row_);
+    check(sink->write(sink->user, text.data(), text.size()));
+  }
+  void load(uint32_t, mortise_str text) { in_a_row_ = std::atoll(std::string(view(text)).c_str()); }
+
  private:
+  static const mortise_blob kInARow;
   int64_t stop_after_, in_a_row_ = 0;
 };
+const mortise_blob NonFinite::kInARow = {sizeof(mortise_blob), 1, MORTISE_STR("in_a_row"), thunk<&NonFinite::save>, thunk<&NonFinite::load>};
 }  // namespace
 
 MORTISE_PLUGIN(NonFinite, mortise::listen<&NonFinite::verdict>("step.verdict"), mortise::listen<&NonFinite::record>("record"))

@@ -38,6 +38,19 @@ TEST_F(NonFinite, EndsTheRunAfterThreeSkippedStepsInARow) {
   EXPECT_EQ(host.requests[0].reason, "the gradient was not finite in 3 steps in a row");
 }
 
+TEST_F(NonFinite, GoesOnCountingInARunThatGoesOn) {
+  std::string saved;
+  {
+    Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    for (int i = 0; i < 2; ++i) plugin.tell("record", step(1));
+    saved = plugin.saved("in_a_row");
+  }
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(plugin.load("in_a_row", 1, saved), MORTISE_OK);
+  plugin.tell("record", step(1));
+  EXPECT_EQ(host.requests.size(), 1u);
+}
+
 TEST_F(NonFinite, AsksOnceOnly) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   for (int i = 0; i < 8; ++i) plugin.tell("record", step(1));

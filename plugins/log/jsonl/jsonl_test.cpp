@@ -99,11 +99,30 @@ TEST_F(Jsonl, LeavesOutColumnsThatAreNeitherNumberNorText) {
   EXPECT_EQ(written(FakeRecord("note").add("nothing", mortise::none()).add("yes", true)), R"({"event":"note","time":"T","yes":true})");
 }
 
-TEST_F(Jsonl, GoesOnInAFileThatIsThereAndEndsATornLine) {
-  std::ofstream(folder_ / "metrics.jsonl") << "{\"event\":\"step\"}\n{\"event\":\"st";
+TEST_F(Jsonl, CutsWhatIsBehindTheStepThatItGoesOnFrom) {
+  std::ofstream(folder_ / "metrics.jsonl") << R"({"event":"run","step":0}
+{"event":"step","step":9}
+{"event":"step","step":10,"of":20}
+{"event":"eval","step":10}
+{"event":"end","steps":10}
+{"event":"step","step":11}
+{"event":"saved","step":9}
+{"event":"st)";
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  FakeRecord again = run();
+  EXPECT_EQ(plugin.tell("run.begin", again.add("step", 10)), MORTISE_OK);
+  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 11)), MORTISE_OK);
+  const auto all = lines();
+  ASSERT_EQ(all.size(), 7U);
+  EXPECT_EQ(all[4], R"({"event":"end","steps":10})");
+  EXPECT_TRUE(all[5].starts_with(R"({"event":"run","step":10)")) << all[5];
+  EXPECT_TRUE(all[6].starts_with(R"({"event":"step","step":11)")) << all[6];
+}
+
+TEST_F(Jsonl, KeepsNothingButWholeLinesOfARunThatBeginsAgain) {
+  std::ofstream(folder_ / "metrics.jsonl") << "{\"event\":\"run\",\"step\":0}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"st";
   EXPECT_EQ(written(FakeRecord("note").add("text", "again")), R"({"event":"note","time":"T","text":"again"})");
-  EXPECT_EQ(lines().size(), 4U);
-  EXPECT_EQ(lines()[1], "{\"event\":\"st");
+  EXPECT_EQ(lines().size(), 3U);
 }
 
 TEST_F(Jsonl, PrintsToStandardOutputTooWhenAsked) {

@@ -155,6 +155,7 @@ class FakeHost : public mortise_host {
   // ---- interfaces ----
 
   void withhold(const std::string& id) { tables_[id] = nullptr; }
+  std::map<std::string, const mortise_blob*> blobs;  // what the plugin keeps (mortise.state), by name
   void offer(const std::string& id, const void* table) { tables_[id] = table; }
   void lend(FakeTokenizer t) { tokenizer_ = std::move(t); }
   std::function<mortise_status(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> model;
@@ -436,12 +437,21 @@ class FakeHost : public mortise_host {
         {"mortise.tensor/0", &tensor_table()}, {"mortise.config/0", &config_table()}, {"mortise.log/0", &log_table()},
         {"mortise.loop/0", &loop_table()},     {"mortise.params/0", &params_table()}, {"mortise.grads/0", &grads_table()},
         {"mortise.batch/0", &batch_table()},   {"mortise.ops/0", &ops_table()},       {"mortise.parallel/0", &parallel_table()},
-        {"mortise.random/0", &random_table()}, {"mortise.model/0", &model_table()},   {"mortise.tokenizer/0", &tokenizer_table()}};
+        {"mortise.random/0", &random_table()}, {"mortise.model/0", &model_table()},   {"mortise.tokenizer/0", &tokenizer_table()},
+        {"mortise.state/0", &state_table()}};
     const auto found = all.find(id);
     return found == all.end() ? nullptr : found->second;
   }
 
   // ---- the tables ----
+
+  static const mortise_state_api& state_table() {
+    static const mortise_state_api table = {.struct_size = sizeof(mortise_state_api), .keep = [](mortise_host* h, const mortise_blob* blob) noexcept {
+                                              of(h).blobs[std::string(view(blob->name))] = blob;
+                                              return mortise_status{MORTISE_OK};
+                                            }};
+    return table;
+  }
 
   static const mortise_tensor_api& tensor_table() {
     static const mortise_tensor_api table = {
@@ -854,6 +864,19 @@ class Plugin {
     return tell(point, event);
   }
   mortise_status tell(std::string_view point, FakeRecord&& record) { return tell(point, record); }
+  // What a checkpoint would hold of a blob, and the way back.
+  std::string saved(const std::string& blob) const {
+    std::string text;
+    const mortise_sink sink = {sizeof sink, 0, &text, [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
+                                 static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
+                                 return MORTISE_OK;
+                               }};
+    if (const mortise_status s = host_.blobs.at(blob)->save(self_, &sink)) throw PluginError(s, host_.error());
+    return text;
+  }
+  mortise_status load(const std::string& blob, uint32_t version, const std::string& text) {
+    return host_.blobs.at(blob)->load(self_, version, {text.data(), text.size()});
+  }
   // Calls its provider of a call.
   mortise_status call(std::string_view point, mortise_call& call) {
     host_.point = point;

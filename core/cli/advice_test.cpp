@@ -1,0 +1,54 @@
+#include "core/cli/print.hpp"
+#include "core/plan/plan_test.hpp"
+
+namespace mortise::cli {
+namespace {
+
+using test::Ids;
+
+class Advice : public ::testing::Test {
+ protected:
+  void say(const std::string& id, const std::string& table, const std::string& key, const std::string& text) {
+    world.plugin(id).facts[table][key] = {text, {}};
+  }
+  Ids advice() { return advice_of(world.plan(), world.manifest, world.catalogue); }
+  test::World world = test::World::runnable();
+};
+
+TEST_F(Advice, IsWhatAPluginOfAFamilyThatNobodyFillsSays) {
+  EXPECT_EQ(advice(), Ids{});
+  say("gradient.clip", "advice", "text", "nothing is clipped: [gradient.clip]");
+  EXPECT_EQ(advice(), Ids{"nothing is clipped: [gradient.clip]"});
+  world.table("gradient.clip", 20);
+  EXPECT_EQ(advice(), Ids{});
+}
+
+TEST_F(Advice, IsNotGivenToWhoeverDecided) {
+  say("gradient.clip", "advice", "text", "nothing is clipped: [gradient.clip]");
+  world.table("gradient.clip", 20).enabled = false;
+  EXPECT_EQ(advice(), Ids{});
+  world.drop("gradient.clip");
+  world.plugin("gradient.noise");
+  world.table("gradient.noise", 20);
+  EXPECT_EQ(advice(), Ids{});
+}
+
+TEST_F(Advice, TakesTheLowestLayerForNobodysDecision) {
+  world.provider("schedule.constant", {"schedule"});
+  world.provider("schedule.cosine", {"schedule"});
+  say("schedule.cosine", "advice", "text", "the rate stays: [schedule.cosine]");
+  world.table("schedule.constant", 9, test::kDefault);
+  EXPECT_EQ(advice(), Ids{"the rate stays: [schedule.cosine]"});
+  world.table("schedule.cosine", 20);
+  EXPECT_EQ(advice(), Ids{});
+}
+
+TEST_F(Advice, OnRepeatingNamesWhoDoesNot) {
+  EXPECT_EQ(repeat_text(world.plan()), "same samples in the same order; bits repeatable");
+  say("model.gpt", "repeat", "differs", "backward adds with atomics");
+  say("model.bert", "repeat", "differs", "not on");
+  EXPECT_EQ(repeat_text(world.plan()), "same samples in the same order; bits may differ: model.gpt (backward adds with atomics)");
+}
+
+}  // namespace
+}  // namespace mortise::cli

@@ -1,0 +1,98 @@
+#include "tests/fuzz/properties.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/base/diagnostic.hpp"
+#include "core/state/checkpoint.hpp"
+#include "core/state/hash.hpp"
+#include "core/state/safetensors.hpp"
+
+namespace mortise::fuzz {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+void check_refusal(const Failure& f) {
+  require(f.diagnostic.exit == kExitData && !f.diagnostic.message.empty() && f.diagnostic.at == "fuzz", "a refusal says where and what");
+  for (const unsigned char c : f.diagnostic.message) require(c >= 0x20 && c != 0x7f, "a refusal has no control characters");
+}
+
+// The ways that differ in nothing but the order of entries without bytes.
+using Entries = std::map<std::string, std::pair<std::string, std::vector<int64_t>>>;
+Entries entries_of(const TensorFile& file) {
+  Entries all;
+  for (const TensorView& t : file.entries) all[t.name] = {t.dtype, t.sizes};
+  return all;
+}
+
+}  // namespace
+
+bool try_safetensors(std::string_view file) {
+  TensorFile taken;
+  try {
+    taken = parse_safetensors(file, "fuzz");
+  } catch (const Failure& f) {
+    check_refusal(f);
+    return false;
+  }
+  uint64_t length = 0;
+  for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(file[i])} << (8 * i);
+  const char *at = file.data() + 8 + length, *end = file.data() + file.size();
+  require(at <= end, "the header lies in the file");
+  std::set<std::string> names;
+  for (const TensorView& t : taken.entries) {
+    require(t.data == at, "entries follow upon one another");
+    require(t.bytes <= static_cast<size_t>(end - at), "an entry lies in the file");
+    at += t.bytes;
+    for (const int64_t n : t.sizes) require(n >= 0, "no dimension is negative");
+    require(!t.name.empty() && t.name != "__metadata__" && t.name.find('\0') == std::string::npos, "names are names");
+    require(names.insert(t.name).second, "names are unique");
+  }
+  require(at == end, "every byte belongs to an entry");
+
+  std::string again;
+  write_safetensors([&](const void* data, size_t n) { again.append(static_cast<const char*>(data), n); }, taken.entries, taken.metadata);
+  const TensorFile second = parse_safetensors(again, "fuzz");
+  require(entries_of(second) == entries_of(taken) && second.metadata == taken.metadata, "what is written again is the same");
+  const std::string_view data = file.substr(8 + length);
+  require(std::string_view(again).substr(again.size() - data.size()) == data, "its bytes are the same");
+  return true;
+}
+
+bool try_manifest(std::string_view text) {
+  Manifested taken;
+  try {
+    taken = parse_manifested(text, "fuzz");
+  } catch (const Failure& f) {
+    check_refusal(f);
+    return false;
+  }
+  require(taken.step >= 0, "no step is negative");
+  for (const auto& [path, file] : taken.files) {
+    require(!path.empty() && path.front() != '/' && path.find('\0') == std::string::npos, "a file lies in the folder");
+    require(("/" + path + "/").find("/../") == std::string::npos, "no file leaves the folder");
+  }
+  const Manifested second = parse_manifested(manifest_text(taken), "fuzz");
+  bool same = second.step == taken.step && second.files.size() == taken.files.size() && second.plugins.size() == taken.plugins.size();
+  for (const auto& [path, file] : taken.files)
+    same = same && second.files.contains(path) && second.files.at(path).bytes == file.bytes && second.files.at(path).sha256 == file.sha256;
+  for (const auto& [id, plugin] : taken.plugins)
+    same = same && second.plugins.contains(id) && second.plugins.at(id).version == plugin.version && second.plugins.at(id).sha256 == plugin.sha256;
+  require(same, "what is written again is the same");
+  require(manifest_text(second) == manifest_text(taken), "there is one way to write it");
+  return true;
+}
+
+bool try_manifest_body(std::string_view body) {
+  return try_manifest(std::string(body) + ",\n \"sha256\": \"" + sha256_of(body.data(), body.size()) + "\"\n}\n");
+}
+
+}  // namespace mortise::fuzz
