@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The laws of core/ that a compiler does not enforce. usage: scripts/check_core.py includes|names|size
 
-includes  the rooms include one another downwards only, without a circle; LibTorch only where it may be; plugins and kernels see no core
+includes  the rooms include one another downwards only, without a circle; LibTorch only where it may be; plugins, kernels and formats see no core
 names     core/ names no technique: no plugin's id or name stands in it
 size      the core stays small
 Tests (*_test.cpp, test_*, testing.*, fixtures/) may include and name what they like, except that core/ never includes plugins/ or kernels/.
@@ -99,7 +99,7 @@ def check_includes():
             elif quoted and name.startswith("core/"):
                 errors.append(f"{at}: there is no such file: {name}")
 
-    for path in files("plugins", "kernels"):
+    for path in files("plugins", "kernels", "formats"):
         if is_test(path):
             continue
         for number, name, _ in includes(path):

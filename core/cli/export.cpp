@@ -17,7 +17,7 @@
 #include "core/cli/common.hpp"
 #include "core/state/checkpoint.hpp"
 #include "core/state/files.hpp"
-#include "core/state/safetensors.hpp"
+#include "formats/safetensors/safetensors.hpp"
 #include "mortise/abi.h"
 
 namespace fs = std::filesystem;

@@ -8,6 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/loop/run.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -262,6 +263,9 @@ int main(int argc, char** argv) {
   } catch (const Failure& f) {
     cli::say(f.diagnostic);
     exit = f.diagnostic.exit;
+  } catch (const FormatError& e) {
+    cli::say(diagnostic_of(e));
+    exit = kExitData;
   } catch (const std::exception& e) {
     Diagnostic d;
     d.code = "internal";

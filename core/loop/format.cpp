@@ -2,10 +2,8 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <charconv>
 #include <exception>
 
-#include "core/base/text.hpp"
 #include "core/host/handle.hpp"
 
 namespace mortise {
@@ -13,64 +11,6 @@ namespace {
 
 constexpr std::pair<at::ScalarType, const char*> kNames[] = {{at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"},
                                                              {at::kLong, "I64"},  {at::kInt, "I32"},    {at::kByte, "U8"},       {at::kBool, "BOOL"}};
-
-std::string numbers_text(const int64_t* numbers, uint32_t n) {
-  std::string text;
-  for (uint32_t i = 0; i < n; ++i) text += (i ? "," : "") + std::to_string(numbers[i]);
-  return text;
-}
-
-std::vector<int64_t> numbers_of(std::string_view text) {
-  std::vector<int64_t> numbers;
-  for (const std::string& word : split(text, ',')) {
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), n);
-    if (error != std::errc() || end != word.data() + word.size()) throw PluginError(MORTISE_E_DATA, "`" + escape_control(text) + "` is no place of a slice");
-    numbers.push_back(n);
-  }
-  return numbers;
-}
-
-constexpr std::string_view kOf = " of ";  // in the metadata, by the name of a slice: "0,0 of 768,2304"
-
-mortise_status write(mortise_host*, const mortise_entry* entries, uint32_t n, const mortise_sink* sink) noexcept {
-  return guarded([&] {
-    std::vector<TensorView> views;
-    Metadata metadata = {{"format", "pt"}};
-    for (uint32_t i = 0; i < n; ++i) {
-      const mortise_entry& e = entries[i];
-      views.push_back({std::string(view(e.name)), safetensors_name(scalar_type(e.dtype)), {e.sizes, e.sizes + e.n_dims}, e.data, e.bytes});
-      if (e.offset) metadata[views.back().name] = numbers_text(e.offset, e.n_dims) + std::string(kOf) + numbers_text(e.whole, e.n_dims);
-    }
-    const auto checked = [&](const void* data, size_t bytes) {
-      if (const mortise_status s = sink->write(sink->user, data, bytes)) throw PluginError(s, "the bytes could not be written");
-    };
-    write_safetensors(checked, views, metadata);
-  });
-}
-
-mortise_status read(mortise_host*, const void* data, uint64_t bytes, const mortise_give* give) noexcept {
-  return guarded([&] {
-    TensorFile file;
-    try {
-      file = parse_safetensors({static_cast<const char*>(data), bytes}, "");
-    } catch (const Failure& f) {
-      throw PluginError(MORTISE_E_DATA, f.diagnostic.message);
-    }
-    for (const TensorView& t : file.entries) {
-      std::vector<int64_t> offset, whole;
-      if (const auto place = file.metadata.find(t.name); place != file.metadata.end()) {
-        const size_t of = place->second.find(kOf);
-        offset = numbers_of(place->second.substr(0, of));
-        if (of != std::string::npos) whole = numbers_of(place->second.substr(of + kOf.size()));
-        if (offset.size() != t.sizes.size() || whole.size() != t.sizes.size()) throw PluginError(MORTISE_E_DATA, "the place of `" + t.name + "` does not fit it");
-      }
-      const mortise_entry e = {sizeof e, dtype_of(type_named(t.dtype)), str(t.name), static_cast<uint32_t>(t.sizes.size()), 0, t.sizes.data(),
-                               whole.empty() ? nullptr : offset.data(), whole.empty() ? nullptr : whole.data(), t.data, t.bytes};
-      if (const mortise_status s = give->entry(give->user, &e)) throw PluginError(s, "`" + t.name + "` was not taken");
-    }
-  });
-}
 
 // What a callback threw waits here until the plugin between has returned.
 struct Waiting {
@@ -157,7 +97,5 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
   call_through(user, [&] { format.call(&mortise_format::read, "read", static_cast<const void*>(bytes.data()), uint64_t{bytes.size()}, &give); });
   return std::move(user.tensors);
 }
-
-const mortise_safetensors_api kSafetensorsApi = {sizeof(mortise_safetensors_api), write, read};
 
 }  // namespace mortise

@@ -1,4 +1,4 @@
-// Tensors and the bytes of files: what the provider of `checkpoint.format` is asked, and the core's own safetensors that it may lend from.
+// Tensors and the bytes of files: what the provider of `checkpoint.format` is asked.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/loop/plugins.hpp"
-#include "core/state/safetensors.hpp"
+#include "core/state/files.hpp"
 #include "mortise/checkpoint.h"
 
 namespace mortise {
@@ -28,7 +28,5 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
 // "F32" and the like, as safetensors writes them; Undefined and "" for what has none.
 at::ScalarType type_named(std::string_view safetensors);
 std::string safetensors_name(at::ScalarType type);
-
-extern const mortise_safetensors_api kSafetensorsApi;
 
 }  // namespace mortise

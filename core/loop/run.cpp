@@ -13,7 +13,17 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>(std::move(request)
     parts_->build();
   } catch (const PluginError& e) {
     throw Failure(parts_->plugins.diagnose(e));
+  } catch (const FormatError& e) {
+    throw Failure(diagnostic_of(e));
   }
+}
+
+Diagnostic diagnostic_of(const FormatError& error) {
+  Diagnostic d = mistake(error.code, error.message);
+  d.at = error.path;
+  d.effect = "nothing of it was used";
+  d.exit = kExitData;
+  return d;
 }
 
 Run::~Run() = default;

@@ -9,6 +9,7 @@
 #include "core/base/diagnostic.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
+#include "formats/file.hpp"
 
 namespace mortise {
 
@@ -59,6 +60,9 @@ struct SampleRequest {
   int top_k = -1;
   uint64_t seed = 0;
 };
+
+// What is wrong with a file of somebody else's format.
+Diagnostic diagnostic_of(const FormatError& error);
 
 class Run {
  public:

@@ -4,7 +4,6 @@
 
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
-#include "core/loop/format.hpp"
 
 namespace mortise {
 namespace {
@@ -109,7 +108,6 @@ void lend_services(Host& host, Services& services) {
   host.lend("mortise.loop/0", &kLoopApi);
   host.lend("mortise.model/0", &kModelApi);
   host.lend("mortise.state/0", &kStateApi);
-  host.lend("mortise.safetensors/0", &kSafetensorsApi);
   if (services.tokenizer) host.lend("mortise.tokenizer/0", &kTokenizerApi);
 }
 

@@ -44,7 +44,7 @@ struct Services {
   std::function<void(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> forward;
 };
 
-// Lends mortise.loop, .model, .state, .safetensors and, if there is a tokenizer, .tokenizer.
+// Lends mortise.loop, .model, .state and, if there is a tokenizer, .tokenizer.
 void lend_services(Host& host, Services& services);
 
 }  // namespace mortise

@@ -5,14 +5,14 @@
 
 #include "core/host/parameters.hpp"
 #include "core/plan/plan.hpp"
-#include "core/state/weight_files.hpp"
+#include "formats/safetensors/folder.hpp"
 
 namespace mortise {
 
 class Weights {
  public:
   // A file or a folder; nothing is copied yet. `may_lack`: globs of parameters that may be missing, besides those tagged `new`. Throws Failure
-  // (exit 65): tensors that are missing, of another shape or no numbers, two of one name, a glob that matches nothing.
+  // (exit 65) or FormatError: tensors that are missing, of another shape or no numbers, two of one name, a glob that matches nothing.
   Weights(const std::string& path, const Declaration& d, const PluginInfo& model, const std::vector<std::string>& may_lack);
   // Converts and copies one tensor; false if the parameter starts anew.
   bool fill(const mortise_param& p, at::Tensor& master) const;

@@ -1,7 +1,6 @@
 #include "core/state/files.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,30 +66,6 @@ void OpenFile::finish() {
     ::unlink(path_.c_str());
     refuse(shown_, "closed", error);
   }
-}
-
-MappedFile::MappedFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat info {};
-  bool read = fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (read && info.st_size > 0) {
-    void* map = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    read = map != MAP_FAILED;
-    if (read) map_ = map, size_ = static_cast<size_t>(info.st_size);
-  }
-  const int error = fd >= 0 && !S_ISREG(info.st_mode) ? EISDIR : errno;
-  if (fd >= 0) ::close(fd);
-  if (read) return;
-  Diagnostic d;
-  d.code = "not_read";
-  d.message = std::string("cannot be opened: ") + std::strerror(error);
-  d.at = path;
-  d.exit = kExitData;
-  throw Failure(d);
-}
-
-MappedFile::~MappedFile() {
-  if (map_) ::munmap(map_, size_);
 }
 
 void sync_folder(const std::string& path) {

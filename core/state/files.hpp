@@ -25,20 +25,6 @@ class OpenFile {
   int fd_ = -1;
 };
 
-// A file mapped for reading. Throws Failure (exit 65).
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::string_view bytes() const { return {static_cast<const char*>(map_), size_}; }
-
- private:
-  void* map_ = nullptr;
-  size_t size_ = 0;
-};
-
 void sync_folder(const std::string& path);
 void make_folder(const std::string& path, bool may_exist = true);
 void rename_path(const std::string& from, const std::string& to);

@@ -16,7 +16,7 @@
 #include "core/base/diagnostic.hpp"
 #include "core/state/checkpoint.hpp"
 #include "core/state/hash.hpp"
-#include "core/state/safetensors.hpp"
+#include "formats/safetensors/safetensors.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // shadow memory and red zones are not what is measured

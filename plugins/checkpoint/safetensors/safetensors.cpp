@@ -1,15 +1,84 @@
-// Tensors as safetensors. Reading and writing the format, with every check, is the core's own; so a file is what `model.weights` would take.
+// Tensors as safetensors, which `model.weights` and every other tool of the field read. A slice has its place in the metadata, by its name:
+// "0,0 of 768,2304".
+#include <charconv>
+
+#include "formats/safetensors/safetensors.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
 using namespace mortise;
 
-struct Safetensors {
-  Safetensors() {
-    if (!api.safetensors) throw Error(MORTISE_E_NOT_FOUND, "this host has no mortise.safetensors/0");
+constexpr std::pair<uint32_t, const char*> kDtypes[] = {{MORTISE_F32, "F32"}, {MORTISE_F64, "F64"}, {MORTISE_BF16, "BF16"}, {MORTISE_F16, "F16"},
+                                                        {MORTISE_I64, "I64"}, {MORTISE_I32, "I32"}, {MORTISE_U8, "U8"},     {MORTISE_BOOL, "BOOL"}};
+constexpr std::string_view kOf = " of ";
+
+const char* name_of(uint32_t dtype) {
+  for (const auto& [number, name] : kDtypes)
+    if (number == dtype) return name;
+  throw Error(MORTISE_E_ARGUMENT, "safetensors has no name for the dtype " + std::to_string(dtype));
+}
+uint32_t dtype_of(std::string_view name) {
+  for (const auto& [number, own] : kDtypes)
+    if (name == own) return number;
+  return MORTISE_NO_DTYPE;
+}
+
+std::string text_of(const int64_t* numbers, uint32_t n) {
+  std::string text;
+  for (uint32_t i = 0; i < n; ++i) text += (i ? "," : "") + std::to_string(numbers[i]);
+  return text;
+}
+
+// As many numbers as a tensor has dimensions; anything else is no place of it.
+std::vector<int64_t> numbers_of(std::string_view text, size_t n, const std::string& tensor) {
+  std::vector<int64_t> numbers(n);
+  const char *at = text.data(), *const end = at + text.size();
+  for (size_t i = 0; i < n; ++i) {
+    if (i > 0 && (at == end || *at++ != ',')) at = end + 1;
+    const auto read = at <= end ? std::from_chars(at, end, numbers[i]) : std::from_chars_result{at, std::errc::invalid_argument};
+    if (read.ec != std::errc()) throw Error(MORTISE_E_DATA, "the place of " + shown(tensor) + " does not fit it");
+    at = read.ptr;
   }
-  void write(const mortise_entry* entries, uint32_t n, const mortise_sink* sink) { check(api.safetensors->write(api.host, entries, n, sink)); }
-  void read(const void* data, uint64_t bytes, const mortise_give* give) { check(api.safetensors->read(api.host, data, bytes, give)); }
+  if (at != end) throw Error(MORTISE_E_DATA, "the place of " + shown(tensor) + " does not fit it");
+  return numbers;
+}
+
+struct Safetensors {
+  void write(const mortise_entry* entries, uint32_t n, const mortise_sink* sink) {
+    std::vector<TensorView> views;
+    Metadata metadata = {{"format", "pt"}};  // transformers asks for it
+    for (const mortise_entry& e : std::span(entries, n)) {
+      views.push_back({std::string(view(e.name)), name_of(e.dtype), {e.sizes, e.sizes + e.n_dims}, e.data, e.bytes});
+      if (e.offset) metadata[views.back().name] = text_of(e.offset, e.n_dims) + std::string(kOf) + text_of(e.whole, e.n_dims);
+    }
+    write_safetensors([&](const void* data, size_t bytes) { check(sink->write(sink->user, data, bytes)); }, views, metadata);
+  }
+
+  void read(const void* data, uint64_t bytes, const mortise_give* give) {
+    const TensorFile file = parse({static_cast<const char*>(data), bytes});
+    for (const TensorView& t : file.entries) {
+      mortise_entry e{sizeof e, dtype_of(t.dtype), str(t.name), static_cast<uint32_t>(t.sizes.size()), 0, t.sizes.data(), nullptr, nullptr, t.data, t.bytes};
+      std::vector<int64_t> offset, whole;
+      if (const auto place = file.metadata.find(t.name); place != file.metadata.end()) {
+        const std::string_view text = place->second;
+        const size_t of = std::min(text.find(kOf), text.size());
+        offset = numbers_of(text.substr(0, of), t.sizes.size(), t.name);
+        whole = numbers_of(text.substr(std::min(of + kOf.size(), text.size())), t.sizes.size(), t.name);
+        e.offset = offset.data();
+        e.whole = whole.data();
+      }
+      check(give->entry(give->user, &e));
+    }
+  }
+
+ private:
+  static TensorFile parse(std::string_view bytes) {
+    try {
+      return parse_safetensors(bytes, "");
+    } catch (const FormatError& e) {
+      throw Error(MORTISE_E_DATA, e.message);
+    }
+  }
 };
 
 const mortise_format kObject = {sizeof(mortise_format), 0, MORTISE_STR(".safetensors"), thunk<&Safetensors::write>, thunk<&Safetensors::read>};

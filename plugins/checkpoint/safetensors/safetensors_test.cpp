@@ -1,33 +1,84 @@
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "formats/safetensors/safetensors.hpp"
 #include "mortise/testing/fake_host.hpp"
 
 namespace {
 using namespace mortise::testing;
 
-// A host's reader and writer that only count.
-int written = 0, read_bytes = 0;
-const mortise_safetensors_api kApi = {
-    sizeof(mortise_safetensors_api),
-    [](mortise_host* h, const mortise_entry*, uint32_t n, const mortise_sink*) noexcept -> mortise_status {
-      written += static_cast<int>(n);
-      return n == 7 ? h->fail(h, MORTISE_E_IO, MORTISE_STR("seven")) : MORTISE_OK;
-    },
-    [](mortise_host*, const void*, uint64_t bytes, const mortise_give*) noexcept -> mortise_status {
-      read_bytes += static_cast<int>(bytes);
-      return MORTISE_OK;
-    }};
+mortise_str text(const std::string& s) { return {s.data(), s.size()}; }
 
-TEST(SafetensorsFormat, LendsFromTheCore) {
+struct Safetensors : testing::Test {
   FakeHost host;
-  host.offer("mortise.safetensors/0", &kApi);
-  Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  const auto& format = plugin.object<mortise_format>("checkpoint.format");
-  EXPECT_EQ(std::string_view(format.extension.ptr, format.extension.len), ".safetensors");
-  EXPECT_EQ(format.write(plugin.self(), nullptr, 3, nullptr), MORTISE_OK);
-  EXPECT_EQ(format.read(plugin.self(), "abcd", 4, nullptr), MORTISE_OK);
-  EXPECT_EQ(written, 3);
-  EXPECT_EQ(read_bytes, 4);
-  EXPECT_EQ(format.write(plugin.self(), nullptr, 7, nullptr), MORTISE_E_IO);
+  Plugin plugin{host, MORTISE_PLUGIN_FILE};
+  const mortise_format& format = plugin.object<mortise_format>("checkpoint.format");
+
+  std::string written(const std::vector<mortise_entry>& entries, mortise_status sinks = MORTISE_OK, mortise_status expected = MORTISE_OK) {
+    std::pair<std::string, mortise_status> user{"", sinks};
+    const mortise_sink sink = {sizeof sink, 0, &user, [](void* u, const void* data, uint64_t bytes) noexcept -> mortise_status {
+                                 auto& [all, status] = *static_cast<std::pair<std::string, mortise_status>*>(u);
+                                 all.append(static_cast<const char*>(data), bytes);
+                                 return status;
+                               }};
+    EXPECT_EQ(format.write(plugin.self(), entries.data(), static_cast<uint32_t>(entries.size()), &sink), expected);
+    return user.first;
+  }
+  // "dtype sizes @offset of whole: bytes" by name.
+  std::map<std::string, std::string> read(const std::string& bytes, mortise_status expected = MORTISE_OK) {
+    std::map<std::string, std::string> all;
+    const mortise_give give = {sizeof give, 0, &all, [](void* u, const mortise_entry* e) noexcept -> mortise_status {
+                                 std::string line = std::to_string(e->dtype);
+                                 const auto add = [&](const char* before, const int64_t* numbers) {
+                                   line += before;
+                                   for (uint32_t i = 0; numbers && i < e->n_dims; ++i) line += std::to_string(numbers[i]) + ",";
+                                 };
+                                 add(" ", e->sizes);
+                                 add(" @", e->offset);
+                                 add(" of ", e->whole);
+                                 line += ": " + std::string(static_cast<const char*>(e->data), e->bytes);
+                                 (*static_cast<std::map<std::string, std::string>*>(u))[std::string(e->name.ptr, e->name.len)] = line;
+                                 return MORTISE_OK;
+                               }};
+    EXPECT_EQ(format.read(plugin.self(), bytes.data(), bytes.size(), &give), expected);
+    return all;
+  }
+  mortise_entry entry(const std::string& name, uint32_t dtype, const std::vector<int64_t>& sizes, const std::string& bytes) {
+    return {sizeof(mortise_entry), dtype, text(name), static_cast<uint32_t>(sizes.size()), 0, sizes.data(), nullptr, nullptr, bytes.data(), bytes.size()};
+  }
+};
+
+TEST_F(Safetensors, ComeBackWithTheirPlaces) {
+  const std::string a = "a", b = "b/exp_avg", eight = "12345678", four = "abcd";
+  const std::vector<int64_t> two = {2}, by = {1, 4}, offset = {3, 0}, whole = {9, 4}, none;
+  std::vector<mortise_entry> entries = {entry(a, MORTISE_F32, two, eight), entry(b, MORTISE_U8, by, four), entry("c", MORTISE_BOOL, none, "x")};
+  const std::string c = "c", x = "x";
+  entries[2] = entry(c, MORTISE_BOOL, none, x);
+  entries[1].offset = offset.data();
+  entries[1].whole = whole.data();
+  const std::string file = written(entries);
+  EXPECT_EQ(read(file), (std::map<std::string, std::string>{{"a", "1 2, @ of : 12345678"}, {"b/exp_avg", "7 1,4, @3,0, of 9,4,: abcd"}, {"c", "8  @ of : x"}}));
+  EXPECT_EQ(mortise::parse_safetensors(file, "").metadata.at("b/exp_avg"), "3,0 of 9,4");
+  EXPECT_EQ(mortise::parse_safetensors(file, "").metadata.at("format"), "pt");
+}
+
+TEST_F(Safetensors, HandOnWhatTheSinkReturns) {
+  const std::string a = "a", bytes = "1234";
+  const std::vector<int64_t> one = {1};
+  written({entry(a, MORTISE_F32, one, bytes)}, MORTISE_E_IO, MORTISE_E_IO);
+}
+
+TEST_F(Safetensors, RefuseWhatIsNone) {
+  read("{}", MORTISE_E_DATA);
+  EXPECT_EQ(host.error(), "is too short to be safetensors");
+  for (const char* place : {"", "0", "0 of", "0 of ", "0,0 of 1", "0 of 1,2", "x of 1", "0 of 1x", " of 1", "0,of 1"}) {
+    std::string file;
+    const int64_t n = 1;
+    mortise::write_safetensors([&](const void* data, size_t bytes) { file.append(static_cast<const char*>(data), bytes); },
+                               std::vector<mortise::TensorView>{{"a", "U8", {n}, "x", 1}}, {{"a", place}});
+    read(file, MORTISE_E_DATA);
+    EXPECT_EQ(host.error(), "the place of `a` does not fit it") << place;
+  }
 }
 }  // namespace

@@ -39,14 +39,6 @@ typedef struct mortise_format {
   MORTISE_PLUG(read, const void *data, uint64_t bytes, const mortise_give *);
 } mortise_format;
 
-/** "mortise.safetensors/0": the core's own reader and writer, with every check of the format.
- *  https://github.com/huggingface/safetensors */
-typedef struct mortise_safetensors_api {
-  uint32_t struct_size;
-  MORTISE_FN(write, const mortise_entry *, uint32_t n, const mortise_sink *);
-  MORTISE_FN(read, const void *data, uint64_t bytes, const mortise_give *);
-} mortise_safetensors_api;
-
 /** A piece of a plugin's state: UTF-8 text of the plugin's own form. */
 typedef struct mortise_blob {
   uint32_t struct_size;

@@ -36,7 +36,6 @@ struct Api {
   const mortise_tokenizer_api* tokenizer = nullptr;
   const mortise_model_api* model = nullptr;
   const mortise_state_api* state = nullptr;
-  const mortise_safetensors_api* safetensors = nullptr;
 };
 inline Api api;
 
@@ -59,7 +58,6 @@ inline void open_api(mortise_host* host) {
   get(api.tokenizer, "mortise.tokenizer/0");
   get(api.model, "mortise.model/0");
   get(api.state, "mortise.state/0");
-  get(api.safetensors, "mortise.safetensors/0");
 }
 
 // ---- errors ----

@@ -1,12 +1,9 @@
-#include "core/state/weight_files.hpp"
+#include "formats/safetensors/folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-
-#include "core/base/diagnostic.hpp"
-#include "core/base/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -18,14 +15,7 @@ constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxIndex = size_t{16} << 20;
 
-[[noreturn]] void refuse(const char* code, const std::string& at, const std::string& what) {
-  Diagnostic d = mistake(code, what);
-  d.at = at;
-  d.exit = kExitData;
-  throw Failure(d);
-}
-
-std::string shown(const std::string& name) { return "`" + escape_control(name) + "`"; }
+[[noreturn]] void refuse(const std::string& at, const std::string& what) { throw FormatError("bad_index", at, what); }
 
 // Beside the index, and nowhere else.
 bool is_plain(const std::string& name) {
@@ -36,14 +26,14 @@ bool is_plain(const std::string& name) {
 // From the name of a tensor to that of its file.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const MappedFile file(path);
-  if (file.bytes().size() > kMaxIndex) refuse("bad_index", path, "it is larger than any index");
+  if (file.bytes().size() > kMaxIndex) refuse(path, "it is larger than any index");
   const Json j = Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
-  if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object()) refuse("bad_index", path, "it has no object `weight_map`");
+  if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object()) refuse(path, "it has no object `weight_map`");
   std::map<std::string, std::string> file_of;
   for (const auto& [tensor, name] : j["weight_map"].items()) {
     if (!name.is_string() || !is_plain(name.get<std::string>()))
-      refuse("bad_index", path,
-             "the file of " + shown(tensor) + " is no name of a file beside the index: " + escape_control(name.dump(-1, ' ', true)));
+      refuse(path,
+             "the file of " + shown(tensor) + " is no name of a file beside the index: " + shown(name.dump(-1, ' ', true)));
     file_of[tensor] = name.get<std::string>();
   }
   return file_of;
@@ -64,7 +54,7 @@ WeightFiles::WeightFiles(const std::string& path) {
 void WeightFiles::add(const std::string& folder, const std::string& name) {
   const SafetensorsFile& file = files_.emplace_back((fs::path(folder) / name).string());
   for (const TensorView& t : file.entries()) {
-    if (!tensors_.emplace(t.name, t).second) refuse("bad_index", folder, "both " + file_of_[t.name] + " and " + name + " hold " + shown(t.name));
+    if (!tensors_.emplace(t.name, t).second) refuse(folder, "both " + file_of_[t.name] + " and " + name + " hold " + shown(t.name));
     file_of_[t.name] = name;
   }
 }
@@ -77,8 +67,8 @@ void WeightFiles::add_shards(const std::string& folder) {
   for (const std::string& name : names) add(folder, name);
   for (const auto& [tensor, name] : promised)
     if (const auto found = file_of_.find(tensor); found == file_of_.end() || found->second != name)
-      refuse("bad_index", index,
-             escape_control(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + found->second + " does"));
+      refuse(index,
+             shown(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
 }
 
 }  // namespace mortise

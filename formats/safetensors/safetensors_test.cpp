@@ -1,5 +1,5 @@
 // Files of tensors come from anywhere: every claim of a header is checked before a byte is used.
-#include "core/state/safetensors.hpp"
+#include "formats/safetensors/safetensors.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include <fstream>
 #include <random>
 
-#include "core/base/diagnostic.hpp"
 #include "core/state/files.hpp"
 
 namespace fs = std::filesystem;
@@ -36,11 +35,10 @@ class Safetensors : public testing::Test {
     try {
       const SafetensorsFile f(path);
       return "";
-    } catch (const Failure& f) {
-      EXPECT_TRUE(f.diagnostic.code == "bad_safetensors" || f.diagnostic.code == "not_read");
-      EXPECT_EQ(f.diagnostic.exit, kExitData);
-      EXPECT_EQ(f.diagnostic.at, path);
-      return f.diagnostic.message;
+    } catch (const FormatError& f) {
+      EXPECT_TRUE(f.code == "bad_safetensors" || f.code == "not_read");
+      EXPECT_EQ(f.path, path);
+      return f.message;
     }
   }
   std::string refusal(const std::string& header, const std::string& data = "") {
@@ -264,8 +262,8 @@ TEST_F(Safetensors, DamagedAnywhere) {
         for (size_t b = 0; b < t.bytes; ++b) sum += static_cast<const unsigned char*>(t.data)[b] & 0;
       }
       EXPECT_LE(sum, whole.size());
-    } catch (const Failure& f) {
-      EXPECT_TRUE(f.diagnostic.code == "bad_safetensors" || f.diagnostic.code == "not_read");
+    } catch (const FormatError& f) {
+      EXPECT_TRUE(f.code == "bad_safetensors" || f.code == "not_read");
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "core/state/safetensors.hpp"
+#include "formats/safetensors/safetensors.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -7,8 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/diagnostic.hpp"
-#include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
@@ -18,15 +16,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
 constexpr size_t kMaxRank = 64, kMaxName = 4096, kMaxMetadata = 65536, kMaxText = size_t{4} << 20, kMaxOther = 4096, kMinEntry = 48;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  Diagnostic d;
-  d.code = "bad_safetensors";
-  d.message = what;
-  d.at = path;
-  d.effect = "nothing of it was used";
-  d.exit = kExitData;
-  throw Failure(d);
-}
+[[noreturn]] void refuse(const std::string& path, const std::string& what) { throw FormatError("bad_safetensors", path, what); }
 
 size_t dtype_size(const std::string& dtype) {
   static const std::map<std::string, size_t> sizes = {{"F64", 8},  {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"F16", 2},
@@ -56,7 +46,7 @@ class Header : public nlohmann::json_sax<Json> {
     if (text.size() > kMaxName) refuse(path_, "has a name of more than " + std::to_string(kMaxName) + " bytes");
     if (at_ == At::kEntry) {
       key_ = std::ranges::find(kKeys, text) - std::begin(kKeys);
-      if (key_ == std::size(kKeys)) refuse(path_, shown() + " has more than dtype, shape and data_offsets");
+      if (key_ == std::size(kKeys)) refuse(path_, this_tensor() + " has more than dtype, shape and data_offsets");
       if (std::exchange(seen_[key_], true)) twice(text);
     } else {
       if (at_ == At::kHeader && text == kMetadata && std::exchange(has_metadata_, true)) twice(text);
@@ -80,7 +70,7 @@ class Header : public nlohmann::json_sax<Json> {
       if (!content.metadata.emplace(name_, text).second) twice(name_);
     } else {
       if (at_ != At::kEntry || key_ != kDtype) misplaced();
-      if (dtype_size(text) == 0) refuse(path_, shown() + " has the dtype `" + escape_control(text.substr(0, kMaxName)) + "`, which is not known");
+      if (dtype_size(text) == 0) refuse(path_, this_tensor() + " has the dtype " + shown(text.substr(0, kMaxName)) + ", which is not known");
       entry_.dtype = text;
     }
     return true;
@@ -92,7 +82,7 @@ class Header : public nlohmann::json_sax<Json> {
       offsets_.push_back(n);
     } else {
       if (sizes_.size() == kMaxRank) refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
-      if (n > uint64_t{INT64_MAX}) refuse(path_, shown() + " is larger than any file");
+      if (n > uint64_t{INT64_MAX}) refuse(path_, this_tensor() + " is larger than any file");
       sizes_.push_back(static_cast<int64_t>(n));
     }
     return true;
@@ -115,32 +105,32 @@ class Header : public nlohmann::json_sax<Json> {
     at_ = at;
     return true;
   }
-  std::string shown() const { return "tensor `" + escape_control(name_) + "`"; }
-  [[noreturn]] void twice(const std::string& text) const { refuse(path_, "its header names `" + escape_control(text) + "` twice"); }
+  std::string this_tensor() const { return "tensor " + shown(name_); }
+  [[noreturn]] void twice(const std::string& text) const { refuse(path_, "its header names " + shown(text) + " twice"); }
   // A value where it does not belong.
   [[noreturn]] void misplaced() const {
     if (at_ == At::kStart) refuse(path_, "has no JSON object for a header");
     if (at_ == At::kMetadata) refuse(path_, "has metadata that is no text");
     if (at_ == At::kHeader && name_ == kMetadata) refuse(path_, "has metadata that is no object");
-    if (at_ == At::kHeader) refuse(path_, shown() + " lacks dtype, shape or data_offsets");
-    if (at_ == At::kArray && key_ == kShape) refuse(path_, "a dimension of " + shown() + " is not a whole number");
-    if (at_ == At::kArray && offsets_.size() < 2) refuse(path_, "an offset of " + shown() + " is not a whole number");
-    refuse(path_, shown() + " has a dtype, shape or data_offsets of another kind");
+    if (at_ == At::kHeader) refuse(path_, this_tensor() + " lacks dtype, shape or data_offsets");
+    if (at_ == At::kArray && key_ == kShape) refuse(path_, "a dimension of " + this_tensor() + " is not a whole number");
+    if (at_ == At::kArray && offsets_.size() < 2) refuse(path_, "an offset of " + this_tensor() + " is not a whole number");
+    refuse(path_, this_tensor() + " has a dtype, shape or data_offsets of another kind");
   }
   // Any text is a name but what a terminal or a C string would take for something else: it never becomes a path.
   void check_name(const std::string& name) const {
     if (name.empty() || std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-      refuse(path_, "tensor `" + escape_control(name) + "` has a control character in its name, or none at all");
+      refuse(path_, "tensor " + shown(name) + " has a control character in its name, or none at all");
   }
   void take_entry() {
-    if (!seen_[kDtype] || !seen_[kShape] || !seen_[kOffsets]) refuse(path_, shown() + " lacks dtype, shape or data_offsets");
-    if (offsets_.size() != 2) refuse(path_, shown() + " has a dtype, shape or data_offsets of another kind");
+    if (!seen_[kDtype] || !seen_[kShape] || !seen_[kOffsets]) refuse(path_, this_tensor() + " lacks dtype, shape or data_offsets");
+    if (offsets_.size() != 2) refuse(path_, this_tensor() + " has a dtype, shape or data_offsets of another kind");
     uint64_t bytes = dtype_size(entry_.dtype);
     for (const int64_t n : sizes_)
-      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) refuse(path_, shown() + " is larger than any file");
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) refuse(path_, this_tensor() + " is larger than any file");
     const uint64_t begin = offsets_[0], end = offsets_[1];
-    if (begin > end || end > room_) refuse(path_, shown() + " lies outside the file");
-    if (end - begin != bytes) refuse(path_, shown() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
+    if (begin > end || end > room_) refuse(path_, this_tensor() + " lies outside the file");
+    if (end - begin != bytes) refuse(path_, this_tensor() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
     entry_.sizes = sizes_;  // no larger than it is
     entry_.data = data_ + begin;
     entry_.bytes = static_cast<size_t>(bytes);
@@ -193,7 +183,7 @@ void check_unique(const std::vector<TensorView>& entries, const std::string& pat
   names.reserve(entries.size());
   for (const auto& t : entries) names.push_back(t.name);
   std::ranges::sort(names);
-  if (const auto at = std::ranges::adjacent_find(names); at != names.end()) refuse(path, "its header names `" + escape_control(*at) + "` twice");
+  if (const auto at = std::ranges::adjacent_find(names); at != names.end()) refuse(path, "its header names " + shown(*at) + " twice");
 }
 
 }  // namespace
@@ -239,7 +229,7 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
   std::ranges::sort(reader.content.entries, {}, [](const TensorView& t) { return std::tuple(t.data, t.bytes, std::string_view(t.name)); });
   const char* at = data;
   for (const auto& t : reader.content.entries) {
-    if (t.data != at) refuse(path, "has a hole or an overlap before tensor `" + escape_control(t.name) + "`");
+    if (t.data != at) refuse(path, "has a hole or an overlap before tensor " + shown(t.name) + "");
     at += t.bytes;
   }
   if (at != end) refuse(path, "has " + std::to_string(end - at) + " bytes that belong to no tensor");

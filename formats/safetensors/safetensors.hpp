@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/state/files.hpp"
+#include "formats/file.hpp"
 
 namespace mortise {
 
@@ -31,7 +31,7 @@ struct TensorFile {
   std::vector<TensorView> entries;  // in the order of their bytes, pointing into them
   Metadata metadata;
 };
-// The bytes of a whole file. Throws Failure (exit 65) naming `path` and what is wrong. Takes a few hundred bytes of memory a tensor.
+// The bytes of a whole file. Throws FormatError. Takes a few hundred bytes of memory a tensor.
 TensorFile parse_safetensors(std::string_view bytes, const std::string& path);
 
 // A file mapped for reading; the entries point into it. Throws as above.

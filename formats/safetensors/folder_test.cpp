@@ -1,5 +1,7 @@
 // A folder of weights comes from anywhere too: what its index says of files is checked before one is opened.
-#include "core/state/weight_files.hpp"
+#include "formats/safetensors/folder.hpp"
+
+#include "core/state/files.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/base/diagnostic.hpp"
 
 namespace fs = std::filesystem;
 
@@ -37,11 +38,10 @@ class Weights : public testing::Test {
     try {
       const WeightFiles files(folder);
       return "";
-    } catch (const Failure& f) {
-      EXPECT_EQ(f.diagnostic.code, code);
-      EXPECT_EQ(f.diagnostic.exit, kExitData);
-      EXPECT_TRUE(f.diagnostic.at.starts_with(folder));
-      return f.diagnostic.message;
+    } catch (const FormatError& f) {
+      EXPECT_EQ(f.code, code);
+      EXPECT_TRUE(f.path.starts_with(folder));
+      return f.message;
     }
   }
 
@@ -93,13 +93,13 @@ TEST_F(Weights, EveryShardIsThereAndHoldsWhatIsPromised) {
   index(R"({"x":"a.safetensors","y":"b.safetensors"})");
   EXPECT_EQ(refusal("not_read"), "cannot be opened: No such file or directory");
   shard("b.safetensors", {{"z", 1}});
-  EXPECT_EQ(refusal("bad_index"), "b.safetensors does not hold `y`");
+  EXPECT_EQ(refusal("bad_index"), "`b.safetensors` does not hold `y`");
   shard("b.safetensors", {{"x", 1}, {"y", 1}});
   EXPECT_EQ(refusal("bad_index"), "both a.safetensors and b.safetensors hold `x`");
   shard("b.safetensors", {{"y", 1}});
   EXPECT_EQ(refusal(""), "");
   index(R"({"x":"b.safetensors","y":"a.safetensors"})");
-  EXPECT_EQ(refusal("bad_index"), "b.safetensors does not hold `x`; a.safetensors does");
+  EXPECT_EQ(refusal("bad_index"), "`b.safetensors` does not hold `x`; `a.safetensors` does");
   text("b.safetensors", "cut short");
   EXPECT_NE(refusal("bad_safetensors"), "");
 }

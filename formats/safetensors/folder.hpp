@@ -4,13 +4,13 @@
 #include <map>
 #include <string>
 
-#include "core/state/safetensors.hpp"
+#include "formats/safetensors/safetensors.hpp"
 
 namespace mortise {
 
 class WeightFiles {
  public:
-  // A file or a folder, mapped. Throws Failure (exit 65) that names the file and what is wrong with it.
+  // A file or a folder, mapped. Throws FormatError.
   explicit WeightFiles(const std::string& path);
   // By name; they point into the maps.
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
