@@ -76,7 +76,7 @@ class Directory(e2e.Case):
         self.ok("train", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt")
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
-        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/model.safetensors",
+        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/config.json", "checkpoints/step-2/model/model.safetensors",
                                  "checkpoints/step-2/optimizer/rank-0.safetensors",
                                  "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
                                  "sources/default.toml", "sources/mine.toml", "status.json"])
