@@ -21,7 +21,6 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>(std::move(request)
 Diagnostic diagnostic_of(const FormatError& error) {
   Diagnostic d = mistake(error.code, error.message);
   d.at = error.path;
-  d.effect = "nothing of it was used";
   d.exit = kExitData;
   return d;
 }
