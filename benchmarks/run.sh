@@ -5,5 +5,6 @@ cd "$(dirname "$0")/.."
 python=.deps/parity/bin/python
 [ -x "$python" ] || { echo "benchmarks: the peer needs PyTorch: make parity" >&2; exit 69; }
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/train_step/bench.py
+MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/checkpoint/bench.py
 PATH="$PWD/.deps/bin:$PATH" cmake --build build --target bench_abi >/dev/null
 build/bin/bench_abi
