@@ -1,4 +1,4 @@
-# What the folders of the tree are made with: mortise_room(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
+# What the folders of the tree are made with: mortise_room(), mortise_format(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
 
 # Folders take part as soon as they have a CMakeLists.txt.
 macro(mortise_add_folder folder)
@@ -79,6 +79,22 @@ function(mortise_room name)
     if(arg_TORCH AND TARGET ${name}_test)
       set_target_properties(${name}_test PROPERTIES JOB_POOL_COMPILE torch)
     endif()
+  endif()
+endfunction()
+
+# mortise_format(NAME SOURCES file… [TESTS file…]): formats/NAME becomes the static library mortise_NAME, which knows nothing of core/. No LibTorch.
+function(mortise_format name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS")
+  _mortise_refuse_unknown(mortise_format "${arg_UNPARSED_ARGUMENTS}")
+  set(target mortise_${name})
+  _mortise_missing(${target} ${arg_SOURCES})
+  if(MISSING)
+    return()
+  endif()
+  add_library(${target} STATIC ${arg_SOURCES})
+  target_link_libraries(${target} PUBLIC mortise_tree ${arg_LINKS})
+  if(arg_TESTS)
+    mortise_test(${name}_test SOURCES ${arg_TESTS} LINKS ${target} ${arg_TEST_LINKS})
   endif()
 endfunction()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The laws of core/ that a compiler does not enforce. usage: scripts/check_core.py includes|names|size
 
-includes  the rooms include one another downwards only, without a circle; LibTorch only where it may be; plugins and kernels see no core
+includes  the rooms include one another downwards only, without a circle; LibTorch only where it may be; plugins, kernels and formats see no core
 names     core/ names no technique: no plugin's id or name stands in it
 size      the core stays small
 Tests (*_test.cpp, test_*, testing.*, fixtures/) may include and name what they like, except that core/ never includes plugins/ or kernels/.
@@ -99,13 +99,16 @@ def check_includes():
             elif quoted and name.startswith("core/"):
                 errors.append(f"{at}: there is no such file: {name}")
 
-    for path in files("plugins", "kernels"):
+    for path in files("plugins", "kernels", "formats"):
         if is_test(path):
             continue
         for number, name, _ in includes(path):
             target = resolve(path, name)
             at = f"{path}:{number}"
-            if name.startswith("core/") or (target and target.parts[0] == "core"):
+            if path.parts[0] == "formats":
+                if name.startswith("mortise/") or (target and target.parts[0] != "formats"):
+                    errors.append(f"{at}: formats/ includes nothing of the tree but itself: {name}")
+            elif name.startswith("core/") or (target and target.parts[0] == "core"):
                 errors.append(f"{at}: {path.parts[0]}/ sees sdk/ and kernels/, never core/: {name}")
             if TORCH_HEADER.match(name):
                 errors.append(f"{at}: no LibTorch here: {name}")

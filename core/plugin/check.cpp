@@ -1,4 +1,6 @@
 // What a library's own bytes say against what its plugin.toml says: machine, exports, imports, glibc.
+#include "core/plugin/check.hpp"
+
 #include <cxxabi.h>
 #include <elf.h>
 #include <gnu/libc-version.h>
@@ -12,8 +14,8 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/plugin/elf.hpp"
 #include "core/plugin/refuse.hpp"
+#include "formats/elf/elf.hpp"
 
 namespace mortise {
 namespace {

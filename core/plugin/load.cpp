@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "core/base/text.hpp"
+#include "core/plugin/check.hpp"
 #include "core/plugin/descriptor.hpp"
-#include "core/plugin/elf.hpp"
 #include "core/plugin/probe.hpp"
 #include "core/plugin/refuse.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "core/plugin/elf.hpp"
+#include "core/plugin/check.hpp"
 #include "core/plugin/probe.hpp"
 #include "core/plugin/test_fixtures.hpp"
 
