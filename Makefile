@@ -61,6 +61,8 @@ soak: configure
 	MORTISE_CRASH_SEED=$(SOAK_SEED) MORTISE_CRASH_TIMES=$(SOAK_TIMES) $(BUILD)/tests/crash_states_test
 	$(BUILD)/tests/shim_test --gtest_repeat=$(SOAK_TIMES) --gtest_brief=1
 	$(BUILD)/tests/hostile_test --gtest_brief=1
+	cmake --build $(BUILD) --target product mortise_shim
+	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) .deps/venv/bin/python tests/faults/survive_test.py Kill
 
 parity: build
 	scripts/parity.sh $(BUILD)

@@ -100,33 +100,9 @@ std::string named(const std::string& message) {
   return to == std::string::npos ? "" : message.substr(from + 1, to - from - 1);
 }
 
-// The file that [model] weights means: it is one, or lies in a run directory or in a folder as Hugging Face writes it. Nothing is downloaded.
-std::string weights_file(const Value& stated, Report& report) {
-  if (!stated.is_set()) return "";
-  const fs::path path = stated.as_text();
-  const auto refuse = [&](const char* code, const std::string& message, const std::string& fix) {
-    Diagnostic d = mistake(code, message, stated.origin, fix);
-    d.exit = kExitData;
-    report.add(std::move(d));
-    return std::string();
-  };
-  std::error_code error;
-  if (fs::exists(path / "run.toml", error)) return checkpoint_of(path.string()) + "/model/model.safetensors";
-  for (const fs::path& file : {path, path / "model.safetensors"})
-    if (fs::is_regular_file(file, error)) return file.string();
-  if (!fs::is_directory(path, error))
-    return refuse("no_weights", "`" + path.string() + "` is not a folder",
-                  "Mortise does not download: hf download NAME --local-dir " + path.string());
-  if (fs::exists(path / "pytorch_model.bin", error))
-    return refuse("pickle_only", path.string() + " holds pytorch_model.bin only; Mortise reads no pickles",
-                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + path.string() + "\").save_pretrained(\"" +
-                      path.string() + "\")'");
-  return refuse("no_weights", path.string() + " holds no model.safetensors", "a folder with model.safetensors, or a run directory");
-}
-
 // Keys that the schema knows and this version does nothing with.
 void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
-  for (const auto& [table, key] : {std::pair("model", "new"), std::pair("device", "memory_limit")}) {
+  for (const auto& [table, key] : {std::pair("device", "memory_limit")}) {
     const Value& v = manifest.get(table, key);
     if (v.is_set())
       report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version", v.origin, "leave it out"));
@@ -163,7 +139,7 @@ Report together(const Report& scanned, const Report& read, const Report& planned
 
 }  // namespace
 
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot) {
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot, bool weights) {
   auto p = std::make_unique<Planned>();
   Report scanned, read, planned;
   p->request = manifest_request(args, file);
@@ -187,7 +163,13 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   }
   // A file that could not be read leaves no tables, and nothing to plan.
   if (!p->manifest.tables.empty()) {
-    if (slot.empty()) p->weights = weights_file(p->manifest.get("model", "weights"), planned);
+    if (weights) p->weights = weights_path(p->manifest.get("model", "weights"), planned);
+    if (!p->weights.empty() && !read.has_errors()) {
+      Report quiet;  // what it finds is found again
+      const Plan plan = make_plan(p->manifest, p->catalogue, can_start, quiet);
+      if (const auto& claims = plan.at[kModel].providers; !claims.empty())
+        take_architecture(p->weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p->catalogue, p->manifest, planned);
+    }
     refuse_what_is_not_there(p->manifest, planned);
     p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
   }
@@ -209,8 +191,11 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   try {
     return std::make_unique<Run>(std::move(ask));
   } catch (const Failure& f) {
+    Diagnostic d = f.diagnostic;
+    const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
+    if (d.positions.empty() && of_weights) d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
     Report one;
-    one.add(f.diagnostic);
+    one.add(d);
     say(one, "nothing was started.");
     throw Failed{f.diagnostic.exit};
   }

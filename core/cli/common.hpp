@@ -66,14 +66,20 @@ struct Planned {
   ManifestRequest request;
   Manifest manifest;
   Plan plan;
-  std::string weights;  // the file that [model] weights means; "": random from run.seed
+  std::string weights;  // the file or folder that [model] weights means; "": random from run.seed
 };
 // Every mistake has been printed.
 struct Failed {
   int exit;
 };
-// If nothing that is on provides `slot`, the first plugin that does is switched on. Throws Failed.
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "");
+// If nothing that is on provides `slot`, the first plugin that does is switched on. Without `weights`, [model] weights is not looked at: the run has
+// weights of its own by now. Throws Failed.
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "", bool weights = true);
+// The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file. Nothing is downloaded.
+std::string weights_path(const Value& stated, Report& report);
+// What the config.json beside the weights says of the plugin `model` goes into the manifest: above the default, never against what is stated.
+void take_architecture(const std::string& weights, const std::string& model, const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest,
+                       Report& report);
 // Plugins loaded, the model declared and, unless only a plan is wanted, allocated. The planned fills the request's other fields. Throws Failed.
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 // Refuses a folder that holds no run. Throws Failure.
@@ -97,6 +103,8 @@ int checkpoint(const Arguments&);
 int plan(const Arguments&);
 int points(const Arguments&);
 int sample(const Arguments&);
+int eval(const Arguments&);
+int export_model(const Arguments&);
 int plugin(const Arguments&);
 int help(const Arguments&);
 

@@ -118,8 +118,9 @@ std::string length_text(const Summary& s) {
 
 void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
   out << p.manifest.name << "  (" << layers_text(p.manifest, p.request) << ")   plan " << p.plan.hash << "\n";
-  out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model << "\ndata     " << s.data << "\ndevice   " << s.device
-      << "\nrepeat   " << repeat_text(p.plan) << "\n\n";
+  out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model;
+  if (!s.weights.empty()) out << "\nweights  " << s.weights;
+  out << "\ndata     " << s.data << "\ndevice   " << s.device << "\nrepeat   " << repeat_text(p.plan) << "\n\n";
   print_structure(out, p.plan, s.details);
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";

@@ -99,7 +99,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   const Planned& now = *session.run;
   Arguments plain;
   if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
-  const auto was = make_planned(plain, dir + "/run.toml");
+  const auto was = make_planned(plain, dir + "/run.toml", "", /*weights=*/false);
   std::vector<Change> changes = changes_between(was->manifest, recorded(now), now.catalogue);
   // What a person wrote stands in their file, not in the one that was compared.
   const auto positions = changes_between(was->manifest, now.manifest, now.catalogue);
@@ -122,10 +122,11 @@ int resume(const Arguments& args) {
   if (args.positional.empty()) throw Failure(mistake("missing_word", "`mortise resume` needs a run directory", {}, "mortise resume runs/latest"));
   const std::string dir = args.positional[0], file = dir + "/run.toml";
   must_hold_a_run(dir, "resume");
-  const Session session = make_session(args, file);
+  const bool anew = checkpoints_in(dir + "/checkpoints").empty();  // else they were taken long ago, and need not be there any more
+  const Session session = make_session(args, file, anew);
   Arguments plain;
   if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
-  const auto was = make_planned(plain, file);
+  const auto was = make_planned(plain, file, "", anew);
   const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {

@@ -174,8 +174,8 @@ void RunDirectory::end(int exit) {
 // Told to who watches; a disk that is full does not end a training because of it.
 void RunDirectory::status(const std::string& state, const std::string& exit) {
   written_ = std::chrono::steady_clock::now();
-  const std::string resumable = state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
   try {
+    const std::string resumable = state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
     write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) +
                              ",\"updated\":" + json_string(utc_now()) + ",\"pid\":" + std::to_string(::getpid()) +
                              ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":" + resumable + notes_ + "}\n");

@@ -80,13 +80,13 @@ std::string directory_of(const Manifest& manifest) {
 
 }  // namespace
 
-Session make_session(const Arguments& args, const std::string& file) {
+Session make_session(const Arguments& args, const std::string& file, bool weights) {
   Session s;
-  s.run = make_planned(args, file);
+  s.run = make_planned(args, file, "", weights);
   if (globals().json || globals().quiet) {
     Arguments with = args;
     with.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
-    s.output = make_planned(with, file);
+    s.output = make_planned(with, file, "", weights);
   }
   return s;
 }

@@ -35,14 +35,14 @@ struct Sink final : ta::Node {
 
 }  // namespace
 
-void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients) {
+void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients, const Fill& fill) {
   states_.clear();
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
     s.declared = &p;
     const auto options = at::TensorOptions().device(device);
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
-    initialise(s.master, p, seed);
+    if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
     s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
     if (gradients && p.info.trainable) s.grad = at::zeros(p.sizes, options.dtype(scalar_type(p.info.grad_dtype)));
   }

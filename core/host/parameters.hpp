@@ -31,8 +31,10 @@ class Parameters {
  public:
   using ReadyFn = std::function<void(mortise_param&, int micro, bool last)>;
 
-  // Allocates and initialises; bits come from (seed, name, index).
-  void allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients = true);
+  // Writes the first values of a master; false: it has none for this parameter.
+  using Fill = std::function<bool(const mortise_param&, at::Tensor& master)>;
+  // Allocates, and initialises what `fill` does not: bits come from (seed, name, index).
+  void allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients = true, const Fill& fill = {});
   void on_ready(ReadyFn f) { on_ready_ = std::move(f); }
 
   void begin_step();

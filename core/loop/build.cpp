@@ -93,6 +93,7 @@ void Run::Parts::open_data() {
   data.call(&mortise_data::open, "open", static_cast<const mortise_data_request*>(&ask));
 
   FeedOptions o;
+  o.split = request.split;
   o.micro_batch_size = key(manifest, "data", "micro_batch_size").as_int();
   const Value& eval_size = key(manifest, "eval", "micro_batch_size");
   o.eval_micro_batch_size = eval_size.is_set() ? eval_size.as_int() : o.micro_batch_size;
@@ -194,11 +195,19 @@ void Run::Parts::make_optimizers() {
 
 void Run::Parts::make_steps() {
   Declaration& d = host.declaration();
+  Parameters::Fill fill;
+  std::optional<Weights> weights;
+  if (!request.weights.empty()) {
+    const Value& lacks = key(manifest, "model", "new");
+    weights.emplace(request.weights, d, *model.by->member->info, lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
+    summary.weights = weights->summary();
+    fill = [&](const mortise_param& p, at::Tensor& master) { return weights->fill(p, master); };
+  }
+  if (!request.checkpoint.empty()) fill = [](const mortise_param&, at::Tensor&) { return true; };  // restored below, whole
   if (request.purpose != Purpose::kPlan) {
-    host.parameters().allocate(d, host.device(), host.seed(), request.purpose == Purpose::kTrain);
+    host.parameters().allocate(d, host.device(), host.seed(), request.purpose == Purpose::kTrain, fill);
     if (request.purpose == Purpose::kTrain)
       for (auto& o : optimizers) o.allocate(host);
-    if (!request.weights.empty()) load_weights(request.weights, host);
   }
   ledger = std::make_unique<Ledger>(host.device(), groups, schedule, Horizon{});
   services.ledger = ledger.get();
@@ -237,7 +246,8 @@ void Run::Parts::summarise() {
   s.ranks = c.ranks;
   s.run = manifest.name + (request.dir.empty() ? "" : " -> " + request.dir);
   s.model = model.by->id() + " " + formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6);
-  s.data = data.by->id() + " " + feed->about() + " · " + with_commas(feed->samples("train")) + " samples to train, " + with_commas(feed->samples("validation")) + " to validate";
+  s.data = data.by->id() + " " + feed->about("train") + " · " + with_commas(feed->samples("train")) + " samples to train, " +
+           with_commas(feed->samples("validation")) + " to validate";
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
   const std::string& why = plan.at[kDevice].providers.back().why;
@@ -246,7 +256,7 @@ void Run::Parts::summarise() {
             " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " + with_commas(s.steps) + " steps";
   s.details[device.by->id()] = view(about);
   s.details[model.by->id()] = formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
-  s.details[data.by->id()] = feed->about();
+  s.details[data.by->id()] = feed->about("train");
   for (const auto& [id, text] : chains.chosen()) s.details[id] = text;
 
   const Memory m = weights_and_gradients(d);

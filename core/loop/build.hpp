@@ -51,6 +51,7 @@ struct Run::Parts {
   explicit Parts(RunRequest r);
   void build();
   int train(const std::function<Interrupt()>& interrupt);
+  Measured evaluate();
   void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
   std::function<void()> evaluation;  // what the point `eval` runs, while an evaluation is under way
 

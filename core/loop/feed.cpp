@@ -45,13 +45,13 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), options_(options) {
   if (const Value* threads = fact_of(*data.by->member->info, "data", "threads")) one_thread_ = threads->as_text() == "one";
 
-  const mortise_split train = describe(data, "train"), validation = describe(data, "validation");
-  about_ = view(train.about);
-  train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last};
-  validation_ = {"validation", {}, options.eval_micro_batch_size, false, false};
+  const mortise_split train = describe(data, "train"), validation = describe(data, options.split);
+  train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, std::string(view(train.about))};
+  validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, std::string(view(validation.about))};
   std::vector<int64_t> to_train, to_validate;
-  if (validation.samples == 0 && options.validation > 0) {
+  if (validation.samples == 0 && options.validation > 0 && options.split == "validation") {
     validation_.name = "train";
+    validation_.about = train_.about + ", held out";
     auto p = permutation(train.samples, options.seed, "held out", 0);
     const auto share = std::llround(static_cast<double>(train.samples) * options.validation);
     const auto held = p.begin() + std::clamp<int64_t>(share, 1, std::max<int64_t>(train.samples - 1, 0));

@@ -14,6 +14,7 @@ namespace mortise {
 struct FeedOptions {
   int64_t micro_batch_size = 8, eval_micro_batch_size = 8, sequence_length = 0, pad_to_multiple = 8, eval_samples = 0;
   bool shuffle = true, drop_last = false, truncate = true;
+  std::string split = "validation";  // what is evaluated on, as the plugin calls it
   double validation = 0;  // share held out when the data has no validation split of its own
   uint64_t seed = 0;
   int rank = 0, ranks = 1;
@@ -28,7 +29,7 @@ class Feed {
   int64_t micros_per_epoch(std::string_view split) const;
   // Micro-batch `index` since the beginning: epoch index / micros_per_epoch. Owned by the caller. [data]
   mortise_batch* load(std::string_view split, int64_t index);
-  const std::string& about() const { return about_; }
+  const std::string& about(std::string_view name) const { return split(name).about; }
   int64_t cut() const { return cut_; }  // rows that were longer than sequence_length
 
  private:
@@ -37,6 +38,7 @@ class Feed {
     std::shared_ptr<const std::vector<int64_t>> numbers;
     int64_t micro_batch_size = 1;
     bool shuffle = false, drop_last = false;
+    std::string about;
   };
   const Split& split(std::string_view name) const { return name == "train" ? train_ : validation_; }
   using Numbers = std::shared_ptr<const std::vector<int64_t>>;
@@ -45,7 +47,6 @@ class Feed {
   Provided<mortise_data> data_;
   FeedOptions options_;
   Split train_, validation_;
-  std::string about_;
   bool one_thread_ = false;
   std::mutex mutex_;             // a data plugin that wants one thread
   std::mutex order_mutex_;

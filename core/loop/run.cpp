@@ -1,5 +1,7 @@
 #include "core/loop/run.hpp"
 
+#include <chrono>
+
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
@@ -45,6 +47,46 @@ void Run::Parts::sample(const SampleRequest& ask, const std::function<void(std::
     return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(view(piece)); });
   };
   sampler.call(&mortise_sampler::generate, "generate", static_cast<const mortise_sample_request*>(&r));
+}
+
+Measured Run::Parts::evaluate() {
+  const auto before = std::chrono::steady_clock::now();
+  Measured m;
+  evaluation = [&] {
+    Counts counts;
+    TermSums sums;
+    for (int64_t i = 0; i < feed->micros_per_epoch("validation"); ++i) {
+      const BatchPtr loaded = passes->host_batch("validation", i, MORTISE_EVAL);
+      add_counts(counts, *loaded.get());
+      const BatchPtr batch = passes->device_batch(loaded, MORTISE_EVAL);
+      Terms terms;
+      mortise_value results[2] = {};
+      passes->forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
+      for (auto& v : results)
+        if (v.tag == MORTISE_TENSOR) take(v.v.t);
+      sums.add(terms);
+    }
+    m.values = {{"eval.loss", sums.loss(counts)}};
+    for (const auto& s : sums.all())
+      if (s.weight == 0 && counts[s.unit] > 0) m.values.emplace_back("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
+    m.samples = counts["samples"];
+    m.tokens = counts["tokens"];
+  };
+  // The whole pass is a call of `eval`, so that a wrapper may lend it other weights.
+  mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
+  invoke(chains.at(kEval, MORTISE_EVAL), call);
+  evaluation = nullptr;
+  m.about = feed->about("validation");
+  m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  return m;
+}
+
+Measured Run::evaluate() {
+  try {
+    return parts_->evaluate();
+  } catch (const PluginError& e) {
+    throw Failure(parts_->plugins.diagnose(e));
+  }
 }
 
 }  // namespace mortise

@@ -24,20 +24,29 @@ struct RunRequest {
   std::string probe;     // the mortise-probe helper
   std::string dir;       // the run directory, made already; "": nothing is written (plan, sample)
   Purpose purpose = Purpose::kTrain;
-  std::string weights;     // a safetensors file to start from; "": random from run.seed
+  std::string weights;     // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   std::string checkpoint;  // the folder of a verified checkpoint to go on from; "": from the beginning
+  std::string split = "validation";             // which one an evaluation takes
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };
 
 // What is known once the model is declared: for `plan` and for the first lines of a training.
 struct Summary {
-  std::string run, model, data, device, batch;  // texts of the lines
+  std::string run, model, weights, data, device, batch;  // texts of the lines
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
   std::vector<std::string> groups;              // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;   // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;     // `plan --weights`: name, sizes, role, dtype
+};
+
+// What an evaluation found.
+struct Measured {
+  std::vector<std::pair<std::string, double>> values;  // "eval.loss" first
+  int64_t samples = 0, tokens = 0;                     // counted; 0: the data has none
+  std::string about;                                   // the data, as its plugin calls it
+  double seconds = 0;
 };
 
 // What a person or a scheduler asked for meanwhile; polled between steps.
@@ -62,6 +71,8 @@ class Run {
   const Summary& summary() const;
   // Trains to the end, or to an interrupt; the exit code. Throws Failure.
   int train(const std::function<Interrupt()>& interrupt);
+  // On the split of the request. Throws Failure.
+  Measured evaluate();
   // Pieces of text go to `emit` as they come.
   void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
   bool can_sample() const;

@@ -67,7 +67,6 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
     saved.bytes = static_cast<int64_t>(store(s, p_.format, root_, step, plugins_).bytes());
     point_link(root_, "latest", step);
     if (best_step == step) point_link(root_, "best", step);
-    retire(best_step);
   } catch (const Failure& f) {
     not_saved(f.diagnostic.message);
   } catch (const PluginError& e) {
@@ -75,6 +74,7 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
   } catch (const std::exception& e) {
     not_saved(e.what());
   }
+  if (!saved.failure) retire(best_step);
   saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   return saved;
 }
@@ -91,12 +91,10 @@ void Saver::must_fit(int64_t bytes) const {
 // The newest ones stay, the best, and one of each longer interval. What cannot be removed now is removed after a later save.
 void Saver::retire(int64_t best_step) const {
   int64_t newest = 0;
-  for (const Found& found : checkpoints_in(root_)) {
-    if (newest++ < keep_ || found.step == best_step || (keep_every_ > 0 && found.step % keep_every_ == 0)) continue;
-    try {
-      remove_checkpoint(found);
-    } catch (const Failure&) {
-    }
+  try {
+    for (const Found& found : checkpoints_in(root_))
+      if (newest++ >= keep_ && found.step != best_step && (keep_every_ == 0 || found.step % keep_every_ != 0)) remove_checkpoint(found);
+  } catch (const Failure&) {
   }
 }
 

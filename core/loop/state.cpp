@@ -7,6 +7,7 @@
 
 #include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
+#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {
@@ -30,6 +31,27 @@ std::string rank_file(const Run::Parts& p) {
   int32_t rank = 0, ranks = 1;
   p.comm.call(&mortise_comm::world, "world", &rank, &ranks);
   return "optimizer/rank-" + std::to_string(rank);
+}
+
+Json json_of(const Value& v) { return Json::parse(v.text()); }  // of numbers, texts and lists, TOML is JSON
+
+// What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without a value has that of the fact
+// of its name. "" if it says nothing.
+std::string config_json(const Member& model, const Declaration& d) {
+  const auto fixed = model.info->facts.find("config_json");
+  if (fixed == model.info->facts.end() || !model.table) return "";
+  Json all;
+  if (const Value* architectures = fact_of(*model.info, "huggingface", "architectures")) all["architectures"] = json_of(*architectures);
+  for (const auto& [name, value] : fixed->second) all[name] = json_of(value);
+  for (const auto& [key, schema] : model.info->schema.config.keys)
+    for (const std::string& name : schema.config_json) {
+      const Value& value = model.table->values.at(key);
+      if (value.is_set())
+        all[name] = json_of(value);
+      else if (const auto fact = d.facts.find(key); fact != d.facts.end())
+        all[name] = fact->second;
+    }
+  return all.dump(2) + "\n";
 }
 
 std::string state_text(const Run::Parts& p) {
@@ -127,6 +149,7 @@ Snapshot capture(Run::Parts& p) {
     }
   s.texts = blobs(p);
   s.texts["state.json"] = state_text(p);
+  if (const std::string config = config_json(*p.model.by->member, p.host.declaration()); !config.empty()) s.texts["model/config.json"] = config;
   return s;
 }
 

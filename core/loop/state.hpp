@@ -1,7 +1,8 @@
-// What of a run outlives it: parameters, optimizer states, the clock and the cursor, what plugins keep. Captured between steps, stored as a checkpoint,
-// restored from one bit for bit.
+// What of a run outlives it: parameters, optimizer states, the clock and the cursor, what plugins keep. Captured between steps, stored as a
+// checkpoint, restored from one bit for bit.
 //
 //   model/model.EXT        masters, under their declared names
+//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml says it
 //   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
 //   state.json             counts, cursor, scale, the best so far
 //   plugins/ID.json        the blobs of mortise.state

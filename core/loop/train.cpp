@@ -4,7 +4,6 @@
 
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
-#include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
 #include "core/loop/records.hpp"
 #include "core/loop/saver.hpp"
@@ -76,7 +75,9 @@ void Training::tell(const RecordBuilder& r, Point also) {
 void Training::begin() {
   const Summary& s = p_.summary;
   RecordBuilder r("run");
-  r.text("run", s.run).text("model", s.model).text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
+  r.text("run", s.run).text("model", s.model);
+  if (!s.weights.empty()) r.text("weights", s.weights);
+  r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
   r.text("name", p_.manifest.name).text("plan", p_.plan.hash).integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
   tell(r, kRunBegin);
 }
@@ -126,38 +127,8 @@ void Training::step() {
 }
 
 bool Training::evaluate() {
-  const auto before = Clock::now();
-  double loss = NAN;
-  const auto taken = [&] {
-    Counts counts;
-    TermSums sums;
-    for (int64_t i = 0; i < p_.feed->micros_per_epoch("validation"); ++i) {
-      const BatchPtr host = p_.passes->host_batch("validation", i, MORTISE_EVAL);
-      add_counts(counts, *host.get());
-      const BatchPtr batch = p_.passes->device_batch(host, MORTISE_EVAL);
-      Terms terms;
-      mortise_value results[2] = {};
-      p_.passes->forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
-      for (auto& v : results)
-        if (v.tag == MORTISE_TENSOR) take(v.v.t);
-      sums.add(terms);
-    }
-    RecordBuilder r("eval");
-    loss = sums.loss(counts);
-    r.integer("step", applied()).integer("of", p_.lengths.run).number("eval.loss", loss);
-    for (const auto& s : sums.all())
-      if (s.weight == 0 && counts[s.unit] > 0) r.number("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
-    r.integer("samples", counts["samples"]);
-    if (counts.count("tokens")) r.integer("tokens", counts["tokens"]);
-    r.number("seconds", seconds_since(before));
-    return r;
-  };
-  // The whole pass is a call of `eval`, so that a wrapper may lend it other weights.
-  mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
-  std::optional<RecordBuilder> record;
-  p_.evaluation = [&] { record.emplace(taken()); };
-  invoke(p_.chains.at(kEval, MORTISE_EVAL), call);
-  p_.evaluation = nullptr;
+  const Measured m = p_.evaluate();
+  const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
   const bool best = p_.manifest.get("checkpoint", "best").is_set() && saver_.can_save() && !(loss >= p_.progress.best) && std::isfinite(loss);
   if (best) {
@@ -165,7 +136,12 @@ bool Training::evaluate() {
     p_.progress.best = loss;
     p_.progress.best_step = applied();
   }
-  if (record) tell(record->integer("best", best));
+  RecordBuilder r("eval");
+  r.integer("step", applied()).integer("of", p_.lengths.run);
+  for (const auto& [name, value] : m.values) r.number(name, value);
+  r.integer("samples", m.samples);
+  if (m.tokens > 0) r.integer("tokens", m.tokens);
+  tell(r.number("seconds", m.seconds).integer("best", best));
   interval_ = {};
   return best;
 }
@@ -183,7 +159,7 @@ bool Training::saved(bool wait) {
       Diagnostic d = *s.failure;
       const int64_t last = saver_.last_step();
       d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
-      d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
+      if (d.message.find("space") != std::string::npos) d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
       if (p_.progress.best_step == s.step) p_.progress = before_best_;  // what was not saved is not the best that there is
       if (p_.request.warn) p_.request.warn(d);
       continue;

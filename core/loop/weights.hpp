@@ -1,11 +1,30 @@
-// A run's first weights: from a safetensors file, under the names that the model declared.
+// A run's first weights, from files to parameters. How names in files differ from the declared ones is data of the model's plugin.toml.
 #pragma once
 #include <string>
+#include <vector>
 
-#include "core/host/host.hpp"
+#include "core/host/parameters.hpp"
+#include "core/plan/plan.hpp"
+#include "core/state/weight_files.hpp"
 
 namespace mortise {
 
-void load_weights(const std::string& path, Host& host);     // throws Failure: missing, unknown or differently shaped tensors
+class Weights {
+ public:
+  // A file or a folder; nothing is copied yet. `may_lack`: globs of parameters that may be missing, besides those tagged `new`. Throws Failure
+  // (exit 65): tensors that are missing, of another shape or no numbers, two of one name, a glob that matches nothing.
+  Weights(const std::string& path, const Declaration& d, const PluginInfo& model, const std::vector<std::string>& may_lack);
+  // Converts and copies one tensor; false if the parameter starts anew.
+  bool fill(const mortise_param& p, at::Tensor& master) const;
+  // "reviews: 199 tensors taken; new classifier.weight; unused cls.bias"
+  const std::string& summary() const { return summary_; }
+
+ private:
+  void take(const mortise_param& p, const std::string& by, const TensorView& t);
+  const std::string path_, model_;
+  WeightFiles files_;
+  std::vector<const TensorView*> of_;  // by index of the parameter; NULL: it starts anew
+  std::string summary_;
+};
 
 }  // namespace mortise

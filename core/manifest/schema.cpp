@@ -66,6 +66,7 @@ class SchemaReader {
           {"same_as", &key.same_as},
           {"choices", &key.choices},
           {"aka", &key.aka},
+          {"config_json", &key.config_json},
           {"min", &key.min},
           {"max", &key.max},
           {"above", &key.above},

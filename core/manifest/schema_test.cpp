@@ -40,6 +40,7 @@ default = 0.9
 min     = 0.0
 max     = 1.0
 aka     = ["b1"]
+config_json = "beta_1"
 change  = "numeric"
 doc     = "Weight of the momentum in the update's sign."
 [config.kind]
@@ -51,6 +52,7 @@ deprecated = { since = "0.2", use = "beta1" }
   EXPECT_EQ(beta1.standard.text(), "0.9");
   EXPECT_EQ(beta1.standard.origin.text(), "plugin.toml of optimizer.lion");
   EXPECT_EQ(beta1.aka, std::vector<std::string>{"b1"});
+  EXPECT_EQ(beta1.config_json, std::vector<std::string>{"beta_1"});
   EXPECT_EQ(beta1.change, "numeric");
   EXPECT_EQ(schema.config.keys.at("kind").deprecated->use, "beta1");
   EXPECT_FALSE(schema.config.keys.at("kind").standard.is_set());
@@ -81,7 +83,7 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"), "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
   EXPECT_EQ(
       broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
-      "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices default deprecated doc max min per_provider same_as type\n");
+      "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices config_json default deprecated doc max min per_provider same_as type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"), "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");
   EXPECT_EQ(broken("[config.A-b]\ntype = \"int\"\n"), "plugin.toml:1:9 a key is [a-z][a-z0-9_]*, this is `A-b`\n");

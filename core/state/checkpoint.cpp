@@ -73,11 +73,6 @@ bool is_inside(const std::string& path) {
   return plain && std::ranges::none_of(parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
 }
 
-void make_folder(const std::string& path, bool may_exist = true) {
-  if (::mkdir(path.c_str(), 0755) == 0 || (may_exist && errno == EEXIST)) return;
-  refuse(path + " cannot be made: " + std::strerror(errno), "not_written");
-}
-
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
 int64_t step_of(const std::string& name) {
   if (!name.starts_with(kStep)) return -1;

@@ -102,7 +102,11 @@ void sync_folder(const std::string& path) {
 }
 
 void rename_path(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "renamed into place", errno);
+  if (uninterrupted([&] { return ::rename(from.c_str(), to.c_str()); }) != 0) refuse(to, "renamed into place", errno);
+}
+
+void make_folder(const std::string& path, bool may_exist) {
+  if (uninterrupted([&] { return ::mkdir(path.c_str(), 0755); }) != 0 && !(may_exist && errno == EEXIST)) refuse(path, "made", errno);
 }
 
 bool exchange_paths(const std::string& a, const std::string& b) {

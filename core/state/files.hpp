@@ -40,6 +40,7 @@ class MappedFile {
 };
 
 void sync_folder(const std::string& path);
+void make_folder(const std::string& path, bool may_exist = true);
 void rename_path(const std::string& from, const std::string& to);
 // Two paths change places at once. False, with nothing done: the file system cannot do that.
 bool exchange_paths(const std::string& a, const std::string& b);

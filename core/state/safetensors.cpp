@@ -198,7 +198,7 @@ void check_unique(const std::vector<TensorView>& entries, const std::string& pat
 
 }  // namespace
 
-void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata) {
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const std::function<void(size_t)>& body) {
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump() + ",";
   uint64_t offset = 0;
@@ -215,7 +215,7 @@ void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, co
   for (size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(length >> (8 * i));
   sink(head.data(), head.size());
   sink(text.data(), text.size());
-  for (const auto& t : tensors) sink(t.data, t.bytes);
+  for (size_t i = 0; i < tensors.size(); ++i) body ? body(i) : sink(tensors[i].data, tensors[i].bytes);
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {

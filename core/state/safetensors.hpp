@@ -23,7 +23,9 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;
 
-void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata);
+// `body` writes the bytes of one of them where they are not at its `data`.
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata,
+                       const std::function<void(size_t index)>& body = {});
 
 struct TensorFile {
   std::vector<TensorView> entries;  // in the order of their bytes, pointing into them

@@ -213,11 +213,11 @@ class ModelAndData(e2e.Case):
 
     def test_weights_that_cannot_be_taken(self):
         where = "  --> command line: --set model.weights="
-        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `{self.dir}/bert` is not a folder\n{where}bert\n"
-                     f"  fix: Mortise does not download: hf download NAME --local-dir {self.dir}/bert\n" + NOTHING, code=65)
+        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `bert` is not a folder\n{where}bert\n"
+                     f"  fix: Mortise does not download: hf download NAME --local-dir bert\n" + NOTHING, code=65)
         self.file("old/pytorch_model.bin", b"pickle")
-        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: {self.dir}/old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
-                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"{self.dir}/old\").save_pretrained(\"{self.dir}/old\")'\n" + NOTHING, code=65)
+        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
+                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"old\").save_pretrained(\"old\")'\n" + NOTHING, code=65)
         header = b'{"wte.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
         self.file("other/model.safetensors", len(header).to_bytes(8, "little") + header + b"abcd")
         result = self.mortise("train", "--set", "model.weights=other")

@@ -138,7 +138,7 @@ static int verdict(const char *call, const char *path) {
   int with = due ? fault.with : 0;
   if (with == kShort && strcmp(call, "write") != 0) with = 0;
   if (with == kInterrupted && fault.ever && (interrupted = !interrupted) == 0) with = 0;
-  if (is_save || is_folder) entered = is_folder && !with;
+  if (is_save || is_folder) entered = with == kInterrupted || (is_folder && !with);  /* a call that is made again begins no other save */
   if (fault.report >= 0) {
     char line[PATH_MAX + 128];
     const int n = snprintf(line, sizeof line, "%ld %ld %s %s%s\n", saves, number, call, path, with ? " fault" : "");

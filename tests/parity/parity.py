@@ -113,7 +113,7 @@ def main():
         file = folder / "text.txt"
         file.write_bytes(text)
         start, _ = train(folder, "start", file, 1, 0.0, "[parameters.still]\nwhere = \"*\"\nweight_decay = 0.0")
-        weights = read_safetensors(start / "model" / "model.safetensors")
+        weights = read_safetensors(start / "checkpoints/latest/model/model.safetensors")
         _, fp32 = train(folder, "fp32", file, STEPS, LR)
         _, bf16 = train(folder, "bf16", file, STEPS, LR, "[precision.bf16]")
         results = [compare("fp32", fp32, reference(weights, text, False), 1e-5, 1e-6), compare("bf16", bf16, reference(weights, text, True), 2e-2, 2e-3)]

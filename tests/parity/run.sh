@@ -1,4 +1,7 @@
 #!/bin/sh
-# The same GPT, weights and batches here and in transformers' GPT-2 with torch.optim.AdamW. Called by `make parity`, which sets MORTISE.
+# The same GPT, weights and batches here and in transformers' GPT-2 with torch.optim.AdamW; then weights from one to the other and back. Called by
+# `make parity`, which sets MORTISE.
 set -eu
-exec python3 "$(dirname "$0")/parity.py"
+here=$(dirname "$0")
+python3 "$here/huggingface.py"
+exec python3 "$here/parity.py"

@@ -325,7 +325,7 @@ class Console {
 
   void begin(const Columns& columns) {
     for (const mortise_column& c : columns.all())
-      for (const char* row : {"run", "model", "data", "device", "batch"})
+      for (const char* row : {"run", "model", "weights", "data", "device", "batch"})
         if (view(c.name) == row && c.value.tag == MORTISE_TEXT) print(Line(row).add(view(c.value.v.s)));
   }
 

@@ -35,7 +35,7 @@ typedef struct mortise_data {
   /** The size of the vocabulary, 0 if the data does not know (a tokenizer does). [build] */
   MORTISE_PLUG(vocabulary, int64_t *);
   /** Puts samples `numbers[0..n)` of a split into rows 0..n. Pure in its arguments. [data] Several threads at once, unless
-   *  plugin.toml says [data] threads = "one". */
+   *  plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the files of the split. */
   MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, uint32_t n, mortise_rows *);
 } mortise_data;
 

@@ -1,0 +1,100 @@
+// mortise eval DIR|RUN
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/loop/run.hpp"
+#include "core/manifest/path.hpp"
+#include "core/plugin/facts.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+const PluginInfo& provider_of(const Plan& plan, Point point) {
+  return *plan.members[static_cast<size_t>(plan.at[point].providers.back().member)].info;
+}
+
+// [data] SPLIT = "KEY" of plugin.toml says which key holds the files of a split; `path`, if there is one, is put there.
+void measure_on(Planned& p, const std::string& split, const std::string& path) {
+  const PluginInfo& data = provider_of(p.plan, kData);
+  const std::string& id = data.schema.id;
+  const Value* key = fact_of(data, "data", split);
+  if (!key && split != "validation")
+    throw Failure(mistake("no_split", id + " knows no split `" + split + "`", {}, "any file can be measured on: --data FILE"));
+  if (path.empty()) return;
+  if (!key) throw Failure(mistake("no_split", id + " reads no file to measure on", {"command line: --data " + path, 0, 0, ""}, "leave out --data"));
+  const auto table = std::ranges::find(p.manifest.plugins, id, [](const PluginTable& t) { return t.schema->id; });
+  Value& value = table->values[key->as_text()];
+  value = {path, {"command line: --data " + path, 0, 0, id + "." + key->as_text()}};
+  if (data.schema.config.keys.at(key->as_text()).type.starts_with("list<")) value.data = std::vector<Value>{value};
+  Report report;
+  resolve_paths(value, current_folder(), report);
+  if (!report.has_errors()) return;
+  say(report, "nothing was started.");
+  throw Failed{report.exit_code()};
+}
+
+std::string compute_dtype(const Plan& plan) {
+  constexpr unsigned kEvalMode = 2;
+  for (const Attached& w : plan.at[kForward].wrappers)
+    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype"); dtype && (w.modes & kEvalMode))
+      return dtype->as_text();
+  return "fp32";  // MORTISE_F32: nobody says otherwise
+}
+
+// "checkpoints/best (step 1,408)"
+std::string checkpoint_text(const std::string& dir, const std::string& checkpoint, const std::string& asked) {
+  const std::string name = fs::path(checkpoint).filename().string();
+  std::error_code none;
+  if ((asked.empty() || asked == "best") && fs::read_symlink(dir + "/checkpoints/best", none) == name)
+    return "checkpoints/best (step " + with_commas(std::stoll(name.substr(name.find('-') + 1))) + ")";
+  return "checkpoints/" + name;
+}
+
+std::string number_or_null(double v) { return std::isfinite(v) ? formatted("%.17g", v) : "null"; }
+
+}  // namespace
+
+int eval(const Arguments& args) {
+  if (args.positional.empty())
+    throw Failure(mistake("missing_word", "`mortise eval` needs a run directory or a manifest", {}, "mortise eval runs/latest"));
+  const std::string source = args.positional[0], asked = args.last("--checkpoint"), split = args.last("--split", "validation");
+  const bool is_dir = fs::is_directory(source);
+  if (is_dir) must_hold_a_run(source, "eval");
+  if (!is_dir && !asked.empty())
+    throw Failure(
+        mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {}, "leave it out: [model] weights says which"));
+  const std::string checkpoint = is_dir ? checkpoint_of(source, asked) : "";
+  const auto planned = make_planned(args, is_dir ? source + "/run.toml" : source, "", /*weights=*/!is_dir);
+  if (!is_dir && planned->weights.empty())
+    throw Failure(mistake("no_weights", source + " names no weights to measure", {},
+                          "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
+  measure_on(*planned, split, args.last("--data"));
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint + "/model" : "", .split = split});
+  const Measured m = run->evaluate();
+  if (m.samples == 0)
+    throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
+                          "mortise eval " + source + " --data FILE, or a share of the training data: [data] validation = 0.1"));
+
+  if (globals().json) {
+    std::cout << "{\"source\":" << json_string(source) << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint) : "null")
+              << ",\"split\":" << json_string(split) << ",\"data\":" << json_string(m.about);
+    for (const auto& [name, value] : m.values) std::cout << "," << json_string(name) << ":" << number_or_null(value);
+    std::cout << ",\"samples\":" << m.samples << ",\"tokens\":" << m.tokens << ",\"seconds\":" << number_or_null(m.seconds) << "}\n";
+    return kExitOk;
+  }
+  std::vector<std::string> values;
+  for (const auto& [name, value] : m.values) values.push_back(name + " " + formatted("%.4g", value));
+  std::cout << source << ", " << (is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights) << "      " << m.about
+            << ", " << with_commas(m.samples) << (m.samples == 1 ? " sample" : " samples") << "\n"
+            << join(values, "   ") << "          " << compute_dtype(planned->plan) << ", batch "
+            << planned->manifest.get("eval", "micro_batch_size").as_int() << ", " << formatted("%.1f", m.seconds) << "s\n";
+  return kExitOk;
+}
+
+}  // namespace mortise::cli

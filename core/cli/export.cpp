@@ -1,0 +1,235 @@
+// mortise export DIR -o OUT: a checkpoint's model/ is a Hugging Face folder; here it gets a dtype, a README and a place of its own.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/state/checkpoint.hpp"
+#include "core/state/files.hpp"
+#include "core/state/safetensors.hpp"
+#include "mortise/abi.h"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+using Json = nlohmann::json;
+__extension__ typedef _Float16 Half;
+
+// One dtype under its names. The first three are written.
+struct Dtype {
+  const char *flag, *safetensors, *torch;
+  uint32_t type;
+  size_t bytes;
+};
+constexpr Dtype kDtypes[] = {
+    {"fp32", "F32", "float32", MORTISE_F32, 4},
+    {"bf16", "BF16", "bfloat16", MORTISE_BF16, 2},
+    {"fp16", "F16", "float16", MORTISE_F16, 2},
+    {"fp64", "F64", "float64", MORTISE_F64, 8},
+};
+
+const Dtype* dtype_called(const std::string& name, const char* const Dtype::*as) {
+  const auto found = std::ranges::find_if(kDtypes, [&](const Dtype& d) { return name == d.*as; });
+  return found == std::end(kDtypes) ? nullptr : found;
+}
+
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix, int exit) {
+  Diagnostic d = mistake(code, message, {}, fix);
+  d.exit = exit;
+  throw Failure(d);
+}
+
+template <class T>
+T read_as(const char* at) {
+  T v;
+  std::memcpy(&v, at, sizeof v);
+  return v;
+}
+
+double read_number(const char* at, const std::string& dtype) {
+  if (dtype == "F64") return read_as<double>(at);
+  if (dtype == "F16") return static_cast<double>(read_as<Half>(at));
+  return dtype == "BF16" ? std::bit_cast<float>(uint32_t{read_as<uint16_t>(at)} << 16) : read_as<float>(at);
+}
+
+// To the nearest, ties to even.
+uint16_t bfloat16_bits(float v) {
+  const auto bits = std::bit_cast<uint32_t>(v);
+  return std::isnan(v) ? uint16_t{0x7fc0} : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void write_number(char* to, double v, const Dtype& dtype) {
+  const auto single = static_cast<float>(v);
+  const uint16_t bits = dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
+  if (dtype.bytes == 4)
+    std::memcpy(to, &single, sizeof single);
+  else
+    std::memcpy(to, &bits, sizeof bits);
+}
+
+// One tensor's bytes in another dtype, a piece at a time.
+void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
+  constexpr size_t kPiece = size_t{1} << 18;
+  const size_t from = dtype_called(t.dtype, &Dtype::safetensors)->bytes, n = t.bytes / from;
+  std::vector<char> piece(std::min(n, kPiece) * dtype.bytes);
+  for (size_t begin = 0; begin < n; begin += kPiece) {
+    const size_t count = std::min(kPiece, n - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from, t.dtype);
+      write_number(&piece[i * dtype.bytes], v, dtype);
+      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype.safetensors)))
+        refuse("out_of_range", "`" + t.name + "` holds " + formatted("%g", v) + ", which " + dtype.flag + " cannot",
+               std::string("--dtype ") + kDtypes[1].flag, kExitData);
+    }
+    sink(piece.data(), count * dtype.bytes);
+  }
+}
+
+void write_weights(const SafetensorsFile& file, const Dtype& dtype, const Sink& sink) {
+  std::vector<TensorView> views = file.entries();
+  const auto changes = [&](const TensorView& t) { return dtype_called(t.dtype, &Dtype::safetensors) && t.dtype != dtype.safetensors; };
+  for (TensorView& t : views)
+    if (changes(t)) t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
+  write_safetensors(sink, views, file.metadata(), [&](size_t i) {
+    const TensorView& t = file.entries()[i];
+    if (changes(t))
+      convert(t, dtype, sink);
+    else
+      sink(t.data, t.bytes);
+  });
+}
+
+// A folder under a name of its own until it is whole.
+class NewFolder {
+ public:
+  explicit NewFolder(std::string path) : path_(std::move(path)), beside_(path_ + ".tmp-" + std::to_string(::getpid())) {
+    if (::mkdir(beside_.c_str(), 0755) != 0)
+      refuse("dir_not_made", path_ + " cannot be made: " + std::strerror(errno), "choose another place: -o OUT", kExitExists);
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    fs::remove_all(beside_, ignored);
+  }
+  void file(const std::string& name, const std::function<void(const Sink&)>& body) {
+    OpenFile out(beside_ + "/" + name, path_ + "/" + name);
+    body([&](const void* data, size_t n) {
+      out.write(data, n);
+      bytes_ += n;
+    });
+    out.finish();
+    names_.push_back(name);
+  }
+  void text(const std::string& name, const std::string& text) {
+    file(name, [&](const Sink& sink) { sink(text.data(), text.size()); });
+  }
+  void commit() {
+    sync_folder(beside_);
+    must_be_free(path_);
+    rename_path(beside_, path_);
+    sync_folder(fs::path(path_).parent_path().string());
+  }
+  static void must_be_free(const std::string& path) {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(path, error)))
+      refuse("out_exists", path + " exists; nothing is overwritten", "another folder: -o " + path + "-2", kExitExists);
+  }
+  const std::vector<std::string>& names() const { return names_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::string path_, beside_;
+  std::vector<std::string> names_;
+  uint64_t bytes_ = 0;
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The files of a model's folder besides its own two: what the tokenizer left there.
+std::vector<std::string> other_files(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); name != "config.json" && name != "model.safetensors") names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string tokenizer_text(const Manifested& saved, bool has_files) {
+  const auto found = std::ranges::find_if(saved.plugins, [](const auto& each) { return each.first.starts_with("tokenizer."); });
+  if (has_files) return "";
+  return found == saved.plugins.end() ? "; no tokenizer" : "; no tokenizer files: " + found->first + " has none";
+}
+
+std::string readme(const std::string& run, const Manifested& saved, const std::string& architecture, const std::string& dtype) {
+  return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " + MORTISE_VERSION + " as " + dtype +
+         ".\nThe checkpoint's SHA-256 is `" + saved.sha256 + "`.\n\n```python\nfrom transformers import " + architecture +
+         "\nmodel = " + architecture + ".from_pretrained(\".\")\n```\n";
+}
+
+}  // namespace
+
+int export_model(const Arguments& args) {
+  if (args.positional.empty())
+    throw Failure(mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
+  std::string dir = args.positional[0], out = args.last("-o");
+  must_hold_a_run(dir, "export");
+  if (out.empty()) throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {}, "mortise export " + dir + " -o OUT"));
+  while (out.size() > 1 && out.back() == '/') out.pop_back();
+  if (const std::string to = args.last("--to", "huggingface"); to != "huggingface")
+    throw Failure(mistake("not_a_choice", "`" + to + "` is no form that is written", {}, "--to huggingface"));
+  const std::string flag = args.last("--dtype");
+  const Dtype* dtype = dtype_called(flag.empty() ? kDtypes[0].flag : flag, &Dtype::flag);
+  if (!dtype || dtype->bytes == 8)
+    throw Failure(mistake("not_a_choice", "`" + flag + "` is no dtype of an export", {},
+                          "--dtype " + either({kDtypes[0].flag, kDtypes[1].flag, kDtypes[2].flag})));
+  NewFolder::must_be_free(out);
+
+  const std::string checkpoint = checkpoint_of(dir, args.last("--checkpoint")), model = checkpoint + "/model";
+  const Manifested saved = parse_manifested(contents(checkpoint + "/MANIFEST.json"), checkpoint + "/MANIFEST.json");
+  for (const char* name : {"config.json", "model.safetensors"})
+    if (!saved.files.contains(std::string("model/") + name))
+      refuse("not_exported", checkpoint + " has no model/" + name, "a model whose plugin.toml says [config_json], saved as safetensors", kExitData);
+  Json config = Json::parse(contents(model + "/config.json"));
+  const SafetensorsFile weights(model + "/model.safetensors");
+  if (flag.empty() && !weights.entries().empty())
+    if (const Dtype* own = dtype_called(weights.entries()[0].dtype, &Dtype::safetensors)) dtype = own;
+  config["torch_dtype"] = dtype->torch;
+  const std::string architecture = config.contains("architectures") ? config["architectures"][0].get<std::string>() : "AutoModel";
+
+  NewFolder folder(out);
+  folder.text("config.json", config.dump(2) + "\n");
+  folder.file("model.safetensors", [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
+  const std::vector<std::string> others = other_files(model);
+  for (const std::string& name : others) folder.text(name, contents(model + "/" + name));
+  folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, architecture, dtype->flag));
+  folder.commit();
+
+  if (globals().json) {
+    std::cout << Json{{"path", out},          {"files", folder.names()}, {"bytes", folder.bytes()},
+                      {"dtype", dtype->flag}, {"step", saved.step},      {"sha256", saved.sha256}}
+                     .dump()
+              << "\n";
+    return kExitOk;
+  }
+  std::cout << "wrote   " << out << "/  " << join(folder.names(), " ") << "    " << byte_size(static_cast<int64_t>(folder.bytes()))
+            << "\nnames   Hugging Face's" << tokenizer_text(saved, !others.empty()) << "        load: " << architecture << ".from_pretrained(\""
+            << out << "\")\n";
+  return kExitOk;
+}
+
+}  // namespace mortise::cli

@@ -1,0 +1,84 @@
+#include "core/state/weight_files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/diagnostic.hpp"
+#include "core/base/text.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise {
+namespace {
+
+using Json = nlohmann::json;
+constexpr const char* kWhole = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr size_t kMaxIndex = size_t{16} << 20;
+
+[[noreturn]] void refuse(const char* code, const std::string& at, const std::string& what) {
+  Diagnostic d = mistake(code, what);
+  d.at = at;
+  d.exit = kExitData;
+  throw Failure(d);
+}
+
+std::string shown(const std::string& name) { return "`" + escape_control(name) + "`"; }
+
+// Beside the index, and nowhere else.
+bool is_plain(const std::string& name) {
+  return !name.empty() && !name.starts_with(".") &&
+         std::ranges::none_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '/' || c == '\\'; });
+}
+
+// From the name of a tensor to that of its file.
+std::map<std::string, std::string> read_index(const std::string& path) {
+  const MappedFile file(path);
+  if (file.bytes().size() > kMaxIndex) refuse("bad_index", path, "it is larger than any index");
+  const Json j = Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
+  if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object()) refuse("bad_index", path, "it has no object `weight_map`");
+  std::map<std::string, std::string> file_of;
+  for (const auto& [tensor, name] : j["weight_map"].items()) {
+    if (!name.is_string() || !is_plain(name.get<std::string>()))
+      refuse("bad_index", path,
+             "the file of " + shown(tensor) + " is no name of a file beside the index: " + escape_control(name.dump(-1, ' ', true)));
+    file_of[tensor] = name.get<std::string>();
+  }
+  return file_of;
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    add(fs::path(path).parent_path().string(), fs::path(path).filename().string());
+  else if (fs::is_regular_file(fs::path(path) / kWhole, error))
+    add(path, kWhole);
+  else
+    add_shards(path);
+}
+
+void WeightFiles::add(const std::string& folder, const std::string& name) {
+  const SafetensorsFile& file = files_.emplace_back((fs::path(folder) / name).string());
+  for (const TensorView& t : file.entries()) {
+    if (!tensors_.emplace(t.name, t).second) refuse("bad_index", folder, "both " + file_of_[t.name] + " and " + name + " hold " + shown(t.name));
+    file_of_[t.name] = name;
+  }
+}
+
+void WeightFiles::add_shards(const std::string& folder) {
+  const std::string index = (fs::path(folder) / kIndex).string();
+  const auto promised = read_index(index);
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : promised) names.insert(name);
+  for (const std::string& name : names) add(folder, name);
+  for (const auto& [tensor, name] : promised)
+    if (const auto found = file_of_.find(tensor); found == file_of_.end() || found->second != name)
+      refuse("bad_index", index,
+             escape_control(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + found->second + " does"));
+}
+
+}  // namespace mortise

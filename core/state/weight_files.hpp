@@ -1,0 +1,26 @@
+// Weights as Hugging Face keeps them: one file, a folder with model.safetensors, or shards beside model.safetensors.index.json.
+#pragma once
+#include <deque>
+#include <map>
+#include <string>
+
+#include "core/state/safetensors.hpp"
+
+namespace mortise {
+
+class WeightFiles {
+ public:
+  // A file or a folder, mapped. Throws Failure (exit 65) that names the file and what is wrong with it.
+  explicit WeightFiles(const std::string& path);
+  // By name; they point into the maps.
+  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+
+ private:
+  void add(const std::string& folder, const std::string& name);
+  void add_shards(const std::string& folder);
+  std::deque<SafetensorsFile> files_;
+  std::map<std::string, TensorView> tensors_;
+  std::map<std::string, std::string> file_of_;  // by tensor
+};
+
+}  // namespace mortise

@@ -1,0 +1,145 @@
+"""The program itself, killed and starved: what it said to be saved is there, and the run that was killed ends as the one that was not.
+
+    MORTISE_KILLS=1000 MORTISE_SEED=7 python3 tests/faults/survive_test.py Kill      (`make soak`)
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import e2e  # noqa: E402  the path above leads to it
+
+SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shim.so"))
+KILLS = int(os.environ.get("MORTISE_KILLS", "50"))
+SEED = int(os.environ.get("MORTISE_SEED", "1"))
+
+RUN = """\
+[run]
+length = {length}
+[data]
+micro_batch_size = 2
+sequence_length = 16
+[data.text]
+path = "notes.txt"
+[tokenizer.byte]
+[model.gpt]
+layers = 1
+heads = 2
+width = 16
+dropout = 0.1
+[optimizer.adamw]
+[checkpoint]
+every = {every}
+[log]
+every = 1
+"""
+
+
+class Survive(e2e.Case):
+    def newest(self, name):
+        listed = json.loads(self.ok("checkpoint", "list", f"runs/{name}", "--json").out)["checkpoints"]
+        good = [c for c in listed if c["verified"]]
+        return (good[0]["step"], good[0]["sha256"]) if good else (-1, "")
+
+    def faults(self, **more):
+        return {"LD_PRELOAD": SHIM, "FAULT_REPORT": str(self.dir / "report"), **{f"FAULT_{k}": str(v) for k, v in more.items()}}
+
+    def report(self):
+        path = self.dir / "report"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class Kill(Survive):
+    def test_the_end_is_that_of_the_run_never_killed(self):
+        length, every, dice = 60, 3, random.Random(SEED)
+        text = RUN.format(length=length, every=every)
+        self.train("whole", text)
+        _, whole = self.newest("whole")
+        self.file("run.toml", text)
+        killed = in_save = lost = runs = 0
+        while killed < KILLS:
+            runs += 1
+            shutil.rmtree(self.dir / "runs/run", ignore_errors=True)
+            saved = -1
+            while True:
+                inside = dice.random() < 0.5
+                (self.dir / "report").unlink(missing_ok=True)
+                env = self.faults(WITH="kill", SAVE=dice.randint(1, 3), AT=dice.randint(1, 50)) if inside and killed < KILLS else {}
+                process = subprocess.Popen([e2e.MORTISE, "train", "--resume"], cwd=self.dir, env=self.environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                try:
+                    out, err = process.communicate(timeout=dice.uniform(0.15, 0.6) if not inside and killed < KILLS else e2e.LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    out, err = process.communicate()
+                begun = re.search(rb"resume  runs/run at step ([\d,]+)", err)
+                lost += begun is not None and int(begun[1].replace(b",", b"")) < saved
+                saved = max([saved] + [int(step.replace(b",", b"")) for step in re.findall(rb"(?m)^saved   ([\d,]+)", out)])
+                if process.returncode == 0:
+                    break
+                self.assertEqual(process.returncode, -9, (out, err))
+                killed += 1
+                in_save += any(line.endswith(" fault") for line in self.report())
+            self.assertEqual(self.newest("run"), (length, whole))
+            self.assertEqual([r["step"] for r in self.records(self.dir / "runs/run", "step")], list(range(1, length + 1)))
+        print(f"{killed} kills in {runs} runs, {in_save} of them inside a save, seed {SEED}", file=sys.stderr)
+        self.assertEqual(lost, 0)
+        self.assertGreaterEqual(in_save * 5, killed)
+
+
+class Starve(Survive):
+    """Every call of a save fails once, one save after another, or from there to the end of that save."""
+
+    def calls_of_a_save(self):
+        self.file("count.toml", RUN.format(length=4, every=1))
+        self.ok("train", "count.toml", env=self.faults())
+        return max(sum(line.startswith(f"{save} ") for line in self.report()) for save in (3, 4))
+
+    def test_training_goes_on_and_the_last_good_one_stays(self):
+        calls = self.calls_of_a_save()
+        self.assertGreater(calls, 25)
+        length = calls + 6
+        self.file("whole.toml", RUN.format(length=length, every=1))
+        self.ok("train", "whole.toml")
+        whole = self.newest("whole")
+        for behaviour in ("ENOSPC", "EIO", "short", "eintr"):
+            for times in ("once", "ever"):
+                if (behaviour, times) == ("eintr", "ever"):
+                    continue  # a call that is interrupted for ever never ends, and that is right
+                name = f"{behaviour}-{times}".lower()
+                (self.dir / "report").unlink(missing_ok=True)
+                self.file(f"{name}.toml", RUN.format(length=length, every=1))
+                result = self.mortise("train", f"{name}.toml", env=self.faults(WITH=behaviour, TIMES=times, SAVE=3, EACH=1))
+                fired = sum(line.endswith(" fault") for line in self.report())
+                with self.subTest(name):
+                    # The last saves are longer than `calls` and free of faults, so the end is saved.
+                    self.assertEqual(result.code, 0, result)
+                    self.assertIn(f"step    {length}/{length}", result.out)
+                    self.assertEqual(self.newest(name), whole)
+                    not_saved = result.err.count("warning[checkpoint_not_saved]: ")
+                    saved = len(re.findall(r"(?m)^saved ", result.out))
+                    self.assertEqual(not_saved + saved, length)
+                    if behaviour in ("short", "eintr"):
+                        self.assertEqual(not_saved, 0, result.err)
+                        self.assertGreater(fired, 3)
+                    else:
+                        self.assertGreaterEqual(fired, calls - 2)
+                        self.assertGreater(not_saved, calls // 2)
+                        self.assertIn("effect: training goes on; step ", result.err)
+
+    def test_a_last_save_that_fails_is_an_exit_of_its_own(self):
+        self.file("last.toml", RUN.format(length=4, every=2))
+        result = self.mortise("train", "last.toml", env=self.faults(WITH="ENOSPC", TIMES="ever", SAVE=2, AT=1))
+        self.assertEqual(result.code, 74, result)
+        self.assertRegex(result.err, r"warning\[checkpoint_not_saved\]: step 4 is not saved: .*No space left on device\n"
+                                     r"  effect: training goes on; step 2 is kept and is still the latest\n  fix: free space")
+        self.assertEqual(self.newest("last")[0], 2)
+        self.assertIn("resume  runs/last at step 2 ", self.ok("train", "last.toml", "--resume").err)
+
+
+if __name__ == "__main__":
+    e2e.main()
