@@ -7,7 +7,6 @@
 
 #include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {

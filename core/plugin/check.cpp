@@ -1,6 +1,4 @@
 // What a library's own bytes say against what its plugin.toml says: machine, exports, imports, glibc.
-#include "core/plugin/check.hpp"
-
 #include <cxxabi.h>
 #include <elf.h>
 #include <gnu/libc-version.h>
@@ -14,6 +12,7 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/plugin/load.hpp"
 #include "core/plugin/refuse.hpp"
 #include "formats/elf/elf.hpp"
 

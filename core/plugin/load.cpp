@@ -10,9 +10,7 @@
 #include <filesystem>
 
 #include "core/base/text.hpp"
-#include "core/plugin/check.hpp"
 #include "core/plugin/descriptor.hpp"
-#include "core/plugin/probe.hpp"
 #include "core/plugin/refuse.hpp"
 
 namespace mortise {

@@ -1,5 +1,4 @@
-#include "core/plugin/probe.hpp"
-
+// Asks a child process whether a library can be loaded at all.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <random>
 
 #include "core/base/text.hpp"
+#include "core/plugin/load.hpp"
 #include "core/plugin/refuse.hpp"
 
 namespace mortise {
@@ -131,7 +131,7 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {"rebuild it against this installation: mortise plugin build"});
   const std::string words = last_words(ending.output);
   if (ending.timed_out)
-    refuse(info, "probe_timed_out", id + " was still loading after " + duration_text(std::chrono::duration<double>(limit).count()) + words,
+    refuse(info, "probe_timed_out", id + " was still loading after " + formatted("%.1fs", std::chrono::duration<double>(limit).count()) + words,
            to_author);
   if (WIFSIGNALED(ending.status)) {
     const int signal = WTERMSIG(ending.status);
