@@ -1,4 +1,4 @@
-#include "core/host/pair.hpp"
+// Operators as pairs: the host runs forward with autograd off and builds the node that calls backward.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -37,10 +37,7 @@ struct PairNode final : ta::Node {
   uint32_t n_results = 0;
 
   PairNode(const mortise_next& l, Host& h, const mortise_call& c) : link(l), host(h), call(c) {
-    call.args = nullptr;
-    call.n_args = 0;
-    call.results = nullptr;
-    call.n_results = 0;
+    set_values(call, nullptr, 0, nullptr, 0);
     if (call.batch) retain(call.batch);
   }
   ~PairNode() override {
@@ -64,14 +61,8 @@ struct PairNode final : ta::Node {
     for (auto& t : unpacked) saved_handles.push_back(borrow(t));
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
 
-    mortise_backward b{};
-    b.struct_size = sizeof b;
-    b.saved = saved_handles.data();
-    b.n_saved = static_cast<uint32_t>(saved_handles.size());
-    b.grad_out = grad_out.data();
-    b.n_grad_out = n_results;
-    b.grad_in = grad_in.data();
-    b.n_grad_in = static_cast<uint32_t>(grad_in.size());
+    const auto n_saved = static_cast<uint32_t>(saved_handles.size()), n_grad_in = static_cast<uint32_t>(grad_in.size());
+    mortise_backward b{sizeof b, n_saved, n_results, n_grad_in, saved_handles.data(), grad_out.data(), grad_in.data(), 0};
     for (size_t i = 0; i < edge_of_arg.size(); ++i)
       if (edge_of_arg[i] >= 0 && task_should_compute_output(static_cast<size_t>(edge_of_arg[i]))) b.wanted |= uint64_t{1} << i;
 
@@ -192,13 +183,7 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
 
 bool wants_graph(const mortise_call& call, const ForwardResult& r) {
   if (!(call.flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return false;
-  for (uint32_t a = 0; a < call.n_args; ++a) {
-    const at::Tensor t = tensor_of(call.args[a]);
-    if (t.defined() && t.requires_grad()) return true;
-  }
-  for (const mortise_param* p : r.uses)
-    if (p->info.trainable) return true;
-  return false;
+  return any_requires_grad(call.args, call.n_args) || std::ranges::any_of(r.uses, [](const mortise_param* p) { return p->info.trainable; });
 }
 
 // The replay of a kept operator: its kernel is skipped, its inputs are the fresh ones.

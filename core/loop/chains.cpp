@@ -6,7 +6,6 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
-#include "core/model/dtype.hpp"
 #include "mortise/tensor.h"
 
 namespace mortise {

@@ -78,9 +78,6 @@ class Error : public std::runtime_error {
   mortise_status status_;
 };
 
-inline mortise_str str(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
-
 [[gnu::noinline, noreturn]] inline void raise(mortise_status s) { throw HostError{s}; }
 inline void check(mortise_status s) {
   if (s != MORTISE_OK) [[unlikely]]
