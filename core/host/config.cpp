@@ -8,21 +8,21 @@
 namespace mortise {
 namespace {
 
+// The elements, where they stay as long as the plugin's window.
+template <class T, class Element>
+const T* kept(std::deque<std::vector<T>>& lists, const std::vector<Value>& list, Element element) {
+  std::vector<T>& elements = lists.emplace_back();
+  for (const Value& v : list) elements.push_back(element(v));
+  return elements.data();
+}
+
 mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
   if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
-  if (std::holds_alternative<std::string>(list[0].data)) {
-    auto& texts = p.text_lists.emplace_back();
-    for (const auto& v : list) texts.push_back(str(p.texts.emplace_back(v.as_text())));
-    return {MORTISE_TEXTS, static_cast<uint32_t>(texts.size()), {.ss = texts.data()}};
-  }
-  if (std::holds_alternative<int64_t>(list[0].data)) {
-    auto& numbers = p.int_lists.emplace_back();
-    for (const auto& v : list) numbers.push_back(v.as_int());
-    return {MORTISE_INTS, static_cast<uint32_t>(numbers.size()), {.is = numbers.data()}};
-  }
-  auto& numbers = p.float_lists.emplace_back();
-  for (const auto& v : list) numbers.push_back(v.as_float());
-  return {MORTISE_FLOATS, static_cast<uint32_t>(numbers.size()), {.fs = numbers.data()}};
+  const auto n = static_cast<uint32_t>(list.size());
+  const auto text = [&](const Value& v) { return str(p.texts.emplace_back(v.as_text())); };
+  if (std::holds_alternative<std::string>(list[0].data)) return {MORTISE_TEXTS, n, {.ss = kept(p.text_lists, list, text)}};
+  if (std::holds_alternative<int64_t>(list[0].data)) return {MORTISE_INTS, n, {.is = kept(p.int_lists, list, std::mem_fn(&Value::as_int))}};
+  return {MORTISE_FLOATS, n, {.fs = kept(p.float_lists, list, std::mem_fn(&Value::as_float))}};
 }
 
 mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {

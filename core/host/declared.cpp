@@ -60,7 +60,8 @@ void grad_norm(mortise_host* h, mortise_tensor** out) {
 
 }  // namespace
 
-const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>, at_edge<build_param>, at_edge<build_fact>};
+const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>, at_edge<build_param>,
+                                     at_edge<build_fact>};
 const mortise_params_api kParamsApi = {sizeof(mortise_params_api), at_edge<param_info>, at_edge<param_find>, at_edge<param_set>, at_edge<param_use>};
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), at_edge<grad_target>, at_edge<grad_sum>, at_edge<grad_norm>};
 

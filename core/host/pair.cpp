@@ -93,10 +93,7 @@ struct PairNode final : ta::Node {
   }
 };
 
-struct ForwardResult {
-  std::vector<SavedEntry> saved;
-  std::vector<mortise_param*> uses;
-};
+using ForwardResult = Tape::Record;  // its `results` only when it is kept
 
 // Runs forward and collects what it saved.
 ForwardResult forward(const mortise_next& link, mortise_call& call) {
@@ -191,7 +188,7 @@ ForwardResult replay(const mortise_next& link, const Tape::Record& record, morti
   for (size_t i = 0; i < record.results.size(); ++i)
     if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
       throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " was kept, and what it gave was written in place afterwards");
-  ForwardResult r{record.saved, record.uses};
+  ForwardResult r{{}, {}, record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {
       at::NoGradGuard no_grad;
@@ -203,16 +200,14 @@ ForwardResult replay(const mortise_next& link, const Tape::Record& record, morti
 }
 
 void record_results(Tape& tape, uint64_t key, const mortise_call& call, const ForwardResult& r) {
-  Tape::Record record;
+  Tape::Record record = r;
   for (uint32_t i = 0; i < call.n_results; ++i) {
     const at::Tensor t = tensor_of(call.results[i]);
     record.results.push_back(t);
     record.versions.push_back(t.defined() ? t._version() : 0);
   }
-  record.saved = r.saved;
   for (auto& e : record.saved)
     if (e.from == MORTISE_SAVE_CAST) e.tensor = at::Tensor();  // made again from the new argument
-  record.uses = r.uses;
   tape.records[key] = std::move(record);
 }
 

@@ -93,7 +93,9 @@ class Reader {
     const TomlNode* node = root_.find("plugin", key);
     if (!node || !node->text()) return;
     const std::vector<std::string> parts = split(version, '.');
-    const auto is_number = [](const std::string& part) { return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos; };
+    const auto is_number = [](const std::string& part) {
+      return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos;
+    };
     if (parts.size() != numbers || !std::ranges::all_of(parts, is_number))
       add_mistake("out_of_range", "plugin." + key + " is " + std::to_string(numbers) + " numbers, this is `" + version + "`", node->at, example);
   }
@@ -126,13 +128,11 @@ class Reader {
 
   void read_points() {
     const Key::Row wraps = [&](const Position& at) -> std::vector<Key> {
-      WrapInfo& wrap = info_.wraps.emplace_back();
-      wrap.origin = at;
+      WrapInfo& wrap = info_.wraps.emplace_back(WrapInfo{.origin = at});
       return {{"point", &wrap.point, "point = \"block\""}, {"band", &wrap.band, "band = \"adapt\""}, {"capture", &wrap.capture}};
     };
     const Key::Row listens = [&](const Position& at) -> std::vector<Key> {
-      ListenInfo& listen = info_.listens.emplace_back();
-      listen.origin = at;
+      ListenInfo& listen = info_.listens.emplace_back(ListenInfo{.origin = at});
       return {{"point", &listen.point, "point = \"record\""}, {"reads", &listen.reads}, {"writes", &listen.writes}, {"capture", &listen.capture}};
     };
     fill("points", {{"provides", &info_.schema.provides},
@@ -144,8 +144,7 @@ class Reader {
 
   void read_capabilities() {
     const Key::Row conflicts = [&](const Position& at) -> std::vector<Key> {
-      ConflictInfo& conflict = info_.conflicts.emplace_back();
-      conflict.origin = at;
+      ConflictInfo& conflict = info_.conflicts.emplace_back(ConflictInfo{.origin = at});
       return {{"with", &conflict.with, "with = \"family.name\""}, {"why", &conflict.why, "why = \"…\""}, {"fix", &conflict.fix, "fix = \"…\""}};
     };
     fill("capabilities", {{"provides", &info_.capabilities},
@@ -163,8 +162,7 @@ class Reader {
     for (const TomlEntry& entry : all->table()->entries) {
       const std::string name = "operator." + entry.key;
       if (!must_be_table(name, entry.value)) continue;
-      OperatorRow& row = info_.operators.emplace_back();
-      row.name = entry.key;
+      OperatorRow& row = info_.operators.emplace_back(OperatorRow{.name = entry.key});
       fill(*entry.value.table(), entry.value.at, "[" + name + "]", name,
            {{"arguments", &row.arguments, "arguments = \"x [N, width]\""},
             {"results", &row.results, "results = \"y [N, width]\""},

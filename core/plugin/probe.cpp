@@ -88,11 +88,8 @@ Ending watch(pid_t child, int in, Clock::time_point deadline) {
 
 // The last line that is not empty: what a plugin said before it fell.
 std::string last_words(const std::string& output) {
-  const size_t end = output.find_last_not_of(" \r\n");
-  if (end == output.npos) return "";
-  const size_t begin = output.find_last_of('\n', end);
-  const std::string line = output.substr(begin == output.npos ? 0 : begin + 1, end - (begin == output.npos ? -1 : begin));
-  return "; it said: " + escape_control(line.substr(0, 200));
+  const std::string said = output.substr(0, output.find_last_not_of(" \r\n") + 1);
+  return said.empty() ? "" : "; it said: " + escape_control(said.substr(said.rfind('\n') + 1).substr(0, 200));
 }
 
 // What follows `mortise-probe ` on the last line that begins so; "" without one.

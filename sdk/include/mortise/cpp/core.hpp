@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "mortise/cpp/strings.hpp"
 #include "mortise/mortise.h"
 
 namespace mortise {

@@ -1,7 +1,6 @@
-// Small text that plugins show to people, and the columns of a record by name.
+// The columns of a record by name. Small text for people (with_commas, utf8_length) comes with core.hpp, from strings.hpp.
 #pragma once
 #include "mortise/cpp/core.hpp"
-#include "mortise/cpp/strings.hpp"
 
 namespace mortise {
 
