@@ -1,4 +1,4 @@
-# What the folders of the tree are made with: mortise_room(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
+# What the folders of the tree are made with: mortise_room(), mortise_format(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
 
 # Folders take part as soon as they have a CMakeLists.txt.
 macro(mortise_add_folder folder)
@@ -82,7 +82,6 @@ function(mortise_room name)
   endif()
 endfunction()
 
-# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw pointers. No LibTorch.
 # mortise_format(NAME SOURCES file… [TESTS file…] [TEST_LINKS target…]): formats/NAME becomes mortise_format_NAME, for the core and for plugins.
 function(mortise_format name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;TEST_LINKS")
@@ -96,6 +95,7 @@ function(mortise_format name)
   endif()
 endfunction()
 
+# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw pointers. No LibTorch.
 function(mortise_kernel name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_kernel "${arg_UNPARSED_ARGUMENTS}")

@@ -105,7 +105,10 @@ def check_includes():
         for number, name, _ in includes(path):
             target = resolve(path, name)
             at = f"{path}:{number}"
-            if name.startswith("core/") or (target and target.parts[0] == "core"):
+            if path.parts[0] == "formats":
+                if name.startswith("mortise/") or (target and target.parts[0] != "formats"):
+                    errors.append(f"{at}: formats/ includes nothing of the tree but itself: {name}")
+            elif name.startswith("core/") or (target and target.parts[0] == "core"):
                 errors.append(f"{at}: {path.parts[0]}/ sees sdk/ and kernels/, never core/: {name}")
             if TORCH_HEADER.match(name):
                 errors.append(f"{at}: no LibTorch here: {name}")

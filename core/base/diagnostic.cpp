@@ -1,6 +1,7 @@
 #include "core/base/diagnostic.hpp"
 
 #include <ostream>
+#include <span>
 
 #include "core/base/text.hpp"
 
@@ -26,10 +27,11 @@ void print_source(std::ostream& out, const Diagnostic& d) {
 std::string json_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
 std::string json_or_null(int number) { return number == 0 ? "null" : std::to_string(number); }
 
-std::string json(const std::vector<std::string>& texts) {
-  std::string out;
-  for (const std::string& text : texts) out += (out.empty() ? "" : ",") + json_string(text);
-  return "[" + out + "]";
+template <class Range, class Json>
+std::string json_list(Range&& range, Json json_of) {
+  std::vector<std::string> parts;
+  for (const auto& each : range) parts.push_back(json_of(each));
+  return "[" + join(parts, ",") + "]";
 }
 
 std::string json(const Position& p) {
@@ -37,20 +39,13 @@ std::string json(const Position& p) {
          ",\"key\":" + json_or_null(p.key) + "}";
 }
 
-std::string json_fixes(const Diagnostic& d) {
-  std::string out = "[";
-  for (const std::string& text : d.fixes) {
-    const bool first = &text == &d.fixes.front();
-    out += std::string(first ? "" : ",") + "{\"text\":" + json_string(text) + ",\"edit\":";
-    if (first && !d.replace.empty() && !d.positions.empty()) {
-      const Position& at = d.positions.front();
-      out += "{\"file\":" + json_string(at.file) + ",\"line\":" + json_or_null(at.line) + ",\"replace\":" + json_string(d.replace) +
-             ",\"with\":" + json_string(d.with) + "}}";
-    } else {
-      out += "null}";
-    }
-  }
-  return out + "]";
+// The first may be meant as an edit too.
+std::string json_fix(const Diagnostic& d, const std::string& text) {
+  const bool is_edit = &text == &d.fixes.front() && !d.replace.empty() && !d.positions.empty();
+  if (!is_edit) return "{\"text\":" + json_string(text) + ",\"edit\":null}";
+  const Position& at = d.positions.front();
+  return "{\"text\":" + json_string(text) + ",\"edit\":{\"file\":" + json_string(at.file) + ",\"line\":" + json_or_null(at.line) +
+         ",\"replace\":" + json_string(d.replace) + ",\"with\":" + json_string(d.with) + "}}";
 }
 
 }  // namespace
@@ -90,12 +85,13 @@ void print(std::ostream& out, const Diagnostic& d, bool colour) {
 }
 
 void print_json(std::ostream& out, const Diagnostic& d) {
-  std::string also;
-  for (size_t i = 1; i < d.positions.size(); ++i) also += (i > 1 ? "," : "") + json(d.positions[i]);
+  const std::span<const Position> others = std::span(d.positions).subspan(d.positions.empty() ? 0 : 1);
+  const std::string fixes = json_list(d.fixes, [&](const std::string& fix) { return json_fix(d, fix); });
   out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
-      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":[" << also
-      << "],\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json(d.lines) << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
-      << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << json_fixes(d) << ",\"see\":" << json_or_null(d.see)
+      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":" << json_list(others, json)
+      << ",\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json_list(d.lines, json_string)
+      << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
+      << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << fixes << ",\"see\":" << json_or_null(d.see)
       << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
 }
 

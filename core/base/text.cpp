@@ -31,13 +31,6 @@ bool is_hidden(std::string_view character) {
 
 }  // namespace
 
-std::string with_commas(int64_t n) {
-  std::string digits = std::to_string(n);
-  const size_t first = n < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 std::string short_count(double n) {
   if (!std::isfinite(n)) return "?";
   const char* const suffixes[] = {"", "k", "M", "B", "T"};
@@ -56,37 +49,6 @@ std::string byte_size(int64_t bytes) {
   size_t power = 0;
   for (; std::fabs(size) >= 1023.5 && power + 1 < std::size(suffixes); ++power) size /= 1024;
   return without_trailing_zeros(formatted(std::fabs(size) < 99.95 ? "%.1f" : "%.0f", size)) + suffixes[power];
-}
-
-std::string duration_text(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds < 9.95) return formatted("%.1fs", seconds);
-  if (seconds > 1e15) return "?";
-  const int64_t whole = std::llround(seconds);
-  char buffer[64];
-  if (whole < 60)
-    std::snprintf(buffer, sizeof buffer, "%llds", static_cast<long long>(whole));
-  else if (whole < 3600)
-    std::snprintf(buffer, sizeof buffer, "%lldm%02llds", static_cast<long long>(whole / 60), static_cast<long long>(whole % 60));
-  else if (whole < 86400)
-    std::snprintf(buffer, sizeof buffer, "%lldh%02lldm", static_cast<long long>(whole / 3600), static_cast<long long>(whole / 60 % 60));
-  else
-    std::snprintf(buffer, sizeof buffer, "%lldd%02lldh", static_cast<long long>(whole / 86400), static_cast<long long>(whole / 3600 % 24));
-  return buffer;
-}
-
-size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies beyond the last code point.
-  const bool refused =
-      (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) || (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90);
-  return refused ? 0 : length;
 }
 
 std::string escape_control(std::string_view text) {

@@ -37,17 +37,6 @@ TEST(Text, WritesBytesAsPeopleReadThem) {
   EXPECT_EQ(byte_size((1LL << 30) - 1), "1 GiB");
 }
 
-TEST(Text, WritesDurations) {
-  EXPECT_EQ(duration_text(0.42), "0.4s");
-  EXPECT_EQ(duration_text(9.96), "10s");
-  EXPECT_EQ(duration_text(31), "31s");
-  EXPECT_EQ(duration_text(724), "12m04s");
-  EXPECT_EQ(duration_text(59.6), "1m00s");
-  EXPECT_EQ(duration_text(6 * 3600 + 44 * 60), "6h44m");
-  EXPECT_EQ(duration_text(50 * 3600), "2d02h");
-  EXPECT_EQ(duration_text(-1), "?");
-}
-
 TEST(Text, ShowsControlCharacters) {
   EXPECT_EQ(escape_control("plain"), "plain");
   EXPECT_EQ(escape_control("a\x1b[31mb"), "a\\x1b[31mb");

@@ -5,7 +5,6 @@
 
 #include "core/cli/print.hpp"
 #include "core/plan/words.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace mortise::cli {
 using namespace words;

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "core/base/text.hpp"
-#include "core/plugin/facts.hpp"
 #include "core/loop/run.hpp"
 #include "core/state/checkpoint.hpp"
 

@@ -8,7 +8,6 @@
 #include "core/cli/common.hpp"
 #include "core/loop/run.hpp"
 #include "core/manifest/path.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace fs = std::filesystem;
 

@@ -5,7 +5,6 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/config_json.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace fs = std::filesystem;
 

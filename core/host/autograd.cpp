@@ -67,90 +67,76 @@ void part_from_others(mortise_value* out, uint32_t m) {
     if (out[r].tag == MORTISE_TENSOR) out[r] = value_of(take(out[r].v.t).tensor_data());
 }
 
-mortise_status apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
-  return guarded([&] {
-    auto node = std::make_unique<mortise_node>(*fns, state, plugin_of(h).id);
-    bool graph = (fns->flags & MORTISE_NODE_REQUIRES_GRAD) != 0;
-    for (uint32_t i = 0; i < n; ++i) {
-      const at::Tensor t = tensor_of(in[i]);
-      graph = graph || (t.defined() && t.requires_grad());
-    }
-    graph = graph && at::GradMode::is_enabled();
-    mortise_status status;
-    {
-      at::NoGradGuard no_grad;
-      clear_error();
-      status = fns->forward(state, node.get(), in, n, out, m);
-    }
-    if (status != MORTISE_OK) {
-      release_results(out, m);
-      throw_status(status, plugin_of(h).id, "forward of '" + node->name() + "'");
-    }
-    if (!graph) return;
-    part_from_others(out, m);
-    auto auto_node = std::shared_ptr<ApplyNode>(new ApplyNode(), ta::deleteNode);
-    auto_node->label = node->name();
-    auto_node->n_results = m;
-    ta::edge_list edges;
-    for (uint32_t i = 0; i < n; ++i) {
-      const at::Tensor t = tensor_of(in[i]);
-      const bool wanted = t.defined() && t.requires_grad();
-      auto_node->edge_of_input.push_back(wanted ? static_cast<int>(edges.size()) : -1);
-      if (wanted) edges.push_back(ta::impl::gradient_edge(t));
-    }
-    auto_node->set_next_edges(std::move(edges));
-    for (uint32_t i = 0; i < m; ++i) {
-      at::Tensor t = tensor_of(out[i]);
-      if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
-      ta::set_history(t, auto_node);
-      auto_node->result_of_output.push_back(static_cast<int>(i));
-    }
-    for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, false);
-    node->to_save.clear();
-    auto_node->node = std::move(node);
-  });
+void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) {
+  auto node = std::make_unique<mortise_node>(*fns, state, plugin_of(h).id);
+  bool graph = (fns->flags & MORTISE_NODE_REQUIRES_GRAD) != 0;
+  graph = (graph || any_requires_grad(in, n)) && at::GradMode::is_enabled();
+  mortise_status status;
+  {
+    at::NoGradGuard no_grad;
+    clear_error();
+    status = fns->forward(state, node.get(), in, n, out, m);
+  }
+  if (status != MORTISE_OK) {
+    release_results(out, m);
+    throw_status(status, plugin_of(h).id, "forward of '" + node->name() + "'");
+  }
+  if (!graph) return;
+  part_from_others(out, m);
+  auto auto_node = std::shared_ptr<ApplyNode>(new ApplyNode(), ta::deleteNode);
+  auto_node->label = node->name();
+  auto_node->n_results = m;
+  ta::edge_list edges;
+  for (uint32_t i = 0; i < n; ++i) {
+    const at::Tensor t = tensor_of(in[i]);
+    const bool wanted = t.defined() && t.requires_grad();
+    auto_node->edge_of_input.push_back(wanted ? static_cast<int>(edges.size()) : -1);
+    if (wanted) edges.push_back(ta::impl::gradient_edge(t));
+  }
+  auto_node->set_next_edges(std::move(edges));
+  for (uint32_t i = 0; i < m; ++i) {
+    at::Tensor t = tensor_of(out[i]);
+    if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
+    ta::set_history(t, auto_node);
+    auto_node->result_of_output.push_back(static_cast<int>(i));
+  }
+  for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, false);
+  node->to_save.clear();
+  auto_node->node = std::move(node);
 }
 
-mortise_status save(mortise_host*, mortise_node* node, mortise_tensor* const* tensors, uint32_t n) noexcept {
-  return guarded([&] {
-    for (uint32_t i = 0; i < n; ++i) node->to_save.push_back(share(tensors[i]));
-  });
+void save(mortise_host*, mortise_node* node, mortise_tensor* const* tensors, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) node->to_save.push_back(share(tensors[i]));
 }
 
-mortise_status saved(mortise_host*, mortise_node* node, uint32_t index, mortise_tensor** out) noexcept {
-  return guarded([&] {
-    if (index >= node->saved.size()) throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
-    *out = give(node->saved[index].unpack(node->self));
-  });
+void saved(mortise_host*, mortise_node* node, uint32_t index, mortise_tensor** out) {
+  if (index >= node->saved.size()) throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
+  *out = give(node->saved[index].unpack(node->self));
 }
 
-mortise_status detach(mortise_host*, mortise_tensor* t, int requires_grad, mortise_tensor** out) noexcept {
-  return guarded([&] {
-    at::Tensor d = share(t).detach();
-    if (requires_grad) d.set_requires_grad(true);
-    *out = give(std::move(d));
-  });
+void detach(mortise_host*, mortise_tensor* t, int requires_grad, mortise_tensor** out) {
+  at::Tensor d = share(t).detach();
+  if (requires_grad) d.set_requires_grad(true);
+  *out = give(std::move(d));
 }
 
-mortise_status backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
-                        mortise_tensor** grads, uint32_t m, uint32_t flags) noexcept {
-  return guarded([&] {
-    std::vector<at::Tensor> from, with;
-    for (uint32_t i = 0; i < n; ++i) {
-      if (!roots[i] || !share(roots[i]).requires_grad()) continue;
-      from.push_back(share(roots[i]));
-      with.push_back(share(seeds[i]));
-    }
-    if (!from.empty()) run_backward(host_of(h), from, with, flags);
-    for (uint32_t i = 0; i < m; ++i) {
-      at::Tensor leaf = share(inputs[i]);
-      grads[i] = nullptr;
-      if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad()) continue;
-      at::Tensor g = leaf.grad();
-      leaf.mutable_grad() = at::Tensor();
-      grads[i] = give(std::move(g));
-    }
-  });
+void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
+              mortise_tensor** grads, uint32_t m, uint32_t flags) {
+  std::vector<at::Tensor> from, with;
+  for (uint32_t i = 0; i < n; ++i) {
+    if (!roots[i] || !share(roots[i]).requires_grad()) continue;
+    from.push_back(share(roots[i]));
+    with.push_back(share(seeds[i]));
+  }
+  if (!from.empty()) run_backward(host_of(h), from, with, flags);
+  for (uint32_t i = 0; i < m; ++i) {
+    at::Tensor leaf = share(inputs[i]);
+    grads[i] = nullptr;
+    if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad()) continue;
+    at::Tensor g = leaf.grad();
+    leaf.mutable_grad() = at::Tensor();
+    grads[i] = give(std::move(g));
+  }
 }
 
 }  // namespace
@@ -165,6 +151,7 @@ void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::v
   if (outermost) host.parameters().end_backward();
 }
 
-const mortise_autograd_api kAutogradApi = {sizeof(mortise_autograd_api), apply, save, saved, detach, backward};
+const mortise_autograd_api kAutogradApi = {sizeof(mortise_autograd_api), at_edge<apply>,  at_edge<save>,
+                                           at_edge<saved>,               at_edge<detach>, at_edge<backward>};
 
 }  // namespace mortise

@@ -17,51 +17,42 @@ int64_t mortise_batch::count(std::string_view unit) const {
 namespace mortise {
 namespace {
 
-mortise_status batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
-  return guarded([&] {
-    if (row >= rows->rows.size() || field >= rows->rows[row].size())
-      throw PluginError(MORTISE_E_ARGUMENT, "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
-    rows->rows[row][field].assign(elements, elements + length);
-  });
+void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements, size_t length) {
+  if (row >= rows->rows.size() || field >= rows->rows[row].size())
+    throw PluginError(MORTISE_E_ARGUMENT, "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
+  rows->rows[row][field].assign(elements, elements + length);
 }
 
-mortise_status batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mortise_tensor** out) noexcept {
+void batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mortise_tensor** out) {
   for (const auto& [name, tensor] : batch->fields)
     if (name == view(field)) {
       *out = borrow(tensor);
-      return MORTISE_OK;
+      return;
     }
-  return set_error(MORTISE_E_NOT_FOUND, "the batch has no field `" + std::string(view(field)) + "`");
+  throw PluginError(MORTISE_E_NOT_FOUND, "the batch has no field `" + std::string(view(field)) + "`");
 }
 
-mortise_status batch_name(mortise_host*, const mortise_batch* batch, uint32_t index, mortise_str* out) noexcept {
-  if (index >= batch->fields.size()) return set_error(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
+void batch_name(mortise_host*, const mortise_batch* batch, uint32_t index, mortise_str* out) {
+  if (index >= batch->fields.size()) throw PluginError(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
   *out = str(batch->fields[index].first);
-  return MORTISE_OK;
 }
 
-mortise_status batch_create(mortise_host*, const mortise_batch* like, mortise_batch** out) noexcept {
-  return guarded([&] {
-    auto b = std::make_unique<mortise_batch>();
-    if (like) b->counts = like->counts;
-    *out = b.release();
-  });
+void batch_create(mortise_host*, const mortise_batch* like, mortise_batch** out) {
+  auto b = std::make_unique<mortise_batch>();
+  if (like) b->counts = like->counts;
+  *out = b.release();
 }
 
-mortise_status batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_tensor* tensor) noexcept {
-  return guarded([&] {
-    for (auto& [name, old] : batch->fields)
-      if (name == view(field)) {
-        old = share(tensor);
-        return;
-      }
-    batch->fields.emplace_back(view(field), share(tensor));
-  });
+void batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_tensor* tensor) {
+  for (auto& [name, old] : batch->fields)
+    if (name == view(field)) {
+      old = share(tensor);
+      return;
+    }
+  batch->fields.emplace_back(view(field), share(tensor));
 }
 
-mortise_status batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) noexcept {
-  return guarded([&] { *out = give(share(tensor).to(host_of(h).device())); });
-}
+void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) { *out = give(share(tensor).to(host_of(h).device())); }
 
 int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest, int64_t multiple) {
   int64_t length = 0;
@@ -101,8 +92,8 @@ mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, ui
   return batch.release();
 }
 
-const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api), batch_put, batch_get, batch_name, batch_create, batch_set,
-                                     [](mortise_host*, mortise_batch* b) noexcept { retain(b); }, [](mortise_host*, mortise_batch* b) noexcept { release(b); },
-                                     batch_to_device};
+const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api), at_edge<batch_put>, at_edge<batch_get>, at_edge<batch_name>, at_edge<batch_create>,
+                                     at_edge<batch_set>, [](mortise_host*, mortise_batch* b) noexcept { retain(b); },
+                                     [](mortise_host*, mortise_batch* b) noexcept { release(b); }, at_edge<batch_to_device>};
 
 }  // namespace mortise

@@ -8,7 +8,6 @@
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
-#include "core/host/pair.hpp"
 
 // A call that was kept: the record, the rest of its chain and its frame.
 struct mortise_kept {
@@ -33,71 +32,54 @@ void check_call(const mortise_call* call) {
   if (!call || call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
 }
 
-mortise_status call_next(mortise_host*, mortise_next* next, mortise_call* call) noexcept {
-  return guarded([&] {
-    check_call(call);
-    if (!next) throw PluginError(MORTISE_E_ARGUMENT, "a provider has no next");
-    invoke(next, *call);
-  });
+void call_next(mortise_host*, mortise_next* next, mortise_call* call) {
+  check_call(call);
+  if (!next) throw PluginError(MORTISE_E_ARGUMENT, "a provider has no next");
+  invoke(next, *call);
 }
 
-mortise_status call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) noexcept {
-  return guarded([&] {
-    Frame* outer = current_frame();
-    if (!outer || !outer->call) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
-    if (outer->uses) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
-    mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
-    const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
-    if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
-    call.layer = layer;
-    call.layer_data = layer->data[call.mode];
-    call.args = args;
-    call.n_args = n;
-    call.results = results;
-    call.n_results = m;
-    Frame frame = *outer;
-    frame.nth = outer->segment ? outer->segment->count(layer->index) : 0;
-    invoke(chain, call, frame);
-  });
+void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) {
+  Frame* outer = current_frame();
+  if (!outer || !outer->call) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
+  if (outer->uses) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
+  mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
+  const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
+  if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
+  call.layer = layer;
+  call.layer_data = layer->data[call.mode];
+  set_values(call, args, n, results, m);
+  Frame frame = *outer;
+  frame.nth = outer->segment ? outer->segment->count(layer->index) : 0;
+  invoke(chain, call, frame);
 }
 
-mortise_status call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n, mortise_kept** out) noexcept {
-  return guarded([&] {
-    check_call(call);
-    std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, Standing(current_frame()), {}});
-    kept->call.args = nullptr;
-    kept->call.n_args = 0;
-    kept->call.results = nullptr;
-    kept->call.n_results = 0;
-    for (uint32_t i = 0; i < n; ++i) {
-      const int point = host_of(h).points().find(view(keep[i]));
-      if (point < 0) throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
-      kept->tape.points.push_back(point);
-    }
-    if (kept->call.batch) retain(kept->call.batch);
-    *out = kept.release();
-  });
+void call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n, mortise_kept** out) {
+  check_call(call);
+  std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, Standing(current_frame()), {}});
+  set_values(kept->call, nullptr, 0, nullptr, 0);
+  for (uint32_t i = 0; i < n; ++i) {
+    const int point = host_of(h).points().find(view(keep[i]));
+    if (point < 0) throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
+    kept->tape.points.push_back(point);
+  }
+  if (kept->call.batch) retain(kept->call.batch);
+  *out = kept.release();
 }
 
-mortise_status call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) noexcept {
-  return guarded([&] {
-    mortise_call call = kept->call;
-    call.flags = flags | (kept->call.flags & MORTISE_LAST_MICRO);
-    call.args = args;
-    call.n_args = n;
-    call.results = results;
-    call.n_results = m;
-    SegmentFrame segment;
-    Frame frame = kept->standing.frame(segment);
-    frame.tape = kept->tape.points.empty() ? nullptr : &kept->tape;
-    {
-      at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
-      invoke(kept->next, call, frame);
-    }
-    // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that follow.
-    const bool stands_here = !(flags & MORTISE_REPLAY) || (flags & MORTISE_FIRST_PASS);
-    if (const Frame* around = current_frame(); stands_here && kept->standing.in_segment && around && around->segment) *around->segment = segment;
-  });
+void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) {
+  mortise_call call = kept->call;
+  call.flags = flags | (kept->call.flags & MORTISE_LAST_MICRO);
+  set_values(call, args, n, results, m);
+  SegmentFrame segment;
+  Frame frame = kept->standing.frame(segment);
+  frame.tape = kept->tape.points.empty() ? nullptr : &kept->tape;
+  {
+    at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
+    invoke(kept->next, call, frame);
+  }
+  // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that follow.
+  const bool stands_here = !(flags & MORTISE_REPLAY) || (flags & MORTISE_FIRST_PASS);
+  if (const Frame* around = current_frame(); stands_here && kept->standing.in_segment && around && around->segment) *around->segment = segment;
 }
 
 void call_drop(mortise_host*, mortise_kept* kept) noexcept {
@@ -163,11 +145,15 @@ mortise_call make_call(const Frame* from, uint32_t point, mortise_str path) {
   call.path = path;
   call.layer = nullptr;
   call.layer_data = nullptr;
-  call.args = nullptr;
-  call.n_args = 0;
-  call.results = nullptr;
-  call.n_results = 0;
+  set_values(call, nullptr, 0, nullptr, 0);
   return call;
+}
+
+void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results, uint32_t n_results) {
+  call.args = args;
+  call.n_args = n_args;
+  call.results = results;
+  call.n_results = n_results;
 }
 
 void invoke(const mortise_next* link, mortise_call& call) { invoke(link, call, current_frame() ? *current_frame() : Frame{}); }
@@ -187,6 +173,6 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   throw PluginError(status, take_error(status));
 }
 
-const mortise_call_api kCallApi = {sizeof(mortise_call_api), call_next, call_layer, call_keep, call_run, call_drop};
+const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>, at_edge<call_keep>, at_edge<call_run>, call_drop};
 
 }  // namespace mortise

@@ -82,6 +82,9 @@ using CoreFunction = std::function<void(mortise_call&)>;
 
 // A call of `point` in the frame `from` (NULL: none), without arguments and results yet.
 mortise_call make_call(const Frame* from, uint32_t point, mortise_str path);
+void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results, uint32_t n_results);
+// The last link of an operator's chain, in pair.cpp: forward with autograd off, and the node that calls backward. Throws.
+void run_operator(const mortise_next& link, mortise_call& call);
 // Of results that nobody will take: frees them and leaves NONE.
 void release_results(mortise_value* results, uint32_t n);
 // "linear at h.0.fc", for errors.

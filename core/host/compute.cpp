@@ -9,8 +9,8 @@
 namespace mortise {
 namespace {
 
-mortise_status parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) noexcept {
-  return guarded([&] { at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) { body(user, begin, end); }); });
+void parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) {
+  at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) { body(user, begin, end); });
 }
 
 // Murmur's finaliser over the four coordinates of a site: neighbours end far apart.
@@ -21,24 +21,22 @@ uint32_t mix(uint32_t segment, uint32_t layer, uint32_t nth, uint32_t draw) {
   return static_cast<uint32_t>(h ^ h >> 33);
 }
 
-mortise_status random_site(mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) noexcept {
-  return guarded([&] {
-    const Frame* f = current_frame();
-    if (!f || !call->layer) throw PluginError(MORTISE_E_ARGUMENT, "random bits are drawn inside an operator's call");
-    const Host& host = host_of(h);
-    static const uint64_t stream = hash_text("dropout");
-    const uint64_t key = host.seed() * 0x9E3779B97F4A7C15u ^ stream;
-    out->key[0] = static_cast<uint32_t>(key);
-    out->key[1] = static_cast<uint32_t>(key >> 32);
-    out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
-    out->step = static_cast<uint32_t>(host.step);
-    out->micro = static_cast<uint32_t>(call->micro);
-  });
+void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) {
+  const Frame* f = current_frame();
+  if (!f || !call->layer) throw PluginError(MORTISE_E_ARGUMENT, "random bits are drawn inside an operator's call");
+  const Host& host = host_of(h);
+  static const uint64_t stream = hash_text("dropout");
+  const uint64_t key = host.seed() * 0x9E3779B97F4A7C15u ^ stream;
+  out->key[0] = static_cast<uint32_t>(key);
+  out->key[1] = static_cast<uint32_t>(key >> 32);
+  out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
+  out->step = static_cast<uint32_t>(host.step);
+  out->micro = static_cast<uint32_t>(call->micro);
 }
 
 }  // namespace
 
-const mortise_parallel_api kParallelApi = {sizeof(mortise_parallel_api), parallel_run};
-const mortise_random_api kRandomApi = {sizeof(mortise_random_api), random_site};
+const mortise_parallel_api kParallelApi = {sizeof(mortise_parallel_api), at_edge<parallel_run>};
+const mortise_random_api kRandomApi = {sizeof(mortise_random_api), at_edge<random_site>};
 
 }  // namespace mortise

@@ -4,26 +4,25 @@
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"
-#include "core/model/dtype.hpp"
 
 namespace mortise {
 namespace {
 
+// The elements, where they stay as long as the plugin's window.
+template <class T, class Element>
+const T* kept(std::deque<std::vector<T>>& lists, const std::vector<Value>& list, Element element) {
+  std::vector<T>& elements = lists.emplace_back();
+  for (const Value& v : list) elements.push_back(element(v));
+  return elements.data();
+}
+
 mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
   if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
-  if (std::holds_alternative<std::string>(list[0].data)) {
-    auto& texts = p.text_lists.emplace_back();
-    for (const auto& v : list) texts.push_back(str(p.texts.emplace_back(v.as_text())));
-    return {MORTISE_TEXTS, static_cast<uint32_t>(texts.size()), {.ss = texts.data()}};
-  }
-  if (std::holds_alternative<int64_t>(list[0].data)) {
-    auto& numbers = p.int_lists.emplace_back();
-    for (const auto& v : list) numbers.push_back(v.as_int());
-    return {MORTISE_INTS, static_cast<uint32_t>(numbers.size()), {.is = numbers.data()}};
-  }
-  auto& numbers = p.float_lists.emplace_back();
-  for (const auto& v : list) numbers.push_back(v.as_float());
-  return {MORTISE_FLOATS, static_cast<uint32_t>(numbers.size()), {.fs = numbers.data()}};
+  const auto n = static_cast<uint32_t>(list.size());
+  const auto text = [&](const Value& v) { return str(p.texts.emplace_back(v.as_text())); };
+  if (std::holds_alternative<std::string>(list[0].data)) return {MORTISE_TEXTS, n, {.ss = kept(p.text_lists, list, text)}};
+  if (std::holds_alternative<int64_t>(list[0].data)) return {MORTISE_INTS, n, {.is = kept(p.int_lists, list, std::mem_fn(&Value::as_int))}};
+  return {MORTISE_FLOATS, n, {.fs = kept(p.float_lists, list, std::mem_fn(&Value::as_float))}};
 }
 
 mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
@@ -45,41 +44,35 @@ mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
   return std::visit(Visitor{p, schema}, v.data);
 }
 
-// The value as it stands after all layers; a plugin without a table of its own has the defaults of its schema.
-const Value* value_of(const PluginHost& p, const KeySchema& schema) {
-  if (p.table)
-    if (const auto found = p.table->values.find(schema.name); found != p.table->values.end()) return &found->second;
-  return &schema.standard;
+// The value as it stands after all layers; NULL for a plugin without a table of its own.
+const Value* value_in_table(const PluginHost& p, const std::string& key) {
+  if (!p.table) return nullptr;
+  const auto found = p.table->values.find(key);
+  return found == p.table->values.end() ? nullptr : &found->second;
 }
 
-mortise_status get(mortise_host* h, mortise_str key, mortise_value* out) noexcept {
-  return guarded([&] {
-    PluginHost& p = plugin_of(h);
-    const std::string name(view(key));
-    if (const auto made = p.config.find(name); made != p.config.end()) {
-      *out = made->second;
-      return;
-    }
-    const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
-    if (!p.schema || schema == p.schema->config.keys.end())
-      throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
-    *out = p.config[name] = to_c(p, schema->second, *value_of(p, schema->second));
-  });
+void get(mortise_host* h, mortise_str key, mortise_value* out) {
+  PluginHost& p = plugin_of(h);
+  const std::string name(view(key));
+  if (const auto made = p.config.find(name); made != p.config.end()) {
+    *out = made->second;
+    return;
+  }
+  const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
+  if (!p.schema || schema == p.schema->config.keys.end())
+    throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
+  const Value* value = value_in_table(p, name);
+  *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.standard);
 }
 
 mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
   const std::string name(view(key));
-  Diagnostic d;
   const bool slug = code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
-  d.code = slug ? view(code) : "refused_value";
-  d.message = std::string(view(why));
-  d.beside = std::string(view(beside));
+  Diagnostic d = mistake(slug ? std::string(view(code)) : "refused_value", std::string(view(why)), {}, std::string(view(fix)));
+  d.beside = view(beside);
   d.plugin = p.id;
-  if (fix.len) d.fixes.emplace_back(view(fix));
-  const Value* v = nullptr;
-  if (p.table)
-    if (const auto found = p.table->values.find(name); found != p.table->values.end()) v = &found->second;
+  const Value* v = value_in_table(p, name);
   const bool written = v && (v->origin.line || v->origin.file.starts_with("command line"));  // no default
   Position at = written ? v->origin : p.table ? p.table->origin : Position{};
   at.key = p.id + "." + name;
@@ -103,7 +96,7 @@ void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
 
 }  // namespace
 
-const mortise_config_api kConfigApi = {sizeof(mortise_config_api), get, blame, refuse};
+const mortise_config_api kConfigApi = {sizeof(mortise_config_api), at_edge<get>, blame, refuse};
 const mortise_log_api kLogApi = {sizeof(mortise_log_api), write};
 
 }  // namespace mortise

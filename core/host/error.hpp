@@ -43,4 +43,16 @@ mortise_status guarded(Body&& body) noexcept {
   }
 }
 
+template <auto function>
+struct Edge;
+template <class... Arguments, void (*function)(Arguments...)>
+struct Edge<function> {
+  static mortise_status call(Arguments... arguments) noexcept {
+    return guarded([&] { function(arguments...); });
+  }
+};
+// A function that may throw, as the C tables hold it.
+template <auto function>
+constexpr auto at_edge = &Edge<function>::call;
+
 }  // namespace mortise

@@ -2,7 +2,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 #include "mortise/abi.h"
+#include "mortise/cpp/strings.hpp"
 
 namespace mortise {
 
@@ -23,6 +26,9 @@ inline mortise_value value_of(at::Tensor t) {
   return {MORTISE_TENSOR, 0, {.t = give(std::move(t))}};
 }
 inline at::Tensor tensor_of(const mortise_value& v) { return v.tag == MORTISE_TENSOR ? share(v.v.t) : at::Tensor(); }
+inline bool any_requires_grad(const mortise_value* values, uint32_t n) {
+  return std::any_of(values, values + n, [](const mortise_value& v) { return v.tag == MORTISE_TENSOR && v.v.t && share(v.v.t).requires_grad(); });
+}
 
 constexpr at::ScalarType kScalarTypes[] = {at::ScalarType::Undefined, at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool};
 inline at::ScalarType scalar_type(uint32_t dtype) { return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined; }
@@ -31,8 +37,5 @@ inline uint32_t dtype_of(at::ScalarType t) {
     if (kScalarTypes[i] == t) return i;
   return MORTISE_NO_DTYPE;
 }
-
-inline std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
-inline mortise_str str(std::string_view s) { return {s.data(), s.size()}; }
 
 }  // namespace mortise

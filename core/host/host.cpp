@@ -10,9 +10,7 @@ namespace {
 
 const void* get_interface(mortise_host* h, mortise_str id) noexcept { return host_of(h).table(view(id)); }
 
-mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
-  return set_error(code, std::string(view(text)));
-}
+mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept { return set_error(code, std::string(view(text))); }
 
 }  // namespace
 
@@ -34,11 +32,7 @@ Host::Host(const PointTable& points, uint64_t seed, c10::Device device) : points
 
 PluginHost& Host::add_plugin(std::string id, const PluginSchema* schema, const PluginTable* table) {
   PluginHost& p = plugins_.emplace_back();
-  p.struct_size = sizeof(mortise_host);
-  p.abi_major = MORTISE_ABI_MAJOR;
-  p.abi_minor = MORTISE_ABI_MINOR;
-  p.get_interface = get_interface;
-  p.fail = fail;
+  static_cast<mortise_host&>(p) = {sizeof(mortise_host), MORTISE_ABI_MAJOR, MORTISE_ABI_MINOR, get_interface, fail};
   p.owner = this;
   p.id = std::move(id);
   p.schema = schema;

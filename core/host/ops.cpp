@@ -98,27 +98,11 @@ Want want_of(c10::TypePtr type) {
   throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", given));
 }
 
-void push_tensors(Stack& s, const mortise_value& v, Form form) {
-  if (form == Form::kOptionalTensors) {
-    c10::List<std::optional<at::Tensor>> l;
-    for (uint32_t i = 0; i < v.count; ++i) l.push_back(v.v.ts[i] ? std::optional(share(v.v.ts[i])) : std::nullopt);
-    s.emplace_back(std::move(l));
-    return;
-  }
-  c10::List<at::Tensor> l;
-  l.reserve(v.count);
-  for (uint32_t i = 0; i < v.count; ++i) l.push_back(share(v.v.ts[i]));
-  s.emplace_back(std::move(l));
-}
-
-// Also the form in which a bool[3] is written.
-void push_ints(Stack& s, const mortise_value& v, Form form) {
-  if (form != Form::kBools) {
-    s.emplace_back(c10::List<int64_t>(c10::ArrayRef<int64_t>(v.v.is, v.count)));
-    return;
-  }
-  c10::List<bool> l;
-  for (uint32_t i = 0; i < v.count; ++i) l.push_back(v.v.is[i] != 0);
+template <class Element, class ElementAt>
+void push_list(Stack& s, uint32_t n, ElementAt at) {
+  c10::List<Element> l;
+  l.reserve(n);
+  for (uint32_t i = 0; i < n; ++i) l.push_back(at(i));
   s.emplace_back(std::move(l));
 }
 
@@ -129,7 +113,13 @@ void push(Stack& s, const mortise_value& v, Form form) {
       else s.emplace_back();
       return;
     case MORTISE_TENSOR: s.emplace_back(share(v.v.t)); return;
-    case MORTISE_TENSORS: push_tensors(s, v, form); return;
+    case MORTISE_TENSORS: {
+      const auto tensor = [&](uint32_t i) { return share(v.v.ts[i]); };
+      const auto optional = [&](uint32_t i) { return v.v.ts[i] ? std::optional(tensor(i)) : std::nullopt; };
+      if (form == Form::kOptionalTensors) push_list<std::optional<at::Tensor>>(s, v.count, optional);
+      else push_list<at::Tensor>(s, v.count, tensor);
+      return;
+    }
     case MORTISE_INT:
       if (form == Form::kFloat) s.emplace_back(static_cast<double>(v.v.i));
       else if (form == Form::kBool) s.emplace_back(v.v.i != 0);
@@ -138,7 +128,10 @@ void push(Stack& s, const mortise_value& v, Form form) {
     case MORTISE_FLOAT: s.emplace_back(v.v.f); return;
     case MORTISE_LOGICAL: s.emplace_back(v.v.i != 0); return;
     case MORTISE_DTYPE: s.emplace_back(static_cast<int64_t>(scalar_type(static_cast<uint32_t>(v.v.i)))); return;
-    case MORTISE_INTS: push_ints(s, v, form); return;
+    case MORTISE_INTS:  // also the form in which a bool[3] is written
+      if (form == Form::kBools) push_list<bool>(s, v.count, [&](uint32_t i) { return v.v.is[i] != 0; });
+      else s.emplace_back(c10::List<int64_t>(c10::ArrayRef<int64_t>(v.v.is, v.count)));
+      return;
     case MORTISE_FLOATS: s.emplace_back(c10::List<double>(c10::ArrayRef<double>(v.v.fs, v.count))); return;
     case MORTISE_TEXT: s.emplace_back(std::string(view(v.v.s))); return;
     default: throw PluginError(MORTISE_E_ARGUMENT, "a value of tag " + std::to_string(v.tag) + " is no argument of an operator");
@@ -156,25 +149,23 @@ void run(const mortise_op& op, Stack& s, const mortise_value* args, uint32_t n) 
   op.handle.callBoxed(s);
 }
 
-mortise_status find(mortise_host*, mortise_str schema, mortise_op** out) noexcept {
-  return guarded([&] {
-    static std::mutex mutex;
-    static std::unordered_map<std::string, std::unique_ptr<mortise_op>> interned;
-    const std::string name(view(schema));
-    std::lock_guard lock(mutex);
-    auto& op = interned[name];
-    if (!op) {
-      const size_t dot = name.find('.', name.find("::") == std::string::npos ? 0 : name.find("::"));
-      const auto handle = c10::Dispatcher::singleton().findSchema({name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
-      if (!handle) {
-        interned.erase(name);
-        throw PluginError(MORTISE_E_NOT_FOUND, "operator " + name + " does not exist in LibTorch " + std::string(TORCH_VERSION));
-      }
-      op = std::make_unique<mortise_op>(mortise_op{*handle, name, {}});
-      for (const auto& a : handle->schema().arguments()) op->wants.push_back(want_of(a.real_type()));
+void find(mortise_host*, mortise_str schema, mortise_op** out) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::unique_ptr<mortise_op>> interned;
+  const std::string name(view(schema));
+  std::lock_guard lock(mutex);
+  auto& op = interned[name];
+  if (!op) {
+    const size_t dot = name.find('.', name.find("::") == std::string::npos ? 0 : name.find("::"));
+    const auto handle = c10::Dispatcher::singleton().findSchema({name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+    if (!handle) {
+      interned.erase(name);
+      throw PluginError(MORTISE_E_NOT_FOUND, "operator " + name + " does not exist in LibTorch " + std::string(TORCH_VERSION));
     }
-    *out = op.get();
-  });
+    op = std::make_unique<mortise_op>(mortise_op{*handle, name, {}});
+    for (const auto& a : handle->schema().arguments()) op->wants.push_back(want_of(a.real_type()));
+  }
+  *out = op.get();
 }
 
 // Collects results into an array; what does not fit is released.
@@ -197,28 +188,24 @@ struct Results {
   }
 };
 
-mortise_status call(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m, uint32_t* count) noexcept {
-  return guarded([&] {
-    StackLease lease;
-    run(*op, *lease, args, n);
-    Results r{results, m};
-    for (auto& iv : *lease) r.put(std::move(iv));
-    if (count) *count = r.count;
-  });
+void call(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m, uint32_t* count) {
+  StackLease lease;
+  run(*op, *lease, args, n);
+  Results r{results, m};
+  for (auto& iv : *lease) r.put(std::move(iv));
+  if (count) *count = r.count;
 }
 
-mortise_status call1(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_tensor** out) noexcept {
-  return guarded([&] {
-    StackLease lease;
-    run(*op, *lease, args, n);
-    Stack& s = *lease;
-    if (s.size() != 1 || !s[0].isTensor()) throw PluginError(MORTISE_E_ARGUMENT, op->name + " does not return one tensor");
-    *out = give(std::move(s[0]).toTensor());
-  });
+void call1(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_tensor** out) {
+  StackLease lease;
+  run(*op, *lease, args, n);
+  Stack& s = *lease;
+  if (s.size() != 1 || !s[0].isTensor()) throw PluginError(MORTISE_E_ARGUMENT, op->name + " does not return one tensor");
+  *out = give(std::move(s[0]).toTensor());
 }
 
 }  // namespace
 
-const mortise_ops_api kOpsApi = {sizeof(mortise_ops_api), find, call, call1};
+const mortise_ops_api kOpsApi = {sizeof(mortise_ops_api), at_edge<find>, at_edge<call>, at_edge<call1>};
 
 }  // namespace mortise

@@ -1,4 +1,4 @@
-#include "core/host/pair.hpp"
+// Operators as pairs: the host runs forward with autograd off and builds the node that calls backward.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -37,10 +37,7 @@ struct PairNode final : ta::Node {
   uint32_t n_results = 0;
 
   PairNode(const mortise_next& l, Host& h, const mortise_call& c) : link(l), host(h), call(c) {
-    call.args = nullptr;
-    call.n_args = 0;
-    call.results = nullptr;
-    call.n_results = 0;
+    set_values(call, nullptr, 0, nullptr, 0);
     if (call.batch) retain(call.batch);
   }
   ~PairNode() override {
@@ -64,14 +61,8 @@ struct PairNode final : ta::Node {
     for (auto& t : unpacked) saved_handles.push_back(borrow(t));
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
 
-    mortise_backward b{};
-    b.struct_size = sizeof b;
-    b.saved = saved_handles.data();
-    b.n_saved = static_cast<uint32_t>(saved_handles.size());
-    b.grad_out = grad_out.data();
-    b.n_grad_out = n_results;
-    b.grad_in = grad_in.data();
-    b.n_grad_in = static_cast<uint32_t>(grad_in.size());
+    const auto n_saved = static_cast<uint32_t>(saved_handles.size()), n_grad_in = static_cast<uint32_t>(grad_in.size());
+    mortise_backward b{sizeof b, n_saved, n_results, n_grad_in, saved_handles.data(), grad_out.data(), grad_in.data(), 0};
     for (size_t i = 0; i < edge_of_arg.size(); ++i)
       if (edge_of_arg[i] >= 0 && task_should_compute_output(static_cast<size_t>(edge_of_arg[i]))) b.wanted |= uint64_t{1} << i;
 
@@ -102,10 +93,7 @@ struct PairNode final : ta::Node {
   }
 };
 
-struct ForwardResult {
-  std::vector<SavedEntry> saved;
-  std::vector<mortise_param*> uses;
-};
+using ForwardResult = Tape::Record;  // its `results` only when it is kept
 
 // Runs forward and collects what it saved.
 ForwardResult forward(const mortise_next& link, mortise_call& call) {
@@ -192,13 +180,7 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
 
 bool wants_graph(const mortise_call& call, const ForwardResult& r) {
   if (!(call.flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return false;
-  for (uint32_t a = 0; a < call.n_args; ++a) {
-    const at::Tensor t = tensor_of(call.args[a]);
-    if (t.defined() && t.requires_grad()) return true;
-  }
-  for (const mortise_param* p : r.uses)
-    if (p->info.trainable) return true;
-  return false;
+  return any_requires_grad(call.args, call.n_args) || std::ranges::any_of(r.uses, [](const mortise_param* p) { return p->info.trainable; });
 }
 
 // The replay of a kept operator: its kernel is skipped, its inputs are the fresh ones.
@@ -206,7 +188,7 @@ ForwardResult replay(const mortise_next& link, const Tape::Record& record, morti
   for (size_t i = 0; i < record.results.size(); ++i)
     if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
       throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " was kept, and what it gave was written in place afterwards");
-  ForwardResult r{record.saved, record.uses};
+  ForwardResult r{{}, {}, record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {
       at::NoGradGuard no_grad;
@@ -218,16 +200,14 @@ ForwardResult replay(const mortise_next& link, const Tape::Record& record, morti
 }
 
 void record_results(Tape& tape, uint64_t key, const mortise_call& call, const ForwardResult& r) {
-  Tape::Record record;
+  Tape::Record record = r;
   for (uint32_t i = 0; i < call.n_results; ++i) {
     const at::Tensor t = tensor_of(call.results[i]);
     record.results.push_back(t);
     record.versions.push_back(t.defined() ? t._version() : 0);
   }
-  record.saved = r.saved;
   for (auto& e : record.saved)
     if (e.from == MORTISE_SAVE_CAST) e.tensor = at::Tensor();  // made again from the new argument
-  record.uses = r.uses;
   tape.records[key] = std::move(record);
 }
 

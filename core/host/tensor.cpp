@@ -13,20 +13,18 @@
 namespace mortise {
 namespace {
 
-mortise_status info(mortise_host*, const mortise_tensor* h, mortise_tensor_info* out) noexcept {
-  return guarded([&] {
-    if (!h) throw PluginError(MORTISE_E_ARGUMENT, "info of no tensor");
-    const at::Tensor t = share(h);
-    out->rank = static_cast<uint32_t>(t.dim());
-    out->sizes = t.sizes().data();
-    out->strides = t.strides().data();
-    out->numel = t.numel();
-    out->data = t.has_storage() ? t.unsafeGetTensorImpl()->mutable_data() : nullptr;
-    out->dtype = dtype_of(t.scalar_type());
-    out->device = t.device().is_cuda() ? MORTISE_CUDA : MORTISE_CPU;
-    out->device_index = t.device().has_index() ? static_cast<uint32_t>(t.device().index()) : 0;
-    out->flags = (t.is_contiguous() ? MORTISE_CONTIGUOUS : 0) | (t.requires_grad() ? MORTISE_REQUIRES_GRAD : 0);
-  });
+void info(mortise_host*, const mortise_tensor* h, mortise_tensor_info* out) {
+  if (!h) throw PluginError(MORTISE_E_ARGUMENT, "info of no tensor");
+  const at::Tensor t = share(h);
+  out->rank = static_cast<uint32_t>(t.dim());
+  out->sizes = t.sizes().data();
+  out->strides = t.strides().data();
+  out->numel = t.numel();
+  out->data = t.has_storage() ? t.unsafeGetTensorImpl()->mutable_data() : nullptr;
+  out->dtype = dtype_of(t.scalar_type());
+  out->device = t.device().is_cuda() ? MORTISE_CUDA : MORTISE_CPU;
+  out->device_index = t.device().has_index() ? static_cast<uint32_t>(t.device().index()) : 0;
+  out->flags = (t.is_contiguous() ? MORTISE_CONTIGUOUS : 0) | (t.requires_grad() ? MORTISE_REQUIRES_GRAD : 0);
 }
 
 void retain(mortise_host*, mortise_tensor* h) noexcept {
@@ -36,27 +34,23 @@ void release(mortise_host*, mortise_tensor* h) noexcept {
   if (h) c10::raw::intrusive_ptr::decref(reinterpret_cast<c10::TensorImpl*>(h));
 }
 
-mortise_status empty(mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int on_cpu, mortise_tensor** out) noexcept {
-  return guarded([&] {
-    const auto type = scalar_type(dtype);
-    if (type == at::ScalarType::Undefined) throw PluginError(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
-    const auto device = on_cpu ? c10::Device(c10::kCPU) : host_of(h).device();
-    *out = give(at::empty(at::IntArrayRef(sizes, rank), at::TensorOptions().dtype(type).device(device)));
-  });
+void empty(mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int on_cpu, mortise_tensor** out) {
+  const auto type = scalar_type(dtype);
+  if (type == at::ScalarType::Undefined) throw PluginError(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
+  const auto device = on_cpu ? c10::Device(c10::kCPU) : host_of(h).device();
+  *out = give(at::empty(at::IntArrayRef(sizes, rank), at::TensorOptions().dtype(type).device(device)));
 }
 
 void written(mortise_host*, mortise_tensor* h) noexcept { reinterpret_cast<c10::TensorImpl*>(h)->bump_version(); }
 
-mortise_status read(mortise_host*, const mortise_tensor* h, void* to, size_t bytes) noexcept {
-  return guarded([&] {
-    const at::Tensor t = share(h).cpu().contiguous();
-    if (bytes != t.nbytes()) throw PluginError(MORTISE_E_ARGUMENT, "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
-    std::memcpy(to, t.const_data_ptr(), bytes);
-  });
+void read(mortise_host*, const mortise_tensor* h, void* to, size_t bytes) {
+  const at::Tensor t = share(h).cpu().contiguous();
+  if (bytes != t.nbytes()) throw PluginError(MORTISE_E_ARGUMENT, "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
+  std::memcpy(to, t.const_data_ptr(), bytes);
 }
 
 }  // namespace
 
-const mortise_tensor_api kTensorApi = {sizeof(mortise_tensor_api), info, retain, release, empty, written, read};
+const mortise_tensor_api kTensorApi = {sizeof(mortise_tensor_api), at_edge<info>, retain, release, at_edge<empty>, written, at_edge<read>};
 
 }  // namespace mortise

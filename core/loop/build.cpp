@@ -7,7 +7,6 @@
 #include "core/host/handle.hpp"
 #include "core/loop/state.hpp"
 #include "core/loop/weights.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {

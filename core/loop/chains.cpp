@@ -6,8 +6,6 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
-#include "core/model/dtype.hpp"
-#include "core/plugin/facts.hpp"
 #include "mortise/tensor.h"
 
 namespace mortise {

@@ -7,7 +7,6 @@
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
-#include "core/plugin/facts.hpp"
 #include "mortise/philox.h"
 
 namespace mortise {

@@ -3,7 +3,6 @@
 
 #include "core/base/text.hpp"
 #include "core/loop/build.hpp"
-#include "core/model/dtype.hpp"
 
 namespace mortise {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/host/handle.hpp"
 #include "core/loop/build.hpp"
 #include "formats/file.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "core/base/text.hpp"
 #include "core/loop/format.hpp"
-#include "core/plugin/facts.hpp"
 
 namespace mortise {
 namespace {

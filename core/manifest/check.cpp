@@ -14,11 +14,6 @@ const std::vector<std::string> kDtypes = {"fp32", "fp64", "fp16", "bf16"};  // M
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
 std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-bool is_id(std::string_view text) {
-  const size_t dot = text.find('.');
-  return dot != std::string_view::npos && is_name(text.substr(0, dot)) && is_name(text.substr(dot + 1));
-}
-
 // Long, with small letters and digits mixed, or with characters that the name of a variable has not: a key, not the name of one.
 bool looks_like_secret(std::string_view text) {
   const auto any = [&](auto is) { return std::ranges::any_of(text, is); };
@@ -264,6 +259,11 @@ std::string assignment(const Position& at, const std::string& value) {
 bool is_name(std::string_view text) {
   return !text.empty() && text[0] >= 'a' && text[0] <= 'z' &&
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+bool is_id(std::string_view text) {
+  const size_t dot = text.find('.');
+  return dot != std::string_view::npos && is_name(text.substr(0, dot)) && is_name(text.substr(dot + 1));
 }
 
 bool is_known_type(const std::string& type) { return type_of(type) != nullptr; }

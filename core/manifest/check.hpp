@@ -17,5 +17,6 @@ std::string assignment(const Position& at, const std::string& value);
 bool is_known_type(const std::string& type);
 bool is_path_type(const std::string& type);
 bool is_name(std::string_view text);  // [a-z][a-z0-9_]*
+bool is_id(std::string_view text);    // NAME.NAME, a plugin's
 
 }  // namespace mortise

@@ -3,30 +3,22 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "mortise/cpp/strings.hpp"
+
 namespace mortise {
 namespace {
 
-std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
-mortise_str str(const std::string& s) { return {s.data(), s.size()}; }
-
+constexpr int64_t kBytes[] = {1, 4, 8, 2, 2, 8, 4, 1, 1};  // by number of the element type
 constexpr std::string_view kRoles[] = {"matrix", "vector", "norm", "embedding", "buffer"};
 
 // Copies an attribute's text into the layer, so that it outlives the caller.
 mortise_value own_value(mortise_layer& layer, mortise_value v) {
-  switch (v.tag) {
-    case MORTISE_TEXT:
-      layer.texts.emplace_back(view(v.v.s));
-      v.v.s = str(layer.texts.back());
-      return v;
-    case MORTISE_INT:
-    case MORTISE_FLOAT:
-    case MORTISE_LOGICAL:
-    case MORTISE_DTYPE:
-    case MORTISE_PARAM:
-      return v;
-    default:
-      throw std::invalid_argument("an attribute of layer " + layer.path + " is neither a number, a text nor a parameter");
-  }
+  constexpr uint32_t kPlain[] = {MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL, MORTISE_DTYPE, MORTISE_PARAM};
+  if (v.tag == MORTISE_TEXT)
+    v.v.s = str(layer.texts.emplace_back(view(v.v.s)));
+  else if (std::ranges::find(kPlain, v.tag) == std::end(kPlain))
+    throw std::invalid_argument("an attribute of layer " + layer.path + " is neither a number, a text nor a parameter");
+  return v;
 }
 
 // The views that the C side sees, after any change of the strings behind them.
@@ -164,15 +156,8 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
 }
 
 int64_t dtype_bytes(uint32_t dtype) {
-  switch (dtype) {
-    case MORTISE_F64:
-    case MORTISE_I64: return 8;
-    case MORTISE_F32:
-    case MORTISE_I32: return 4;
-    case MORTISE_BF16:
-    case MORTISE_F16: return 2;
-    default: return 1;
-  }
+  static_assert(MORTISE_F32 == 1 && MORTISE_BOOL + 1 == std::size(kBytes));
+  return dtype < std::size(kBytes) ? kBytes[dtype] : 1;
 }
 
 Memory weights_and_gradients(const Declaration& d) {

@@ -5,7 +5,7 @@
 
 #include "core/plan/holding.hpp"
 #include "core/plan/words.hpp"
-#include "core/plugin/facts.hpp"
+#include "core/plugin/plugin_info.hpp"
 
 namespace mortise {
 using namespace words;

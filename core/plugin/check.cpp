@@ -12,8 +12,9 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/plugin/elf.hpp"
+#include "core/plugin/load.hpp"
 #include "core/plugin/refuse.hpp"
+#include "formats/elf/elf.hpp"
 
 namespace mortise {
 namespace {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/dll/shared_library.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -11,8 +12,6 @@
 
 #include "core/base/text.hpp"
 #include "core/plugin/descriptor.hpp"
-#include "core/plugin/elf.hpp"
-#include "core/plugin/probe.hpp"
 #include "core/plugin/refuse.hpp"
 
 namespace mortise {
@@ -65,10 +64,8 @@ decltype(&mortise_plugin_v0) open(const PluginInfo& info) {
   }
 }
 
-int first_difference(std::string_view a, std::string_view b) {
-  int line = 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()) && a[i] == b[i]; ++i) line += a[i] == '\n';
-  return line;
+int line_of_difference(std::string_view a, std::string_view b) {
+  return 1 + static_cast<int>(std::count(a.begin(), std::ranges::mismatch(a, b).in1, '\n'));
 }
 
 const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* plugin) {
@@ -78,7 +75,7 @@ const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* 
   if (carried != info.toml_text)
     refuse(info, "manifest_differs",
            info.schema.id + " carries another plugin.toml than the one beside it; they part in line " +
-               std::to_string(first_difference(carried, info.toml_text)),
+               std::to_string(line_of_difference(carried, info.toml_text)),
            {"put both files there from one build: " + info.toml_path});
   return plugin;
 }

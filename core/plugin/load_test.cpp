@@ -4,8 +4,6 @@
 
 #include <cstring>
 
-#include "core/plugin/elf.hpp"
-#include "core/plugin/probe.hpp"
 #include "core/plugin/test_fixtures.hpp"
 
 namespace mortise {

@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/manifest/schema.hpp"
@@ -40,12 +39,12 @@ struct PluginInfo {
   std::vector<std::string> capabilities, requires_, syncs, after, before;
   std::vector<ConflictInfo> conflicts;
   std::vector<std::string> links;                             // [links] allow: vendor libraries beyond the tier's
-  std::map<std::string, std::map<std::string, Value>> facts;  // [optimizer] cut = …, [data] threads = …, [model] context = …
+  std::map<std::string, std::map<std::string, Value>> facts;  // [optimizer] cut = …, [data] threads = …, [frame] compute_dtype = …, [advice] text = …
   std::string folder, library, toml_path, toml_text;
 };
 
-// `family.name`, both of small letters, digits and _, a letter first.
-bool is_plugin_id(std::string_view text);
+// A static fact, or NULL if plugin.toml does not state it.
+const Value* fact_of(const PluginInfo& info, const std::string& table, const std::string& key);
 
 // One plugin.toml, as scan_plugins reads it. `id` is what file or folder are called; "": whatever the file says. Nothing after an error.
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report);

@@ -1,5 +1,4 @@
-#include "core/plugin/probe.hpp"
-
+// Asks a child process whether a library can be loaded at all.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <random>
 
 #include "core/base/text.hpp"
+#include "core/plugin/load.hpp"
 #include "core/plugin/refuse.hpp"
 
 namespace mortise {
@@ -88,11 +88,8 @@ Ending watch(pid_t child, int in, Clock::time_point deadline) {
 
 // The last line that is not empty: what a plugin said before it fell.
 std::string last_words(const std::string& output) {
-  const size_t end = output.find_last_not_of(" \r\n");
-  if (end == output.npos) return "";
-  const size_t begin = output.find_last_of('\n', end);
-  const std::string line = output.substr(begin == output.npos ? 0 : begin + 1, end - (begin == output.npos ? -1 : begin));
-  return "; it said: " + escape_control(line.substr(0, 200));
+  const std::string said = output.substr(0, output.find_last_not_of(" \r\n") + 1);
+  return said.empty() ? "" : "; it said: " + escape_control(said.substr(said.rfind('\n') + 1).substr(0, 200));
 }
 
 // What follows `mortise-probe ` on the last line that begins so; "" without one.
@@ -131,7 +128,7 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {"rebuild it against this installation: mortise plugin build"});
   const std::string words = last_words(ending.output);
   if (ending.timed_out)
-    refuse(info, "probe_timed_out", id + " was still loading after " + duration_text(std::chrono::duration<double>(limit).count()) + words,
+    refuse(info, "probe_timed_out", id + " was still loading after " + formatted("%.1fs", std::chrono::duration<double>(limit).count()) + words,
            to_author);
   if (WIFSIGNALED(ending.status)) {
     const int signal = WTERMSIG(ending.status);

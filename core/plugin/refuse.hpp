@@ -10,9 +10,7 @@
 namespace mortise {
 
 inline Diagnostic plugin_error(std::string id, std::string code, std::string message, std::string at, std::vector<std::string> fixes) {
-  Diagnostic d;
-  d.code = std::move(code);
-  d.message = std::move(message);
+  Diagnostic d = mistake(std::move(code), std::move(message));
   d.at = std::move(at);
   d.fixes = std::move(fixes);
   d.plugin = std::move(id);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/manifest/check.hpp"
 #include "core/plugin/plugin_info.hpp"
 #include "core/plugin/refuse.hpp"
 
@@ -28,11 +29,11 @@ void warn_of_lone_library(const fs::path& library, Report& report) {
 std::optional<Found> plugin_at(const fs::path& path, Report& report) {
   std::error_code ignored;
   const std::string name = path.filename();
-  if (fs::is_directory(path, ignored) && is_plugin_id(name)) {
+  if (fs::is_directory(path, ignored) && is_id(name)) {
     for (const fs::path& toml : {path / (name + ".toml"), path / "plugin.toml"})
       if (fs::exists(toml, ignored)) return Found{name, toml};
     if (const fs::path library = path / (name + ".so"); fs::exists(library, ignored)) warn_of_lone_library(library, report);
-  } else if (path.extension() == ".so" && is_plugin_id(path.stem().string())) {
+  } else if (path.extension() == ".so" && is_id(path.stem().string())) {
     const fs::path toml = fs::path(path).replace_extension(".toml");
     if (fs::exists(toml, ignored)) return Found{path.stem(), toml};
     warn_of_lone_library(path, report);

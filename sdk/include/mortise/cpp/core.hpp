@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "mortise/cpp/strings.hpp"
 #include "mortise/mortise.h"
 
 namespace mortise {
@@ -75,9 +76,6 @@ class Error : public std::runtime_error {
  private:
   mortise_status status_;
 };
-
-inline mortise_str str(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string_view view(mortise_str s) { return {s.ptr, s.len}; }
 
 [[gnu::noinline, noreturn]] inline void raise(mortise_status s) { throw HostError{s}; }
 inline void check(mortise_status s) {

@@ -8,8 +8,6 @@
 
 namespace mortise {
 
-struct PluginInfo;
-
 struct ElfSymbol {
   std::string name;
   std::string version;  // of the library that is to bring it: "GLIBC_2.17"; empty: any
@@ -30,8 +28,5 @@ struct ElfError : std::runtime_error {
 // Reads what the loader would read (program headers and the dynamic table, not sections, which may be stripped). Every offset and count is
 // checked against the bytes, so that any bytes may be given. Throws ElfError.
 ElfFile read_elf(std::string_view bytes);
-
-// Refuses, by a Failure, a library that is not a plugin for this machine and for what its plugin.toml says of it.
-void check_elf(const PluginInfo& info);
 
 }  // namespace mortise

@@ -1,4 +1,4 @@
-#include "core/plugin/elf.hpp"
+#include "formats/elf/elf.hpp"
 
 #include <elf.h>
 
