@@ -57,6 +57,8 @@ Cost cost_of(const std::function<std::string()>& make, const std::function<void(
     std::string verdict;
     try {
       read(file);
+    } catch (const FormatError& e) {
+      verdict = e.message;
     } catch (const Failure& f) {
       verdict = f.diagnostic.message;
     }
