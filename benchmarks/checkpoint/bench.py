@@ -40,6 +40,7 @@ context = 256
 
 def seconds(every):
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", ".")) as folder:
+        folder = str(pathlib.Path(folder).resolve())  # run.dir is relative to its manifest
         manifest = pathlib.Path(folder) / "bench.toml"
         manifest.write_text(MANIFEST.format(dir=folder + "/run", every=every))
         subprocess.run([os.environ["MORTISE"], "train", str(manifest), "--without", "log.console"], check=True)
