@@ -84,8 +84,7 @@ std::vector<Change> changes_between(const Manifest& was, const Manifest& is, con
   }
   for (const auto& [key, now] : after)
     if (!before.contains(key) && !is_told(key, before, after)) all.push_back({key, now.text == "on" ? "off" : "none", now.text, now.change, {}, now.at});
-  std::ranges::stable_sort(all, [](const Change& a, const Change& b) { return a.change > b.change; });  // numeric, free, fixed by the alphabet
-  std::ranges::stable_partition(all, [](const Change& c) { return c.change == "fixed"; });
+  std::ranges::stable_sort(all, {}, [](const Change& c) { return c.change == "fixed" ? 0 : c.change == "numeric" ? 1 : 2; });  // the gravest first
   return all;
 }
 

@@ -18,7 +18,12 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
-bool are_all(const std::vector<Change>& changes, std::string_view change) { return std::ranges::all_of(changes, [&](const Change& c) { return c.change == change; }); }
+// What a run directory says of itself, without what is on the command line but the folders of its plugins.
+std::unique_ptr<Planned> stored(const Arguments& args, const std::string& dir, bool weights) {
+  Arguments plain;
+  if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
+  return make_planned(plain, dir + "/run.toml", "", weights);
+}
 
 // A manifest as it is once it was written to a run directory: what run.toml is compared with.
 Manifest recorded(const Planned& p) {
@@ -97,15 +102,13 @@ int go_on(const std::string& dir, const Session& session, const std::string& fro
 
 int resume_manifest(const Arguments& args, const std::string& dir, const Session& session) {
   const Planned& now = *session.run;
-  Arguments plain;
-  if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
-  const auto was = make_planned(plain, dir + "/run.toml", "", /*weights=*/false);
+  const auto was = stored(args, dir, /*weights=*/false);
   std::vector<Change> changes = changes_between(was->manifest, recorded(now), now.catalogue);
   // What a person wrote stands in their file, not in the one that was compared.
   const auto positions = changes_between(was->manifest, now.manifest, now.catalogue);
   for (Change& c : changes)
     if (const auto written = std::ranges::find(positions, c.key, &Change::key); written != positions.end()) c.is_at = written->is_at;
-  if (are_all(changes, "free")) return go_on(dir, session, "", !changes.empty());
+  if (std::ranges::all_of(changes, [](const Change& c) { return c.change == "free"; })) return go_on(dir, session, "", !changes.empty());
 
   Diagnostic d = mistake("manifest_changed", now.manifest.path + " no longer describes " + dir);
   d.lines = lines_of(changes);
@@ -124,9 +127,7 @@ int resume(const Arguments& args) {
   must_hold_a_run(dir, "resume");
   const bool anew = checkpoints_in(dir + "/checkpoints").empty();  // else they were taken long ago, and need not be there any more
   const Session session = make_session(args, file, anew);
-  Arguments plain;
-  if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
-  const auto was = make_planned(plain, file, "", anew);
+  const auto was = stored(args, dir, anew);
   const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {

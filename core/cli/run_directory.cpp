@@ -67,6 +67,13 @@ std::string utc_now() {
   return text;
 }
 
+std::string directory_of(const Manifest& manifest) {
+  const Value& stated = manifest.get("run", "dir");
+  if (stated.is_set()) return stated.as_text();
+  const char* root = std::getenv("MORTISE_RUNS");
+  return (fs::path(root && *root ? root : "runs") / manifest.name).string();
+}
+
 std::optional<Status> status_of(const std::string& dir) {
   std::ifstream in(dir + "/status.json");
   const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -113,13 +120,12 @@ RunDirectory::~RunDirectory() {
 
 void RunDirectory::take(const Manifest& manifest, bool again) {
   const Value& stated = manifest.get("run", "dir");
+  const fs::path dir = directory_of(manifest);
   if (!stated.is_set()) {
-    const char* root = std::getenv("MORTISE_RUNS");
-    path_ = take_free(root && *root ? root : "runs", manifest.name, again).string();
+    path_ = take_free(dir.parent_path(), manifest.name, again).string();
     made_ = true;
     return;
   }
-  const fs::path dir = stated.as_text();
   if (fs::exists(dir / "run.toml"))
     refuse("dir_exists", dir.string() + " already holds a run" + how_it_stands(dir), stated.origin,
            "another run.dir; or leave it out and the next free name is taken");

@@ -17,6 +17,9 @@ std::string layers_text(const Manifest& manifest, const ManifestRequest& request
 
 std::string utc_now();  // 2026-11-21T04:11:09Z
 
+// run.dir, else NAME under $MORTISE_RUNS or ./runs: where a run goes on, and where it begins if nobody is there.
+std::string directory_of(const Manifest& manifest);
+
 // What status.json says; nothing if it cannot be read.
 struct Status {
   std::string state;
@@ -27,7 +30,7 @@ std::optional<Status> status_of(const std::string& dir);
 // Held by one process at a time.
 class RunDirectory {
  public:
-  // run.dir, or the first free one of NAME, NAME-2, … under $MORTISE_RUNS or ./runs. Throws Failure: it holds a run already (73), it cannot be made.
+  // directory_of(); without run.dir the first free one of NAME, NAME-2, …. Throws Failure: it holds a run already (73), it cannot be made.
   // Destroyed before begin(), nothing of it stays. A folder that `run.dir` names and that holds no run.toml is taken as it is.
   // `again`: a folder of that name without a run.toml, which a start that was cut short left, is used.
   RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again = false);

@@ -70,14 +70,6 @@ LogLevel log_level(const Manifest& manifest) {
   return static_cast<LogLevel>(std::ranges::find(names, manifest.get("log", "level").as_text()) - names.begin());
 }
 
-// The folder that the manifest's run would go on in; the one that `train` would make first.
-std::string directory_of(const Manifest& manifest) {
-  const Value& stated = manifest.get("run", "dir");
-  if (stated.is_set()) return stated.as_text();
-  const char* root = std::getenv("MORTISE_RUNS");
-  return (std::filesystem::path(root && *root ? root : "runs") / manifest.name).string();
-}
-
 }  // namespace
 
 Session make_session(const Arguments& args, const std::string& file, bool weights) {

@@ -9,9 +9,6 @@
 namespace mortise {
 namespace {
 
-constexpr std::pair<at::ScalarType, const char*> kNames[] = {{at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"},
-                                                             {at::kLong, "I64"},  {at::kInt, "I32"},    {at::kByte, "U8"},       {at::kBool, "BOOL"}};
-
 // What a callback threw waits here until the plugin between has returned.
 struct Waiting {
   std::exception_ptr thrown;
@@ -38,18 +35,6 @@ void call_through(const Waiting& waiting, Call&& call) {
 }
 
 }  // namespace
-
-at::ScalarType type_named(std::string_view safetensors) {
-  for (const auto& [type, name] : kNames)
-    if (safetensors == name) return type;
-  return at::ScalarType::Undefined;
-}
-
-std::string safetensors_name(at::ScalarType wanted) {
-  for (const auto& [type, name] : kNames)
-    if (type == wanted) return name;
-  return "";
-}
 
 void write_tensors(const Format& format, const std::vector<StoredTensor>& tensors, const Sink& sink) {
   std::vector<mortise_entry> entries;

@@ -25,8 +25,4 @@ void write_tensors(const Format& format, const std::vector<StoredTensor>& tensor
 // The tensors' memory is that of `bytes`. Throws PluginError.
 std::vector<StoredTensor> read_tensors(const Format& format, std::string_view bytes);
 
-// "F32" and the like, as safetensors writes them; Undefined and "" for what has none.
-at::ScalarType type_named(std::string_view safetensors);
-std::string safetensors_name(at::ScalarType type);
-
 }  // namespace mortise

@@ -4,8 +4,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/loop/build.hpp"
@@ -26,6 +24,7 @@ Saver::Saver(Run::Parts& p) : p_(p) {
   if (const Value& v = m.get("checkpoint", "keep_every"); v.is_set()) keep_every_ = p.lengths.steps(v, "checkpoint.keep_every");
   const Value& background = m.get("checkpoint", "background");
   background_ = background.is_set() ? background.as_bool() : p.device.object->kind == MORTISE_CUDA;
+  if (!can_save()) return;
   for (const Member& member : p.plan.members)
     plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
   if (!p.request.checkpoint.empty()) last_step_ = p.services.clock.applied;

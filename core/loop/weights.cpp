@@ -6,12 +6,18 @@
 #include <cstring>
 
 #include "core/base/text.hpp"
-#include "core/loop/format.hpp"
 
 namespace mortise {
 namespace {
 
 constexpr size_t kMostNamed = 4;
+
+// What weights may be of, as safetensors calls it; Undefined for anything else.
+at::ScalarType type_named(std::string_view name) {
+  constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {{"F32", at::kFloat}, {"F64", at::kDouble}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+  const auto found = std::ranges::find(kNames, name, &std::pair<std::string_view, at::ScalarType>::first);
+  return found == std::end(kNames) ? at::ScalarType::Undefined : found->second;
+}
 
 [[noreturn]] void refuse(const char* code, const std::string& at, const std::string& message, const std::string& fix = "") {
   Diagnostic d = mistake(code, message, {}, fix);
@@ -94,7 +100,7 @@ void Weights::take(const mortise_param& p, const std::string& by, const TensorVi
   const std::string name = "`" + escape_control(t.name) + "`";
   if (t.sizes != p.sizes)
     refuse("wrong_tensor", path_, c10::str(name, " is ", at::IntArrayRef(t.sizes), " in the weights, ", at::IntArrayRef(p.sizes), " in ", model_));
-  if (const auto type = type_named(t.dtype); type == at::ScalarType::Undefined || !at::isFloatingType(type))
+  if (type_named(t.dtype) == at::ScalarType::Undefined)
     refuse("wrong_tensor", path_, name + " is of " + t.dtype + "; weights are F64, F32, BF16 or F16");
   if (of && (of->dtype != t.dtype || std::memcmp(of->data, t.data, t.bytes) != 0))
     refuse("wrong_tensor", path_, name + " differs from `" + escape_control(of->name) + "`; in " + model_ + " `" + by + "` is `" + p.name + "`");

@@ -8,22 +8,8 @@ import time
 
 import e2e
 
-RUN = """\
-[run]
-length = 12
-[data]
-micro_batch_size = 4
-sequence_length = 16
-validation = 0.1
-[data.text]
-path = "notes.txt"
-[tokenizer.byte]
-[model.gpt]
-layers = 1
-heads = 2
-width = 16
-dropout = 0.1
-[optimizer.adamw]
+LONGER = e2e.TINY.replace("length = 6", "length = 12").replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1")
+RUN = LONGER.replace("width = 16", "width = 16\ndropout = 0.1") + """\
 [schedule.cosine]
 [schedule]
 warmup = 2

@@ -18,21 +18,7 @@ SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shi
 KILLS = int(os.environ.get("MORTISE_KILLS", "50"))
 SEED = int(os.environ.get("MORTISE_SEED", "1"))
 
-RUN = """\
-[run]
-length = {length}
-[data]
-micro_batch_size = 2
-sequence_length = 16
-[data.text]
-path = "notes.txt"
-[tokenizer.byte]
-[model.gpt]
-layers = 1
-heads = 2
-width = 16
-dropout = 0.1
-[optimizer.adamw]
+RUN = e2e.TINY.replace("length = 6", "length = {length}").replace("width = 16", "width = 16\ndropout = 0.1") + """\
 [checkpoint]
 every = {every}
 [log]
