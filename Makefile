@@ -73,8 +73,8 @@ bench: build
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
-format:
-	git ls-files '*.cpp' '*.hpp' '*.h' '*.c' '*.cu' '*.cuh' | xargs clang-format -i
+format: setup
+	scripts/format.sh
 
 clean:
 	rm -rf build build-dev build-asan build-tsan build-fuzz

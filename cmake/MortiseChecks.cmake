@@ -5,6 +5,7 @@ if(NOT MORTISE_SANITIZE) # they read sources only: once is enough
   foreach(law includes names size)
     add_test(NAME check_core_${law} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_core.py" ${law})
   endforeach()
+  add_test(NAME check_format COMMAND "${PROJECT_SOURCE_DIR}/scripts/format.sh" --dry-run -Werror)
 endif()
 foreach(kind plugins programs)
   add_test(NAME check_${kind} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_binaries.py" ${kind} "${PROJECT_BINARY_DIR}")

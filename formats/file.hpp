@@ -46,15 +46,13 @@ class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat info {};
+    struct stat info{};
     const bool is_file = fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
     int error = fd < 0 ? errno : is_file ? 0 : EISDIR;
     if (is_file && info.st_size > 0) {
       void* map = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-      if (map == MAP_FAILED)
-        error = errno;
-      else
-        map_ = map, size_ = static_cast<size_t>(info.st_size);
+      if (map == MAP_FAILED) error = errno;
+      else map_ = map, size_ = static_cast<size_t>(info.st_size);
     }
     if (fd >= 0) ::close(fd);
     if (error) throw FormatError("not_read", path, std::string("cannot be opened: ") + std::strerror(error));

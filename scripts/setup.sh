@@ -3,7 +3,7 @@
 #
 #   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes); ccache and mold if they can be had
 #                           (installed by apt as root or through a passwordless sudo; otherwise the one line to run is printed)
-#   into .deps/             CMake, Ninja and LibTorch 2.11 from the Python package index, every wheel pinned by hash; Boost's headers too
+#   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel pinned by hash; Boost's headers too
 #                           where the distribution's are older than 1.81
 #
 # No GPU, no CUDA toolkit. Nothing outside .deps/ is touched but by apt. `rm -rf .deps` undoes the rest.
@@ -119,7 +119,7 @@ pip_install() {
     --require-hashes --retries 5 -r "$1" ||
     fail "pip could not install $1" "look at the lines above: no network, no space (1.5 GB are needed), or an index that lacks a file"
 }
-say "installing CMake, Ninja and LibTorch 2.11 into .deps (about 1.3 GB, once)"
+say "installing CMake, Ninja, clang-format and LibTorch 2.11 into .deps (about 1.3 GB, once)"
 pip_install scripts/requirements.txt
 site=$(cd .deps/venv/lib/python3*/site-packages && pwd)
 site=${site#"$PWD/.deps/"}
@@ -136,6 +136,7 @@ mkdir -p .deps/bin
 for tool in cmake ctest; do # the programs themselves: the wheel's wrapper starts a Python first
   ln -sfn "../$site/cmake/data/bin/$tool" .deps/bin/$tool
 done
+ln -sfn "../$site/clang_format/data/bin/clang-format" .deps/bin/clang-format
 ln -sfn ../venv/bin/ninja .deps/bin/ninja
 ln -sfn "$site/torch" .deps/torch
 .deps/bin/cmake --version >/dev/null && .deps/bin/ninja --version >/dev/null || fail "the tools in .deps do not run here" "rm -rf .deps, then make again"

@@ -76,25 +76,10 @@ void operators(mortise_host* h) {
     kTensorApi.release(h, out);
   };
   at::NoGradGuard no_grad;
-  compare(
-      "add", 300, 1000, [&] { at::add(a, b); },
-      [&] {
-        call1(add, {tensor(a), tensor(b), number(1)});
-      });
-  compare(
-      "mm", 300, 1000, [&] { at::mm(a, b); },
-      [&] {
-        call1(mm, {tensor(a), tensor(b)});
-      });
+  compare("add", 300, 1000, [&] { at::add(a, b); }, [&] { call1(add, {tensor(a), tensor(b), number(1)}); });
+  compare("mm", 300, 1000, [&] { at::mm(a, b); }, [&] { call1(mm, {tensor(a), tensor(b)}); });
   const int64_t sizes[] = {4, 16};
-  compare(
-      "view", 400, 1000,
-      [&] {
-        a.view({4, 16});
-      },
-      [&] {
-        call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}});
-      });
+  compare("view", 400, 1000, [&] { a.view({4, 16}); }, [&] { call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}}); });
   compare(
       "chunk in 3", 600, 500, [&] { at::chunk(a, 3, 1); },
       [&] {
@@ -128,8 +113,7 @@ void wrappers(Host& host) {
     wrapped = link;
   }
   mortise_call call = make_call(nullptr, 0, {});
-  compare(
-      "10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); }, [&] { invoke(wrapped, call); });
+  compare("10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); }, [&] { invoke(wrapped, call); });
 
   struct Listener {
     mortise_event_fn fn;
@@ -221,8 +205,7 @@ void pairs(Host& host, PointTable& points) {
     check(kCallApi.layer(&plugin, layer, &arg, 1, &out, 1));
     return take(out.v.t);
   };
-  compare(
-      "linear, forward with a graph", 0, 500, [&] { at::linear(x, w, b); }, [&] { forward(); });
+  compare("linear, forward with a graph", 0, 500, [&] { at::linear(x, w, b); }, [&] { forward(); });
   compare(
       "linear, forward and backward", 0, 100,
       [&] {
@@ -237,8 +220,7 @@ void pairs(Host& host, PointTable& points) {
         host.parameters().begin_micro(0, true);
         run_backward(host, {forward()}, {seed});
       });
-  compare(
-      "use of a parameter, against detach()", 0, 1000, [&] { w.detach(); }, [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
+  compare("use of a parameter, against detach()", 0, 1000, [&] { w.detach(); }, [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
 }
 
 }  // namespace

@@ -89,10 +89,10 @@ void print_json(std::ostream& out, const Diagnostic& d) {
   const std::string fixes = json_list(d.fixes, [&](const std::string& fix) { return json_fix(d, fix); });
   out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
       << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":" << json_list(others, json)
-      << ",\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json_list(d.lines, json_string)
-      << ",\"context\":" << json_or_null(d.at) << ",\"holds\":" << json_or_null(d.holds)
-      << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << fixes << ",\"see\":" << json_or_null(d.see)
-      << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
+      << ",\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json_list(d.lines, json_string) << ",\"context\":" << json_or_null(d.at)
+      << ",\"holds\":" << json_or_null(d.holds) << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << fixes
+      << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit
+      << "}\n";
 }
 
 void Report::add(Diagnostic d) {

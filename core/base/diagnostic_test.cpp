@@ -84,12 +84,13 @@ TEST(Diagnostic, IsAnObjectInJson) {
   d.with = "lr";
   std::ostringstream out;
   print_json(out, d);
-  EXPECT_EQ(out.str(),
-            R"({"level":"error","code":"unknown_key","message":"[optimizer] has no key `learning_rate`",)"
-            R"("at":{"file":"my.toml","line":10,"column":1,"key":"optimizer.learning_rate"},"also":[],"beside":null,"lines":[],"context":null,"holds":null,)"
-            R"("effect":null,"fix":[{"text":"it is called `lr` here","edit":{"file":"my.toml","line":10,"replace":"learning_rate","with":"lr"}}],)"
-            R"("see":null,"plugin":null,"rank":null,"step":null,"exit":64})"
-            "\n");
+  EXPECT_EQ(
+      out.str(),
+      R"({"level":"error","code":"unknown_key","message":"[optimizer] has no key `learning_rate`",)"
+      R"("at":{"file":"my.toml","line":10,"column":1,"key":"optimizer.learning_rate"},"also":[],"beside":null,"lines":[],"context":null,"holds":null,)"
+      R"("effect":null,"fix":[{"text":"it is called `lr` here","edit":{"file":"my.toml","line":10,"replace":"learning_rate","with":"lr"}}],)"
+      R"("see":null,"plugin":null,"rank":null,"step":null,"exit":64})"
+      "\n");
 }
 
 TEST(Position, IsWrittenAsPeopleTypeIt) {

@@ -57,8 +57,7 @@ std::string escape_control(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
-    if (length != 0 && !is_hidden(character))
-      out += character;
+    if (length != 0 && !is_hidden(character)) out += character;
     else
       for (const char byte : character) {
         char buffer[8];
@@ -154,14 +153,10 @@ std::string json_string(std::string_view text) {
     const size_t length = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
     text.remove_prefix(character.size());
-    if (length == 0)
-      out += "\\ufffd";
-    else if (character == "\"" || character == "\\")
-      (out += '\\') += character;
-    else if (character == "\n")
-      out += "\\n";
-    else if (character == "\t")
-      out += "\\t";
+    if (length == 0) out += "\\ufffd";
+    else if (character == "\"" || character == "\\") (out += '\\') += character;
+    else if (character == "\n") out += "\\n";
+    else if (character == "\t") out += "\\t";
     else if (length == 1 && is_hidden(character)) {
       char buffer[8];
       std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(character[0]));

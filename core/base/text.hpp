@@ -10,9 +10,9 @@
 namespace mortise {
 
 std::string formatted(const char* format, double number);  // one number, as printf has it
-std::string short_count(double n);                  // 412k, 3.19M, 9.8k, 412
-std::string byte_size(int64_t bytes);               // 1.4 GiB
-std::string escape_control(std::string_view text);  // control characters shown as \x1b
+std::string short_count(double n);                         // 412k, 3.19M, 9.8k, 412
+std::string byte_size(int64_t bytes);                      // 1.4 GiB
+std::string escape_control(std::string_view text);         // control characters shown as \x1b
 std::string join(const std::vector<std::string>& parts, std::string_view between);
 std::string either(const std::vector<std::string>& parts);  // a, b or c
 std::vector<std::string> split(std::string_view text, char at);

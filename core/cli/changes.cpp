@@ -41,7 +41,8 @@ Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& c
   const CoreSchema& core = core_schema();
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, value] : values)
-      if (table != "run" || (key != "dir" && key != "name")) all[table + "." + key] = {text_of(value), change_of(core.tables.at(table).keys, key), value.origin};
+      if (table != "run" || (key != "dir" && key != "name"))
+        all[table + "." + key] = {text_of(value), change_of(core.tables.at(table).keys, key), value.origin};
   for (const PluginTable& t : m.plugins) {
     if (!t.enabled) continue;
     const std::string& id = t.schema->id;
@@ -83,7 +84,8 @@ std::vector<Change> changes_between(const Manifest& was, const Manifest& is, con
     else if (now->second.text != old.text) all.push_back({key, old.text, now->second.text, now->second.change, old.at, now->second.at});
   }
   for (const auto& [key, now] : after)
-    if (!before.contains(key) && !is_told(key, before, after)) all.push_back({key, now.text == "on" ? "off" : "none", now.text, now.change, {}, now.at});
+    if (!before.contains(key) && !is_told(key, before, after))
+      all.push_back({key, now.text == "on" ? "off" : "none", now.text, now.change, {}, now.at});
   std::ranges::stable_sort(all, {}, [](const Change& c) { return c.change == "fixed" ? 0 : c.change == "numeric" ? 1 : 2; });  // the gravest first
   return all;
 }

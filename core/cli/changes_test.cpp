@@ -36,7 +36,8 @@ TEST_F(Changes, AreNoneWithinOneManifest) {
 }
 
 TEST_F(Changes, HaveTheClassOfTheirKeyTheGravestFirst) {
-  EXPECT_EQ(between("[optimizer]\nlr = 1e-3\n[log]\nevery = 10\n[data]\nshuffle = true\n", "[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n[data]\nshuffle = false\n"),
+  EXPECT_EQ(between("[optimizer]\nlr = 1e-3\n[log]\nevery = 10\n[data]\nshuffle = true\n",
+                    "[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n[data]\nshuffle = false\n"),
             (Lines{"fixed data.shuffle: true -> false", "numeric optimizer.lr: 0.001 -> 3e-4", "free log.every: 10 -> 50"}));
 }
 
@@ -60,7 +61,8 @@ TEST_F(Changes, OfPlacesAndRulesAreFound) {
 TEST_F(Changes, AreShownWithBothPositions) {
   const Manifest a = manifest("[optimizer]\nlr = 1e-3\n"), b = manifest("\n[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n");
   EXPECT_EQ(lines_of(changes_between(a, b, infos)),
-            (Lines{"numeric  optimizer.lr  0.001 -> 3e-4     run.toml:3:6 (was run.toml:2:6)", "free     log.every     10 -> 50     run.toml:5:9 (was default of log.every)     (would be taken)"}));
+            (Lines{"numeric  optimizer.lr  0.001 -> 3e-4     run.toml:3:6 (was run.toml:2:6)",
+                   "free     log.every     10 -> 50     run.toml:5:9 (was default of log.every)     (would be taken)"}));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Row {
 };
 
 std::string saved_at(const std::string& folder) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(folder.c_str(), &info) != 0) return "";
   std::tm parts{};
   localtime_r(&info.st_mtime, &parts);
@@ -58,8 +58,8 @@ void print(const std::vector<Row>& rows) {
 void print_json(const std::vector<Row>& rows) {
   std::string all;
   for (const Row& r : rows)
-    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) + ",\"path\":" + json_string(r.found.path) + ",\"state\":" + json_string(r.state) +
-           ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
+    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) + ",\"path\":" + json_string(r.found.path) +
+           ",\"state\":" + json_string(r.state) + ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
   std::cout << "{\"checkpoints\":[" << all << "]}\n";
 }
 
@@ -67,8 +67,11 @@ void print_json(const std::vector<Row>& rows) {
 
 int checkpoint(const Arguments& args) {
   const std::string what = args.positional.empty() ? "" : args.positional[0];
-  if (what != "list" && what != "verify") throw Failure(mistake("unknown_verb", "`mortise checkpoint` lists or verifies", {}, "mortise checkpoint list runs/latest"));
-  if (args.positional.size() < 2) throw Failure(mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {}, "mortise checkpoint " + what + " runs/latest"));
+  if (what != "list" && what != "verify")
+    throw Failure(mistake("unknown_verb", "`mortise checkpoint` lists or verifies", {}, "mortise checkpoint list runs/latest"));
+  if (args.positional.size() < 2)
+    throw Failure(
+        mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {}, "mortise checkpoint " + what + " runs/latest"));
   const std::string dir = args.positional[1], root = dir + "/checkpoints";
   must_hold_a_run(dir, "checkpoint " + what);
   std::error_code none;

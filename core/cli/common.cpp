@@ -237,17 +237,13 @@ std::string checkpoint_of(const std::string& dir, const std::string& which) {
 }
 
 void say(const Report& report, std::string_view closing) {
-  if (globals().json)
-    report.print_json(std::cerr);
-  else
-    report.print(std::cerr, globals().colour, closing);
+  if (globals().json) report.print_json(std::cerr);
+  else report.print(std::cerr, globals().colour, closing);
 }
 
 void say(const Diagnostic& d) {
-  if (globals().json)
-    print_json(std::cerr, d);
-  else
-    print(std::cerr, d, globals().colour);
+  if (globals().json) print_json(std::cerr, d);
+  else print(std::cerr, d, globals().colour);
 }
 
 }  // namespace mortise::cli

@@ -24,14 +24,10 @@ std::optional<Value> ConfigJson::value(const std::string& name, const KeySchema&
   const Position at = position(name);
   TomlNode node;
   node.at = at;
-  if (j.is_boolean())
-    node.data = j.get<bool>();
-  else if (j.is_number_integer())
-    node.data = j.get<int64_t>();
-  else if (j.is_number())
-    node.data = j.get<double>();
-  else
-    node.data = j.is_string() ? j.get<std::string>() : j.dump();
+  if (j.is_boolean()) node.data = j.get<bool>();
+  else if (j.is_number_integer()) node.data = j.get<int64_t>();
+  else if (j.is_number()) node.data = j.get<double>();
+  else node.data = j.is_string() ? j.get<std::string>() : j.dump();
   std::optional<Value> v = check_value(schema, node, name, report);
   if (v) v->origin = at;
   return v;

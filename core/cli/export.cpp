@@ -41,7 +41,7 @@ constexpr Dtype kDtypes[] = {
     {"fp64", "F64", "float64", MORTISE_F64, 8},
 };
 
-const Dtype* dtype_called(const std::string& name, const char* const Dtype::*as) {
+const Dtype* dtype_called(const std::string& name, const char* const Dtype::* as) {
   const auto found = std::ranges::find_if(kDtypes, [&](const Dtype& d) { return name == d.*as; });
   return found == std::end(kDtypes) ? nullptr : found;
 }
@@ -74,10 +74,8 @@ uint16_t bfloat16_bits(float v) {
 void write_number(char* to, double v, const Dtype& dtype) {
   const auto single = static_cast<float>(v);
   const uint16_t bits = dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
-  if (dtype.bytes == 4)
-    std::memcpy(to, &single, sizeof single);
-  else
-    std::memcpy(to, &bits, sizeof bits);
+  if (dtype.bytes == 4) std::memcpy(to, &single, sizeof single);
+  else std::memcpy(to, &bits, sizeof bits);
 }
 
 // One tensor's bytes in another dtype, a piece at a time.
@@ -105,10 +103,8 @@ void write_weights(const SafetensorsFile& file, const Dtype& dtype, const Sink& 
     if (changes(t)) t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
   write_safetensors(sink, views, file.metadata(), [&](size_t i) {
     const TensorView& t = file.entries()[i];
-    if (changes(t))
-      convert(t, dtype, sink);
-    else
-      sink(t.data, t.bytes);
+    if (changes(t)) convert(t, dtype, sink);
+    else sink(t.data, t.bytes);
   });
 }
 

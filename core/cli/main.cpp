@@ -238,10 +238,8 @@ const std::vector<Verb>& verbs() {
 }
 
 int help(const Arguments& args) {
-  if (args.positional.empty())
-    print_help();
-  else
-    print_verb_help(find_verb(args.positional[0]));
+  if (args.positional.empty()) print_help();
+  else print_verb_help(find_verb(args.positional[0]));
   return kExitOk;
 }
 

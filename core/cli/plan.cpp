@@ -65,10 +65,8 @@ int print_layer(const Arguments& args) {
   }
   std::ifstream in(manifest_request(args, "").default_file);
   const std::string text(std::istreambuf_iterator<char>(in), {});
-  if (globals().json)
-    std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
-  else
-    std::cout << text;
+  if (globals().json) std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
+  else std::cout << text;
   return kExitOk;
 }
 
@@ -97,10 +95,8 @@ int why(const Plan& plan, const std::string& point) {
     throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
                           near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }
-  if (globals().json)
-    std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
-  else
-    std::cout << text.str();
+  if (globals().json) std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
+  else std::cout << text.str();
   return kExitOk;
 }
 
@@ -138,19 +134,15 @@ int plan(const Arguments& args) {
   }
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--static")) {
-    if (globals().json)
-      print_json_plan(*planned, nullptr);
-    else
-      print_structure(std::cout, planned->plan);
+    if (globals().json) print_json_plan(*planned, nullptr);
+    else print_structure(std::cout, planned->plan);
     return kExitOk;
   }
   const auto run = make_run(*planned, {.purpose = Purpose::kPlan});
   const Summary& s = run->summary();
   if (args.has("--weights")) {
-    if (globals().json)
-      std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
-    else
-      std::cout << join(s.parameter_lines, "\n") << "\n";
+    if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
+    else std::cout << join(s.parameter_lines, "\n") << "\n";
   } else if (globals().json) {
     print_json_plan(*planned, &s);
   } else {

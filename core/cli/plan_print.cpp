@@ -184,10 +184,8 @@ bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   for (const Claim& claim : plan.at[index].providers) rows.push_back({name, id_of(plan, claim.member), claim.why});
   add_attached(rows, plan, name, plan.at[index].wrappers);
   add_attached(rows, plan, name, plan.at[index].listeners);
-  if (rows.empty())
-    rows.push_back({name, "nobody attached to it"});
-  else
-    add_core_order(rows, plan, index);
+  if (rows.empty()) rows.push_back({name, "nobody attached to it"});
+  else add_core_order(rows, plan, index);
   print_columns(out, rows);
   return true;
 }

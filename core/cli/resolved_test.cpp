@@ -30,8 +30,7 @@ class Resolved : public ManifestTest {
     r.manifest = read_again();
     EXPECT_EQ(errors, "");
     Report ignored;  // a run needs more than these tests do
-    r.plan = make_plan(
-        r.manifest, infos, [](const PluginInfo&) { return std::string(); }, ignored);
+    r.plan = make_plan(r.manifest, infos, [](const PluginInfo&) { return std::string(); }, ignored);
     r.toml = resolved_toml(r.manifest, r.plan, request);
     return r;
   }

@@ -74,7 +74,8 @@ void say_where(const std::string& dir, const std::string& checkpoint) {
   }
   const std::string name = fs::path(checkpoint).filename().string();
   const auto files = std::ranges::count_if(fs::recursive_directory_iterator(checkpoint), [](const auto& e) { return e.is_regular_file(); });
-  std::cerr << " at step " << with_commas(std::stoll(name.substr(name.find('-') + 1))) << " (checkpoints/" << name << ": " << files << " files, hashes match)\n";
+  std::cerr << " at step " << with_commas(std::stoll(name.substr(name.find('-') + 1))) << " (checkpoints/" << name << ": " << files
+            << " files, hashes match)\n";
 }
 
 // A run that is over, and that its manifest does not make longer.
@@ -116,7 +117,8 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   std::string sets;
   for (const Change& c : changes)
     if (c.change != "fixed") sets += " --set " + c.key + "=" + c.is;
-  if (std::ranges::none_of(changes, [](const Change& c) { return c.change == "fixed"; })) d.fixes.push_back("continue changed:     mortise resume " + dir + sets + "     (recorded in the run)");
+  if (std::ranges::none_of(changes, [](const Change& c) { return c.change == "fixed"; }))
+    d.fixes.push_back("continue changed:     mortise resume " + dir + sets + "     (recorded in the run)");
   d.fixes.push_back("begin again:          mortise train " + now.manifest.path + without(args, "--resume"));
   throw Failure(d);
 }
@@ -131,7 +133,8 @@ int resume(const Arguments& args) {
   const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {
-      Diagnostic d = mistake("fixed_key", "`" + c.key + "` is fixed for a run; its checkpoints are of " + c.was, c.is_at, "begin again: mortise train " + file + without(args, "--from"));
+      Diagnostic d = mistake("fixed_key", "`" + c.key + "` is fixed for a run; its checkpoints are of " + c.was, c.is_at,
+                             "begin again: mortise train " + file + without(args, "--from"));
       d.effect = "with " + c.is + " it would be another run";
       throw Failure(d);
     }

@@ -13,8 +13,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/base/text.hpp"
 #include "core/base/log.hpp"
+#include "core/base/text.hpp"
 #include "core/state/checkpoint.hpp"
 #include "core/state/files.hpp"
 

@@ -42,10 +42,10 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   void write(const std::string& name, std::string_view text) const;
   void record(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);  // run.toml, and what status.json copies
-  void add_command(const std::string& command) const;                                        // to sources/command.txt
-  void begin(int64_t step, int64_t steps);  // status.json: running
-  void progress(int64_t step);  // attempted so far; rewritten every two seconds at most
-  void end(int exit);           // status.json: finished, stopped or failed
+  void add_command(const std::string& command) const;                                       // to sources/command.txt
+  void begin(int64_t step, int64_t steps);                                                  // status.json: running
+  void progress(int64_t step);                                                              // attempted so far; rewritten every two seconds at most
+  void end(int exit);                                                                       // status.json: finished, stopped or failed
 
  private:
   void take(const Manifest& manifest, bool again);

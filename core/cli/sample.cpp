@@ -54,10 +54,8 @@ int sample(const Arguments& args) {
   request.seed = static_cast<uint64_t>(number(args, "--seed", 0));
   std::string all;
   run->sample(request, [&](std::string_view piece) {
-    if (globals().json)
-      all += piece;
-    else
-      std::cout << piece << std::flush;
+    if (globals().json) all += piece;
+    else std::cout << piece << std::flush;
   });
   if (globals().json) std::cout << "{\"text\":" << json_string(all) << "}";
   std::cout << "\n";

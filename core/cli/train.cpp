@@ -29,7 +29,7 @@ void on_signal(int signal) {
 }
 
 void handle_signals() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -39,12 +39,9 @@ void handle_signals() {
 
 Interrupt interrupt() {
   switch (asked.load()) {
-    case SIGINT:
-      return Interrupt::kInterrupt;
-    case SIGTERM:
-      return Interrupt::kTerminate;
-    default:
-      return save_asked.exchange(false) ? Interrupt::kSave : Interrupt::kNone;
+    case SIGINT: return Interrupt::kInterrupt;
+    case SIGTERM: return Interrupt::kTerminate;
+    default: return save_asked.exchange(false) ? Interrupt::kSave : Interrupt::kNone;
   }
 }
 

@@ -45,11 +45,13 @@ struct ApplyNode final : ta::Node {
   ta::variable_list apply(ta::variable_list&& grads) override {
     if (!node) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through '" + label + "', whose saved tensors were freed");
     std::vector<mortise_tensor*> grad_out(n_results, nullptr), grad_in(edge_of_input.size(), nullptr);
-    if (at::GradMode::is_enabled()) throw PluginError(MORTISE_E_UNSUPPORTED, "'" + label + "' of plugin " + node->plugin + " has no second derivative");
+    if (at::GradMode::is_enabled())
+      throw PluginError(MORTISE_E_UNSUPPORTED, "'" + label + "' of plugin " + node->plugin + " has no second derivative");
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
     node->self = shared_from_this();
     clear_error();
-    const mortise_status status = node->fns.backward(node->state, node.get(), grad_out.data(), n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
+    const mortise_status status =
+        node->fns.backward(node->state, node.get(), grad_out.data(), n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
     node->self.reset();
     ta::variable_list out(static_cast<size_t>(num_outputs()));
     for (size_t i = 0; i < grad_in.size(); ++i) {
@@ -110,7 +112,8 @@ void save(mortise_host*, mortise_node* node, mortise_tensor* const* tensors, uin
 }
 
 void saved(mortise_host*, mortise_node* node, uint32_t index, mortise_tensor** out) {
-  if (index >= node->saved.size()) throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
+  if (index >= node->saved.size())
+    throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
   *out = give(node->saved[index].unpack(node->self));
 }
 
@@ -146,12 +149,13 @@ void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::v
   const bool outermost = ta::get_current_graph_task_id() == -1;
   ta::edge_list edges;
   for (const auto& r : roots) edges.push_back(ta::impl::gradient_edge(r));
-  ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0, (flags & MORTISE_CREATE_GRAPH) != 0,
+  ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0,
+                                           (flags & MORTISE_CREATE_GRAPH) != 0,
                                            /*accumulate_grad=*/true);
   if (outermost) host.parameters().end_backward();
 }
 
-const mortise_autograd_api kAutogradApi = {sizeof(mortise_autograd_api), at_edge<apply>,  at_edge<save>,
-                                           at_edge<saved>,               at_edge<detach>, at_edge<backward>};
+const mortise_autograd_api kAutogradApi = {
+    sizeof(mortise_autograd_api), at_edge<apply>, at_edge<save>, at_edge<saved>, at_edge<detach>, at_edge<backward>};
 
 }  // namespace mortise

@@ -92,8 +92,14 @@ mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, ui
   return batch.release();
 }
 
-const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api), at_edge<batch_put>, at_edge<batch_get>, at_edge<batch_name>, at_edge<batch_create>,
-                                     at_edge<batch_set>, [](mortise_host*, mortise_batch* b) noexcept { retain(b); },
-                                     [](mortise_host*, mortise_batch* b) noexcept { release(b); }, at_edge<batch_to_device>};
+const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api),
+                                     at_edge<batch_put>,
+                                     at_edge<batch_get>,
+                                     at_edge<batch_name>,
+                                     at_edge<batch_create>,
+                                     at_edge<batch_set>,
+                                     [](mortise_host*, mortise_batch* b) noexcept { retain(b); },
+                                     [](mortise_host*, mortise_batch* b) noexcept { release(b); },
+                                     at_edge<batch_to_device>};
 
 }  // namespace mortise

@@ -271,7 +271,8 @@ TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
     p = b.param("embed.weight", {3, 2});
     b.param("head.weight", {3, 2}, {.tie = p});
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("master_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_F32}}), MORTISE_E_PLUGIN);
-    EXPECT_EQ(take_error(MORTISE_E_PLUGIN), "test.x writes `master_dtype`, which its plugin.toml does not say: listens = [{ …, writes = [\"master_dtype\"] }]");
+    EXPECT_EQ(take_error(MORTISE_E_PLUGIN),
+              "test.x writes `master_dtype`, which its plugin.toml does not say: listens = [{ …, writes = [\"master_dtype\"] }]");
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("value_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("trainable"), {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("colour"), {MORTISE_INT, 0, {.i = 0}}), MORTISE_E_NOT_FOUND);

@@ -173,6 +173,7 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   throw PluginError(status, take_error(status));
 }
 
-const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>, at_edge<call_keep>, at_edge<call_run>, call_drop};
+const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>,
+                                   at_edge<call_keep>,       at_edge<call_run>,  call_drop};
 
 }  // namespace mortise

@@ -26,8 +26,8 @@ struct SegmentFrame {
 // One tensor that a pair saved for its backward.
 struct SavedEntry {
   uint32_t from = 0, index = 0;
-  at::Tensor tensor;                    // own tensors; NULL for inputs and outputs
-  at::ScalarType cast{};                // SAVE_CAST: to what
+  at::Tensor tensor;      // own tensors; NULL for inputs and outputs
+  at::ScalarType cast{};  // SAVE_CAST: to what
 };
 
 // What the operators named by `keep` gave in the first pass, for the replay.

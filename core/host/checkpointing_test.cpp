@@ -193,10 +193,7 @@ TEST(Kept, CastsAreMadeAgain) {
 
 TEST(Kept, CompositesAreRefused) {
   Net net(
-      1,
-      [](TestHost& h) {
-        h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"mlp"})}});
-      },
+      1, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"mlp"})}}); },
       [](Net& n, Call& c, size_t, at::Tensor x) { return c.layer(n.mlp, {x})[0]; });
   const Thrown t = thrown([&] { net.step(); });
   EXPECT_EQ(t.status, MORTISE_E_UNSUPPORTED);
@@ -235,13 +232,8 @@ TEST(Random, BitsAreTheSameInTheReplayAndDifferentAtEveryCall) {
 TEST(Random, GradientsOfACheckpointedRunAreThoseOfAPlainOne) {
   Net plain(2, nothing, dropping_block), full(2, checkpointed, dropping_block),
       kept(
-          2,
-          [](TestHost&h) {
-            h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"dropout"})}});
-          },
-          dropping_block),
-      twice(
-          2, [](TestHost&h) { h.load(MORTISE_CHECKPOINTING), h.load(MORTISE_CHECKPOINTING); }, dropping_block);
+          2, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"dropout"})}}); }, dropping_block),
+      twice(2, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING), h.load(MORTISE_CHECKPOINTING); }, dropping_block);
   for (int s = 0; s < 2; ++s)
     for (Net* net : {&plain, &full, &kept, &twice}) net->step(2);
   expect_equal(plain, full);
@@ -291,12 +283,7 @@ TEST(Checkpointed, BlocksMayBeNested) {
     return i + 1 < net.linear.size() ? at::tanh(c.segment(i + 1, {x})[0]) + x : x;
   };
   Net plain(3, nothing, nested), full(3, checkpointed, nested),
-      kept(
-          3,
-          [](TestHost&h) {
-            h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}});
-          },
-          nested);
+      kept(3, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}}); }, nested);
   for (Net* net : {&plain, &full, &kept}) net->host.step(2, [&](Call& c) { return c.segment(0, {net->x})[0].pow(2).sum(); });
   expect_equal(plain, full);
   expect_equal(plain, kept);
@@ -364,8 +351,7 @@ TEST(Checkpointed, GraphThatIsThrownAwayFreesEverything) {
 }
 
 TEST(Node, DropsItsStateOnceWhateverHappens) {
-  Net net(
-      2, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
+  Net net(2, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
   const auto forward = [&] {
     net.host.begin_step();
     net.host.begin_micro(0, true);
@@ -392,8 +378,7 @@ TEST(Node, DropsItsStateOnceWhateverHappens) {
 }
 
 TEST(Node, OfAThreadThatRecordsNothingDropsItsStateAtOnce) {
-  Net net(
-      1, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
+  Net net(1, [](TestHost& h) { h.wrap("block", "test.recompute", Recompute::wrap); }, plain_block);
   Recompute::alive = Recompute::dropped = 0;
   net.host.forward([&](Call& c) {
     at::NoGradGuard no_grad;
@@ -457,12 +442,7 @@ TEST(Checkpointed, RunsInTheFrameOfItsFirstPass) {
 }
 
 TEST(Keep, NamesAnOperatorThatDoesNotExist) {
-  Net net(
-      1,
-      [](TestHost& h) {
-        h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"lineer"})}});
-      },
-      plain_block);
+  Net net(1, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"lineer"})}}); }, plain_block);
   const Thrown t = thrown([&] { net.step(); });
   EXPECT_EQ(t.status, MORTISE_E_CONFIG);
   EXPECT_NE(t.text.find("lineer"), std::string::npos);

@@ -76,10 +76,8 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   const bool written = v && (v->origin.line || v->origin.file.starts_with("command line"));  // no default
   Position at = written ? v->origin : p.table ? p.table->origin : Position{};
   at.key = p.id + "." + name;
-  if (at)
-    d.positions.push_back(at);
-  else
-    d.at = at.key;
+  if (at) d.positions.push_back(at);
+  else d.at = at.key;
   p.blame = d;
   p.blamed = true;
   return set_error(MORTISE_E_CONFIG, std::string(view(why)));

@@ -32,7 +32,9 @@ void param_set(mortise_host* h, mortise_param* p, mortise_str field, mortise_val
   else if (name == "value_dtype") p->info.value_dtype = number;
   else if (name == "master_dtype") p->info.master_dtype = number;
   else if (name == "grad_dtype") p->info.grad_dtype = number;
-  else throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + std::string(name) + "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
+  else
+    throw PluginError(MORTISE_E_NOT_FOUND,
+                      "a parameter has no field `" + std::string(name) + "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
   must_write(h, name);
 }
 void param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) {

@@ -61,10 +61,8 @@ TEST_P(Failure, NamesEveryPluginOnTheWayAndLeavesNothing) {
       net.host.pass.want = where << 3 | way.how;
       const int64_t live = LiveBytes::now();
       Thrown t;
-      if (other_threads)
-        std::thread([&] { t = thrown([&] { net.step(); }); }).join();
-      else
-        t = thrown([&] { net.step(); });
+      if (other_threads) std::thread([&] { t = thrown([&] { net.step(); }); }).join();
+      else t = thrown([&] { net.step(); });
       EXPECT_EQ(t.status, way.status) << t.text;
       EXPECT_EQ(t.text.substr(0, std::string(way.text).size()), way.text) << t.text;
       // Backward begins with the last block.

@@ -30,7 +30,8 @@ inline bool any_requires_grad(const mortise_value* values, uint32_t n) {
   return std::any_of(values, values + n, [](const mortise_value& v) { return v.tag == MORTISE_TENSOR && v.v.t && share(v.v.t).requires_grad(); });
 }
 
-constexpr at::ScalarType kScalarTypes[] = {at::ScalarType::Undefined, at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool};
+constexpr at::ScalarType kScalarTypes[] = {
+    at::ScalarType::Undefined, at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool};
 inline at::ScalarType scalar_type(uint32_t dtype) { return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined; }
 inline uint32_t dtype_of(at::ScalarType t) {
   for (uint32_t i = 1; i < std::size(kScalarTypes); ++i)

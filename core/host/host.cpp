@@ -42,7 +42,8 @@ PluginHost& Host::add_plugin(std::string id, const PluginSchema* schema, const P
 
 void must_write(mortise_host* h, std::string_view field) {
   if (!plugin_of(h).writes.contains(std::string(field)))
-    throw PluginError(MORTISE_E_PLUGIN, plugin_of(h).id + " writes `" + std::string(field) + "`, which its plugin.toml does not say: listens = [{ …, writes = [\"" + std::string(field) + "\"] }]");
+    throw PluginError(MORTISE_E_PLUGIN, plugin_of(h).id + " writes `" + std::string(field) +
+                                            "`, which its plugin.toml does not say: listens = [{ …, writes = [\"" + std::string(field) + "\"] }]");
 }
 
 const void* Host::table(std::string_view id) const {

@@ -23,15 +23,15 @@ class Host;
 struct PluginHost : mortise_host {
   Host* owner = nullptr;
   std::string id;
-  const PluginTable* table = nullptr;   // its configuration; NULL: defaults of its schema only
+  const PluginTable* table = nullptr;  // its configuration; NULL: defaults of its schema only
   const PluginSchema* schema = nullptr;
-  std::set<std::string> writes;         // fields that its plugin.toml says it writes
+  std::set<std::string> writes;                 // fields that its plugin.toml says it writes
   std::map<std::string, mortise_value> config;  // values as C, made once
   std::deque<std::string> texts;
   std::deque<std::vector<mortise_str>> text_lists;
   std::deque<std::vector<double>> float_lists;
   std::deque<std::vector<int64_t>> int_lists;
-  Diagnostic blame;                     // the last refusal of a value, with its position
+  Diagnostic blame;  // the last refusal of a value, with its position
   bool blamed = false;
 };
 

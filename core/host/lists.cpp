@@ -44,18 +44,30 @@ void scaled(mortise_host*, const List* a, double f, List** out) {
 void lerp(mortise_host*, const List* a, const List* b, double w, List** out) {
   made(a, out, [&] { return at::_foreach_lerp(a->tensors, b->tensors, w); });
 }
-void lerp_(mortise_host*, List* a, const List* b, double w) { in_place(a, [&] { at::_foreach_lerp_(a->tensors, b->tensors, w); }); }
-void mul_(mortise_host*, List* a, double f) { in_place(a, [&] { at::_foreach_mul_(a->tensors, f); }); }
-void add_(mortise_host*, List* a, const List* b, double f) { in_place(a, [&] { at::_foreach_add_(a->tensors, b->tensors, f); }); }
+void lerp_(mortise_host*, List* a, const List* b, double w) {
+  in_place(a, [&] { at::_foreach_lerp_(a->tensors, b->tensors, w); });
+}
+void mul_(mortise_host*, List* a, double f) {
+  in_place(a, [&] { at::_foreach_mul_(a->tensors, f); });
+}
+void add_(mortise_host*, List* a, const List* b, double f) {
+  in_place(a, [&] { at::_foreach_add_(a->tensors, b->tensors, f); });
+}
 void addcmul_(mortise_host*, List* a, const List* b, const List* c, double f) {
   in_place(a, [&] { at::_foreach_addcmul_(a->tensors, b->tensors, c->tensors, f); });
 }
 void addcdiv_(mortise_host*, List* a, const List* b, const List* c, double f) {
   in_place(a, [&] { at::_foreach_addcdiv_(a->tensors, b->tensors, c->tensors, f); });
 }
-void sqrt_of(mortise_host*, const List* a, List** out) { made(a, out, [&] { return at::_foreach_sqrt(a->tensors); }); }
-void add_scalar_(mortise_host*, List* a, double v) { in_place(a, [&] { at::_foreach_add_(a->tensors, v); }); }
-void sign_(mortise_host*, List* a) { in_place(a, [&] { at::_foreach_sign_(a->tensors); }); }
+void sqrt_of(mortise_host*, const List* a, List** out) {
+  made(a, out, [&] { return at::_foreach_sqrt(a->tensors); });
+}
+void add_scalar_(mortise_host*, List* a, double v) {
+  in_place(a, [&] { at::_foreach_add_(a->tensors, v); });
+}
+void sign_(mortise_host*, List* a) {
+  in_place(a, [&] { at::_foreach_sign_(a->tensors); });
+}
 void release_list(mortise_host*, List* a) noexcept { delete a; }
 void items(mortise_host*, const List* a, mortise_tensor* const** tensors, uint32_t* n) {
   auto* own = const_cast<List*>(a);
@@ -67,8 +79,8 @@ void items(mortise_host*, const List* a, mortise_tensor* const** tensors, uint32
 
 }  // namespace
 
-const mortise_lists_api kListsApi = {sizeof(mortise_lists_api), at_edge<scaled>,  at_edge<lerp>,        at_edge<lerp_>, at_edge<mul_>, at_edge<add_>,
-                                     at_edge<addcmul_>,         at_edge<addcdiv_>, at_edge<sqrt_of>,     at_edge<add_scalar_>,
-                                     at_edge<sign_>,            release_list,      at_edge<items>};
+const mortise_lists_api kListsApi = {
+    sizeof(mortise_lists_api), at_edge<scaled>,  at_edge<lerp>,        at_edge<lerp_>, at_edge<mul_>, at_edge<add_>, at_edge<addcmul_>,
+    at_edge<addcdiv_>,         at_edge<sqrt_of>, at_edge<add_scalar_>, at_edge<sign_>, release_list,  at_edge<items>};
 
 }  // namespace mortise

@@ -1,5 +1,5 @@
-// mortise.ops/0: LibTorch's operators, boxed. What makes a call cheap: operators are interned, arguments are an array of 24-byte values, the IValue stacks
-// are kept a thread and a depth (an operator may call a plugin that calls an operator), and results are moved out.
+// mortise.ops/0: LibTorch's operators, boxed. What makes a call cheap: operators are interned, arguments are an array of 24-byte values, the IValue
+// stacks are kept a thread and a depth (an operator may call a plugin that calls an operator), and results are moved out.
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -73,12 +73,10 @@ Want want_of(c10::TypePtr type) {
                                                      {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INT)}},
                                                      {Kind::ScalarTypeType, {Form::kAsGiven, bits(MORTISE_DTYPE, MORTISE_INT)}},
                                                      {Kind::StringType, {Form::kAsGiven, bits(MORTISE_TEXT)}}};
-  static const std::unordered_map<Kind, Want> several = {{Kind::TensorType, {Form::kAsGiven, bits(MORTISE_TENSORS)}},
-                                                         {Kind::OptionalType, {Form::kOptionalTensors, bits(MORTISE_TENSORS)}},
-                                                         {Kind::FloatType, {Form::kAsGiven, bits(MORTISE_FLOATS)}},
-                                                         {Kind::BoolType, {Form::kBools, bits(MORTISE_INTS)}},
-                                                         {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INTS)}},
-                                                         {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INTS)}}};
+  static const std::unordered_map<Kind, Want> several = {
+      {Kind::TensorType, {Form::kAsGiven, bits(MORTISE_TENSORS)}}, {Kind::OptionalType, {Form::kOptionalTensors, bits(MORTISE_TENSORS)}},
+      {Kind::FloatType, {Form::kAsGiven, bits(MORTISE_FLOATS)}},   {Kind::BoolType, {Form::kBools, bits(MORTISE_INTS)}},
+      {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INTS)}},       {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INTS)}}};
   const auto optional = type->cast<c10::OptionalType>();
   if (optional) type = optional->getElementType();
   const auto list = type->cast<c10::ListType>();
@@ -91,11 +89,12 @@ Want want_of(c10::TypePtr type) {
 }
 
 [[noreturn, gnu::noinline]] void refuse(const mortise_op& op, uint32_t index, uint32_t tag) {
-  constexpr const char* kNames[] = {"nothing", "a tensor", "a list of tensors", "an int", "a float", "a bool", "a text",
-                                    "a list of ints", "a list of floats", "a list of texts", "a dtype", "an amount", "a batch", "a parameter"};
+  constexpr const char* kNames[] = {"nothing",        "a tensor",         "a list of tensors", "an int",  "a float",   "a bool",  "a text",
+                                    "a list of ints", "a list of floats", "a list of texts",   "a dtype", "an amount", "a batch", "a parameter"};
   const c10::Argument& a = op.handle.schema().arguments()[index];
   const char* given = tag < std::size(kNames) ? kNames[tag] : "an unknown tag";
-  throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", given));
+  throw PluginError(MORTISE_E_ARGUMENT,
+                    c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", given));
 }
 
 template <class Element, class ElementAt>
@@ -139,7 +138,8 @@ void push(Stack& s, const mortise_value& v, Form form) {
 }
 
 void run(const mortise_op& op, Stack& s, const mortise_value* args, uint32_t n) {
-  if (n != op.wants.size()) throw PluginError(MORTISE_E_ARGUMENT, op.name + ": " + std::to_string(n) + " arguments given, the schema has " + std::to_string(op.wants.size()));
+  if (n != op.wants.size())
+    throw PluginError(MORTISE_E_ARGUMENT, op.name + ": " + std::to_string(n) + " arguments given, the schema has " + std::to_string(op.wants.size()));
   for (uint32_t i = 0; i < n; ++i) {
     const Want want = op.wants[i];
     if (args[i].tag > 31 || !(want.tags >> args[i].tag & 1)) [[unlikely]]

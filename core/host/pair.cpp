@@ -51,13 +51,16 @@ struct PairNode final : ta::Node {
   bool released = false;
 
   ta::variable_list apply(ta::variable_list&& grads) override {
-    if (released) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + describe(link, call) + ", whose saved tensors were freed");
+    if (released)
+      throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + describe(link, call) + ", whose saved tensors were freed");
     if (at::GradMode::is_enabled()) throw PluginError(MORTISE_E_UNSUPPORTED, name() + " has no second derivative");
     InsidePair inside;
     std::vector<at::Tensor> unpacked;
     std::vector<mortise_tensor*> saved_handles, grad_out(n_results, nullptr), grad_in(edge_of_arg.size(), nullptr);
     // Refused if one was written in place since.
-    check(guarded([&] { for (auto& s : saved) unpacked.push_back(s.unpack(shared_from_this())); }));
+    check(guarded([&] {
+      for (auto& s : saved) unpacked.push_back(s.unpack(shared_from_this()));
+    }));
     for (auto& t : unpacked) saved_handles.push_back(borrow(t));
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
 
@@ -217,7 +220,9 @@ void run_operator(const mortise_next& link, mortise_call& call) {
   const Frame& frame = *current_frame();
   const bool kept = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point));
   if (!link.op->backward) {  // a composite: made of points and ATen operators, under autograd
-    if (kept) throw PluginError(MORTISE_E_UNSUPPORTED, describe(link, call) + " cannot be kept: it has no backward of its own; keep the operators that it is made of");
+    if (kept)
+      throw PluginError(MORTISE_E_UNSUPPORTED,
+                        describe(link, call) + " cannot be kept: it has no backward of its own; keep the operators that it is made of");
     mortise_saved none[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
     const mortise_status status = link.op->forward(link.self, &call, none, &n);

@@ -211,10 +211,8 @@ TEST(Pair, FreesWhatItSavedWithTheGraphAlsoWhenItSavedItsOwnResult) {
     op.forward = [=](Forward& f) {
       const at::Tensor y = at::exp(f.arg(0));
       f.give(0, y);
-      if (as_own)
-        f.save(y);
-      else
-        f.save_output(0);
+      if (as_own) f.save(y);
+      else f.save_output(0);
     };
     op.backward = [](Backward& b) { b.give_grad(0, b.grad() * b.saved(0)); };
     One one(op);

@@ -65,7 +65,8 @@ void Parameters::begin_micro(int micro, bool last) {
 void Parameters::check_versions() const {
   for (const auto& s : states_)
     if (s.value.unsafeGetTensorImpl()->version_counter().current_version() != s.version)
-      throw PluginError(MORTISE_E_PLUGIN, "parameter " + s.declared->name + " was written in place during forward; a model computes with parameters, it does not change them");
+      throw PluginError(MORTISE_E_PLUGIN, "parameter " + s.declared->name +
+                                              " was written in place during forward; a model computes with parameters, it does not change them");
 }
 
 at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
@@ -96,7 +97,8 @@ void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
   ParameterState& s = states_[p.index];
   if (!p.info.trainable) return;
   if (contribution.sizes() != s.grad.sizes())
-    throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(), "; the parameter has ", s.grad.sizes()));
+    throw PluginError(MORTISE_E_SHAPE,
+                      c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(), "; the parameter has ", s.grad.sizes()));
   at::NoGradGuard no_grad;
   if (!s.fresh) {
     s.grad.copy_(contribution);

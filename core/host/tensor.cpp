@@ -45,7 +45,8 @@ void written(mortise_host*, mortise_tensor* h) noexcept { reinterpret_cast<c10::
 
 void read(mortise_host*, const mortise_tensor* h, void* to, size_t bytes) {
   const at::Tensor t = share(h).cpu().contiguous();
-  if (bytes != t.nbytes()) throw PluginError(MORTISE_E_ARGUMENT, "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
+  if (bytes != t.nbytes())
+    throw PluginError(MORTISE_E_ARGUMENT, "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
   std::memcpy(to, t.const_data_ptr(), bytes);
 }
 

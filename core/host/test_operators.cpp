@@ -28,10 +28,8 @@ Operator linear_pair(int64_t in, int64_t out) {
     if (!g.defined()) return;
     if (b.wants(0)) b.give_grad(0, at::mm(g, b.use(b.path() + ".weight")));
     const std::string weight = b.path() + ".weight";
-    if (at::Tensor to = b.target(weight); to.defined())
-      at::mm_out(to, g.t(), b.saved(0));
-    else if (b.host.param(weight)->info.trainable)
-      b.sum(weight, at::mm(g.t(), b.saved(0)));
+    if (at::Tensor to = b.target(weight); to.defined()) at::mm_out(to, g.t(), b.saved(0));
+    else if (b.host.param(weight)->info.trainable) b.sum(weight, at::mm(g.t(), b.saved(0)));
     b.sum(b.path() + ".bias", g.sum(0));
   };
   return op;

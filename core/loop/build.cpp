@@ -35,8 +35,9 @@ int64_t context_of(const Member& model) {
 }  // namespace
 
 Run::Parts::Parts(RunRequest r)
-    : request(std::move(r)), manifest(*request.manifest), plan(*request.plan), host(plan.points, static_cast<uint64_t>(key(manifest, "run", "seed").as_int())),
-      plugins(host, plan, request.probe), chains(host, plan, plugins) {}
+    : request(std::move(r)), manifest(*request.manifest), plan(*request.plan),
+      host(plan.points, static_cast<uint64_t>(key(manifest, "run", "seed").as_int())), plugins(host, plan, request.probe),
+      chains(host, plan, plugins) {}
 
 void Run::Parts::build() {
   open_device();
@@ -80,7 +81,8 @@ void Run::Parts::open_data() {
   if (stated.is_set() && context > 0 && length > context) {
     Diagnostic d;
     d.code = "sequence_too_long";
-    d.message = "data.sequence_length is " + std::to_string(length) + ", " + model_member.info->schema.id + " takes at most " + std::to_string(context);
+    d.message =
+        "data.sequence_length is " + std::to_string(length) + ", " + model_member.info->schema.id + " takes at most " + std::to_string(context);
     d.positions.push_back(stated.origin);
     d.fixes.push_back("sequence_length = " + std::to_string(context));
     throw Failure(d);
@@ -228,7 +230,8 @@ void Run::Parts::make_steps() {
   clock.micros = static_cast<int32_t>(micros);
   clock.length = lengths.run;
   const Value &warmup = key(manifest, "schedule", "warmup"), &over = key(manifest, "schedule", "over");
-  const Horizon horizon{warmup.is_set() ? lengths.steps(warmup, "schedule.warmup") : 0, over.is_set() ? lengths.steps(over, "schedule.over") : lengths.run};
+  const Horizon horizon{warmup.is_set() ? lengths.steps(warmup, "schedule.warmup") : 0,
+                        over.is_set() ? lengths.steps(over, "schedule.over") : lengths.run};
   *ledger = Ledger(host.device(), groups, schedule, horizon);
 }
 
@@ -251,10 +254,12 @@ void Run::Parts::summarise() {
   device.call(&mortise_device::describe, "describe", &about);
   const std::string& why = plan.at[kDevice].providers.back().why;
   s.device = device.by->id() + ", " + std::string(view(about)) + (why.find("cannot run here") != std::string::npos ? "        " + why : "");
-  s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" + std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) +
-            " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " + with_commas(s.steps) + " steps";
+  s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" + std::to_string(c.micro_batch_size) +
+            " a device × " + std::to_string(c.micros) + " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " +
+            with_commas(s.steps) + " steps";
   s.details[device.by->id()] = view(about);
-  s.details[model.by->id()] = formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
+  s.details[model.by->id()] =
+      formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
   s.details[data.by->id()] = feed->about("train");
   for (const auto& [id, text] : chains.chosen()) s.details[id] = text;
 
@@ -267,13 +272,15 @@ void Run::Parts::summarise() {
     int64_t tensors = 0;
     for (const auto& p : d.params) tensors += p.info.trainable && p.info.group == static_cast<int32_t>(g);
     if (tensors == 0) continue;
-    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " + formatted("%.1e", groups[g].lr) + ", weight decay " + formatted("%g", groups[g].weight_decay) + ": " +
+    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " + formatted("%.1e", groups[g].lr) +
+                       ", weight decay " + formatted("%g", groups[g].weight_decay) + ": " +
                        optimizers[static_cast<size_t>(groups[g].optimizer)].id());
   }
   for (const auto& p : d.params) {
     std::vector<std::string> sizes;
     for (size_t i = 0; i < p.sizes.size(); ++i) sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(p.sizes[i]));
-    s.parameter_lines.push_back(p.name + "  [" + join(sizes, ", ") + "]  " + p.role + (p.info.trainable ? "" : "  frozen") + (p.other_names.empty() ? "" : "  also " + join(p.other_names, ", ")));
+    s.parameter_lines.push_back(p.name + "  [" + join(sizes, ", ") + "]  " + p.role + (p.info.trainable ? "" : "  frozen") +
+                                (p.other_names.empty() ? "" : "  also " + join(p.other_names, ", ")));
   }
 }
 

@@ -28,7 +28,7 @@ struct Run::Parts {
   const Plan& plan;
   Host host;
   Services services;
-  std::unique_ptr<Feed> feed;      // outlives the plugins: one may have threads that load
+  std::unique_ptr<Feed> feed;  // outlives the plugins: one may have threads that load
   std::unique_ptr<Passes> passes;
   Plugins plugins;
   Chains chains;

@@ -26,7 +26,8 @@ std::vector<Element> layers_until(const Declaration& d, const mortise_layer& las
 uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
   for (const auto& w : plan.at[kForward].wrappers) {
     if (!(w.modes >> mode & 1)) continue;
-    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype")) return dtype_named(dtype->as_text());
+    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype"))
+      return dtype_named(dtype->as_text());
   }
   return MORTISE_NO_DTYPE;
 }
@@ -63,7 +64,8 @@ Diagnostic cannot_run_here(const std::string& id, const mortise_layer& layer, co
 
 }  // namespace
 
-Chains::Chains(Host& host, const Plan& plan, Plugins& plugins) : host_(host), plan_(plan), plugins_(plugins), core_(kFirstOperator), listeners_(kFirstOperator) {}
+Chains::Chains(Host& host, const Plan& plan, Plugins& plugins)
+    : host_(host), plan_(plan), plugins_(plugins), core_(kFirstOperator), listeners_(kFirstOperator) {}
 
 void Chains::core(Point point, CoreFunction fn) { core_[point] = std::move(fn); }
 

@@ -62,11 +62,13 @@ Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), opti
     to_train = first(train.samples);
     to_validate = first(validation.samples);
   }
-  if (options.eval_samples > 0 && static_cast<int64_t>(to_validate.size()) > options.eval_samples) to_validate.resize(static_cast<size_t>(options.eval_samples));
+  if (options.eval_samples > 0 && static_cast<int64_t>(to_validate.size()) > options.eval_samples)
+    to_validate.resize(static_cast<size_t>(options.eval_samples));
   train_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_train));
   validation_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_validate));
   if (micros_per_epoch("train") == 0)
-    throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(samples("train")) + " samples to train on, too few for one micro-batch of " + std::to_string(options.micro_batch_size));
+    throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(samples("train")) +
+                                          " samples to train on, too few for one micro-batch of " + std::to_string(options.micro_batch_size));
 }
 
 int64_t Feed::samples(std::string_view name) const { return static_cast<int64_t>(split(name).numbers->size()); }
@@ -107,7 +109,8 @@ mortise_batch* Feed::load(std::string_view name, int64_t index) {
     for (const auto& field : row)
       if (options_.sequence_length > 0 && static_cast<int64_t>(field.size()) > options_.sequence_length) {
         if (!options_.truncate)
-          throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) + " long, data.sequence_length is " + std::to_string(options_.sequence_length) + " and data.truncate is off");
+          throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) + " long, data.sequence_length is " +
+                                                std::to_string(options_.sequence_length) + " and data.truncate is off");
         ++cut_;
         break;
       }

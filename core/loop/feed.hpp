@@ -15,7 +15,7 @@ struct FeedOptions {
   int64_t micro_batch_size = 8, eval_micro_batch_size = 8, sequence_length = 0, pad_to_multiple = 8, eval_samples = 0;
   bool shuffle = true, drop_last = false, truncate = true;
   std::string split = "validation";  // what is evaluated on, as the plugin calls it
-  double validation = 0;  // share held out when the data has no validation split of its own
+  double validation = 0;             // share held out when the data has no validation split of its own
   uint64_t seed = 0;
   int rank = 0, ranks = 1;
 };
@@ -34,7 +34,7 @@ class Feed {
 
  private:
   struct Split {
-    std::string name;               // as the plugin calls it
+    std::string name;  // as the plugin calls it
     std::shared_ptr<const std::vector<int64_t>> numbers;
     int64_t micro_batch_size = 1;
     bool shuffle = false, drop_last = false;
@@ -48,9 +48,9 @@ class Feed {
   FeedOptions options_;
   Split train_, validation_;
   bool one_thread_ = false;
-  std::mutex mutex_;             // a data plugin that wants one thread
+  std::mutex mutex_;  // a data plugin that wants one thread
   std::mutex order_mutex_;
-  int64_t ordered_epoch_ = -1;   // the order of this epoch is kept
+  int64_t ordered_epoch_ = -1;  // the order of this epoch is kept
   Numbers ordered_;
   std::atomic<int64_t> cut_{0};
 };

@@ -57,7 +57,9 @@ void write_tensors(const Format& format, const std::vector<StoredTensor>& tensor
   const mortise_sink c_sink = {sizeof c_sink, 0, &user, [](void* u, const void* data, uint64_t bytes) noexcept -> mortise_status {
                                  return static_cast<User*>(u)->run([&] { static_cast<User*>(u)->sink(data, bytes); });
                                }};
-  call_through(user, [&] { format.call(&mortise_format::write, "write", static_cast<const mortise_entry*>(entries.data()), static_cast<uint32_t>(entries.size()), &c_sink); });
+  call_through(user, [&] {
+    format.call(&mortise_format::write, "write", static_cast<const mortise_entry*>(entries.data()), static_cast<uint32_t>(entries.size()), &c_sink);
+  });
 }
 
 std::vector<StoredTensor> read_tensors(const Format& format, std::string_view bytes) {
@@ -67,7 +69,8 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
   const auto take_one = [](void* u, const mortise_entry* e) noexcept -> mortise_status {
     return static_cast<User*>(u)->run([&] {
       const at::ScalarType type = scalar_type(e->dtype);
-      if (type == at::ScalarType::Undefined) throw PluginError(MORTISE_E_DATA, "`" + std::string(view(e->name)) + "` is of a dtype that is not known");
+      if (type == at::ScalarType::Undefined)
+        throw PluginError(MORTISE_E_DATA, "`" + std::string(view(e->name)) + "` is of a dtype that is not known");
       StoredTensor t;
       t.name = view(e->name);
       t.tensor = at::from_blob(const_cast<void*>(e->data), at::IntArrayRef(e->sizes, e->n_dims), at::TensorOptions().dtype(type));

@@ -15,8 +15,8 @@ namespace mortise {
 
 struct StoredTensor {
   std::string name;
-  at::Tensor tensor;                  // on the host, contiguous
-  std::vector<int64_t> offset, whole; // its place in the logical tensor; empty: it is the whole
+  at::Tensor tensor;                   // on the host, contiguous
+  std::vector<int64_t> offset, whole;  // its place in the logical tensor; empty: it is the whole
 };
 
 using Format = Provided<mortise_format>;

@@ -64,7 +64,8 @@ double TermSums::loss(const Counts& counts) const {
 }
 
 Passes::Passes(Host& host, Chains& chains, Feed* feed) : host_(host), chains_(chains), feed_(feed) {
-  chains.core(kLoad, [this](mortise_call& call) { call.results[0] = {MORTISE_BATCH, 0, {.b = feed_->load(view(call.args[0].v.s), call.args[1].v.i)}}; });
+  chains.core(kLoad,
+              [this](mortise_call& call) { call.results[0] = {MORTISE_BATCH, 0, {.b = feed_->load(view(call.args[0].v.s), call.args[1].v.i)}}; });
   chains.core(kForward, [this](mortise_call& call) { run_segments(call); });
   chains.core(kMicro, [this](mortise_call& call) { run_micro(call); });
   chains.core(kBackward, [this](mortise_call& call) {

@@ -80,12 +80,11 @@ const mortise_attachment& Plugins::attachment(int member, std::string_view point
   const std::string_view way = how;
   for (const auto* a : i.attachments)
     if (view(a->point) == point && (way == "wrap" ? a->wrap != nullptr : way == "listen" ? a->listen != nullptr : a->object || a->provide)) return *a;
-  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(way) + "); the library does not");
+  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(way) +
+                                          "); the library does not");
 }
 
-const Instance& Plugins::of(const PluginHost& host) const {
-  return **std::ranges::find(order_, &host, &Instance::host);
-}
+const Instance& Plugins::of(const PluginHost& host) const { return **std::ranges::find(order_, &host, &Instance::host); }
 
 Diagnostic Plugins::diagnose(const PluginError& error) const {
   for (const auto& i : started_)

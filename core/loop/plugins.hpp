@@ -29,14 +29,14 @@ struct Provided {
   explicit operator bool() const { return object != nullptr; }
   // Calls a member of the object; throws PluginError with the plugin's name.
   template <class Fn, class... Args>
-  void call(Fn T::*fn, std::string_view what, Args... args) const;
+  void call(Fn T::* fn, std::string_view what, Args... args) const;
 };
 
 [[noreturn]] void throw_from(const Instance& by, mortise_status status, std::string_view what);
 
 template <class T>
 template <class Fn, class... Args>
-void Provided<T>::call(Fn T::*fn, std::string_view what, Args... args) const {
+void Provided<T>::call(Fn T::* fn, std::string_view what, Args... args) const {
   clear_error();
   if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
 }

@@ -58,7 +58,8 @@ void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan&
           if (first) continue;
           const ParameterRule& other = *at->second.rule;
           if (other.layer == rule.layer && at->second.value->text() != value.text() && !tags)
-            refuse("two_rules", "parameters." + other.name + " and parameters." + rule.name + " set `" + key + "` of " + d.params[i].name + " differently",
+            refuse("two_rules",
+                   "parameters." + other.name + " and parameters." + rule.name + " set `" + key + "` of " + d.params[i].name + " differently",
                    {at->second.value->origin, value.origin}, "give one of them another `where`");
           if (rule.layer >= other.layer) at->second = {&rule, &value};
         }

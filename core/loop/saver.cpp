@@ -25,8 +25,7 @@ Saver::Saver(Run::Parts& p) : p_(p) {
   const Value& background = m.get("checkpoint", "background");
   background_ = background.is_set() ? background.as_bool() : p.device.object->kind == MORTISE_CUDA;
   if (!can_save()) return;
-  for (const Member& member : p.plan.members)
-    plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
+  for (const Member& member : p.plan.members) plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
   if (!p.request.checkpoint.empty()) last_step_ = p.services.clock.applied;
 }
 
@@ -80,11 +79,12 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
 
 // Before anything is written: a disk that is nearly full is not filled to the brim.
 void Saver::must_fit(int64_t bytes) const {
-  struct statvfs disk {};
+  struct statvfs disk{};
   if (::statvfs(p_.request.dir.c_str(), &disk) != 0) return;  // writing will tell
   const auto room = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
   if (room < bytes + kSlack)
-    throw Failure(mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " + byte_size(room) + " free at " + p_.request.dir));
+    throw Failure(
+        mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " + byte_size(room) + " free at " + p_.request.dir));
 }
 
 // The newest ones stay, the best, and one of each longer interval. What cannot be removed now is removed after a later save.
@@ -103,7 +103,8 @@ void Saver::collect() {
 }
 
 std::vector<Saved> Saver::outcomes(bool wait) {
-  if (under_way_.valid() && (wait || under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)) outcomes_.push_back(under_way_.get());
+  if (under_way_.valid() && (wait || under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready))
+    outcomes_.push_back(under_way_.get());
   collect();
   return std::exchange(outcomes_, {});
 }

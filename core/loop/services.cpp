@@ -42,7 +42,8 @@ void loop_term(mortise_host*, mortise_str name, mortise_tensor* sum, mortise_str
   if (!f || !f->micro) throw PluginError(MORTISE_E_ARGUMENT, "a term of the loss is given inside `forward` only");
   if (f->call->flags & MORTISE_REPLAY) return;  // counted in the first pass
   const at::Tensor t = share(sum);
-  if (!t.defined() || t.numel() != 1) throw PluginError(MORTISE_E_SHAPE, "the term `" + std::string(view(name)) + "` is one number, summed over the micro-batch");
+  if (!t.defined() || t.numel() != 1)
+    throw PluginError(MORTISE_E_SHAPE, "the term `" + std::string(view(name)) + "` is one number, summed over the micro-batch");
   static_cast<Terms*>(f->micro)->push_back({std::string(view(name)), std::string(view(unit)), weight, t});
 }
 void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {

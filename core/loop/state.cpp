@@ -46,19 +46,24 @@ std::string config_json(const Member& model, const Declaration& d) {
   for (const auto& [key, schema] : model.info->schema.config.keys)
     for (const std::string& name : schema.config_json) {
       const Value& value = model.table->values.at(key);
-      if (value.is_set())
-        all[name] = json_of(value);
-      else if (const auto fact = d.facts.find(key); fact != d.facts.end())
-        all[name] = fact->second;
+      if (value.is_set()) all[name] = json_of(value);
+      else if (const auto fact = d.facts.find(key); fact != d.facts.end()) all[name] = fact->second;
     }
   return all.dump(2) + "\n";
 }
 
 std::string state_text(const Run::Parts& p) {
   const mortise_clock& c = p.services.clock;
-  const Json j = {{"attempted", c.attempted}, {"applied", c.applied}, {"samples", c.samples}, {"tokens", c.tokens}, {"cursor", p.step->cursor()},
-                  {"seed", p.host.seed()}, {"scale", p.ledger->scale.item<double>()}, {"loss_first", number_or_null(p.progress.first_loss)},
-                  {"best", number_or_null(p.progress.best)}, {"best_step", p.progress.best_step}};
+  const Json j = {{"attempted", c.attempted},
+                  {"applied", c.applied},
+                  {"samples", c.samples},
+                  {"tokens", c.tokens},
+                  {"cursor", p.step->cursor()},
+                  {"seed", p.host.seed()},
+                  {"scale", p.ledger->scale.item<double>()},
+                  {"loss_first", number_or_null(p.progress.first_loss)},
+                  {"best", number_or_null(p.progress.best)},
+                  {"best_step", p.progress.best_step}};
   return j.dump(1) + "\n";
 }
 
@@ -89,7 +94,8 @@ void restore_tensors(const Format& format, const std::string& path, const std::v
     const auto stored = found.find(w.name);
     if (stored == found.end()) refuse(path, "it has no `" + w.name + "`, which this run needs");
     const at::Tensor& t = stored->second.tensor;
-    if (t.sizes() != w.tensor.sizes() || t.scalar_type() != w.tensor.scalar_type()) refuse(path, "`" + w.name + "` has another shape or dtype than in this run");
+    if (t.sizes() != w.tensor.sizes() || t.scalar_type() != w.tensor.scalar_type())
+      refuse(path, "`" + w.name + "` has another shape or dtype than in this run");
     w.tensor.copy_(t);
     found.erase(stored);
   }
@@ -140,7 +146,8 @@ int64_t Snapshot::bytes() const {
 
 Snapshot capture(Run::Parts& p) {
   Snapshot s;
-  for (const auto& state : p.host.parameters().all()) s.tensors["model/model"].push_back({state.declared->name, state.master.cpu().contiguous(), {}, {}});
+  for (const auto& state : p.host.parameters().all())
+    s.tensors["model/model"].push_back({state.declared->name, state.master.cpu().contiguous(), {}, {}});
   auto& states = s.tensors[rank_file(p)];
   for (auto& o : p.optimizers)
     for (const StoredTensor& t : o.states()) {
@@ -166,8 +173,7 @@ void detach(Snapshot& s, const Snapshot& earlier) {
 Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step, const std::map<std::string, SavedPlugin>& plugins) {
   CheckpointWriter writer(root, step);
   const std::string extension(view(format.object->extension));
-  for (const auto& [file, list] : s.tensors)
-    writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
+  for (const auto& [file, list] : s.tensors) writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
   for (const auto& [file, text] : s.texts) writer.file(file, text);
   return writer.commit(plugins);
 }

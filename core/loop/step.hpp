@@ -1,5 +1,5 @@
-// One step: window, batches and their counts before it; gradients, verdict, transform, optimizers and commit inside it, which ask the host for nothing;
-// the report behind it.
+// One step: window, batches and their counts before it; gradients, verdict, transform, optimizers and commit inside it, which ask the host for
+// nothing; the report behind it.
 #pragma once
 #include <deque>
 #include <optional>
@@ -14,7 +14,7 @@ struct StepReport {
   bool applied = true;
   double loss = 0, norm = 0, lr = 0, data_wait_s = 0;
   int64_t samples = 0, tokens = 0;
-  std::string skipped_parameter;  // the first whose gradient is not finite
+  std::string skipped_parameter;                        // the first whose gradient is not finite
   std::vector<std::pair<std::string, double>> metrics;  // terms of weight 0, averaged
 };
 
@@ -47,7 +47,7 @@ class Step {
   std::deque<Optimizer>& optimizers_;
   Provided<mortise_comm> comm_;
   Provided<mortise_replicas> replicas_;
-  std::vector<bool> written_;   // parameters whose optimizer writes the compute face itself
+  std::vector<bool> written_;  // parameters whose optimizer writes the compute face itself
   std::vector<BatchPtr> batches_;
   Counts counts_;
   TermSums sums_;

@@ -78,7 +78,11 @@ void Training::begin() {
   r.text("run", s.run).text("model", s.model);
   if (!s.weights.empty()) r.text("weights", s.weights);
   r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
-  r.text("name", p_.manifest.name).text("plan", p_.plan.hash).integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
+  r.text("name", p_.manifest.name)
+      .text("plan", p_.plan.hash)
+      .integer("step", applied())
+      .integer("steps", s.steps)
+      .integer("parameters", s.parameters);
   tell(r, kRunBegin);
 }
 
@@ -88,7 +92,9 @@ void Training::warn_of_parameters_without_gradient() {
     if (s.declared->info.trainable && !s.fresh) names.push_back(s.declared->name);
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
-  tell(RecordBuilder("note").text("text", "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated").text("level", "warning"));
+  tell(RecordBuilder("note")
+           .text("text", "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
+           .text("level", "warning"));
 }
 
 void Training::step() {
@@ -107,7 +113,11 @@ void Training::step() {
   const bool due = (r.applied && log_every_.due(applied())) || finished();
   const double seconds = seconds_since(interval_.since);
   RecordBuilder record("step");
-  record.integer("step", r.applied ? applied() : applied() + 1).integer("of", p_.lengths.run).number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
+  record.integer("step", r.applied ? applied() : applied() + 1)
+      .integer("of", p_.lengths.run)
+      .number("loss", r.loss)
+      .number("lr", r.lr)
+      .number("grad_norm", r.norm);
   record.integer("samples", c.samples).integer("tokens", c.tokens).integer("epoch", c.epoch).integer("micros", c.micros);
   record.integer("due", due).integer("skipped", !r.applied);
   if (!r.applied) record.text("skipped_parameter", r.skipped_parameter);
@@ -158,13 +168,15 @@ bool Training::saved(bool wait) {
     if (s.failure) {
       Diagnostic d = *s.failure;
       const int64_t last = saver_.last_step();
-      d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
+      d.effect =
+          "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
       if (d.message.find("space") != std::string::npos) d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
       if (p_.progress.best_step == s.step) p_.progress = before_best_;  // what was not saved is not the best that there is
       if (p_.request.warn) p_.request.warn(d);
       continue;
     }
-    if (!s.background) interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));  // has a line of its own
+    if (!s.background)
+      interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));  // has a line of its own
     RecordBuilder r("saved");
     r.integer("step", s.step).integer("bytes", s.bytes).number("seconds", s.seconds).integer("background", s.background).text("path", s.path);
     tell(r);
@@ -180,7 +192,11 @@ int Training::end(int exit, const std::string& reason) {
   if (exit == kExitOk ? p_.manifest.get("checkpoint", "at_end").as_bool() : exit != kExitGuard) saver_.save();
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   RecordBuilder r("end");
-  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_)).number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);
+  r.integer("steps", applied())
+      .integer("of", p_.lengths.run)
+      .number("seconds", seconds_since(started_))
+      .number("loss_first", p_.progress.first_loss)
+      .number("loss_last", last_loss_);
   r.text("dir", p_.request.dir).integer("exit", exit);
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
@@ -209,7 +225,8 @@ int Training::run() {
         d.message = s.reason;
         d.at = "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by;
         d.effect = "stopped; nothing of these steps was applied" + last_checkpoint();
-        d.fixes = {"a lower rate: " + (saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ") + "--set optimizer.lr=…, or look at the data of these steps"};
+        d.fixes = {"a lower rate: " + (saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ") +
+                   "--set optimizer.lr=…, or look at the data of these steps"};
         d.exit = kExitGuard;
         throw Failure(d);
       }

@@ -17,7 +17,9 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
   std::vector<int64_t> sizes = p.sizes;
   if (relation == "rows" && !sizes.empty()) sizes.pop_back();
   else if (relation == "columns" && sizes.size() > 1) sizes.erase(sizes.end() - 2);
-  else throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) + "`; relations are same, rows, columns, scalar");
+  else
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "a state of " + p.name + " has the relation `" + std::string(relation) + "`; relations are same, rows, columns, scalar");
   return sizes;
 }
 
@@ -59,7 +61,8 @@ int64_t Optimizer::state_bytes() const {
 void Optimizer::allocate(Host& host) {
   for (auto& slot : slots_) {
     slot.parameter = &host.parameters().state(*slot.declared);
-    for (const auto& s : slot.specs) slot.states.push_back(at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
+    for (const auto& s : slot.specs)
+      slot.states.push_back(at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
     for (auto& t : slot.states) slot.handles.push_back(borrow(t));
   }
 }
@@ -94,7 +97,8 @@ void Optimizer::step_device(const Ledger& ledger) {
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }
-  if (const mortise_status s = object_->step(by_->self, slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c())) throw_from(*by_, s, "step");
+  if (const mortise_status s = object_->step(by_->self, slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c()))
+    throw_from(*by_, s, "step");
 }
 
 // The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in its plugin.toml.

@@ -14,7 +14,8 @@ constexpr size_t kMostNamed = 4;
 
 // What weights may be of, as safetensors calls it; Undefined for anything else.
 at::ScalarType type_named(std::string_view name) {
-  constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {{"F32", at::kFloat}, {"F64", at::kDouble}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+  constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {
+      {"F32", at::kFloat}, {"F64", at::kDouble}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
   const auto found = std::ranges::find(kNames, name, &std::pair<std::string_view, at::ScalarType>::first);
   return found == std::end(kNames) ? at::ScalarType::Undefined : found->second;
 }

@@ -91,10 +91,8 @@ class Checker {
   Data amount(const TomlNode& node) const {
     const bool batch = is("amount");
     std::optional<Amount> value;
-    if (const std::optional<int64_t> whole = whole_number(node))
-      value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
-    else if (node.text() != nullptr)
-      value = parse_amount(*node.text());
+    if (const std::optional<int64_t> whole = whole_number(node)) value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
+    else if (node.text() != nullptr) value = parse_amount(*node.text());
     if (!value) wrong_type(node);
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
     const std::string unit = unit_name(value->unit);
@@ -176,12 +174,9 @@ class Checker {
                                     : "";
     if (high && !low) range += (above ? " and at most " : "at most ") + whole_text(*high);
     std::string fix = suggestion(node);
-    if (low == 0 && high == 1 && value > 1 && value <= 100)
-      fix = number_text(value / 100) + " for " + shown(node) + " per cent";
-    else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min)
-      fix = assigned(whole_text(*schema_.min));
-    else if (!schema_.standard.is_set() && high)
-      fix = assigned(whole_text(*high));
+    if (low == 0 && high == 1 && value > 1 && value <= 100) fix = number_text(value / 100) + " for " + shown(node) + " per cent";
+    else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min) fix = assigned(whole_text(*schema_.min));
+    else if (!schema_.standard.is_set() && high) fix = assigned(whole_text(*high));
     refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
 

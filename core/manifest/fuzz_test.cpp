@@ -61,12 +61,9 @@ TEST_F(Fuzz, SurvivesChangedBytes) {
     for (int edits = 1 + pick(4); edits > 0; --edits) {
       const size_t at = static_cast<size_t>(pick(static_cast<int>(text.size())));
       const char c = pick(3) == 0 ? static_cast<char>(pick(256)) : alphabet[static_cast<size_t>(pick(static_cast<int>(alphabet.size())))];
-      if (pick(2))
-        text[at] = c;
-      else if (pick(2))
-        text.insert(at, static_cast<size_t>(1 + pick(40)), c);
-      else
-        text.erase(at, static_cast<size_t>(1 + pick(8)));
+      if (pick(2)) text[at] = c;
+      else if (pick(2)) text.insert(at, static_cast<size_t>(1 + pick(40)), c);
+      else text.erase(at, static_cast<size_t>(1 + pick(8)));
     }
     survive(text);
   }

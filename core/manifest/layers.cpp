@@ -170,8 +170,7 @@ std::vector<Setting> read_settings(const std::vector<std::string>& set, Report& 
     const std::string value = equals == std::string::npos ? "" : written.substr(equals + 1);
     if (equals == std::string::npos || std::ranges::count(split(at.key, '.'), "") > 0)
       report.add(mistake("set_syntax", "`" + written + "` is not KEY=VALUE", at, "--set optimizer.lr=3e-4"));
-    else if (std::optional<TomlNode> node = typed_value(value, at, report))
-      settings.push_back({at, std::move(*node), value == "default"});
+    else if (std::optional<TomlNode> node = typed_value(value, at, report)) settings.push_back({at, std::move(*node), value == "default"});
   }
   return settings;
 }

@@ -109,30 +109,21 @@ class Merger {
       return report_.add(words_.unknown_table(name, entry.value.at));
     for (const TomlEntry& inner : table->entries) {
       if (!known && !inner.value.is_table()) continue;
-      if (!known)
-        report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
-      else if (family)
-        family_entry(name, inner);
-      else if (name != kRules)
-        write(name, inner.key, inner.value, inner.at);
-      else if (is_name(inner.key))
-        own_table("parameters." + inner.key, inner.value);
-      else
-        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at, "[parameters.no_decay]");
+      if (!known) report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
+      else if (family) family_entry(name, inner);
+      else if (name != kRules) write(name, inner.key, inner.value, inner.at);
+      else if (is_name(inner.key)) own_table("parameters." + inner.key, inner.value);
+      else refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at, "[parameters.no_decay]");
     }
   }
 
   void family_entry(const std::string& family, const TomlEntry& entry) {
     const std::string id = family + "." + entry.key;
     const bool plugin = words_.plugin(id) != nullptr, table = entry.value.is_table();
-    if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include")))
-      write(family, entry.key, entry.value, entry.at);
-    else if (!plugin)
-      report_.add(words_.unknown_table(id, entry.value.at));
-    else if (table || entry.value.list() != nullptr)
-      own_table(id, entry.value);
-    else
-      report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
+    if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include"))) write(family, entry.key, entry.value, entry.at);
+    else if (!plugin) report_.add(words_.unknown_table(id, entry.value.at));
+    else if (table || entry.value.list() != nullptr) own_table(id, entry.value);
+    else report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
   }
 
   // Of a plugin or a rule.
@@ -242,7 +233,7 @@ class Merger {
 
   // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the plan's.
   std::string replaced_by(const std::string& id) const {
-    const auto taker = [&](std::vector<std::string> PluginSchema::*of, const std::string& place) -> std::string {
+    const auto taker = [&](std::vector<std::string> PluginSchema::* of, const std::string& place) -> std::string {
       for (const auto& [other, table] : tables_) {
         const PluginSchema* plugin = words_.plugin(other);
         if (plugin != nullptr && table.enabled && table.layer > tables_.at(id).layer && table.is_open() && std::ranges::count(plugin->*of, place) > 0)
@@ -268,8 +259,7 @@ class Merger {
         ++providers[plugin->family];
     for (const auto& [id, entry, layer] : family_keys_) {
       if (!takes_part(id)) continue;
-      if (providers[words_.plugin(id)->family] < 2)
-        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
+      if (providers[words_.plugin(id)->family] < 2) report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
       else if (std::optional<Value> checked = check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
         tables_[id].keys[entry.key] = {std::move(*checked), layer};
     }

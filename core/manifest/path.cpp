@@ -32,10 +32,8 @@ void expand(const fs::path& folder, const std::vector<std::string>& parts, size_
     if (at + 1 < parts.size()) expand(folder, parts, at + 1, found);
     // Links are not followed: they may lead back here.
     for (const fs::path& entry : matching_entries(folder, "*")) {
-      if (fs::is_directory(fs::symlink_status(entry, error)))
-        expand(entry, parts, at, found);
-      else if (at + 1 == parts.size())
-        found.push_back(entry);
+      if (fs::is_directory(fs::symlink_status(entry, error))) expand(entry, parts, at, found);
+      else if (at + 1 == parts.size()) found.push_back(entry);
     }
   } else if (has_wildcard(parts[at])) {
     for (const fs::path& entry : matching_entries(folder, parts[at])) expand(entry, parts, at + 1, found);
@@ -123,10 +121,8 @@ void resolve_paths(Value& value, const std::string& folder, Report& report) {
     } catch (const Failure& failure) {
       report.add(failure.diagnostic);
     }
-  if (list)
-    value.data = std::move(all);
-  else if (!all.empty())
-    value = std::move(all[0]);
+  if (list) value.data = std::move(all);
+  else if (!all.empty()) value = std::move(all[0]);
 }
 
 }  // namespace mortise

@@ -24,10 +24,8 @@ class SchemaReader {
   std::map<std::string, KeySchema> keys(const TomlTable& config, const std::vector<std::string>& presets) {
     std::map<std::string, KeySchema> keys;
     for (const TomlEntry& entry : config.entries) {
-      if (!is_name(entry.key))
-        broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
-      else if (std::optional<KeySchema> read = key(entry, presets))
-        keys[entry.key] = std::move(*read);
+      if (!is_name(entry.key)) broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
+      else if (std::optional<KeySchema> read = key(entry, presets)) keys[entry.key] = std::move(*read);
     }
     return keys;
   }
@@ -39,10 +37,8 @@ class SchemaReader {
     for (const TomlEntry& entry : from.entries) {
       const auto key = keys.find(entry.key);
       const std::string whole = table + "." + entry.key;
-      if (key == keys.end())
-        broken(entry, what + " names `" + entry.key + "`, which is no key of " + (table == owner_ ? table : "[" + table + "]"));
-      else if (std::optional<Value> read = value(key->second, entry.value, whole))
-        values[entry.key] = {std::move(read->data), {origin, 0, 0, whole}};
+      if (key == keys.end()) broken(entry, what + " names `" + entry.key + "`, which is no key of " + (table == owner_ ? table : "[" + table + "]"));
+      else if (std::optional<Value> read = value(key->second, entry.value, whole)) values[entry.key] = {std::move(read->data), {origin, 0, 0, whole}};
     }
     return values;
   }
@@ -182,10 +178,8 @@ void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Repo
   preset_keys.erase("preset");
   for (const TomlEntry& preset : presets.entries) {
     const std::string name = "preset " + preset.key;
-    if (preset.value.is_table())
-      schema.config.presets[preset.key] = reader.values(*preset.value.table(), preset_keys, schema.id, name, name);
-    else
-      reader.broken(preset, "`preset." + preset.key + "` is a table of keys");
+    if (preset.value.is_table()) schema.config.presets[preset.key] = reader.values(*preset.value.table(), preset_keys, schema.id, name, name);
+    else reader.broken(preset, "`preset." + preset.key + "` is a table of keys");
   }
   const auto family = core_schema().tables.find(schema.family);
   const TableSchema& family_schema = family == core_schema().tables.end() ? TableSchema() : family->second;

@@ -81,9 +81,9 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.a]\ntype = \"list<list<int>>\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `list<list<int>>`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\ndefault = 1.5\n"), "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"), "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
-  EXPECT_EQ(
-      broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
-      "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices config_json default deprecated doc max min per_provider same_as type\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
+            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices config_json default deprecated doc max min per_provider "
+            "same_as type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"), "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");
   EXPECT_EQ(broken("[config.A-b]\ntype = \"int\"\n"), "plugin.toml:1:9 a key is [a-z][a-z0-9_]*, this is `A-b`\n");

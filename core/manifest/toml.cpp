@@ -60,12 +60,9 @@ class Scan {
   void run() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == '#')
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      else if (c == '"' || c == '\'')
-        skip_string(c);
-      else
-        step(c);
+      if (c == '#') at_ = std::min(text_.find('\n', at_), text_.size());
+      else if (c == '"' || c == '\'') skip_string(c);
+      else step(c);
     }
   }
 

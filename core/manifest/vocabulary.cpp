@@ -166,10 +166,8 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   if (const TomlNode* all = foreign_.find("keys"); all != nullptr && all->is_table())
     for (const TomlEntry& entry : all->table()->entries) foreign_spellings.push_back(entry.key);
   std::ranges::sort(foreign_spellings);
-  if (const std::string far = nearest(name, foreign_spellings); !far.empty())
-    d.fixes = foreign(table, far, value);
-  else if (!known.empty() && plugin(table) == nullptr)
-    d.fixes = {"[" + table + "] has " + join(names_of(keys), ", ")};
+  if (const std::string far = nearest(name, foreign_spellings); !far.empty()) d.fixes = foreign(table, far, value);
+  else if (!known.empty() && plugin(table) == nullptr) d.fixes = {"[" + table + "] has " + join(names_of(keys), ", ")};
   return d;
 }
 

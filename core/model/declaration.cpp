@@ -14,8 +14,7 @@ constexpr std::string_view kRoles[] = {"matrix", "vector", "norm", "embedding", 
 // Copies an attribute's text into the layer, so that it outlives the caller.
 mortise_value own_value(mortise_layer& layer, mortise_value v) {
   constexpr uint32_t kPlain[] = {MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL, MORTISE_DTYPE, MORTISE_PARAM};
-  if (v.tag == MORTISE_TEXT)
-    v.v.s = str(layer.texts.emplace_back(view(v.v.s)));
+  if (v.tag == MORTISE_TEXT) v.v.s = str(layer.texts.emplace_back(view(v.v.s)));
   else if (std::ranges::find(kPlain, v.tag) == std::end(kPlain))
     throw std::invalid_argument("an attribute of layer " + layer.path + " is neither a number, a text nor a parameter");
   return v;
@@ -93,7 +92,8 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
   if (d.segments.empty()) throw std::invalid_argument("layer " + std::string(view(spec.path)) + " is declared before the first segment");
   const int point = points.find(view(spec.slot));
   if (point < 0 || points[static_cast<uint32_t>(point)].kind != Kind::Operator)
-    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " + std::string(view(spec.slot)) + ", which no plugin in use brings");
+    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " + std::string(view(spec.slot)) +
+                                ", which no plugin in use brings");
   mortise_layer& layer = d.layers.emplace_back();
   layer.index = static_cast<uint32_t>(d.layers.size() - 1);
   layer.point = point;
@@ -126,8 +126,10 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
     return p;
   }
   if (std::find(std::begin(kRoles), std::end(kRoles), view(spec.role)) == std::end(kRoles))
-    throw std::invalid_argument("parameter " + name + " has the role " + std::string(view(spec.role)) + "; roles are matrix vector norm embedding buffer");
-  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n <= 0; })) throw std::invalid_argument("parameter " + name + " has a dimension of 0");
+    throw std::invalid_argument("parameter " + name + " has the role " + std::string(view(spec.role)) +
+                                "; roles are matrix vector norm embedding buffer");
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n <= 0; }))
+    throw std::invalid_argument("parameter " + name + " has a dimension of 0");
   mortise_param& p = d.params.emplace_back();
   p.index = static_cast<uint32_t>(d.params.size() - 1);
   p.name = name;

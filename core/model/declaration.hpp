@@ -85,7 +85,11 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
 
 // An element type by the name that a manifest writes.
 constexpr uint32_t dtype_named(std::string_view name) {
-  return name == "fp32" ? MORTISE_F32 : name == "fp64" ? MORTISE_F64 : name == "bf16" ? MORTISE_BF16 : name == "fp16" ? MORTISE_F16 : MORTISE_NO_DTYPE;
+  return name == "fp32"   ? MORTISE_F32
+         : name == "fp64" ? MORTISE_F64
+         : name == "bf16" ? MORTISE_BF16
+         : name == "fp16" ? MORTISE_F16
+                          : MORTISE_NO_DTYPE;
 }
 
 // Bytes by what they hold; exact, from the declaration alone.

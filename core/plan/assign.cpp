@@ -108,10 +108,8 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
     if (claim.where && !claims_elsewhere(plan, here, claim) && select(*claim.where, elements).empty())
       matches_nothing(*claim.where, plan, elements, what, report);
     for (size_t i : select(claim, elements, mode)) {
-      if (provider[i] < 0)
-        provider[i] = c;
-      else if (here.providers[provider[i]].layer == claim.layer && !claim.open)
-        clashes[{provider[i], c}].push_back(i);
+      if (provider[i] < 0) provider[i] = c;
+      else if (here.providers[provider[i]].layer == claim.layer && !claim.open) clashes[{provider[i], c}].push_back(i);
     }
   }
   for (const auto& [pair, which] : clashes) {

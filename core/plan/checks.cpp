@@ -139,7 +139,8 @@ void check_repeatable(const Manifest& manifest, const std::vector<Holding>& hold
   for (const Holding& holding : holdings)
     if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
       report.add(refusal("not_repeatable", id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
-                         {run->second.at("deterministic").origin, holding.table->origin}, {"leave out " + table_of(*holding.info), "deterministic = false"}));
+                         {run->second.at("deterministic").origin, holding.table->origin},
+                         {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
 
 void check_conflicts(const std::vector<Holding>& holdings, Report& report) {

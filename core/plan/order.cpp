@@ -187,10 +187,8 @@ void check_said(const Plan& plan, const std::string& point, const Value& said, R
   for (const Value& id : said.as_list()) {
     const auto found = depths.find(id.as_text());
     if (found == depths.end()) {
-      if (is_on(id.as_text()))
-        refuse(id, "which does not attach there, or not twice", "leave it out");
-      else
-        refuse(id, "which is not on", "[" + id.as_text() + "] switches it on; or leave it out");
+      if (is_on(id.as_text())) refuse(id, "which does not attach there, or not twice", "leave it out");
+      else refuse(id, "which is not on", "[" + id.as_text() + "] switches it on; or leave it out");
       continue;
     }
     if (found->second < deepest)

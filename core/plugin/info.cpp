@@ -53,10 +53,8 @@ class Reader {
     std::vector<std::string> names;
     for (const Key& key : keys) {
       names.push_back(key.name);
-      if (const TomlNode* node = table.find(key.name))
-        read_key(key, *node, name + "." + key.name);
-      else if (key.example)
-        add_mistake("missing_key", title + " has no `" + key.name + "`", at, key.example);
+      if (const TomlNode* node = table.find(key.name)) read_key(key, *node, name + "." + key.name);
+      else if (key.example) add_mistake("missing_key", title + " has no `" + key.name + "`", at, key.example);
     }
     for (const TomlEntry& entry : table.entries) {
       if (std::ranges::find(names, entry.key) != names.end()) continue;
@@ -176,8 +174,7 @@ class Reader {
     for (const TomlEntry& table : root_.entries) {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
-      if (!near.empty())
-        add_mistake("unknown_table", "there is no table [" + table.key + "]", table.value.at, "it is called [" + near + "] here");
+      if (!near.empty()) add_mistake("unknown_table", "there is no table [" + table.key + "]", table.value.at, "it is called [" + near + "] here");
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
@@ -186,10 +183,8 @@ class Reader {
   void read_fact(const std::string& slot, const TomlEntry& entry) {
     const std::string key = slot + "." + entry.key;
     const Position origin = keyed(entry.value.at, key);
-    if (auto value = plain_value(entry.value, key))
-      info_.facts[slot][entry.key] = std::move(*value);
-    else
-      add_mistake("wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);
+    if (auto value = plain_value(entry.value, key)) info_.facts[slot][entry.key] = std::move(*value);
+    else add_mistake("wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);
   }
 
   const TomlTable& root_;

@@ -195,8 +195,7 @@ TEST(PluginToml, SaysWhereItIsNoToml) {
 
 TEST(PluginId, IsFamilyAndName) {
   for (const char* good : {"a.b", "optimizer.adamw_8bit", "x1.y2"}) EXPECT_TRUE(is_id(good)) << good;
-  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"})
-    EXPECT_FALSE(is_id(bad)) << bad;
+  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"}) EXPECT_FALSE(is_id(bad)) << bad;
 }
 
 // ---- folders ----

@@ -173,7 +173,7 @@ TEST_F(Checkpoints, ShowEveryTruncation) {
   for (const auto& entry : fs::recursive_directory_iterator(root / "step-5")) {
     if (!entry.is_regular_file()) continue;
     const std::string whole = read(entry.path());
-    for (size_t n = 0; n<whole.size(); n += whole.size()> 4096 ? 1024 : 1) {
+    for (size_t n = 0; n < whole.size(); n += whole.size() > 4096 ? 1024 : 1) {
       write(entry.path(), whole.substr(0, n));
       ASSERT_NE(damage(step(5)), "") << entry.path() << " cut to " << n;
     }

@@ -14,7 +14,7 @@ using Sink = std::function<void(const void* data, size_t bytes)>;
 class OpenFile {
  public:
   OpenFile(const std::string& path, std::string shown);  // new or empty
-  ~OpenFile();                                 // not finished: removed
+  ~OpenFile();                                           // not finished: removed
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   void write(const void* data, size_t bytes);

@@ -59,10 +59,8 @@ Dynamic read_dynamic(const Image& image, const Elf64_Phdr& segment) {
   for (uint64_t i = 0; i < segment.p_filesz / sizeof(Elf64_Dyn); ++i) {
     const auto entry = image.at<Elf64_Dyn>(segment.p_offset + i * sizeof(Elf64_Dyn));
     if (entry.d_tag == DT_NULL) break;
-    if (entry.d_tag == DT_NEEDED)
-      dynamic.needed.push_back(entry.d_un.d_val);
-    else
-      dynamic.values[entry.d_tag] = entry.d_un.d_val;
+    if (entry.d_tag == DT_NEEDED) dynamic.needed.push_back(entry.d_un.d_val);
+    else dynamic.values[entry.d_tag] = entry.d_un.d_val;
   }
   return dynamic;
 }

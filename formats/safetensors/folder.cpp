@@ -32,8 +32,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   std::map<std::string, std::string> file_of;
   for (const auto& [tensor, name] : j["weight_map"].items()) {
     if (!name.is_string() || !is_plain(name.get<std::string>()))
-      refuse(path,
-             "the file of " + shown(tensor) + " is no name of a file beside the index: " + shown(name.dump(-1, ' ', true)));
+      refuse(path, "the file of " + shown(tensor) + " is no name of a file beside the index: " + shown(name.dump(-1, ' ', true)));
     file_of[tensor] = name.get<std::string>();
   }
   return file_of;
@@ -43,12 +42,9 @@ std::map<std::string, std::string> read_index(const std::string& path) {
 
 WeightFiles::WeightFiles(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error))
-    add(fs::path(path).parent_path().string(), fs::path(path).filename().string());
-  else if (fs::is_regular_file(fs::path(path) / kWhole, error))
-    add(path, kWhole);
-  else
-    add_shards(path);
+  if (!fs::is_directory(path, error)) add(fs::path(path).parent_path().string(), fs::path(path).filename().string());
+  else if (fs::is_regular_file(fs::path(path) / kWhole, error)) add(path, kWhole);
+  else add_shards(path);
 }
 
 void WeightFiles::add(const std::string& folder, const std::string& name) {
@@ -67,8 +63,7 @@ void WeightFiles::add_shards(const std::string& folder) {
   for (const std::string& name : names) add(folder, name);
   for (const auto& [tensor, name] : promised)
     if (const auto found = file_of_.find(tensor); found == file_of_.end() || found->second != name)
-      refuse(index,
-             shown(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
+      refuse(index, shown(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
 }
 
 }  // namespace mortise

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-
 namespace fs = std::filesystem;
 
 namespace mortise {

@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-
 namespace mortise {
 namespace {
 
@@ -130,7 +129,8 @@ class Header : public nlohmann::json_sax<Json> {
       if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) refuse(path_, this_tensor() + " is larger than any file");
     const uint64_t begin = offsets_[0], end = offsets_[1];
     if (begin > end || end > room_) refuse(path_, this_tensor() + " lies outside the file");
-    if (end - begin != bytes) refuse(path_, this_tensor() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
+    if (end - begin != bytes)
+      refuse(path_, this_tensor() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
     entry_.sizes = sizes_;  // no larger than it is
     entry_.data = data_ + begin;
     entry_.bytes = static_cast<size_t>(bytes);

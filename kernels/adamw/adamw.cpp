@@ -49,10 +49,8 @@ template <class T, class G, bool kCopy, bool kNearM>
 template <class T, class G>
 [[gnu::always_inline]] inline void update(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) {
   const bool near_m = 1 - s.beta1 < 0.5;
-  if (a.copy)
-    near_m ? update<T, G, true, true>(s, a, begin, end) : update<T, G, true, false>(s, a, begin, end);
-  else
-    near_m ? update<T, G, false, true>(s, a, begin, end) : update<T, G, false, false>(s, a, begin, end);
+  if (a.copy) near_m ? update<T, G, true, true>(s, a, begin, end) : update<T, G, true, false>(s, a, begin, end);
+  else near_m ? update<T, G, false, true>(s, a, begin, end) : update<T, G, false, false>(s, a, begin, end);
 }
 
 // target_clones wants plain functions.

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   std::vector<uint16_t> copy(size);
   // Four streams in, three out, and no arithmetic worth the name: what the memory gives to this pattern.
   const double floor = seconds(n, threads, [&](int64_t b, int64_t e) {
-    float *__restrict pp = p.data(), *__restrict mm = m.data(), *__restrict vv = v.data();
+    float* __restrict pp = p.data(), * __restrict mm = m.data(), * __restrict vv = v.data();
     const float* __restrict gg = g.data();
     for (int64_t i = b; i < e; ++i) pp[i] += gg[i], mm[i] += gg[i], vv[i] += gg[i];
   });
@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
   a.copy = copy.data();
   const double with_copy = seconds(n, threads, [&](int64_t b, int64_t e) { adamw_update(step, a, b, e); });
   const auto line = [&](const char* name, double s, double bytes) {
-    std::printf("%-14s %7.2f ms  %6.3f ns a parameter  %5.1f GB/s\n", name, s * 1e3, s * 1e9 / static_cast<double>(n), bytes * static_cast<double>(n) / s * 1e-9);
+    std::printf("%-14s %7.2f ms  %6.3f ns a parameter  %5.1f GB/s\n", name, s * 1e3, s * 1e9 / static_cast<double>(n),
+                bytes * static_cast<double>(n) / s * 1e-9);
   };
   line("memory alone", floor, 28);
   line("adamw", plain, 28);

@@ -82,9 +82,7 @@ TEST(AdamWKernel, GivesTheSameBitsHoweverTheRangeIsCut) {
   const size_t n = 257;
   State<float> whole(n), cut(n);
   const std::vector<float> g(n, 0.125f);
-  const auto arrays = [&](State<float>& s) {
-    return AdamWArrays{.p = s.p.data(), .m = s.m.data(), .v = s.v.data(), .g = g.data()};
-  };
+  const auto arrays = [&](State<float>& s) { return AdamWArrays{.p = s.p.data(), .m = s.m.data(), .v = s.v.data(), .g = g.data()}; };
   for (int t = 1; t <= 3; ++t) {
     adamw_update(step_of(t), arrays(whole), 0, 257);
     for (const auto& [b, e] : {std::pair{0, 1}, {1, 17}, {17, 100}, {100, 257}}) adamw_update(step_of(t), arrays(cut), b, e);

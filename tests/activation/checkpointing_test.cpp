@@ -41,7 +41,11 @@ Outcome train_gpt(const Options& o) {
   host.get().lend("mortise.loop/0", &kNoLoop);
   host.load(plugin("operators.aten"));
   host.load(plugin("attention.math"));
-  host.load(plugin("model.gpt"), {{"layers", {int64_t{3}, {}}}, {"heads", {int64_t{2}, {}}}, {"width", {int64_t{16}, {}}}, {"context", {int64_t{12}, {}}}, {"dropout", {o.dropout, {}}}});
+  host.load(plugin("model.gpt"), {{"layers", {int64_t{3}, {}}},
+                                  {"heads", {int64_t{2}, {}}},
+                                  {"width", {int64_t{16}, {}}},
+                                  {"context", {int64_t{12}, {}}},
+                                  {"dropout", {o.dropout, {}}}});
   if (o.checkpointed) host.load(plugin("activation.checkpointing"), {{"keep", texts(o.keep)}});
   host.facts()["vocabulary"] = kVocabulary;
   host.declare();
@@ -87,7 +91,9 @@ TEST(Checkpointing, DropsTheSameElementsInBothPasses) {
   expect_equal(plain, checkpointed);
 }
 
-TEST(Checkpointing, AddsUpOverMicroBatches) { expect_equal(train_gpt({.dropout = 0.2, .micros = 3}), train_gpt({.checkpointed = true, .dropout = 0.2, .micros = 3})); }
+TEST(Checkpointing, AddsUpOverMicroBatches) {
+  expect_equal(train_gpt({.dropout = 0.2, .micros = 3}), train_gpt({.checkpointed = true, .dropout = 0.2, .micros = 3}));
+}
 
 TEST(Checkpointing, ComputesInTheDtypeOfTheFirstPass) {
   expect_equal(train_gpt({.compute_dtype = MORTISE_BF16}), train_gpt({.checkpointed = true, .compute_dtype = MORTISE_BF16}));
@@ -144,7 +150,8 @@ struct Shared {
 
 TEST(Checkpointing, CarriesTiedWeightsAndIntegersThroughItsBlocks) {
   Shared plain(false, false), checkpointed(true, false);
-  for (const char* name : {"embed.weight", "h.0.weight", "h.0.gain", "h.1.gain"}) EXPECT_TRUE(bitwise(plain.host.grad(name), checkpointed.host.grad(name))) << name;
+  for (const char* name : {"embed.weight", "h.0.weight", "h.0.gain", "h.1.gain"})
+    EXPECT_TRUE(bitwise(plain.host.grad(name), checkpointed.host.grad(name))) << name;
   EXPECT_EQ(checkpointed.host.count("ready h.0.weight"), 1u);
 }
 

@@ -55,15 +55,11 @@ Crash::Crash(const Trace& trace, size_t events) : unsynced_of_(trace.nodes.size(
     const Event& e = trace.events[i];
     replay(e, now);
     if (changes_names(e)) {
-      if (is_synced(e.folder, i) && (e.to_folder < 0 || is_synced(e.to_folder, i)))
-        replay(e, durable);
-      else
-        pending_.push_back(e);
+      if (is_synced(e.folder, i) && (e.to_folder < 0 || is_synced(e.to_folder, i))) replay(e, durable);
+      else pending_.push_back(e);
     } else if (changes_data(e)) {
-      if (is_synced(e.node, i))
-        replay(e, durable);
-      else
-        unsynced.insert(e.node);
+      if (is_synced(e.node, i)) replay(e, durable);
+      else unsynced.insert(e.node);
     }
   }
   const auto hashed = [](const std::string& text) { return Text{text, std::hash<std::string>()(text)}; };
@@ -112,9 +108,7 @@ Crash::Way Crash::any_way(std::mt19937_64& random) const {
 Crash::Folders Crash::folders_after(const Way& way) const {
   Folders folders = folders_;
   for (size_t i = 0; i < pending_.size(); ++i)
-    if (way.happened[i])
-      replay_names(
-          pending_[i], [&](int folder) -> auto& { return folders[static_cast<size_t>(folder)]; });
+    if (way.happened[i]) replay_names(pending_[i], [&](int folder) -> auto& { return folders[static_cast<size_t>(folder)]; });
   return folders;
 }
 
@@ -130,10 +124,8 @@ void Crash::add(const Folders& folders, const Way& way, int folder, uint64_t& ha
   for (const auto& [name, node] : folders[static_cast<size_t>(folder)]) {
     mix(std::hash<std::string>()(name));
     mix(kinds_[static_cast<size_t>(node)]);
-    if (kinds_[static_cast<size_t>(node)] == Node::kFolder)
-      add(folders, way, node, hash);
-    else
-      mix(text_of(node, way).hash);
+    if (kinds_[static_cast<size_t>(node)] == Node::kFolder) add(folders, way, node, hash);
+    else mix(text_of(node, way).hash);
   }
 }
 

@@ -60,19 +60,15 @@ class Stage {
       const auto found = tree.find(at->first);
       if (found == tree.end() || found->second.kind != at->second.kind || (at->second.kind == Node::kLink && found->second != at->second))
         fs::remove(path / at->first);
-      else
-        continue;
+      else continue;
       removed_.insert(at->first);
     }
     for (const auto& [name, item] : tree) {
       const auto found = shown_.find(name);
       if (found != shown_.end() && !removed_.contains(name) && found->second == item) continue;
-      if (item.kind == Node::kFolder)
-        fs::create_directory(path / name);
-      else if (item.kind == Node::kLink)
-        fs::create_symlink(item.content, path / name);
-      else
-        write(path / name, item.content);
+      if (item.kind == Node::kFolder) fs::create_directory(path / name);
+      else if (item.kind == Node::kLink) fs::create_symlink(item.content, path / name);
+      else write(path / name, item.content);
     }
     removed_.clear();
     shown_ = tree;

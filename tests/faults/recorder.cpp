@@ -140,8 +140,7 @@ void flatten(const Nodes& nodes, int at, const std::string& path, Tree& tree) {
 }  // namespace
 
 void replay(const Event& e, Nodes& nodes) {
-  replay_names(
-      e, [&](int folder) -> auto& { return nodes[static_cast<size_t>(folder)].entries; });
+  replay_names(e, [&](int folder) -> auto& { return nodes[static_cast<size_t>(folder)].entries; });
   if (e.kind != Event::kWrite && e.kind != Event::kTruncate) return;
   std::string& content = nodes[static_cast<size_t>(e.node)].content;
   if (e.kind == Event::kTruncate) {

@@ -103,10 +103,8 @@ static const char *counted(int at, const char *path, char buffer[PATH_MAX]) {
   size_t n = 0;
   if (*path != '/') {
     char link[64];
-    if (at == AT_FDCWD)
-      strcpy(link, "/proc/self/cwd");
-    else
-      snprintf(link, sizeof link, "/proc/self/fd/%d", at);
+    if (at == AT_FDCWD) strcpy(link, "/proc/self/cwd");
+    else snprintf(link, sizeof link, "/proc/self/fd/%d", at);
     const long length = syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_MAX - 2);
     n = length > 0 ? (size_t)length : 0;
     buffer[n++] = '/';
@@ -129,16 +127,13 @@ static int verdict(const char *call, const char *path) {
   ++number;
   const long first = fault.save > 0 ? fault.save : 1, at = fault.at + (fault.each ? saves - first : 0);
   int due; /* the save and the call are those */
-  if (fault.each)
-    due = saves >= first && (number == at || (fault.ever && number > at));
-  else if (fault.save > 0)
-    due = (saves == fault.save && (number == at || (fault.ever && number > at))) || (fault.ever && saves > fault.save);
-  else
-    due = number == at || (fault.ever && number > at);
+  if (fault.each) due = saves >= first && (number == at || (fault.ever && number > at));
+  else if (fault.save > 0) due = (saves == fault.save && (number == at || (fault.ever && number > at))) || (fault.ever && saves > fault.save);
+  else due = number == at || (fault.ever && number > at);
   int with = due ? fault.with : 0;
   if (with == kShort && strcmp(call, "write") != 0) with = 0;
   if (with == kInterrupted && fault.ever && (interrupted = !interrupted) == 0) with = 0;
-  if (is_save || is_folder) entered = with == kInterrupted || (is_folder && !with);  /* a call that is made again begins no other save */
+  if (is_save || is_folder) entered = with == kInterrupted || (is_folder && !with); /* a call that is made again begins no other save */
   if (fault.report >= 0) {
     char line[PATH_MAX + 128];
     const int n = snprintf(line, sizeof line, "%ld %ld %s %s%s\n", saves, number, call, path, with ? " fault" : "");

@@ -181,10 +181,8 @@ TEST_F(Shim, FailsForEverFromEachCallOn) {
       const Ended ended = drive("1", "5", {{"FAULT_WITH", with}, {"FAULT_TIMES", "ever"}, {"FAULT_SAVE", "3"}, {"FAULT_AT", std::to_string(at)}});
       EXPECT_GT(ended.faults(), 0) << what;
       faults += ended.faults();
-      if (std::string(with) == "kill")
-        EXPECT_TRUE(ended.is_killed()) << what;
-      else
-        EXPECT_TRUE(ended.went_on(false)) << what << "\n" << ended.said;
+      if (std::string(with) == "kill") EXPECT_TRUE(ended.is_killed()) << what;
+      else EXPECT_TRUE(ended.went_on(false)) << what << "\n" << ended.said;
       EXPECT_GE(ended.saved(), 2) << what;
       EXPECT_LE(ended.saved(), 3) << what;
       expect_found(ended, what);

@@ -155,23 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Hostile{"ManyTinyEntries", [] { return entries(1); }, ""}, Hostile{"ManyEntriesOfRank16", [] { return entries(16); }, ""},
         Hostile{"ManyEntriesOfRank33", [] { return entries(33); }, ""}, Hostile{"ManyEntriesOfRank64", [] { return entries(64); }, ""},
-        Hostile{"OneHugeShape",
-                [] {
-                  return filled(
-                      kHeader, R"({"a":{"dtype":"U8","shape":[)", [](size_t) { return "1"; }, "]}}");
-                },
+        Hostile{"OneHugeShape", [] { return filled(kHeader, R"({"a":{"dtype":"U8","shape":[)", [](size_t) { return "1"; }, "]}}"); },
                 "has a tensor of more than 64 dimensions"},
-        Hostile{"ArrayForAnEntry",
-                [] {
-                  return filled(
-                      kHeader, R"({"a":[)", [](size_t) { return "1"; }, "]}");
-                },
+        Hostile{"ArrayForAnEntry", [] { return filled(kHeader, R"({"a":[)", [](size_t) { return "1"; }, "]}"); },
                 "tensor `a` lacks dtype, shape or data_offsets"},
-        Hostile{"ManyArraysInAShape",
-                [] {
-                  return filled(
-                      kHeader, R"({"a":{"shape":[)", [](size_t) { return "[]"; }, "]}}");
-                },
+        Hostile{"ManyArraysInAShape", [] { return filled(kHeader, R"({"a":{"shape":[)", [](size_t) { return "[]"; }, "]}}"); },
                 "a dimension of tensor `a` is not a whole number"},
         Hostile{"DeepArrays", [] { return around(R"({"a":)", '[', ""); }, "tensor `a` lacks dtype, shape or data_offsets"},
         Hostile{"DeepArraysInAShape", [] { return around(R"({"a":{"shape":)", '[', ""); }, "a dimension of tensor `a` is not a whole number"},
@@ -184,16 +172,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "tensor `a` has more than dtype, shape and data_offsets"},
         Hostile{"OnlyBraces", [] { return std::string(kHeader, '{'); }, "has no JSON object for a header"},
         Hostile{"ManyMetadata",
-                [] {
-                  return filled(
-                      kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + R"(":"")"; }, "}}");
-                },
+                [] { return filled(kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + R"(":"")"; }, "}}"); },
                 "has metadata of more than 65536 names"},
-        Hostile{"ManyKeysInAnEntry",
-                [] {
-                  return filled(
-                      kHeader, R"({"a":{)", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}}");
-                },
+        Hostile{"ManyKeysInAnEntry", [] { return filled(kHeader, R"({"a":{)", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}}"); },
                 "tensor `a` has more than dtype, shape and data_offsets"},
         Hostile{"LongNames",
                 [] {
@@ -219,12 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "has a text of more than 4194304 bytes in its header"},
         Hostile{"LongElementType", [] { return around(R"({"a":{"dtype":")", 'F', "\"" + kRest); },
                 "has a text of more than 4194304 bytes in its header"},
-        Hostile{"FourMetadata",
-                [] {
-                  return filled(
-                      kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + "\""; }, "}}");
-                },
-                ""},
+        Hostile{
+            "FourMetadata",
+            [] { return filled(kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + "\""; }, "}}"); },
+            ""},
         Hostile{"FourMetadataNotUtf8",
                 [] {
                   return filled(
@@ -268,12 +247,7 @@ INSTANTIATE_TEST_SUITE_P(
                 ""},
         Hostile{"ManyFilesThatAreNone", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":{}"; }); }, "the file `"},
         Hostile{"ManyNumbers", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":1"; }); }, "the file `"},
-        Hostile{"ManyArrays",
-                [] {
-                  return filled(
-                      kBody, R"({"mortise":2,"x":[)", [](size_t) { return "[]"; }, "]");
-                },
-                "it is of another version"},
+        Hostile{"ManyArrays", [] { return filled(kBody, R"({"mortise":2,"x":[)", [](size_t) { return "[]"; }, "]"); }, "it is of another version"},
         Hostile{"DeepArrays", [] { return std::string(kBody, '['); }, "it is nested deeper than manifests are"},
         Hostile{"DeepObjects",
                 [] {

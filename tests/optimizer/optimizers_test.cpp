@@ -21,7 +21,8 @@ std::string plugin(const std::string& id) { return std::string(MORTISE_PLUGINS) 
 
 template <class T>
 std::vector<T> normal(uint64_t seed) {
-  const at::Tensor t = at::randn({kLength}, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
+  const at::Tensor t =
+      at::randn({kLength}, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
   return {t.const_data_ptr<T>(), t.const_data_ptr<T>() + kLength};
 }
 template <class T>

@@ -92,7 +92,9 @@ class Checkpointing {
     region->flags = call->flags & (MORTISE_REPLAY | MORTISE_LAST_MICRO);
     for (uint32_t i = 0; i < call->n_args; ++i) {
       const mortise_value& arg = call->args[i];
-      if (is_borrowed(arg)) throw Error(MORTISE_E_UNSUPPORTED, "a block that is checkpointed takes tensors and numbers; argument " + std::to_string(i) + " of " + std::string(view(call->path)) + " is neither");
+      if (is_borrowed(arg))
+        throw Error(MORTISE_E_UNSUPPORTED, "a block that is checkpointed takes tensors and numbers; argument " + std::to_string(i) + " of " +
+                                               std::string(view(call->path)) + " is neither");
       region->args.push_back(arg);
       region->differentiable.push_back(requires_grad(arg));
     }
@@ -105,7 +107,13 @@ class Checkpointing {
   // Values that point to memory of the caller, which will be gone in backward.
   static bool is_borrowed(const mortise_value& v) {
     switch (v.tag) {
-      case MORTISE_NONE: case MORTISE_TENSOR: case MORTISE_INT: case MORTISE_FLOAT: case MORTISE_LOGICAL: case MORTISE_DTYPE: case MORTISE_PARAM: return false;
+      case MORTISE_NONE:
+      case MORTISE_TENSOR:
+      case MORTISE_INT:
+      case MORTISE_FLOAT:
+      case MORTISE_LOGICAL:
+      case MORTISE_DTYPE:
+      case MORTISE_PARAM: return false;
       default: return true;
     }
   }

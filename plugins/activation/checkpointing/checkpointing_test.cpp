@@ -31,33 +31,39 @@ struct Graph {
     host.offer("mortise.tensor/0", &tensors);
     static const mortise_autograd_api autograd = {
         .struct_size = sizeof(mortise_autograd_api),
-        .apply = [](mortise_host*, const mortise_node_fns* fns, void* state_, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
-          now->node = *fns;
-          now->state = state_;
-          const mortise_status s = fns->forward(state_, nullptr, in, n, out, m);
-          if (s != MORTISE_OK) now->drop();
-          return s;
-        },
-        .save = [](mortise_host*, mortise_node*, mortise_tensor* const* t, uint32_t n) noexcept {
-          for (uint32_t i = 0; i < n; ++i) now->saved.push_back(Tensor::share(t[i]));
-          return mortise_status{MORTISE_OK};
-        },
-        .saved = [](mortise_host*, mortise_node*, uint32_t i, mortise_tensor** owned) noexcept {
-          *owned = Tensor(now->saved.at(i)).release();
-          return mortise_status{MORTISE_OK};
-        },
-        .detach = [](mortise_host*, mortise_tensor* t, int wanted, mortise_tensor** out) noexcept {
-          *out = now->host.tensor<float>({1}, now->host.values<float>(t)).release();
-          if (wanted) now->requires_grad.insert(*out);
-          return mortise_status{MORTISE_OK};
-        },
-        .backward = [](mortise_host*, mortise_tensor* const* roots_, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
-                       mortise_tensor** grads, uint32_t m, uint32_t) noexcept {
-          now->roots.assign(roots_, roots_ + n);
-          now->leaves.assign(inputs, inputs + m);
-          for (uint32_t i = 0; i < m; ++i) grads[i] = now->tensor(3 * now->number(seeds[0])).release();
-          return mortise_status{MORTISE_OK};
-        },
+        .apply =
+            [](mortise_host*, const mortise_node_fns* fns, void* state_, const mortise_value* in, uint32_t n, mortise_value* out,
+               uint32_t m) noexcept {
+              now->node = *fns;
+              now->state = state_;
+              const mortise_status s = fns->forward(state_, nullptr, in, n, out, m);
+              if (s != MORTISE_OK) now->drop();
+              return s;
+            },
+        .save =
+            [](mortise_host*, mortise_node*, mortise_tensor* const* t, uint32_t n) noexcept {
+              for (uint32_t i = 0; i < n; ++i) now->saved.push_back(Tensor::share(t[i]));
+              return mortise_status{MORTISE_OK};
+            },
+        .saved =
+            [](mortise_host*, mortise_node*, uint32_t i, mortise_tensor** owned) noexcept {
+              *owned = Tensor(now->saved.at(i)).release();
+              return mortise_status{MORTISE_OK};
+            },
+        .detach =
+            [](mortise_host*, mortise_tensor* t, int wanted, mortise_tensor** out) noexcept {
+              *out = now->host.tensor<float>({1}, now->host.values<float>(t)).release();
+              if (wanted) now->requires_grad.insert(*out);
+              return mortise_status{MORTISE_OK};
+            },
+        .backward =
+            [](mortise_host*, mortise_tensor* const* roots_, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
+               mortise_tensor** grads, uint32_t m, uint32_t) noexcept {
+              now->roots.assign(roots_, roots_ + n);
+              now->leaves.assign(inputs, inputs + m);
+              for (uint32_t i = 0; i < m; ++i) grads[i] = now->tensor(3 * now->number(seeds[0])).release();
+              return mortise_status{MORTISE_OK};
+            },
     };
     host.offer("mortise.autograd/0", &autograd);
     mortise::open_api(&host);
@@ -100,7 +106,8 @@ struct Checkpointing : testing::Test {
     Pass& pass = passes.emplace_back(Pass{call.flags, {}});
     for (uint32_t i = 0; i < call.n_args; ++i) pass.tensors.push_back(mortise::Ref(call.args[i]));
     if (fail_at == passes.size()) return host.fail(&host, MORTISE_E_OPERATOR, MORTISE_STR("the block failed"));
-    for (uint32_t k = 0; k < call.n_results; ++k) mortise::give(&call, k, graph.tensor(2 * graph.number(pass.tensors[0]), k == 0 && (call.flags & MORTISE_GRAD)));
+    for (uint32_t k = 0; k < call.n_results; ++k)
+      mortise::give(&call, k, graph.tensor(2 * graph.number(pass.tensors[0]), k == 0 && (call.flags & MORTISE_GRAD)));
     return MORTISE_OK;
   }
   mortise_status run(FakeCall& call, uint32_t flags = MORTISE_GRAD) {
@@ -150,9 +157,9 @@ TEST_F(Checkpointing, RunsTheBlockAgainInBackwardOverInputsCutOffFromTheGraph) {
   ASSERT_EQ(passes.size(), 2u);
   EXPECT_EQ(passes[1].flags, static_cast<uint32_t>(MORTISE_GRAD | MORTISE_REPLAY));
   EXPECT_NE(passes[1].tensors[0], x.get());
-  EXPECT_EQ(passes[1].tensors[1], ids.get());     // integers and frozen inputs as they are,
+  EXPECT_EQ(passes[1].tensors[1], ids.get());  // integers and frozen inputs as they are,
   EXPECT_EQ(passes[1].tensors[2], frozen.get());
-  EXPECT_EQ(graph.number(grads[0].get()), 12);    // and without a gradient
+  EXPECT_EQ(graph.number(grads[0].get()), 12);  // and without a gradient
   EXPECT_FALSE(grads[1]);
   EXPECT_FALSE(grads[2]);
 }

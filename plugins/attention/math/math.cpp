@@ -15,10 +15,8 @@ namespace {
 class Math {
  public:
   Math(const Builder&, const LayerSpec& spec)
-      : heads_(spec.integer("heads")),
-        head_dim_(spec.integer("head_dim")),
-        causal_(spec.flag("causal", false)),
-        dropout_(spec.number("dropout", 0)) {}
+      : heads_(spec.integer("heads")), head_dim_(spec.integer("head_dim")), causal_(spec.flag("causal", false)), dropout_(spec.number("dropout", 0)) {
+  }
 
   static Refusal supports(const mortise_place* place) {
     if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number("dropout", 0) == 0) return {};

@@ -57,7 +57,8 @@ struct Safetensors {
   void read(const void* data, uint64_t bytes, const mortise_give* give) {
     const TensorFile file = parse({static_cast<const char*>(data), bytes});
     for (const TensorView& t : file.entries) {
-      mortise_entry e{sizeof e, dtype_of(t.dtype), str(t.name), static_cast<uint32_t>(t.sizes.size()), 0, t.sizes.data(), nullptr, nullptr, t.data, t.bytes};
+      mortise_entry e{sizeof e, dtype_of(t.dtype), str(t.name), static_cast<uint32_t>(t.sizes.size()), 0, t.sizes.data(), nullptr, nullptr, t.data,
+                      t.bytes};
       std::vector<int64_t> offset, whole;
       if (const auto place = file.metadata.find(t.name); place != file.metadata.end()) {
         const std::string_view text = place->second;

@@ -45,7 +45,8 @@ struct Safetensors : testing::Test {
     return all;
   }
   mortise_entry entry(const std::string& name, uint32_t dtype, const std::vector<int64_t>& sizes, const std::string& bytes) {
-    return {sizeof(mortise_entry), dtype, text(name), static_cast<uint32_t>(sizes.size()), 0, sizes.data(), nullptr, nullptr, bytes.data(), bytes.size()};
+    return {sizeof(mortise_entry), dtype,       text(name), static_cast<uint32_t>(sizes.size()), 0, sizes.data(), nullptr, nullptr,
+            bytes.data(),          bytes.size()};
   }
 };
 
@@ -58,7 +59,8 @@ TEST_F(Safetensors, ComeBackWithTheirPlaces) {
   entries[1].offset = offset.data();
   entries[1].whole = whole.data();
   const std::string file = written(entries);
-  EXPECT_EQ(read(file), (std::map<std::string, std::string>{{"a", "1 2, @ of : 12345678"}, {"b/exp_avg", "7 1,4, @3,0, of 9,4,: abcd"}, {"c", "8  @ of : x"}}));
+  EXPECT_EQ(read(file),
+            (std::map<std::string, std::string>{{"a", "1 2, @ of : 12345678"}, {"b/exp_avg", "7 1,4, @3,0, of 9,4,: abcd"}, {"c", "8  @ of : x"}}));
   EXPECT_EQ(mortise::parse_safetensors(file, "").metadata.at("b/exp_avg"), "3,0 of 9,4");
   EXPECT_EQ(mortise::parse_safetensors(file, "").metadata.at("format"), "pt");
 }

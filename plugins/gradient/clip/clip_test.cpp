@@ -12,7 +12,9 @@ struct Clip : testing::Test {
   Clip() {
     host.set("norm", 1.0);
     const auto unary = [this](const char* name, double (*f)(double, double)) {
-      host.op(name, [this, f](std::span<const mortise_value> a) { return host.tensor<double>({}, {f(host.number(a[0].v.t), a.size() > 1 ? a[1].v.f : 0)}); });
+      host.op(name, [this, f](std::span<const mortise_value> a) {
+        return host.tensor<double>({}, {f(host.number(a[0].v.t), a.size() > 1 ? a[1].v.f : 0)});
+      });
     };
     unary("aten::add.Scalar", [](double x, double y) { return x + y; });
     unary("aten::mul.Scalar", [](double x, double y) { return x * y; });

@@ -89,7 +89,7 @@ bool is_coloured(int fd) {
 
 // Whoever reads it may print on our terminal, as tee does.
 bool is_pipe(int fd) {
-  struct stat about {};
+  struct stat about{};
   return fstat(fd, &about) == 0 && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
 }
 

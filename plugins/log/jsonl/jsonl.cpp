@@ -50,20 +50,11 @@ void append_number(std::string& out, double x) {
 // False for what has no place in a line.
 bool append_value(std::string& out, const mortise_value& v) {
   switch (v.tag) {
-    case MORTISE_INT:
-      out += std::to_string(v.v.i);
-      return true;
-    case MORTISE_LOGICAL:
-      out += v.v.i ? "true" : "false";
-      return true;
-    case MORTISE_FLOAT:
-      append_number(out, v.v.f);
-      return true;
-    case MORTISE_TEXT:
-      append_string(out, view(v.v.s));
-      return true;
-    default:
-      return false;
+    case MORTISE_INT: out += std::to_string(v.v.i); return true;
+    case MORTISE_LOGICAL: out += v.v.i ? "true" : "false"; return true;
+    case MORTISE_FLOAT: append_number(out, v.v.f); return true;
+    case MORTISE_TEXT: append_string(out, view(v.v.s)); return true;
+    default: return false;
   }
 }
 

@@ -25,10 +25,7 @@ struct Block {
 class Gpt {
  public:
   Gpt()
-      : layers_(config::integer("layers")),
-        heads_(config::integer("heads")),
-        width_(config::integer("width")),
-        context_(config::integer("context")),
+      : layers_(config::integer("layers")), heads_(config::integer("heads")), width_(config::integer("width")), context_(config::integer("context")),
         dropout_(config::number("dropout")) {
     if (width_ % heads_ == 0) return;
     const auto n = [](int64_t i) { return std::to_string(i); };
@@ -125,10 +122,8 @@ class Gpt {
 
   void block(mortise_call* call, const Block& b, bool first) const {
     Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
-    if (first)
-      a_BTW = std::move(call_layer<1>(b.ln_1, r_BTW)[0]);
-    else
-      std::tie(a_BTW, r_BTW) = normed(b.ln_1, call->args[0], r_BTW);
+    if (first) a_BTW = std::move(call_layer<1>(b.ln_1, r_BTW)[0]);
+    else std::tie(a_BTW, r_BTW) = normed(b.ln_1, call->args[0], r_BTW);
     const auto [qkv] = call_layer<1>(b.c_attn, a_BTW);
     const auto [attended] = call_layer<1>(b.attention, qkv, none());
     const auto [branch_BTW] = call_layer<1>(b.c_proj, attended);

@@ -46,10 +46,8 @@ class HeadLoss {
   static void loss(mortise_call* call, Tensor logits_NV, bool keep_logits, Saves& saves) {
     const Tensor labels_N = ops::reshape(call->args[1], {-1});
     Tensor log_p_NV = cast(logits_NV, statistics_dtype(Info(logits_NV).dtype));
-    if (keep_logits && log_p_NV.get() == logits_NV.get())
-      log_p_NV = ops::log_softmax(logits_NV);
-    else
-      ops::log_softmax_out(log_p_NV, log_p_NV);
+    if (keep_logits && log_p_NV.get() == logits_NV.get()) log_p_NV = ops::log_softmax(logits_NV);
+    else ops::log_softmax_out(log_p_NV, log_p_NV);
     auto [sum, count] = ops::nll_loss_sum(log_p_NV, labels_N);
     give(call, 0, std::move(sum));
     saves.own(std::move(log_p_NV));

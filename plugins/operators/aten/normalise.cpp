@@ -3,8 +3,7 @@
 namespace mortise::aten {
 
 Normalise::Normalise(const Builder& build, const LayerSpec& spec)
-    : width_(spec.integer("width")),
-      eps_(spec.number("eps", 1e-5)),
+    : width_(spec.integer("width")), eps_(spec.number("eps", 1e-5)),
       weight_(build.param({spec.name() + ".weight", "norm", {"width"}, {width_}, "constant", 1})) {
   if (spec.choice("kind", {"layer", "rms"}) == 0) bias_ = build.param({spec.name() + ".bias", "norm", {"width"}, {width_}, "constant", 0});
 }

@@ -13,7 +13,9 @@ AdamWDtype dtype_of(const Info& t, const mortise_slice& slice) {
     case MORTISE_F32: return AdamWDtype::kF32;
     case MORTISE_F64: return AdamWDtype::kF64;
     case MORTISE_BF16: return AdamWDtype::kBF16;
-    default: throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " + std::string(view(slice.info->name)));
+    default:
+      throw Error(MORTISE_E_UNSUPPORTED,
+                  "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " + std::string(view(slice.info->name)));
   }
 }
 
@@ -56,8 +58,14 @@ class AdamW {
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);
     const int64_t t = ledger.applied + 1;
-    const AdamWStep step{ledger.lr[s.group], ledger.weight_decay[s.group], beta1_, beta2_, eps_,
-                         kernels::adamw_correction(beta1_, t), kernels::adamw_correction(beta2_, t), ledger.multiplier};
+    const AdamWStep step{ledger.lr[s.group],
+                         ledger.weight_decay[s.group],
+                         beta1_,
+                         beta2_,
+                         eps_,
+                         kernels::adamw_correction(beta1_, t),
+                         kernels::adamw_correction(beta2_, t),
+                         ledger.multiplier};
     return {step, {dtype_of(p, s), dtype_of(g, s), p.data, m.data, v.data, g.data, bf16_value<uint16_t>(s)}, s.length};
   }
 

@@ -25,7 +25,7 @@ struct Job {
 
 template <class T, class G, bool kMomentum, bool kNesterov>
 void update(const Job& j, int64_t begin, int64_t end) {
-  T *__restrict p = static_cast<T*>(j.p), *__restrict b = static_cast<T*>(j.b);
+  T* __restrict p = static_cast<T*>(j.p), * __restrict b = static_cast<T*>(j.b);
   const G* __restrict grad = static_cast<const G*>(j.g);
   const T multiplier = static_cast<T>(j.multiplier), weight_decay = static_cast<T>(j.weight_decay);
   const T momentum = static_cast<T>(j.momentum), rate = static_cast<T>(-j.lr);
@@ -83,8 +83,16 @@ class SGD {
  private:
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad);
-    return {ledger.lr[s.group], ledger.weight_decay[s.group], momentum_, ledger.multiplier, nesterov_,
-            p.data, s.n_states ? Info(s.states[0]).data : nullptr, g.data, bf16_value<BF16>(s), s.length,
+    return {ledger.lr[s.group],
+            ledger.weight_decay[s.group],
+            momentum_,
+            ledger.multiplier,
+            nesterov_,
+            p.data,
+            s.n_states ? Info(s.states[0]).data : nullptr,
+            g.data,
+            bf16_value<BF16>(s),
+            s.length,
             p.dtype == MORTISE_F64 ? update_for<double>(g.dtype) : update_for<float>(g.dtype)};
   }
 

@@ -7,7 +7,8 @@ using namespace mortise;
 class Sync {
  public:
   void batch(mortise_call* call) {
-    if (call->n_args < 1 || call->args[0].tag != MORTISE_BATCH || call->n_results < 1) throw Error(MORTISE_E_ARGUMENT, "batch takes one batch and gives one");
+    if (call->n_args < 1 || call->args[0].tag != MORTISE_BATCH || call->n_results < 1)
+      throw Error(MORTISE_E_ARGUMENT, "batch takes one batch and gives one");
     mortise_batch* const host = call->args[0].v.b;
     Batch device = Batch::create(host);
     bool moved = false;

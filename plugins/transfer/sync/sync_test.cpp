@@ -14,8 +14,7 @@ const mortise_batch_api& away(FakeHost& host) {
   table.to_device = [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept -> mortise_status {
     FakeHost& f = *static_cast<FakeHost*>(h);
     const mortise::Info info(t);
-    *out = info.dtype == MORTISE_U8 ? Tensor::share(t).release()
-                                    : f.tensor<int64_t>({info.numel}, f.values<int64_t>(t)).release();
+    *out = info.dtype == MORTISE_U8 ? Tensor::share(t).release() : f.tensor<int64_t>({info.numel}, f.values<int64_t>(t)).release();
     return MORTISE_OK;
   };
   return table;
@@ -59,7 +58,9 @@ TEST(Sync, PassesABatchOnThatIsThereAlready) {
 TEST(Sync, PassesOnAnErrorOfTheDeviceAndKeepsNothing) {
   FakeHost host;
   mortise_batch_api full = *static_cast<const mortise_batch_api*>(host.get_interface(&host, MORTISE_STR("mortise.batch/0")));
-  full.to_device = [](mortise_host* h, mortise_tensor*, mortise_tensor**) noexcept { return h->fail(h, MORTISE_E_MEMORY, MORTISE_STR("the device is full")); };
+  full.to_device = [](mortise_host* h, mortise_tensor*, mortise_tensor**) noexcept {
+    return h->fail(h, MORTISE_E_MEMORY, MORTISE_STR("the device is full"));
+  };
   host.offer("mortise.batch/0", &full);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   const Tensor ids = host.tensor<int64_t>({2}, {1, 2});

@@ -11,7 +11,8 @@ typedef struct mortise_node_fns {
   uint32_t struct_size, flags;
   mortise_str name;
   mortise_status (*forward)(void *state, mortise_node *, const mortise_value *in, uint32_t n, mortise_value *out, uint32_t m) MORTISE_NOEXCEPT;
-  mortise_status (*backward)(void *state, mortise_node *, mortise_tensor *const *grad_out, uint32_t m, mortise_tensor **grad_in, uint32_t n) MORTISE_NOEXCEPT;
+  mortise_status (*backward)(void *state, mortise_node *, mortise_tensor *const *grad_out, uint32_t m, mortise_tensor **grad_in,
+                             uint32_t n) MORTISE_NOEXCEPT;
   void (*drop)(void *state) MORTISE_NOEXCEPT;
 } mortise_node_fns;
 enum { MORTISE_NODE_REQUIRES_GRAD = 1 }; /* outputs require a gradient even if no input does: parameters are used inside */

@@ -7,10 +7,10 @@ MORTISE_BEGIN
 
 /** Flags of a call. */
 enum {
-  MORTISE_GRAD = 1,        /* autograd records */
-  MORTISE_REPLAY = 2,      /* this pass repeats an earlier one: uses, terms and metrics were counted then */
-  MORTISE_FIRST_PASS = 4,  /* without a graph now, but a replay with one will follow: uses are counted */
-  MORTISE_LAST_MICRO = 8   /* the last micro-batch of this step */
+  MORTISE_GRAD = 1,       /* autograd records */
+  MORTISE_REPLAY = 2,     /* this pass repeats an earlier one: uses, terms and metrics were counted then */
+  MORTISE_FIRST_PASS = 4, /* without a graph now, but a replay with one will follow: uses are counted */
+  MORTISE_LAST_MICRO = 8  /* the last micro-batch of this step */
 };
 /** Bits of `want`: outputs that a fused provider may leave out unless somebody asks. */
 enum { MORTISE_WANT_LOGITS = 1 };
@@ -18,17 +18,17 @@ enum { MORTISE_WANT_LOGITS = 1 };
 /** One call of one point. Points into nobody's stack but its caller's, for the time of the call; `keep` copies it deeply. */
 struct mortise_call {
   uint32_t struct_size, point;
-  mortise_str path;          /* of the layer or segment, "h.3.attn"; "" for the whole model. Lives as long as the run */
+  mortise_str path; /* of the layer or segment, "h.3.attn"; "" for the whole model. Lives as long as the run */
   uint32_t mode, flags;
-  int32_t micro, replica;    /* which micro-batch of the step; which device of this process */
-  uint32_t compute_dtype;    /* what GEMMs and attention compute in; MORTISE_NO_DTYPE: as the weights are stored. A wrapper may set it */
-  uint32_t want;             /* a wrapper may add bits */
+  int32_t micro, replica;     /* which micro-batch of the step; which device of this process */
+  uint32_t compute_dtype;     /* what GEMMs and attention compute in; MORTISE_NO_DTYPE: as the weights are stored. A wrapper may set it */
+  uint32_t want;              /* a wrapper may add bits */
   const mortise_layer *layer; /* operators: the layer; NULL elsewhere */
-  void *layer_data;          /* operators: what `declare` bound to the layer */
-  mortise_batch *batch;      /* inside `micro`; NULL elsewhere */
+  void *layer_data;           /* operators: what `declare` bound to the layer */
+  mortise_batch *batch;       /* inside `micro`; NULL elsewhere */
   const mortise_value *args;
   uint32_t n_args, n_results;
-  mortise_value *results;    /* the caller's array, all MORTISE_NONE at first; the provider puts owned values into it */
+  mortise_value *results; /* the caller's array, all MORTISE_NONE at first; the provider puts owned values into it */
 };
 
 /** "mortise.call/0" */

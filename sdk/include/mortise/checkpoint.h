@@ -44,8 +44,8 @@ typedef struct mortise_blob {
   uint32_t struct_size;
   uint32_t version; /* of its form; `load` is told the one that was saved */
   mortise_str name;
-  MORTISE_PLUG(save, const mortise_sink *);                      /* [loop] between steps */
-  MORTISE_PLUG(load, uint32_t version, mortise_str text);        /* [loop] before run.begin of a resumed run; not called if nothing was saved */
+  MORTISE_PLUG(save, const mortise_sink *);               /* [loop] between steps */
+  MORTISE_PLUG(load, uint32_t version, mortise_str text); /* [loop] before run.begin of a resumed run; not called if nothing was saved */
 } mortise_blob;
 
 /** "mortise.state/0": what is declared here is in every checkpoint. Nothing in it may depend on the time, the machine or the folder. */

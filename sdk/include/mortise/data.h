@@ -8,7 +8,7 @@ MORTISE_BEGIN
 typedef struct mortise_field {
   mortise_str name; /* "input_ids", "labels", "positions" */
   mortise_str unit;
-  int64_t fill;     /* what padding holds */
+  int64_t fill; /* what padding holds */
 } mortise_field;
 
 /** What is asked of the data when the run is assembled. */

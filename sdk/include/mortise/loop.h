@@ -26,8 +26,8 @@ typedef struct mortise_ledger {
 
 /** What to ask of the loop at the next boundary. */
 enum {
-  MORTISE_STOP = 1,  /* done: save and end, exit 0 */
-  MORTISE_ABORT = 2  /* a guard gives up: end, exit 76 */
+  MORTISE_STOP = 1, /* done: save and end, exit 0 */
+  MORTISE_ABORT = 2 /* a guard gives up: end, exit 76 */
 };
 
 /** "mortise.loop/0" */
@@ -35,8 +35,8 @@ typedef struct mortise_loop_api {
   uint32_t struct_size;
   MORTISE_FN(clock, mortise_clock *);
   MORTISE_FN(ledger, const mortise_ledger **);
-  MORTISE_FN(set_window, int32_t micros);     /* only in step.window */
-  MORTISE_FN(vote, mortise_tensor *ok);       /* only in step.verdict: 0-dim, 0 means skip; votes multiply */
+  MORTISE_FN(set_window, int32_t micros);       /* only in step.window */
+  MORTISE_FN(vote, mortise_tensor *ok);         /* only in step.verdict: 0-dim, 0 means skip; votes multiply */
   MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
   /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens", "samples", "one", or one of the
    *  data's own). Weight 0 makes it a metric. Inside `forward` only. */

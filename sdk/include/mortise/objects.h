@@ -17,7 +17,7 @@ typedef struct mortise_device {
   uint32_t struct_size;
   uint32_t kind; /* MORTISE_CPU, MORTISE_CUDA */
   MORTISE_PLUG(open, int32_t index);
-  MORTISE_PLUG(describe, mortise_str *); /* "2 threads, AMD EPYC"; lives as long as the plugin */
+  MORTISE_PLUG(describe, mortise_str *);                              /* "2 threads, AMD EPYC"; lives as long as the plugin */
   MORTISE_PLUG(memory, int64_t *used, int64_t *peak, int64_t *total); /* bytes */
 } mortise_device;
 
@@ -33,17 +33,17 @@ typedef struct mortise_comm {
 /** The object of `replicas`: how several copies of the parameters stay one. */
 typedef struct mortise_replicas {
   uint32_t struct_size, reserved;
-  MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last); /* [autograd] its gradient of this micro-batch is complete; in the order of backward */
+  MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last); /* [autograd] this micro-batch's gradient is complete; in backward's order */
   MORTISE_PLUG(finish, uint32_t reserved); /* [loop] every gradient is summed over the replicas when this returns (or will be, on the stream) */
 } mortise_replicas;
 
 /** What `sample` is asked for. `emit` gets pieces of text as they come; it returns 0 to go on. */
 typedef struct mortise_sample_request {
   uint32_t struct_size;
-  int32_t tokens;      /* how many new tokens; 0: the plugin's own default */
-  mortise_str prompt;  /* empty: the plugin's own */
-  double temperature;  /* negative: the plugin's own; 0: always the likeliest */
-  int32_t top_k;       /* negative: the plugin's own; 0: all */
+  int32_t tokens;     /* how many new tokens; 0: the plugin's own default */
+  mortise_str prompt; /* empty: the plugin's own */
+  double temperature; /* negative: the plugin's own; 0: always the likeliest */
+  int32_t top_k;      /* negative: the plugin's own; 0: all */
   uint32_t reserved;
   uint64_t seed;
   void *user;

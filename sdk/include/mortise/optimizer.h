@@ -20,11 +20,11 @@ enum { MORTISE_MAX_STATES = 8 };
  *  other memory than `master` (NULL otherwise): an optimizer that declares MORTISE_WRITES_VALUE fills it too, else the core casts. */
 typedef struct mortise_slice {
   uint32_t struct_size, n_states;
-  int32_t group;               /* index into the ledger's lr and weight_decay */
+  int32_t group; /* index into the ledger's lr and weight_decay */
   uint32_t reserved;
   mortise_param *param;
   const mortise_param_info *info;
-  int64_t offset, length;      /* in elements of the parameter */
+  int64_t offset, length; /* in elements of the parameter */
   mortise_tensor *master, *grad, *value;
   mortise_tensor *const *states; /* in the order of `states` */
 } mortise_slice;
@@ -65,13 +65,13 @@ typedef struct mortise_optimizer_simple {
 /** "mortise.lists/0". A trailing underscore works in place on the first list. New lists are owned by the caller: release them. */
 typedef struct mortise_lists_api {
   uint32_t struct_size;
-  MORTISE_FN(scaled, const mortise_list *a, double factor, mortise_list **out);                         /* a · factor, in the dtype of the master */
-  MORTISE_FN(lerp, const mortise_list *a, const mortise_list *b, double weight, mortise_list **out);    /* a + weight (b - a) */
+  MORTISE_FN(scaled, const mortise_list *a, double factor, mortise_list **out);                      /* a · factor, in the dtype of the master */
+  MORTISE_FN(lerp, const mortise_list *a, const mortise_list *b, double weight, mortise_list **out); /* a + weight (b - a) */
   MORTISE_FN(lerp_, mortise_list *a, const mortise_list *b, double weight);
   MORTISE_FN(mul_, mortise_list *a, double factor);
-  MORTISE_FN(add_, mortise_list *a, const mortise_list *b, double factor);                              /* a += factor · b */
-  MORTISE_FN(addcmul_, mortise_list *a, const mortise_list *b, const mortise_list *c, double factor);   /* a += factor · b · c */
-  MORTISE_FN(addcdiv_, mortise_list *a, const mortise_list *b, const mortise_list *c, double factor);   /* a += factor · b / c */
+  MORTISE_FN(add_, mortise_list *a, const mortise_list *b, double factor);                            /* a += factor · b */
+  MORTISE_FN(addcmul_, mortise_list *a, const mortise_list *b, const mortise_list *c, double factor); /* a += factor · b · c */
+  MORTISE_FN(addcdiv_, mortise_list *a, const mortise_list *b, const mortise_list *c, double factor); /* a += factor · b / c */
   MORTISE_FN(sqrt, const mortise_list *a, mortise_list **out);
   MORTISE_FN(add_scalar_, mortise_list *a, double value);
   MORTISE_FN(sign_, mortise_list *a);

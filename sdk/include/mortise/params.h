@@ -11,13 +11,13 @@ MORTISE_BEGIN
  *  "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
-  mortise_str name;            /* Hugging Face's: "h.0.attn.c_attn.weight" */
-  mortise_str role;            /* exactly one of: matrix vector norm embedding buffer */
+  mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
+  mortise_str role; /* exactly one of: matrix vector norm embedding buffer */
   const mortise_str *tags;
-  const mortise_str *dims;     /* logical names: "out", "in", "vocab", "width", … */
+  const mortise_str *dims; /* logical names: "out", "in", "vocab", "width", … */
   const int64_t *sizes;
   uint32_t n_tags, value_dtype, master_dtype, grad_dtype;
-  int32_t trainable, group;    /* group: index of lr and weight decay in the ledger */
+  int32_t trainable, group; /* group: index of lr and weight decay in the ledger */
   int64_t numel;
 } mortise_param_info;
 

@@ -350,8 +350,7 @@ inline void log_line(uint32_t level, std::string_view line) {
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   using B = std::remove_reference_t<Body>;
-  check(api.parallel->run(
-      api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); }, &body));
+  check(api.parallel->run(api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); }, &body));
 }
 
 }  // namespace mortise

@@ -108,13 +108,9 @@ class Backward {
 
 namespace detail {
 template <class Layer>
-concept Pair = requires(const Layer& l, mortise_call* c, Backward& b) {
-  l.backward(c, b);
-};
+concept Pair = requires(const Layer& l, mortise_call* c, Backward& b) { l.backward(c, b); };
 template <class Layer>
-concept Chooses = requires(const mortise_place* p) {
-  Layer::supports(p);
-};
+concept Chooses = requires(const mortise_place* p) { Layer::supports(p); };
 
 template <class Layer, class Plugin>
 struct OperatorOf {

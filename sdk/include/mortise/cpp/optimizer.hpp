@@ -10,11 +10,8 @@ namespace mortise {
 // A ledger whose tensors lie in the host's memory.
 struct Ledger {
   explicit Ledger(const mortise_ledger* l)
-      : apply(Info(l->verdict).as<double>()[0] != 0),
-        multiplier(Info(l->multiplier).as<double>()[0]),
-        applied(Info(l->applied).as<int64_t>()[0]),
-        lr(Info(l->lr).as<double>()),
-        weight_decay(Info(l->weight_decay).as<double>()) {}
+      : apply(Info(l->verdict).as<double>()[0] != 0), multiplier(Info(l->multiplier).as<double>()[0]), applied(Info(l->applied).as<int64_t>()[0]),
+        lr(Info(l->lr).as<double>()), weight_decay(Info(l->weight_decay).as<double>()) {}
   bool apply;
   double multiplier;
   int64_t applied;                  // steps before this one
@@ -38,10 +35,8 @@ inline void finish_slice(const mortise_slice& s) {
   api.tensor->written(api.host, s.master);
   for (uint32_t i = 0; i < s.n_states; ++i) api.tensor->written(api.host, s.states[i]);
   if (!s.value) return;
-  if (Info(s.value).dtype == MORTISE_BF16)
-    api.tensor->written(api.host, s.value);
-  else
-    ops::copy_(s.value, s.master);
+  if (Info(s.value).dtype == MORTISE_BF16) api.tensor->written(api.host, s.value);
+  else ops::copy_(s.value, s.master);
 }
 
 // body(job, begin, end) for all elements of all jobs, each with a member `length`, in pieces of 64 Ki elements: one list of pieces, so that a

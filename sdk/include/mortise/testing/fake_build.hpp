@@ -81,19 +81,12 @@ class FakeBuild {
   static std::string text_of(const mortise_value& v) {
     char number[32];
     switch (v.tag) {
-      case MORTISE_INT:
-        return std::to_string(v.v.i);
-      case MORTISE_FLOAT:
-        std::snprintf(number, sizeof number, "%g", v.v.f);
-        return number;
-      case MORTISE_LOGICAL:
-        return v.v.i ? "true" : "false";
-      case MORTISE_TEXT:
-        return std::string(view(v.v.s));
-      case MORTISE_PARAM:
-        return std::string(view(info_of(v.v.p).name));
-      default:
-        return "?";
+      case MORTISE_INT: return std::to_string(v.v.i);
+      case MORTISE_FLOAT: std::snprintf(number, sizeof number, "%g", v.v.f); return number;
+      case MORTISE_LOGICAL: return v.v.i ? "true" : "false";
+      case MORTISE_TEXT: return std::string(view(v.v.s));
+      case MORTISE_PARAM: return std::string(view(info_of(v.v.p).name));
+      default: return "?";
     }
   }
   static mortise_status segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) noexcept {

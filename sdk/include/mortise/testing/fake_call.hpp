@@ -39,11 +39,12 @@ class FakeChain {
         .next = [](mortise_host*, mortise_next* next, mortise_call* call) noexcept { return of(next).rest_(*call); },
         .keep = keep,
         .run = run,
-        .drop = [](mortise_host*, mortise_kept* handle) noexcept {
-          const auto k = reinterpret_cast<Kept*>(handle);
-          --k->chain->kept;
-          delete k;
-        },
+        .drop =
+            [](mortise_host*, mortise_kept* handle) noexcept {
+              const auto k = reinterpret_cast<Kept*>(handle);
+              --k->chain->kept;
+              delete k;
+            },
     };
     host.offer("mortise.call/0", &table);
     api.call = &table;
@@ -65,7 +66,8 @@ class FakeChain {
     std::string path;
   };
   static FakeChain& of(mortise_next* n) { return *reinterpret_cast<FakeChain*>(n); }
-  static mortise_status keep(mortise_host*, const mortise_call* call, mortise_next* next, const mortise_str* names, uint32_t n, mortise_kept** out) noexcept {
+  static mortise_status keep(mortise_host*, const mortise_call* call, mortise_next* next, const mortise_str* names, uint32_t n,
+                             mortise_kept** out) noexcept {
     FakeChain& chain = of(next);
     ++chain.kept;
     chain.kept_results.clear();

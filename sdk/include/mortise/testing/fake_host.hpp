@@ -255,19 +255,13 @@ class FakeHost : public mortise_host {
     if (!t || t->numel != 1) throw std::invalid_argument("not a tensor of one element");
     const auto read = [&]<class T>(T x) { return std::memcpy(&x, t->bytes.get(), sizeof x), static_cast<double>(x); };
     switch (t->dtype) {
-      case MORTISE_F32:
-        return read(float());
-      case MORTISE_F64:
-        return read(double());
-      case MORTISE_I64:
-        return read(int64_t());
-      case MORTISE_I32:
-        return read(int32_t());
+      case MORTISE_F32: return read(float());
+      case MORTISE_F64: return read(double());
+      case MORTISE_I64: return read(int64_t());
+      case MORTISE_I32: return read(int32_t());
       case MORTISE_U8:
-      case MORTISE_BOOL:
-        return read(uint8_t());
-      default:
-        throw std::invalid_argument("number() knows no half precision");
+      case MORTISE_BOOL: return read(uint8_t());
+      default: throw std::invalid_argument("number() knows no half precision");
     }
   }
   // How often `written` was said of a tensor.
@@ -514,10 +508,8 @@ class FakeHost : public mortise_host {
                 return mortise_status{MORTISE_OK};
               });
             },
-        .blame =
-            [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
-              return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix))});
-            },
+        .blame = [](mortise_host* h, mortise_str key, mortise_str why,
+                    mortise_str fix) noexcept { return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix))}); },
         .refuse =
             [](mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
               return of(h).refuse(
