@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kMostPrinted = 20;
 
-std::string_view level_name(Level level) { return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "note"; }
+std::string_view level_name(Level level) { return level == Level::kError ? "error" : "warning"; }
 
-std::string_view colour_of(Level level) { return level == Level::kError ? "\x1b[1;31m" : level == Level::kWarning ? "\x1b[1;33m" : "\x1b[1;36m"; }
+std::string_view colour_of(Level level) { return level == Level::kError ? "\x1b[1;31m" : "\x1b[1;33m"; }
 
 void print_line(std::ostream& out, std::string_view label, const std::string& text) {
   if (!text.empty()) out << "  " << label << escape_control(text) << '\n';

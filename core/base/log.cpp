@@ -3,10 +3,10 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <mutex>
+
+#include "core/base/progress.hpp"
 
 namespace mortise {
 namespace {
@@ -18,9 +18,7 @@ struct Log {
   std::shared_ptr<spdlog::sinks::sink> file;
   spdlog::level::level_enum least = spdlog::level::info;
   Log() {
-    const char* term = std::getenv("TERM");
-    const bool redrawn = isatty(STDERR_FILENO) && term && *term && std::string_view(term) != "dumb";
-    screen->set_pattern(redrawn ? "\r\x1b[K%v" : "%v");  // a line that shows progress may stand there
+    screen->set_pattern(stderr_is_redrawn() ? "\r\x1b[K%v" : "%v");  // a line that shows progress may stand there
   }
 };
 

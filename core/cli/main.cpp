@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/loop/run.hpp"
@@ -62,6 +63,7 @@ const Flag& find_flag(const Verb& verb, const std::string& name) {
 
 void take_global(const std::string& name, const std::string& value) {
   Globals& g = globals();
+  if (name == "-q" || name == "--json") progress_screen().out = nullptr;
   if (name == "-q") g.quiet = true;
   if (name == "-v") g.verbose = true;
   if (name == "--json") g.json = true;

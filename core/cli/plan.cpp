@@ -52,6 +52,7 @@ void print_memory(std::ostream& out, const Summary& s) {
   line("optimizer", s.states_bytes);
   line("casts", s.casts_bytes);
   line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes);
+  if (s.copy_bytes) out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   out << "  activations  not predicted in this version\n";
 }
 
@@ -84,7 +85,7 @@ void print_json_plan(const Planned& p, const Summary* s) {
     std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps
               << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step << ",\"micros\":" << s->micros
               << ",\"ranks\":" << s->ranks << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
-              << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes << "}";
+              << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes << ",\"copy_bytes\":" << s->copy_bytes << "}";
   std::cout << "}\n";
 }
 

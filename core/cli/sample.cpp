@@ -40,7 +40,7 @@ int sample(const Arguments& args) {
   must_hold_a_run(dir, "sample");
   const std::string weights = checkpoint_of(dir, args.last("--checkpoint")) + "/model";
   const auto planned = make_planned(args, dir + "/run.toml", "sample", /*weights=*/false);
-  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = weights});
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = weights, .split = ""});
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");

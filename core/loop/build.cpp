@@ -5,6 +5,7 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
+#include "core/loop/saver.hpp"
 #include "core/loop/state.hpp"
 #include "core/loop/weights.hpp"
 
@@ -94,6 +95,7 @@ void Run::Parts::open_data() {
   data.call(&mortise_data::open, "open", static_cast<const mortise_data_request*>(&ask));
 
   FeedOptions o;
+  o.train = request.purpose != Purpose::kUse;
   o.split = request.split;
   o.micro_batch_size = key(manifest, "data", "micro_batch_size").as_int();
   const Value& eval_size = key(manifest, "eval", "micro_batch_size");
@@ -268,6 +270,7 @@ void Run::Parts::summarise() {
   s.gradients_bytes = m.gradients;
   s.casts_bytes = m.casts;
   for (const auto& o : optimizers) s.states_bytes += o.state_bytes();
+  if (saves_in_background(*this)) s.copy_bytes = s.weights_bytes + s.states_bytes;
   for (size_t g = 0; g < groups.size(); ++g) {
     int64_t tensors = 0;
     for (const auto& p : d.params) tensors += p.info.trainable && p.info.group == static_cast<int32_t>(g);

@@ -44,11 +44,13 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), options_(options) {
   if (const Value* threads = fact_of(*data.by->member->info, "data", "threads")) one_thread_ = threads->as_text() == "one";
 
-  const mortise_split train = describe(data, "train"), validation = describe(data, options.split);
+  const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
+  const bool held_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";
+  const mortise_split train = options.train || held_out ? describe(data, "train") : mortise_split{};
   train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, std::string(view(train.about))};
   validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, std::string(view(validation.about))};
   std::vector<int64_t> to_train, to_validate;
-  if (validation.samples == 0 && options.validation > 0 && options.split == "validation") {
+  if (held_out) {
     validation_.name = "train";
     validation_.about = train_.about + ", held out";
     auto p = permutation(train.samples, options.seed, "held out", 0);
@@ -66,7 +68,7 @@ Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), opti
     to_validate.resize(static_cast<size_t>(options.eval_samples));
   train_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_train));
   validation_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_validate));
-  if (micros_per_epoch("train") == 0)
+  if (options.train && micros_per_epoch("train") == 0)
     throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(samples("train")) +
                                           " samples to train on, too few for one micro-batch of " + std::to_string(options.micro_batch_size));
 }

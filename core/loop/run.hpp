@@ -27,7 +27,7 @@ struct RunRequest {
   Purpose purpose = Purpose::kTrain;
   std::string weights;                          // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   std::string checkpoint;                       // the folder of a verified checkpoint to go on from; "": from the beginning
-  std::string split = "validation";             // which one an evaluation takes
+  std::string split = "validation";             // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };
 
@@ -37,6 +37,7 @@ struct Summary {
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
+  int64_t copy_bytes = 0;                      // in host memory, for saves in the background
   std::vector<std::string> groups;             // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype

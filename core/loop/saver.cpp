@@ -16,14 +16,18 @@ constexpr int64_t kSlack = int64_t{1} << 20;  // manifest, folders, blocks that 
 
 }  // namespace
 
+bool saves_in_background(const Run::Parts& p) {
+  const Value& stated = p.manifest.get("checkpoint", "background");
+  return p.format && (stated.is_set() ? stated.as_bool() : p.device.object->kind == MORTISE_CUDA);
+}
+
 Saver::Saver(Run::Parts& p) : p_(p) {
   const Manifest& m = p.manifest;
   if (!p.request.dir.empty() && p.format) root_ = p.request.dir + "/checkpoints";
   every_ = Every(m.get("checkpoint", "every"), "checkpoint.every", p.lengths);
   keep_ = m.get("checkpoint", "keep").as_int();
   if (const Value& v = m.get("checkpoint", "keep_every"); v.is_set()) keep_every_ = p.lengths.steps(v, "checkpoint.keep_every");
-  const Value& background = m.get("checkpoint", "background");
-  background_ = background.is_set() ? background.as_bool() : p.device.object->kind == MORTISE_CUDA;
+  background_ = saves_in_background(p);
   if (!can_save()) return;
   for (const Member& member : p.plan.members) plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
   if (!p.request.checkpoint.empty()) last_step_ = p.services.clock.applied;

@@ -17,6 +17,9 @@ struct Saved {
   std::optional<Diagnostic> failure;  // nothing was saved, and why
 };
 
+// What [checkpoint] background says: on the CPU it does not save while training goes on unless asked to.
+bool saves_in_background(const Run::Parts& p);
+
 class Saver {
  public:
   explicit Saver(Run::Parts& p);

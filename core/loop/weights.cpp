@@ -94,6 +94,9 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
   summary_ = path + ": " + with_commas(static_cast<int64_t>(names.size() - anew.size())) + " tensors taken";
   if (!anew.empty()) summary_ += "; new " + some_of(anew) + " (from run.seed)";
   if (!unused.empty()) summary_ += "; unused " + some_of(unused);
+  uint64_t bytes = 0;
+  for (const TensorView* t : of_) bytes += t ? t->bytes : 0;
+  progress_.emplace("loading " + byte_size(static_cast<int64_t>(bytes)), bytes);
 }
 
 void Weights::take(const mortise_param& p, const std::string& by, const TensorView& t) {
@@ -108,10 +111,12 @@ void Weights::take(const mortise_param& p, const std::string& by, const TensorVi
   of = &t;
 }
 
-bool Weights::fill(const mortise_param& p, at::Tensor& master) const {
+bool Weights::fill(const mortise_param& p, at::Tensor& master) {
   const TensorView* t = of_[p.index];
-  if (t) master.copy_(at::from_blob(const_cast<void*>(t->data), t->sizes, at::TensorOptions().dtype(type_named(t->dtype))));
-  return t != nullptr;
+  if (!t) return false;
+  master.copy_(at::from_blob(const_cast<void*>(t->data), t->sizes, at::TensorOptions().dtype(type_named(t->dtype))));
+  progress_->add(t->bytes);
+  return true;
 }
 
 }  // namespace mortise

@@ -1,8 +1,10 @@
 // A run's first weights, from files to parameters. How names in files differ from the declared ones is data of the model's plugin.toml.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/progress.hpp"
 #include "core/host/parameters.hpp"
 #include "core/plan/plan.hpp"
 #include "formats/safetensors/folder.hpp"
@@ -15,7 +17,7 @@ class Weights {
   // (exit 65) or FormatError: tensors that are missing, of another shape or no numbers, two of one name, a glob that matches nothing.
   Weights(const std::string& path, const Declaration& d, const PluginInfo& model, const std::vector<std::string>& may_lack);
   // Converts and copies one tensor; false if the parameter starts anew.
-  bool fill(const mortise_param& p, at::Tensor& master) const;
+  bool fill(const mortise_param& p, at::Tensor& master);
   // "reviews: 199 tensors taken; new classifier.weight; unused cls.bias"
   const std::string& summary() const { return summary_; }
 
@@ -25,6 +27,7 @@ class Weights {
   WeightFiles files_;
   std::vector<const TensorView*> of_;  // by index of the parameter; NULL: it starts anew
   std::string summary_;
+  std::optional<ProgressLine> progress_;
 };
 
 }  // namespace mortise

@@ -251,6 +251,7 @@ Manifested verify_checkpoint(const Found& found) {
   const std::string manifest = found.path + "/" + kManifest;
   const Manifested m = parse_manifested(read_small(manifest), manifest);
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
+  ProgressLine progress("checking " + std::to_string(m.files.size()) + " files", m.bytes());
   for (const auto& [path, file] : m.files) {
     const std::string whole = found.path + "/" + path;
     std::error_code error;
@@ -258,7 +259,7 @@ Manifested verify_checkpoint(const Found& found) {
     if (error) damaged(whole, "it cannot be read");
     if (bytes != file.bytes)
       damaged(whole, with_commas(static_cast<int64_t>(bytes)) + " bytes, " + with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
-    if (sha256_of_file(whole) != file.sha256) damaged(whole, "its bytes are not those that were saved");
+    if (sha256_of_file(whole, &progress) != file.sha256) damaged(whole, "its bytes are not those that were saved");
   }
   return m;
 }

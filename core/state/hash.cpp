@@ -34,7 +34,7 @@ std::string sha256_of(const void* data, size_t bytes) {
   return hash.hex();
 }
 
-std::string sha256_of_file(const std::string& path) {
+std::string sha256_of_file(const std::string& path, ProgressLine* progress) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
   Sha256 hash;
@@ -44,6 +44,7 @@ std::string sha256_of_file(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;
     hash.add(buffer.data(), static_cast<size_t>(n));
+    if (progress) progress->add(static_cast<uint64_t>(n));
   }
   ::close(fd);
   return n < 0 ? "" : hash.hex();

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "core/base/progress.hpp"
+
 namespace mortise {
 
 class Sha256 {
@@ -19,7 +21,7 @@ class Sha256 {
 };
 
 std::string sha256_of(const void* data, size_t bytes);
-// Of a whole file, or "" if it cannot be read.
-std::string sha256_of_file(const std::string& path);
+// Of a whole file, or "" if it cannot be read. What is read is added to the progress.
+std::string sha256_of_file(const std::string& path, ProgressLine* progress = nullptr);
 
 }  // namespace mortise

@@ -114,6 +114,18 @@ class Eval(e2e.Case):
         self.assertIn("--> command line: --data nowhere.txt\n", result.err)
         self.refused(["eval", "runs/small", "--split", "test"], "error[no_split]: data.text knows no split `test`\n  fix: any file can be measured on: --data FILE\n")
 
+    def test_what_needs_no_training_data_does_without(self):
+        run = self.train("small", VALIDATED)
+        (self.dir / "notes.txt").unlink()
+        self.file("test.txt", "7 8 9 " * 50)
+        self.assertIn("test.txt, 300 tokens", self.ok("eval", "runs/small", "--data", "test.txt").out)
+        self.ok("sample", "runs/small", "--tokens", "3", "--prompt", "1")
+        self.ok("export", "runs/small", "-o", "out")
+        result = self.mortise("eval", "runs/small")  # a share of the training data is what it would be measured on
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("notes.txt", result.err)
+        self.assertTrue(run.is_dir())
+
     def test_a_manifest_that_names_weights(self):
         run = self.train("small", VALIDATED)
         loss = self.records(run, "eval")[-1]["eval.loss"]

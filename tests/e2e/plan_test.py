@@ -99,6 +99,12 @@ class Plan(e2e.Case):
         static = json.loads(self.ok("plan", "--json", "--static").out)
         self.assertEqual(plan["plan"], static["plan"])
 
+    def test_the_copy_of_a_save_in_the_background_is_counted(self):
+        self.assertNotIn("host memory", self.ok("plan").out)
+        self.assertRegex(self.ok("plan", "--set", "checkpoint.background=true").out, r"\n  and in host memory \d+\.\d: the copy that \[checkpoint\] background saves from\n")
+        memory = json.loads(self.ok("plan", "--json", "--set", "checkpoint.background=true").out)["memory"]
+        self.assertEqual(memory["copy_bytes"], memory["weights_bytes"] + memory["optimizer_bytes"])
+
     def test_weights_and_layers(self):
         out = self.ok("plan", "--weights").out
         self.assertRegex(out, r"(?m)^h\.0\.attn\.c_attn\.weight .*\b16\b.*\b48\b|\b48\b.*\b16\b")

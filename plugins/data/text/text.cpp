@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <numeric>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
@@ -30,15 +29,15 @@ class Text {
     need(api.tokenizer, "mortise.tokenizer/0");
     length_ = request->sequence_length;
     if (length_ < 1) throw Error(MORTISE_E_CONFIG, "data.text cuts text into samples and needs a length\n  fix: [data] sequence_length = 128");
-    read("path", train_);
-    if (!config::texts("validation_path").empty()) read("validation_path", validation_);
-    positions_.resize(
-        static_cast<size_t>(std::min<int64_t>(length_, static_cast<int64_t>(std::max(train_.tokens.size(), validation_.tokens.size())))));
-    std::iota(positions_.begin(), positions_.end(), 0);
   }
 
+  // Reads the files: of a split that nobody asks for they need not be there.
   void describe(mortise_str split, mortise_split* out) {
-    const Split& s = split_of(split);
+    const bool validation = view(split) == "validation";
+    Split& s = validation ? validation_ : train_;
+    if (s.tokens.empty() && !(validation && config::texts("validation_path").empty())) read(validation ? "validation_path" : "path", s);
+    const size_t longest = std::min(static_cast<size_t>(length_), s.tokens.size());
+    while (positions_.size() < longest) positions_.push_back(static_cast<int64_t>(positions_.size()));
     out->samples = s.samples(length_);
     out->about = str(s.about);
   }

@@ -33,6 +33,10 @@ class TextData : public ::testing::Test {
     EXPECT_EQ(plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s), MORTISE_OK);
     return s;
   }
+  mortise_status status_of_describe(Plugin& plugin, std::string_view split) {
+    mortise_split s = {sizeof s, 0, -1, {}};
+    return plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s);
+  }
 
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("mortise_text_test_" + std::to_string(getpid()));
   FakeHost host_;
@@ -80,6 +84,7 @@ TEST_F(TextData, JoinsFilesByANewlineWhereOneIsMissing) {
   host_.set("path", std::vector<std::string>{file("a.txt", "a"), file("b.txt", "b\n"), file("c.txt", "c")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+  ASSERT_EQ(describe(plugin).samples, 1);
   EXPECT_EQ(plugin.samples("train", {0})[0]["input_ids"], (Ids{'a', '\n', 'b', '\n'}));
   EXPECT_EQ(plugin.samples("train", {0})[0]["labels"].back(), 'c');
 }
@@ -135,6 +140,7 @@ TEST_F(TextData, TakesATokenizerWithMoreTokensThanBytes) {
   host_.set("path", std::vector<std::string>{file("a.txt", "abc")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  ASSERT_EQ(describe(plugin).samples, 1);
   EXPECT_EQ(plugin.samples("train", {0})[0]["labels"], Ids(5, 70000));
 }
 
@@ -143,7 +149,8 @@ TEST_F(TextData, RefusesAMissingFileAFolderAndAnEmptyOne) {
     host_.set("path", paths);
     host_.blamed.reset();
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
-    EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+    EXPECT_EQ(open(plugin, 8), MORTISE_OK);
+    EXPECT_EQ(status_of_describe(plugin, "train"), MORTISE_E_CONFIG);
     EXPECT_EQ(host_.blamed.value().key, "path");
     return host_.blamed->why;
   };
@@ -152,6 +159,15 @@ TEST_F(TextData, RefusesAMissingFileAFolderAndAnEmptyOne) {
   EXPECT_EQ(refusal({file("empty.txt", "")}), "there is too little text to learn from: empty.txt, 0 tokens");
   EXPECT_EQ(refusal({file("one.txt", "x")}), "there is too little text to learn from: one.txt, 1 token");
   EXPECT_EQ(refusal({}), "no file is named");
+}
+
+TEST_F(TextData, ReadsNoFileOfASplitThatNobodyAsksFor) {
+  host_.set("path", std::vector<std::string>{folder_ / "nowhere.txt"});
+  host_.set("validation_path", std::vector<std::string>{file("v.txt", "xyz")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 4), MORTISE_OK);
+  EXPECT_EQ(describe(plugin, "validation").samples, 1);
+  EXPECT_EQ(plugin.samples("validation", {0})[0]["positions"], (Ids{0, 1}));
 }
 
 TEST_F(TextData, BlamesTheKeyWhoseTextTheTokenizerRefuses) {
@@ -165,7 +181,9 @@ TEST_F(TextData, BlamesTheKeyWhoseTextTheTokenizerRefuses) {
   host_.set("path", std::vector<std::string>{file("a.txt", "plain")});
   host_.set("validation_path", std::vector<std::string>{file("v.txt", "\xC3\xA9")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
-  EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+  EXPECT_EQ(open(plugin, 8), MORTISE_OK);
+  EXPECT_EQ(describe(plugin).samples, 1);
+  EXPECT_EQ(status_of_describe(plugin, "validation"), MORTISE_E_CONFIG);
   EXPECT_EQ(host_.blamed.value().key, "validation_path");
 }
 

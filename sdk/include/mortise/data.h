@@ -30,7 +30,7 @@ typedef struct mortise_data {
   const mortise_field *fields;
   /** Opens what it needs; called once. [build] */
   MORTISE_PLUG(open, const mortise_data_request *);
-  /** `split` is "train" or "validation". [build] */
+  /** `split` is "train" or "validation". What it needs of it may be read here: of a split that nobody asks for the files need not exist. [build] */
   MORTISE_PLUG(describe, mortise_str split, mortise_split *);
   /** The size of the vocabulary, 0 if the data does not know (a tokenizer does). [build] */
   MORTISE_PLUG(vocabulary, int64_t *);
