@@ -66,6 +66,13 @@ Diagnostic mistake(std::string code, std::string message, Position at, std::stri
   return d;
 }
 
+Diagnostic trouble(int exit, std::string code, std::string message, std::string at, std::string fix) {
+  Diagnostic d = mistake(std::move(code), std::move(message), {}, std::move(fix));
+  d.at = std::move(at);
+  d.exit = exit;
+  return d;
+}
+
 void print(std::ostream& out, const Diagnostic& d, bool colour) {
   out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "") << ": "
       << escape_control(d.message) << '\n';

@@ -55,6 +55,8 @@ struct Diagnostic {
 
 // An error at one place, with one fix.
 Diagnostic mistake(std::string code, std::string message, Position at = {}, std::string fix = {});
+// What no manifest is to blame for: a file, a disk, a plugin.
+Diagnostic trouble(int exit, std::string code, std::string message, std::string at = {}, std::string fix = {});
 
 class Report {
  public:

@@ -202,17 +202,13 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
 
 void must_hold_a_run(const std::string& dir, const std::string& verb) {
   if (fs::exists(fs::path(dir) / "run.toml")) return;
-  Diagnostic d = mistake("no_run", dir + " is no run directory: it has no run.toml", {}, "mortise " + verb + " runs/latest");
-  d.exit = kExitData;
-  throw Failure(d);
+  throw Failure(trouble(kExitData, "no_run", dir + " is no run directory: it has no run.toml", "", "mortise " + verb + " runs/latest"));
 }
 
 std::string checkpoint_of(const std::string& dir, const std::string& which) {
   const std::string root = dir + "/checkpoints";
   const auto refuse = [&](const std::string& message, const std::string& fix) {
-    Diagnostic d = mistake("no_checkpoint", message, {}, fix);
-    d.exit = kExitData;
-    throw Failure(d);
+    throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
   };
   const std::vector<Found> all = checkpoints_in(root);
   if (all.empty()) refuse(dir + " has no checkpoint yet", "wait for the first one; [checkpoint] every says when");

@@ -47,9 +47,7 @@ const Dtype* dtype_called(const std::string& name, const char* const Dtype::* as
 }
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix, int exit) {
-  Diagnostic d = mistake(code, message, {}, fix);
-  d.exit = exit;
-  throw Failure(d);
+  throw Failure(trouble(exit, code, message, "", fix));
 }
 
 template <class T>

@@ -31,9 +31,7 @@ const std::vector<Flag> kGlobalFlags = {{"-q", "", "errors only"},
                                         {"--prefix", "", "where Mortise is installed"}};
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, std::vector<std::string> fixes) {
-  Diagnostic d;
-  d.code = code;
-  d.message = message;
+  Diagnostic d = mistake(code, message);
   d.fixes = std::move(fixes);
   throw Failure(d);
 }
@@ -267,12 +265,8 @@ int main(int argc, char** argv) {
     cli::say(diagnostic_of(e));
     exit = kExitData;
   } catch (const std::exception& e) {
-    Diagnostic d;
-    d.code = "internal";
-    d.message = e.what();
-    d.fixes = {"this is a mistake of ours: report it with the command line and the manifest"};
-    cli::say(d);
     exit = kExitBug;
+    cli::say(trouble(exit, "internal", e.what(), "", "this is a mistake of ours: report it with the command line and the manifest"));
   }
   std::cout.flush();
   if (!std::cout && exit == kExitOk) exit = kExitIo;

@@ -57,13 +57,8 @@ void print_memory(std::ostream& out, const Summary& s) {
 }
 
 int print_layer(const Arguments& args) {
-  if (args.last("--layer") != "default") {
-    Diagnostic d;
-    d.code = "unknown_layer";
-    d.message = "no layer `" + args.last("--layer") + "` is shipped";
-    d.fixes = {"mortise plan --layer default"};
-    throw Failure(d);
-  }
+  if (const std::string name = args.last("--layer"); name != "default")
+    throw Failure(mistake("unknown_layer", "no layer `" + name + "` is shipped", {}, "mortise plan --layer default"));
   std::ifstream in(manifest_request(args, "").default_file);
   const std::string text(std::istreambuf_iterator<char>(in), {});
   if (globals().json) std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";

@@ -34,12 +34,9 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
   std::vector<std::string> families;
   for (const auto& [id, p] : known)
     if (std::find(families.begin(), families.end(), p.schema.family) == families.end()) families.push_back(p.schema.family);
-  Diagnostic d;
-  d.code = "unknown_family";
-  d.message = "no plugin of the family `" + family + "` is installed";
   const std::string near = nearest(family, families);
-  d.fixes = {near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near};
-  throw Failure(d);
+  throw Failure(mistake("unknown_family", "no plugin of the family `" + family + "` is installed", {},
+                        near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near));
 }
 
 void print_key(const KeySchema& k) {
@@ -64,12 +61,9 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
   if (found == known.end()) {
     std::vector<std::string> ids;
     for (const auto& [each, p] : known) ids.push_back(each);
-    Diagnostic d;
-    d.code = "unknown_plugin";
-    d.message = "no plugin is called `" + id + "`";
     const std::string near = nearest(id, ids, 4);
-    d.fixes = {near.empty() ? "mortise plugin list" : "mortise plugin info " + near};
-    throw Failure(d);
+    throw Failure(
+        mistake("unknown_plugin", "no plugin is called `" + id + "`", {}, near.empty() ? "mortise plugin list" : "mortise plugin info " + near));
   }
   const PluginInfo& p = found->second;
   if (globals().json) {
@@ -104,9 +98,8 @@ int plugin(const Arguments& args) {
   const auto& words = args.positional;
   if (!words.empty() && words[0] == "list") return list(known, words.size() > 1 ? words[1] : "");
   if (words.size() == 2 && words[0] == "info") return info(known, words[1]);
-  Diagnostic d;
-  d.code = "unknown_verb";
-  d.message = words.empty() ? "`mortise plugin` needs to know what" : "`mortise plugin " + join(words, " ") + "` is not in this version";
+  Diagnostic d = mistake("unknown_verb",
+                         words.empty() ? "`mortise plugin` needs to know what" : "`mortise plugin " + join(words, " ") + "` is not in this version");
   d.fixes = {"mortise plugin list [FAMILY]", "mortise plugin info ID"};
   throw Failure(d);
 }

@@ -16,11 +16,7 @@ namespace mortise::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix) {
-  Diagnostic d;
-  d.code = code;
-  d.message = message;
-  d.fixes = {fix};
-  throw Failure(d);
+  throw Failure(mistake(code, message, {}, fix));
 }
 
 double number(const Arguments& args, const std::string& flag, double otherwise) {

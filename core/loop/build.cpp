@@ -79,15 +79,11 @@ void Run::Parts::open_data() {
   const int64_t context = context_of(model_member);
   const Value& stated = key(manifest, "data", "sequence_length");
   const int64_t length = stated.is_set() ? stated.as_int() : context;
-  if (stated.is_set() && context > 0 && length > context) {
-    Diagnostic d;
-    d.code = "sequence_too_long";
-    d.message =
-        "data.sequence_length is " + std::to_string(length) + ", " + model_member.info->schema.id + " takes at most " + std::to_string(context);
-    d.positions.push_back(stated.origin);
-    d.fixes.push_back("sequence_length = " + std::to_string(context));
-    throw Failure(d);
-  }
+  if (stated.is_set() && context > 0 && length > context)
+    throw Failure(
+        mistake("sequence_too_long",
+                "data.sequence_length is " + stated.text() + ", " + model_member.info->schema.id + " takes at most " + std::to_string(context),
+                stated.origin, "sequence_length = " + std::to_string(context)));
   mortise_data_request ask{};
   ask.struct_size = sizeof ask;
   ask.sequence_length = length;

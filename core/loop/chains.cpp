@@ -54,12 +54,7 @@ Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Ho
 }
 
 Diagnostic cannot_run_here(const std::string& id, const mortise_layer& layer, const Answer& a, const Position& at) {
-  Diagnostic d;
-  d.code = "cannot_run_here";
-  d.message = id + " cannot run at " + layer.path + ": " + a.why;
-  if (at) d.positions.push_back(at);
-  if (!a.fix.empty()) d.fixes.push_back(a.fix);
-  return d;
+  return mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + a.why, at, a.fix);
 }
 
 }  // namespace
@@ -94,11 +89,8 @@ int Chains::provider_of(const mortise_layer& layer, uint32_t mode) {
     const auto taken = select(here, elements, static_cast<int>(mode));
     if (!taken.empty() && taken.back() == elements.size() - 1) return choose(claim, layer, mode);
   }
-  Diagnostic d;
-  d.code = "nothing_provides";
-  d.message = "nothing provides `" + layer.slot + "` at " + layer.path;
-  d.fixes = {"mortise plugin list names what is installed"};
-  throw Failure(d);
+  throw Failure(
+      mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {}, "mortise plugin list names what is installed"));
 }
 
 void Chains::declare_layer(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {

@@ -7,12 +7,7 @@ namespace mortise {
 namespace {
 
 [[noreturn]] void refuse(const Value& v, const std::string& key, const std::string& message, const std::string& fix) {
-  Diagnostic d;
-  d.code = "wrong_unit";
-  d.message = key + " " + message;
-  if (v.origin) d.positions.push_back(v.origin);
-  d.fixes.push_back(fix);
-  throw Failure(d);
+  throw Failure(mistake("wrong_unit", key + " " + message, v.origin, fix));
 }
 
 }  // namespace

@@ -89,13 +89,11 @@ const Instance& Plugins::of(const PluginHost& host) const { return **std::ranges
 Diagnostic Plugins::diagnose(const PluginError& error) const {
   for (const auto& i : started_)
     if (i && i->host->blamed && error.status() == MORTISE_E_CONFIG) return i->host->blame;
-  Diagnostic d;
-  std::tie(d.code, d.exit) = outcome_of(error.status());
-  const auto lines = split(error.text(), '\n');
-  d.message = lines.empty() ? "" : lines[0];
-  const std::vector<std::string> rest(lines.begin() + (lines.empty() ? 0 : 1), lines.end());
-  d.at = join(rest, "; ");
-  return d;
+  const auto [code, exit] = outcome_of(error.status());
+  std::vector<std::string> lines = split(error.text(), '\n');
+  const std::string message = lines.empty() ? "" : lines[0];
+  if (!lines.empty()) lines.erase(lines.begin());
+  return trouble(exit, code, message, join(lines, "; "));
 }
 
 }  // namespace mortise

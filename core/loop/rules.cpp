@@ -23,11 +23,8 @@ struct Written {
 };
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, const std::vector<Position>& at, const std::string& fix) {
-  Diagnostic d;
-  d.code = code;
-  d.message = message;
+  Diagnostic d = mistake(code, message, {}, fix);
   d.positions = at;
-  d.fixes.push_back(fix);
   throw Failure(d);
 }
 

@@ -18,12 +18,7 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>(std::move(request)
   }
 }
 
-Diagnostic diagnostic_of(const FormatError& error) {
-  Diagnostic d = mistake(error.code, error.message);
-  d.at = error.path;
-  d.exit = kExitData;
-  return d;
-}
+Diagnostic diagnostic_of(const FormatError& error) { return trouble(kExitData, error.code, error.message, error.path); }
 
 Run::~Run() = default;
 

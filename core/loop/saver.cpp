@@ -59,10 +59,8 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
   saved.background = background_;
   saved.path = root_ + "/step-" + std::to_string(step);
   const auto not_saved = [&](const std::string& why) {
-    Diagnostic d = mistake("checkpoint_not_saved", "step " + with_commas(step) + " is not saved: " + why);
-    d.level = Level::kWarning;
-    d.exit = kExitIo;
-    saved.failure = std::move(d);
+    saved.failure = trouble(kExitIo, "checkpoint_not_saved", "step " + with_commas(step) + " is not saved: " + why);
+    saved.failure->level = Level::kWarning;
   };
   try {
     must_fit(s.bytes());

@@ -15,12 +15,8 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& at, const std::string& message) {
-  Diagnostic d;
-  d.code = "other_state";
-  d.message = message;
-  d.at = at;
+  Diagnostic d = trouble(kExitData, "other_state", message, at);
   d.effect = "nothing was restored";
-  d.exit = kExitData;
   throw Failure(d);
 }
 

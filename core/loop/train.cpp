@@ -78,11 +78,8 @@ void Training::begin() {
   r.text("run", s.run).text("model", s.model);
   if (!s.weights.empty()) r.text("weights", s.weights);
   r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
-  r.text("name", p_.manifest.name)
-      .text("plan", p_.plan.hash)
-      .integer("step", applied())
-      .integer("steps", s.steps)
-      .integer("parameters", s.parameters);
+  r.text("name", p_.manifest.name).text("plan", p_.plan.hash);
+  r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
   tell(r, kRunBegin);
 }
 
@@ -113,11 +110,8 @@ void Training::step() {
   const bool due = (r.applied && log_every_.due(applied())) || finished();
   const double seconds = seconds_since(interval_.since);
   RecordBuilder record("step");
-  record.integer("step", r.applied ? applied() : applied() + 1)
-      .integer("of", p_.lengths.run)
-      .number("loss", r.loss)
-      .number("lr", r.lr)
-      .number("grad_norm", r.norm);
+  record.integer("step", r.applied ? applied() : applied() + 1).integer("of", p_.lengths.run);
+  record.number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
   record.integer("samples", c.samples).integer("tokens", c.tokens).integer("epoch", c.epoch).integer("micros", c.micros);
   record.integer("due", due).integer("skipped", !r.applied);
   if (!r.applied) record.text("skipped_parameter", r.skipped_parameter);
@@ -192,11 +186,8 @@ int Training::end(int exit, const std::string& reason) {
   if (exit == kExitOk ? p_.manifest.get("checkpoint", "at_end").as_bool() : exit != kExitGuard) saver_.save();
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   RecordBuilder r("end");
-  r.integer("steps", applied())
-      .integer("of", p_.lengths.run)
-      .number("seconds", seconds_since(started_))
-      .number("loss_first", p_.progress.first_loss)
-      .number("loss_last", last_loss_);
+  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_));
+  r.number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);
   r.text("dir", p_.request.dir).integer("exit", exit);
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
@@ -220,14 +211,10 @@ int Training::run() {
       if (s.requested == MORTISE_STOP) return end(kExitOk, s.reason);
       if (s.requested == MORTISE_ABORT) {
         end(kExitGuard, s.reason);
-        Diagnostic d;
-        d.code = "diverged";
-        d.message = s.reason;
-        d.at = "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by;
+        const std::string again = saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ";
+        Diagnostic d = trouble(kExitGuard, "diverged", s.reason, "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by,
+                               "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
         d.effect = "stopped; nothing of these steps was applied" + last_checkpoint();
-        d.fixes = {"a lower rate: " + (saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ") +
-                   "--set optimizer.lr=…, or look at the data of these steps"};
-        d.exit = kExitGuard;
         throw Failure(d);
       }
       switch (interrupt_()) {

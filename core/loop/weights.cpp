@@ -21,10 +21,7 @@ at::ScalarType type_named(std::string_view name) {
 }
 
 [[noreturn]] void refuse(const char* code, const std::string& at, const std::string& message, const std::string& fix = "") {
-  Diagnostic d = mistake(code, message, {}, fix);
-  d.at = at;
-  d.exit = kExitData;
-  throw Failure(d);
+  throw Failure(trouble(kExitData, code, message, at, fix));
 }
 
 // "a, b and 3 more"

@@ -30,22 +30,9 @@ constexpr size_t kMaxManifest = size_t{2} << 20;
 const std::string kBeforeHash = ",\n \"sha256\": \"", kAfterHash = "\"\n}\n";
 constexpr size_t kHashDigits = 64;
 
-[[noreturn]] void damaged(const std::string& at, const std::string& what) {
-  Diagnostic d;
-  d.code = "checkpoint_damaged";
-  d.message = what;
-  d.at = at;
-  d.exit = kExitData;
-  throw Failure(d);
-}
+[[noreturn]] void damaged(const std::string& at, const std::string& what) { throw Failure(trouble(kExitData, "checkpoint_damaged", what, at)); }
 
-[[noreturn]] void refuse(const std::string& what, const char* code) {
-  Diagnostic d;
-  d.code = code;
-  d.message = what;
-  d.exit = kExitIo;
-  throw Failure(d);
-}
+[[noreturn]] void refuse(const std::string& what, const char* code) { throw Failure(trouble(kExitIo, code, what)); }
 
 bool is_hash(const Json& j) {
   return j.is_string() && j.get_ref<const std::string&>().size() == kHashDigits &&

@@ -25,11 +25,8 @@ int uninterrupted(const Call& call) {
 
 // `error` is errno of what went wrong.
 [[noreturn]] void refuse(const std::string& path, const char* what, int error) {
-  Diagnostic d;
-  d.code = "not_written";
-  d.message = path + " cannot be " + what + ": " + std::strerror(error);
+  Diagnostic d = trouble(kExitIo, "not_written", path + " cannot be " + what + ": " + std::strerror(error));
   d.effect = "what was there before, if anything, is untouched";
-  d.exit = kExitIo;
   throw Failure(d);
 }
 
