@@ -25,6 +25,8 @@ double family_number(const Manifest& m, const Member& member, const char* family
   return d == defaults.end() ? otherwise : float_or(d->second, otherwise);
 }
 
+std::string parameters_text(int64_t n) { return (n < 100'000 ? with_commas(n) : formatted("%.1f M", static_cast<double>(n) / 1e6)) + " parameters"; }
+
 // plugin.toml may say which of its keys bounds the length of a sequence: [model] context = "KEY".
 int64_t context_of(const Member& model) {
   const Value* named = fact_of(*model.info, "model", "context");
@@ -245,7 +247,7 @@ void Run::Parts::summarise() {
   s.micros = c.micros;
   s.ranks = c.ranks;
   s.run = manifest.name + (request.dir.empty() ? "" : " -> " + request.dir);
-  s.model = model.by->id() + " " + formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6);
+  s.model = model.by->id() + " " + parameters_text(s.parameters);
   s.data = data.by->id() + " " + feed->about("train") + " · " + with_commas(feed->samples("train")) + " samples to train, " +
            with_commas(feed->samples("validation")) + " to validate";
   mortise_str about{};
@@ -256,8 +258,7 @@ void Run::Parts::summarise() {
             " a device × " + std::to_string(c.micros) + " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " +
             with_commas(s.steps) + " steps";
   s.details[device.by->id()] = view(about);
-  s.details[model.by->id()] =
-      formatted("%.1f M parameters", static_cast<double>(s.parameters) / 1e6) + ", " + std::to_string(d.segments.size()) + " segments";
+  s.details[model.by->id()] = parameters_text(s.parameters) + ", " + std::to_string(d.segments.size()) + " segments";
   s.details[data.by->id()] = feed->about("train");
   for (const auto& [id, text] : chains.chosen()) s.details[id] = text;
 

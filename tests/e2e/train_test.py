@@ -34,7 +34,7 @@ class Output(e2e.Case):
         out = "\n".join(line for line in result.out.splitlines() if re.match(r"(run|model|data|device|batch|step|eval|saved|done|next) ", line))
         self.lines(out, [
             r"run     first -> runs/first",
-            r"model   model\.gpt 0\.0 M parameters",
+            r"model   model\.gpt [\d,]+ parameters",
             r"data    data\.text notes\.txt, [\d,]+ tokens .*",
             r"device  device\.cpu, \d+ threads?.*",
             r"batch   4 samples × 16 tokens \(4 a device × 1 accumulated × 1 rank\) · 6 steps",
