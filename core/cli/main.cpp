@@ -25,10 +25,8 @@ const std::vector<Flag> kGlobalFlags = {{"-q", "", "errors only"},
                                         {"--json", "", "for machines"},
                                         {"--color", "auto|always|never", "on a terminal by default"},
                                         {"--strict", "", "warnings are errors"},
-                                        {"-h", "", "this"},
-                                        {"--help", "", "this"},
-                                        {"--version", "", ""},
-                                        {"--prefix", "", "where Mortise is installed"}};
+                                        {"-h", "", "this, as --help"},
+                                        {"--help", "", ""}};
 
 [[noreturn]] void refuse(const std::string& code, const std::string& message, std::vector<std::string> fixes) {
   Diagnostic d = mistake(code, message);
@@ -123,8 +121,9 @@ void print_help() {
     const std::string left = v.name + " " + v.usage;
     std::cout << "  " << left << std::string(left.size() < 34 ? 34 - left.size() : 1, ' ') << v.doc << "\n";
   }
-  std::cout << "\nmortise help VERB says more. Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug,\n"
-               "71 a plugin, 73 the output exists, 74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
+  std::cout << "\nmortise help VERB says more; --version and --prefix say which one this is, and where.\n"
+               "Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug, 71 a plugin, 73 the output exists,\n"
+               "74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
 }
 
 int run_main(const std::vector<std::string>& words) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/cli/print.hpp"
 #include "core/plan/plan_test.hpp"
 

@@ -1,6 +1,8 @@
 // mortise.parallel/0 and mortise.random/0.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "core/host/error.hpp"
 #include "core/host/host.hpp"
 #include "core/host/initial.hpp"

@@ -1,4 +1,6 @@
 // mortise.config/0 and mortise.log/0.
+#include <algorithm>
+
 #include "core/base/log.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"

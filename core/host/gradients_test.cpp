@@ -2,6 +2,8 @@
 // parameter ready once and in the order of backward.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/host/test_host.hpp"
 #include "core/host/test_operators.hpp"
 

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "core/host/batch.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"

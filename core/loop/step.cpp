@@ -4,6 +4,7 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/isfinite.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 

@@ -1,4 +1,6 @@
 // Each mistake and the words for it: what is the case, where, the fix.
+#include <algorithm>
+
 #include "core/manifest/testing.hpp"
 
 namespace mortise {

@@ -1,5 +1,6 @@
 #include "core/manifest/toml.hpp"
 
+#include <algorithm>
 #include <random>
 
 #include "core/manifest/testing.hpp"

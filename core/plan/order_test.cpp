@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/plan/plan_test.hpp"
 
 namespace mortise::test {

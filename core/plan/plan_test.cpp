@@ -1,5 +1,6 @@
 #include "core/plan/plan_test.hpp"
 
+#include <algorithm>
 #include <random>
 
 namespace mortise::test {

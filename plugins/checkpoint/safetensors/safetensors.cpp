@@ -1,5 +1,6 @@
 // Tensors as safetensors, which `model.weights` and every other tool of the field read. A slice has its place in the metadata, by its name:
 // "0,0 of 768,2304".
+#include <algorithm>
 #include <charconv>
 
 #include "formats/safetensors/safetensors.hpp"

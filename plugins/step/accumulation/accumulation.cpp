@@ -1,4 +1,5 @@
 // One number: how many micro-batches the next step takes. First contributions, denominators and a short last window are the core's.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
