@@ -113,20 +113,19 @@ void check_imports(const PluginInfo& info, const ElfFile& file) {
   }
 }
 
-// "GLIBC_2.34" as 2034, "2.36" as 2036; 0 for what is no such version.
-int glibc_number(std::string_view text) {
-  if (text.starts_with("GLIBC_")) text.remove_prefix(6);
+// "GLIBC_2.34" as 2034; 0 for what is no such version.
+int glibc_number(const std::string& version) {
   int major = 0, minor = 0;
-  return std::sscanf(std::string(text).c_str(), "%d.%d", &major, &minor) == 2 ? major * 1000 + minor : 0;
+  return std::sscanf(version.c_str(), "GLIBC_%d.%d", &major, &minor) == 2 ? major * 1000 + minor : 0;
 }
 
 void check_glibc(const PluginInfo& info, const ElfFile& file) {
-  const ElfSymbol* newest = nullptr;
-  for (const ElfSymbol& symbol : file.undefined)
-    if (symbol.version.starts_with("GLIBC_") && (!newest || glibc_number(symbol.version) > glibc_number(newest->version))) newest = &symbol;
   const std::string here = gnu_get_libc_version();
-  if (!newest || glibc_number(newest->version) <= glibc_number(here)) return;
-  refuse(info, "glibc_too_old", info.schema.id + " needs glibc " + newest->version.substr(6) + " (for `" + newest->name + "`); this is " + here,
+  const auto newest = std::ranges::max_element(file.versions, {}, glibc_number);
+  if (newest == file.versions.end() || glibc_number(*newest) <= glibc_number("GLIBC_" + here)) return;
+  const auto symbol = std::ranges::find(file.undefined, *newest, &ElfSymbol::version);
+  const std::string whose = symbol == file.undefined.end() ? "" : " (for `" + symbol->name + "`)";
+  refuse(info, "glibc_too_old", info.schema.id + " needs glibc " + newest->substr(6) + whose + "; this is " + here,
          {"build it here, or on the oldest system that it is to run on: mortise plugin build"});
 }
 

@@ -118,6 +118,7 @@ void read_symbols(const Image& image, const Dynamic& dynamic, const Strings& str
   const uint64_t count = count_symbols(image, dynamic);
   if (count > image.size() / sizeof(Elf64_Sym)) throw ElfError("it counts more symbols than it has bytes");
   const auto versions = read_versions(image, dynamic, strings);
+  for (const auto& [index, name] : versions) file.versions.push_back(name);
   const uint64_t version_at = dynamic.has(DT_VERSYM) ? image.offset(dynamic.get(DT_VERSYM)) : 0;
   for (uint64_t i = 1; i < count; ++i) {  // the first is a placeholder
     const auto symbol = image.at<Elf64_Sym>(table + i * sizeof(Elf64_Sym));

@@ -44,6 +44,13 @@ TEST(Elf, ReadsTheCLibrarySymbolsWithTheirVersions) {
   EXPECT_EQ(found->version.substr(0, 6), "GLIBC_");
 }
 
+TEST(Elf, NamesEveryVersionThatTheLoaderLooksFor) {
+  const ElfFile file = read_elf(sample());
+  for (const ElfSymbol& symbol : file.undefined)
+    EXPECT_EQ(std::count(file.versions.begin(), file.versions.end(), symbol.version), !symbol.version.empty()) << symbol.name;
+  EXPECT_TRUE(std::any_of(file.versions.begin(), file.versions.end(), [](const std::string& v) { return v.starts_with("GLIBC_2."); }));
+}
+
 TEST(Elf, LeavesWeakImportsOut) {
   for (const ElfSymbol& symbol : read_elf(sample()).undefined) EXPECT_NE(symbol.name, "sample_weak");
 }
