@@ -4,7 +4,10 @@ set -eu
 cd "$(dirname "$0")/.."
 python=.deps/parity/bin/python
 [ -x "$python" ] || { echo "benchmarks: the peer needs PyTorch: make parity" >&2; exit 69; }
+MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/start/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/train_step/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/checkpoint/bench.py
-PATH="$PWD/.deps/bin:$PATH" cmake --build build --target bench_abi >/dev/null
+PATH="$PWD/.deps/bin:$PATH" cmake --build build --target bench_abi kernel_adamw_bench kernel_dropout_bench >/dev/null
 build/bin/bench_abi
+build/bin/kernel_adamw_bench
+build/bin/kernel_dropout_bench
