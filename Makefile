@@ -8,7 +8,7 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench install format clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench install format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
@@ -21,6 +21,7 @@ help:
 	@echo 'make install      PREFIX=$(PREFIX)'
 	@echo 'make build        bin/mortise and the plugins, no tests'
 	@echo 'make format       clang-format over the whole tree'
+	@echo 'make tidy         clang-tidy over the sources: three minutes'
 	@echo 'make clean        remove the build folders; .deps stays'
 	@echo
 	@echo 'PRESET=dev        line numbers and asserts, in build-dev/;  CMAKE_ARGS=… goes to the configuration, such as -DMORTISE_WERROR=OFF'
@@ -75,6 +76,9 @@ install: build
 
 format: setup
 	scripts/format.sh
+
+tidy: build
+	scripts/tidy.sh $(BUILD)
 
 clean:
 	rm -rf build build-dev build-asan build-tsan build-fuzz

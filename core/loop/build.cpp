@@ -223,7 +223,8 @@ void Run::Parts::make_steps() {
 
   const int64_t micros = step->window(), per_epoch = feed->micros_per_epoch("train");
   mortise_clock& clock = services.clock;
-  lengths.steps_per_epoch = static_cast<double>((per_epoch + micros - 1) / micros);
+  const int64_t steps_per_epoch = (per_epoch + micros - 1) / micros;
+  lengths.steps_per_epoch = static_cast<double>(steps_per_epoch);
   lengths.samples_per_step = static_cast<double>(micros * clock.micro_batch_size * clock.ranks);
   lengths.tokens_per_step = lengths.samples_per_step * static_cast<double>(clock.sequence_length);
   lengths.run = lengths.steps(key(manifest, "run", "length"), "run.length");

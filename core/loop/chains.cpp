@@ -38,7 +38,7 @@ struct Answer {
 };
 
 Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Host& host, const mortise_layer& layer, uint32_t mode) {
-  if (!op.object->supports) return {true, "", ""};
+  if (!op.has(&mortise_operator::supports)) return {true, "", ""};
   mortise_place place{};
   place.struct_size = sizeof place;
   place.mode = mode;
@@ -110,7 +110,9 @@ void Chains::declare_layer(mortise_builder& builder, mortise_layer& layer, const
       const auto* table = op.by->member->table;
       throw Failure(cannot_run_here(op.by->id(), layer, a, table ? table->origin : Position{}));
     }
-    if (op.object->declare) op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec, &layer.data[mode]);
+    if (!op.has(&mortise_operator::forward)) throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot);
+    if (op.has(&mortise_operator::declare))
+      op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec, &layer.data[mode]);
   }
   layer_members_[index] = members;
 }
@@ -153,7 +155,7 @@ void Chains::build(const Provided<mortise_model>& model) {
         provider = host_.add_link();
         provider->plugin = plugins_.start(member).host;
         provider->self = plugins_.start(member).self;
-        provider->call = plugins_.attachment(member, plan_.points[point].name, "provide").provide;
+        provider->call = plugins_.attachment(member, plan_.points[point].name, "call").provide;
       } else {
         continue;
       }

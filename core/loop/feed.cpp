@@ -41,7 +41,7 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 
 }  // namespace
 
-Feed::Feed(Provided<mortise_data> data, FeedOptions options) : data_(data), options_(options) {
+Feed::Feed(Provided<mortise_data> data, const FeedOptions& options) : data_(data), options_(options) {
   if (const Value* threads = fact_of(*data.by->member->info, "data", "threads")) one_thread_ = threads->as_text() == "one";
 
   const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);

@@ -23,7 +23,7 @@ struct FeedOptions {
 
 class Feed {
  public:
-  Feed(Provided<mortise_data> data, FeedOptions options);
+  Feed(Provided<mortise_data> data, const FeedOptions& options);
 
   int64_t samples(std::string_view split) const;
   // Micro-batches that one rank handles in an epoch of a split; the last may be short.

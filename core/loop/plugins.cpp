@@ -49,6 +49,12 @@ void compare_with_manifest(const Instance& i) {
   }
 }
 
+bool attaches(const mortise_attachment& a, std::string_view how) {
+  if (how == "wrap") return a.wrap != nullptr;
+  if (how == "listen") return a.listen != nullptr;
+  return how == "call" ? a.provide != nullptr : a.object != nullptr;
+}
+
 }  // namespace
 
 void throw_from(const Instance& by, mortise_status status, std::string_view what) { throw_status(status, by.id(), what); }
@@ -77,10 +83,9 @@ Instance& Plugins::start(int member) {
 
 const mortise_attachment& Plugins::attachment(int member, std::string_view point, const char* how) {
   const Instance& i = start(member);
-  const std::string_view way = how;
   for (const auto* a : i.attachments)
-    if (view(a->point) == point && (way == "wrap" ? a->wrap != nullptr : way == "listen" ? a->listen != nullptr : a->object || a->provide)) return *a;
-  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(way) +
+    if (view(a->point) == point && attaches(*a, how)) return *a;
+  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(how) +
                                           "); the library does not");
 }
 

@@ -27,6 +27,12 @@ struct Provided {
   const T* object = nullptr;
   Instance* by = nullptr;
   explicit operator bool() const { return object != nullptr; }
+  // A table may be older than ours and end before it, or leave it out.
+  template <class Fn>
+  bool has(Fn T::* fn) const {
+    const char *begin = reinterpret_cast<const char*>(object), *at = reinterpret_cast<const char*>(&(object->*fn));
+    return object && at + sizeof(Fn) <= begin + object->struct_size && object->*fn;
+  }
   // Calls a member of the object; throws PluginError with the plugin's name.
   template <class Fn, class... Args>
   void call(Fn T::* fn, std::string_view what, Args... args) const;
@@ -38,6 +44,7 @@ template <class T>
 template <class Fn, class... Args>
 void Provided<T>::call(Fn T::* fn, std::string_view what, Args... args) const {
   clear_error();
+  if (!by || !has(fn)) throw PluginError(MORTISE_E_PLUGIN, (by ? by->id() : std::string("nobody")) + " has no function `" + std::string(what) + "`");
   if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
 }
 
@@ -49,7 +56,7 @@ class Plugins {
   Plugins& operator=(const Plugins&) = delete;
 
   Instance& start(int member);  // throws Failure or PluginError
-  // What `member` attached to a point in one of the four ways.
+  // What `member` attached to a point: an "object", a "call", a "wrap" or a "listen".
   const mortise_attachment& attachment(int member, std::string_view point, const char* how);
   // The open provider of an object slot; empty if the slot has none.
   template <class T>
@@ -59,7 +66,7 @@ class Plugins {
   }
   template <class T>
   Provided<T> object(Point point, int member) {
-    return {static_cast<const T*>(attachment(member, plan_.points[point].name, "provide").object), &start(member)};
+    return {static_cast<const T*>(attachment(member, plan_.points[point].name, "object").object), &start(member)};
   }
   const Instance& of(const PluginHost& host) const;  // whose window this is
   // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.

@@ -26,9 +26,9 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
 }  // namespace
 
 Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params) : by_(&plugins.start(member)), params_(params) {
-  const mortise_attachment& a = plugins.attachment(member, "optimizer", "provide");
-  if (a.flags & MORTISE_SIMPLE_OPTIMIZER) simple_ = static_cast<const mortise_optimizer_simple*>(a.object);
-  else object_ = static_cast<const mortise_optimizer*>(a.object);
+  if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
+    simple_ = plugins.object<mortise_optimizer_simple>(kOptimizer, member);
+  else device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
   for (mortise_param* p : params)
     if (p->info.trainable) slots_.push_back({p, specs_of(*p), nullptr, {}, {}});
 }
@@ -37,9 +37,10 @@ std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
   mortise_state_spec specs[MORTISE_MAX_STATES] = {};
   uint32_t n = 0;
   if (simple_) {
-    for (; n < simple_->n_states && n < MORTISE_MAX_STATES; ++n) specs[n] = {simple_->states[n], str("same"), p.info.master_dtype, 0, 0.0};
-  } else if (const mortise_status s = object_->states(by_->self, &p.info, specs, &n)) {
-    throw_from(*by_, s, "states of " + p.name);
+    for (; n < simple_.object->n_states && n < MORTISE_MAX_STATES; ++n)
+      specs[n] = {simple_.object->states[n], str("same"), p.info.master_dtype, 0, 0.0};
+  } else {
+    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs), &n);
   }
   std::vector<Spec> all;
   for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
@@ -97,8 +98,7 @@ void Optimizer::step_device(const Ledger& ledger) {
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }
-  if (const mortise_status s = object_->step(by_->self, slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c()))
-    throw_from(*by_, s, "step");
+  device_.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c());
 }
 
 // The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in its plugin.toml.
@@ -110,7 +110,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     if (s.parameter->fresh) groups[s.parameter->declared->info.group].push_back(&s);
   for (auto& [group, members] : groups) {
     mortise_list params, grads;
-    std::vector<mortise_list> states(simple_->n_states);
+    std::vector<mortise_list> states(simple_.object->n_states);
     std::vector<mortise_list*> state_handles;
     for (Slot* s : members) {
       params.tensors.push_back(s->parameter->master);
@@ -120,7 +120,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     for (auto& l : states) state_handles.push_back(&l);
     mortise_optimizer_group g{};
     g.struct_size = sizeof g;
-    g.n_states = simple_->n_states;
+    g.n_states = simple_.object->n_states;
     g.lr = lr.const_data_ptr<double>()[group];
     g.weight_decay = decay.const_data_ptr<double>()[group];
     g.grad_multiplier = ledger.multiplier.item<double>();
@@ -128,7 +128,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     g.params = &params;
     g.grads = &grads;
     g.state = state_handles.data();
-    if (const mortise_status s = simple_->step(by_->self, &g)) throw_from(*by_, s, "step");
+    simple_.call(&mortise_optimizer_simple::step, "step", static_cast<const mortise_optimizer_group*>(&g));
   }
 }
 

@@ -23,7 +23,7 @@ class Optimizer {
 
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger, int64_t applied);
-  bool writes_value() const { return object_ && (object_->flags & MORTISE_WRITES_VALUE); }
+  bool writes_value() const { return device_ && (device_.object->flags & MORTISE_WRITES_VALUE); }
   const std::vector<mortise_param*>& params() const { return params_; }
   const std::string& id() const { return by_->id(); }
 
@@ -46,8 +46,8 @@ class Optimizer {
   void step_simple(const Ledger& ledger, int64_t applied);
 
   Instance* by_;
-  const mortise_optimizer* object_ = nullptr;
-  const mortise_optimizer_simple* simple_ = nullptr;
+  Provided<mortise_optimizer> device_;  // one of the two
+  Provided<mortise_optimizer_simple> simple_;
   std::vector<mortise_param*> params_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;  // of the step under way

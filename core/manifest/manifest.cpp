@@ -268,7 +268,10 @@ class Merger {
   // What every key says: what is written, else the preset's value, else the default. `resolve`: what paths mean here.
   std::map<std::string, Value> complete(const TableSchema& schema, const MergedTable& table, bool resolve) {
     std::map<std::string, Value> values;
-    for (const auto& [key, key_schema] : schema.keys) values[key] = table.find(key) != nullptr ? table.find(key)->value : key_schema.standard;
+    for (const auto& [key, key_schema] : schema.keys) {
+      const auto* written = table.find(key);
+      values[key] = written != nullptr ? written->value : key_schema.standard;
+    }
     const auto chosen = values.find("preset");
     if (!schema.presets.empty() && chosen->second.is_set() && schema.presets.contains(chosen->second.as_text()))
       for (const auto& [key, value] : schema.presets.at(chosen->second.as_text()))

@@ -49,6 +49,16 @@ class Fixtures(e2e.Case):
         return json.loads(self.mortise(*self.train("--json", *args)).err)
 
 
+class Hollow(Fixtures):
+    def test_a_function_that_a_table_lacks_is_named_not_called(self):
+        self.file("run.toml", TINY)
+        for size in ("sizeof(mortise_schedule)", "8"):
+            self.built("schedule.fixture", '\n[points]\nprovides = ["schedule"]\n', f"-DFIXTURE_HOLLOW={size}")
+            result = self.mortise(*self.train("--use", "schedule.fixture"))
+            self.assertEqual(result.code, 71, result)
+            self.assertIn("error[plugin_failed]: schedule.fixture has no function `factor`\n", result.err)
+
+
 class Conflict(Fixtures):
     NOT_ON_CPU = '\n[capabilities]\nconflicts = [{ with = "optimizer.adamw", why = "it has no CPU implementation", fix = "[optimizer.sgd]" }]\n'
 

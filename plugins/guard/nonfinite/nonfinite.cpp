@@ -33,7 +33,7 @@ class NonFinite {
     const std::string text = std::to_string(in_a_row_);
     check(sink->write(sink->user, text.data(), text.size()));
   }
-  void load(uint32_t, mortise_str text) { in_a_row_ = std::atoll(std::string(view(text)).c_str()); }
+  void load(uint32_t, mortise_str text) { in_a_row_ = std::strtoll(std::string(view(text)).c_str(), nullptr, 10); }
 
  private:
   static const mortise_blob kInARow;

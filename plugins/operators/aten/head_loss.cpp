@@ -26,7 +26,7 @@ class HeadLoss {
     Tensor logits_NV = ops::mm(as_rows(x), ops::t(weight_in(weight_, dtype)));
     if (wanted) give(call, 1, as_leading(logits_NV, Info(x)));
     if (labelled) {
-      loss(call, std::move(logits_NV), wanted, saves);
+      loss(call, logits_NV, wanted, saves);
     } else {
       for (int i = 0; i < 3; ++i) saves.own(Tensor());
     }
@@ -43,7 +43,7 @@ class HeadLoss {
   }
 
  private:
-  static void loss(mortise_call* call, Tensor logits_NV, bool keep_logits, Saves& saves) {
+  static void loss(mortise_call* call, const Tensor& logits_NV, bool keep_logits, Saves& saves) {
     const Tensor labels_N = ops::reshape(call->args[1], {-1});
     Tensor log_p_NV = cast(logits_NV, statistics_dtype(Info(logits_NV).dtype));
     if (keep_logits && log_p_NV.get() == logits_NV.get()) log_p_NV = ops::log_softmax(logits_NV);

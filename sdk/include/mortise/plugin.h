@@ -12,6 +12,8 @@ MORTISE_BEGIN
 #define MORTISE_EMBED_MANIFEST                                                                                                                \
   __asm__(".pushsection .rodata\nmortise_manifest_begin:\n.incbin \"" MORTISE_PLUGIN_TOML "\"\nmortise_manifest_end:\n.byte 0\n.popsection"); \
   extern __attribute__((visibility("hidden"))) const char mortise_manifest_begin[], mortise_manifest_end[];
+/* Two labels of the assembler: numbers to the language, not ends of one array. */
+#define MORTISE_MANIFEST_BYTES ((size_t)((uintptr_t)mortise_manifest_end - (uintptr_t)mortise_manifest_begin))
 #else
 #define MORTISE_EMBED_MANIFEST extern const char mortise_plugin_toml_is_not_defined[MORTISE_PLUGIN_TOML_IS_NOT_DEFINED];
 #endif
@@ -87,7 +89,7 @@ static inline int mortise_config_bool(mortise_host *host, const char *key) { ret
     plugin.abi_major = MORTISE_ABI_MAJOR;                                                                                        \
     plugin.abi_minor = MORTISE_ABI_MINOR;                                                                                        \
     plugin.manifest.ptr = mortise_manifest_begin;                                                                                \
-    plugin.manifest.len = (size_t)(mortise_manifest_end - mortise_manifest_begin);                                               \
+    plugin.manifest.len = MORTISE_MANIFEST_BYTES;                                                                                \
     plugin.create = mortise_simple_create;                                                                                       \
     plugin.attachments = mortise_simple_attachments;                                                                             \
     plugin.destroy = mortise_simple_destroy;                                                                                     \

@@ -38,146 +38,146 @@ namespace ops {
     static const Op op("aten::" schema); \
     return op;                           \
   }
-MORTISE_OP(add_op, "add.Tensor")
-MORTISE_OP(add__op, "add_.Tensor")
-MORTISE_OP(sub_op, "sub.Tensor")
-MORTISE_OP(mul_op, "mul.Tensor")
-MORTISE_OP(mul_scalar_op, "mul.Scalar")
-MORTISE_OP(div_op, "div.Tensor")
-MORTISE_OP(mm_op, "mm")
-MORTISE_OP(mm_out_op, "mm.out")
-MORTISE_OP(addmm_op, "addmm")
-MORTISE_OP(t_op, "t")
-MORTISE_OP(view_op, "view")
-MORTISE_OP(reshape_op, "reshape")
-MORTISE_OP(transpose_op, "transpose.int")
-MORTISE_OP(permute_op, "permute")
-MORTISE_OP(contiguous_op, "contiguous")
-MORTISE_OP(narrow_op, "narrow")
-MORTISE_OP(select_op, "select.int")
-MORTISE_OP(sum_dim_op, "sum.dim_IntList")
-MORTISE_OP(sum_op, "sum")
-MORTISE_OP(to_op, "to.dtype")
-MORTISE_OP(copy__op, "copy_")
-MORTISE_OP(clone_op, "clone")
-MORTISE_OP(cat_op, "cat")
-MORTISE_OP(bmm_op, "bmm")
-MORTISE_OP(bmm_out_op, "bmm.out")
-MORTISE_OP(baddbmm_op, "baddbmm")
-MORTISE_OP(sum_out_op, "sum.IntList_out")
-MORTISE_OP(mean_dim_op, "mean.dim")
-MORTISE_OP(rsqrt_op, "rsqrt")
-MORTISE_OP(add_scalar__op, "add_.Scalar")
-MORTISE_OP(mul_scalar__op, "mul_.Scalar")
-MORTISE_OP(fill__op, "fill_.Scalar")
-MORTISE_OP(triu_op, "triu")
-MORTISE_OP(unsqueeze_op, "unsqueeze")
-MORTISE_OP(masked_fill_op, "masked_fill.Scalar")
-MORTISE_OP(logical_not_op, "logical_not")
-MORTISE_OP(arange_out_op, "arange.out")
-MORTISE_OP(gelu_op, "gelu")
-MORTISE_OP(gelu_backward_op, "gelu_backward")
-MORTISE_OP(relu_op, "relu")
-MORTISE_OP(threshold_backward_op, "threshold_backward")
-MORTISE_OP(embedding_op, "embedding")
-MORTISE_OP(embedding_dense_backward_op, "embedding_dense_backward")
-MORTISE_OP(native_layer_norm_op, "native_layer_norm")
-MORTISE_OP(native_layer_norm_backward_op, "native_layer_norm_backward")
-MORTISE_OP(softmax_out_op, "_softmax.out")
-MORTISE_OP(softmax_backward_data_out_op, "_softmax_backward_data.out")
-MORTISE_OP(log_softmax_op, "_log_softmax")
-MORTISE_OP(log_softmax_out_op, "_log_softmax.out")
-MORTISE_OP(log_softmax_backward_data_out_op, "_log_softmax_backward_data.out")
-MORTISE_OP(nll_loss_forward_op, "nll_loss_forward")
-MORTISE_OP(nll_loss_backward_op, "nll_loss_backward")
-MORTISE_OP(flash_attention_for_cpu_op, "_scaled_dot_product_flash_attention_for_cpu")
-MORTISE_OP(flash_attention_for_cpu_backward_op, "_scaled_dot_product_flash_attention_for_cpu_backward")
-MORTISE_OP(isfinite_op, "isfinite")
-MORTISE_OP(add_scalar_op, "add.Scalar")
-MORTISE_OP(reciprocal_op, "reciprocal")
-MORTISE_OP(clamp_max_op, "clamp_max")
+MORTISE_OP(op_add, "add.Tensor")
+MORTISE_OP(op_add_, "add_.Tensor")
+MORTISE_OP(op_sub, "sub.Tensor")
+MORTISE_OP(op_mul, "mul.Tensor")
+MORTISE_OP(op_mul_scalar, "mul.Scalar")
+MORTISE_OP(op_div, "div.Tensor")
+MORTISE_OP(op_mm, "mm")
+MORTISE_OP(op_mm_out, "mm.out")
+MORTISE_OP(op_addmm, "addmm")
+MORTISE_OP(op_t, "t")
+MORTISE_OP(op_view, "view")
+MORTISE_OP(op_reshape, "reshape")
+MORTISE_OP(op_transpose, "transpose.int")
+MORTISE_OP(op_permute, "permute")
+MORTISE_OP(op_contiguous, "contiguous")
+MORTISE_OP(op_narrow, "narrow")
+MORTISE_OP(op_select, "select.int")
+MORTISE_OP(op_sum_dim, "sum.dim_IntList")
+MORTISE_OP(op_sum, "sum")
+MORTISE_OP(op_to, "to.dtype")
+MORTISE_OP(op_copy_, "copy_")
+MORTISE_OP(op_clone, "clone")
+MORTISE_OP(op_cat, "cat")
+MORTISE_OP(op_bmm, "bmm")
+MORTISE_OP(op_bmm_out, "bmm.out")
+MORTISE_OP(op_baddbmm, "baddbmm")
+MORTISE_OP(op_sum_out, "sum.IntList_out")
+MORTISE_OP(op_mean_dim, "mean.dim")
+MORTISE_OP(op_rsqrt, "rsqrt")
+MORTISE_OP(op_add_scalar_, "add_.Scalar")
+MORTISE_OP(op_mul_scalar_, "mul_.Scalar")
+MORTISE_OP(op_fill_, "fill_.Scalar")
+MORTISE_OP(op_triu, "triu")
+MORTISE_OP(op_unsqueeze, "unsqueeze")
+MORTISE_OP(op_masked_fill, "masked_fill.Scalar")
+MORTISE_OP(op_logical_not, "logical_not")
+MORTISE_OP(op_arange_out, "arange.out")
+MORTISE_OP(op_gelu, "gelu")
+MORTISE_OP(op_gelu_backward, "gelu_backward")
+MORTISE_OP(op_relu, "relu")
+MORTISE_OP(op_threshold_backward, "threshold_backward")
+MORTISE_OP(op_embedding, "embedding")
+MORTISE_OP(op_embedding_dense_backward, "embedding_dense_backward")
+MORTISE_OP(op_native_layer_norm, "native_layer_norm")
+MORTISE_OP(op_native_layer_norm_backward, "native_layer_norm_backward")
+MORTISE_OP(op_softmax_out, "_softmax.out")
+MORTISE_OP(op_softmax_backward_data_out, "_softmax_backward_data.out")
+MORTISE_OP(op_log_softmax, "_log_softmax")
+MORTISE_OP(op_log_softmax_out, "_log_softmax.out")
+MORTISE_OP(op_log_softmax_backward_data_out, "_log_softmax_backward_data.out")
+MORTISE_OP(op_nll_loss_forward, "nll_loss_forward")
+MORTISE_OP(op_nll_loss_backward, "nll_loss_backward")
+MORTISE_OP(op_flash_attention_for_cpu, "_scaled_dot_product_flash_attention_for_cpu")
+MORTISE_OP(op_flash_attention_for_cpu_backward, "_scaled_dot_product_flash_attention_for_cpu_backward")
+MORTISE_OP(op_isfinite, "isfinite")
+MORTISE_OP(op_add_scalar, "add.Scalar")
+MORTISE_OP(op_reciprocal, "reciprocal")
+MORTISE_OP(op_clamp_max, "clamp_max")
 #undef MORTISE_OP
 
-inline Tensor add(Ref a, Ref b) { return add_op()(a, b, 1); }
-inline Tensor sub(Ref a, Ref b) { return sub_op()(a, b, 1); }
-inline Tensor mul(Ref a, Ref b) { return mul_op()(a, b); }
-inline Tensor mul(Ref a, double f) { return mul_scalar_op()(a, f); }
-inline Tensor div(Ref a, Ref b) { return div_op()(a, b); }
-inline Tensor mm(Ref a, Ref b) { return mm_op()(a, b); }
-inline void mm_out(Ref a, Ref b, Ref out) { mm_out_op()(a, b, out); }
-inline Tensor addmm(Ref bias, Ref a, Ref b) { return addmm_op()(bias, a, b, 1, 1); }
-inline Tensor t(Ref a) { return t_op()(a); }
-inline Tensor view(Ref a, std::span<const int64_t> sizes) { return view_op()(a, ints(sizes)); }
-inline Tensor view(Ref a, std::initializer_list<int64_t> sizes) { return view_op()(a, ints(sizes)); }
-inline Tensor reshape(Ref a, std::initializer_list<int64_t> sizes) { return reshape_op()(a, ints(sizes)); }
-inline Tensor reshape(Ref a, std::span<const int64_t> sizes) { return reshape_op()(a, ints(sizes)); }
-inline Tensor transpose(Ref a, int d0, int d1) { return transpose_op()(a, d0, d1); }
-inline Tensor permute(Ref a, std::initializer_list<int64_t> dims) { return permute_op()(a, ints(dims)); }
-inline Tensor contiguous(Ref a) { return contiguous_op()(a, 0); }
-inline Tensor narrow(Ref a, int dim, int64_t start, int64_t length) { return narrow_op()(a, dim, start, length); }
-inline Tensor select(Ref a, int dim, int64_t index) { return select_op()(a, dim, index); }
+inline Tensor add(Ref a, Ref b) { return op_add()(a, b, 1); }
+inline Tensor sub(Ref a, Ref b) { return op_sub()(a, b, 1); }
+inline Tensor mul(Ref a, Ref b) { return op_mul()(a, b); }
+inline Tensor mul(Ref a, double f) { return op_mul_scalar()(a, f); }
+inline Tensor div(Ref a, Ref b) { return op_div()(a, b); }
+inline Tensor mm(Ref a, Ref b) { return op_mm()(a, b); }
+inline void mm_out(Ref a, Ref b, Ref out) { op_mm_out()(a, b, out); }
+inline Tensor addmm(Ref bias, Ref a, Ref b) { return op_addmm()(bias, a, b, 1, 1); }
+inline Tensor t(Ref a) { return op_t()(a); }
+inline Tensor view(Ref a, std::span<const int64_t> sizes) { return op_view()(a, ints(sizes)); }
+inline Tensor view(Ref a, std::initializer_list<int64_t> sizes) { return op_view()(a, ints(sizes)); }
+inline Tensor reshape(Ref a, std::initializer_list<int64_t> sizes) { return op_reshape()(a, ints(sizes)); }
+inline Tensor reshape(Ref a, std::span<const int64_t> sizes) { return op_reshape()(a, ints(sizes)); }
+inline Tensor transpose(Ref a, int d0, int d1) { return op_transpose()(a, d0, d1); }
+inline Tensor permute(Ref a, std::initializer_list<int64_t> dims) { return op_permute()(a, ints(dims)); }
+inline Tensor contiguous(Ref a) { return op_contiguous()(a, 0); }
+inline Tensor narrow(Ref a, int dim, int64_t start, int64_t length) { return op_narrow()(a, dim, start, length); }
+inline Tensor select(Ref a, int dim, int64_t index) { return op_select()(a, dim, index); }
 // Sum over the first dimension of a matrix.
-inline Tensor sum_rows(Ref a) { return sum_dim_op()(a, ints({0}), false, none()); }
-inline Tensor sum(Ref a) { return sum_op()(a, none()); }
-inline Tensor to(Ref a, uint32_t dtype) { return to_op()(a, dtype_value(dtype), false, false, none()); }
-inline void copy_(Ref to, Ref from) { copy__op()(to, from, false); }
-inline void add_(Ref a, Ref b) { add__op()(a, b, 1); }
-inline void add_(Ref a, double b) { add_scalar__op()(a, b, 1); }
-inline void mul_(Ref a, double b) { mul_scalar__op()(a, b); }
-inline void fill_(Ref a, double b) { fill__op()(a, b); }
-inline Tensor clone(Ref a) { return clone_op()(a, none()); }
-inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) { return cat_op()(tensors({list.begin(), list.size()}), dim); }
-inline Tensor bmm(Ref a, Ref b) { return bmm_op()(a, b); }
-inline void bmm_out(Ref a, Ref b, Ref out) { bmm_out_op()(a, b, out); }
-inline Tensor baddbmm(Ref add, Ref a, Ref b) { return baddbmm_op()(add, a, b, 1, 1); }
+inline Tensor sum_rows(Ref a) { return op_sum_dim()(a, ints({0}), false, none()); }
+inline Tensor sum(Ref a) { return op_sum()(a, none()); }
+inline Tensor to(Ref a, uint32_t dtype) { return op_to()(a, dtype_value(dtype), false, false, none()); }
+inline void copy_(Ref to, Ref from) { op_copy_()(to, from, false); }
+inline void add_(Ref a, Ref b) { op_add_()(a, b, 1); }
+inline void add_(Ref a, double b) { op_add_scalar_()(a, b, 1); }
+inline void mul_(Ref a, double b) { op_mul_scalar_()(a, b); }
+inline void fill_(Ref a, double b) { op_fill_()(a, b); }
+inline Tensor clone(Ref a) { return op_clone()(a, none()); }
+inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) { return op_cat()(tensors({list.begin(), list.size()}), dim); }
+inline Tensor bmm(Ref a, Ref b) { return op_bmm()(a, b); }
+inline void bmm_out(Ref a, Ref b, Ref out) { op_bmm_out()(a, b, out); }
+inline Tensor baddbmm(Ref add, Ref a, Ref b) { return op_baddbmm()(add, a, b, 1, 1); }
 // The same into a tensor, summed in its dtype.
-inline void sum_rows_out(Ref a, Ref out) { sum_out_op()(a, ints({0}), false, dtype_value(Info(out).dtype), out); }
-inline Tensor mean_last(Ref a) { return mean_dim_op()(a, ints({-1}), true, none()); }
-inline Tensor rsqrt(Ref a) { return rsqrt_op()(a); }
+inline void sum_rows_out(Ref a, Ref out) { op_sum_out()(a, ints({0}), false, dtype_value(Info(out).dtype), out); }
+inline Tensor mean_last(Ref a) { return op_mean_dim()(a, ints({-1}), true, none()); }
+inline Tensor rsqrt(Ref a) { return op_rsqrt()(a); }
 // Above the diagonal; the rest is 0.
-inline Tensor triu(Ref a, int diagonal) { return triu_op()(a, diagonal); }
-inline Tensor unsqueeze(Ref a, int dim) { return unsqueeze_op()(a, dim); }
-inline Tensor masked_fill(Ref a, Ref mask, double f) { return masked_fill_op()(a, mask, f); }
-inline Tensor logical_not(Ref a) { return logical_not_op()(a); }
+inline Tensor triu(Ref a, int diagonal) { return op_triu()(a, diagonal); }
+inline Tensor unsqueeze(Ref a, int dim) { return op_unsqueeze()(a, dim); }
+inline Tensor masked_fill(Ref a, Ref mask, double f) { return op_masked_fill()(a, mask, f); }
+inline Tensor logical_not(Ref a) { return op_logical_not()(a); }
 // 0 1 2 … into a tensor of int64.
-inline void arange_out(int64_t end, Ref out) { arange_out_op()(end, out); }
+inline void arange_out(int64_t end, Ref out) { op_arange_out()(end, out); }
 // `approximate`: "none" or "tanh".
-inline Tensor gelu(Ref x, std::string_view approximate) { return gelu_op()(x, approximate); }
-inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) { return gelu_backward_op()(g, x, approximate); }
-inline Tensor relu(Ref x) { return relu_op()(x); }
-inline Tensor relu_backward(Ref g, Ref y) { return threshold_backward_op()(g, y, 0); }
-inline Tensor embedding(Ref weight, Ref ids) { return embedding_op()(weight, ids, -1, false, false); }
-inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) { return embedding_dense_backward_op()(g, ids, rows, -1, false); }
+inline Tensor gelu(Ref x, std::string_view approximate) { return op_gelu()(x, approximate); }
+inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) { return op_gelu_backward()(g, x, approximate); }
+inline Tensor relu(Ref x) { return op_relu()(x); }
+inline Tensor relu_backward(Ref g, Ref y) { return op_threshold_backward()(g, y, 0); }
+inline Tensor embedding(Ref weight, Ref ids) { return op_embedding()(weight, ids, -1, false, false); }
+inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) { return op_embedding_dense_backward()(g, ids, rows, -1, false); }
 // y, mean, 1 / deviation.
 inline std::array<Tensor, 3> layer_norm(Ref x, int64_t width, Ref weight, Ref bias, double eps) {
-  return native_layer_norm_op().many<3>(x, ints({width}), weight, bias, eps);
+  return op_native_layer_norm().many<3>(x, ints({width}), weight, bias, eps);
 }
 // Gradients of x, weight, bias; those not in `mask` are empty.
 inline std::array<Tensor, 3> layer_norm_backward(Ref g, Ref x, int64_t width, Ref mean, Ref rstd, Ref weight, Ref bias, std::array<int64_t, 3> mask) {
-  return native_layer_norm_backward_op().many<3>(g, x, ints({width}), mean, rstd, weight, bias, ints(mask));
+  return op_native_layer_norm_backward().many<3>(g, x, ints({width}), mean, rstd, weight, bias, ints(mask));
 }
 // Over the last dimension; `out` may be x.
-inline void softmax_out(Ref x, Ref out) { softmax_out_op()(x, -1, false, out); }
+inline void softmax_out(Ref x, Ref out) { op_softmax_out()(x, -1, false, out); }
 // `out` may be g.
-inline void softmax_backward_out(Ref g, Ref y, Ref out) { softmax_backward_data_out_op()(g, y, -1, dtype_value(Info(y).dtype), out); }
-inline Tensor log_softmax(Ref x) { return log_softmax_op()(x, -1, false); }
-inline void log_softmax_out(Ref x, Ref out) { log_softmax_out_op()(x, -1, false, out); }
-inline void log_softmax_backward_out(Ref g, Ref y, Ref out) { log_softmax_backward_data_out_op()(g, y, -1, dtype_value(Info(y).dtype), out); }
+inline void softmax_backward_out(Ref g, Ref y, Ref out) { op_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out); }
+inline Tensor log_softmax(Ref x) { return op_log_softmax()(x, -1, false); }
+inline void log_softmax_out(Ref x, Ref out) { op_log_softmax_out()(x, -1, false, out); }
+inline void log_softmax_backward_out(Ref g, Ref y, Ref out) { op_log_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out); }
 // The sum over rows whose label is not -100, and how many they are.
-inline std::array<Tensor, 2> nll_loss_sum(Ref log_p, Ref labels) { return nll_loss_forward_op().many<2>(log_p, labels, none(), 2, -100); }
+inline std::array<Tensor, 2> nll_loss_sum(Ref log_p, Ref labels) { return op_nll_loss_forward().many<2>(log_p, labels, none(), 2, -100); }
 inline Tensor nll_loss_sum_backward(Ref g, Ref log_p, Ref labels, Ref count) {
-  return nll_loss_backward_op()(g, log_p, labels, none(), 2, -100, count);
+  return op_nll_loss_backward()(g, log_p, labels, none(), 2, -100, count);
 }
-inline Tensor isfinite(Ref a) { return isfinite_op()(a); }
-inline Tensor add(Ref a, double number) { return add_scalar_op()(a, number, 1); }
-inline Tensor reciprocal(Ref a) { return reciprocal_op()(a); }
-inline Tensor clamp_max(Ref a, double most) { return clamp_max_op()(a, most); }
+inline Tensor isfinite(Ref a) { return op_isfinite()(a); }
+inline Tensor add(Ref a, double number) { return op_add_scalar()(a, number, 1); }
+inline Tensor reciprocal(Ref a) { return op_reciprocal()(a); }
+inline Tensor clamp_max(Ref a, double most) { return op_clamp_max()(a, most); }
 // Queries, keys, values [B, H, T, D] of any strides → y, log-sum-exp; without dropout and mask.
 inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal) {
-  return flash_attention_for_cpu_op().many<2>(q, k, v, 0.0, causal, none(), none());
+  return op_flash_attention_for_cpu().many<2>(q, k, v, 0.0, causal, none(), none());
 }
 inline std::array<Tensor, 3> flash_attention_for_cpu_backward(Ref g, Ref q, Ref k, Ref v, Ref y, Ref log_sum, bool causal) {
-  return flash_attention_for_cpu_backward_op().many<3>(g, q, k, v, y, log_sum, 0.0, causal, none(), none());
+  return op_flash_attention_for_cpu_backward().many<3>(g, q, k, v, y, log_sum, 0.0, causal, none(), none());
 }
 }  // namespace ops
 
