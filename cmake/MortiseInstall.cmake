@@ -26,8 +26,7 @@ foreach(plugin IN LISTS mortise_plugins)
   install(FILES "${MORTISE_PLUGIN_OUTPUT_DIR}/${plugin}.toml" DESTINATION lib/mortise/plugins)
 endforeach()
 
-# The quickstart reads the source tree, and stays with it.
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml" PATTERN quickstart.toml EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)

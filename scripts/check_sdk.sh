@@ -5,8 +5,8 @@ set -eu
 build=$(cd "$1" && pwd)
 cmake=$2
 check=$(cd "$(dirname "$0")" && pwd)/check_binaries.py
-work="$build/sdk-check"
-rm -rf "$work"
+work=$(mktemp -d) # no space in its path: pkg-config's variables are words
+trap 'rm -rf "$work"' EXIT
 "$cmake" --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/moved" # an installation is a folder that moves
 prefix="$work/moved"

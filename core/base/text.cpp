@@ -69,6 +69,14 @@ std::string escape_control(std::string_view text) {
   return out;
 }
 
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string join(const std::vector<std::string>& parts, std::string_view between) {
   std::string out;
   for (size_t i = 0; i < parts.size(); ++i) {

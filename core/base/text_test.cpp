@@ -69,6 +69,12 @@ TEST(Text, SplitsAndJoins) {
   EXPECT_EQ(either({}), "");
 }
 
+TEST(Text, WritesAWordAsAShellTakesIt) {
+  EXPECT_EQ(shell_word("--set=optimizer.lr=3e-4"), "--set=optimizer.lr=3e-4");
+  EXPECT_EQ(shell_word("my runs/it's"), "'my runs/it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(Text, FindsTheNearestName) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("", "abc"), 3);

@@ -159,16 +159,6 @@ bool colour_by_environment() {
   return isatty(2) && !variable("TERM").empty() && variable("TERM") != "dumb";
 }
 
-// As a shell takes it again.
-std::string quoted(const std::string& word) {
-  const bool plain =
-      !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") == std::string::npos;
-  if (plain) return word;
-  std::string out = "'";
-  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 }  // namespace
 
 const std::vector<Verb>& verbs() {
@@ -250,7 +240,7 @@ int main(int argc, char** argv) {
   cli::globals().colour = cli::colour_by_environment();
   for (int i = 0; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--json") cli::globals().json = true;  // also for what is wrong with the flags before it
-    cli::globals().command += (i ? " " : "") + cli::quoted(argv[i]);
+    cli::globals().command += (i ? " " : "") + shell_word(argv[i]);
   }
   int exit = kExitOk;
   try {

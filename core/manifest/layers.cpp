@@ -58,7 +58,8 @@ class LayerReader {
     const fs::path path = absolute_path(file, current_folder());
     if (is_there(path)) return read({path, shown, {}});
     const std::string near = nearest_file(path.stem(), path.parent_path());
-    const std::string first = "cp " + shipped_dir_ + "/quickstart.toml " + file + "   (a first manifest; name your own data in it)";
+    const std::string first =
+        "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) + "   (a first manifest; name your own data in it)";
     missing("file_missing", "no file `" + file + "`", {"command line", 0, 0, ""}, "looked at " + path.string(),
             near.empty() ? first : "there is " + (fs::path(file).parent_path() / (near + ".toml")).string());
   }

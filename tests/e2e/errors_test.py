@@ -63,7 +63,7 @@ class FirstFiles(e2e.Case):
         result = self.mortise("train", "none.toml")
         self.assertEqual((result.code, result.out), (64, ""))
         self.assertRegex(result.err, rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
-                                     r"  fix: cp /\S+/quickstart\.toml none\.toml   \(a first manifest; name your own data in it\)\n" + NOTHING + "$")
+                                     r"  fix: cp '?/.+/quickstart\.toml'? none\.toml   \(a first manifest; name your own data in it\)\n" + NOTHING + "$")
         for name, text in (("lists", "a = " + "[" * 5000 + "]" * 5000), ("dots", ".".join(["a"] * 5000) + " = 1"), ("tables", "[" + ".".join(["a"] * 500) + "]")):
             self.file(f"{name}.toml", text)
             result = self.mortise("train", f"{name}.toml")

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -82,7 +83,7 @@ class Directory(e2e.Case):
                                  "sources/default.toml", "sources/mine.toml", "status.json"])
         for name in ("base.toml", "mine.toml"):
             self.assertEqual((run / "sources" / name).read_bytes(), (self.dir / name).read_bytes())
-        self.assertEqual((run / "sources/command.txt").read_text(), f"{e2e.MORTISE} train mine.toml --set run.length=2 --set data.text.path=notes.txt\n")
+        self.assertEqual((run / "sources/command.txt").read_text(), f"{shlex.quote(str(e2e.MORTISE))} train mine.toml --set run.length=2 --set data.text.path=notes.txt\n")
         self.assertEqual((run / "plan.txt").read_text(), self.ok("plan", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt").out)
 
         status = json.loads((run / "status.json").read_text())

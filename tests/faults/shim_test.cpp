@@ -55,6 +55,7 @@ class Shim : public testing::Test {
   void clear() {
     fs::remove_all(run_);
     fs::create_directory(run_);
+    fs::copy_file(MORTISE_SHIM, run_ / "shim.so");  // LD_PRELOAD takes no path with a space
   }
 
   // The driver with these two words; under the shim if there is an environment for it.
@@ -63,7 +64,7 @@ class Shim : public testing::Test {
     fs::remove(report);
     if (!faults.empty()) {
       faults["FAULT_REPORT"] = report.string();
-      faults["LD_PRELOAD"] = MORTISE_SHIM;
+      faults["LD_PRELOAD"] = (run_ / "shim.so").string();
       const char* options = std::getenv("ASAN_OPTIONS");  // what is loaded first is the shim
       faults["ASAN_OPTIONS"] = std::string(options ? options : "") + ":verify_asan_link_order=0";
     }

@@ -27,13 +27,17 @@ every = 1
 
 
 class Survive(e2e.Case):
+    def setUp(self):
+        super().setUp()
+        self.shim = shutil.copy(SHIM, self.dir / "shim.so")  # LD_PRELOAD takes no path with a space
+
     def newest(self, name):
         listed = json.loads(self.ok("checkpoint", "list", f"runs/{name}", "--json").out)["checkpoints"]
         good = [c for c in listed if c["verified"]]
         return (good[0]["step"], good[0]["sha256"]) if good else (-1, "")
 
     def faults(self, **more):
-        return {"LD_PRELOAD": SHIM, "FAULT_REPORT": str(self.dir / "report"), **{f"FAULT_{k}": str(v) for k, v in more.items()}}
+        return {"LD_PRELOAD": str(self.shim), "FAULT_REPORT": str(self.dir / "report"), **{f"FAULT_{k}": str(v) for k, v in more.items()}}
 
     def report(self):
         path = self.dir / "report"
