@@ -72,7 +72,7 @@ bench: build
 	benchmarks/run.sh
 
 install: build
-	cmake --install $(BUILD) --prefix $(PREFIX)
+	cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 format: setup
 	scripts/format.sh
