@@ -4,50 +4,22 @@ The quickstart's big brother (GPT of 6 layers, width 384, sequence 256, batch 8,
 the background and without any; interleaved pairs, each side in a fresh process. The figure of a pair is the time of training with saves over that without, where
 the saves of steps 10, 20 and 30 have ended within it; the figure of the benchmark is the median of the pairs. The bound is 1.02.
 """
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-MANIFEST = """
-[run]
-length = 39
-dir = "{dir}"
-[log]
-every = 1
-[checkpoint]
-every = {every}
-background = true
-at_end = false
-[data]
-micro_batch_size = 8
-sequence_length = 256
-[data.random]
-samples = 512
-low = 0
-high = 256
-[model.gpt]
-layers = 6
-heads = 6
-width = 384
-context = 256
-[optimizer.adamw]
-"""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from gpt import train  # noqa: E402  the path above leads to it
 
 
 def seconds(every):
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", ".")) as folder:
-        folder = str(pathlib.Path(folder).resolve())  # run.dir is relative to its manifest
-        manifest = pathlib.Path(folder) / "bench.toml"
-        manifest.write_text(MANIFEST.format(dir=folder + "/run", every=every))
-        subprocess.run([os.environ["MORTISE"], "train", str(manifest), "--without", "log.console"], check=True)
-        records = [json.loads(line) for line in (pathlib.Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-        saved = [r for r in records if r["event"] == "saved"]
-        assert [r["step"] for r in saved] == ([10, 20, 30] if every == 10 else []), saved
-        return next(r["seconds"] for r in records if r["event"] == "end"), saved
+        records = train(str(pathlib.Path(folder).resolve()), 39, more=f"every = {every}\nbackground = true")  # run.dir is relative to its manifest
+    saved = [r for r in records if r["event"] == "saved"]
+    assert [r["step"] for r in saved] == ([10, 20, 30] if every == 10 else []), saved
+    return next(r["seconds"] for r in records if r["event"] == "end"), saved
 
 
 def main():

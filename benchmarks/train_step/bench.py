@@ -4,7 +4,6 @@ GPT of 6 layers, width 384, 6 heads, sequence 256, batch 8, bytes, AdamW with tw
 process, 2 warm-up steps apart; the figure of a run is its median step, the figure of the benchmark the median of the pairs' ratios (ours / theirs in samples/s).
 The peer is written as one would in PyTorch: nn.Linear, F.scaled_dot_product_attention, torch.optim.AdamW(fused=True).
 """
-import json
 import os
 import pathlib
 import statistics
@@ -12,42 +11,15 @@ import subprocess
 import sys
 import tempfile
 
-LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, WARM = 6, 6, 384, 256, 8, 8, 2
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from gpt import BATCH, HEADS, LAYERS, LENGTH, WIDTH, train  # noqa: E402  the path above leads to it
 
-MANIFEST = """
-[run]
-length = {steps}
-dir = "{dir}"
-[log]
-every = 1
-[checkpoint]
-at_end = false
-[data]
-micro_batch_size = {batch}
-sequence_length = {length}
-[data.random]
-samples = 512
-low = 0
-high = 256
-[model.gpt]
-layers = {layers}
-heads = {heads}
-width = {width}
-context = {length}
-dropout = {dropout}
-[optimizer]
-lr = 1e-3
-[optimizer.adamw]
-"""
+STEPS, WARM = 8, 2
 
 
 def ours(dropout):
     with tempfile.TemporaryDirectory() as folder:
-        manifest = pathlib.Path(folder) / "bench.toml"
-        manifest.write_text(MANIFEST.format(steps=STEPS, dir=folder + "/run", batch=BATCH, length=LENGTH, layers=LAYERS, heads=HEADS, width=WIDTH, dropout=dropout))
-        subprocess.run([os.environ["MORTISE"], "train", str(manifest), "--without", "log.console"], check=True)
-        records = [json.loads(line) for line in (pathlib.Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+        records = train(folder, STEPS, dropout, "[optimizer]\nlr = 1e-3")
     return statistics.median(r["samples_per_s"] for r in records if r["event"] == "step" and r["step"] > WARM)
 
 

@@ -13,33 +13,14 @@ import sys
 import tempfile
 import time
 
-LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, WARM = 6, 6, 384, 256, 8, 24, 4
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from gpt import BATCH, HEADS, LAYERS, LENGTH, WIDTH, command  # noqa: E402  the path above leads to it
 
-MANIFEST = """
-[run]
-length = {steps}
-dir = "{dir}"
-[log]
-every = 1
-[checkpoint]
-at_end = false
-[data]
-micro_batch_size = {batch}
-sequence_length = {length}
-[data.random]
-samples = 512
-low = 0
-high = 256
-[model.gpt]
-layers = {layers}
-heads = {heads}
-width = {width}
-context = {length}
-dropout = {dropout}
+STEPS, WARM = 24, 4
+MORE = """
 [optimizer]
 lr = 1e-3
 weight_decay = 0.01
-[optimizer.adamw]
 [schedule]
 warmup = 3
 [schedule.cosine]
@@ -49,11 +30,9 @@ norm = 1.0
 
 
 def mortise(dropout, folder):
-    manifest = pathlib.Path(folder) / "bench.toml"
-    manifest.write_text(MANIFEST.format(steps=STEPS, dir=folder + "/run", batch=BATCH, length=LENGTH, layers=LAYERS, heads=HEADS, width=WIDTH, dropout=dropout))
     # A record of each step has no time of its own; the clock is this process's, at the other end of the pipe.
     stamps = []
-    with subprocess.Popen([os.environ["MORTISE"], "train", manifest, "--json"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command(folder, STEPS, dropout, MORE), "--json"], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if json.loads(line)["event"] == "step":
                 stamps.append(time.perf_counter())
