@@ -205,7 +205,7 @@ void must_hold_a_run(const std::string& dir, const std::string& verb) {
   throw Failure(trouble(kExitData, "no_run", dir + " is no run directory: it has no run.toml", "", "mortise " + verb + " runs/latest"));
 }
 
-std::string checkpoint_of(const std::string& dir, const std::string& which) {
+Verified checkpoint_of(const std::string& dir, const std::string& which) {
   const std::string root = dir + "/checkpoints";
   const auto refuse = [&](const std::string& message, const std::string& fix) {
     throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
@@ -222,14 +222,11 @@ std::string checkpoint_of(const std::string& dir, const std::string& which) {
     else if (which == "best") refuse(dir + " has no best checkpoint", "[checkpoint] best = \"eval.loss\" keeps one");
   }
   for (const Found& f : all)
-    if (std::to_string(f.step) == wanted) {
-      verify_checkpoint(f);
-      return f.path;
-    }
+    if (std::to_string(f.step) == wanted) return {f, verify_checkpoint(f)};
   if (!which.empty() && which != "best" && which != "latest") refuse(dir + " has no checkpoint of step " + which, "--checkpoint " + either(steps));
-  const auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
+  auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
   if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + dir);
-  return newest->path;
+  return *std::move(newest);
 }
 
 void say(const Report& report, std::string_view closing) {

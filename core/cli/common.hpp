@@ -10,6 +10,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plugin/plugin_info.hpp"
+#include "core/state/checkpoint.hpp"
 
 namespace mortise {
 class Run;
@@ -84,8 +85,8 @@ void take_architecture(const std::string& weights, const std::string& model, con
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 // Refuses a folder that holds no run. Throws Failure.
 void must_hold_a_run(const std::string& dir, const std::string& verb);
-// The folder of a run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
-std::string checkpoint_of(const std::string& dir, const std::string& which = "");
+// A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
+Verified checkpoint_of(const std::string& dir, const std::string& which = "");
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
                                             Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);

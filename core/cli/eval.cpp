@@ -47,11 +47,11 @@ std::string compute_dtype(const Plan& plan) {
 }
 
 // "checkpoints/best (step 1,408)"
-std::string checkpoint_text(const std::string& dir, const std::string& checkpoint, const std::string& asked) {
-  const std::string name = fs::path(checkpoint).filename().string();
+std::string checkpoint_text(const std::string& dir, const Verified& checkpoint, const std::string& asked) {
+  const std::string name = fs::path(checkpoint.path).filename().string();
   std::error_code none;
   if ((asked.empty() || asked == "best") && fs::read_symlink(dir + "/checkpoints/best", none) == name)
-    return "checkpoints/best (step " + with_commas(std::stoll(name.substr(name.find('-') + 1))) + ")";
+    return "checkpoints/best (step " + with_commas(checkpoint.step) + ")";
   return "checkpoints/" + name;
 }
 
@@ -68,20 +68,20 @@ int eval(const Arguments& args) {
   if (!is_dir && !asked.empty())
     throw Failure(
         mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {}, "leave it out: [model] weights says which"));
-  const std::string checkpoint = is_dir ? checkpoint_of(source, asked) : "";
+  const Verified checkpoint = is_dir ? checkpoint_of(source, asked) : Verified{};
   const auto planned = make_planned(args, is_dir ? source + "/run.toml" : source, "", /*weights=*/!is_dir);
   if (!is_dir && planned->weights.empty())
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
   measure_on(*planned, split, args.last("--data"));
-  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint + "/model" : "", .split = split});
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint.path + "/model" : "", .split = split});
   const Measured m = run->evaluate();
   if (m.samples == 0)
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
                           "mortise eval " + source + " --data FILE, or a share of the training data: [data] validation = 0.1"));
 
   if (globals().json) {
-    std::cout << "{\"source\":" << json_string(source) << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint) : "null")
+    std::cout << "{\"source\":" << json_string(source) << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint.path) : "null")
               << ",\"split\":" << json_string(split) << ",\"data\":" << json_string(m.about);
     for (const auto& [name, value] : m.values) std::cout << "," << json_string(name) << ":" << number_or_null(value);
     std::cout << ",\"samples\":" << m.samples << ",\"tokens\":" << m.tokens << ",\"seconds\":" << number_or_null(m.seconds) << "}\n";

@@ -193,11 +193,13 @@ int export_model(const Arguments& args) {
                           "--dtype " + either({kDtypes[0].flag, kDtypes[1].flag, kDtypes[2].flag})));
   NewFolder::must_be_free(out);
 
-  const std::string checkpoint = checkpoint_of(dir, args.last("--checkpoint")), model = checkpoint + "/model";
-  const Manifested saved = parse_manifested(contents(checkpoint + "/MANIFEST.json"), checkpoint + "/MANIFEST.json");
+  const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
+  const std::string model = checkpoint.path + "/model";
+  const Manifested& saved = checkpoint.manifest;
   for (const char* name : {"config.json", "model.safetensors"})
     if (!saved.files.contains(std::string("model/") + name))
-      refuse("not_exported", checkpoint + " has no model/" + name, "a model whose plugin.toml says [config_json], saved as safetensors", kExitData);
+      refuse("not_exported", checkpoint.path + " has no model/" + name, "a model whose plugin.toml says [config_json], saved as safetensors",
+             kExitData);
   Json config = Json::parse(contents(model + "/config.json"));
   const SafetensorsFile weights(model + "/model.safetensors");
   if (flag.empty() && !weights.entries().empty())

@@ -1,6 +1,4 @@
 // The command line: which verb, which flags, and what an exit means.
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -156,7 +154,7 @@ bool colour_by_environment() {
   };
   if (!variable("NO_COLOR").empty()) return false;
   if (const std::string_view force = variable("CLICOLOR_FORCE"); !force.empty() && force != "0") return true;
-  return isatty(2) && !variable("TERM").empty() && variable("TERM") != "dumb";
+  return stderr_is_redrawn();
 }
 
 }  // namespace

@@ -58,24 +58,21 @@ void set_aside_later(const std::string& root, int64_t step) {
   }
 }
 
-// "" where nothing was saved yet.
-std::string checkpoint_to_go_on_from(const std::string& dir, const std::string& from) {
-  const std::string root = dir + "/checkpoints";
+// One without a path where nothing was saved yet.
+Verified checkpoint_to_go_on_from(const std::string& dir, const std::string& from) {
   if (!from.empty()) return checkpoint_of(dir, from);
-  return checkpoints_in(root).empty() ? "" : checkpoint_of(dir, "latest");
+  return checkpoints_in(dir + "/checkpoints").empty() ? Verified{} : checkpoint_of(dir, "latest");
 }
 
-void say_where(const std::string& dir, const std::string& checkpoint) {
+void say_where(const std::string& dir, const Verified& checkpoint) {
   if (globals().quiet || globals().json) return;
   std::cerr << "resume  " << dir;
-  if (checkpoint.empty()) {
+  if (checkpoint.path.empty()) {
     std::cerr << " from the beginning: nothing was saved yet\n";
     return;
   }
-  const std::string name = fs::path(checkpoint).filename().string();
-  const auto files = std::ranges::count_if(fs::recursive_directory_iterator(checkpoint), [](const auto& e) { return e.is_regular_file(); });
-  std::cerr << " at step " << with_commas(std::stoll(name.substr(name.find('-') + 1))) << " (checkpoints/" << name << ": " << files
-            << " files, hashes match)\n";
+  std::cerr << " at step " << with_commas(checkpoint.step) << " (checkpoints/" << fs::path(checkpoint.path).filename().string() << ": "
+            << checkpoint.manifest.files.size() + 1 << " files, hashes match)\n";  // with the manifest itself
 }
 
 // A run that is over, and that its manifest does not make longer.
@@ -91,12 +88,13 @@ bool is_finished(const std::string& dir, const Planned& p) {
 int go_on(const std::string& dir, const Session& session, const std::string& from, bool changed) {
   if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
   RunDirectory directory(dir);
-  const std::string root = dir + "/checkpoints", checkpoint = checkpoint_to_go_on_from(dir, from);
+  const std::string root = dir + "/checkpoints";
+  const Verified checkpoint = checkpoint_to_go_on_from(dir, from);
   remove_leftovers(root);
   if (!from.empty()) set_aside_later(root, std::stoll(from));
   if (changed) directory.record(session.run->manifest, session.run->plan, session.run->request);
   say_where(dir, checkpoint);
-  return train_in(directory, session, checkpoint);
+  return train_in(directory, session, checkpoint.path);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ int sample(const Arguments& args) {
   if (args.positional.empty()) refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
   const std::string dir = args.positional[0];
   must_hold_a_run(dir, "sample");
-  const std::string weights = checkpoint_of(dir, args.last("--checkpoint")) + "/model";
+  const std::string weights = checkpoint_of(dir, args.last("--checkpoint")).path + "/model";
   const auto planned = make_planned(args, dir + "/run.toml", "sample", /*weights=*/false);
   const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = weights, .split = ""});
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");

@@ -83,7 +83,7 @@ std::string weights_path(const Value& stated, Report& report) {
     return std::string();
   };
   std::error_code error;
-  if (fs::exists(path / "run.toml", error)) return typed(checkpoint_of(path.string()) + "/model");
+  if (fs::exists(path / "run.toml", error)) return typed(checkpoint_of(path.string()).path + "/model");
   for (const fs::path& file : {path, path / "model.safetensors", path / "model.safetensors.index.json"})
     if (fs::is_regular_file(file, error)) return typed(path);
   if (!fs::is_directory(path, error))

@@ -251,11 +251,10 @@ Manifested verify_checkpoint(const Found& found) {
   return m;
 }
 
-std::optional<Found> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over) {
+std::optional<Verified> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over) {
   for (const Found& found : checkpoints_in(root)) {
     try {
-      verify_checkpoint(found);
-      return found;
+      return Verified{found, verify_checkpoint(found)};
     } catch (const Failure& f) {
       Diagnostic d = f.diagnostic;
       d.level = Level::kWarning;

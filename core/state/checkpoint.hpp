@@ -60,12 +60,16 @@ struct Found {
   std::string path;  // of the folder
   int64_t step = 0;
 };
+// One whose bytes are those that were saved.
+struct Verified : Found {
+  Manifested manifest;
+};
 // What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same as none.
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was saved.
 Manifested verify_checkpoint(const Found& found);
 // The newest that verifies; each damaged one before it is told.
-std::optional<Found> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over);
+std::optional<Verified> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over);
 // Takes one away at once, by a rename, before its files go.
 void remove_checkpoint(const Found& found);
 // Leftovers of saves and removals that were cut short.
