@@ -21,7 +21,8 @@ using Sink = std::function<void(const void* data, size_t bytes)>;
 // What is wrong with a file that was read.
 struct FormatError : std::exception {
   std::string code, path, message;  // the code is a slug
-  FormatError(std::string c, std::string p, std::string m) : code(std::move(c)), path(std::move(p)), message(std::move(m)) {}
+  FormatError(std::string c, std::string p, std::string m)
+      : code(std::move(c)), path(std::move(p)), message(std::move(m)) {}
   const char* what() const noexcept override { return message.c_str(); }
 };
 

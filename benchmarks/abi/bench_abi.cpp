@@ -1,8 +1,10 @@
-// What the C boundary costs over direct C++: operators through mortise.ops, wrappers, listeners, a pair. One thread, the CPU.
+// What the C boundary costs over direct C++: operators through mortise.ops, wrappers, listeners, a pair. One thread,
+// the CPU.
 //
 //   cmake --build build --target bench_abi && build/bin/bench_abi
 //
-// Each figure is the smallest of 200 rounds, nanoseconds a call; direct and table rounds alternate, so that a busy machine hurts both. 8 × 8 float32.
+// Each figure is the smallest of 200 rounds, nanoseconds a call; direct and table rounds alternate, so that a busy
+// machine hurts both. 8 × 8 float32.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
@@ -69,7 +71,8 @@ void operators(mortise_host* h) {
     check(kOpsApi.find(h, str(name), &op));
     return op;
   };
-  const mortise_op *add = find("aten::add.Tensor"), *mm = find("aten::mm"), *view = find("aten::view"), *chunk = find("aten::chunk");
+  const mortise_op *add = find("aten::add.Tensor"), *mm = find("aten::mm"), *view = find("aten::view"),
+                   *chunk = find("aten::chunk");
   const auto call1 = [&](const mortise_op* op, std::initializer_list<mortise_value> args) {
     mortise_tensor* out = nullptr;
     check(kOpsApi.call1(h, op, args.begin(), static_cast<uint32_t>(args.size()), &out));
@@ -79,7 +82,8 @@ void operators(mortise_host* h) {
   compare("add", 300, 1000, [&] { at::add(a, b); }, [&] { call1(add, {tensor(a), tensor(b), number(1)}); });
   compare("mm", 300, 1000, [&] { at::mm(a, b); }, [&] { call1(mm, {tensor(a), tensor(b)}); });
   const int64_t sizes[] = {4, 16};
-  compare("view", 400, 1000, [&] { a.view({4, 16}); }, [&] { call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}}); });
+  compare(
+      "view", 400, 1000, [&] { a.view({4, 16}); }, [&] { call1(view, {tensor(a), {MORTISE_INTS, 2, {.is = sizes}}}); });
   compare(
       "chunk in 3", 600, 500, [&] { at::chunk(a, 3, 1); },
       [&] {
@@ -91,7 +95,8 @@ void operators(mortise_host* h) {
       });
   mortise_tensor_info info{};
   compare(
-      "info, against sizes()", 0, 5000, [&] { __asm__ volatile("" ::"r"(a.sizes().data())); }, [&] { check(kTensorApi.info(h, borrow(a), &info)); });
+      "info, against sizes()", 0, 5000, [&] { __asm__ volatile("" ::"r"(a.sizes().data())); },
+      [&] { check(kTensorApi.info(h, borrow(a), &info)); });
 }
 
 void wrappers(Host& host) {
@@ -113,13 +118,16 @@ void wrappers(Host& host) {
     wrapped = link;
   }
   mortise_call call = make_call(nullptr, 0, {});
-  compare("10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); }, [&] { invoke(wrapped, call); });
+  compare(
+      "10 wrappers that do nothing, against none", 0, 5000, [&] { invoke(provider, call); },
+      [&] { invoke(wrapped, call); });
 
   struct Listener {
     mortise_event_fn fn;
     void* self;
   };
-  std::vector<Listener> listeners(40, {[](void*, const mortise_event*) noexcept { return mortise_status{MORTISE_OK}; }, nullptr});
+  std::vector<Listener> listeners(
+      40, {[](void*, const mortise_event*) noexcept { return mortise_status{MORTISE_OK}; }, nullptr});
   compare(
       "40 listeners that do nothing, against none", 0, 5000, [] {},
       [&] {
@@ -179,7 +187,8 @@ void pairs(Host& host, PointTable& points) {
                             linear.bias = add_param(builder, spec);
                           }};
   add_segment(builder, "s", 0);
-  layer = add_layer(builder, points, {sizeof(mortise_layer_spec), 0, MORTISE_STR("bench_linear"), MORTISE_STR("fc"), nullptr});
+  layer = add_layer(builder, points,
+                    {sizeof(mortise_layer_spec), 0, MORTISE_STR("bench_linear"), MORTISE_STR("fc"), nullptr});
   host.parameters().allocate(host.declaration(), at::kCPU, 1);
   static const mortise_operator op = {sizeof op, 0, nullptr, nullptr, Linear::forward, Linear::backward};
   mortise_next* link = host.add_link();
@@ -220,7 +229,9 @@ void pairs(Host& host, PointTable& points) {
         host.parameters().begin_micro(0, true);
         run_backward(host, {forward()}, {seed});
       });
-  compare("use of a parameter, against detach()", 0, 1000, [&] { w.detach(); }, [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
+  compare(
+      "use of a parameter, against detach()", 0, 1000, [&] { w.detach(); },
+      [&] { host.parameters().use(*linear.weight, MORTISE_GRAD); });
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ std::string json_list(Range&& range, Json json_of) {
 }
 
 std::string json(const Position& p) {
-  return "{\"file\":" + json_string(p.file) + ",\"line\":" + json_or_null(p.line) + ",\"column\":" + json_or_null(p.column) +
-         ",\"key\":" + json_or_null(p.key) + "}";
+  return "{\"file\":" + json_string(p.file) + ",\"line\":" + json_or_null(p.line) +
+         ",\"column\":" + json_or_null(p.column) + ",\"key\":" + json_or_null(p.key) + "}";
 }
 
 // The first may be meant as an edit too.
@@ -44,8 +44,9 @@ std::string json_fix(const Diagnostic& d, const std::string& text) {
   const bool is_edit = &text == &d.fixes.front() && !d.replace.empty() && !d.positions.empty();
   if (!is_edit) return "{\"text\":" + json_string(text) + ",\"edit\":null}";
   const Position& at = d.positions.front();
-  return "{\"text\":" + json_string(text) + ",\"edit\":{\"file\":" + json_string(at.file) + ",\"line\":" + json_or_null(at.line) +
-         ",\"replace\":" + json_string(d.replace) + ",\"with\":" + json_string(d.with) + "}}";
+  return "{\"text\":" + json_string(text) + ",\"edit\":{\"file\":" + json_string(at.file) +
+         ",\"line\":" + json_or_null(at.line) + ",\"replace\":" + json_string(d.replace) +
+         ",\"with\":" + json_string(d.with) + "}}";
 }
 
 }  // namespace
@@ -74,11 +75,12 @@ Diagnostic trouble(int exit, std::string code, std::string message, std::string 
 }
 
 void print(std::ostream& out, const Diagnostic& d, bool colour) {
-  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "") << ": "
-      << escape_control(d.message) << '\n';
+  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "")
+      << ": " << escape_control(d.message) << '\n';
   if (!d.positions.empty()) {
     out << "  --> ";
-    for (const Position& p : d.positions) out << (&p == &d.positions.front() ? "" : " and ") << escape_control(p.text());
+    for (const Position& p : d.positions)
+      out << (&p == &d.positions.front() ? "" : " and ") << escape_control(p.text());
     if (!d.beside.empty()) out << "    " << escape_control(d.beside);
     out << '\n';
     if (!d.source_line.empty() && d.positions.front().line > 0) print_source(out, d);
@@ -94,12 +96,14 @@ void print(std::ostream& out, const Diagnostic& d, bool colour) {
 void print_json(std::ostream& out, const Diagnostic& d) {
   const std::span<const Position> others = std::span(d.positions).subspan(d.positions.empty() ? 0 : 1);
   const std::string fixes = json_list(d.fixes, [&](const std::string& fix) { return json_fix(d, fix); });
-  out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code) << ",\"message\":" << json_string(d.message)
-      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front())) << ",\"also\":" << json_list(others, json)
-      << ",\"beside\":" << json_or_null(d.beside) << ",\"lines\":" << json_list(d.lines, json_string) << ",\"context\":" << json_or_null(d.at)
+  out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code)
+      << ",\"message\":" << json_string(d.message)
+      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front()))
+      << ",\"also\":" << json_list(others, json) << ",\"beside\":" << json_or_null(d.beside)
+      << ",\"lines\":" << json_list(d.lines, json_string) << ",\"context\":" << json_or_null(d.at)
       << ",\"holds\":" << json_or_null(d.holds) << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << fixes
-      << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin) << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit
-      << "}\n";
+      << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin)
+      << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
 }
 
 void Report::add(Diagnostic d) {
@@ -122,8 +126,10 @@ void Report::print(std::ostream& out, bool colour, std::string_view closing) con
     first = false;
     mortise::print(out, d, colour);
   }
-  if (errors_ > kMostPrinted) out << "\n… and " << errors_ - kMostPrinted << (errors_ == kMostPrinted + 1 ? " more error\n" : " more errors\n");
-  if (errors_ > 0 && !closing.empty()) out << '\n' << errors_ << (errors_ == 1 ? " error; " : " errors; ") << closing << '\n';
+  if (errors_ > kMostPrinted)
+    out << "\n… and " << errors_ - kMostPrinted << (errors_ == kMostPrinted + 1 ? " more error\n" : " more errors\n");
+  if (errors_ > 0 && !closing.empty())
+    out << '\n' << errors_ << (errors_ == 1 ? " error; " : " errors; ") << closing << '\n';
 }
 
 void Report::print_json(std::ostream& out) const {

@@ -1,5 +1,6 @@
-// What Mortise says when something is wrong: one value with what is the case, where, the effect and the fix; and a report that holds all of
-// them until they are printed together. Rendering follows the form of an error line for people and of an object for --json.
+// What Mortise says when something is wrong: one value with what is the case, where, the effect and the fix; and a
+// report that holds all of them until they are printed together. Rendering follows the form of an error line for people
+// and of an object for --json.
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -50,7 +51,8 @@ struct Diagnostic {
   std::string see;
   std::string plugin;
   int exit = kExitUsage;
-  std::string replace, with;  // the edit at the first position that the first fix means; "" if it is no plain replacement
+  std::string replace,
+      with;  // the edit at the first position that the first fix means; "" if it is no plain replacement
 };
 
 // An error at one place, with one fix.

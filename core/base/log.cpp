@@ -28,13 +28,15 @@ Log& the_log() {
   return log;
 }
 
-constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::err, spdlog::level::warn, spdlog::level::info, spdlog::level::debug};
+constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::err, spdlog::level::warn, spdlog::level::info,
+                                                 spdlog::level::debug};
 
 }  // namespace
 
 void log(LogLevel level, std::string_view line) try {
   Log& log = the_log();
-  const spdlog::details::log_msg message("", kLevels[static_cast<size_t>(level)], spdlog::string_view_t(line.data(), line.size()));
+  const spdlog::details::log_msg message("", kLevels[static_cast<size_t>(level)],
+                                         spdlog::string_view_t(line.data(), line.size()));
   const std::lock_guard guard(log.lock);
   if (message.level < log.least) return;
   for (const auto& sink : {log.screen, log.file}) {

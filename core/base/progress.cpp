@@ -16,7 +16,8 @@ bool stderr_is_redrawn() {
 }
 
 ProgressScreen& progress_screen() {
-  static ProgressScreen screen{&std::cerr, stderr_is_redrawn(), std::chrono::seconds(1), std::chrono::milliseconds(200)};
+  static ProgressScreen screen{&std::cerr, stderr_is_redrawn(), std::chrono::seconds(1),
+                               std::chrono::milliseconds(200)};
   return screen;
 }
 
@@ -24,12 +25,14 @@ void ProgressLine::add(uint64_t done) {
   done_ += done;
   const ProgressScreen& screen = progress_screen();
   const auto now = Clock::now();
-  if (!screen.out || now - began_ < screen.after || (shown_ && (!screen.redrawn || now - drawn_ < screen.between))) return;
+  if (!screen.out || now - began_ < screen.after || (shown_ && (!screen.redrawn || now - drawn_ < screen.between)))
+    return;
   drawn_ = now;
   shown_ = true;
   const double share = total_ ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 1;
   const double left = share > 0 ? std::chrono::duration<double>(now - began_).count() * (1 - share) / share : 0;
-  const std::string line = what_ + formatted("  %.0f %%", 100 * share) + (left < 0.5 ? "" : formatted("  %.0fs left", left));
+  const std::string line =
+      what_ + formatted("  %.0f %%", 100 * share) + (left < 0.5 ? "" : formatted("  %.0fs left", left));
   *screen.out << (screen.redrawn ? "\r" + line + "\x1b[K" : line + "\n") << std::flush;
 }
 

@@ -1,5 +1,5 @@
-// How far a piece of work has come that takes longer than a second: one line on stderr, redrawn on a terminal and gone when the work ends, written
-// once where nothing can be redrawn.
+// How far a piece of work has come that takes longer than a second: one line on stderr, redrawn on a terminal and gone
+// when the work ends, written once where nothing can be redrawn.
 #pragma once
 #include <chrono>
 #include <cstdint>

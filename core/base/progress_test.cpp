@@ -28,9 +28,13 @@ TEST(Progress, IsRedrawnOnATerminalAndGoneAtTheEnd) {
             "\rchecking 4 files  25 %\x1b[K\rchecking 4 files  50 %\x1b[K\rchecking 4 files  75 %\x1b[K\r\x1b[K");
 }
 
-TEST(Progress, IsOneLineWhereNothingCanBeRedrawn) { EXPECT_EQ(written(false, seconds(0), seconds(0)), "checking 4 files  25 %\n"); }
+TEST(Progress, IsOneLineWhereNothingCanBeRedrawn) {
+  EXPECT_EQ(written(false, seconds(0), seconds(0)), "checking 4 files  25 %\n");
+}
 
-TEST(Progress, IsDrawnSoOftenAndNoMore) { EXPECT_EQ(written(true, seconds(0), hours(1)), "\rchecking 4 files  25 %\x1b[K\r\x1b[K"); }
+TEST(Progress, IsDrawnSoOftenAndNoMore) {
+  EXPECT_EQ(written(true, seconds(0), hours(1)), "\rchecking 4 files  25 %\x1b[K\r\x1b[K");
+}
 
 TEST(Progress, OfShortWorkIsNotSaid) { EXPECT_EQ(written(true, hours(1), seconds(0)), ""); }
 

@@ -21,11 +21,13 @@ std::string without_trailing_zeros(std::string number) {
   return number;
 }
 
-// Characters that would move the cursor or reorder what a reader sees: controls, and the marks that turn the direction of text.
+// Characters that would move the cursor or reorder what a reader sees: controls, and the marks that turn the direction
+// of text.
 bool is_hidden(std::string_view character) {
   if (character.size() == 1) return static_cast<unsigned char>(character[0]) < 0x20 || character[0] == 0x7f;
   if (character.size() == 2) return character[0] == '\xc2' && character[1] < '\xa0';
-  const std::string_view direction[] = {"\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"};
+  const std::string_view direction[] = {"\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d",
+                                        "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"};
   return std::ranges::find(direction, character) != std::end(direction);
 }
 

@@ -1,5 +1,6 @@
-// What a plan says beside its structure. The core names no technique, so both are the plugins' own words, facts of their plugin.toml:
-// [repeat] differs = "why bits differ from run to run", [advice] text = "what a run without it lacks: [the.table] to add".
+// What a plan says beside its structure. The core names no technique, so both are the plugins' own words, facts of
+// their plugin.toml: [repeat] differs = "why bits differ from run to run", [advice] text = "what a run without it
+// lacks: [the.table] to add".
 #include <algorithm>
 #include <set>
 
@@ -20,19 +21,24 @@ const std::string* text_of(const PluginInfo& info, const std::string& table, con
 std::string repeat_text(const Plan& plan) {
   std::vector<std::string> differ;
   for (const Member& member : plan.members)
-    if (const std::string* why = text_of(*member.info, "repeat", "differs")) differ.push_back(id_of(*member.info) + " (" + *why + ")");
-  return "same samples in the same order; " + (differ.empty() ? "bits repeatable" : "bits may differ: " + join(differ, ", "));
+    if (const std::string* why = text_of(*member.info, "repeat", "differs"))
+      differ.push_back(id_of(*member.info) + " (" + *why + ")");
+  return "same samples in the same order; " +
+         (differ.empty() ? "bits repeatable" : "bits may differ: " + join(differ, ", "));
 }
 
-std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue) {
-  // Whoever wrote a table of a family, be it to switch it off, needs no advice on it. The lowest layer is nobody's decision.
+std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
+                                   const std::map<std::string, PluginInfo>& catalogue) {
+  // Whoever wrote a table of a family, be it to switch it off, needs no advice on it. The lowest layer is nobody's
+  // decision.
   std::set<std::string> decided;
   for (const PluginTable& table : manifest.plugins)
     if (table.layer > 0) decided.insert(table.schema->family);
   std::vector<std::string> advice;
   for (const auto& [id, info] : catalogue) {
     const std::string* text = text_of(info, "advice", "text");
-    if (text && !decided.contains(info.schema.family) && std::ranges::find(plan.members, &info, &Member::info) == plan.members.end())
+    if (text && !decided.contains(info.schema.family) &&
+        std::ranges::find(plan.members, &info, &Member::info) == plan.members.end())
       advice.push_back(*text);
   }
   return advice;

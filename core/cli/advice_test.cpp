@@ -47,7 +47,8 @@ TEST_F(Advice, OnRepeatingNamesWhoDoesNot) {
   EXPECT_EQ(repeat_text(world.plan()), "same samples in the same order; bits repeatable");
   say("model.gpt", "repeat", "differs", "backward adds with atomics");
   say("model.bert", "repeat", "differs", "not on");
-  EXPECT_EQ(repeat_text(world.plan()), "same samples in the same order; bits may differ: model.gpt (backward adds with atomics)");
+  EXPECT_EQ(repeat_text(world.plan()),
+            "same samples in the same order; bits may differ: model.gpt (backward adds with atomics)");
 }
 
 }  // namespace

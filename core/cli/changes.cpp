@@ -47,7 +47,8 @@ Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& c
     if (!t.enabled) continue;
     const std::string& id = t.schema->id;
     all[id] = {"on", presence_of(catalogue.at(id)), t.origin};
-    for (const auto& [key, value] : t.values) all[id + "." + key] = {text_of(value), change_of(t.schema->config.keys, key), value.origin};
+    for (const auto& [key, value] : t.values)
+      all[id + "." + key] = {text_of(value), change_of(t.schema->config.keys, key), value.origin};
     Value where;
     if (t.where) where.data = *t.where;
     all[id + ".where"] = {text_of(where), "fixed", t.origin};
@@ -74,19 +75,24 @@ bool is_told(const std::string& key, const Entries& was, const Entries& is) {
 
 }  // namespace
 
-std::vector<Change> changes_between(const Manifest& was, const Manifest& is, const std::map<std::string, PluginInfo>& catalogue) {
+std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
+                                    const std::map<std::string, PluginInfo>& catalogue) {
   const Entries before = entries_of(was, catalogue), after = entries_of(is, catalogue);
   std::vector<Change> all;
   for (const auto& [key, old] : before) {
     const auto now = after.find(key);
     if (is_told(key, before, after)) continue;
-    if (now == after.end()) all.push_back({key, old.text, key.find('.') == key.rfind('.') ? "off" : "none", old.change, old.at, {}});
-    else if (now->second.text != old.text) all.push_back({key, old.text, now->second.text, now->second.change, old.at, now->second.at});
+    if (now == after.end())
+      all.push_back({key, old.text, key.find('.') == key.rfind('.') ? "off" : "none", old.change, old.at, {}});
+    else if (now->second.text != old.text)
+      all.push_back({key, old.text, now->second.text, now->second.change, old.at, now->second.at});
   }
   for (const auto& [key, now] : after)
     if (!before.contains(key) && !is_told(key, before, after))
       all.push_back({key, now.text == "on" ? "off" : "none", now.text, now.change, {}, now.at});
-  std::ranges::stable_sort(all, {}, [](const Change& c) { return c.change == "fixed" ? 0 : c.change == "numeric" ? 1 : 2; });  // the gravest first
+  std::ranges::stable_sort(all, {}, [](const Change& c) {
+    return c.change == "fixed" ? 0 : c.change == "numeric" ? 1 : 2;
+  });  // the gravest first
   return all;
 }
 
@@ -95,7 +101,8 @@ std::vector<std::string> lines_of(const std::vector<Change>& changes) {
   for (const Change& c : changes) widest = std::max(widest, c.key.size());
   std::vector<std::string> lines;
   for (const Change& c : changes) {
-    std::string line = c.change + std::string(9 - c.change.size(), ' ') + c.key + std::string(widest + 2 - c.key.size(), ' ') + c.was + " -> " + c.is;
+    std::string line = c.change + std::string(9 - c.change.size(), ' ') + c.key +
+                       std::string(widest + 2 - c.key.size(), ' ') + c.was + " -> " + c.is;
     if (c.is_at) line += "     " + c.is_at.text();
     if (c.was_at) line += " (was " + c.was_at.text() + ")";
     lines.push_back(line + (c.change == "free" ? "     (would be taken)" : ""));

@@ -1,5 +1,5 @@
-// How one manifest differs from another, and what each difference means for a run that is to go on: nothing (free), other numbers from here on
-// (numeric), or another run (fixed).
+// How one manifest differs from another, and what each difference means for a run that is to go on: nothing (free),
+// other numbers from here on (numeric), or another run (fixed).
 #pragma once
 #include <map>
 #include <string>
@@ -14,7 +14,8 @@ struct Change {
   std::string key, was, is, change;  // change: free, numeric or fixed
   Position was_at, is_at;
 };
-std::vector<Change> changes_between(const Manifest& was, const Manifest& is, const std::map<std::string, PluginInfo>& catalogue);
+std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
+                                    const std::map<std::string, PluginInfo>& catalogue);
 
 // "numeric  optimizer.lr        6e-4 -> 3e-4     gpt2.toml:24:6 (was …)", a line each.
 std::vector<std::string> lines_of(const std::vector<Change>& changes);

@@ -22,7 +22,8 @@ class Changes : public ManifestTest {
   std::vector<std::string> between(const std::string& was, const std::string& is) {
     const Manifest a = manifest(was), b = manifest(is);
     std::vector<std::string> lines;
-    for (const Change& c : changes_between(a, b, infos)) lines.push_back(c.change + " " + c.key + ": " + c.was + " -> " + c.is);
+    for (const Change& c : changes_between(a, b, infos))
+      lines.push_back(c.change + " " + c.key + ": " + c.was + " -> " + c.is);
     return lines;
   }
   std::map<std::string, PluginInfo> infos;
@@ -31,18 +32,21 @@ class Changes : public ManifestTest {
 using Lines = std::vector<std::string>;
 
 TEST_F(Changes, AreNoneWithinOneManifest) {
-  const std::string text = "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\n[parameters.head]\nwhere = \"head.*\"\nlr_scale = 2.0\n";
+  const std::string text =
+      "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\n[parameters.head]\nwhere = \"head.*\"\nlr_scale = 2.0\n";
   EXPECT_EQ(between(text, text), Lines{});
 }
 
 TEST_F(Changes, HaveTheClassOfTheirKeyTheGravestFirst) {
-  EXPECT_EQ(between("[optimizer]\nlr = 1e-3\n[log]\nevery = 10\n[data]\nshuffle = true\n",
-                    "[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n[data]\nshuffle = false\n"),
-            (Lines{"fixed data.shuffle: true -> false", "numeric optimizer.lr: 0.001 -> 3e-4", "free log.every: 10 -> 50"}));
+  EXPECT_EQ(
+      between("[optimizer]\nlr = 1e-3\n[log]\nevery = 10\n[data]\nshuffle = true\n",
+              "[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n[data]\nshuffle = false\n"),
+      (Lines{"fixed data.shuffle: true -> false", "numeric optimizer.lr: 0.001 -> 3e-4", "free log.every: 10 -> 50"}));
 }
 
 TEST_F(Changes, OfAPluginThatComesOrGoesAreOne) {
-  EXPECT_EQ(between("[optimizer.adamw]\n", "[optimizer.sgd]\n"), (Lines{"fixed optimizer.adamw: on -> off", "fixed optimizer.sgd: off -> on"}));
+  EXPECT_EQ(between("[optimizer.adamw]\n", "[optimizer.sgd]\n"),
+            (Lines{"fixed optimizer.adamw: on -> off", "fixed optimizer.sgd: off -> on"}));
 }
 
 TEST_F(Changes, OfWhoOnlyListensAreFree) {
@@ -54,15 +58,20 @@ TEST_F(Changes, OfWhoOnlyListensAreFree) {
 }
 
 TEST_F(Changes, OfPlacesAndRulesAreFound) {
-  EXPECT_EQ(between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "[parameters.head]\nwhere = \"h.*\"\nlr = 2.0\n").size(), 2u);
+  EXPECT_EQ(
+      between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "[parameters.head]\nwhere = \"h.*\"\nlr = 2.0\n")
+          .size(),
+      2u);
   EXPECT_EQ(between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "").size(), 2u);
 }
 
 TEST_F(Changes, AreShownWithBothPositions) {
-  const Manifest a = manifest("[optimizer]\nlr = 1e-3\n"), b = manifest("\n[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n");
-  EXPECT_EQ(lines_of(changes_between(a, b, infos)),
-            (Lines{"numeric  optimizer.lr  0.001 -> 3e-4     run.toml:3:6 (was run.toml:2:6)",
-                   "free     log.every     10 -> 50     run.toml:5:9 (was default of log.every)     (would be taken)"}));
+  const Manifest a = manifest("[optimizer]\nlr = 1e-3\n"),
+                 b = manifest("\n[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n");
+  EXPECT_EQ(
+      lines_of(changes_between(a, b, infos)),
+      (Lines{"numeric  optimizer.lr  0.001 -> 3e-4     run.toml:3:6 (was run.toml:2:6)",
+             "free     log.every     10 -> 50     run.toml:5:9 (was default of log.every)     (would be taken)"}));
 }
 
 }  // namespace

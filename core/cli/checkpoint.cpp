@@ -41,14 +41,18 @@ Row row_of(const Found& found, bool newest, const std::string& best) {
     if (fs::path(found.path).filename() == best) r.state += ", best";
   } catch (const Failure& f) {
     r.damaged = true;
-    r.state = "damaged: " + fs::path(f.diagnostic.at).lexically_relative(found.path).string() + ": " + f.diagnostic.message;
+    r.state =
+        "damaged: " + fs::path(f.diagnostic.at).lexically_relative(found.path).string() + ": " + f.diagnostic.message;
   }
   return r;
 }
 
 void print(const std::vector<Row>& rows) {
-  const auto line = [](const std::string& step, const std::string& saved, const std::string& size, const std::string& state) {
-    const auto padded = [](const std::string& text, size_t width) { return text + std::string(text.size() < width ? width - text.size() : 1, ' '); };
+  const auto line = [](const std::string& step, const std::string& saved, const std::string& size,
+                       const std::string& state) {
+    const auto padded = [](const std::string& text, size_t width) {
+      return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
+    };
     std::cout << padded(step, 9) << padded(saved, 22) << padded(size, 10) << state << "\n";
   };
   line("step", "saved", "size", "state");
@@ -58,8 +62,9 @@ void print(const std::vector<Row>& rows) {
 void print_json(const std::vector<Row>& rows) {
   std::string all;
   for (const Row& r : rows)
-    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) + ",\"path\":" + json_string(r.found.path) +
-           ",\"state\":" + json_string(r.state) + ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
+    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) +
+           ",\"path\":" + json_string(r.found.path) + ",\"state\":" + json_string(r.state) +
+           ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
   std::cout << "{\"checkpoints\":[" << all << "]}\n";
 }
 
@@ -68,10 +73,11 @@ void print_json(const std::vector<Row>& rows) {
 int checkpoint(const Arguments& args) {
   const std::string what = args.positional.empty() ? "" : args.positional[0];
   if (what != "list" && what != "verify")
-    throw Failure(mistake("unknown_verb", "`mortise checkpoint` lists or verifies", {}, "mortise checkpoint list runs/latest"));
-  if (args.positional.size() < 2)
     throw Failure(
-        mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {}, "mortise checkpoint " + what + " runs/latest"));
+        mistake("unknown_verb", "`mortise checkpoint` lists or verifies", {}, "mortise checkpoint list runs/latest"));
+  if (args.positional.size() < 2)
+    throw Failure(mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {},
+                          "mortise checkpoint " + what + " runs/latest"));
   const std::string dir = args.positional[1], root = dir + "/checkpoints";
   must_hold_a_run(dir, "checkpoint " + what);
   std::error_code none;

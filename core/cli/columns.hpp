@@ -12,7 +12,8 @@ using Rows = std::vector<std::vector<std::string>>;
 
 // As a terminal counts: continuation bytes of UTF-8 take no room.
 inline size_t text_width(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 inline void print_columns(std::ostream& out, const Rows& rows) {

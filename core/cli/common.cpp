@@ -14,11 +14,12 @@ namespace fs = std::filesystem;
 
 namespace mortise::cli {
 
-const std::vector<Flag> kLayerFlags = {{"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
-                                       {"--use", "ID", "switch a plugin on"},
-                                       {"--without", "ID", "switch a plugin off"},
-                                       {"--include", "FILE", "a further layer above the file"},
-                                       {"--plugin-path", "DIR", "a further folder with plugins"}};
+const std::vector<Flag> kLayerFlags = {
+    {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
+    {"--use", "ID", "switch a plugin on"},
+    {"--without", "ID", "switch a plugin off"},
+    {"--include", "FILE", "a further layer above the file"},
+    {"--plugin-path", "DIR", "a further folder with plugins"}};
 
 std::string Arguments::last(const std::string& name, const std::string& otherwise) const {
   const auto found = flags.find(name);
@@ -64,8 +65,8 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
   return r;
 }
 
-std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
-                                            Report& report) {
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
+                                            std::vector<std::string>& searched, Report& report) {
   std::vector<std::string> folders;
   if (request) folders = plugin_paths_of(*request);
   for (const auto& dir : args.all("--plugin-path")) folders.push_back(fs::absolute(dir).string());
@@ -91,7 +92,9 @@ std::string can_start(const PluginInfo& info) {
   return why ? why->as_text() : "no " + file->as_text();
 }
 
-bool provides(const PluginSchema& plugin, const std::string& slot) { return std::ranges::find(plugin.provides, slot) != plugin.provides.end(); }
+bool provides(const PluginSchema& plugin, const std::string& slot) {
+  return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
+}
 
 // The first name in backticks.
 std::string named(const std::string& message) {
@@ -104,21 +107,24 @@ void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
   for (const auto& [table, key] : {std::pair("device", "memory_limit")}) {
     const Value& v = manifest.get(table, key);
     if (v.is_set())
-      report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version", v.origin, "leave it out"));
+      report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version",
+                         v.origin, "leave it out"));
   }
 }
 
-// What was found at the three stages, each thing once and without what only follows from another mistake. A folder with a broken plugin stops nobody
-// who does not use it.
+// What was found at the three stages, each thing once and without what only follows from another mistake. A folder with
+// a broken plugin stops nobody who does not use it.
 Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
   Report all;
   std::set<std::string> seen, mistyped;  // families
   const auto add = [&](Diagnostic d) {
     if (globals().strict && d.level == Level::kWarning) d.level = Level::kError;
-    if (seen.insert(d.code + d.message + (d.positions.empty() ? "" : d.positions[0].text())).second) all.add(std::move(d));
+    if (seen.insert(d.code + d.message + (d.positions.empty() ? "" : d.positions[0].text())).second)
+      all.add(std::move(d));
   };
   for (Diagnostic d : scanned.all()) {
-    const bool used = std::ranges::any_of(manifest.plugins, [&](const PluginTable& t) { return t.enabled && t.schema->id == d.plugin; });
+    const bool used = std::ranges::any_of(manifest.plugins,
+                                          [&](const PluginTable& t) { return t.enabled && t.schema->id == d.plugin; });
     if (!used && !read.has_errors()) {
       d.level = Level::kWarning;
       if (d.effect.empty()) d.effect = "it was left out; this run does not use it";
@@ -127,7 +133,8 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   }
   for (const Diagnostic& d : read.all()) {
     if (d.code == "unknown_table")
-      for (const std::string& id : {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))})
+      for (const std::string& id :
+           {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))})
         mistyped.insert(id.substr(0, id.find('.')));
     add(d);
   }
@@ -138,7 +145,8 @@ Report together(const Report& scanned, const Report& read, const Report& planned
 
 }  // namespace
 
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot, bool weights) {
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot,
+                                      bool weights) {
   auto p = std::make_unique<Planned>();
   Report scanned, read, planned;
   p->request = manifest_request(args, file);
@@ -148,7 +156,8 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   p->manifest = read_manifest(p->request, read);
   const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
   const auto brings = std::ranges::find_if(p->schemas, [&](const auto& each) { return provides(each.second, slot); });
-  if (!slot.empty() && !read.has_errors() && brings != p->schemas.end() && std::ranges::none_of(p->manifest.plugins, on)) {
+  if (!slot.empty() && !read.has_errors() && brings != p->schemas.end() &&
+      std::ranges::none_of(p->manifest.plugins, on)) {
     p->request.use.push_back(brings->first);
     read = {};
     p->manifest = read_manifest(p->request, read);
@@ -157,7 +166,8 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   if (auto table = p->manifest.tables.find("plugins"); table != p->manifest.tables.end() && args.has("--plugin-path")) {
     Value& path = table->second["path"];
     std::vector<Value> folders = path.as_list();
-    for (const auto& dir : args.all("--plugin-path")) folders.push_back({fs::absolute(dir).lexically_normal().string(), {}});
+    for (const auto& dir : args.all("--plugin-path"))
+      folders.push_back({fs::absolute(dir).lexically_normal().string(), {}});
     path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
   }
   // A file that could not be read leaves no tables, and nothing to plan.
@@ -167,7 +177,8 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
       Report quiet;  // what it finds is found again
       const Plan plan = make_plan(p->manifest, p->catalogue, can_start, quiet);
       if (const auto& claims = plan.at[kModel].providers; !claims.empty())
-        take_architecture(p->weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p->catalogue, p->manifest, planned);
+        take_architecture(p->weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id,
+                          p->catalogue, p->manifest, planned);
     }
     refuse_what_is_not_there(p->manifest, planned);
     p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
@@ -192,7 +203,8 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   } catch (const Failure& f) {
     Diagnostic d = f.diagnostic;
     const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
-    if (d.positions.empty() && of_weights) d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+    if (d.positions.empty() && of_weights)
+      d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
     Report one;
     one.add(d);
     say(one, "nothing was started.");
@@ -202,7 +214,8 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
 
 void must_hold_a_run(const std::string& dir, const std::string& verb) {
   if (fs::exists(fs::path(dir) / "run.toml")) return;
-  throw Failure(trouble(kExitData, "no_run", dir + " is no run directory: it has no run.toml", "", "mortise " + verb + " runs/latest"));
+  throw Failure(trouble(kExitData, "no_run", dir + " is no run directory: it has no run.toml", "",
+                        "mortise " + verb + " runs/latest"));
 }
 
 Verified checkpoint_of(const std::string& dir, const std::string& which) {
@@ -223,7 +236,8 @@ Verified checkpoint_of(const std::string& dir, const std::string& which) {
   }
   for (const Found& f : all)
     if (std::to_string(f.step) == wanted) return {f, verify_checkpoint(f)};
-  if (!which.empty() && which != "best" && which != "latest") refuse(dir + " has no checkpoint of step " + which, "--checkpoint " + either(steps));
+  if (!which.empty() && which != "best" && which != "latest")
+    refuse(dir + " has no checkpoint of step " + which, "--checkpoint " + either(steps));
   auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
   if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + dir);
   return *std::move(newest);

@@ -73,22 +73,26 @@ struct Planned {
 struct Failed {
   int exit;
 };
-// If nothing that is on provides `slot`, the first plugin that does is switched on. Without `weights`, [model] weights is not looked at: the run has
-// weights of its own by now. Throws Failed.
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "", bool weights = true);
-// The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file. Nothing is downloaded.
+// If nothing that is on provides `slot`, the first plugin that does is switched on. Without `weights`, [model] weights
+// is not looked at: the run has weights of its own by now. Throws Failed.
+std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "",
+                                      bool weights = true);
+// The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file.
+// Nothing is downloaded.
 std::string weights_path(const Value& stated, Report& report);
-// What the config.json beside the weights says of the plugin `model` goes into the manifest: above the default, never against what is stated.
-void take_architecture(const std::string& weights, const std::string& model, const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest,
-                       Report& report);
-// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. The planned fills the request's other fields. Throws Failed.
+// What the config.json beside the weights says of the plugin `model` goes into the manifest: above the default, never
+// against what is stated.
+void take_architecture(const std::string& weights, const std::string& model,
+                       const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report);
+// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. The planned fills the request's
+// other fields. Throws Failed.
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 // Refuses a folder that holds no run. Throws Failure.
 void must_hold_a_run(const std::string& dir, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
 Verified checkpoint_of(const std::string& dir, const std::string& which = "");
-std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request, std::vector<std::string>& searched,
-                                            Report& report);
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
+                                            std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 
 // Prints to stderr, as text or as JSON.

@@ -24,9 +24,12 @@ void measure_on(Planned& p, const std::string& split, const std::string& path) {
   const std::string& id = data.schema.id;
   const Value* key = fact_of(data, "data", split);
   if (!key && split != "validation")
-    throw Failure(mistake("no_split", id + " knows no split `" + split + "`", {}, "any file can be measured on: --data FILE"));
+    throw Failure(
+        mistake("no_split", id + " knows no split `" + split + "`", {}, "any file can be measured on: --data FILE"));
   if (path.empty()) return;
-  if (!key) throw Failure(mistake("no_split", id + " reads no file to measure on", {"command line: --data " + path, 0, 0, ""}, "leave out --data"));
+  if (!key)
+    throw Failure(mistake("no_split", id + " reads no file to measure on", {"command line: --data " + path, 0, 0, ""},
+                          "leave out --data"));
   const auto table = std::ranges::find(p.manifest.plugins, id, [](const PluginTable& t) { return t.schema->id; });
   Value& value = table->values[key->as_text()];
   value = {path, {"command line: --data " + path, 0, 0, id + "." + key->as_text()}};
@@ -41,7 +44,8 @@ void measure_on(Planned& p, const std::string& split, const std::string& path) {
 std::string compute_dtype(const Plan& plan) {
   constexpr unsigned kEvalMode = 2;
   for (const Attached& w : plan.at[kForward].wrappers)
-    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype"); dtype && (w.modes & kEvalMode))
+    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype");
+        dtype && (w.modes & kEvalMode))
       return dtype->as_text();
   return "fp32";  // MORTISE_F32: nobody says otherwise
 }
@@ -61,38 +65,46 @@ std::string number_or_null(double v) { return std::isfinite(v) ? formatted("%.17
 
 int eval(const Arguments& args) {
   if (args.positional.empty())
-    throw Failure(mistake("missing_word", "`mortise eval` needs a run directory or a manifest", {}, "mortise eval runs/latest"));
-  const std::string source = args.positional[0], asked = args.last("--checkpoint"), split = args.last("--split", "validation");
+    throw Failure(
+        mistake("missing_word", "`mortise eval` needs a run directory or a manifest", {}, "mortise eval runs/latest"));
+  const std::string source = args.positional[0], asked = args.last("--checkpoint"),
+                    split = args.last("--split", "validation");
   const bool is_dir = fs::is_directory(source);
   if (is_dir) must_hold_a_run(source, "eval");
   if (!is_dir && !asked.empty())
-    throw Failure(
-        mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {}, "leave it out: [model] weights says which"));
+    throw Failure(mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {},
+                          "leave it out: [model] weights says which"));
   const Verified checkpoint = is_dir ? checkpoint_of(source, asked) : Verified{};
   const auto planned = make_planned(args, is_dir ? source + "/run.toml" : source, "", /*weights=*/!is_dir);
   if (!is_dir && planned->weights.empty())
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
   measure_on(*planned, split, args.last("--data"));
-  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint.path + "/model" : "", .split = split});
+  const auto run = make_run(
+      *planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint.path + "/model" : "", .split = split});
   const Measured m = run->evaluate();
   if (m.samples == 0)
-    throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
-                          "mortise eval " + source + " --data FILE, or a share of the training data: [data] validation = 0.1"));
+    throw Failure(
+        mistake("no_validation_data", source + " has no " + split + " data", {},
+                "mortise eval " + source + " --data FILE, or a share of the training data: [data] validation = 0.1"));
 
   if (globals().json) {
-    std::cout << "{\"source\":" << json_string(source) << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint.path) : "null")
+    std::cout << "{\"source\":" << json_string(source)
+              << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint.path) : "null")
               << ",\"split\":" << json_string(split) << ",\"data\":" << json_string(m.about);
     for (const auto& [name, value] : m.values) std::cout << "," << json_string(name) << ":" << number_or_null(value);
-    std::cout << ",\"samples\":" << m.samples << ",\"tokens\":" << m.tokens << ",\"seconds\":" << number_or_null(m.seconds) << "}\n";
+    std::cout << ",\"samples\":" << m.samples << ",\"tokens\":" << m.tokens
+              << ",\"seconds\":" << number_or_null(m.seconds) << "}\n";
     return kExitOk;
   }
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + formatted("%.4g", value));
-  std::cout << source << ", " << (is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights) << "      " << m.about
-            << ", " << with_commas(m.samples) << (m.samples == 1 ? " sample" : " samples") << "\n"
+  std::cout << source << ", "
+            << (is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights) << "      "
+            << m.about << ", " << with_commas(m.samples) << (m.samples == 1 ? " sample" : " samples") << "\n"
             << join(values, "   ") << "          " << compute_dtype(planned->plan) << ", batch "
-            << planned->manifest.get("eval", "micro_batch_size").as_int() << ", " << formatted("%.1f", m.seconds) << "s\n";
+            << planned->manifest.get("eval", "micro_batch_size").as_int() << ", " << formatted("%.1f", m.seconds)
+            << "s\n";
   return kExitOk;
 }
 

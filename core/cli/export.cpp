@@ -1,4 +1,5 @@
-// mortise export DIR -o OUT: a checkpoint's model/ is a Hugging Face folder; here it gets a dtype, a README and a place of its own.
+// mortise export DIR -o OUT: a checkpoint's model/ is a Hugging Face folder; here it gets a dtype, a README and a place
+// of its own.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,7 +72,8 @@ uint16_t bfloat16_bits(float v) {
 
 void write_number(char* to, double v, const Dtype& dtype) {
   const auto single = static_cast<float>(v);
-  const uint16_t bits = dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
+  const uint16_t bits =
+      dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
   if (dtype.bytes == 4) std::memcpy(to, &single, sizeof single);
   else std::memcpy(to, &bits, sizeof bits);
 }
@@ -96,9 +98,12 @@ void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
 
 void write_weights(const SafetensorsFile& file, const Dtype& dtype, const Sink& sink) {
   std::vector<TensorView> views = file.entries();
-  const auto changes = [&](const TensorView& t) { return dtype_called(t.dtype, &Dtype::safetensors) && t.dtype != dtype.safetensors; };
+  const auto changes = [&](const TensorView& t) {
+    return dtype_called(t.dtype, &Dtype::safetensors) && t.dtype != dtype.safetensors;
+  };
   for (TensorView& t : views)
-    if (changes(t)) t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
+    if (changes(t))
+      t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
   write_safetensors(sink, views, file.metadata(), [&](size_t i) {
     const TensorView& t = file.entries()[i];
     if (changes(t)) convert(t, dtype, sink);
@@ -111,7 +116,8 @@ class NewFolder {
  public:
   explicit NewFolder(std::string path) : path_(std::move(path)), beside_(path_ + ".tmp-" + std::to_string(::getpid())) {
     if (::mkdir(beside_.c_str(), 0755) != 0)
-      refuse("dir_not_made", path_ + " cannot be made: " + std::strerror(errno), "choose another place: -o OUT", kExitExists);
+      refuse("dir_not_made", path_ + " cannot be made: " + std::strerror(errno), "choose another place: -o OUT",
+             kExitExists);
   }
   ~NewFolder() {
     std::error_code ignored;
@@ -158,31 +164,38 @@ std::string contents(const std::string& path) {
 std::vector<std::string> other_files(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string(); name != "config.json" && name != "model.safetensors") names.push_back(name);
+    if (const std::string name = entry.path().filename().string(); name != "config.json" && name != "model.safetensors")
+      names.push_back(name);
   std::ranges::sort(names);
   return names;
 }
 
 std::string tokenizer_text(const Manifested& saved, bool has_files) {
-  const auto found = std::ranges::find_if(saved.plugins, [](const auto& each) { return each.first.starts_with("tokenizer."); });
+  const auto found =
+      std::ranges::find_if(saved.plugins, [](const auto& each) { return each.first.starts_with("tokenizer."); });
   if (has_files) return "";
   return found == saved.plugins.end() ? "; no tokenizer" : "; no tokenizer files: " + found->first + " has none";
 }
 
-std::string readme(const std::string& run, const Manifested& saved, const std::string& architecture, const std::string& dtype) {
-  return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " + MORTISE_VERSION + " as " + dtype +
-         ".\nThe checkpoint's SHA-256 is `" + saved.sha256 + "`.\n\n```python\nfrom transformers import " + architecture +
-         "\nmodel = " + architecture + ".from_pretrained(\".\")\n```\n";
+std::string readme(const std::string& run, const Manifested& saved, const std::string& architecture,
+                   const std::string& dtype) {
+  return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " +
+         MORTISE_VERSION + " as " + dtype + ".\nThe checkpoint's SHA-256 is `" + saved.sha256 +
+         "`.\n\n```python\nfrom transformers import " + architecture + "\nmodel = " + architecture +
+         ".from_pretrained(\".\")\n```\n";
 }
 
 }  // namespace
 
 int export_model(const Arguments& args) {
   if (args.positional.empty())
-    throw Failure(mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
+    throw Failure(
+        mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
   std::string dir = args.positional[0], out = args.last("-o");
   must_hold_a_run(dir, "export");
-  if (out.empty()) throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {}, "mortise export " + dir + " -o OUT"));
+  if (out.empty())
+    throw Failure(
+        mistake("missing_value", "`mortise export` needs a folder to write", {}, "mortise export " + dir + " -o OUT"));
   while (out.size() > 1 && out.back() == '/') out.pop_back();
   if (const std::string to = args.last("--to", "huggingface"); to != "huggingface")
     throw Failure(mistake("not_a_choice", "`" + to + "` is no form that is written", {}, "--to huggingface"));
@@ -198,14 +211,15 @@ int export_model(const Arguments& args) {
   const Manifested& saved = checkpoint.manifest;
   for (const char* name : {"config.json", "model.safetensors"})
     if (!saved.files.contains(std::string("model/") + name))
-      refuse("not_exported", checkpoint.path + " has no model/" + name, "a model whose plugin.toml says [config_json], saved as safetensors",
-             kExitData);
+      refuse("not_exported", checkpoint.path + " has no model/" + name,
+             "a model whose plugin.toml says [config_json], saved as safetensors", kExitData);
   Json config = Json::parse(contents(model + "/config.json"));
   const SafetensorsFile weights(model + "/model.safetensors");
   if (flag.empty() && !weights.entries().empty())
     if (const Dtype* own = dtype_called(weights.entries()[0].dtype, &Dtype::safetensors)) dtype = own;
   config["torch_dtype"] = dtype->torch;
-  const std::string architecture = config.contains("architectures") ? config["architectures"][0].get<std::string>() : "AutoModel";
+  const std::string architecture =
+      config.contains("architectures") ? config["architectures"][0].get<std::string>() : "AutoModel";
 
   NewFolder folder(out);
   folder.text("config.json", config.dump(2) + "\n");
@@ -222,8 +236,9 @@ int export_model(const Arguments& args) {
               << "\n";
     return kExitOk;
   }
-  std::cout << "wrote   " << out << "/  " << join(folder.names(), " ") << "    " << byte_size(static_cast<int64_t>(folder.bytes()))
-            << "\nnames   Hugging Face's" << tokenizer_text(saved, !others.empty()) << "        load: " << architecture << ".from_pretrained(\""
+  std::cout << "wrote   " << out << "/  " << join(folder.names(), " ") << "    "
+            << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
+            << tokenizer_text(saved, !others.empty()) << "        load: " << architecture << ".from_pretrained(\""
             << out << "\")\n";
   return kExitOk;
 }

@@ -38,7 +38,8 @@ const Verb& find_verb(const std::string& name) {
     if (v.name == name) return v;
     names.push_back(v.name);
   }
-  if (name[0] == '-') refuse("unknown_verb", "`" + name + "` stands where a verb is expected", {"mortise VERB " + name});
+  if (name[0] == '-')
+    refuse("unknown_verb", "`" + name + "` stands where a verb is expected", {"mortise VERB " + name});
   const std::string near = nearest(name, names);
   refuse("unknown_verb", "no verb `" + name + "`", {near.empty() ? "mortise help" : "mortise " + near});
 }
@@ -52,7 +53,8 @@ const Flag& find_flag(const Verb& verb, const std::string& name) {
     names.push_back(f.name);
   }
   const std::string near = nearest(name, names);
-  refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`", {near.empty() ? "mortise " + verb.name + " --help" : near});
+  refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`",
+         {near.empty() ? "mortise " + verb.name + " --help" : near});
 }
 
 void take_global(const std::string& name, const std::string& value) {
@@ -90,7 +92,8 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
     const Flag& flag = find_flag(verb, name);
     if (!flag.value.empty() && !joined) {
       if (i + 1 == words.size())
-        refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value, {"mortise " + verb.name + " --help"});
+        refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value,
+               {"mortise " + verb.name + " --help"});
       value = words[++i];
     }
     a.flags[name].push_back(value);
@@ -98,7 +101,8 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
   }
   if (a.positional.size() > verb.most_positional)
     refuse("too_many_words",
-           "`mortise " + verb.name + "` takes " + verb.usage + "; `" + a.positional[verb.most_positional] + "` is one word too many",
+           "`mortise " + verb.name + "` takes " + verb.usage + "; `" + a.positional[verb.most_positional] +
+               "` is one word too many",
            {"mortise " + verb.name + " --help"});
   return a;
 }
@@ -120,7 +124,8 @@ void print_help() {
     std::cout << "  " << left << std::string(left.size() < 34 ? 34 - left.size() : 1, ' ') << v.doc << "\n";
   }
   std::cout << "\nmortise help VERB says more; --version and --prefix say which one this is, and where.\n"
-               "Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug, 71 a plugin, 73 the output exists,\n"
+               "Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug, 71 a "
+               "plugin, 73 the output exists,\n"
                "74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
 }
 
@@ -161,9 +166,14 @@ bool colour_by_environment() {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
-      {"train", "[RUN]", "train what the manifest says (./run.toml if left out)", "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
-       with({{"--resume", "", "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"}}, kLayerFlags), 1, train},
-      {"resume", "DIR", "go on with a run, from its newest checkpoint", "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
+      {"train", "[RUN]", "train what the manifest says (./run.toml if left out)",
+       "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
+       with({{"--resume", "",
+              "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"}},
+            kLayerFlags),
+       1, train},
+      {"resume", "DIR", "go on with a run, from its newest checkpoint",
+       "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
        with({{"--from", "STEP", "from this checkpoint; later ones are set aside"}}, kLayerFlags), 1, resume},
       {"checkpoint",
        "list|verify DIR",
@@ -172,7 +182,8 @@ const std::vector<Verb>& verbs() {
        {},
        2,
        checkpoint},
-      {"plan", "[RUN]", "who does what, in what order, how much memory; runs nothing", "mortise plan run.toml --why block",
+      {"plan", "[RUN]", "who does what, in what order, how much memory; runs nothing",
+       "mortise plan run.toml --why block",
        with({{"--why", "POINT", "the order at one point, with reasons"},
              {"--keys", "", "every key, its value and where it is from"},
              {"--weights", "", "every parameter by name"},
@@ -187,7 +198,8 @@ const std::vector<Verb>& verbs() {
        {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the guide"}},
        0,
        points},
-      {"sample", "DIR", "text from the model of a run directory", "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
+      {"sample", "DIR", "text from the model of a run directory",
+       "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
        with({{"--prompt", "TEXT", "what to go on from; else standard input, else the plugin's own"},
              {"--tokens", "N", "how many"},
              {"--temperature", "T", "0: always the likeliest"},
@@ -196,7 +208,8 @@ const std::vector<Verb>& verbs() {
              {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
             kLayerFlags),
        1, sample},
-      {"eval", "DIR|RUN", "measure a checkpoint of a run, or the weights that a manifest names", "mortise eval runs/reviews --data test.txt",
+      {"eval", "DIR|RUN", "measure a checkpoint of a run, or the weights that a manifest names",
+       "mortise eval runs/reviews --data test.txt",
        with({{"--data", "PATH", "on these files, not on the run's own validation data"},
              {"--split", "validation|test", "which part of the data"},
              {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
@@ -237,7 +250,8 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
   cli::globals().colour = cli::colour_by_environment();
   for (int i = 0; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--json") cli::globals().json = true;  // also for what is wrong with the flags before it
+    if (std::string_view(argv[i]) == "--json")
+      cli::globals().json = true;  // also for what is wrong with the flags before it
     cli::globals().command += (i ? " " : "") + shell_word(argv[i]);
   }
   int exit = kExitOk;
@@ -253,7 +267,8 @@ int main(int argc, char** argv) {
     exit = kExitData;
   } catch (const std::exception& e) {
     exit = kExitBug;
-    cli::say(trouble(exit, "internal", e.what(), "", "this is a mistake of ours: report it with the command line and the manifest"));
+    cli::say(trouble(exit, "internal", e.what(), "",
+                     "this is a mistake of ours: report it with the command line and the manifest"));
   }
   std::cout.flush();
   if (!std::cout && exit == kExitOk) exit = kExitIo;

@@ -20,12 +20,14 @@ void print_keys(const Manifest& m) {
   const auto line = [&](const std::string& key, const Value& v) {
     const std::string from = v.origin ? v.origin.text() : "default", value = v.text();
     if (json) {
-      std::cout << between << "{\"key\":" << json_string(key) << ",\"value\":" << (v.is_set() ? json_string(value) : "null")
-                << ",\"from\":" << json_string(from) << "}";
+      std::cout << between << "{\"key\":" << json_string(key)
+                << ",\"value\":" << (v.is_set() ? json_string(value) : "null") << ",\"from\":" << json_string(from)
+                << "}";
       between = ",\n";
       return;
     }
-    std::cout << "  " << std::left << std::setw(36) << key << " " << std::setw(28) << (v.is_set() ? value : "-") << " " << from << "\n";
+    std::cout << "  " << std::left << std::setw(36) << key << " " << std::setw(28) << (v.is_set() ? value : "-") << " "
+              << from << "\n";
   };
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, v] : values) line(table + "." + key, v);
@@ -52,7 +54,8 @@ void print_memory(std::ostream& out, const Summary& s) {
   line("optimizer", s.states_bytes);
   line("casts", s.casts_bytes);
   line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes);
-  if (s.copy_bytes) out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
+  if (s.copy_bytes)
+    out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   out << "  activations  not predicted in this version\n";
 }
 
@@ -78,9 +81,11 @@ void print_json_plan(const Planned& p, const Summary* s) {
             << ",\"advice\":" << json_lines(advice_of(p.plan, p.manifest, p.catalogue));
   if (s)
     std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps
-              << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step << ",\"micros\":" << s->micros
-              << ",\"ranks\":" << s->ranks << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
-              << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes << ",\"copy_bytes\":" << s->copy_bytes << "}";
+              << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step
+              << ",\"micros\":" << s->micros << ",\"ranks\":" << s->ranks
+              << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
+              << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes
+              << ",\"copy_bytes\":" << s->copy_bytes << "}";
   std::cout << "}\n";
 }
 
@@ -91,7 +96,8 @@ int why(const Plan& plan, const std::string& point) {
     throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
                           near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }
-  if (globals().json) std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
+  if (globals().json)
+    std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
   else std::cout << text.str();
   return kExitOk;
 }
@@ -100,9 +106,11 @@ std::string length_text(const Summary& s) {
   std::ostringstream text;
   text << with_commas(s.steps) << (s.steps == 1 ? " step" : " steps");
   const int64_t tokens = s.steps * s.tokens_per_step;
-  if (tokens > 0) text << " = " << (tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens))) << " tokens";
+  if (tokens > 0)
+    text << " = " << (tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens))) << " tokens";
   if (s.steps_per_epoch > 0)
-    text << " = " << std::fixed << std::setprecision(2) << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
+    text << " = " << std::fixed << std::setprecision(2)
+         << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
   return text.str();
 }
 

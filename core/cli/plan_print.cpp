@@ -42,7 +42,8 @@ std::string settings_of(const Member& member) {
   Ids settings;
   if (member.table)
     for (const auto& [key, value] : member.table->values)
-      if (value.is_set() && value.origin && !value.origin.file.starts_with("plugin.toml")) settings.push_back(key + " " + value.text());
+      if (value.is_set() && value.origin && !value.origin.file.starts_with("plugin.toml"))
+        settings.push_back(key + " " + value.text());
   return join(settings, ", ");
 }
 
@@ -62,7 +63,8 @@ class Page {
     around();
     update();
     listening();
-    for (const std::string& text : plan.replaced) rows.push_back({&text == &plan.replaced.front() ? "replaced" : "", text});
+    for (const std::string& text : plan.replaced)
+      rows.push_back({&text == &plan.replaced.front() ? "replaced" : "", text});
   }
   Rows rows;
 
@@ -80,7 +82,9 @@ class Page {
     rows.push_back({"  " + label, id_of(plan_, member), std::move(text), std::move(from)});
     shown_.insert(member);
   }
-  void row(const std::string& label, const Attached& a) { row(label, a.member, detail(a.member, a.where, a.modes, ""), a.why); }
+  void row(const std::string& label, const Attached& a) {
+    row(label, a.member, detail(a.member, a.where, a.modes, ""), a.why);
+  }
 
   // One row for all points of a plugin, under the name of its family where they are several.
   void row(uint32_t point, const Claim& claim) {
@@ -91,7 +95,8 @@ class Page {
     for (int choice : claim.choices) names.push_back(id_of(plan_, choice));
     std::string text = names.empty() ? "" : "one of " + join(names, ", ");
     if (several) text = points_of(claim.member);
-    row(several ? info.schema.family : plan_.points[point].name, claim.member, detail(claim.member, claim.where, claim.modes, text), claim.why);
+    row(several ? info.schema.family : plan_.points[point].name, claim.member,
+        detail(claim.member, claim.where, claim.modes, text), claim.why);
   }
   std::string points_of(int member) const {
     Ids points;
@@ -123,7 +128,8 @@ class Page {
     rows.push_back({"after backward, in order"});
     int number = 0;
     for (const Stop& stop : kAfterBackward) {
-      for (const Claim& claim : plan_.at[stop.point].providers) row(std::to_string(++number), claim.member, place_text(claim.where, claim.modes), "");
+      for (const Claim& claim : plan_.at[stop.point].providers)
+        row(std::to_string(++number), claim.member, place_text(claim.where, claim.modes), "");
       for (const Attached& a : plan_.at[stop.point].listeners) row(std::to_string(++number), a);
     }
   }
@@ -149,7 +155,8 @@ void add_core_order(Rows& rows, const Plan& plan, uint32_t point) {
   for (const Stop& stop : kAfterBackward) {
     const auto add = [&](const auto& all) {
       for (const auto& one : all)
-        rows.push_back({&stop < here ? "  after" : "  before", id_of(plan, one.member), &stop < here ? stop.because : here->because});
+        rows.push_back({&stop < here ? "  after" : "  before", id_of(plan, one.member),
+                        &stop < here ? stop.because : here->because});
     };
     if (&stop == here) continue;
     add(plan.at[stop.point].providers);
@@ -161,7 +168,8 @@ void add_attached(Rows& rows, const Plan& plan, const std::string& point, const 
   for (const Attached& a : all) {
     const std::string& id = id_of(plan, a.member);
     const auto add = [&](const char* how, int other, const std::string& because) {  // under its own heading it is "it"
-      rows.push_back({how, id_of(plan, other), "because " + (because.starts_with(id + " ") ? "it" + because.substr(id.size()) : because)});
+      rows.push_back({how, id_of(plan, other),
+                      "because " + (because.starts_with(id + " ") ? "it" + because.substr(id.size()) : because)});
     };
     rows.push_back({point, id + (a.band.empty() ? "" : " (" + a.band + ")"), a.why});
     for (const Reason& reason : a.reasons) add("  after", reason.after, reason.because);
@@ -173,7 +181,9 @@ void add_attached(Rows& rows, const Plan& plan, const std::string& point, const 
 
 }  // namespace
 
-void print_structure(std::ostream& out, const Plan& plan, const Details& details) { print_columns(out, Page(plan, details).rows); }
+void print_structure(std::ostream& out, const Plan& plan, const Details& details) {
+  print_columns(out, Page(plan, details).rows);
+}
 
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   const int found = plan.points.find(point);

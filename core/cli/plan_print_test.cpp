@@ -29,9 +29,11 @@ class Print : public ::testing::Test {
     world.listener("log.console", "record");
     world.listener("log.jsonl", "record");
     int line = 7;
-    for (const char* id : {"operators.aten", "attention.auto", "guard.nonfinite", "schedule.constant", "log.console", "log.jsonl"})
+    for (const char* id :
+         {"operators.aten", "attention.auto", "guard.nonfinite", "schedule.constant", "log.console", "log.jsonl"})
       world.table(id, line++, kDefault);
-    for (const char* id : {"gradient.clip", "gradient.log", "precision.bf16", "schedule.cosine", "step.accumulation", "trace.watch"})
+    for (const char* id :
+         {"gradient.clip", "gradient.log", "precision.bf16", "schedule.cosine", "step.accumulation", "trace.watch"})
       world.table(id, line++);
     world.table("optimizer.muon", line).where = where({"role:matrix"}, {"tag:head"});
     set("gradient.clip", "norm", 1.0);
@@ -40,7 +42,8 @@ class Print : public ::testing::Test {
   }
   template <class T>
   void set(const std::string& id, const std::string& key, T number) {
-    Value& value = std::ranges::find(world.manifest.plugins, id, [](const PluginTable& t) { return t.schema->id; })->values[key];
+    Value& value =
+        std::ranges::find(world.manifest.plugins, id, [](const PluginTable& t) { return t.schema->id; })->values[key];
     value.data = number;
     value.origin = {"run.toml", 16, 8, id + "." + key};
   }
@@ -60,7 +63,8 @@ class Print : public ::testing::Test {
 
 TEST_F(Print, ShowsTheStructureInColumns) {
   ASSERT_EQ(world.text(), "");
-  EXPECT_EQ(structure({{"device.cpu", "2 threads"}}), R"(who does what                                                             from
+  EXPECT_EQ(structure({{"device.cpu", "2 threads"}}),
+            R"(who does what                                                             from
   device       device.cpu         2 threads                               run.toml:3
   comm         comm.local         the summary of comm.local               run.toml:1
   data         data.text          the summary of data.text                run.toml:2
@@ -122,17 +126,20 @@ TEST_F(Print, CutsALongDetail) {
 TEST_F(Print, WritesTheSameTreeAsJson) {
   const std::string text = plan_json(plan);
   EXPECT_EQ(text.find("{\"hash\":\"" + plan.hash +
-                      "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"values\":{},\"from\":\"default.toml:8\"}"),
+                      "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"values\":{},\"from\":"
+                      "\"default.toml:8\"}"),
             0U);
   EXPECT_NE(text.find(R"({"id":"attention.flash","version":"0.1.0","values":{},"from":null})"), std::string::npos);
-  EXPECT_NE(text.find(R"({"id":"gradient.clip","version":"0.1.0","values":{"norm":1.0},"from":"run.toml:13"})"), std::string::npos);
+  EXPECT_NE(text.find(R"({"id":"gradient.clip","version":"0.1.0","values":{"norm":1.0},"from":"run.toml:13"})"),
+            std::string::npos);
   EXPECT_NE(
       text.find(
           R"({"id":"optimizer.muon","where":{"match":["role:matrix"],"except":["tag:head"],"every":1,"from":0},"modes":["train","eval","sample"],)"
           R"("choices":[],"why":"run.toml:19"})"),
       std::string::npos);
   EXPECT_NE(
-      text.find(R"("after":[{"id":"gradient.clip","because":"gradient.log reads `multiplier`, which gradient.clip writes"}],"from":"run.toml:14"})"),
+      text.find(
+          R"("after":[{"id":"gradient.clip","because":"gradient.log reads `multiplier`, which gradient.clip writes"}],"from":"run.toml:14"})"),
       std::string::npos);
   EXPECT_TRUE(text.ends_with(R"("replaced":["schedule.constant (default.toml:10) by schedule.cosine"]})"));
 }

@@ -21,11 +21,13 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
   for (const auto& [id, p] : known) {
     if (!family.empty() && p.schema.family != family) continue;
     if (globals().json) {
-      std::cout << (any ? ",\n" : "{\"plugins\":[") << "{\"id\":" << json_string(id) << ",\"version\":" << json_string(p.version)
-                << ",\"tier\":" << json_string(p.tier) << ",\"status\":" << json_string(p.status) << ",\"summary\":" << json_string(p.schema.summary)
+      std::cout << (any ? ",\n" : "{\"plugins\":[") << "{\"id\":" << json_string(id)
+                << ",\"version\":" << json_string(p.version) << ",\"tier\":" << json_string(p.tier)
+                << ",\"status\":" << json_string(p.status) << ",\"summary\":" << json_string(p.schema.summary)
                 << ",\"library\":" << json_string(p.library) << "}";
     } else {
-      std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier << p.schema.summary << "\n";
+      std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier
+                << p.schema.summary << "\n";
     }
     any = true;
   }
@@ -33,7 +35,8 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
   if (any || globals().json) return kExitOk;
   std::vector<std::string> families;
   for (const auto& [id, p] : known)
-    if (std::find(families.begin(), families.end(), p.schema.family) == families.end()) families.push_back(p.schema.family);
+    if (std::find(families.begin(), families.end(), p.schema.family) == families.end())
+      families.push_back(p.schema.family);
   const std::string near = nearest(family, families);
   throw Failure(mistake("unknown_family", "no plugin of the family `" + family + "` is installed", {},
                         near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near));
@@ -47,13 +50,15 @@ void print_key(const KeySchema& k) {
 void print_info_json(const PluginInfo& p) {
   std::string keys;
   for (const auto& [name, k] : p.schema.config.keys)
-    keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) + ",\"type\":" + json_string(k.type) +
-            ",\"default\":" + (k.standard.is_set() ? json_string(k.standard.text()) : "null") + ",\"change\":" + json_string(k.change) +
-            ",\"doc\":" + json_string(k.doc) + "}";
-  std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version) << ",\"summary\":" << json_string(p.schema.summary)
-            << ",\"source\":" << json_string(p.source) << ",\"tier\":" << json_string(p.tier) << ",\"abi\":" << json_string(p.abi)
-            << ",\"status\":" << json_string(p.status) << ",\"points\":" << json_string(points_of(p)) << ",\"library\":" << json_string(p.library)
-            << ",\"keys\":[" << keys << "]}\n";
+    keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) +
+            ",\"type\":" + json_string(k.type) +
+            ",\"default\":" + (k.standard.is_set() ? json_string(k.standard.text()) : "null") +
+            ",\"change\":" + json_string(k.change) + ",\"doc\":" + json_string(k.doc) + "}";
+  std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version)
+            << ",\"summary\":" << json_string(p.schema.summary) << ",\"source\":" << json_string(p.source)
+            << ",\"tier\":" << json_string(p.tier) << ",\"abi\":" << json_string(p.abi)
+            << ",\"status\":" << json_string(p.status) << ",\"points\":" << json_string(points_of(p))
+            << ",\"library\":" << json_string(p.library) << ",\"keys\":[" << keys << "]}\n";
 }
 
 int info(const std::map<std::string, PluginInfo>& known, const std::string& id) {
@@ -62,8 +67,8 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
     std::vector<std::string> ids;
     for (const auto& [each, p] : known) ids.push_back(each);
     const std::string near = nearest(id, ids, 4);
-    throw Failure(
-        mistake("unknown_plugin", "no plugin is called `" + id + "`", {}, near.empty() ? "mortise plugin list" : "mortise plugin info " + near));
+    throw Failure(mistake("unknown_plugin", "no plugin is called `" + id + "`", {},
+                          near.empty() ? "mortise plugin list" : "mortise plugin info " + near));
   }
   const PluginInfo& p = found->second;
   if (globals().json) {
@@ -71,8 +76,8 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
     return kExitOk;
   }
   std::cout << id << " " << p.version << "  " << p.schema.summary << "\n";
-  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", " << p.status << "\npoints   "
-            << points_of(p) << "\nlibrary  " << p.library << "\n";
+  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi
+            << ", " << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
   if (!p.syncs.empty()) std::cout << "waits    for " << join(p.syncs, ", ") << "\n";
   for (const auto& c : p.conflicts) std::cout << "conflict " << c.with << ": " << c.why << "\n";
   std::cout << "\n[" << id << "]\n";
@@ -98,8 +103,9 @@ int plugin(const Arguments& args) {
   const auto& words = args.positional;
   if (!words.empty() && words[0] == "list") return list(known, words.size() > 1 ? words[1] : "");
   if (words.size() == 2 && words[0] == "info") return info(known, words[1]);
-  Diagnostic d = mistake("unknown_verb",
-                         words.empty() ? "`mortise plugin` needs to know what" : "`mortise plugin " + join(words, " ") + "` is not in this version");
+  Diagnostic d =
+      mistake("unknown_verb", words.empty() ? "`mortise plugin` needs to know what"
+                                            : "`mortise plugin " + join(words, " ") + "` is not in this version");
   d.fixes = {"mortise plugin list [FAMILY]", "mortise plugin info ID"};
   throw Failure(d);
 }

@@ -11,7 +11,8 @@ int points(const Arguments& args) {
   std::vector<std::string> searched;
   PointTable table;
   for (const auto& [id, info] : catalogue(args, nullptr, searched, report))
-    for (const auto& row : info.operators) table.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id);
+    for (const auto& row : info.operators)
+      table.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id);
   if (report.has_errors()) say(report, "");
   if (args.has("--markdown")) std::cout << points_markdown(table);
   else print_points(std::cout, table, globals().json);

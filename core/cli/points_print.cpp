@@ -9,7 +9,8 @@
 namespace mortise::cli {
 namespace {
 
-constexpr Stage kStages[] = {Stage::Build, Stage::Step, Stage::Device, Stage::Update, Stage::Host, Stage::Often, Stage::End};
+constexpr Stage kStages[] = {Stage::Build, Stage::Step,  Stage::Device, Stage::Update,
+                             Stage::Host,  Stage::Often, Stage::End};
 
 std::string_view name_of(Stage stage) {
   constexpr std::string_view kNames[] = {"build", "step", "device", "update", "host", "often", "end"};
@@ -34,8 +35,9 @@ void print_points_json(std::ostream& out, const PointTable& table) {
   for (Stage stage : kStages)
     each_of(table, stage, [&](const PointRow& row) {
       out << between << "{\"name\":" << json_string(row.name) << ",\"stage\":" << json_string(name_of(row.stage))
-          << ",\"kind\":" << json_string(name_of(row.kind)) << ",\"thread\":" << json_string(row.thread) << ",\"fields\":" << json_string(row.fields)
-          << ",\"doc\":" << json_string(row.doc) << ",\"from\":" << json_string(from_of(row)) << "}";
+          << ",\"kind\":" << json_string(name_of(row.kind)) << ",\"thread\":" << json_string(row.thread)
+          << ",\"fields\":" << json_string(row.fields) << ",\"doc\":" << json_string(row.doc)
+          << ",\"from\":" << json_string(from_of(row)) << "}";
       between = ",\n ";
     });
   out << "]\n";
@@ -65,18 +67,22 @@ void print_points(std::ostream& out, const PointTable& table, bool json) {
 std::string points_markdown(const PointTable& table) {
   std::ostringstream out;
   out << "# The points\n\n"
-         "Where a plugin can attach. Generated from `core/plan/points.def` by `mortise points`; operators are rows that plugins bring.\n\n"
-         "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is listened to; the listeners of "
+         "Where a plugin can attach. Generated from `core/plan/points.def` by `mortise points`; operators are rows "
+         "that plugins bring.\n\n"
+         "An *object* has one provider. A *call* or an *operator* has one provider and can be wrapped. An *event* is "
+         "listened to; the listeners of "
          "a\n"
          "*filter* may write its fields. Threads: L the loop's, A autograd's, D a data thread, R any.\n"
-         "What stands under *device* and *update* is inside `step`, which a device can run alone: only there can an attachment say `capture = "
+         "What stands under *device* and *update* is inside `step`, which a device can run alone: only there can an "
+         "attachment say `capture = "
          "true`.\n";
   for (Stage stage : kStages) {
     out << "\n## " << name_of(stage)
-        << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from |\n|---|---|---|---|---|---|\n";
+        << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from "
+           "|\n|---|---|---|---|---|---|\n";
     each_of(table, stage, [&](const PointRow& row) {
-      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << cell(row.thread) << " | " << cell(row.fields) << " | " << cell(row.doc)
-          << " | " << cell(from_of(row)) << " |\n";
+      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << cell(row.thread) << " | " << cell(row.fields)
+          << " | " << cell(row.doc) << " | " << cell(from_of(row)) << " |\n";
     });
   }
   out << "\n## bands\n\nWrappers of one point stand in bands, outermost first:";

@@ -13,7 +13,8 @@ TEST(PrintPoints, GroupsByStageInAlignedColumns) {
   std::ostringstream out;
   print_points(out, table, false);
   const std::string text = out.str();
-  EXPECT_NE(text.find("\nbuild\n  device             object    L       open, describe, memory"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nbuild\n  device             object    L       open, describe, memory"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("\n  scan               operator  R; A    x -> y"), std::string::npos) << text;
   EXPECT_NE(text.find("a scan"), std::string::npos);
   EXPECT_LT(text.find("  scan"), text.find("\nupdate\n"));
@@ -24,7 +25,8 @@ TEST(PrintPoints, GroupsByStageInAlignedColumns) {
 TEST(PrintPoints, WritesOneObjectAPointForPrograms) {
   std::ostringstream out;
   print_points(out, PointTable(), true);
-  EXPECT_EQ(out.str().find("[{\"name\":\"device\",\"stage\":\"build\",\"kind\":\"object\",\"thread\":\"L\",\"fields\":\"open, describe, memory\","),
+  EXPECT_EQ(out.str().find("[{\"name\":\"device\",\"stage\":\"build\",\"kind\":\"object\",\"thread\":\"L\",\"fields\":"
+                           "\"open, describe, memory\","),
             0U);
   EXPECT_TRUE(out.str().ends_with("\"from\":\"core\"}]\n"));
 }
@@ -32,7 +34,9 @@ TEST(PrintPoints, WritesOneObjectAPointForPrograms) {
 TEST(PrintPoints, MakesATableAStageForTheGuide) {
   const std::string text = points_markdown(PointTable());
   EXPECT_NE(text.find("\n## update\n\n| point | kind |"), std::string::npos);
-  EXPECT_NE(text.find("| `grad.transform` | filter | L | multiplier | what the optimizer multiplies gradients by | core |\n"), std::string::npos);
+  EXPECT_NE(
+      text.find("| `grad.transform` | filter | L | multiplier | what the optimizer multiplies gradients by | core |\n"),
+      std::string::npos);
   EXPECT_NE(text.find("`watch` `capture` `retain` `repeat` `place` `adapt` `cast`."), std::string::npos);
 }
 

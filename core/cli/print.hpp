@@ -9,8 +9,9 @@
 
 namespace mortise::cli {
 
-// The sections of `mortise plan` that structure knows: who does what, around, after backward, listening, replaced. `details` by plugin id is
-// what a later stage learned ("8 × H200"); without it, the keys that a manifest set, or the plugin's summary.
+// The sections of `mortise plan` that structure knows: who does what, around, after backward, listening, replaced.
+// `details` by plugin id is what a later stage learned ("8 × H200"); without it, the keys that a manifest set, or the
+// plugin's summary.
 void print_structure(std::ostream& out, const Plan& plan, const std::map<std::string, std::string>& details = {});
 // `mortise plan --why POINT`: every edge of the order there. False if no point is called so.
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
@@ -18,7 +19,8 @@ std::string plan_json(const Plan& plan);
 // "same samples in the same order; bits repeatable", or whose bits differ and why.
 std::string repeat_text(const Plan& plan);
 // What is usually added and is not there: lines with the table to add.
-std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue);
+std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
+                                   const std::map<std::string, PluginInfo>& catalogue);
 
 // What `mortise points` prints, and the text of docs/guide/points.md.
 void print_points(std::ostream& out, const PointTable& table, bool json);

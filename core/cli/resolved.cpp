@@ -1,5 +1,5 @@
-// The manifest as it was resolved. Layers are gone in one file, so what they settled is written down: tables that were replaced are left out, and a
-// lower layer's `where` leaves out what a higher one took.
+// The manifest as it was resolved. Layers are gone in one file, so what they settled is written down: tables that were
+// replaced are left out, and a lower layer's `where` leaves out what a higher one took.
 #include <algorithm>
 #include <sstream>
 
@@ -15,7 +15,8 @@ void write_value(std::ostream& out, const std::string& key, const Value& v) {
   if (!v.is_set()) return;
   const std::string line = key + " = " + v.text();
   out << line;
-  if (v.origin) out << std::string(line.size() < 36 ? 36 - line.size() : 1, ' ') << "# " << escape_control(v.origin.text());
+  if (v.origin)
+    out << std::string(line.size() < 36 ? 36 - line.size() : 1, ' ') << "# " << escape_control(v.origin.text());
   out << "\n";
 }
 
@@ -36,16 +37,19 @@ void leave_out(Selector& lower, const Selector& higher) {
     if (std::ranges::find(lower.except, pattern) == lower.except.end()) lower.except.push_back(pattern);
 }
 
-// Without a place of its own in the plan, the table was replaced. One whose stand-in works has it through its `fallback`.
+// Without a place of its own in the plan, the table was replaced. One whose stand-in works has it through its
+// `fallback`.
 bool takes_part(const PluginTable& t, const Plan& plan) {
   if (!t.enabled || !t.fallback.empty()) return true;
-  return std::ranges::any_of(plan.members, [&](const Member& m) { return m.table && m.table->schema->id == t.schema->id; });
+  return std::ranges::any_of(plan.members,
+                             [&](const Member& m) { return m.table && m.table->schema->id == t.schema->id; });
 }
 
 void write_plugin(std::ostream& out, PluginTable t, const Manifest& manifest) {
   for (const PluginTable& other : manifest.plugins)
     if (t.where && other.enabled && other.where && other.layer > t.layer &&
-        (share_any(t.schema->provides, other.schema->provides) || share_any(t.schema->exclusive, other.schema->exclusive)))
+        (share_any(t.schema->provides, other.schema->provides) ||
+         share_any(t.schema->exclusive, other.schema->exclusive)))
       leave_out(*t.where, *other.where);
   out << "\n[" << t.schema->id << "]";
   if (t.origin) out << "  # " << escape_control(t.origin.text());
@@ -65,7 +69,8 @@ void write_plugin(std::ostream& out, PluginTable t, const Manifest& manifest) {
 
 void write_rule(std::ostream& out, ParameterRule r, const Manifest& manifest) {
   const auto covers = [&](const ParameterRule& other) {
-    return std::ranges::all_of(r.values, [&](const auto& each) { return each.first == "where" || other.values.contains(each.first); });
+    return std::ranges::all_of(
+        r.values, [&](const auto& each) { return each.first == "where" || other.values.contains(each.first); });
   };
   for (const ParameterRule& other : manifest.rules)
     if (other.layer > r.layer && covers(other)) leave_out(r.where, other.where);
@@ -89,7 +94,8 @@ std::string layers_text(const Manifest& m, const ManifestRequest& request) {
 
 std::string resolved_toml(const Manifest& m, const Plan& plan, const ManifestRequest& request) {
   std::ostringstream out;
-  out << "# mortise " << MORTISE_VERSION << " · plan " << plan.hash << " · from " << escape_control(layers_text(m, request)) << "\n";
+  out << "# mortise " << MORTISE_VERSION << " · plan " << plan.hash << " · from "
+      << escape_control(layers_text(m, request)) << "\n";
   for (const auto& [table, values] : m.tables) {
     out << "\n[" << table << "]\n";
     for (const auto& [key, v] : values)

@@ -12,7 +12,9 @@ class Resolved : public ManifestTest {
   void SetUp() override {
     ManifestTest::SetUp();
     request.default_file = (folder / "default.toml").string();
-    file("default.toml", "[schedule.constant]\n[device.cpu]\n[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n");
+    file("default.toml",
+         "[schedule.constant]\n[device.cpu]\n[parameters.no_decay]\nwhere = [\"role:vector\", "
+         "\"role:norm\"]\nweight_decay = 0.0\n");
     file("notes.txt", "text");
     for (const auto& [id, schema] : catalogue) infos[id].schema = schema;
   }
@@ -49,9 +51,11 @@ TEST_F(Resolved, SaysTheSameWhenReadAgain) {
   request.set = {"optimizer.lr=3e-4", "run.tags=[\"a\", \"b\"]"};
   const Read first = resolve(
       "first.toml",
-      "[run]\nname = \"mine\"\nlength = \"2 epochs\"\nnotes = \"tab\\t, \\\"quotes\\\", \\u00fc and \\u001b\"\n[data]\nvalidation = "
+      "[run]\nname = \"mine\"\nlength = \"2 epochs\"\nnotes = \"tab\\t, \\\"quotes\\\", \\u00fc and "
+      "\\u001b\"\n[data]\nvalidation = "
       "0.1\n[data.text]\npath = \"notes.txt\"\n[schedule]\nwarmup = \"3%\"\n"
-      "[optimizer.adamw]\nbetas = [0.5, 0.25]\neps = 1e-30\n[model.bert]\npreset = \"large\"\nlayers = 3\n[compile.fused]\nonly = { every = 2 }\n"
+      "[optimizer.adamw]\nbetas = [0.5, 0.25]\neps = 1e-30\n[model.bert]\npreset = \"large\"\nlayers = "
+      "3\n[compile.fused]\nonly = { every = 2 }\n"
       "[parameters.head]\nwhere = { match = \"head.*\", except = \"*.bias\", every = 3, from = 1 }\nlr_scale = 10.0\n");
   request.set.clear();
   const Read second = resolve("elsewhere/run.toml", first.toml);
@@ -71,24 +75,33 @@ TEST_F(Resolved, SaysTheSameWhenReadAgain) {
 
 TEST_F(Resolved, LeavesOutWhatALaterLayerReplaced) {
   file("base.toml", "[optimizer.adamw]\n[precision.bf16]\n[schedule.cosine]\n");
-  const Read r = resolve("run.toml", "include = [\"base.toml\"]\n[optimizer.sgd]\n[precision.fp32]\n[device.cpu]\nenabled = false\n");
-  for (const char* gone : {"[optimizer.adamw]", "[precision.bf16]", "[schedule.constant]"}) EXPECT_EQ(r.toml.find(gone), std::string::npos) << r.toml;
-  for (const char* there : {"[optimizer.sgd]  # run.toml:2:1\n", "[precision.fp32]", "[schedule.cosine]  # base.toml:3:1\n",
-                            "[device.cpu]  # run.toml:4:1\nenabled = false\n"})
+  const Read r = resolve(
+      "run.toml", "include = [\"base.toml\"]\n[optimizer.sgd]\n[precision.fp32]\n[device.cpu]\nenabled = false\n");
+  for (const char* gone : {"[optimizer.adamw]", "[precision.bf16]", "[schedule.constant]"})
+    EXPECT_EQ(r.toml.find(gone), std::string::npos) << r.toml;
+  for (const char* there : {"[optimizer.sgd]  # run.toml:2:1\n", "[precision.fp32]",
+                            "[schedule.cosine]  # base.toml:3:1\n", "[device.cpu]  # run.toml:4:1\nenabled = false\n"})
     EXPECT_NE(r.toml.find(there), std::string::npos) << there << "\n" << r.toml;
 }
 
 TEST_F(Resolved, SharesOutWhatTheLayersSettledByPlaces) {
   file("base.toml",
-       "[optimizer.adamw]\nwhere = \"h.*\"\n[parameters.slow]\nwhere = \"h.*\"\nlr = 1.0\n[parameters.decayed]\nwhere = \"*\"\nweight_decay = "
+       "[optimizer.adamw]\nwhere = \"h.*\"\n[parameters.slow]\nwhere = \"h.*\"\nlr = 1.0\n[parameters.decayed]\nwhere "
+       "= \"*\"\nweight_decay = "
        "1.0\nlr_scale = 2.0\n");
   const Read r = resolve("run.toml",
-                         "include = [\"base.toml\"]\n[optimizer.sgd]\nwhere = \"h.1.*\"\nmodes = [\"train\"]\n[parameters.fast]\nwhere = [\"h.2.*\", "
+                         "include = [\"base.toml\"]\n[optimizer.sgd]\nwhere = \"h.1.*\"\nmodes = "
+                         "[\"train\"]\n[parameters.fast]\nwhere = [\"h.2.*\", "
                          "\"role:norm\"]\nlr = 2.0\n");
-  EXPECT_NE(r.toml.find("[optimizer.adamw]  # base.toml:1:1\nwhere = { match = \"h.*\", except = \"h.1.*\" }\n"), std::string::npos) << r.toml;
+  EXPECT_NE(r.toml.find("[optimizer.adamw]  # base.toml:1:1\nwhere = { match = \"h.*\", except = \"h.1.*\" }\n"),
+            std::string::npos)
+      << r.toml;
   EXPECT_NE(r.toml.find("where = \"h.1.*\"\nmodes = [\"train\"]\n"), std::string::npos) << r.toml;
-  EXPECT_NE(r.toml.find("[parameters.slow]\nwhere = { match = \"h.*\", except = [\"h.2.*\", \"role:norm\"] }\n"), std::string::npos) << r.toml;
-  EXPECT_NE(r.toml.find("[parameters.decayed]\nwhere = \"*\"\n"), std::string::npos) << r.toml;  // only one of its keys is touched
+  EXPECT_NE(r.toml.find("[parameters.slow]\nwhere = { match = \"h.*\", except = [\"h.2.*\", \"role:norm\"] }\n"),
+            std::string::npos)
+      << r.toml;
+  EXPECT_NE(r.toml.find("[parameters.decayed]\nwhere = \"*\"\n"), std::string::npos)
+      << r.toml;  // only one of its keys is touched
 }
 
 TEST_F(Resolved, KeepsTheOrderThatTheManifestSays) {

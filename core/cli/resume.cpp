@@ -43,7 +43,8 @@ std::string without(const Arguments& args, const std::string& flag) {
   std::string all;
   for (const auto& [name, values] : args.flags)
     for (const std::string& value : values)
-      if (name != flag && name != "--json" && name != "-q" && name != "-v") all += " " + name + (value.empty() ? "" : " " + value);
+      if (name != flag && name != "--json" && name != "-q" && name != "-v")
+        all += " " + name + (value.empty() ? "" : " " + value);
   return all;
 }
 
@@ -71,8 +72,9 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
     std::cerr << " from the beginning: nothing was saved yet\n";
     return;
   }
-  std::cerr << " at step " << with_commas(checkpoint.step) << " (checkpoints/" << fs::path(checkpoint.path).filename().string() << ": "
-            << checkpoint.manifest.files.size() + 1 << " files, hashes match)\n";  // with the manifest itself
+  std::cerr << " at step " << with_commas(checkpoint.step) << " (checkpoints/"
+            << fs::path(checkpoint.path).filename().string() << ": " << checkpoint.manifest.files.size() + 1
+            << " files, hashes match)\n";  // with the manifest itself
 }
 
 // A run that is over, and that its manifest does not make longer.
@@ -81,7 +83,8 @@ bool is_finished(const std::string& dir, const Planned& p) {
   if (!status || status->state != "finished") return false;
   if (make_run(p, {.purpose = Purpose::kPlan})->summary().steps > status->of) return false;
   if (!globals().quiet && !globals().json)
-    std::cerr << dir << " is finished, at step " << with_commas(status->step) << "; longer: mortise resume " << dir << " --set run.length=…\n";
+    std::cerr << dir << " is finished, at step " << with_commas(status->step) << "; longer: mortise resume " << dir
+              << " --set run.length=…\n";
   return true;
 }
 
@@ -106,8 +109,10 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   // What a person wrote stands in their file, not in the one that was compared.
   const auto positions = changes_between(was->manifest, now.manifest, now.catalogue);
   for (Change& c : changes)
-    if (const auto written = std::ranges::find(positions, c.key, &Change::key); written != positions.end()) c.is_at = written->is_at;
-  if (std::ranges::all_of(changes, [](const Change& c) { return c.change == "free"; })) return go_on(dir, session, "", !changes.empty());
+    if (const auto written = std::ranges::find(positions, c.key, &Change::key); written != positions.end())
+      c.is_at = written->is_at;
+  if (std::ranges::all_of(changes, [](const Change& c) { return c.change == "free"; }))
+    return go_on(dir, session, "", !changes.empty());
 
   Diagnostic d = mistake("manifest_changed", now.manifest.path + " no longer describes " + dir);
   d.lines = lines_of(changes);
@@ -122,17 +127,19 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
 }
 
 int resume(const Arguments& args) {
-  if (args.positional.empty()) throw Failure(mistake("missing_word", "`mortise resume` needs a run directory", {}, "mortise resume runs/latest"));
+  if (args.positional.empty())
+    throw Failure(mistake("missing_word", "`mortise resume` needs a run directory", {}, "mortise resume runs/latest"));
   const std::string dir = args.positional[0], file = dir + "/run.toml";
   must_hold_a_run(dir, "resume");
-  const bool anew = checkpoints_in(dir + "/checkpoints").empty();  // else they were taken long ago, and need not be there any more
+  const bool anew =
+      checkpoints_in(dir + "/checkpoints").empty();  // else they were taken long ago, and need not be there any more
   const Session session = make_session(args, file, anew);
   const auto was = stored(args, dir, anew);
   const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {
-      Diagnostic d = mistake("fixed_key", "`" + c.key + "` is fixed for a run; its checkpoints are of " + c.was, c.is_at,
-                             "begin again: mortise train " + file + without(args, "--from"));
+      Diagnostic d = mistake("fixed_key", "`" + c.key + "` is fixed for a run; its checkpoints are of " + c.was,
+                             c.is_at, "begin again: mortise train " + file + without(args, "--from"));
       d.effect = "with " + c.is + " it would be another run";
       throw Failure(d);
     }

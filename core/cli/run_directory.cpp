@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& code, const std::string& message, const Position& at, const std::string& fix) {
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const Position& at,
+                         const std::string& fix) {
   Diagnostic d = mistake(code, message, at, fix);
   d.exit = kExitExists;
   throw Failure(d);
@@ -98,13 +99,17 @@ void RunDirectory::record(const Manifest& manifest, const Plan& plan, const Mani
   write("run.toml", resolved_toml(manifest, plan, request));
 }
 
-void RunDirectory::add_command(const std::string& command) const { std::ofstream(path_ + "/sources/command.txt", std::ios::app) << command << "\n"; }
+void RunDirectory::add_command(const std::string& command) const {
+  std::ofstream(path_ + "/sources/command.txt", std::ios::app) << command << "\n";
+}
 
 // The system takes the lock back when the process ends, however it ends.
 void RunDirectory::lock() {
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // a file system without locks: nobody can tell
-  refuse("run_busy", "another process is training " + path_ + how_it_stands(path_), {}, "wait until it ends, or stop it");
+  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    return;  // a file system without locks: nobody can tell
+  refuse("run_busy", "another process is training " + path_ + how_it_stands(path_), {},
+         "wait until it ends, or stop it");
 }
 
 RunDirectory::~RunDirectory() {
@@ -115,7 +120,8 @@ RunDirectory::~RunDirectory() {
     fs::remove_all(path_, ignored);
     return;
   }
-  for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"}) fs::remove_all(fs::path(path_) / name, ignored);
+  for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"})
+    fs::remove_all(fs::path(path_) / name, ignored);
 }
 
 void RunDirectory::take(const Manifest& manifest, bool again) {
@@ -181,10 +187,12 @@ void RunDirectory::end(int exit) {
 void RunDirectory::status(const std::string& state, const std::string& exit) {
   written_ = std::chrono::steady_clock::now();
   try {
-    const std::string resumable = state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
-    write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) + ",\"of\":" + std::to_string(steps_) +
-                             ",\"updated\":" + json_string(utc_now()) + ",\"pid\":" + std::to_string(::getpid()) +
-                             ",\"host\":" + json_string(host_name()) + ",\"exit\":" + exit + ",\"resumable\":" + resumable + notes_ + "}\n");
+    const std::string resumable =
+        state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
+    write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) +
+                             ",\"of\":" + std::to_string(steps_) + ",\"updated\":" + json_string(utc_now()) +
+                             ",\"pid\":" + std::to_string(::getpid()) + ",\"host\":" + json_string(host_name()) +
+                             ",\"exit\":" + exit + ",\"resumable\":" + resumable + notes_ + "}\n");
   } catch (const Failure& f) {
     log(LogLevel::kDebug, f.diagnostic.message);
   }

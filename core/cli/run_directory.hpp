@@ -1,4 +1,5 @@
-// One folder a run: its name taken with mkdir, the manifest as it was resolved, the files it came from, and how it stands.
+// One folder a run: its name taken with mkdir, the manifest as it was resolved, the files it came from, and how it
+// stands.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -8,8 +9,8 @@
 
 namespace mortise::cli {
 
-// Every table that takes part, with every value and its source, as one TOML file that resolves to the same run from anywhere. Tables that the layers
-// settled differently at some places share them out by `except`.
+// Every table that takes part, with every value and its source, as one TOML file that resolves to the same run from
+// anywhere. Tables that the layers settled differently at some places share them out by `except`.
 std::string resolved_toml(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);
 
 // The layers by name: the file first, then what lies below it; the command line last, if it says anything.
@@ -30,9 +31,10 @@ std::optional<Status> status_of(const std::string& dir);
 // Held by one process at a time.
 class RunDirectory {
  public:
-  // directory_of(); without run.dir the first free one of NAME, NAME-2, …. Throws Failure: it holds a run already (73), it cannot be made.
-  // Destroyed before begin(), nothing of it stays. A folder that `run.dir` names and that holds no run.toml is taken as it is.
-  // `again`: a folder of that name without a run.toml, which a start that was cut short left, is used.
+  // directory_of(); without run.dir the first free one of NAME, NAME-2, …. Throws Failure: it holds a run already (73),
+  // it cannot be made. Destroyed before begin(), nothing of it stays. A folder that `run.dir` names and that holds no
+  // run.toml is taken as it is. `again`: a folder of that name without a run.toml, which a start that was cut short
+  // left, is used.
   RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again = false);
   // One that holds a run, to go on with it.
   explicit RunDirectory(std::string path);
@@ -41,11 +43,12 @@ class RunDirectory {
   RunDirectory& operator=(const RunDirectory&) = delete;
   const std::string& path() const { return path_; }
   void write(const std::string& name, std::string_view text) const;
-  void record(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);  // run.toml, and what status.json copies
-  void add_command(const std::string& command) const;                                       // to sources/command.txt
-  void begin(int64_t step, int64_t steps);                                                  // status.json: running
-  void progress(int64_t step);                                                              // attempted so far; rewritten every two seconds at most
-  void end(int exit);                                                                       // status.json: finished, stopped or failed
+  void record(const Manifest& manifest, const Plan& plan,
+              const ManifestRequest& request);         // run.toml, and what status.json copies
+  void add_command(const std::string& command) const;  // to sources/command.txt
+  void begin(int64_t step, int64_t steps);             // status.json: running
+  void progress(int64_t step);                         // attempted so far; rewritten every two seconds at most
+  void end(int exit);                                  // status.json: finished, stopped or failed
 
  private:
   void take(const Manifest& manifest, bool again);

@@ -24,14 +24,16 @@ double number(const Arguments& args, const std::string& flag, double otherwise) 
   if (text.empty()) return otherwise;
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
-  if (*end || !(v >= 0) || v > 1e9) refuse("wrong_type", flag + " is a number of 0 or more, this is `" + text + "`", "mortise sample --help");
+  if (*end || !(v >= 0) || v > 1e9)
+    refuse("wrong_type", flag + " is a number of 0 or more, this is `" + text + "`", "mortise sample --help");
   return v;
 }
 
 }  // namespace
 
 int sample(const Arguments& args) {
-  if (args.positional.empty()) refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
+  if (args.positional.empty())
+    refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
   const std::string dir = args.positional[0];
   must_hold_a_run(dir, "sample");
   const std::string weights = checkpoint_of(dir, args.last("--checkpoint")).path + "/model";

@@ -50,14 +50,17 @@ std::string environment(const Summary& summary) {
   utsname system{};
   ::uname(&system);
   std::string variables;
-  for (const char* name :
-       {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MORTISE_RUNS", "MORTISE_CACHE", "MORTISE_PLUGIN_PATH", "SLURM_JOB_ID"})
-    if (const char* value = std::getenv(name)) variables += std::string(variables.empty() ? "" : ",") + json_string(name) + ":" + json_string(value);
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MORTISE_RUNS",
+                           "MORTISE_CACHE", "MORTISE_PLUGIN_PATH", "SLURM_JOB_ID"})
+    if (const char* value = std::getenv(name))
+      variables += std::string(variables.empty() ? "" : ",") + json_string(name) + ":" + json_string(value);
   return "{\"mortise\":" + json_string(MORTISE_VERSION) + ",\"abi\":\"0.1\",\"began\":" + json_string(utc_now()) +
          ",\"host\":" + json_string(system.nodename) +
          ",\"system\":" + json_string(std::string(system.sysname) + " " + system.release + " " + system.machine) +
-         ",\"cpus\":" + std::to_string(std::thread::hardware_concurrency()) + ",\"device\":" + json_string(summary.device) +
-         ",\"folder\":" + json_string(std::filesystem::current_path().string()) + ",\"variables\":{" + variables + "}}\n";
+         ",\"cpus\":" + std::to_string(std::thread::hardware_concurrency()) +
+         ",\"device\":" + json_string(summary.device) +
+         ",\"folder\":" + json_string(std::filesystem::current_path().string()) + ",\"variables\":{" + variables +
+         "}}\n";
 }
 
 LogLevel log_level(const Manifest& manifest) {

@@ -12,7 +12,8 @@ struct Session {
 };
 Session make_session(const Arguments& args, const std::string& file, bool weights = true);
 
-// Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the beginning.
+// Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
+// beginning.
 int train_in(RunDirectory& directory, const Session& session, const std::string& checkpoint);
 
 // `train --resume` where the run directory of the manifest holds a run.

@@ -1,7 +1,7 @@
-// How threads of LibTorch's OpenMP wait for one another. By default they spin for milliseconds, which on a machine that does anything else besides
-// makes each parallel loop wait for a whole time slice: the quickstart ran at 0.6-1.3k tok/s beside one compiler and runs at 23k with this; alone it
-// is the same 24k either way (2 cores). The library reads the variable when it is loaded, so it must be set before any shared library begins:
-// .preinit_array.
+// How threads of LibTorch's OpenMP wait for one another. By default they spin for milliseconds, which on a machine that
+// does anything else besides makes each parallel loop wait for a whole time slice: the quickstart ran at 0.6-1.3k tok/s
+// beside one compiler and runs at 23k with this; alone it is the same 24k either way (2 cores). The library reads the
+// variable when it is loaded, so it must be set before any shared library begins: .preinit_array.
 #include <cstdlib>
 
 namespace {

@@ -29,8 +29,8 @@ Diagnostic disagree(const std::string& message, std::vector<Position> at, const 
 }
 
 // What plugin.toml states for every model of the plugin: a file that says otherwise is of another one. False if it is.
-bool is_of(const PluginInfo& info, const ConfigJson& config, const Position& weights, const std::map<std::string, PluginInfo>& catalogue,
-           Report& report) {
+bool is_of(const PluginInfo& info, const ConfigJson& config, const Position& weights,
+           const std::map<std::string, PluginInfo>& catalogue, Report& report) {
   const auto facts = info.facts.find("config_json");
   if (facts == info.facts.end()) return false;
   for (const auto& [name, fact] : facts->second) {
@@ -39,19 +39,22 @@ bool is_of(const PluginInfo& info, const ConfigJson& config, const Position& wei
     if (!found || *found == ours) continue;
     std::string fix = "other weights, or another model";
     for (const auto& [id, other] : catalogue)
-      if (const Value* theirs = fact_of(other, "config_json", name); name == "model_type" && theirs && Json::parse(theirs->text()) == *found)
+      if (const Value* theirs = fact_of(other, "config_json", name);
+          name == "model_type" && theirs && Json::parse(theirs->text()) == *found)
         fix = "[" + id + "]";
-    report.add(
-        disagree("the weights are of " + name + " `" + escape_control(text_of(*found)) + "`; " + info.schema.id + " is `" + text_of(ours) + "`",
-                 {weights, config.position(name)}, fix));
+    report.add(disagree("the weights are of " + name + " `" + escape_control(text_of(*found)) + "`; " + info.schema.id +
+                            " is `" + text_of(ours) + "`",
+                        {weights, config.position(name)}, fix));
   }
   return !report.has_errors();
 }
 
-// One key of the model: where config.json states it, the default and the preset give way, and the manifest must agree. What may change from one step
-// to the next is no matter of the architecture: there the manifest has the last word.
-void take_key(const std::string& whole, const KeySchema& schema, Value& value, const ConfigJson& config, Report& report) {
-  const bool stated = value.is_set() && value.origin.file != schema.standard.origin.file, fixed = schema.change == "fixed";
+// One key of the model: where config.json states it, the default and the preset give way, and the manifest must agree.
+// What may change from one step to the next is no matter of the architecture: there the manifest has the last word.
+void take_key(const std::string& whole, const KeySchema& schema, Value& value, const ConfigJson& config,
+              Report& report) {
+  const bool stated = value.is_set() && value.origin.file != schema.standard.origin.file,
+             fixed = schema.change == "fixed";
   if (stated && !fixed) return;
   std::optional<Value> taken;
   for (const std::string& name : schema.config_json) {
@@ -59,15 +62,16 @@ void take_key(const std::string& whole, const KeySchema& schema, Value& value, c
     const std::optional<Value> v = config.value(name, schema, report);
     if (!v) return;
     if (taken && taken->text() != v->text())
-      return report.add(
-          disagree("the weights have " + taken->origin.key + " " + taken->text() + " and " + name + " " + v->text() + "; both are `" + whole + "`",
-                   {taken->origin, v->origin}, fixed ? "other weights" : schema.name + " = " + taken->text()));
+      return report.add(disagree("the weights have " + taken->origin.key + " " + taken->text() + " and " + name + " " +
+                                     v->text() + "; both are `" + whole + "`",
+                                 {taken->origin, v->origin},
+                                 fixed ? "other weights" : schema.name + " = " + taken->text()));
     if (!taken) taken = v;
   }
   if (!taken) return;
   if (stated && value.text() != taken->text())
-    return report.add(disagree(whole + " is " + value.text() + ", the weights are of " + taken->text(), {value.origin, taken->origin},
-                               "leave it out: the weights fix it"));
+    return report.add(disagree(whole + " is " + value.text() + ", the weights are of " + taken->text(),
+                               {value.origin, taken->origin}, "leave it out: the weights fix it"));
   if (!stated) value = *taken;
 }
 
@@ -87,29 +91,33 @@ std::string weights_path(const Value& stated, Report& report) {
   for (const fs::path& file : {path, path / "model.safetensors", path / "model.safetensors.index.json"})
     if (fs::is_regular_file(file, error)) return typed(path);
   if (!fs::is_directory(path, error))
-    return refuse("no_weights", "`" + typed(path) + "` is not a folder", "Mortise does not download: hf download NAME --local-dir " + typed(path));
+    return refuse("no_weights", "`" + typed(path) + "` is not a folder",
+                  "Mortise does not download: hf download NAME --local-dir " + typed(path));
   if (fs::exists(path / "pytorch_model.bin", error) || fs::exists(path / "pytorch_model.bin.index.json", error))
-    return refuse(
-        "pickle_only", typed(path) + " holds pytorch_model.bin only; Mortise reads no pickles",
-        "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + typed(path) + "\").save_pretrained(\"" + typed(path) + "\")'");
-  return refuse("no_weights", typed(path) + " holds no model.safetensors", "a folder with model.safetensors, or a run directory");
+    return refuse("pickle_only", typed(path) + " holds pytorch_model.bin only; Mortise reads no pickles",
+                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + typed(path) +
+                      "\").save_pretrained(\"" + typed(path) + "\")'");
+  return refuse("no_weights", typed(path) + " holds no model.safetensors",
+                "a folder with model.safetensors, or a run directory");
 }
 
-void take_architecture(const std::string& weights, const std::string& model, const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest,
-                       Report& report) {
+void take_architecture(const std::string& weights, const std::string& model,
+                       const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report) {
   const std::string file = weights + "/config.json";
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return;
   const ConfigJson config(file, typed(file));
   const Position at = manifest.get("model", "weights").origin;
   if (!config.is_object()) {
-    Diagnostic d = mistake("bad_config_json", typed(file) + " is no JSON object", at, "a folder as save_pretrained writes it");
+    Diagnostic d =
+        mistake("bad_config_json", typed(file) + " is no JSON object", at, "a folder as save_pretrained writes it");
     d.exit = kExitData;
     return report.add(std::move(d));
   }
   const auto table = std::ranges::find(manifest.plugins, model, [](const PluginTable& t) { return t.schema->id; });
   if (table == manifest.plugins.end() || !is_of(catalogue.at(model), config, at, catalogue, report)) return;
-  for (const auto& [key, schema] : table->schema->config.keys) take_key(model + "." + key, schema, table->values[key], config, report);
+  for (const auto& [key, schema] : table->schema->config.keys)
+    take_key(model + "." + key, schema, table->values[key], config, report);
 }
 
 }  // namespace mortise::cli

@@ -13,7 +13,8 @@
 
 namespace ta = torch::autograd;
 
-// What a plugin's callbacks get: in forward the tensors to save, in backward the saved ones. `state` is dropped exactly once, with this.
+// What a plugin's callbacks get: in forward the tensors to save, in backward the saved ones. `state` is dropped exactly
+// once, with this.
 struct mortise_node {
   mortise_node_fns fns;
   void* state;
@@ -43,15 +44,18 @@ struct ApplyNode final : ta::Node {
   void release_variables() override { node.reset(); }
 
   ta::variable_list apply(ta::variable_list&& grads) override {
-    if (!node) throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through '" + label + "', whose saved tensors were freed");
+    if (!node)
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        "backward a second time through '" + label + "', whose saved tensors were freed");
     std::vector<mortise_tensor*> grad_out(n_results, nullptr), grad_in(edge_of_input.size(), nullptr);
     if (at::GradMode::is_enabled())
-      throw PluginError(MORTISE_E_UNSUPPORTED, "'" + label + "' of plugin " + node->plugin + " has no second derivative");
+      throw PluginError(MORTISE_E_UNSUPPORTED,
+                        "'" + label + "' of plugin " + node->plugin + " has no second derivative");
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
     node->self = shared_from_this();
     clear_error();
-    const mortise_status status =
-        node->fns.backward(node->state, node.get(), grad_out.data(), n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
+    const mortise_status status = node->fns.backward(node->state, node.get(), grad_out.data(), n_results,
+                                                     grad_in.data(), static_cast<uint32_t>(grad_in.size()));
     node->self.reset();
     ta::variable_list out(static_cast<size_t>(num_outputs()));
     for (size_t i = 0; i < grad_in.size(); ++i) {
@@ -63,13 +67,15 @@ struct ApplyNode final : ta::Node {
   }
 };
 
-// What forward gave may be an input, a parameter's value or something that was kept: the graph hangs on a tensor of its own over the same bytes.
+// What forward gave may be an input, a parameter's value or something that was kept: the graph hangs on a tensor of its
+// own over the same bytes.
 void part_from_others(mortise_value* out, uint32_t m) {
   for (uint32_t r = 0; r < m; ++r)
     if (out[r].tag == MORTISE_TENSOR) out[r] = value_of(take(out[r].v.t).tensor_data());
 }
 
-void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) {
+void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n,
+           mortise_value* out, uint32_t m) {
   auto node = std::make_unique<mortise_node>(*fns, state, plugin_of(h).id);
   bool graph = (fns->flags & MORTISE_NODE_REQUIRES_GRAD) != 0;
   graph = (graph || any_requires_grad(in, n)) && at::GradMode::is_enabled();
@@ -113,7 +119,8 @@ void save(mortise_host*, mortise_node* node, mortise_tensor* const* tensors, uin
 
 void saved(mortise_host*, mortise_node* node, uint32_t index, mortise_tensor** out) {
   if (index >= node->saved.size())
-    throw PluginError(MORTISE_E_ARGUMENT, "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "saved tensor " + std::to_string(index) + " of " + std::to_string(node->saved.size()));
   *out = give(node->saved[index].unpack(node->self));
 }
 
@@ -123,8 +130,8 @@ void detach(mortise_host*, mortise_tensor* t, int requires_grad, mortise_tensor*
   *out = give(std::move(d));
 }
 
-void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
-              mortise_tensor** grads, uint32_t m, uint32_t flags) {
+void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n,
+              mortise_tensor* const* inputs, mortise_tensor** grads, uint32_t m, uint32_t flags) {
   std::vector<at::Tensor> from, with;
   for (uint32_t i = 0; i < n; ++i) {
     if (!roots[i] || !share(roots[i]).requires_grad()) continue;
@@ -144,7 +151,8 @@ void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* con
 
 }  // namespace
 
-void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds, uint32_t flags) {
+void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
+                  uint32_t flags) {
   // Asked of the engine, which knows on every thread: a device's nodes, and deep nesting, run on threads of their own.
   const bool outermost = ta::get_current_graph_task_id() == -1;
   ta::edge_list edges;

@@ -17,9 +17,11 @@ int64_t mortise_batch::count(std::string_view unit) const {
 namespace mortise {
 namespace {
 
-void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements, size_t length) {
+void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements,
+               size_t length) {
   if (row >= rows->rows.size() || field >= rows->rows[row].size())
-    throw PluginError(MORTISE_E_ARGUMENT, "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
   rows->rows[row][field].assign(elements, elements + length);
 }
 
@@ -33,7 +35,8 @@ void batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mor
 }
 
 void batch_name(mortise_host*, const mortise_batch* batch, uint32_t index, mortise_str* out) {
-  if (index >= batch->fields.size()) throw PluginError(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
+  if (index >= batch->fields.size())
+    throw PluginError(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
   *out = str(batch->fields[index].first);
 }
 
@@ -52,7 +55,9 @@ void batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_t
   batch->fields.emplace_back(view(field), share(tensor));
 }
 
-void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) { *out = give(share(tensor).to(host_of(h).device())); }
+void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) {
+  *out = give(share(tensor).to(host_of(h).device()));
+}
 
 int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest, int64_t multiple) {
   int64_t length = 0;
@@ -69,7 +74,8 @@ void release(mortise_batch* b) {
   if (b && b->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete b;
 }
 
-mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, uint32_t n_fields, int64_t longest, int64_t pad_to_multiple) {
+mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, uint32_t n_fields, int64_t longest,
+                       int64_t pad_to_multiple) {
   auto batch = std::make_unique<mortise_batch>();
   const auto n = static_cast<int64_t>(rows.rows.size());
   batch->counts.emplace_back("samples", n);

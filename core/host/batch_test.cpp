@@ -19,7 +19,8 @@ using namespace mortise::testing;
 
 // ---- collate ----
 
-const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0}, {MORTISE_STR("labels"), MORTISE_STR("tokens"), -100}};
+const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
+                                 {MORTISE_STR("labels"), MORTISE_STR("tokens"), -100}};
 
 struct Collated {
   Collated(std::vector<std::vector<int64_t>> samples, int64_t longest, int64_t multiple) {
@@ -104,8 +105,8 @@ TEST(Batch, TableReadsWritesAndCounts) {
 
 // ---- first values ----
 
-at::Tensor first_values(const std::string& name, const std::string& init, double scale, at::IntArrayRef sizes, uint64_t seed,
-                        at::ScalarType dtype = at::kFloat) {
+at::Tensor first_values(const std::string& name, const std::string& init, double scale, at::IntArrayRef sizes,
+                        uint64_t seed, at::ScalarType dtype = at::kFloat) {
   mortise_param p;
   p.name = name;
   p.init = init;
@@ -121,7 +122,8 @@ TEST(FirstValues, AreNormalWithTheDeviationAskedFor) {
   EXPECT_NEAR(t.std().item().toDouble(), 0.02, 5 * 0.02 / std::sqrt(2e6));
   EXPECT_NEAR((t.div(0.02).pow(4)).mean().item().toDouble(), 3, 5 * std::sqrt(96.0) / 1000);
   EXPECT_GT(t.max().item().toDouble(), 0.02 * 4);
-  EXPECT_NEAR((t.slice(1, 0, 1000) * t.slice(1, 1, 1001)).mean().item().toDouble() / 4e-4, 0, 5e-3);  // neighbours know nothing of one another
+  EXPECT_NEAR((t.slice(1, 0, 1000) * t.slice(1, 1, 1001)).mean().item().toDouble() / 4e-4, 0,
+              5e-3);  // neighbours know nothing of one another
 }
 
 TEST(FirstValues, AreUniformBetweenTheBounds) {
@@ -135,7 +137,8 @@ TEST(FirstValues, AreUniformBetweenTheBounds) {
 TEST(FirstValues, ComeFromSeedNameAndIndexAlone) {
   const at::Tensor t = first_values("w", "normal", 1, {130, 100}, 1);
   EXPECT_TRUE(bitwise(t, first_values("w", "normal", 1, {130, 100}, 1)));
-  EXPECT_TRUE(bitwise(t.flatten().slice(0, 0, 601), first_values("w", "normal", 1, {601}, 1)));  // a prefix has the same values
+  EXPECT_TRUE(
+      bitwise(t.flatten().slice(0, 0, 601), first_values("w", "normal", 1, {601}, 1)));  // a prefix has the same values
   EXPECT_FALSE(bitwise(t, first_values("w", "normal", 1, {130, 100}, 2)));
   EXPECT_FALSE(bitwise(t, first_values("v", "normal", 1, {130, 100}, 1)));
   EXPECT_FALSE(bitwise(t, first_values("w", "normal", 1, {130, 100}, uint64_t{1} << 32 | 1)));
@@ -164,7 +167,8 @@ TEST(Parallel, RunsEveryPieceOnce) {
   TestHost host;
   std::vector<std::atomic<int>> seen(1000);
   const auto body = [](void* user, int64_t begin, int64_t end) noexcept {
-    for (int64_t i = begin; i < end; ++i) (*static_cast<std::vector<std::atomic<int>>*>(user))[static_cast<size_t>(i)]++;
+    for (int64_t i = begin; i < end; ++i)
+      (*static_cast<std::vector<std::atomic<int>>*>(user))[static_cast<size_t>(i)]++;
   };
   EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 1000, 10, body, &seen), MORTISE_OK);
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
@@ -193,7 +197,8 @@ TEST(RandomSite, DependsOnSeedStepMicroLayerAndDraw) {
       for (const char* path : {"a", "b"}) layers.push_back(b.layer("op", path));
     });
     const at::Tensor x = at::zeros({1}).set_requires_grad(true);
-    for (int s = 0; s < steps; ++s) host.step(2, [&](Call& c) { return c.layer(layers[1], {c.layer(layers[0], {x})[0]})[0]; });
+    for (int s = 0; s < steps; ++s)
+      host.step(2, [&](Call& c) { return c.layer(layers[1], {c.layer(layers[0], {x})[0]})[0]; });
     return seen.of;
   };
   const auto same = [](const mortise_philox& a, const mortise_philox& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
@@ -245,12 +250,15 @@ TEST(Config, GivesValuesDefaultsAndNothingElse) {
   EXPECT_EQ(get("unset").tag, uint32_t{MORTISE_NONE});
   mortise_value v{};
   EXPECT_EQ(kConfigApi.get(&p, MORTISE_STR("gamma"), &v), MORTISE_E_NOT_FOUND);
-  EXPECT_EQ(kConfigApi.blame(&p, MORTISE_STR("beta"), MORTISE_STR("too small"), MORTISE_STR("beta = 0.9")), MORTISE_E_CONFIG);
+  EXPECT_EQ(kConfigApi.blame(&p, MORTISE_STR("beta"), MORTISE_STR("too small"), MORTISE_STR("beta = 0.9")),
+            MORTISE_E_CONFIG);
   EXPECT_TRUE(p.blamed);
   EXPECT_EQ(p.blame.message, "too small");
   EXPECT_EQ(p.blame.code, "refused_value");
   const auto refused_as = [&](mortise_str code) {
-    EXPECT_EQ(kConfigApi.refuse(&p, code, MORTISE_STR("n"), MORTISE_STR("it does not divide"), MORTISE_STR("3 / 2 = 1.5"), {}), MORTISE_E_CONFIG);
+    EXPECT_EQ(kConfigApi.refuse(&p, code, MORTISE_STR("n"), MORTISE_STR("it does not divide"),
+                                MORTISE_STR("3 / 2 = 1.5"), {}),
+              MORTISE_E_CONFIG);
     return p.blame.code;
   };
   EXPECT_EQ(refused_as(MORTISE_STR("batch_arithmetic")), "batch_arithmetic");
@@ -271,9 +279,11 @@ TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
     b.segment("s");
     p = b.param("embed.weight", {3, 2});
     b.param("head.weight", {3, 2}, {.tie = p});
-    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("master_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_F32}}), MORTISE_E_PLUGIN);
+    EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("master_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_F32}}),
+              MORTISE_E_PLUGIN);
     EXPECT_EQ(take_error(MORTISE_E_PLUGIN),
-              "test.x writes `master_dtype`, which its plugin.toml does not say: listens = [{ …, writes = [\"master_dtype\"] }]");
+              "test.x writes `master_dtype`, which its plugin.toml does not say: listens = [{ …, writes = "
+              "[\"master_dtype\"] }]");
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("value_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("trainable"), {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_OK);
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("colour"), {MORTISE_INT, 0, {.i = 0}}), MORTISE_E_NOT_FOUND);

@@ -29,7 +29,8 @@ mortise_status run_link(const mortise_next& link, mortise_call& call) {
 }
 
 void check_call(const mortise_call* call) {
-  if (!call || call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
+  if (!call || call->struct_size < sizeof(mortise_call))
+    throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
 }
 
 void call_next(mortise_host*, mortise_next* next, mortise_call* call) {
@@ -38,13 +39,19 @@ void call_next(mortise_host*, mortise_next* next, mortise_call* call) {
   invoke(next, *call);
 }
 
-void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) {
+void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args, uint32_t n, mortise_value* results,
+                uint32_t m) {
   Frame* outer = current_frame();
-  if (!outer || !outer->call) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
-  if (outer->uses) throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
+  if (!outer || !outer->call)
+    throw PluginError(MORTISE_E_ARGUMENT, "layer " + layer->path + " is called outside of any call");
+  if (outer->uses)
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
   mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
   const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
-  if (!chain) throw PluginError(MORTISE_E_INTERNAL, "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
+  if (!chain)
+    throw PluginError(MORTISE_E_INTERNAL,
+                      "layer " + layer->path + " has no provider in mode " + std::to_string(call.mode));
   call.layer = layer;
   call.layer_data = layer->data[call.mode];
   set_values(call, args, n, results, m);
@@ -53,20 +60,23 @@ void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args
   invoke(chain, call, frame);
 }
 
-void call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n, mortise_kept** out) {
+void call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n,
+               mortise_kept** out) {
   check_call(call);
   std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, Standing(current_frame()), {}});
   set_values(kept->call, nullptr, 0, nullptr, 0);
   for (uint32_t i = 0; i < n; ++i) {
     const int point = host_of(h).points().find(view(keep[i]));
-    if (point < 0) throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
+    if (point < 0)
+      throw PluginError(MORTISE_E_CONFIG, "keep: there is no operator `" + std::string(view(keep[i])) + "`");
     kept->tape.points.push_back(point);
   }
   if (kept->call.batch) retain(kept->call.batch);
   *out = kept.release();
 }
 
-void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m) {
+void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_value* args, uint32_t n,
+              mortise_value* results, uint32_t m) {
   mortise_call call = kept->call;
   call.flags = flags | (kept->call.flags & MORTISE_LAST_MICRO);
   set_values(call, args, n, results, m);
@@ -77,9 +87,11 @@ void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_v
     at::AutoGradMode mode((flags & MORTISE_GRAD) != 0);
     invoke(kept->next, call, frame);
   }
-  // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that follow.
+  // The pass that stands in the segment, not one that repeats it later, moves the count of calls on for those that
+  // follow.
   const bool stands_here = !(flags & MORTISE_REPLAY) || (flags & MORTISE_FIRST_PASS);
-  if (const Frame* around = current_frame(); stands_here && kept->standing.in_segment && around && around->segment) *around->segment = segment;
+  if (const Frame* around = current_frame(); stands_here && kept->standing.in_segment && around && around->segment)
+    *around->segment = segment;
 }
 
 void call_drop(mortise_host*, mortise_kept* kept) noexcept {
@@ -149,14 +161,17 @@ mortise_call make_call(const Frame* from, uint32_t point, mortise_str path) {
   return call;
 }
 
-void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results, uint32_t n_results) {
+void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results,
+                uint32_t n_results) {
   call.args = args;
   call.n_args = n_args;
   call.results = results;
   call.n_results = n_results;
 }
 
-void invoke(const mortise_next* link, mortise_call& call) { invoke(link, call, current_frame() ? *current_frame() : Frame{}); }
+void invoke(const mortise_next* link, mortise_call& call) {
+  invoke(link, call, current_frame() ? *current_frame() : Frame{});
+}
 
 void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   frame.call = &call;

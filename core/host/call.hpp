@@ -15,8 +15,8 @@ namespace mortise {
 
 struct PluginHost;
 
-// Which segment is under way, and how often each of its layers was called so far: with these a site of random bits, or a kept result, is found again
-// by a replay that starts the segment anew.
+// Which segment is under way, and how often each of its layers was called so far: with these a site of random bits, or
+// a kept result, is found again by a replay that starts the segment anew.
 struct SegmentFrame {
   int segment = -1;
   std::vector<std::pair<uint32_t, uint32_t>> calls;
@@ -56,7 +56,8 @@ struct Frame {
 };
 Frame* current_frame();
 
-// Where a call stood, copied: a kept call and the node of a pair stand there again, each time from the same count of calls.
+// Where a call stood, copied: a kept call and the node of a pair stand there again, each time from the same count of
+// calls.
 struct Standing {
   SegmentFrame segment;
   bool in_segment = false;
@@ -82,8 +83,10 @@ using CoreFunction = std::function<void(mortise_call&)>;
 
 // A call of `point` in the frame `from` (NULL: none), without arguments and results yet.
 mortise_call make_call(const Frame* from, uint32_t point, mortise_str path);
-void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results, uint32_t n_results);
-// The last link of an operator's chain, in pair.cpp: forward with autograd off, and the node that calls backward. Throws.
+void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results,
+                uint32_t n_results);
+// The last link of an operator's chain, in pair.cpp: forward with autograd off, and the node that calls backward.
+// Throws.
 void run_operator(const mortise_next& link, mortise_call& call);
 // Of results that nobody will take: frees them and leaves NONE.
 void release_results(mortise_value* results, uint32_t n);

@@ -1,5 +1,5 @@
-// Calls that are kept and run again, and nodes of a plugin's own: activation.checkpointing over real graphs, and a small wrapper of the test's where
-// something has to be counted.
+// Calls that are kept and run again, and nodes of a plugin's own: activation.checkpointing over real graphs, and a
+// small wrapper of the test's where something has to be counted.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -33,10 +33,12 @@ struct Recompute {
     auto* r = new Recompute{h, nullptr, c.record.flags & MORTISE_REPLAY, c.arg(0).requires_grad()};
     ++alive;
     check(kCallApi.keep(h, &c.record, next, nullptr, 0, &r->kept));
-    static const mortise_node_fns fns = {sizeof fns, MORTISE_NODE_REQUIRES_GRAD, MORTISE_STR("recompute"), forward, backward, drop};
+    static const mortise_node_fns fns = {
+        sizeof fns, MORTISE_NODE_REQUIRES_GRAD, MORTISE_STR("recompute"), forward, backward, drop};
     check(kAutogradApi.apply(h, &fns, r, c.record.args, c.record.n_args, c.record.results, c.record.n_results));
   }
-  static mortise_status forward(void* state, mortise_node* node, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
+  static mortise_status forward(void* state, mortise_node* node, const mortise_value* in, uint32_t n,
+                                mortise_value* out, uint32_t m) noexcept {
     auto& r = *static_cast<Recompute*>(state);
     return guarded([&] {
       mortise_tensor* x = in[0].v.t;
@@ -44,8 +46,8 @@ struct Recompute {
       check(kCallApi.run(r.host, r.kept, MORTISE_FIRST_PASS | r.flags, in, n, out, m));
     });
   }
-  static mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t, mortise_tensor** grad_in,
-                                 uint32_t) noexcept {
+  static mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t,
+                                 mortise_tensor** grad_in, uint32_t) noexcept {
     auto& r = *static_cast<Recompute*>(state);
     return guarded([&] {
       mortise_tensor *saved = nullptr, *leaf = nullptr;
@@ -169,7 +171,9 @@ TEST(Kept, CastsAreMadeAgain) {
       f.give(0, at::mm(half.to(at::kFloat), f.use(f.path() + ".weight").t()));
       cast ? f.save_cast(0, half) : f.save_input(0);
     };
-    op.backward = [=](Backward& b) { b.sum(b.path() + ".weight", at::mm(b.grad().t(), b.saved(0).to(at::kBFloat16).to(at::kFloat))); };
+    op.backward = [=](Backward& b) {
+      b.sum(b.path() + ".weight", at::mm(b.grad().t(), b.saved(0).to(at::kBFloat16).to(at::kFloat)));
+    };
     host.provide("linear", op);
     host.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}});
     mortise_layer* layer = nullptr;
@@ -203,7 +207,8 @@ TEST(Kept, CompositesAreRefused) {
 // One layer twice in a segment, and one layer in two segments: each call has bits of its own, the same in both passes.
 at::Tensor dropping_block(Net& net, Call& c, size_t i, at::Tensor x) {
   x = plain_block(net, c, i, x);
-  const at::Tensor a = c.layer(net.dropout[i], {x})[0], b = c.layer(net.dropout[i], {x})[0], shared = c.layer(net.dropout[0], {x})[0];
+  const at::Tensor a = c.layer(net.dropout[i], {x})[0], b = c.layer(net.dropout[i], {x})[0],
+                   shared = c.layer(net.dropout[0], {x})[0];
   return a + 2 * b + 3 * shared;
 }
 
@@ -211,7 +216,8 @@ TEST(Random, BitsAreTheSameInTheReplayAndDifferentAtEveryCall) {
   std::vector<at::Tensor> masks;
   const auto recording = [&](Net& net, Call& c, size_t i, at::Tensor x) {
     const at::Tensor one = at::ones({64, 4});
-    for (mortise_layer* l : {net.dropout[i], net.dropout[i], net.dropout[0]}) masks.push_back(c.layer(l, {one})[0].detach().clone());
+    for (mortise_layer* l : {net.dropout[i], net.dropout[i], net.dropout[0]})
+      masks.push_back(c.layer(l, {one})[0].detach().clone());
     return plain_block(net, c, i, x);
   };
   Net net(2, checkpointed, recording);
@@ -242,7 +248,8 @@ TEST(Random, GradientsOfACheckpointedRunAreThoseOfAPlainOne) {
   EXPECT_EQ(kept.host.count("forward dropout"), plain.host.count("forward dropout"));
 }
 
-// A wrapper may keep a layer instead of a block. The calls that follow, and the second call of that layer, stand where they stand without it.
+// A wrapper may keep a layer instead of a block. The calls that follow, and the second call of that layer, stand where
+// they stand without it.
 TEST(Random, BitsDoNotShiftWhenALayerIsKept) {
   Operator drops = mlp_composite();
   drops.declare = [](Builder&, const std::string&) {};
@@ -254,7 +261,8 @@ TEST(Random, BitsDoNotShiftWhenALayerIsKept) {
     TestHost host;
     host.provide("dropout", dropout_pair(0.25));
     host.provide("mlp", drops);
-    if (recompute) host.wrap("mlp", "test.recompute", Recompute::wrap), host.wrap("dropout", "test.recompute", Recompute::wrap);
+    if (recompute)
+      host.wrap("mlp", "test.recompute", Recompute::wrap), host.wrap("dropout", "test.recompute", Recompute::wrap);
     mortise_layer *mlp = nullptr, *dropout = nullptr;
     host.declare([&](Builder& b) {
       b.segment("h.0");
@@ -284,19 +292,21 @@ TEST(Checkpointed, BlocksMayBeNested) {
   };
   Net plain(3, nothing, nested), full(3, checkpointed, nested),
       kept(3, [](TestHost& h) { h.load(MORTISE_CHECKPOINTING, {{"keep", texts({"linear"})}}); }, nested);
-  for (Net* net : {&plain, &full, &kept}) net->host.step(2, [&](Call& c) { return c.segment(0, {net->x})[0].pow(2).sum(); });
+  for (Net* net : {&plain, &full, &kept})
+    net->host.step(2, [&](Call& c) { return c.segment(0, {net->x})[0].pow(2).sum(); });
   expect_equal(plain, full);
   expect_equal(plain, kept);
   for (const auto& p : full.host.get().declaration().params)
     EXPECT_EQ(full.host.count("ready " + p.name), 1u) << p.name;  // h.0.mlp's too, at the end
 }
 
-// LibTorch moves to a thread of its own beyond 60 nested backwards; on a device every one is on another thread. The end is still that of the
-// outermost.
+// LibTorch moves to a thread of its own beyond 60 nested backwards; on a device every one is on another thread. The end
+// is still that of the outermost.
 TEST(Checkpointed, BlocksMayBeNestedBeyondOneThread) {
   const auto nested = [](Net& net, Call& c, size_t i, at::Tensor x) {
     x = at::tanh(at::mm(x, c.use("h." + std::to_string(i) + ".plain")));
-    return i + 1 < net.linear.size() ? c.segment(i + 1, {x})[0] + c.use("h.0.plain").sum() : c.layer(net.linear[i], {x})[0];
+    return i + 1 < net.linear.size() ? c.segment(i + 1, {x})[0] + c.use("h.0.plain").sum()
+                                     : c.layer(net.linear[i], {x})[0];
   };
   Net plain(70, nothing, nested), full(70, checkpointed, nested);
   for (Net* net : {&plain, &full}) {
@@ -308,7 +318,9 @@ TEST(Checkpointed, BlocksMayBeNestedBeyondOneThread) {
     for (size_t i = 0; i < 70; ++i) EXPECT_EQ(ready[i], "ready h." + std::to_string(69 - i) + ".plain");
   }
   for (int i = 0; i < 70; ++i)
-    EXPECT_TRUE(bitwise(plain.host.grad("h." + std::to_string(i) + ".plain"), full.host.grad("h." + std::to_string(i) + ".plain"))) << i;
+    EXPECT_TRUE(bitwise(plain.host.grad("h." + std::to_string(i) + ".plain"),
+                        full.host.grad("h." + std::to_string(i) + ".plain")))
+        << i;
 }
 
 TEST(Checkpointed, ResultMayBeAnInputOrAParameterItself) {
@@ -336,7 +348,8 @@ TEST(Checkpointed, GraphThatIsThrownAwayFreesEverything) {
     Net net(
         3,
         [&](TestHost& h) {
-          h.load(MORTISE_CHECKPOINTING, {{"keep", texts(kept ? std::vector<std::string>{"linear"} : std::vector<std::string>{})}});
+          h.load(MORTISE_CHECKPOINTING,
+                 {{"keep", texts(kept ? std::vector<std::string>{"linear"} : std::vector<std::string>{})}});
         },
         [](Net& n, Call& c, size_t i, at::Tensor x) {
           return c.layer(n.linear[i], {plain_block(n, c, i, x)})[0];
@@ -398,7 +411,8 @@ TEST(Checkpointed, GraphThatIsRetainedGoesBackwardTwiceAndNotThreeTimes) {
     n->host.backward(y, MORTISE_RETAIN_GRAPH, seed);
     const auto once = n->grads();
     n->host.backward(y, 0, seed);
-    for (const auto& [name, g] : n->grads()) EXPECT_TRUE(bitwise(g, g.defined() ? once.at(name) + once.at(name) : g)) << name;
+    for (const auto& [name, g] : n->grads())
+      EXPECT_TRUE(bitwise(g, g.defined() ? once.at(name) + once.at(name) : g)) << name;
     const Thrown t = thrown([&] { n->host.backward(y, 0, seed); });
     EXPECT_NE(t.text.find("a second time"), std::string::npos) << t.text;
   }

@@ -22,8 +22,10 @@ mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
   if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
   const auto n = static_cast<uint32_t>(list.size());
   const auto text = [&](const Value& v) { return str(p.texts.emplace_back(v.as_text())); };
-  if (std::holds_alternative<std::string>(list[0].data)) return {MORTISE_TEXTS, n, {.ss = kept(p.text_lists, list, text)}};
-  if (std::holds_alternative<int64_t>(list[0].data)) return {MORTISE_INTS, n, {.is = kept(p.int_lists, list, std::mem_fn(&Value::as_int))}};
+  if (std::holds_alternative<std::string>(list[0].data))
+    return {MORTISE_TEXTS, n, {.ss = kept(p.text_lists, list, text)}};
+  if (std::holds_alternative<int64_t>(list[0].data))
+    return {MORTISE_INTS, n, {.is = kept(p.int_lists, list, std::mem_fn(&Value::as_int))}};
   return {MORTISE_FLOATS, n, {.fs = kept(p.float_lists, list, std::mem_fn(&Value::as_float))}};
 }
 
@@ -35,9 +37,13 @@ mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
     mortise_value operator()(bool b) const { return {MORTISE_LOGICAL, 0, {.i = b}}; }
     mortise_value operator()(int64_t i) const { return {MORTISE_INT, 0, {.i = i}}; }
     mortise_value operator()(double f) const { return {MORTISE_FLOAT, 0, {.f = f}}; }
-    mortise_value operator()(const Amount& a) const { return {MORTISE_AMOUNT, static_cast<uint32_t>(a.unit), {.f = a.number}}; }
+    mortise_value operator()(const Amount& a) const {
+      return {MORTISE_AMOUNT, static_cast<uint32_t>(a.unit), {.f = a.number}};
+    }
     mortise_value operator()(const std::vector<Value>& l) const { return list_value(p, l); }
-    mortise_value operator()(const Selector&) const { return {MORTISE_NONE, 0, {.i = 0}}; }  // `where` is the host's key
+    mortise_value operator()(const Selector&) const {
+      return {MORTISE_NONE, 0, {.i = 0}};
+    }  // `where` is the host's key
     mortise_value operator()(const std::string& s) const {
       if (schema.type == "dtype") return {MORTISE_DTYPE, 0, {.i = dtype_named(s)}};
       return {MORTISE_TEXT, 0, {.s = str(p.texts.emplace_back(s))}};
@@ -67,11 +73,14 @@ void get(mortise_host* h, mortise_str key, mortise_value* out) {
   *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.standard);
 }
 
-mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
+mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
+                      mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
   const std::string name(view(key));
-  const bool slug = code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
-  Diagnostic d = mistake(slug ? std::string(view(code)) : "refused_value", std::string(view(why)), {}, std::string(view(fix)));
+  const bool slug =
+      code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  Diagnostic d =
+      mistake(slug ? std::string(view(code)) : "refused_value", std::string(view(why)), {}, std::string(view(fix)));
   d.beside = view(beside);
   d.plugin = p.id;
   const Value* v = value_in_table(p, name);
@@ -85,7 +94,9 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   return set_error(MORTISE_E_CONFIG, std::string(view(why)));
 }
 
-mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept { return refuse(h, {}, key, why, {}, fix); }
+mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+  return refuse(h, {}, key, why, {}, fix);
+}
 
 void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
   try {

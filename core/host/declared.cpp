@@ -9,14 +9,19 @@
 namespace mortise {
 namespace {
 
-void build_segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) { add_segment(*b, view(path), flags); }
+void build_segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) {
+  add_segment(*b, view(path), flags);
+}
 void build_layer(mortise_host* h, mortise_builder* b, const mortise_layer_spec* spec, mortise_layer** out) {
   *out = add_layer(*b, host_of(h).points(), *spec);
 }
-void build_param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) { *out = add_param(*b, *spec); }
+void build_param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) {
+  *out = add_param(*b, *spec);
+}
 void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* out) {
   const auto found = b->declaration.facts.find(std::string(view(name)));
-  if (found == b->declaration.facts.end()) throw PluginError(MORTISE_E_NOT_FOUND, "nobody decided `" + std::string(view(name)) + "`");
+  if (found == b->declaration.facts.end())
+    throw PluginError(MORTISE_E_NOT_FOUND, "nobody decided `" + std::string(view(name)) + "`");
   *out = found->second;
 }
 
@@ -33,8 +38,8 @@ void param_set(mortise_host* h, mortise_param* p, mortise_str field, mortise_val
   else if (name == "master_dtype") p->info.master_dtype = number;
   else if (name == "grad_dtype") p->info.grad_dtype = number;
   else
-    throw PluginError(MORTISE_E_NOT_FOUND,
-                      "a parameter has no field `" + std::string(name) + "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
+    throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + std::string(name) +
+                                               "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
   must_write(h, name);
 }
 void param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) {
@@ -53,7 +58,9 @@ void param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) {
 void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out) {
   *out = give(host_of(h).parameters().target(*p, scalar_type(dtype)));
 }
-void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) { host_of(h).parameters().sum(*p, share(contribution)); }
+void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
+  host_of(h).parameters().sum(*p, share(contribution));
+}
 void grad_norm(mortise_host* h, mortise_tensor** out) {
   auto& norm = host_of(h).norm_of_step;
   if (!norm) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");
@@ -62,9 +69,11 @@ void grad_norm(mortise_host* h, mortise_tensor** out) {
 
 }  // namespace
 
-const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>, at_edge<build_param>,
-                                     at_edge<build_fact>};
-const mortise_params_api kParamsApi = {sizeof(mortise_params_api), at_edge<param_info>, at_edge<param_find>, at_edge<param_set>, at_edge<param_use>};
-const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), at_edge<grad_target>, at_edge<grad_sum>, at_edge<grad_norm>};
+const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>,
+                                     at_edge<build_param>, at_edge<build_fact>};
+const mortise_params_api kParamsApi = {sizeof(mortise_params_api), at_edge<param_info>, at_edge<param_find>,
+                                       at_edge<param_set>, at_edge<param_use>};
+const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), at_edge<grad_target>, at_edge<grad_sum>,
+                                     at_edge<grad_norm>};
 
 }  // namespace mortise

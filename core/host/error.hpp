@@ -1,5 +1,6 @@
-// Errors that come from anywhere (an operator, a plugin's exception, a nested backward, another thread) and leave as a status with a text that names
-// every plugin on the way. Inside the host they are one exception class; at the edge, one text a thread.
+// Errors that come from anywhere (an operator, a plugin's exception, a nested backward, another thread) and leave as a
+// status with a text that names every plugin on the way. Inside the host they are one exception class; at the edge, one
+// text a thread.
 #pragma once
 #include <exception>
 #include <string>
@@ -21,7 +22,8 @@ class PluginError : public std::exception {
   std::string text_;
 };
 
-// This thread's text, until somebody takes it. Cleared around a call of a plugin: the text of a failure that was dealt with is not that of the next.
+// This thread's text, until somebody takes it. Cleared around a call of a plugin: the text of a failure that was dealt
+// with is not that of the next.
 void clear_error();
 mortise_status set_error(mortise_status status, std::string text);
 std::string take_error(mortise_status status);  // "returned status 3 and no text" if there is none

@@ -1,4 +1,5 @@
-// Failures of a plugin, wherever they come from: one status, a text that names everybody on the way, and nothing left of it in the next step.
+// Failures of a plugin, wherever they come from: one status, a text that names everybody on the way, and nothing left
+// of it in the next step.
 #include <ATen/ATen.h>
 
 #include <thread>
@@ -29,7 +30,9 @@ struct Net {
     host.declare([&](Builder& b) {
       for (size_t i = 0; i < 2; ++i) {
         const std::string path = "h." + std::to_string(i);
-        b.segment(path, MORTISE_BLOCK, [this, i, path](Call& c) { c.give(0, at::mm(c.layer(layers[i], {c.arg(0)})[0], c.use(path + ".plain"))); });
+        b.segment(path, MORTISE_BLOCK, [this, i, path](Call& c) {
+          c.give(0, at::mm(c.layer(layers[i], {c.arg(0)})[0], c.use(path + ".plain")));
+        });
         layers.push_back(b.layer("faulty", path + ".x", {{"width", 4}}));
         b.param(path + ".plain", {4, 4});
       }
@@ -72,9 +75,12 @@ TEST_P(Failure, NamesEveryPluginOnTheWayAndLeavesNothing) {
       if (where == kBackward) path = "in plugin test.faulty, backward of faulty at h.1.x";
       if (where == kForward) path += "in plugin test.model, segment at h.0\n";
       if (where != kBackward) path += "in plugin test.faulty, block at h.0";
-      if (checkpointed && where == kBackward) path += "\nin plugin activation.checkpointing, backward of 'activation.checkpointing'";
+      if (checkpointed && where == kBackward)
+        path += "\nin plugin activation.checkpointing, backward of 'activation.checkpointing'";
       if (checkpointed && where != kBackward)
-        path += "\nin plugin activation.checkpointing, forward of 'activation.checkpointing'\nin plugin activation.checkpointing, block at h.0";
+        path +=
+            "\nin plugin activation.checkpointing, forward of 'activation.checkpointing'\nin plugin "
+            "activation.checkpointing, block at h.0";
       EXPECT_EQ(t.text, way.text + path);
       EXPECT_EQ(LiveBytes::now(), live);
       net.host.pass.want = 0;
@@ -94,14 +100,16 @@ TEST_P(Failure, ThatWasDealtWithIsNotTheTextOfALaterOne) {
 
 // Nor within one step.
 TEST(Failure, OfOneCallIsNotTheTextOfTheNext) {
-  for (const auto& [swallowed, bare] : {std::pair{kBefore, kForward}, std::pair{kForward, kAfter}, std::pair{kForward, kBackward}}) {
+  for (const auto& [swallowed, bare] :
+       {std::pair{kBefore, kForward}, std::pair{kForward, kAfter}, std::pair{kForward, kBackward}}) {
     Net net(false);
     net.host.pass.want = (swallowed << 3 | kSwallowed) << 8 | (bare << 3 | kBare);
     EXPECT_TRUE(thrown([&] { net.step(); }).text.starts_with("returned status 5 and no text")) << swallowed << bare;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)),
+INSTANTIATE_TEST_SUITE_P(All, Failure,
+                         ::testing::Combine(::testing::Bool(), ::testing::Values(kForward, kBackward, kBefore, kAfter)),
                          Failure::name_of);
 
 TEST(Failure, InTheReplayAloneNamesTheNodeAndTheBlock) {
@@ -114,7 +122,9 @@ TEST(Failure, InTheReplayAloneNamesTheNodeAndTheBlock) {
   const Thrown t = thrown([&] { host.backward(loss); });
   EXPECT_EQ(t.status, MORTISE_E_OPERATOR);
   EXPECT_NE(t.text.find("in plugin test.model, segment at h.1"), std::string::npos) << t.text;
-  EXPECT_NE(t.text.find("in plugin activation.checkpointing, backward of 'activation.checkpointing'"), std::string::npos) << t.text;
+  EXPECT_NE(t.text.find("in plugin activation.checkpointing, backward of 'activation.checkpointing'"),
+            std::string::npos)
+      << t.text;
 }
 
 // Nested deeper than LibTorch goes on one thread: the text crosses threads on its way out.
@@ -126,8 +136,9 @@ TEST(Failure, ComesOutOfManyNestedBackwards) {
   mortise_layer* layer = nullptr;
   host.declare([&](Builder& b) {
     for (size_t i = 0; i < kDeep; ++i)
-      b.segment("h." + std::to_string(i), MORTISE_BLOCK,
-                [&, i](Call& c) { c.give(0, i + 1 < kDeep ? c.segment(i + 1, {at::tanh(c.arg(0))})[0] : c.layer(layer, {c.arg(0)})[0]); });
+      b.segment("h." + std::to_string(i), MORTISE_BLOCK, [&, i](Call& c) {
+        c.give(0, i + 1 < kDeep ? c.segment(i + 1, {at::tanh(c.arg(0))})[0] : c.layer(layer, {c.arg(0)})[0]);
+      });
     layer = b.layer("faulty", "x", {{"width", 4}});
   });
   const at::Tensor x = random({3, 4}, 1).set_requires_grad(true);
@@ -136,7 +147,9 @@ TEST(Failure, ComesOutOfManyNestedBackwards) {
   const at::Tensor before = host.grad("x.weight");
   host.pass.want = kBackward << 3 | kException;
   const Thrown t = thrown(step);
-  EXPECT_TRUE(t.text.starts_with("a bad day\nin plugin test.faulty, backward of faulty at x\nin plugin activation.checkpointing, ")) << t.text;
+  EXPECT_TRUE(t.text.starts_with(
+      "a bad day\nin plugin test.faulty, backward of faulty at x\nin plugin activation.checkpointing, "))
+      << t.text;
   size_t nodes = 0;
   for (size_t at = 0; (at = t.text.find("backward of 'activation.checkpointing'", at)) != t.text.npos; ++at) ++nodes;
   EXPECT_EQ(nodes, kDeep);
@@ -148,7 +161,8 @@ TEST(Failure, ComesOutOfManyNestedBackwards) {
 TEST(Failure, OfMemoryIsAStatusOfItsOwn) {
   TestHost host;
   host.declare([](Builder& b) { b.segment("s"); });
-  EXPECT_EQ(thrown([&] { host.forward([](Call&) { return at::empty({int64_t{1} << 50}); }); }).status, MORTISE_E_MEMORY);
+  EXPECT_EQ(thrown([&] { host.forward([](Call&) { return at::empty({int64_t{1} << 50}); }); }).status,
+            MORTISE_E_MEMORY);
 }
 
 }  // namespace

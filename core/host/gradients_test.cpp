@@ -1,5 +1,5 @@
-// Gradients through pairs, uses outside of pairs, ties, checkpointed blocks and several micro-batches: bit for bit those of plain autograd, each
-// parameter ready once and in the order of backward.
+// Gradients through pairs, uses outside of pairs, ties, checkpointed blocks and several micro-batches: bit for bit
+// those of plain autograd, each parameter ready once and in the order of backward.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ struct Net {
     at::Tensor x = at::embedding(use("embed.weight"), ids);
     for (int i = 0; i < kBlocks; ++i) x = call_block(i, x);
     at::Tensor y = at::mm(x, use(c.tied ? "embed.weight" : "head.weight").t()).pow(2).mean();
-    const bool skip = (c.unused == Unused::kFirst && micro == 0) || (c.unused == Unused::kLast && micro == c.micros - 1);
+    const bool skip =
+        (c.unused == Unused::kFirst && micro == 0) || (c.unused == Unused::kLast && micro == c.micros - 1);
     return skip ? y : y + (use("extra") * use("extra")).sum();
   }
 };
@@ -51,12 +52,13 @@ struct Net {
 class Gradients : public ::testing::TestWithParam<std::tuple<bool, Checkpoint, int, Frozen, Unused>> {
  public:
   static std::string name_of(const ::testing::TestParamInfo<ParamType>& info) {
-    static const char* const checkpoints[] = {"Plain", "Checkpointed", "EverySecondCheckpointed", "CheckpointedTwice", "KeepingLinear"};
+    static const char* const checkpoints[] = {"Plain", "Checkpointed", "EverySecondCheckpointed", "CheckpointedTwice",
+                                              "KeepingLinear"};
     static const char* const frozen[] = {"", "WithAFrozenBlock", "WithAFrozenFront"};
     static const char* const unused[] = {"", "SkippingTheFirst", "SkippingTheLast"};
     const auto [tied, checkpoint, micros, f, u] = info.param;
-    return std::string(checkpoints[static_cast<int>(checkpoint)]) + (tied ? "Tied" : "") + std::to_string(micros) + "Micros" +
-           frozen[static_cast<int>(f)] + unused[static_cast<int>(u)];
+    return std::string(checkpoints[static_cast<int>(checkpoint)]) + (tied ? "Tied" : "") + std::to_string(micros) +
+           "Micros" + frozen[static_cast<int>(f)] + unused[static_cast<int>(u)];
   }
 
  protected:
@@ -77,7 +79,8 @@ class Gradients : public ::testing::TestWithParam<std::tuple<bool, Checkpoint, i
       b.param("head.weight", {kVocabulary, kWidth});
       for (const char* n : {"shared", "extra", "ghost"}) b.param(n, {kWidth}, {}, "vector");
       for (int i = 0; i < kBlocks; ++i) {
-        b.segment("h." + std::to_string(i), MORTISE_BLOCK, [this, i](Call& call) { call.give(0, net(call).block(i, call.arg(0))); });
+        b.segment("h." + std::to_string(i), MORTISE_BLOCK,
+                  [this, i](Call& call) { call.give(0, net(call).block(i, call.arg(0))); });
         layers_.push_back(b.layer("linear", Net::name(i, "fc")));
         for (const char* n : {"gain", "own"}) b.param(Net::name(i, n), {kWidth}, {}, "vector");
       }
@@ -93,14 +96,18 @@ class Gradients : public ::testing::TestWithParam<std::tuple<bool, Checkpoint, i
             [&](int i, const at::Tensor& x) { return call.layer(layers_[static_cast<size_t>(i)], {x})[0]; },
             [&](int i, const at::Tensor& x) { return call.segment(static_cast<size_t>(i) + 1, {x})[0]; }};
   }
-  static at::Tensor ids(int step, int micro) { return random_ints({5}, kVocabulary, static_cast<uint64_t>(10 * step + micro)); }
+  static at::Tensor ids(int step, int micro) {
+    return random_ints({5}, kVocabulary, static_cast<uint64_t>(10 * step + micro));
+  }
 
   // Gradients of plain autograd over all micro-batches of a step.
   std::map<std::string, at::Tensor> expected(int step) {
     auto p = host_.leaves();
     Net plain{c_,
               [&](const std::string& name) { return p.at(name); },
-              [&](int i, const at::Tensor& x) { return at::linear(x, p.at(Net::name(i, "fc.weight")), p.at(Net::name(i, "fc.bias"))); },
+              [&](int i, const at::Tensor& x) {
+                return at::linear(x, p.at(Net::name(i, "fc.weight")), p.at(Net::name(i, "fc.bias")));
+              },
               {}};
     plain.call_block = [&](int i, const at::Tensor& x) { return plain.block(i, x); };
     for (int m = 0; m < c_.micros; ++m) plain.loss(ids(step, m), m).backward();
@@ -118,7 +125,8 @@ TEST_P(Gradients, AreThoseOfPlainAutogradAndEachIsReadyOnce) {
     host_.step(c_.micros, [&](Call& call) { return net(call).loss(ids(step, call.record.micro), call.record.micro); });
     const auto p = expected(step);
     for (auto& declared : host_.get().declaration().params) {
-      EXPECT_TRUE(bitwise(host_.grad(declared.name), p.at(declared.name).grad())) << declared.name << " in step " << step;
+      EXPECT_TRUE(bitwise(host_.grad(declared.name), p.at(declared.name).grad()))
+          << declared.name << " in step " << step;
       EXPECT_EQ(host_.count("ready " + declared.name), declared.info.trainable ? 1u : 0u) << declared.name;
     }
   }
@@ -126,15 +134,18 @@ TEST_P(Gradients, AreThoseOfPlainAutogradAndEachIsReadyOnce) {
 
 INSTANTIATE_TEST_SUITE_P(All, Gradients,
                          ::testing::Combine(::testing::Bool(),
-                                            ::testing::Values(Checkpoint::kNone, Checkpoint::kAll, Checkpoint::kEverySecond, Checkpoint::kTwice,
+                                            ::testing::Values(Checkpoint::kNone, Checkpoint::kAll,
+                                                              Checkpoint::kEverySecond, Checkpoint::kTwice,
                                                               Checkpoint::kKeepingLinear),
-                                            ::testing::Values(1, 2, 3), ::testing::Values(Frozen::kNothing, Frozen::kABlock, Frozen::kTheFront),
+                                            ::testing::Values(1, 2, 3),
+                                            ::testing::Values(Frozen::kNothing, Frozen::kABlock, Frozen::kTheFront),
                                             ::testing::Values(Unused::kNothing, Unused::kFirst, Unused::kLast)),
                          Gradients::name_of);
 
 // A stack of blocks with one pair and one plain use each.
 struct Stack {
-  explicit Stack(int blocks, int64_t width, bool checkpointed = false, std::map<std::string, Value> values = {}) : n(blocks) {
+  explicit Stack(int blocks, int64_t width, bool checkpointed = false, std::map<std::string, Value> values = {})
+      : n(blocks) {
     host.provide("linear", linear_pair(width, width));
     if (checkpointed) host.load(MORTISE_CHECKPOINTING, std::move(values));
     host.declare([&](Builder& b) {
@@ -163,14 +174,15 @@ TEST(Ready, ComesInTheOrderOfBackwardBetweenTheBlocks) {
       if (!line.starts_with("forward")) seen.push_back(line);
     std::vector<std::string> expected;
     for (const std::string h : {"h.2", "h.1", "h.0"})
-      for (const std::string& line :
-           {"ready " + h + ".plain", "backward linear " + h + ".fc", "ready " + h + ".fc.weight", "ready " + h + ".fc.bias"})
+      for (const std::string& line : {"ready " + h + ".plain", "backward linear " + h + ".fc",
+                                      "ready " + h + ".fc.weight", "ready " + h + ".fc.bias"})
         expected.push_back(line);
     EXPECT_EQ(seen, expected) << (checkpointed ? "checkpointed" : "plain");
   }
 }
 
-// A pair may take a parameter's value as an argument, write its gradient itself and give none to autograd. The use has arrived all the same.
+// A pair may take a parameter's value as an argument, write its gradient itself and give none to autograd. The use has
+// arrived all the same.
 TEST(Ready, ComesAlsoWhenTheGradientOfAUseIsUndefined) {
   TestHost host;
   Operator scale;
@@ -191,7 +203,8 @@ TEST(Ready, ComesAlsoWhenTheGradientOfAUseIsUndefined) {
     b.param("w", {4}, {}, "vector");
   });
   host.step(1, [&](Call& c) { return c.layer(layer, {random({3, 4}, 1) + c.use("first"), c.use("w")})[0].sum(); });
-  EXPECT_EQ(host.log, (std::vector<std::string>{"forward scale s.scale", "backward scale s.scale", "ready w", "ready first"}));
+  EXPECT_EQ(host.log,
+            (std::vector<std::string>{"forward scale s.scale", "backward scale s.scale", "ready w", "ready first"}));
 }
 
 TEST(Ready, OfAGraphThatIsRetainedSumsTheSameAgain) {
@@ -202,7 +215,8 @@ TEST(Ready, OfAGraphThatIsRetainedSumsTheSameAgain) {
   });
   host.begin_step();
   host.begin_micro(0, true);
-  at::Tensor loss = host.forward([&](Call& c) { return at::mm(at::mm(at::tanh(c.use("w")), c.use("w")), at::exp(c.use("w"))).sum(); });
+  at::Tensor loss = host.forward(
+      [&](Call& c) { return at::mm(at::mm(at::tanh(c.use("w")), c.use("w")), at::exp(c.use("w"))).sum(); });
   host.backward(loss, MORTISE_RETAIN_GRAPH);
   const at::Tensor once = host.grad("w");
   host.backward(loss);
@@ -217,7 +231,8 @@ TEST(Ready, OfAnEarlierMicroBatchIsASumOnly) {
   EXPECT_EQ(stack.host.count("ready "), 3u);
 }
 
-// Gradients go to their buffers as they come: above what is alive anyway there is never more than one of them, and the activations' two.
+// Gradients go to their buffers as they come: above what is alive anyway there is never more than one of them, and the
+// activations' two.
 TEST(Memory, HasNoGradientTwice) {
   constexpr int64_t kWide = 256, kGradient = kWide * kWide * 4;
   for (const bool checkpointed : {false, true}) {
@@ -254,7 +269,8 @@ TEST(Fresh, IsNotAParameterWithoutAGradientThisStep) {
   auto p = stack.host.leaves();
   at::mm(at::linear(x, p["h.0.fc.weight"], p["h.0.fc.bias"]), p["h.0.plain"]).sum().backward();
   EXPECT_TRUE(bitwise(stack.host.grad("h.0.fc.weight"), p["h.0.fc.weight"].grad()));
-  const at::Tensor norms = at::stack({p["h.0.fc.weight"].grad().norm(), p["h.0.fc.bias"].grad().norm(), p["h.0.plain"].grad().norm()});
+  const at::Tensor norms =
+      at::stack({p["h.0.fc.weight"].grad().norm(), p["h.0.fc.bias"].grad().norm(), p["h.0.plain"].grad().norm()});
   EXPECT_NEAR(stack.host.get().parameters().norm().item().toDouble(), norms.norm().item().toDouble(), 1e-5);
 }
 
@@ -305,7 +321,8 @@ TEST(InPlace, WritingAParameterInsideAPairIsRefusedToo) {
   EXPECT_NE(t.text.find("s.fc.weight"), std::string::npos) << t.text;
 }
 
-// A compute face of its own: the gradient arrives in bf16 and is kept in fp32; the first contribution is copied, not added to what is there.
+// A compute face of its own: the gradient arrives in bf16 and is kept in fp32; the first contribution is copied, not
+// added to what is there.
 TEST(Faces, SumBfloat16ContributionsInAFloat32Buffer) {
   TestHost host;
   host.declare([](Builder& b) {

@@ -16,10 +16,15 @@ inline at::Tensor share(const mortise_tensor* h) {
 }
 inline at::Tensor take(mortise_tensor* h) {
   if (!h) return {};
-  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(reinterpret_cast<c10::TensorImpl*>(h)));
+  return at::Tensor(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(reinterpret_cast<c10::TensorImpl*>(h)));
 }
-inline mortise_tensor* give(at::Tensor t) { return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeReleaseTensorImpl()) : nullptr; }
-inline mortise_tensor* borrow(const at::Tensor& t) { return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeGetTensorImpl()) : nullptr; }
+inline mortise_tensor* give(at::Tensor t) {
+  return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeReleaseTensorImpl()) : nullptr;
+}
+inline mortise_tensor* borrow(const at::Tensor& t) {
+  return t.defined() ? reinterpret_cast<mortise_tensor*>(t.unsafeGetTensorImpl()) : nullptr;
+}
 
 inline mortise_value value_of(at::Tensor t) {
   if (!t.defined()) return {MORTISE_NONE, 0, {.i = 0}};
@@ -27,12 +32,23 @@ inline mortise_value value_of(at::Tensor t) {
 }
 inline at::Tensor tensor_of(const mortise_value& v) { return v.tag == MORTISE_TENSOR ? share(v.v.t) : at::Tensor(); }
 inline bool any_requires_grad(const mortise_value* values, uint32_t n) {
-  return std::any_of(values, values + n, [](const mortise_value& v) { return v.tag == MORTISE_TENSOR && v.v.t && share(v.v.t).requires_grad(); });
+  return std::any_of(values, values + n, [](const mortise_value& v) {
+    return v.tag == MORTISE_TENSOR && v.v.t && share(v.v.t).requires_grad();
+  });
 }
 
-constexpr at::ScalarType kScalarTypes[] = {
-    at::ScalarType::Undefined, at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool};
-inline at::ScalarType scalar_type(uint32_t dtype) { return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined; }
+constexpr at::ScalarType kScalarTypes[] = {at::ScalarType::Undefined,
+                                           at::kFloat,
+                                           at::kDouble,
+                                           at::kBFloat16,
+                                           at::kHalf,
+                                           at::kLong,
+                                           at::kInt,
+                                           at::kByte,
+                                           at::kBool};
+inline at::ScalarType scalar_type(uint32_t dtype) {
+  return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined;
+}
 inline uint32_t dtype_of(at::ScalarType t) {
   for (uint32_t i = 1; i < std::size(kScalarTypes); ++i)
     if (kScalarTypes[i] == t) return i;

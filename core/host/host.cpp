@@ -10,11 +10,14 @@ namespace {
 
 const void* get_interface(mortise_host* h, mortise_str id) noexcept { return host_of(h).table(view(id)); }
 
-mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept { return set_error(code, std::string(view(text))); }
+mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
+  return set_error(code, std::string(view(text)));
+}
 
 }  // namespace
 
-Host::Host(const PointTable& points, uint64_t seed, c10::Device device) : points_(points), device_(device), seed_(seed) {
+Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
+    : points_(points), device_(device), seed_(seed) {
   lend("mortise.call/0", &kCallApi);
   lend("mortise.tensor/0", &kTensorApi);
   lend("mortise.ops/0", &kOpsApi);
@@ -43,7 +46,8 @@ PluginHost& Host::add_plugin(std::string id, const PluginSchema* schema, const P
 void must_write(mortise_host* h, std::string_view field) {
   if (!plugin_of(h).writes.contains(std::string(field)))
     throw PluginError(MORTISE_E_PLUGIN, plugin_of(h).id + " writes `" + std::string(field) +
-                                            "`, which its plugin.toml does not say: listens = [{ …, writes = [\"" + std::string(field) + "\"] }]");
+                                            "`, which its plugin.toml does not say: listens = [{ …, writes = [\"" +
+                                            std::string(field) + "\"] }]");
 }
 
 const void* Host::table(std::string_view id) const {

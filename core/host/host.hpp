@@ -1,4 +1,5 @@
-// The host as plugins see it: their windows into it, the tables by id, the parameters, and the chains that calls run through.
+// The host as plugins see it: their windows into it, the tables by id, the parameters, and the chains that calls run
+// through.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -88,6 +89,7 @@ inline PluginHost& plugin_of(mortise_host* h) { return *static_cast<PluginHost*>
 inline Host& host_of(mortise_host* h) { return *plugin_of(h).owner; }
 
 // Backward from `roots`; at the end of the outermost one the parameters are told. Throws PluginError.
-void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds, uint32_t flags = 0);
+void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
+                  uint32_t flags = 0);
 
 }  // namespace mortise

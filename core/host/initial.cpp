@@ -47,7 +47,8 @@ void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
     return;
   }
   if (p.init != "normal" && p.init != "uniform")
-    throw PluginError(MORTISE_E_ARGUMENT, "parameter " + p.name + " has the init `" + p.init + "`; inits are normal, uniform, constant");
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "parameter " + p.name + " has the init `" + p.init + "`; inits are normal, uniform, constant");
   const uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   const uint64_t name = hash_text(p.name);
   at::Tensor values = at::empty(t.sizes(), at::kDouble);

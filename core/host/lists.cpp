@@ -79,8 +79,18 @@ void items(mortise_host*, const List* a, mortise_tensor* const** tensors, uint32
 
 }  // namespace
 
-const mortise_lists_api kListsApi = {
-    sizeof(mortise_lists_api), at_edge<scaled>,  at_edge<lerp>,        at_edge<lerp_>, at_edge<mul_>, at_edge<add_>, at_edge<addcmul_>,
-    at_edge<addcdiv_>,         at_edge<sqrt_of>, at_edge<add_scalar_>, at_edge<sign_>, release_list,  at_edge<items>};
+const mortise_lists_api kListsApi = {sizeof(mortise_lists_api),
+                                     at_edge<scaled>,
+                                     at_edge<lerp>,
+                                     at_edge<lerp_>,
+                                     at_edge<mul_>,
+                                     at_edge<add_>,
+                                     at_edge<addcmul_>,
+                                     at_edge<addcdiv_>,
+                                     at_edge<sqrt_of>,
+                                     at_edge<add_scalar_>,
+                                     at_edge<sign_>,
+                                     release_list,
+                                     at_edge<items>};
 
 }  // namespace mortise

@@ -1,5 +1,6 @@
-// mortise.ops/0: LibTorch's operators, boxed. What makes a call cheap: operators are interned, arguments are an array of 24-byte values, the IValue
-// stacks are kept a thread and a depth (an operator may call a plugin that calls an operator), and results are moved out.
+// mortise.ops/0: LibTorch's operators, boxed. What makes a call cheap: operators are interned, arguments are an array
+// of 24-byte values, the IValue stacks are kept a thread and a depth (an operator may call a plugin that calls an
+// operator), and results are moved out.
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -65,18 +66,22 @@ constexpr uint32_t bits(Tag... tag) {
 
 Want want_of(c10::TypePtr type) {
   using Kind = c10::TypeKind;
-  static const std::unordered_map<Kind, Want> one = {{Kind::TensorType, {Form::kTensor, bits(MORTISE_TENSOR, MORTISE_NONE)}},
-                                                     {Kind::FloatType, {Form::kFloat, bits(MORTISE_FLOAT, MORTISE_INT)}},
-                                                     {Kind::BoolType, {Form::kBool, bits(MORTISE_LOGICAL, MORTISE_INT)}},
-                                                     {Kind::NumberType, {Form::kAsGiven, bits(MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL)}},
-                                                     {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INT)}},
-                                                     {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INT)}},
-                                                     {Kind::ScalarTypeType, {Form::kAsGiven, bits(MORTISE_DTYPE, MORTISE_INT)}},
-                                                     {Kind::StringType, {Form::kAsGiven, bits(MORTISE_TEXT)}}};
+  static const std::unordered_map<Kind, Want> one = {
+      {Kind::TensorType, {Form::kTensor, bits(MORTISE_TENSOR, MORTISE_NONE)}},
+      {Kind::FloatType, {Form::kFloat, bits(MORTISE_FLOAT, MORTISE_INT)}},
+      {Kind::BoolType, {Form::kBool, bits(MORTISE_LOGICAL, MORTISE_INT)}},
+      {Kind::NumberType, {Form::kAsGiven, bits(MORTISE_INT, MORTISE_FLOAT, MORTISE_LOGICAL)}},
+      {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INT)}},
+      {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INT)}},
+      {Kind::ScalarTypeType, {Form::kAsGiven, bits(MORTISE_DTYPE, MORTISE_INT)}},
+      {Kind::StringType, {Form::kAsGiven, bits(MORTISE_TEXT)}}};
   static const std::unordered_map<Kind, Want> several = {
-      {Kind::TensorType, {Form::kAsGiven, bits(MORTISE_TENSORS)}}, {Kind::OptionalType, {Form::kOptionalTensors, bits(MORTISE_TENSORS)}},
-      {Kind::FloatType, {Form::kAsGiven, bits(MORTISE_FLOATS)}},   {Kind::BoolType, {Form::kBools, bits(MORTISE_INTS)}},
-      {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INTS)}},       {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INTS)}}};
+      {Kind::TensorType, {Form::kAsGiven, bits(MORTISE_TENSORS)}},
+      {Kind::OptionalType, {Form::kOptionalTensors, bits(MORTISE_TENSORS)}},
+      {Kind::FloatType, {Form::kAsGiven, bits(MORTISE_FLOATS)}},
+      {Kind::BoolType, {Form::kBools, bits(MORTISE_INTS)}},
+      {Kind::IntType, {Form::kAsGiven, bits(MORTISE_INTS)}},
+      {Kind::SymIntType, {Form::kAsGiven, bits(MORTISE_INTS)}}};
   const auto optional = type->cast<c10::OptionalType>();
   if (optional) type = optional->getElementType();
   const auto list = type->cast<c10::ListType>();
@@ -89,12 +94,13 @@ Want want_of(c10::TypePtr type) {
 }
 
 [[noreturn, gnu::noinline]] void refuse(const mortise_op& op, uint32_t index, uint32_t tag) {
-  constexpr const char* kNames[] = {"nothing",        "a tensor",         "a list of tensors", "an int",  "a float",   "a bool",  "a text",
-                                    "a list of ints", "a list of floats", "a list of texts",   "a dtype", "an amount", "a batch", "a parameter"};
+  constexpr const char* kNames[] = {"nothing", "a tensor",  "a list of tensors", "an int",           "a float",
+                                    "a bool",  "a text",    "a list of ints",    "a list of floats", "a list of texts",
+                                    "a dtype", "an amount", "a batch",           "a parameter"};
   const c10::Argument& a = op.handle.schema().arguments()[index];
   const char* given = tag < std::size(kNames) ? kNames[tag] : "an unknown tag";
-  throw PluginError(MORTISE_E_ARGUMENT,
-                    c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ", a.real_type()->str(), "; this is ", given));
+  throw PluginError(MORTISE_E_ARGUMENT, c10::str(op.name, ": argument ", index, " `", a.name(), "` takes ",
+                                                 a.real_type()->str(), "; this is ", given));
 }
 
 template <class Element, class ElementAt>
@@ -133,13 +139,16 @@ void push(Stack& s, const mortise_value& v, Form form) {
       return;
     case MORTISE_FLOATS: s.emplace_back(c10::List<double>(c10::ArrayRef<double>(v.v.fs, v.count))); return;
     case MORTISE_TEXT: s.emplace_back(std::string(view(v.v.s))); return;
-    default: throw PluginError(MORTISE_E_ARGUMENT, "a value of tag " + std::to_string(v.tag) + " is no argument of an operator");
+    default:
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        "a value of tag " + std::to_string(v.tag) + " is no argument of an operator");
   }
 }
 
 void run(const mortise_op& op, Stack& s, const mortise_value* args, uint32_t n) {
   if (n != op.wants.size())
-    throw PluginError(MORTISE_E_ARGUMENT, op.name + ": " + std::to_string(n) + " arguments given, the schema has " + std::to_string(op.wants.size()));
+    throw PluginError(MORTISE_E_ARGUMENT, op.name + ": " + std::to_string(n) + " arguments given, the schema has " +
+                                              std::to_string(op.wants.size()));
   for (uint32_t i = 0; i < n; ++i) {
     const Want want = op.wants[i];
     if (args[i].tag > 31 || !(want.tags >> args[i].tag & 1)) [[unlikely]]
@@ -157,10 +166,12 @@ void find(mortise_host*, mortise_str schema, mortise_op** out) {
   auto& op = interned[name];
   if (!op) {
     const size_t dot = name.find('.', name.find("::") == std::string::npos ? 0 : name.find("::"));
-    const auto handle = c10::Dispatcher::singleton().findSchema({name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+    const auto handle = c10::Dispatcher::singleton().findSchema(
+        {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
     if (!handle) {
       interned.erase(name);
-      throw PluginError(MORTISE_E_NOT_FOUND, "operator " + name + " does not exist in LibTorch " + std::string(TORCH_VERSION));
+      throw PluginError(MORTISE_E_NOT_FOUND,
+                        "operator " + name + " does not exist in LibTorch " + std::string(TORCH_VERSION));
     }
     op = std::make_unique<mortise_op>(mortise_op{*handle, name, {}});
     for (const auto& a : handle->schema().arguments()) op->wants.push_back(want_of(a.real_type()));
@@ -188,7 +199,8 @@ struct Results {
   }
 };
 
-void call(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m, uint32_t* count) {
+void call(mortise_host*, const mortise_op* op, const mortise_value* args, uint32_t n, mortise_value* results,
+          uint32_t m, uint32_t* count) {
   StackLease lease;
   run(*op, *lease, args, n);
   Results r{results, m};
@@ -200,7 +212,8 @@ void call1(mortise_host*, const mortise_op* op, const mortise_value* args, uint3
   StackLease lease;
   run(*op, *lease, args, n);
   Stack& s = *lease;
-  if (s.size() != 1 || !s[0].isTensor()) throw PluginError(MORTISE_E_ARGUMENT, op->name + " does not return one tensor");
+  if (s.size() != 1 || !s[0].isTensor())
+    throw PluginError(MORTISE_E_ARGUMENT, op->name + " does not return one tensor");
   *out = give(std::move(s[0]).toTensor());
 }
 

@@ -22,7 +22,8 @@ class Ops : public ::testing::Test {
     const std::vector<mortise_value> values(args.begin(), args.end());
     std::vector<mortise_value> results(room);
     count = 0;
-    if (const mortise_status s = kOpsApi.call(h, find(schema), values.data(), static_cast<uint32_t>(values.size()), results.data(), room, &count))
+    if (const mortise_status s = kOpsApi.call(h, find(schema), values.data(), static_cast<uint32_t>(values.size()),
+                                              results.data(), room, &count))
       throw PluginError(s, take_error(s));
     Tensors out;
     for (const auto& r : results) out.push_back(r.tag == MORTISE_TENSOR ? take(r.v.t) : at::Tensor());
@@ -32,7 +33,8 @@ class Ops : public ::testing::Test {
   at::Tensor call1(const char* schema, const Args& args) {
     const std::vector<mortise_value> values(args.begin(), args.end());
     mortise_tensor* out = nullptr;
-    if (const mortise_status s = kOpsApi.call1(h, find(schema), values.data(), static_cast<uint32_t>(values.size()), &out))
+    if (const mortise_status s =
+            kOpsApi.call1(h, find(schema), values.data(), static_cast<uint32_t>(values.size()), &out))
       throw PluginError(s, take_error(s));
     return take(out);
   }
@@ -41,9 +43,15 @@ class Ops : public ::testing::Test {
     EXPECT_EQ(t.status, MORTISE_E_ARGUMENT) << t.text;
     return t.text;
   }
-  static Arg ints(const std::vector<int64_t>& l) { return mortise_value{MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.data()}}; }
-  static Arg floats(const std::vector<double>& l) { return mortise_value{MORTISE_FLOATS, static_cast<uint32_t>(l.size()), {.fs = l.data()}}; }
-  static Arg list(const std::vector<mortise_tensor*>& l) { return mortise_value{MORTISE_TENSORS, static_cast<uint32_t>(l.size()), {.ts = l.data()}}; }
+  static Arg ints(const std::vector<int64_t>& l) {
+    return mortise_value{MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.data()}};
+  }
+  static Arg floats(const std::vector<double>& l) {
+    return mortise_value{MORTISE_FLOATS, static_cast<uint32_t>(l.size()), {.fs = l.data()}};
+  }
+  static Arg list(const std::vector<mortise_tensor*>& l) {
+    return mortise_value{MORTISE_TENSORS, static_cast<uint32_t>(l.size()), {.ts = l.data()}};
+  }
   static Arg dtype(uint32_t d) { return mortise_value{MORTISE_DTYPE, 0, {.i = d}}; }
   static Arg none() { return mortise_value{MORTISE_NONE, 0, {.i = 0}}; }
 
@@ -63,7 +71,8 @@ TEST_F(Ops, TakeScalarsAsTheSchemaWantsThem) {
   EXPECT_TRUE(bitwise(call("aten::native_dropout", {a, 0, false})[0], a));  // an int for a float
   EXPECT_TRUE(bitwise(call1("aten::softmax.int", {a, 1, none()}), at::softmax(a, 1)));
   EXPECT_TRUE(bitwise(call1("aten::mean.dim", {a, ints({0}), 1, none()}), at::mean(a, 0, true)));  // an int for a bool
-  EXPECT_TRUE(bitwise(call1("aten::sum.dim_IntList", {a, ints({1}), false, dtype(MORTISE_F64)}), at::sum(a, 1, false, at::kDouble)));
+  EXPECT_TRUE(bitwise(call1("aten::sum.dim_IntList", {a, ints({1}), false, dtype(MORTISE_F64)}),
+                      at::sum(a, 1, false, at::kDouble)));
   EXPECT_TRUE(bitwise(call1("aten::to.dtype", {a, dtype(MORTISE_BF16), false, false, none()}), a.to(at::kBFloat16)));
 }
 
@@ -72,7 +81,8 @@ TEST_F(Ops, TakeOptionalTensorsAndListsOfThem) {
   const at::Tensor rows = random_ints({3}, 2, 1);
   EXPECT_TRUE(bitwise(call1("aten::index.Tensor", {a, list({borrow(rows)})}), a.index({rows})));
   const at::Tensor columns = random_ints({2}, 3, 1);
-  EXPECT_TRUE(bitwise(call1("aten::index.Tensor", {a, list({nullptr, borrow(columns)})}), a.index({at::indexing::Slice(), columns})));
+  EXPECT_TRUE(bitwise(call1("aten::index.Tensor", {a, list({nullptr, borrow(columns)})}),
+                      a.index({at::indexing::Slice(), columns})));
   EXPECT_TRUE(bitwise(call1("aten::cat", {list({borrow(a), borrow(b)}), 0}), at::cat({a, b})));
   EXPECT_TRUE(bitwise(call1("aten::upsample_nearest1d.vec", {a.view({1, 2, 3}), none(), floats({2.0})}),
                       at::upsample_nearest1d(a.view({1, 2, 3}), {}, at::ArrayRef<double>{2.0})));
@@ -96,8 +106,8 @@ TEST_F(Ops, GiveListsOnePlaceAnElementAndSeveralResults) {
 }
 
 TEST_F(Ops, GiveAbsentResultsAsNone) {
-  const Tensors grads =
-      call("aten::native_layer_norm_backward", {a, b, ints({3}), a.mean(1, true), a.mean(1, true), none(), none(), ints({1, 0, 0})});
+  const Tensors grads = call("aten::native_layer_norm_backward",
+                             {a, b, ints({3}), a.mean(1, true), a.mean(1, true), none(), none(), ints({1, 0, 0})});
   EXPECT_EQ(count, 3u);
   EXPECT_TRUE(grads[0].defined());
   EXPECT_EQ(raw[1].tag, uint32_t{MORTISE_NONE});
@@ -125,15 +135,20 @@ TEST_F(Ops, AreFoundOnceAndNamedWhenThereIsNone) {
 
 TEST_F(Ops, RefuseArgumentsThatTheSchemaDoesNotTakeByNameAndType) {
   EXPECT_EQ(refusal("aten::add.Tensor", {a, b}), "aten::add.Tensor: 2 arguments given, the schema has 3");
-  EXPECT_EQ(refusal("aten::add.Tensor", {a, "b", 1}), "aten::add.Tensor: argument 1 `other` takes Tensor; this is a text");
+  EXPECT_EQ(refusal("aten::add.Tensor", {a, "b", 1}),
+            "aten::add.Tensor: argument 1 `other` takes Tensor; this is a text");
   EXPECT_EQ(refusal("aten::add.Tensor", {a, Arg(static_cast<mortise_param*>(nullptr)), 1}),
             "aten::add.Tensor: argument 1 `other` takes Tensor; this is a parameter");
-  EXPECT_EQ(refusal("aten::add.Tensor", {a, b, none()}), "aten::add.Tensor: argument 2 `alpha` takes Scalar; this is nothing");
-  EXPECT_EQ(refusal("aten::softmax.int", {a, 1.0, none()}), "aten::softmax.int: argument 1 `dim` takes int; this is a float");
-  EXPECT_EQ(refusal("aten::softmax.int", {a, 1, 2.0}), "aten::softmax.int: argument 2 `dtype` takes ScalarType?; this is a float");
+  EXPECT_EQ(refusal("aten::add.Tensor", {a, b, none()}),
+            "aten::add.Tensor: argument 2 `alpha` takes Scalar; this is nothing");
+  EXPECT_EQ(refusal("aten::softmax.int", {a, 1.0, none()}),
+            "aten::softmax.int: argument 1 `dim` takes int; this is a float");
+  EXPECT_EQ(refusal("aten::softmax.int", {a, 1, 2.0}),
+            "aten::softmax.int: argument 2 `dtype` takes ScalarType?; this is a float");
   EXPECT_EQ(refusal("aten::view", {a, 6}), "aten::view: argument 1 `size` takes SymInt[]; this is an int");
   EXPECT_EQ(refusal("aten::cat", {a, 0}), "aten::cat: argument 0 `tensors` takes Tensor[]; this is a tensor");
-  EXPECT_EQ(thrown([&] { call("aten::add.Tensor", {a, none(), 1}); }).status, MORTISE_E_OPERATOR);  // an undefined tensor, as a result may be one
+  EXPECT_EQ(thrown([&] { call("aten::add.Tensor", {a, none(), 1}); }).status,
+            MORTISE_E_OPERATOR);  // an undefined tensor, as a result may be one
 }
 
 TEST_F(Ops, PassOnWhatLibTorchSays) {
@@ -202,7 +217,8 @@ class Lists : public Ops {
   void expect(const mortise_list& l, const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor)>& expected) {
     const mortise_list a0 = make(1), b0 = make(2), c0 = make(3);
     ASSERT_EQ(l.tensors.size(), 2u);
-    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(bitwise(l.tensors[i], expected(a0.tensors[i], b0.tensors[i], c0.tensors[i])));
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(bitwise(l.tensors[i], expected(a0.tensors[i], b0.tensors[i], c0.tensors[i])));
   }
   mortise_list* made = nullptr;
   void TearDown() override { kListsApi.release(h, made); }
@@ -250,7 +266,8 @@ TEST_F(Lists, MakeNewOnes) {
 TEST_F(Lists, ScaledGradientsAreInTheDtypeOfTheMaster) {
   mortise_list half{{random({3}, 1, at::kBFloat16)}, {}};
   ASSERT_EQ(kListsApi.scaled(h, &half, 0.5, &made), MORTISE_OK);
-  EXPECT_TRUE(bitwise(made->tensors[0], half.tensors[0].to(at::kFloat) * 0.5));  // widened first: nothing is rounded twice
+  EXPECT_TRUE(
+      bitwise(made->tensors[0], half.tensors[0].to(at::kFloat) * 0.5));  // widened first: nothing is rounded twice
 }
 
 TEST_F(Lists, MayBeEmpty) {

@@ -25,8 +25,8 @@ struct InsidePair {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-// The node of one call of a pair. It remembers the call's record and place, what forward saved, and which parameters were used: when backward has
-// returned, each of those uses has arrived.
+// The node of one call of a pair. It remembers the call's record and place, what forward saved, and which parameters
+// were used: when backward has returned, each of those uses has arrived.
 struct PairNode final : ta::Node {
   const mortise_next& link;
   Host& host;
@@ -54,7 +54,8 @@ struct PairNode final : ta::Node {
 
   ta::variable_list apply(ta::variable_list&& grads) override {
     if (released)
-      throw PluginError(MORTISE_E_ARGUMENT, "backward a second time through " + describe(link, call) + ", whose saved tensors were freed");
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        "backward a second time through " + describe(link, call) + ", whose saved tensors were freed");
     if (at::GradMode::is_enabled()) throw PluginError(MORTISE_E_UNSUPPORTED, name() + " has no second derivative");
     InsidePair inside;
     std::vector<at::Tensor> unpacked;
@@ -67,9 +68,11 @@ struct PairNode final : ta::Node {
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
 
     const auto n_saved = static_cast<uint32_t>(saved_handles.size()), n_grad_in = static_cast<uint32_t>(grad_in.size());
-    mortise_backward b{sizeof b, n_saved, n_results, n_grad_in, saved_handles.data(), grad_out.data(), grad_in.data(), 0};
+    mortise_backward b{sizeof b,        n_saved,        n_results, n_grad_in, saved_handles.data(),
+                       grad_out.data(), grad_in.data(), 0};
     for (size_t i = 0; i < edge_of_arg.size(); ++i)
-      if (edge_of_arg[i] >= 0 && task_should_compute_output(static_cast<size_t>(edge_of_arg[i]))) b.wanted |= uint64_t{1} << i;
+      if (edge_of_arg[i] >= 0 && task_should_compute_output(static_cast<size_t>(edge_of_arg[i])))
+        b.wanted |= uint64_t{1} << i;
 
     const mortise_status status = run_backward(b);
     ta::variable_list out(static_cast<size_t>(num_outputs()));
@@ -126,14 +129,17 @@ void check_entries(const mortise_next& link, const mortise_call& call, const std
   for (const auto& e : saved) {
     const uint32_t limit = e.from == MORTISE_SAVE_OUTPUT ? call.n_results : call.n_args;
     if (e.from > MORTISE_SAVE_CAST || (e.from != MORTISE_SAVE_OWN && e.index >= limit))
-      throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " saves something that is neither an argument, a result nor its own");
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        describe(link, call) + " saves something that is neither an argument, a result nor its own");
   }
 }
 
-// A result must be memory of its own: with that of an argument it would carry two histories, with that of a parameter give it one.
+// A result must be memory of its own: with that of an argument it would carry two histories, with that of a parameter
+// give it one.
 void check_results(const mortise_next& link, Host& host, const mortise_call& call, const ForwardResult& r) {
   const auto refuse = [&](const std::string& what) {
-    throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " returned " + what + " or a view of it; an operator pair returns new tensors");
+    throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " returned " + what +
+                                              " or a view of it; an operator pair returns new tensors");
   };
   for (uint32_t i = 0; i < call.n_results; ++i) {
     const at::Tensor out = tensor_of(call.results[i]);
@@ -165,7 +171,8 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
   for (uint32_t i = 0; i < call.n_results; ++i) {
     at::Tensor t = tensor_of(call.results[i]);
     if (!t.defined() || !ta::isDifferentiableType(t.scalar_type())) continue;
-    if (t.is_view()) {  // of memory of its own; a model that writes it in place must find our history, not that of the base
+    if (t.is_view()) {  // of memory of its own; a model that writes it in place must find our history, not that of the
+                        // base
       t = t.tensor_data();
       take(call.results[i].v.t);
       call.results[i] = value_of(t);
@@ -185,14 +192,16 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
 
 bool wants_graph(const mortise_call& call, const ForwardResult& r) {
   if (!(call.flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return false;
-  return any_requires_grad(call.args, call.n_args) || std::ranges::any_of(r.uses, [](const mortise_param* p) { return p->info.trainable; });
+  return any_requires_grad(call.args, call.n_args) ||
+         std::ranges::any_of(r.uses, [](const mortise_param* p) { return p->info.trainable; });
 }
 
 // The replay of a kept operator: its kernel is skipped, its inputs are the fresh ones.
 ForwardResult replay(const mortise_next& link, const Tape::Record& record, mortise_call& call) {
   for (size_t i = 0; i < record.results.size(); ++i)
     if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
-      throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " was kept, and what it gave was written in place afterwards");
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        describe(link, call) + " was kept, and what it gave was written in place afterwards");
   ForwardResult r{{}, {}, record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {
@@ -224,7 +233,8 @@ void run_operator(const mortise_next& link, mortise_call& call) {
   if (!link.op->backward) {  // a composite: made of points and ATen operators, under autograd
     if (kept)
       throw PluginError(MORTISE_E_UNSUPPORTED,
-                        describe(link, call) + " cannot be kept: it has no backward of its own; keep the operators that it is made of");
+                        describe(link, call) +
+                            " cannot be kept: it has no backward of its own; keep the operators that it is made of");
     mortise_saved none[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
     const mortise_status status = link.op->forward(link.self, &call, none, &n);

@@ -74,7 +74,8 @@ TEST(Pair, BuildsNoNodeInsideAScopeWithoutGrad) {
     return at::Tensor();
   });
   EXPECT_FALSE(y.requires_grad());
-  EXPECT_EQ(one.host.get().parameters().state(*one.host.param("w")).expected, 0);  // nor is it a use that anybody waits for
+  EXPECT_EQ(one.host.get().parameters().state(*one.host.param("w")).expected,
+            0);  // nor is it a use that anybody waits for
 }
 
 TEST(Pair, TrainsItsParameterOverAFrozenInput) {
@@ -339,7 +340,9 @@ TEST(Pair, IsNotTouchedByAutocast) {
 }
 
 TEST(Pair, LeavesDispatchAndGradModeAsTheyWereAlsoAfterErrors) {
-  const auto state = [] { return std::make_pair(c10::impl::tls_local_dispatch_key_set().excluded_.raw_repr(), at::GradMode::is_enabled()); };
+  const auto state = [] {
+    return std::make_pair(c10::impl::tls_local_dispatch_key_set().excluded_.raw_repr(), at::GradMode::is_enabled());
+  };
   const auto before = state();
   Operator bad = product();
   bad.forward = [](Forward& f) { f.give(0, at::mm(f.arg(0), f.arg(0))); };
@@ -412,7 +415,8 @@ TEST(Composite, HasTheGradientsOfItsParts) {
   const at::Tensor x = random({3, 4}, 1);
   host.step(1, [&](Call& c) { return c.layer(mlp, {x})[0].sum(); });
   auto p = host.leaves();
-  at::linear(at::tanh(at::linear(x, p["h.0.mlp.up.weight"], p["h.0.mlp.up.bias"])), p["h.0.mlp.down.weight"], p["h.0.mlp.down.bias"])
+  at::linear(at::tanh(at::linear(x, p["h.0.mlp.up.weight"], p["h.0.mlp.up.bias"])), p["h.0.mlp.down.weight"],
+             p["h.0.mlp.down.bias"])
       .sum()
       .backward();
   for (const char* name : {"h.0.mlp.up.weight", "h.0.mlp.up.bias", "h.0.mlp.down.weight", "h.0.mlp.down.bias"})

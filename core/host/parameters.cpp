@@ -65,8 +65,10 @@ void Parameters::begin_micro(int micro, bool last) {
 void Parameters::check_versions() const {
   for (const auto& s : states_)
     if (s.value.unsafeGetTensorImpl()->version_counter().current_version() != s.version)
-      throw PluginError(MORTISE_E_PLUGIN, "parameter " + s.declared->name +
-                                              " was written in place during forward; a model computes with parameters, it does not change them");
+      throw PluginError(
+          MORTISE_E_PLUGIN,
+          "parameter " + s.declared->name +
+              " was written in place during forward; a model computes with parameters, it does not change them");
 }
 
 at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
@@ -82,7 +84,8 @@ at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
 
 void Parameters::count_use(const mortise_param& p, uint32_t flags) {
   if (!p.info.trainable || (flags & MORTISE_REPLAY)) return;
-  if ((flags & MORTISE_FIRST_PASS) || ((flags & MORTISE_GRAD) && at::GradMode::is_enabled())) ++states_[p.index].expected;
+  if ((flags & MORTISE_FIRST_PASS) || ((flags & MORTISE_GRAD) && at::GradMode::is_enabled()))
+    ++states_[p.index].expected;
 }
 
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype) {
@@ -97,8 +100,8 @@ void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
   ParameterState& s = states_[p.index];
   if (!p.info.trainable) return;
   if (contribution.sizes() != s.grad.sizes())
-    throw PluginError(MORTISE_E_SHAPE,
-                      c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(), "; the parameter has ", s.grad.sizes()));
+    throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(),
+                                                "; the parameter has ", s.grad.sizes()));
   at::NoGradGuard no_grad;
   if (!s.fresh) {
     s.grad.copy_(contribution);

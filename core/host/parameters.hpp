@@ -1,9 +1,10 @@
-// The values of parameters and their gradients: two faces, buffers that are never zeroed, and the count of uses that tells when a gradient is
-// complete.
+// The values of parameters and their gradients: two faces, buffers that are never zeroed, and the count of uses that
+// tells when a gradient is complete.
 //
-// A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has returned; elsewhere through a fresh
-// alias with a fresh sink node, whose sequence number is the highest, as AccumulateGrad's, so that it runs at once and not at the end of backward.
-// Nothing persists between steps. A parameter is ready, once, when as many gradients arrived as uses were counted in the first pass.
+// A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has
+// returned; elsewhere through a fresh alias with a fresh sink node, whose sequence number is the highest, as
+// AccumulateGrad's, so that it runs at once and not at the end of backward. Nothing persists between steps. A parameter
+// is ready, once, when as many gradients arrived as uses were counted in the first pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -24,7 +25,7 @@ struct ParameterState {
   bool ready = false;
   int first_micro = 0;            // which micro-batch brought the first contribution
   int expected = 0, arrived = 0;  // uses of this micro-batch, and gradients of them that came
-  at::Tensor partial;             // tied and accumulated: this micro-batch's sum, added when it is complete, as autograd would
+  at::Tensor partial;  // tied and accumulated: this micro-batch's sum, added when it is complete, as autograd would
   uint32_t version = 0;
 };
 

@@ -36,7 +36,8 @@ void release(mortise_host*, mortise_tensor* h) noexcept {
 
 void empty(mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int on_cpu, mortise_tensor** out) {
   const auto type = scalar_type(dtype);
-  if (type == at::ScalarType::Undefined) throw PluginError(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
+  if (type == at::ScalarType::Undefined)
+    throw PluginError(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
   const auto device = on_cpu ? c10::Device(c10::kCPU) : host_of(h).device();
   *out = give(at::empty(at::IntArrayRef(sizes, rank), at::TensorOptions().dtype(type).device(device)));
 }
@@ -46,12 +47,14 @@ void written(mortise_host*, mortise_tensor* h) noexcept { reinterpret_cast<c10::
 void read(mortise_host*, const mortise_tensor* h, void* to, size_t bytes) {
   const at::Tensor t = share(h).cpu().contiguous();
   if (bytes != t.nbytes())
-    throw PluginError(MORTISE_E_ARGUMENT, "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "read of " + std::to_string(bytes) + " bytes from a tensor of " + std::to_string(t.nbytes()));
   std::memcpy(to, t.const_data_ptr(), bytes);
 }
 
 }  // namespace
 
-const mortise_tensor_api kTensorApi = {sizeof(mortise_tensor_api), at_edge<info>, retain, release, at_edge<empty>, written, at_edge<read>};
+const mortise_tensor_api kTensorApi = {
+    sizeof(mortise_tensor_api), at_edge<info>, retain, release, at_edge<empty>, written, at_edge<read>};
 
 }  // namespace mortise

@@ -63,7 +63,9 @@ struct TestHost::Provider {
       return static_cast<Provider*>(p)->forward(*call, saved, n);
     };
     if (!composite)
-      seen.backward = [](void* p, mortise_call* call, mortise_backward* b) noexcept { return static_cast<Provider*>(p)->backward(*call, *b); };
+      seen.backward = [](void* p, mortise_call* call, mortise_backward* b) noexcept {
+        return static_cast<Provider*>(p)->backward(*call, *b);
+      };
   }
   mortise_status forward(mortise_call& call, mortise_saved* saved, uint32_t* n) noexcept {
     host.log.push_back("forward " + slot + " " + std::string(view(call.path)));
@@ -101,7 +103,8 @@ struct TestHost::Wrap {
 };
 
 TestHost::TestHost(uint64_t seed) : host(points_, seed) {
-  host.parameters().on_ready([this](mortise_param& p, int, bool last) { log.push_back((last ? "ready " : "summed ") + p.name); });
+  host.parameters().on_ready(
+      [this](mortise_param& p, int, bool last) { log.push_back((last ? "ready " : "summed ") + p.name); });
 }
 
 TestHost::~TestHost() {
@@ -130,8 +133,11 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   Plugin& p = plugins_.emplace_back();
   Report report;
   const auto file = std::filesystem::path(library);
-  const auto info = read_plugin_info(std::filesystem::path(file).replace_extension(".toml").string(), file.stem().string(), report);
-  if (!info) throw PluginError(MORTISE_E_CONFIG, report.all().empty() ? "no plugin.toml beside " + library : report.all()[0].message);
+  const auto info =
+      read_plugin_info(std::filesystem::path(file).replace_extension(".toml").string(), file.stem().string(), report);
+  if (!info)
+    throw PluginError(MORTISE_E_CONFIG,
+                      report.all().empty() ? "no plugin.toml beside " + library : report.all()[0].message);
   p.info = std::make_unique<PluginInfo>(*info);
   p.info->library = library;
   p.table = std::make_unique<PluginTable>();
@@ -148,7 +154,8 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   uint32_t n = 0, stride = 0;
   ask(p.descriptor->attachments(p.self, &first, &n, &stride), "attachments");
   for (uint32_t i = 0; i < n; ++i) {
-    const auto* a = reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{i} * stride);
+    const auto* a =
+        reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{i} * stride);
     p.attachments.push_back(a);
     const std::string name(view(a->point));
     if (name == "model") {
@@ -156,9 +163,11 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
       model_plugin_ = &p;
     } else if (a->wrap) {
       wraps_.push_back({*this, name, where, p.window, a->wrap, p.self, {}});
-    } else if (a->object && (points_.find(name) < 0 || points_[static_cast<uint32_t>(points_.find(name))].kind == Kind::Operator)) {
+    } else if (a->object &&
+               (points_.find(name) < 0 || points_[static_cast<uint32_t>(points_.find(name))].kind == Kind::Operator)) {
       point(name);
-      auto& provider = providers_.emplace_back(Provider{*this, name, where, p.window, static_cast<const mortise_operator*>(a->object), p.self, {}});
+      auto& provider = providers_.emplace_back(
+          Provider{*this, name, where, p.window, static_cast<const mortise_operator*>(a->object), p.self, {}});
       provider.watch(!provider.object->backward);
     }
   }
@@ -210,7 +219,8 @@ void TestHost::declare(const std::function<void(Builder&)>& fn) {
           e.struct_size = sizeof e;
           e.point = kParamsDeclared;
           e.param = &param;
-          if (const mortise_status s = a->listen(p.self, &e)) throw_status(s, p.window->id, "params.declared of " + param.name);
+          if (const mortise_status s = a->listen(p.self, &e))
+            throw_status(s, p.window->id, "params.declared of " + param.name);
         }
   host.parameters().allocate(host.declaration(), at::kCPU, host.seed());
   build_chains();
@@ -222,7 +232,8 @@ void TestHost::declare() {
   declare([&](Builder&) {
     mortise_builder b{host.declaration(), {}};
     b.provide = [&](mortise_layer& layer, const mortise_layer_spec& spec) { declare_layer(b, layer, spec); };
-    if (const mortise_status s = model->declare(model_plugin_->self, &b)) throw_status(s, model_plugin_->window->id, "declare of model");
+    if (const mortise_status s = model->declare(model_plugin_->self, &b))
+      throw_status(s, model_plugin_->window->id, "declare of model");
   });
 }
 
@@ -258,7 +269,9 @@ void TestHost::build_chains() {
     link->plugin = model_ ? model_plugin_->window : &window("test.model");
     link->point = "segment";
     link->core = [this, i](mortise_call& call) {
-      if (model_) return check(static_cast<const mortise_model*>(model_->object)->segment(model_plugin_->self, &call, static_cast<uint32_t>(i)));
+      if (model_)
+        return check(static_cast<const mortise_model*>(model_->object)
+                         ->segment(model_plugin_->self, &call, static_cast<uint32_t>(i)));
       Call c(*this, call);
       segments_[i].body(c);
     };
@@ -333,7 +346,8 @@ at::Tensor Call::use(const std::string& name) { return use(host.param(name)); }
 Tensors Call::layer(mortise_layer* l, const Args& args, uint32_t n_results) {
   Results r(n_results);
   const auto values = flat(args);
-  check(kCallApi.layer(&host.window("test.model"), l, values.data(), static_cast<uint32_t>(values.size()), r.values.data(), n_results));
+  check(kCallApi.layer(&host.window("test.model"), l, values.data(), static_cast<uint32_t>(values.size()),
+                       r.values.data(), n_results));
   return r.tensors();
 }
 
@@ -365,7 +379,9 @@ Tensors Call::model(const Args& args, uint32_t n_results) {
 }
 
 void Forward::save(at::Tensor own) { saved_[(*n_)++] = {MORTISE_SAVE_OWN, 0, mortise::give(std::move(own))}; }
-void Forward::save_cast(uint32_t i, at::Tensor cast) { saved_[(*n_)++] = {MORTISE_SAVE_CAST, i, mortise::give(std::move(cast))}; }
+void Forward::save_cast(uint32_t i, at::Tensor cast) {
+  saved_[(*n_)++] = {MORTISE_SAVE_CAST, i, mortise::give(std::move(cast))};
+}
 
 at::Tensor Backward::saved(uint32_t i) const { return share(record_b.saved[i]); }
 at::Tensor Backward::grad(uint32_t result) const { return share(record_b.grad_out[result]); }
@@ -391,7 +407,8 @@ mortise_layer* Builder::layer(const std::string& slot, const std::string& path, 
   return add_layer(builder_, host_.points_, spec);
 }
 
-mortise_param* Builder::param(const std::string& name, std::vector<int64_t> sizes, ParamOptions options, const std::string& role) {
+mortise_param* Builder::param(const std::string& name, std::vector<int64_t> sizes, ParamOptions options,
+                              const std::string& role) {
   mortise_param_spec spec{};
   spec.struct_size = sizeof spec;
   spec.rank = static_cast<uint32_t>(sizes.size());
@@ -432,26 +449,32 @@ std::map<std::string, at::Tensor> TestHost::leaves() {
 }
 
 size_t TestHost::count(std::string_view beginning) const {
-  return static_cast<size_t>(std::count_if(log.begin(), log.end(), [&](const std::string& line) { return line.starts_with(beginning); }));
+  return static_cast<size_t>(
+      std::count_if(log.begin(), log.end(), [&](const std::string& line) { return line.starts_with(beginning); }));
 }
 
 at::Tensor random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType dtype) {
-  return at::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kDouble)).to(dtype);
+  return at::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kDouble))
+      .to(dtype);
 }
 at::Tensor random_ints(at::IntArrayRef sizes, int64_t below, uint64_t seed) {
-  return at::randint(below, sizes, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(at::kLong));
+  return at::randint(below, sizes, at::make_generator<at::CPUGeneratorImpl>(seed),
+                     at::TensorOptions().dtype(at::kLong));
 }
 
 ::testing::AssertionResult bitwise(const at::Tensor& a, const at::Tensor& b) {
-  if (a.defined() != b.defined()) return ::testing::AssertionFailure() << "only the " << (a.defined() ? "first" : "second") << " is defined";
+  if (a.defined() != b.defined())
+    return ::testing::AssertionFailure() << "only the " << (a.defined() ? "first" : "second") << " is defined";
   if (!a.defined()) return ::testing::AssertionSuccess();
-  if (a.scalar_type() != b.scalar_type()) return ::testing::AssertionFailure() << a.scalar_type() << " and " << b.scalar_type();
+  if (a.scalar_type() != b.scalar_type())
+    return ::testing::AssertionFailure() << a.scalar_type() << " and " << b.scalar_type();
   if (a.sizes() != b.sizes()) return ::testing::AssertionFailure() << "sizes " << a.sizes() << " and " << b.sizes();
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
-  if (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) return ::testing::AssertionSuccess();
+  if (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0)
+    return ::testing::AssertionSuccess();
   const at::Tensor d = x.to(at::kDouble).sub(y.to(at::kDouble)).abs();
-  return ::testing::AssertionFailure() << d.count_nonzero().item().toLong() << " of " << d.numel() << " elements differ, by "
-                                       << d.max().item().toDouble() << " at most";
+  return ::testing::AssertionFailure() << d.count_nonzero().item().toLong() << " of " << d.numel()
+                                       << " elements differ, by " << d.max().item().toDouble() << " at most";
 }
 
 Value texts(const std::vector<std::string>& list) {

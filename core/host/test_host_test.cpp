@@ -23,8 +23,9 @@ TEST(TestHost, ComparesAPairWithAtensAutograd) {
   for (int micro = 0; micro < 2; ++micro) at::linear(x, p["h.0.fc.weight"], p["h.0.fc.bias"]).sum().backward();
   EXPECT_TRUE(bitwise(host.grad("h.0.fc.weight"), p["h.0.fc.weight"].grad()));
   EXPECT_TRUE(bitwise(host.grad("h.0.fc.bias"), p["h.0.fc.bias"].grad()));
-  EXPECT_EQ(host.log, (std::vector<std::string>{"forward linear h.0.fc", "backward linear h.0.fc", "summed h.0.fc.weight", "summed h.0.fc.bias",
-                                                "forward linear h.0.fc", "backward linear h.0.fc", "ready h.0.fc.weight", "ready h.0.fc.bias"}));
+  EXPECT_EQ(host.log, (std::vector<std::string>{"forward linear h.0.fc", "backward linear h.0.fc",
+                                                "summed h.0.fc.weight", "summed h.0.fc.bias", "forward linear h.0.fc",
+                                                "backward linear h.0.fc", "ready h.0.fc.weight", "ready h.0.fc.bias"}));
 }
 
 }  // namespace

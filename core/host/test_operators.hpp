@@ -4,14 +4,16 @@
 
 namespace mortise::testing {
 
-// y = x · Wᵀ + b. Parameters PATH.weight [out, in] and PATH.bias; attributes are not looked at: `in` and `out` are given here.
+// y = x · Wᵀ + b. Parameters PATH.weight [out, in] and PATH.bias; attributes are not looked at: `in` and `out` are
+// given here.
 Operator linear_pair(int64_t in = 8, int64_t out = 4);
 // y = x · keep / (1 - p), bits from mortise.random at this site. Nothing is saved.
 Operator dropout_pair(double p = 0.5);
 // Two linear layers PATH.up and PATH.down: a composite, no node of its own.
 Operator mlp_composite();
 
-// Bytes of tensors that are alive, process-wide. The first one installs the counting; tensors made earlier are not seen.
+// Bytes of tensors that are alive, process-wide. The first one installs the counting; tensors made earlier are not
+// seen.
 class LiveBytes {
  public:
   static int64_t now();

@@ -15,17 +15,21 @@ namespace {
 const Value& key(const Manifest& m, const char* table, const char* name) { return m.get(table, name); }
 double float_or(const Value& v, double otherwise) { return v.is_set() ? v.as_float() : otherwise; }
 
-// A family's number for one provider: what the manifest says in the provider's own table, in the family's, or the plugin's default.
+// A family's number for one provider: what the manifest says in the provider's own table, in the family's, or the
+// plugin's default.
 double family_number(const Manifest& m, const Member& member, const char* family, const char* name, double otherwise) {
   if (member.table)
-    if (const auto own = member.table->values.find(name); own != member.table->values.end() && own->second.is_set()) return own->second.as_float();
+    if (const auto own = member.table->values.find(name); own != member.table->values.end() && own->second.is_set())
+      return own->second.as_float();
   if (const Value& v = m.get(family, name); v.is_set()) return v.as_float();
   const auto& defaults = member.info->schema.family_defaults;
   const auto d = defaults.find(name);
   return d == defaults.end() ? otherwise : float_or(d->second, otherwise);
 }
 
-std::string parameters_text(int64_t n) { return (n < 100'000 ? with_commas(n) : formatted("%.1f M", static_cast<double>(n) / 1e6)) + " parameters"; }
+std::string parameters_text(int64_t n) {
+  return (n < 100'000 ? with_commas(n) : formatted("%.1f M", static_cast<double>(n) / 1e6)) + " parameters";
+}
 
 // plugin.toml may say which of its keys bounds the length of a sequence: [model] context = "KEY".
 int64_t context_of(const Member& model) {
@@ -39,8 +43,8 @@ int64_t context_of(const Member& model) {
 
 Run::Parts::Parts(RunRequest r)
     : request(std::move(r)), manifest(*request.manifest), plan(*request.plan),
-      host(plan.points, static_cast<uint64_t>(key(manifest, "run", "seed").as_int())), plugins(host, plan, request.probe),
-      chains(host, plan, plugins) {}
+      host(plan.points, static_cast<uint64_t>(key(manifest, "run", "seed").as_int())),
+      plugins(host, plan, request.probe), chains(host, plan, plugins) {}
 
 void Run::Parts::build() {
   open_device();
@@ -82,10 +86,10 @@ void Run::Parts::open_data() {
   const Value& stated = key(manifest, "data", "sequence_length");
   const int64_t length = stated.is_set() ? stated.as_int() : context;
   if (stated.is_set() && context > 0 && length > context)
-    throw Failure(
-        mistake("sequence_too_long",
-                "data.sequence_length is " + stated.text() + ", " + model_member.info->schema.id + " takes at most " + std::to_string(context),
-                stated.origin, "sequence_length = " + std::to_string(context)));
+    throw Failure(mistake("sequence_too_long",
+                          "data.sequence_length is " + stated.text() + ", " + model_member.info->schema.id +
+                              " takes at most " + std::to_string(context),
+                          stated.origin, "sequence_length = " + std::to_string(context)));
   mortise_data_request ask{};
   ask.struct_size = sizeof ask;
   ask.sequence_length = length;
@@ -142,7 +146,8 @@ void Run::Parts::declare() {
     if (refusal) throw Failure(*refusal);
     throw;
   }
-  if (d.segments.empty() || d.params.empty()) throw PluginError(MORTISE_E_PLUGIN, model.by->id() + " declared no segments or no parameters");
+  if (d.segments.empty() || d.params.empty())
+    throw PluginError(MORTISE_E_PLUGIN, model.by->id() + " declared no segments or no parameters");
   passes = std::make_unique<Passes>(host, chains, feed.get());
 }
 
@@ -200,11 +205,13 @@ void Run::Parts::make_steps() {
   std::optional<Weights> weights;
   if (!request.weights.empty()) {
     const Value& lacks = key(manifest, "model", "new");
-    weights.emplace(request.weights, d, *model.by->member->info, lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
+    weights.emplace(request.weights, d, *model.by->member->info,
+                    lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
     summary.weights = weights->summary();
     fill = [&](const mortise_param& p, at::Tensor& master) { return weights->fill(p, master); };
   }
-  if (!request.checkpoint.empty()) fill = [](const mortise_param&, at::Tensor&) { return true; };  // restored below, whole
+  if (!request.checkpoint.empty())
+    fill = [](const mortise_param&, at::Tensor&) { return true; };  // restored below, whole
   if (request.purpose != Purpose::kPlan) {
     host.parameters().allocate(d, host.device(), host.seed(), request.purpose == Purpose::kTrain, fill);
     if (request.purpose == Purpose::kTrain)
@@ -249,15 +256,16 @@ void Run::Parts::summarise() {
   s.ranks = c.ranks;
   s.run = manifest.name + (request.dir.empty() ? "" : " -> " + request.dir);
   s.model = model.by->id() + " " + parameters_text(s.parameters);
-  s.data = data.by->id() + " " + feed->about("train") + " · " + with_commas(feed->samples("train")) + " samples to train, " +
-           with_commas(feed->samples("validation")) + " to validate";
+  s.data = data.by->id() + " " + feed->about("train") + " · " + with_commas(feed->samples("train")) +
+           " samples to train, " + with_commas(feed->samples("validation")) + " to validate";
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
   const std::string& why = plan.at[kDevice].providers.back().why;
-  s.device = device.by->id() + ", " + std::string(view(about)) + (why.find("cannot run here") != std::string::npos ? "        " + why : "");
-  s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" + std::to_string(c.micro_batch_size) +
-            " a device × " + std::to_string(c.micros) + " accumulated × " + std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " +
-            with_commas(s.steps) + " steps";
+  s.device = device.by->id() + ", " + std::string(view(about)) +
+             (why.find("cannot run here") != std::string::npos ? "        " + why : "");
+  s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" +
+            std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) + " accumulated × " +
+            std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " + with_commas(s.steps) + " steps";
   s.details[device.by->id()] = view(about);
   s.details[model.by->id()] = parameters_text(s.parameters) + ", " + std::to_string(d.segments.size()) + " segments";
   s.details[data.by->id()] = feed->about("train");
@@ -273,14 +281,16 @@ void Run::Parts::summarise() {
     int64_t tensors = 0;
     for (const auto& p : d.params) tensors += p.info.trainable && p.info.group == static_cast<int32_t>(g);
     if (tensors == 0) continue;
-    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " + formatted("%.1e", groups[g].lr) +
-                       ", weight decay " + formatted("%g", groups[g].weight_decay) + ": " +
-                       optimizers[static_cast<size_t>(groups[g].optimizer)].id());
+    s.groups.push_back(with_commas(tensors) + (tensors == 1 ? " tensor" : " tensors") + ", lr " +
+                       formatted("%.1e", groups[g].lr) + ", weight decay " + formatted("%g", groups[g].weight_decay) +
+                       ": " + optimizers[static_cast<size_t>(groups[g].optimizer)].id());
   }
   for (const auto& p : d.params) {
     std::vector<std::string> sizes;
-    for (size_t i = 0; i < p.sizes.size(); ++i) sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(p.sizes[i]));
-    s.parameter_lines.push_back(p.name + "  [" + join(sizes, ", ") + "]  " + p.role + (p.info.trainable ? "" : "  frozen") +
+    for (size_t i = 0; i < p.sizes.size(); ++i)
+      sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(p.sizes[i]));
+    s.parameter_lines.push_back(p.name + "  [" + join(sizes, ", ") + "]  " + p.role +
+                                (p.info.trainable ? "" : "  frozen") +
                                 (p.other_names.empty() ? "" : "  also " + join(p.other_names, ", ")));
   }
 }

@@ -1,4 +1,5 @@
-// Putting a run together, in the one order that works: device, comm, tokenizer, data, model, filters, rules, optimizers.
+// Putting a run together, in the one order that works: device, comm, tokenizer, data, model, filters, rules,
+// optimizers.
 #pragma once
 #include <cmath>
 #include <deque>
@@ -66,7 +67,8 @@ struct Run::Parts {
   void summarise();
 };
 
-// The manifest's rules onto the declaration. Throws Failure: a rule that matches nothing, two of one layer that disagree.
+// The manifest's rules onto the declaration. Throws Failure: a rule that matches nothing, two of one layer that
+// disagree.
 void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan& plan);
 
 }  // namespace mortise

@@ -11,8 +11,8 @@
 namespace mortise {
 namespace {
 
-// The layers of one slot, up to and with `last`: whether a selector takes a layer depends on the ones before it only, so providers are known while
-// the model is still being declared.
+// The layers of one slot, up to and with `last`: whether a selector takes a layer depends on the ones before it only,
+// so providers are known while the model is still being declared.
 std::vector<Element> layers_until(const Declaration& d, const mortise_layer& last) {
   std::vector<Element> all;
   for (const auto& l : d.layers) {
@@ -37,7 +37,8 @@ struct Answer {
   std::string why, fix;
 };
 
-Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Host& host, const mortise_layer& layer, uint32_t mode) {
+Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Host& host, const mortise_layer& layer,
+                uint32_t mode) {
   if (!op.has(&mortise_operator::supports)) return {true, "", ""};
   mortise_place place{};
   place.struct_size = sizeof place;
@@ -77,7 +78,8 @@ int Chains::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode
     }
     reasons += (reasons.empty() ? "" : "; ") + op.by->id() + ": " + a.why;
   }
-  throw Failure(cannot_run_here(plan_.members[static_cast<size_t>(claim.member)].info->schema.id, layer, {false, reasons, ""}, claim.origin));
+  throw Failure(cannot_run_here(plan_.members[static_cast<size_t>(claim.member)].info->schema.id, layer,
+                                {false, reasons, ""}, claim.origin));
 }
 
 int Chains::provider_of(const mortise_layer& layer, uint32_t mode) {
@@ -89,8 +91,8 @@ int Chains::provider_of(const mortise_layer& layer, uint32_t mode) {
     const auto taken = select(here, elements, static_cast<int>(mode));
     if (!taken.empty() && taken.back() == elements.size() - 1) return choose(claim, layer, mode);
   }
-  throw Failure(
-      mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {}, "mortise plugin list names what is installed"));
+  throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
+                        "mortise plugin list names what is installed"));
 }
 
 void Chains::declare_layer(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
@@ -110,14 +112,17 @@ void Chains::declare_layer(mortise_builder& builder, mortise_layer& layer, const
       const auto* table = op.by->member->table;
       throw Failure(cannot_run_here(op.by->id(), layer, a, table ? table->origin : Position{}));
     }
-    if (!op.has(&mortise_operator::forward)) throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot);
+    if (!op.has(&mortise_operator::forward))
+      throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot);
     if (op.has(&mortise_operator::declare))
-      op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec, &layer.data[mode]);
+      op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
+              &layer.data[mode]);
   }
   layer_members_[index] = members;
 }
 
-mortise_next* Chains::wrapped(uint32_t point, uint32_t mode, const std::vector<size_t>& wrappers, mortise_next* provider) {
+mortise_next* Chains::wrapped(uint32_t point, uint32_t mode, const std::vector<size_t>& wrappers,
+                              mortise_next* provider) {
   mortise_next* inner = provider;
   const auto& all = plan_.at[point].wrappers;
   for (auto w = wrappers.rbegin(); w != wrappers.rend(); ++w) {
@@ -171,7 +176,8 @@ void Chains::build(const Provided<mortise_model>& model) {
       const auto* object = model.object;
       void* self = model.by->self;
       provider->core = [object, self, s](mortise_call& call) {
-        if (const mortise_status status = object->segment(self, &call, static_cast<uint32_t>(s))) throw PluginError(status, take_error(status));
+        if (const mortise_status status = object->segment(self, &call, static_cast<uint32_t>(s)))
+          throw PluginError(status, take_error(status));
       };
       std::vector<size_t> here;
       if (d.segments[s].flags & MORTISE_BLOCK)
@@ -212,7 +218,8 @@ void Chains::check_places() const {
     for (const auto& l : d.layers)
       if (l.point == static_cast<int>(point)) layers.push_back({l.path, "", l.slot, {}, {}});
     if (layers.empty()) continue;
-    for (int mode = 0; mode < MORTISE_MODES; ++mode) assign(plan_.at[point], plan_, layers, mode, "layer", plan_.points[point].name, report);
+    for (int mode = 0; mode < MORTISE_MODES; ++mode)
+      assign(plan_.at[point], plan_, layers, mode, "layer", plan_.points[point].name, report);
   }
   std::vector<Element> everything = d.layer_elements();
   for (const auto& s : d.segments) everything.push_back({s.path, "", "block", {}, {}});

@@ -1,4 +1,5 @@
-// Chains: for each point, block and layer, and each mode, the wrappers of the plan around the provider, as links that calls run through.
+// Chains: for each point, block and layer, and each mode, the wrappers of the plan around the provider, as links that
+// calls run through.
 #pragma once
 #include <array>
 #include <string>
@@ -22,7 +23,8 @@ class Chains {
   // After the model is declared: chains of points, of each block and of each layer.
   void build(const Provided<mortise_model>& model);
 
-  // Providers of a layer while it is declared: every distinct one of its modes. `supports` of chosen candidates is asked here.
+  // Providers of a layer while it is declared: every distinct one of its modes. `supports` of chosen candidates is
+  // asked here.
   void declare_layer(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
 
   const mortise_next* at(Point point, uint32_t mode) const { return points_[point][mode]; }

@@ -25,7 +25,8 @@ std::vector<int64_t> permutation(int64_t n, uint64_t seed, std::string_view stre
   const uint32_t key[2] = {static_cast<uint32_t>(key64), static_cast<uint32_t>(key64 >> 32)};
   for (int64_t i = n - 1; i > 0; --i) {
     uint32_t w[4];
-    mortise_philox_words(key, static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(epoch), 0, w);
+    mortise_philox_words(key, static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(epoch), 0,
+                         w);
     const uint64_t bits = uint64_t{w[0]} << 32 | w[1];
     std::swap(p[static_cast<size_t>(i)], p[bits % static_cast<uint64_t>(i + 1)]);
   }
@@ -42,7 +43,8 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 }  // namespace
 
 Feed::Feed(Provided<mortise_data> data, const FeedOptions& options) : data_(data), options_(options) {
-  if (const Value* threads = fact_of(*data.by->member->info, "data", "threads")) one_thread_ = threads->as_text() == "one";
+  if (const Value* threads = fact_of(*data.by->member->info, "data", "threads"))
+    one_thread_ = threads->as_text() == "one";
 
   const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
   const bool held_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";
@@ -70,7 +72,8 @@ Feed::Feed(Provided<mortise_data> data, const FeedOptions& options) : data_(data
   validation_.numbers = std::make_shared<const std::vector<int64_t>>(std::move(to_validate));
   if (options.train && micros_per_epoch("train") == 0)
     throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(samples("train")) +
-                                          " samples to train on, too few for one micro-batch of " + std::to_string(options.micro_batch_size));
+                                          " samples to train on, too few for one micro-batch of " +
+                                          std::to_string(options.micro_batch_size));
 }
 
 int64_t Feed::samples(std::string_view name) const { return static_cast<int64_t>(split(name).numbers->size()); }
@@ -111,12 +114,14 @@ mortise_batch* Feed::load(std::string_view name, int64_t index) {
     for (const auto& field : row)
       if (options_.sequence_length > 0 && static_cast<int64_t>(field.size()) > options_.sequence_length) {
         if (!options_.truncate)
-          throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) + " long, data.sequence_length is " +
+          throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) +
+                                                " long, data.sequence_length is " +
                                                 std::to_string(options_.sequence_length) + " and data.truncate is off");
         ++cut_;
         break;
       }
-  return collate(rows, data_.object->fields, data_.object->n_fields, options_.sequence_length, options_.pad_to_multiple);
+  return collate(rows, data_.object->fields, data_.object->n_fields, options_.sequence_length,
+                 options_.pad_to_multiple);
 }
 
 }  // namespace mortise

@@ -1,4 +1,5 @@
-// Which samples make up which micro-batch: the split that is held out, the order of an epoch, and the `load` of one micro-batch, pure in its number.
+// Which samples make up which micro-batch: the split that is held out, the order of an epoch, and the `load` of one
+// micro-batch, pure in its number.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -14,7 +15,7 @@ namespace mortise {
 struct FeedOptions {
   int64_t micro_batch_size = 8, eval_micro_batch_size = 8, sequence_length = 0, pad_to_multiple = 8, eval_samples = 0;
   bool shuffle = true, drop_last = false, truncate = true;
-  bool train = true;                 // else the samples to train on are asked for only if a share of them is what is evaluated on
+  bool train = true;  // else the samples to train on are asked for only if a share of them is what is evaluated on
   std::string split = "validation";  // what is evaluated on, as the plugin calls it; "": nothing is
   double validation = 0;             // share held out when the data has no validation split of its own
   uint64_t seed = 0;

@@ -54,11 +54,13 @@ void write_tensors(const Format& format, const std::vector<StoredTensor>& tensor
   struct User : Waiting {
     const Sink& sink;
   } user{{}, sink};
-  const mortise_sink c_sink = {sizeof c_sink, 0, &user, [](void* u, const void* data, uint64_t bytes) noexcept -> mortise_status {
+  const mortise_sink c_sink = {sizeof c_sink, 0, &user,
+                               [](void* u, const void* data, uint64_t bytes) noexcept -> mortise_status {
                                  return static_cast<User*>(u)->run([&] { static_cast<User*>(u)->sink(data, bytes); });
                                }};
   call_through(user, [&] {
-    format.call(&mortise_format::write, "write", static_cast<const mortise_entry*>(entries.data()), static_cast<uint32_t>(entries.size()), &c_sink);
+    format.call(&mortise_format::write, "write", static_cast<const mortise_entry*>(entries.data()),
+                static_cast<uint32_t>(entries.size()), &c_sink);
   });
 }
 
@@ -73,7 +75,8 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
         throw PluginError(MORTISE_E_DATA, "`" + std::string(view(e->name)) + "` is of a dtype that is not known");
       StoredTensor t;
       t.name = view(e->name);
-      t.tensor = at::from_blob(const_cast<void*>(e->data), at::IntArrayRef(e->sizes, e->n_dims), at::TensorOptions().dtype(type));
+      t.tensor = at::from_blob(const_cast<void*>(e->data), at::IntArrayRef(e->sizes, e->n_dims),
+                               at::TensorOptions().dtype(type));
       if (e->whole) {
         t.offset.assign(e->offset, e->offset + e->n_dims);
         t.whole.assign(e->whole, e->whole + e->n_dims);
@@ -82,7 +85,9 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
     });
   };
   const mortise_give give = {sizeof give, 0, &user, take_one};
-  call_through(user, [&] { format.call(&mortise_format::read, "read", static_cast<const void*>(bytes.data()), uint64_t{bytes.size()}, &give); });
+  call_through(user, [&] {
+    format.call(&mortise_format::read, "read", static_cast<const void*>(bytes.data()), uint64_t{bytes.size()}, &give);
+  });
   return std::move(user.tensors);
 }
 

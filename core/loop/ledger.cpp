@@ -13,9 +13,11 @@
 
 namespace mortise {
 
-Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mortise_schedule> schedule, Horizon horizon)
+Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mortise_schedule> schedule,
+               Horizon horizon)
     : groups_(groups), schedule_(schedule), horizon_(horizon) {
-  const auto f64 = at::TensorOptions().dtype(at::kDouble).device(device), i64 = at::TensorOptions().dtype(at::kLong).device(device);
+  const auto f64 = at::TensorOptions().dtype(at::kDouble).device(device),
+             i64 = at::TensorOptions().dtype(at::kLong).device(device);
   const auto n = static_cast<int64_t>(groups.size());
   scale = at::ones({}, f64);
   multiplier = at::ones({}, f64);
@@ -27,14 +29,16 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   at::Tensor decay = at::empty({n}, at::kDouble);
   for (int64_t g = 0; g < n; ++g) decay.mutable_data_ptr<double>()[g] = groups[static_cast<size_t>(g)].weight_decay;
   weight_decay = decay.to(device);
-  c_ = {sizeof c_, static_cast<uint32_t>(n), borrow(scale), borrow(multiplier), borrow(verdict), borrow(applied), borrow(lr), borrow(weight_decay)};
+  c_ = {sizeof c_,       static_cast<uint32_t>(n), borrow(scale), borrow(multiplier),
+        borrow(verdict), borrow(applied),          borrow(lr),    borrow(weight_decay)};
 }
 
 double Ledger::rate(int64_t a) const {
   if (a < horizon_.warmup) return static_cast<double>(a + 1) / static_cast<double>(horizon_.warmup);
   const auto rest = static_cast<double>(std::max<int64_t>(horizon_.over - horizon_.warmup, 1));
   double factor = 1;
-  schedule_.call(&mortise_schedule::factor, "factor", std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0), &factor);
+  schedule_.call(&mortise_schedule::factor, "factor", std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0),
+                 &factor);
   return factor;
 }
 
@@ -44,7 +48,8 @@ void Ledger::refill(int64_t attempted, int64_t known) {
   at::Tensor rows = at::empty({kRows, n}, at::kDouble);
   for (int64_t r = 0; r < kRows; ++r) {
     const double factor = rate(known + r);
-    for (int64_t g = 0; g < n; ++g) rows.mutable_data_ptr<double>()[r * n + g] = groups_[static_cast<size_t>(g)].lr * factor;
+    for (int64_t g = 0; g < n; ++g)
+      rows.mutable_data_ptr<double>()[r * n + g] = groups_[static_cast<size_t>(g)].lr * factor;
   }
   table_.copy_(rows);
   base_.fill_(known);

@@ -1,5 +1,5 @@
-// The ledger: scalars and vectors on the device that the update reads, so that a step asks the host for nothing. Rates are tabulated ahead, a row an
-// applied step, and the step picks its row with the device's own count.
+// The ledger: scalars and vectors on the device that the update reads, so that a step asks the host for nothing. Rates
+// are tabulated ahead, a row an applied step, and the step picks its row with the device's own count.
 #pragma once
 #include <ATen/core/Tensor.h>
 

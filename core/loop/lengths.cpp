@@ -20,11 +20,13 @@ int64_t Lengths::steps(const Value& v, const std::string& key) const {
     case Unit::kEpochs: steps *= steps_per_epoch; break;
     case Unit::kSamples: steps /= samples_per_step; break;
     case Unit::kTokens:
-      if (tokens_per_step <= 0) refuse(v, key, "is in tokens, and this data counts none", "write it in steps, epochs or samples");
+      if (tokens_per_step <= 0)
+        refuse(v, key, "is in tokens, and this data counts none", "write it in steps, epochs or samples");
       steps /= tokens_per_step;
       break;
     case Unit::kPercent: steps *= static_cast<double>(run) / 100.0; break;
-    case Unit::kSeconds: refuse(v, key, "is a time; the schedule needs steps", "write it in steps, epochs, samples or tokens");
+    case Unit::kSeconds:
+      refuse(v, key, "is a time; the schedule needs steps", "write it in steps, epochs, samples or tokens");
   }
   return steps <= 0 ? 0 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-9)));
 }

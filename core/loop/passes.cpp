@@ -58,27 +58,32 @@ double TermSums::loss(const Counts& counts) const {
   double loss = 0;
   for (const auto& s : sums_) {
     const auto n = counts.find(s.unit);
-    if (s.weight != 0 && n != counts.end() && n->second > 0) loss += s.weight * s.total.item<double>() / static_cast<double>(n->second);
+    if (s.weight != 0 && n != counts.end() && n->second > 0)
+      loss += s.weight * s.total.item<double>() / static_cast<double>(n->second);
   }
   return loss;
 }
 
 Passes::Passes(Host& host, Chains& chains, Feed* feed) : host_(host), chains_(chains), feed_(feed) {
-  chains.core(kLoad,
-              [this](mortise_call& call) { call.results[0] = {MORTISE_BATCH, 0, {.b = feed_->load(view(call.args[0].v.s), call.args[1].v.i)}}; });
+  chains.core(kLoad, [this](mortise_call& call) {
+    call.results[0] = {MORTISE_BATCH, 0, {.b = feed_->load(view(call.args[0].v.s), call.args[1].v.i)}};
+  });
   chains.core(kForward, [this](mortise_call& call) { run_segments(call); });
   chains.core(kMicro, [this](mortise_call& call) { run_micro(call); });
   chains.core(kBackward, [this](mortise_call& call) {
     std::vector<at::Tensor> roots, seeds;
     for (const auto& t : terms_) {
       const auto n = counts_->find(t.unit);
-      if (n == counts_->end()) throw PluginError(MORTISE_E_PLUGIN, "the term `" + t.name + "` counts `" + t.unit + "`, which the data does not");
+      if (n == counts_->end())
+        throw PluginError(MORTISE_E_PLUGIN,
+                          "the term `" + t.name + "` counts `" + t.unit + "`, which the data does not");
       if (t.weight == 0 || !t.sum.requires_grad()) continue;
       const double factor = n->second > 0 ? t.weight / static_cast<double>(n->second) : 0.0;
       roots.push_back(t.sum);
       seeds.push_back(scale_->mul(factor).to(t.sum.scalar_type()).view(t.sum.sizes()));
     }
-    if (roots.empty()) throw PluginError(MORTISE_E_PLUGIN, "the model gave no term of a loss that depends on a trainable parameter");
+    if (roots.empty())
+      throw PluginError(MORTISE_E_PLUGIN, "the model gave no term of a loss that depends on a trainable parameter");
     (void)call;
     run_backward(host_, roots, seeds);
   });
@@ -92,7 +97,8 @@ BatchPtr Passes::batch_of(Point point, uint32_t mode, std::initializer_list<mort
   call.results = &result;
   call.n_results = 1;
   invoke(chains_.at(point, mode), call);
-  if (result.tag != MORTISE_BATCH || !result.v.b) throw PluginError(MORTISE_E_PLUGIN, "`" + host_.points()[point].name + "` gave no batch");
+  if (result.tag != MORTISE_BATCH || !result.v.b)
+    throw PluginError(MORTISE_E_PLUGIN, "`" + host_.points()[point].name + "` gave no batch");
   return BatchPtr(result.v.b);
 }
 
@@ -100,7 +106,9 @@ BatchPtr Passes::host_batch(std::string_view split, int64_t index, uint32_t mode
   return batch_of(kLoad, mode, {{MORTISE_TEXT, 0, {.s = str(split)}}, {MORTISE_INT, 0, {.i = index}}});
 }
 
-BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) { return batch_of(kBatch, mode, {{MORTISE_BATCH, 0, {.b = host.get()}}}); }
+BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) {
+  return batch_of(kBatch, mode, {{MORTISE_BATCH, 0, {.b = host.get()}}});
+}
 
 void Passes::run_segments(mortise_call& call) {
   const size_t n = host_.declaration().segments.size();
@@ -143,10 +151,12 @@ void Passes::run_micro(mortise_call& call) {
   invoke(chains_.at(kBackward, call.mode), backward, frame);
 }
 
-void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Counts& counts, const at::Tensor& scale, TermSums& sums) {
+void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Counts& counts, const at::Tensor& scale,
+                   TermSums& sums) {
   counts_ = &counts;
   scale_ = &scale;
-  mortise_call call = root_call(kMicro, MORTISE_TRAIN, uint32_t{MORTISE_GRAD} | (last ? uint32_t{MORTISE_LAST_MICRO} : 0u));
+  mortise_call call =
+      root_call(kMicro, MORTISE_TRAIN, uint32_t{MORTISE_GRAD} | (last ? uint32_t{MORTISE_LAST_MICRO} : 0u));
   call.micro = micro;
   call.batch = batch;
   invoke(chains_.at(kMicro, MORTISE_TRAIN), call);
@@ -154,7 +164,8 @@ void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Counts&
   terms_.clear();
 }
 
-void Passes::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms) {
+void Passes::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n,
+                     Terms* terms) {
   at::NoGradGuard no_grad;
   mortise_call call = root_call(kForward, mode, 0);
   call.batch = batch;

@@ -58,7 +58,8 @@ class Passes {
   BatchPtr host_batch(std::string_view split, int64_t index, uint32_t mode);
   BatchPtr device_batch(const BatchPtr& host, uint32_t mode);
   // One micro-batch of a step, gradients divided by `counts` and multiplied by `scale`; its terms go to `sums`.
-  void micro(mortise_batch* batch, int32_t micro, bool last, const Counts& counts, const at::Tensor& scale, TermSums& sums);
+  void micro(mortise_batch* batch, int32_t micro, bool last, const Counts& counts, const at::Tensor& scale,
+             TermSums& sums);
   // Without a graph; results are owned by the caller.
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms);
 

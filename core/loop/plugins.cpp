@@ -28,7 +28,8 @@ void list_attachments(Instance& i) {
   uint32_t n = 0, stride = 0;
   if (const mortise_status s = i.descriptor->attachments(i.self, &first, &n, &stride)) throw_from(i, s, "attachments");
   for (uint32_t k = 0; k < n; ++k) {
-    const auto* a = reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{k} * stride);
+    const auto* a =
+        reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{k} * stride);
     i.attachments.push_back(a);
   }
 }
@@ -45,7 +46,9 @@ void compare_with_manifest(const Instance& i) {
       for (const auto& l : info.listens) known = known || l.point == point;
     else
       for (const auto& p : info.schema.provides) known = known || p == point;
-    if (!known) throw PluginError(MORTISE_E_PLUGIN, info.schema.id + " attaches to `" + point + "` in a way that its plugin.toml does not say");
+    if (!known)
+      throw PluginError(MORTISE_E_PLUGIN,
+                        info.schema.id + " attaches to `" + point + "` in a way that its plugin.toml does not say");
   }
 }
 
@@ -57,7 +60,9 @@ bool attaches(const mortise_attachment& a, std::string_view how) {
 
 }  // namespace
 
-void throw_from(const Instance& by, mortise_status status, std::string_view what) { throw_status(status, by.id(), what); }
+void throw_from(const Instance& by, mortise_status status, std::string_view what) {
+  throw_status(status, by.id(), what);
+}
 
 Plugins::~Plugins() {
   for (auto i = order_.rbegin(); i != order_.rend(); ++i)
@@ -85,11 +90,13 @@ const mortise_attachment& Plugins::attachment(int member, std::string_view point
   const Instance& i = start(member);
   for (const auto* a : i.attachments)
     if (view(a->point) == point && attaches(*a, how)) return *a;
-  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" + std::string(how) +
-                                          "); the library does not");
+  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) +
+                                          "` (" + std::string(how) + "); the library does not");
 }
 
-const Instance& Plugins::of(const PluginHost& host) const { return **std::ranges::find(order_, &host, &Instance::host); }
+const Instance& Plugins::of(const PluginHost& host) const {
+  return **std::ranges::find(order_, &host, &Instance::host);
+}
 
 Diagnostic Plugins::diagnose(const PluginError& error) const {
   for (const auto& i : started_)

@@ -44,13 +44,16 @@ template <class T>
 template <class Fn, class... Args>
 void Provided<T>::call(Fn T::* fn, std::string_view what, Args... args) const {
   clear_error();
-  if (!by || !has(fn)) throw PluginError(MORTISE_E_PLUGIN, (by ? by->id() : std::string("nobody")) + " has no function `" + std::string(what) + "`");
+  if (!by || !has(fn))
+    throw PluginError(MORTISE_E_PLUGIN,
+                      (by ? by->id() : std::string("nobody")) + " has no function `" + std::string(what) + "`");
   if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
 }
 
 class Plugins {
  public:
-  Plugins(Host& host, const Plan& plan, std::string probe) : host_(host), plan_(plan), probe_(std::move(probe)), started_(plan.members.size()) {}
+  Plugins(Host& host, const Plan& plan, std::string probe)
+      : host_(host), plan_(plan), probe_(std::move(probe)), started_(plan.members.size()) {}
   ~Plugins();
   Plugins(const Plugins&) = delete;
   Plugins& operator=(const Plugins&) = delete;

@@ -27,7 +27,8 @@ RecordBuilder& RecordBuilder::text(std::string_view name, std::string_view v) {
 }
 
 mortise_record RecordBuilder::record() const {
-  return {sizeof(mortise_record), static_cast<uint32_t>(columns_.size()), {kind_.data(), kind_.size()}, columns_.data()};
+  return {
+      sizeof(mortise_record), static_cast<uint32_t>(columns_.size()), {kind_.data(), kind_.size()}, columns_.data()};
 }
 
 }  // namespace mortise

@@ -22,7 +22,8 @@ struct Written {
   const Value* value;
 };
 
-[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::vector<Position>& at, const std::string& fix) {
+[[noreturn]] void refuse(const std::string& code, const std::string& message, const std::vector<Position>& at,
+                         const std::string& fix) {
   Diagnostic d = mistake(code, message, {}, fix);
   d.positions = at;
   throw Failure(d);
@@ -56,7 +57,8 @@ void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan&
           const ParameterRule& other = *at->second.rule;
           if (other.layer == rule.layer && at->second.value->text() != value.text() && !tags)
             refuse("two_rules",
-                   "parameters." + other.name + " and parameters." + rule.name + " set `" + key + "` of " + d.params[i].name + " differently",
+                   "parameters." + other.name + " and parameters." + rule.name + " set `" + key + "` of " +
+                       d.params[i].name + " differently",
                    {at->second.value->origin, value.origin}, "give one of them another `where`");
           if (rule.layer >= other.layer) at->second = {&rule, &value};
         }

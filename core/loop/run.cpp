@@ -72,7 +72,8 @@ Measured Run::Parts::evaluate() {
     }
     m.values = {{"eval.loss", sums.loss(counts)}};
     for (const auto& s : sums.all())
-      if (s.weight == 0 && counts[s.unit] > 0) m.values.emplace_back("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
+      if (s.weight == 0 && counts[s.unit] > 0)
+        m.values.emplace_back("eval." + s.name, s.total.item<double>() / static_cast<double>(counts[s.unit]));
     m.samples = counts["samples"];
     m.tokens = counts["tokens"];
   };

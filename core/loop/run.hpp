@@ -1,4 +1,5 @@
-// A run: the plan made real. Plugins loaded, the model declared and allocated, chains built; then trained, evaluated, sampled.
+// A run: the plan made real. Plugins loaded, the model declared and allocated, chains built; then trained, evaluated,
+// sampled.
 #pragma once
 #include <functional>
 #include <map>
@@ -25,9 +26,9 @@ struct RunRequest {
   std::string probe;  // the mortise-probe helper
   std::string dir;    // the run directory, made already; "": nothing is written (plan, sample)
   Purpose purpose = Purpose::kTrain;
-  std::string weights;                          // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
-  std::string checkpoint;                       // the folder of a verified checkpoint to go on from; "": from the beginning
-  std::string split = "validation";             // which one an evaluation takes; "": there will be none, and no data is read
+  std::string weights;     // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
+  std::string checkpoint;  // the folder of a verified checkpoint to go on from; "": from the beginning
+  std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };
 

@@ -26,10 +26,12 @@ Saver::Saver(Run::Parts& p) : p_(p) {
   if (!p.request.dir.empty() && p.format) root_ = p.request.dir + "/checkpoints";
   every_ = Every(m.get("checkpoint", "every"), "checkpoint.every", p.lengths);
   keep_ = m.get("checkpoint", "keep").as_int();
-  if (const Value& v = m.get("checkpoint", "keep_every"); v.is_set()) keep_every_ = p.lengths.steps(v, "checkpoint.keep_every");
+  if (const Value& v = m.get("checkpoint", "keep_every"); v.is_set())
+    keep_every_ = p.lengths.steps(v, "checkpoint.keep_every");
   background_ = saves_in_background(p);
   if (!can_save()) return;
-  for (const Member& member : p.plan.members) plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
+  for (const Member& member : p.plan.members)
+    plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
   if (!p.request.checkpoint.empty()) last_step_ = p.services.clock.applied;
 }
 
@@ -85,16 +87,18 @@ void Saver::must_fit(int64_t bytes) const {
   if (::statvfs(p_.request.dir.c_str(), &disk) != 0) return;  // writing will tell
   const auto room = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
   if (room < bytes + kSlack)
-    throw Failure(
-        mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " + byte_size(room) + " free at " + p_.request.dir));
+    throw Failure(mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " +
+                                                      byte_size(room) + " free at " + p_.request.dir));
 }
 
-// The newest ones stay, the best, and one of each longer interval. What cannot be removed now is removed after a later save.
+// The newest ones stay, the best, and one of each longer interval. What cannot be removed now is removed after a later
+// save.
 void Saver::retire(int64_t best_step) const {
   int64_t newest = 0;
   try {
     for (const Found& found : checkpoints_in(root_))
-      if (newest++ >= keep_ && found.step != best_step && (keep_every_ == 0 || found.step % keep_every_ != 0)) remove_checkpoint(found);
+      if (newest++ >= keep_ && found.step != best_step && (keep_every_ == 0 || found.step % keep_every_ != 0))
+        remove_checkpoint(found);
   } catch (const Failure&) {
   }
 }

@@ -43,19 +43,22 @@ void loop_term(mortise_host*, mortise_str name, mortise_tensor* sum, mortise_str
   if (f->call->flags & MORTISE_REPLAY) return;  // counted in the first pass
   const at::Tensor t = share(sum);
   if (!t.defined() || t.numel() != 1)
-    throw PluginError(MORTISE_E_SHAPE, "the term `" + std::string(view(name)) + "` is one number, summed over the micro-batch");
+    throw PluginError(MORTISE_E_SHAPE,
+                      "the term `" + std::string(view(name)) + "` is one number, summed over the micro-batch");
   static_cast<Terms*>(f->micro)->push_back({std::string(view(name)), std::string(view(unit)), weight, t});
 }
 void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
   Services& s = services_of(h);
-  if (what != MORTISE_STOP && what != MORTISE_ABORT) throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
+  if (what != MORTISE_STOP && what != MORTISE_ABORT)
+    throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
   if (s.requested >= what) return;
   s.requested = what;
   s.reason = view(reason);
   s.requested_by = plugin_of(h).id;
 }
 
-void model_forward(mortise_host* h, mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) {
+void model_forward(mortise_host* h, mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results,
+                   uint32_t n) {
   if (!services_of(h).forward) throw PluginError(MORTISE_E_ARGUMENT, "the model is not built yet");
   services_of(h).forward(batch, mode, want, results, n);
 }
@@ -73,16 +76,18 @@ void state_keep(mortise_host* h, const mortise_blob* blob) {
   const PluginHost& by = plugin_of(h);
   std::vector<KeptBlob>& all = services_of(h).blobs;
   const std::string_view name = view(blob->name);
-  if (name.empty() || std::ranges::any_of(all, [&](const KeptBlob& b) { return b.host == &by && view(b.blob->name) == name; }))
+  if (name.empty() ||
+      std::ranges::any_of(all, [&](const KeptBlob& b) { return b.host == &by && view(b.blob->name) == name; }))
     throw PluginError(MORTISE_E_ARGUMENT, by.id + " keeps `" + std::string(name) + "` twice, or without a name");
   all.push_back({&by, blob});
 }
 
-constexpr mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,    at_edge<loop_ledger>, at_edge<loop_set_window>,
-                                       at_edge<loop_vote>,       at_edge<loop_multiply>, at_edge<loop_term>,   at_edge<loop_request>};
+constexpr mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,  at_edge<loop_ledger>,
+                                       at_edge<loop_set_window>, at_edge<loop_vote>,   at_edge<loop_multiply>,
+                                       at_edge<loop_term>,       at_edge<loop_request>};
 constexpr mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
-constexpr mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>, at_edge<tokenizer_encode>,
-                                                 at_edge<tokenizer_decode>};
+constexpr mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
+                                                 at_edge<tokenizer_encode>, at_edge<tokenizer_decode>};
 constexpr mortise_state_api kStateApi = {sizeof(mortise_state_api), at_edge<state_keep>};
 
 }  // namespace

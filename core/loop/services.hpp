@@ -1,4 +1,5 @@
-// What the loop lends to plugins: the clock, the ledger, votes and multipliers, terms of the loss, requests; the tokenizer; the model.
+// What the loop lends to plugins: the clock, the ledger, votes and multipliers, terms of the loss, requests; the
+// tokenizer; the model.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -31,13 +31,14 @@ std::string rank_file(const Run::Parts& p) {
 
 Json json_of(const Value& v) { return Json::parse(v.text()); }  // of numbers, texts and lists, TOML is JSON
 
-// What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without a value has that of the fact
-// of its name. "" if it says nothing.
+// What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without
+// a value has that of the fact of its name. "" if it says nothing.
 std::string config_json(const Member& model, const Declaration& d) {
   const auto fixed = model.info->facts.find("config_json");
   if (fixed == model.info->facts.end() || !model.table) return "";
   Json all;
-  if (const Value* architectures = fact_of(*model.info, "huggingface", "architectures")) all["architectures"] = json_of(*architectures);
+  if (const Value* architectures = fact_of(*model.info, "huggingface", "architectures"))
+    all["architectures"] = json_of(*architectures);
   for (const auto& [name, value] : fixed->second) all[name] = json_of(value);
   for (const auto& [key, schema] : model.info->schema.config.keys)
     for (const std::string& name : schema.config_json) {
@@ -104,16 +105,18 @@ std::map<std::string, std::string> blobs(const Run::Parts& p) {
   std::map<std::string, Json> by_plugin;
   for (const KeptBlob& kept : p.services.blobs) {
     std::string text;
-    const mortise_sink sink = {sizeof sink, 0, &text, [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
-                                 return guarded([&] { static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes); });
-                               }};
+    const mortise_sink sink = {
+        sizeof sink, 0, &text, [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
+          return guarded([&] { static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes); });
+        }};
     const Instance& by = p.plugins.of(*kept.host);
     clear_error();
     if (const mortise_status s = kept.blob->save(by.self, &sink)) throw_from(by, s, "save");
     by_plugin[by.id()][std::string(view(kept.blob->name))] = {{"version", kept.blob->version}, {"text", text}};
   }
   std::map<std::string, std::string> files;
-  for (const auto& [id, j] : by_plugin) files[blob_file(id)] = j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const auto& [id, j] : by_plugin)
+    files[blob_file(id)] = j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   return files;
 }
 
@@ -152,7 +155,8 @@ Snapshot capture(Run::Parts& p) {
     }
   s.texts = blobs(p);
   s.texts["state.json"] = state_text(p);
-  if (const std::string config = config_json(*p.model.by->member, p.host.declaration()); !config.empty()) s.texts["model/config.json"] = config;
+  if (const std::string config = config_json(*p.model.by->member, p.host.declaration()); !config.empty())
+    s.texts["model/config.json"] = config;
   return s;
 }
 
@@ -166,10 +170,12 @@ void detach(Snapshot& s, const Snapshot& earlier) {
   }
 }
 
-Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step, const std::map<std::string, SavedPlugin>& plugins) {
+Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
+                 const std::map<std::string, SavedPlugin>& plugins) {
   CheckpointWriter writer(root, step);
   const std::string extension(view(format.object->extension));
-  for (const auto& [file, list] : s.tensors) writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
+  for (const auto& [file, list] : s.tensors)
+    writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
   for (const auto& [file, text] : s.texts) writer.file(file, text);
   return writer.commit(plugins);
 }

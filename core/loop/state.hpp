@@ -1,5 +1,5 @@
-// What of a run outlives it: parameters, optimizer states, the clock and the cursor, what plugins keep. Captured between steps, stored as a
-// checkpoint, restored from one bit for bit.
+// What of a run outlives it: parameters, optimizer states, the clock and the cursor, what plugins keep. Captured
+// between steps, stored as a checkpoint, restored from one bit for bit.
 //
 //   model/model.EXT        masters, under their declared names
 //   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml says it
@@ -28,8 +28,10 @@ Snapshot capture(Run::Parts& p);
 // Copies the tensors, into the memory of an earlier snapshot of the same run where there is one.
 void detach(Snapshot& s, const Snapshot& earlier);
 // Throws Failure (exit 74) or PluginError.
-Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step, const std::map<std::string, SavedPlugin>& plugins);
-// From the folder of a checkpoint that was verified. Throws Failure (exit 65): it is of another model, optimizer or seed.
+Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
+                 const std::map<std::string, SavedPlugin>& plugins);
+// From the folder of a checkpoint that was verified. Throws Failure (exit 65): it is of another model, optimizer or
+// seed.
 void restore(Run::Parts& p, const std::string& folder);
 
 }  // namespace mortise

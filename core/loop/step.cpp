@@ -30,16 +30,17 @@ class FilterScope {
 
 }  // namespace
 
-Step::Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger, std::deque<Optimizer>& optimizers,
-           Provided<mortise_comm> comm, Provided<mortise_replicas> replicas)
-    : host_(host), chains_(chains), passes_(passes), feed_(feed), services_(services), ledger_(ledger), optimizers_(optimizers), comm_(comm),
-      replicas_(replicas), written_(host.declaration().params.size(), false) {
+Step::Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger,
+           std::deque<Optimizer>& optimizers, Provided<mortise_comm> comm, Provided<mortise_replicas> replicas)
+    : host_(host), chains_(chains), passes_(passes), feed_(feed), services_(services), ledger_(ledger),
+      optimizers_(optimizers), comm_(comm), replicas_(replicas), written_(host.declaration().params.size(), false) {
   for (const auto& o : optimizers)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
   host.norm_of_step = [this] { return norm(); };
-  host.parameters().on_ready(
-      [this](mortise_param& p, int micro, bool last) { replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last}); });
+  host.parameters().on_ready([this](mortise_param& p, int micro, bool last) {
+    replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last});
+  });
   chains.core(kStep, [this](mortise_call&) {
     mortise_call call = root_call(kGradients, MORTISE_TRAIN, MORTISE_GRAD);
     invoke(chains_.at(kGradients, MORTISE_TRAIN), call);
@@ -55,8 +56,8 @@ int32_t Step::window() {
   return services_.window;
 }
 
-// Counts are known before the first forward, so all host batches of the window exist before it. An epoch's last window may be short: its denominators
-// say so, and nothing is made up to fill it.
+// Counts are known before the first forward, so all host batches of the window exist before it. An epoch's last window
+// may be short: its denominators say so, and nothing is made up to fill it.
 void Step::load_window() {
   const int64_t per_epoch = feed_.micros_per_epoch("train");
   const int64_t micros = std::min<int64_t>(window(), per_epoch - cursor_ % per_epoch);
@@ -70,7 +71,8 @@ void Step::load_window() {
   data_wait_s_ = now() - before;
   std::vector<int64_t> numbers;
   for (const auto& [unit, n] : counts_) numbers.push_back(n);
-  comm_.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(), static_cast<uint32_t>(numbers.size()), uint32_t{MORTISE_SUM});
+  comm_.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(), static_cast<uint32_t>(numbers.size()),
+             uint32_t{MORTISE_SUM});
   size_t i = 0;
   for (auto& [unit, n] : counts_) n = numbers[i++];
   services_.clock.micros = static_cast<int32_t>(micros);
@@ -141,7 +143,8 @@ StepReport Step::report() {
   r.tokens = counts_.count("tokens") ? counts_["tokens"] : 0;
   if (!r.applied) r.skipped_parameter = first_nonfinite();
   for (const auto& s : sums_.all())
-    if (s.weight == 0 && counts_[s.unit] > 0) r.metrics.emplace_back(s.name, s.total.item<double>() / static_cast<double>(counts_[s.unit]));
+    if (s.weight == 0 && counts_[s.unit] > 0)
+      r.metrics.emplace_back(s.name, s.total.item<double>() / static_cast<double>(counts_[s.unit]));
   services_.clock.applied += r.applied;
   services_.clock.samples += r.samples;
   services_.clock.tokens += r.tokens;

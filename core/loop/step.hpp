@@ -1,5 +1,5 @@
-// One step: window, batches and their counts before it; gradients, verdict, transform, optimizers and commit inside it, which ask the host for
-// nothing; the report behind it.
+// One step: window, batches and their counts before it; gradients, verdict, transform, optimizers and commit inside it,
+// which ask the host for nothing; the report behind it.
 #pragma once
 #include <deque>
 #include <optional>
@@ -20,8 +20,8 @@ struct StepReport {
 
 class Step {
  public:
-  Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger, std::deque<Optimizer>& optimizers,
-       Provided<mortise_comm> comm, Provided<mortise_replicas> replicas);
+  Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger,
+       std::deque<Optimizer>& optimizers, Provided<mortise_comm> comm, Provided<mortise_replicas> replicas);
 
   StepReport run();
   // How many micro-batches the next step takes, by step.window.

@@ -38,7 +38,9 @@ class Training {
   int end(int exit, const std::string& reason);
   bool finished() const { return applied() >= p_.lengths.run; }
   int64_t applied() const { return p_.services.clock.applied; }
-  std::string last_checkpoint() const { return saver_.last_step() < 0 ? "" : "; last checkpoint is step " + with_commas(saver_.last_step()); }
+  std::string last_checkpoint() const {
+    return saver_.last_step() < 0 ? "" : "; last checkpoint is step " + with_commas(saver_.last_step());
+  }
   void warn_of_parameters_without_gradient();
 
   Run::Parts& p_;
@@ -90,7 +92,8 @@ void Training::warn_of_parameters_without_gradient() {
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
   tell(RecordBuilder("note")
-           .text("text", "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
+           .text("text",
+                 "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
            .text("level", "warning"));
 }
 
@@ -112,7 +115,10 @@ void Training::step() {
   RecordBuilder record("step");
   record.integer("step", r.applied ? applied() : applied() + 1).integer("of", p_.lengths.run);
   record.number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
-  record.integer("samples", c.samples).integer("tokens", c.tokens).integer("epoch", c.epoch).integer("micros", c.micros);
+  record.integer("samples", c.samples)
+      .integer("tokens", c.tokens)
+      .integer("epoch", c.epoch)
+      .integer("micros", c.micros);
   record.integer("due", due).integer("skipped", !r.applied);
   if (!r.applied) record.text("skipped_parameter", r.skipped_parameter);
   for (const auto& [name, value] : r.metrics) record.number(name, value);
@@ -121,7 +127,8 @@ void Training::step() {
     if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
     record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
     record.number("data_wait_share", interval_.data_wait_s / seconds);
-    record.number("left_s", spent_on_steps_ / static_cast<double>(c.attempted) * static_cast<double>(p_.lengths.run - applied()));
+    record.number("left_s",
+                  spent_on_steps_ / static_cast<double>(c.attempted) * static_cast<double>(p_.lengths.run - applied()));
     int64_t used = 0, peak = 0, total = 0;
     p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
     record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
@@ -134,7 +141,8 @@ bool Training::evaluate() {
   const Measured m = p_.evaluate();
   const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
-  const bool best = p_.manifest.get("checkpoint", "best").is_set() && saver_.can_save() && !(loss >= p_.progress.best) && std::isfinite(loss);
+  const bool best = p_.manifest.get("checkpoint", "best").is_set() && saver_.can_save() &&
+                    !(loss >= p_.progress.best) && std::isfinite(loss);
   if (best) {
     before_best_ = p_.progress;
     p_.progress.best = loss;
@@ -162,17 +170,24 @@ bool Training::saved(bool wait) {
     if (s.failure) {
       Diagnostic d = *s.failure;
       const int64_t last = saver_.last_step();
-      d.effect =
-          "training goes on; " + (last < 0 ? std::string("nothing is saved yet") : "step " + with_commas(last) + " is kept and is still the latest");
-      if (d.message.find("space") != std::string::npos) d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
-      if (p_.progress.best_step == s.step) p_.progress = before_best_;  // what was not saved is not the best that there is
+      d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet")
+                                                  : "step " + with_commas(last) + " is kept and is still the latest");
+      if (d.message.find("space") != std::string::npos)
+        d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
+      if (p_.progress.best_step == s.step)
+        p_.progress = before_best_;  // what was not saved is not the best that there is
       if (p_.request.warn) p_.request.warn(d);
       continue;
     }
     if (!s.background)
-      interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));  // has a line of its own
+      interval_.since += std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(s.seconds));  // has a line of its own
     RecordBuilder r("saved");
-    r.integer("step", s.step).integer("bytes", s.bytes).number("seconds", s.seconds).integer("background", s.background).text("path", s.path);
+    r.integer("step", s.step)
+        .integer("bytes", s.bytes)
+        .number("seconds", s.seconds)
+        .integer("background", s.background)
+        .text("path", s.path);
     tell(r);
   }
   return last_save_ok_;
@@ -181,7 +196,8 @@ bool Training::saved(bool wait) {
 // Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
   const bool validates = p_.feed->samples("validation") > 0;
-  if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied()) evaluate();
+  if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied())
+    evaluate();
   if (exit == kExitOk && p_.sampler) sample();
   if (exit == kExitOk ? p_.manifest.get("checkpoint", "at_end").as_bool() : exit != kExitGuard) saver_.save();
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
@@ -190,7 +206,8 @@ int Training::end(int exit, const std::string& reason) {
   r.number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);
   r.text("dir", p_.request.dir).integer("exit", exit);
   if (!reason.empty()) r.text("reason", reason);
-  if (exit == kExitOk && p_.sampler && !p_.request.dir.empty()) r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
+  if (exit == kExitOk && p_.sampler && !p_.request.dir.empty())
+    r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
   tell(r, kRunEnd);
   return exit;
 }
@@ -198,7 +215,8 @@ int Training::end(int exit, const std::string& reason) {
 int Training::run() {
   try {
     begin();
-    if (begun_at_ == 0 && p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool()) evaluate();
+    if (begun_at_ == 0 && p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool())
+      evaluate();
     interval_ = {};
     while (!finished()) {
       const int64_t before = applied();
@@ -212,7 +230,8 @@ int Training::run() {
       if (s.requested == MORTISE_ABORT) {
         end(kExitGuard, s.reason);
         const std::string again = saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ";
-        Diagnostic d = trouble(kExitGuard, "diverged", s.reason, "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by,
+        Diagnostic d = trouble(kExitGuard, "diverged", s.reason,
+                               "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by,
                                "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
         d.effect = "stopped; nothing of these steps was applied" + last_checkpoint();
         throw Failure(d);
@@ -236,7 +255,8 @@ int Training::run() {
     Diagnostic d = p_.plugins.diagnose(e);
     const std::string where = "step " + with_commas(p_.services.clock.attempted + 1);
     d.at = d.at.empty() ? where : where + "; " + d.at;
-    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped" + last_checkpoint();
+    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped" +
+               last_checkpoint();
     if (saver_.last_step() >= 0) d.fixes.push_back("mortise resume " + p_.request.dir);
     throw Failure(d);
   }

@@ -18,14 +18,15 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
   if (relation == "rows" && !sizes.empty()) sizes.pop_back();
   else if (relation == "columns" && sizes.size() > 1) sizes.erase(sizes.end() - 2);
   else
-    throw PluginError(MORTISE_E_ARGUMENT,
-                      "a state of " + p.name + " has the relation `" + std::string(relation) + "`; relations are same, rows, columns, scalar");
+    throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) +
+                                              "`; relations are same, rows, columns, scalar");
   return sizes;
 }
 
 }  // namespace
 
-Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params) : by_(&plugins.start(member)), params_(params) {
+Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params)
+    : by_(&plugins.start(member)), params_(params) {
   if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
     simple_ = plugins.object<mortise_optimizer_simple>(kOptimizer, member);
   else device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
@@ -40,11 +41,13 @@ std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
     for (; n < simple_.object->n_states && n < MORTISE_MAX_STATES; ++n)
       specs[n] = {simple_.object->states[n], str("same"), p.info.master_dtype, 0, 0.0};
   } else {
-    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs), &n);
+    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs),
+                 &n);
   }
   std::vector<Spec> all;
   for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
-    all.push_back({std::string(view(specs[i].name)), state_sizes(p, view(specs[i].relation)), specs[i].dtype, specs[i].fill});
+    all.push_back(
+        {std::string(view(specs[i].name)), state_sizes(p, view(specs[i].relation)), specs[i].dtype, specs[i].fill});
   return all;
 }
 
@@ -63,7 +66,8 @@ void Optimizer::allocate(Host& host) {
   for (auto& slot : slots_) {
     slot.parameter = &host.parameters().state(*slot.declared);
     for (const auto& s : slot.specs)
-      slot.states.push_back(at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
+      slot.states.push_back(
+          at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
     for (auto& t : slot.states) slot.handles.push_back(borrow(t));
   }
 }
@@ -71,7 +75,8 @@ void Optimizer::allocate(Host& host) {
 std::vector<StoredTensor> Optimizer::states() const {
   std::vector<StoredTensor> all;
   for (const auto& slot : slots_)
-    for (size_t i = 0; i < slot.states.size(); ++i) all.push_back({slot.declared->name + "/" + slot.specs[i].name, slot.states[i], {}, {}});
+    for (size_t i = 0; i < slot.states.size(); ++i)
+      all.push_back({slot.declared->name + "/" + slot.specs[i].name, slot.states[i], {}, {}});
   return all;
 }
 
@@ -101,7 +106,8 @@ void Optimizer::step_device(const Ledger& ledger) {
   device_.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c());
 }
 
-// The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in its plugin.toml.
+// The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in
+// its plugin.toml.
 void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
   if (ledger.verdict.item<double>() == 0) return;
   const at::Tensor lr = ledger.lr.cpu(), decay = ledger.weight_decay.cpu();

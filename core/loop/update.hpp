@@ -1,4 +1,5 @@
-// The update face: each optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple form.
+// The update face: each optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple
+// form.
 #pragma once
 #include <memory>
 #include <vector>

@@ -20,7 +20,8 @@ at::ScalarType type_named(std::string_view name) {
   return found == std::end(kNames) ? at::ScalarType::Undefined : found->second;
 }
 
-[[noreturn]] void refuse(const char* code, const std::string& at, const std::string& message, const std::string& fix = "") {
+[[noreturn]] void refuse(const char* code, const std::string& at, const std::string& message,
+                         const std::string& fix = "") {
   throw Failure(trouble(kExitData, code, message, at, fix));
 }
 
@@ -42,7 +43,8 @@ std::string declared_name(const std::string& name, const Value* renames) {
     const std::string before = from.substr(0, from.find('*')), after = from.substr(before.size() + 1);
     if (name.size() < before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) continue;
     const size_t star = to.find('*');
-    return to.substr(0, star) + name.substr(before.size(), name.size() - before.size() - after.size()) + to.substr(star + 1);
+    return to.substr(0, star) + name.substr(before.size(), name.size() - before.size() - after.size()) +
+           to.substr(star + 1);
   }
   return name;
 }
@@ -50,20 +52,23 @@ std::string declared_name(const std::string& name, const Value* renames) {
 // What all begin with, as a glob.
 std::string common_glob(const std::vector<std::string>& names) {
   std::string common = names[0];
-  for (const std::string& name : names) common.resize(static_cast<size_t>(std::ranges::mismatch(common, name).in1 - common.begin()));
+  for (const std::string& name : names)
+    common.resize(static_cast<size_t>(std::ranges::mismatch(common, name).in1 - common.begin()));
   return names.size() == 1 ? common : common + "*";
 }
 
 }  // namespace
 
-Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo& model, const std::vector<std::string>& may_lack)
+Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo& model,
+                 const std::vector<std::string>& may_lack)
     : path_(path), model_(model.schema.id), files_(path), of_(d.params.size()) {
   const Value* renames = fact_of(model, "huggingface", "renames");
   std::map<std::string, const TensorView*> left;
   for (const auto& [name, t] : files_.tensors())
     if (const auto [other, fresh] = left.emplace(declared_name(name, renames), &t); !fresh)
       refuse("two_tensors", path,
-             "`" + escape_control(name) + "` and `" + escape_control(other->second->name) + "` are both `" + other->first + "` of " + model_);
+             "`" + escape_control(name) + "` and `" + escape_control(other->second->name) + "` are both `" +
+                 other->first + "` of " + model_);
 
   std::vector<std::string> anew, missing, names;
   for (const auto& p : d.params) {
@@ -77,12 +82,13 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
   }
   if (!missing.empty())
     refuse("missing_tensors", path + ": no " + some_of(missing),
-           "the weights lack " + with_commas(static_cast<int64_t>(missing.size())) + " of " + with_commas(static_cast<int64_t>(names.size())) +
-               " tensors that " + model_ + " needs",
+           "the weights lack " + with_commas(static_cast<int64_t>(missing.size())) + " of " +
+               with_commas(static_cast<int64_t>(names.size())) + " tensors that " + model_ + " needs",
            "is the file of another model? or let them start anew: [model] new = [\"" + common_glob(missing) + "\"]");
   for (const std::string& glob : may_lack)
     if (std::ranges::none_of(names, [&](const std::string& name) { return glob_match(glob, name); }))
-      refuse("matches_nothing", "", "`" + glob + "` of model.new matches no parameter of " + model_, "all names: mortise plan --weights");
+      refuse("matches_nothing", "", "`" + glob + "` of model.new matches no parameter of " + model_,
+             "all names: mortise plan --weights");
 
   const Value* ignores = fact_of(model, "huggingface", "ignores");
   std::vector<std::string> unused;
@@ -100,11 +106,15 @@ void Weights::take(const mortise_param& p, const std::string& by, const TensorVi
   const TensorView*& of = of_[p.index];
   const std::string name = "`" + escape_control(t.name) + "`";
   if (t.sizes != p.sizes)
-    refuse("wrong_tensor", path_, c10::str(name, " is ", at::IntArrayRef(t.sizes), " in the weights, ", at::IntArrayRef(p.sizes), " in ", model_));
+    refuse("wrong_tensor", path_,
+           c10::str(name, " is ", at::IntArrayRef(t.sizes), " in the weights, ", at::IntArrayRef(p.sizes), " in ",
+                    model_));
   if (type_named(t.dtype) == at::ScalarType::Undefined)
     refuse("wrong_tensor", path_, name + " is of " + t.dtype + "; weights are F64, F32, BF16 or F16");
   if (of && (of->dtype != t.dtype || std::memcmp(of->data, t.data, t.bytes) != 0))
-    refuse("wrong_tensor", path_, name + " differs from `" + escape_control(of->name) + "`; in " + model_ + " `" + by + "` is `" + p.name + "`");
+    refuse(
+        "wrong_tensor", path_,
+        name + " differs from `" + escape_control(of->name) + "`; in " + model_ + " `" + by + "` is `" + p.name + "`");
   of = &t;
 }
 

@@ -1,4 +1,5 @@
-// A run's first weights, from files to parameters. How names in files differ from the declared ones is data of the model's plugin.toml.
+// A run's first weights, from files to parameters. How names in files differ from the declared ones is data of the
+// model's plugin.toml.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,9 +14,11 @@ namespace mortise {
 
 class Weights {
  public:
-  // A file or a folder; nothing is copied yet. `may_lack`: globs of parameters that may be missing, besides those tagged `new`. Throws Failure
-  // (exit 65) or FormatError: tensors that are missing, of another shape or no numbers, two of one name, a glob that matches nothing.
-  Weights(const std::string& path, const Declaration& d, const PluginInfo& model, const std::vector<std::string>& may_lack);
+  // A file or a folder; nothing is copied yet. `may_lack`: globs of parameters that may be missing, besides those
+  // tagged `new`. Throws Failure (exit 65) or FormatError: tensors that are missing, of another shape or no numbers,
+  // two of one name, a glob that matches nothing.
+  Weights(const std::string& path, const Declaration& d, const PluginInfo& model,
+          const std::vector<std::string>& may_lack);
   // Converts and copies one tensor; false if the parameter starts anew.
   bool fill(const mortise_param& p, at::Tensor& master);
   // "reviews: 199 tensors taken; new classifier.weight; unused cls.bias"

@@ -14,10 +14,12 @@ const std::vector<std::string> kDtypes = {"fp32", "fp64", "fp16", "bf16"};  // M
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
 std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-// Long, with small letters and digits mixed, or with characters that the name of a variable has not: a key, not the name of one.
+// Long, with small letters and digits mixed, or with characters that the name of a variable has not: a key, not the
+// name of one.
 bool looks_like_secret(std::string_view text) {
   const auto any = [&](auto is) { return std::ranges::any_of(text, is); };
-  const bool digit = any([](char c) { return c >= '0' && c <= '9'; }), small = any([](char c) { return c >= 'a' && c <= 'z'; });
+  const bool digit = any([](char c) { return c >= '0' && c <= '9'; }),
+             small = any([](char c) { return c >= 'a' && c <= 'z'; });
   const bool other = any([](char c) { return c != '_' && std::isalnum(static_cast<unsigned char>(c)) == 0; });
   return text.empty() || other || (text[0] >= '0' && text[0] <= '9') || (text.size() >= 20 && small && digit);
 }
@@ -26,7 +28,9 @@ bool looks_like_secret(std::string_view text) {
 std::optional<int64_t> whole_number(const TomlNode& node) {
   if (const auto* whole = std::get_if<int64_t>(&node.data)) return *whole;
   const auto* real = std::get_if<double>(&node.data);
-  return real != nullptr && std::fabs(*real) <= 0x1p53 && *real == std::floor(*real) ? std::optional(static_cast<int64_t>(*real)) : std::nullopt;
+  return real != nullptr && std::fabs(*real) <= 0x1p53 && *real == std::floor(*real)
+             ? std::optional(static_cast<int64_t>(*real))
+             : std::nullopt;
 }
 
 // What a key of text takes: text, or on the command line whatever was typed.
@@ -53,7 +57,8 @@ const Type* type_of(const std::string& type);  // of a list: its elements'
 // Throws Failure for a value that does not fit.
 class Checker {
  public:
-  Checker(const KeySchema& schema, Position at) : schema_(schema), type_(*type_of(schema.type)), is_list_(is_list(schema.type)), at_(std::move(at)) {}
+  Checker(const KeySchema& schema, Position at)
+      : schema_(schema), type_(*type_of(schema.type)), is_list_(is_list(schema.type)), at_(std::move(at)) {}
 
   Value value(const TomlNode& node) const {
     // One text is a list of one: path = "a.bin".
@@ -91,7 +96,8 @@ class Checker {
   Data amount(const TomlNode& node) const {
     const bool batch = is("amount");
     std::optional<Amount> value;
-    if (const std::optional<int64_t> whole = whole_number(node)) value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
+    if (const std::optional<int64_t> whole = whole_number(node))
+      value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
     else if (node.text() != nullptr) value = parse_amount(*node.text());
     if (!value) wrong_type(node);
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
@@ -112,7 +118,8 @@ class Checker {
     if (is("choice")) must_be_one_of(schema_.choices, *written, node);
     if (is("dtype")) must_be_one_of(kDtypes, *written, node);
     const bool empty = written->empty() && (is("path") || is("metric"));
-    if (empty || (is("id") && !is_id(*written)) || (is("metric") && written->find(' ') != std::string::npos)) wrong_type(node);
+    if (empty || (is("id") && !is_id(*written)) || (is("metric") && written->find(' ') != std::string::npos))
+      wrong_type(node);
     return *written;
   }
 
@@ -130,7 +137,8 @@ class Checker {
       if (entry.key == "every") out.every = count(entry, 1);
       if (entry.key == "from") out.from = count(entry, 0);
       if (std::ranges::count(kSelectorKeys, entry.key) == 0)
-        refuse("unknown_key", at_.key + " has no key `" + entry.key + "`", entry.value, "a selector has match, except, every and from");
+        refuse("unknown_key", at_.key + " has no key `" + entry.key + "`", entry.value,
+               "a selector has match, except, every and from");
     }
     return out;
   }
@@ -142,8 +150,9 @@ class Checker {
     const std::optional<int64_t> value = whole_number(entry.value);
     if (value && *value >= least && *value <= 1'000'000) return static_cast<int>(*value);
     refuse("out_of_range",
-           at_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " + shown(entry.value), entry.value,
-           last_part(at_.key) + " = { every = 2, from = 1 }");
+           at_.key + "." + entry.key + " is a whole number from " + std::to_string(least) + " to 1000000, this is " +
+               shown(entry.value),
+           entry.value, last_part(at_.key) + " = { every = 2, from = 1 }");
   }
 
   std::vector<std::string> globs(const TomlNode& node) const {
@@ -166,7 +175,8 @@ class Checker {
 
   void must_be_in_range(const TomlNode& node, double value) const {
     const bool may_be_negative = is("int") || is("float") || schema_.above;
-    const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max, above = schema_.above;
+    const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max,
+                                above = schema_.above;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
     std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
                         : low       ? whole_text(*low) + " or more"
@@ -174,8 +184,10 @@ class Checker {
                                     : "";
     if (high && !low) range += (above ? " and at most " : "at most ") + whole_text(*high);
     std::string fix = suggestion(node);
-    if (low == 0 && high == 1 && value > 1 && value <= 100) fix = number_text(value / 100) + " for " + shown(node) + " per cent";
-    else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min) fix = assigned(whole_text(*schema_.min));
+    if (low == 0 && high == 1 && value > 1 && value <= 100)
+      fix = number_text(value / 100) + " for " + shown(node) + " per cent";
+    else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min)
+      fix = assigned(whole_text(*schema_.min));
     else if (!schema_.standard.is_set() && high) fix = assigned(whole_text(*high));
     refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
@@ -190,7 +202,8 @@ class Checker {
            node, suggestion(node));
   }
 
-  [[noreturn]] void refuse(const char* code, const std::string& message, const TomlNode& node, const std::string& fix) const {
+  [[noreturn]] void refuse(const char* code, const std::string& message, const TomlNode& node,
+                           const std::string& fix) const {
     throw Failure(mistake(code, message, place_of(node), fix));
   }
 
@@ -203,10 +216,13 @@ class Checker {
   std::string suggestion(const TomlNode& node) const {
     const std::string* text = node.text();
     Report quiet;
-    const std::optional<TomlTable> bare = text != nullptr && text->size() < 100 ? parse_toml("v = " + *text, "", quiet) : std::nullopt;
-    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr && check_value(schema_, bare->entries[0].value, at_.key, quiet))
+    const std::optional<TomlTable> bare =
+        text != nullptr && text->size() < 100 ? parse_toml("v = " + *text, "", quiet) : std::nullopt;
+    if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr &&
+        check_value(schema_, bare->entries[0].value, at_.key, quiet))
       return assigned(*text);
-    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3) return assigned(json_string(shown(node)));
+    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3)
+      return assigned(json_string(shown(node)));
     if (schema_.standard.is_set()) return standard();
     return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
   }
@@ -264,7 +280,8 @@ bool is_id(std::string_view text) {
 bool is_known_type(const std::string& type) { return type_of(type) != nullptr; }
 bool is_path_type(const std::string& type) { return type == "path" || type == "list<path>"; }
 
-std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report) try {
+std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key,
+                                 Report& report) try {
   return Checker(schema, keyed(node.at, key)).value(node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);

@@ -7,8 +7,9 @@
 
 namespace mortise {
 
-// The value of `key` ("optimizer.lr") in the form that its type has, or nothing and a diagnostic: wrong_type, out_of_range, not_a_choice,
-// secret_in_manifest. Paths are left as written: what they mean depends on the machine, and a layer above may replace them (resolve_paths).
+// The value of `key` ("optimizer.lr") in the form that its type has, or nothing and a diagnostic: wrong_type,
+// out_of_range, not_a_choice, secret_in_manifest. Paths are left as written: what they mean depends on the machine, and
+// a layer above may replace them (resolve_paths).
 std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key, Report& report);
 
 // What to write there: "lr = 3e-4", or on the command line "--set optimizer.lr=3e-4".

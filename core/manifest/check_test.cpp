@@ -79,9 +79,11 @@ TEST(Check, PathIdMetricDtype) {
   EXPECT_EQ(check("path", "\"../x\""), "\"../x\"");  // what it means is found later
   EXPECT_EQ(check("path", "\"\""), "wrong_type: table.key is a path, this is \"\" | key = \"path/to/it\"");
   EXPECT_EQ(check("id", "\"device.cpu\""), "\"device.cpu\"");
-  EXPECT_EQ(check("id", "\"cpu\""), "wrong_type: table.key is the id of a plugin, this is \"cpu\" | key = \"family.name\"");
+  EXPECT_EQ(check("id", "\"cpu\""),
+            "wrong_type: table.key is the id of a plugin, this is \"cpu\" | key = \"family.name\"");
   EXPECT_EQ(check("metric", "\"eval.f1\""), "\"eval.f1\"");
-  EXPECT_EQ(check("metric", "\"eval f1\""), "wrong_type: table.key is the name of a metric, this is \"eval f1\" | key = \"eval.loss\"");
+  EXPECT_EQ(check("metric", "\"eval f1\""),
+            "wrong_type: table.key is the name of a metric, this is \"eval f1\" | key = \"eval.loss\"");
   for (const char* dtype : {"\"fp32\"", "\"bf16\"", "\"fp16\"", "\"fp64\""}) EXPECT_EQ(check("dtype", dtype), dtype);
   EXPECT_EQ(check("dtype", "\"float32\""), "not_a_choice: table.key is fp32, fp64, fp16 or bf16, this is `float32` | ");
 }
@@ -90,7 +92,8 @@ TEST(Check, DurationAmountBytes) {
   EXPECT_EQ(check("duration", "500"), "500");
   EXPECT_EQ(check("duration", "1e3"), "1000");
   EXPECT_EQ(check("duration", "\"3%\""), "\"3%\"");
-  EXPECT_EQ(check("duration", "\"3 foo\""), "wrong_type: table.key is a duration, this is \"3 foo\" | key = \"500 steps\"");
+  EXPECT_EQ(check("duration", "\"3 foo\""),
+            "wrong_type: table.key is a duration, this is \"3 foo\" | key = \"500 steps\"");
   EXPECT_EQ(check("duration", "\"500\""), "wrong_type: table.key is a duration, this is \"500\" | key = 500");
   EXPECT_EQ(check("duration", "2.5"), "wrong_type: table.key is a duration, this is 2.5 | key = \"500 steps\"");
   EXPECT_EQ(check("duration", "-1"), "out_of_range: table.key is 0 or more, this is -1 | key = \"500 steps\"");
@@ -100,7 +103,8 @@ TEST(Check, DurationAmountBytes) {
   EXPECT_EQ(check("bytes", "\"16 KiB\""), "16384");
   EXPECT_EQ(check("bytes", "1000"), "1000");
   EXPECT_EQ(check("bytes", "-1"), "out_of_range: table.key is 0 or more, this is -1 | key = \"16 GiB\"");
-  EXPECT_EQ(check("bytes", "\"16 gigs\""), "wrong_type: table.key is a size of memory, this is \"16 gigs\" | key = \"16 GiB\"");
+  EXPECT_EQ(check("bytes", "\"16 gigs\""),
+            "wrong_type: table.key is a size of memory, this is \"16 gigs\" | key = \"16 GiB\"");
 }
 
 TEST(Check, Lists) {
@@ -108,7 +112,8 @@ TEST(Check, Lists) {
   EXPECT_EQ(check("list<int>", "[]"), "[]");
   EXPECT_EQ(check("list<string>", "\"one\""), "[\"one\"]");
   EXPECT_EQ(check("list<float>", "1"), "wrong_type: table.key is a list of numbers, this is 1 | key = [1.0]");
-  EXPECT_EQ(check("list<float>", "[1, \"2\"]"), "wrong_type: table.key is a list of numbers, this is text | key = [1.0]");
+  EXPECT_EQ(check("list<float>", "[1, \"2\"]"),
+            "wrong_type: table.key is a list of numbers, this is text | key = [1.0]");
   KeySchema schema = of_type("list<float>");
   schema.min = 0;
   schema.max = 1;
@@ -123,14 +128,17 @@ TEST(Check, Selectors) {
   EXPECT_EQ(check("where", "{ every = 2 }"), "{ match = \"*\", every = 2 }");
   EXPECT_EQ(check("where", "[]"), "wrong_type: table.key is a selector, this is a list | key = \"blocks.*\"");
   EXPECT_EQ(check("where", "[1]"), "wrong_type: table.key is a selector, this is 1 | key = \"blocks.*\"");
-  EXPECT_EQ(check("where", "{ every = 0 }"),
-            "out_of_range: table.key.every is a whole number from 1 to 1000000, this is 0 | key = { every = 2, from = 1 }");
-  EXPECT_EQ(check("where", "{ matches = \"x\" }"), "unknown_key: table.key has no key `matches` | a selector has match, except, every and from");
+  EXPECT_EQ(
+      check("where", "{ every = 0 }"),
+      "out_of_range: table.key.every is a whole number from 1 to 1000000, this is 0 | key = { every = 2, from = 1 }");
+  EXPECT_EQ(check("where", "{ matches = \"x\" }"),
+            "unknown_key: table.key has no key `matches` | a selector has match, except, every and from");
 }
 
 TEST(Check, NamesOfVariablesAreNoSecrets) {
   EXPECT_EQ(check("env", "\"WANDB_API_KEY\""), "\"WANDB_API_KEY\"");
-  for (const char* key : {"\"hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345\"", "\"sk-proj-1\"", "\"0123456789\"", "3", "\"a key\""})
+  for (const char* key :
+       {"\"hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345\"", "\"sk-proj-1\"", "\"0123456789\"", "3", "\"a key\""})
     EXPECT_EQ(check("env", key).substr(0, 20), "secret_in_manifest: ") << key;
 }
 

@@ -119,19 +119,21 @@ TEST_F(Errors, KeyOfAFamilyInTheTableOfItsOnlyProvider) {
   file("two.toml", "[optimizer.adamw]\nlr = 1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = 2\n");
   add("optimizer.lion", {"optimizer"}, {}, "");
   expect("include = \"two.toml\"\n[optimizer.lion]\n", "");  // they are dropped with their keys
-  expect("[optimizer.adamw]\nlr = -1\nbetas = [0, 0]\n[optimizer.sgd]\nwhere = \"role:norm\"\nmodel = 1\nweight_decay = \"x\"\n",
-         "error[out_of_range]: optimizer.adamw.lr is 0 or more, this is -1\n"
-         "  --> run.toml:2:6\n"
-         "  fix: lr = 0\n"
-         "\n"
-         "error[unknown_key]: [optimizer.sgd] has no key `model`\n"
-         "  --> run.toml:6:1\n"
-         "  fix: a plugin is switched on by its table: [model.bert]\n"
-         "\n"
-         "error[wrong_type]: optimizer.sgd.weight_decay is a number, this is text\n"
-         "  --> run.toml:7:16\n"
-         "   7 | weight_decay = \"x\"\n"
-         "  fix: weight_decay = 1.0\n");
+  expect(
+      "[optimizer.adamw]\nlr = -1\nbetas = [0, 0]\n[optimizer.sgd]\nwhere = \"role:norm\"\nmodel = 1\nweight_decay = "
+      "\"x\"\n",
+      "error[out_of_range]: optimizer.adamw.lr is 0 or more, this is -1\n"
+      "  --> run.toml:2:6\n"
+      "  fix: lr = 0\n"
+      "\n"
+      "error[unknown_key]: [optimizer.sgd] has no key `model`\n"
+      "  --> run.toml:6:1\n"
+      "  fix: a plugin is switched on by its table: [model.bert]\n"
+      "\n"
+      "error[wrong_type]: optimizer.sgd.weight_decay is a number, this is text\n"
+      "  --> run.toml:7:16\n"
+      "   7 | weight_decay = \"x\"\n"
+      "  fix: weight_decay = 1.0\n");
   request.set = {"optimizer.adamw.lr=1", "optimizer.sgd.lr=1"};
   expect("[optimizer.adamw]\n",
          "error[set_not_on]: optimizer.sgd is not on, so `optimizer.sgd.lr` sets nothing\n"
@@ -424,7 +426,12 @@ TEST_F(Errors, SetNotOn) {
 
 TEST_F(Errors, SetOfUnknownThings) {
   request.searched.clear();
-  request.set = {"optimizer.learning_rate=1", "optimizer.adam.eps=1", "lr=1", "nobody.knows=1", "data.micro_batchsize=4", "run.a.b=1"};
+  request.set = {"optimizer.learning_rate=1",
+                 "optimizer.adam.eps=1",
+                 "lr=1",
+                 "nobody.knows=1",
+                 "data.micro_batchsize=4",
+                 "run.a.b=1"};
   expect("",
          "error[unknown_key]: [optimizer] has no key `learning_rate`\n"
          "  --> command line: --set optimizer.learning_rate=1\n"
@@ -509,27 +516,29 @@ TEST_F(Errors, FallbackOfWhatIsNotThere) {
 }
 
 TEST_F(Errors, RulesForParameters) {
-  expect("[parameters.a]\nlr = 1\n[parameters.b]\nwhere = \"x\"\nlr = 1\nlr_scale = 2\n[parameters.\"c d\"]\n[parameters.e]\nwhere = []\n",
-         "error[missing_key]: [parameters.a] has no `where`\n"
-         "  --> run.toml:1:1\n"
-         "  fix: where = \"role:norm\"   (which parameters: globs, role: tag: dim:)\n"
-         "\n"
-         "error[two_rates]: [parameters.b] has both `lr` and `lr_scale`\n"
-         "  --> run.toml:6:12\n"
-         "  fix: leave one out\n"
-         "\n"
-         "error[bad_name]: a name is small letters, digits and _, this is `c d`\n"
-         "  --> run.toml:7:13\n"
-         "  fix: [parameters.no_decay]\n"
-         "\n"
-         "error[missing_key]: [parameters.e] has no `where`\n"
-         "  --> run.toml:8:1\n"
-         "  fix: where = \"role:norm\"   (which parameters: globs, role: tag: dim:)\n"
-         "\n"
-         "error[wrong_type]: parameters.e.where is a selector, this is a list\n"
-         "  --> run.toml:9:9\n"
-         "   9 | where = []\n"
-         "  fix: where = \"blocks.*\"\n");
+  expect(
+      "[parameters.a]\nlr = 1\n[parameters.b]\nwhere = \"x\"\nlr = 1\nlr_scale = 2\n[parameters.\"c "
+      "d\"]\n[parameters.e]\nwhere = []\n",
+      "error[missing_key]: [parameters.a] has no `where`\n"
+      "  --> run.toml:1:1\n"
+      "  fix: where = \"role:norm\"   (which parameters: globs, role: tag: dim:)\n"
+      "\n"
+      "error[two_rates]: [parameters.b] has both `lr` and `lr_scale`\n"
+      "  --> run.toml:6:12\n"
+      "  fix: leave one out\n"
+      "\n"
+      "error[bad_name]: a name is small letters, digits and _, this is `c d`\n"
+      "  --> run.toml:7:13\n"
+      "  fix: [parameters.no_decay]\n"
+      "\n"
+      "error[missing_key]: [parameters.e] has no `where`\n"
+      "  --> run.toml:8:1\n"
+      "  fix: where = \"role:norm\"   (which parameters: globs, role: tag: dim:)\n"
+      "\n"
+      "error[wrong_type]: parameters.e.where is a selector, this is a list\n"
+      "  --> run.toml:9:9\n"
+      "   9 | where = []\n"
+      "  fix: where = \"blocks.*\"\n");
 }
 
 TEST_F(Errors, BadRunName) {
@@ -563,7 +572,8 @@ TEST_F(Errors, AllAtOnceInTheOrderOfTheFiles) {
   request.set = {"run.seed=x"};
   read("include = [\"base.toml\"]\n[data.text]\npath = \"*.none\"\n[log]\nlevel = 3\nnothing = 1\n");
   std::vector<size_t> places;
-  for (const char* at : {"base.toml:2", "run.toml:3", "run.toml:5", "run.toml:6", "command line"}) places.push_back(errors.find(at));
+  for (const char* at : {"base.toml:2", "run.toml:3", "run.toml:5", "run.toml:6", "command line"})
+    places.push_back(errors.find(at));
   EXPECT_TRUE(std::is_sorted(places.begin(), places.end())) << errors;
   EXPECT_EQ(std::count(places.begin(), places.end(), std::string::npos), 0) << errors;
 }

@@ -60,7 +60,8 @@ TEST_F(Fuzz, SurvivesChangedBytes) {
     std::string text = kWhole;
     for (int edits = 1 + pick(4); edits > 0; --edits) {
       const size_t at = static_cast<size_t>(pick(static_cast<int>(text.size())));
-      const char c = pick(3) == 0 ? static_cast<char>(pick(256)) : alphabet[static_cast<size_t>(pick(static_cast<int>(alphabet.size())))];
+      const char c = pick(3) == 0 ? static_cast<char>(pick(256))
+                                  : alphabet[static_cast<size_t>(pick(static_cast<int>(alphabet.size())))];
       if (pick(2)) text[at] = c;
       else if (pick(2)) text.insert(at, static_cast<size_t>(1 + pick(40)), c);
       else text.erase(at, static_cast<size_t>(1 + pick(8)));
@@ -89,8 +90,8 @@ TEST_F(Fuzz, SurvivesRandomBytes) {
 }
 
 TEST_F(Fuzz, SurvivesWhatIsLong) {
-  for (const char* piece :
-       {"[", "{", "[[", "a.", "a={", "a=[", "\"\".", "'", "\"\"\"", "#", "1", "1,", "\\", "x = 1\n", "[a]\n", "a = [[1],\n", "${", "*"}) {
+  for (const char* piece : {"[", "{", "[[", "a.", "a={", "a=[", "\"\".", "'", "\"\"\"", "#", "1", "1,", "\\", "x = 1\n",
+                            "[a]\n", "a = [[1],\n", "${", "*"}) {
     std::string text;
     while (text.size() < 200'000) text += piece;
     survive(text);
@@ -102,8 +103,9 @@ TEST_F(Fuzz, SurvivesWhatIsLong) {
 }
 
 TEST_F(Fuzz, SurvivesTheCommandLine) {
-  const std::string pieces[] = {"optimizer", "adamw",         ".",     "=",  "default", "[",    "\"",         "where",  "run",
-                                "length",    "{match=\"x\"}", "1e999", "\n", "#",       "\xff", "parameters", "include"};
+  const std::string pieces[] = {"optimizer", "adamw", ".",    "=",          "default",       "[",
+                                "\"",        "where", "run",  "length",     "{match=\"x\"}", "1e999",
+                                "\n",        "#",     "\xff", "parameters", "include"};
   for (int round = 0; round < 500; ++round) {
     request.set.clear();
     for (int i = pick(3); i >= 0; --i) {

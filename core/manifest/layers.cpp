@@ -39,8 +39,10 @@ std::string nearest_file(const std::string& stem, const std::string& folder) {
 std::string look_around(const std::string& written, const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> candidates = {absolute_path(fs::path(written).filename(), folder)};
-  for (fs::path above = folder.parent_path(); candidates.size() < 4; above = above.parent_path()) candidates.push_back(absolute_path(written, above));
-  const auto found = std::ranges::find_if(candidates, [&](const std::string& path) { return fs::is_regular_file(path, error); });
+  for (fs::path above = folder.parent_path(); candidates.size() < 4; above = above.parent_path())
+    candidates.push_back(absolute_path(written, above));
+  const auto found =
+      std::ranges::find_if(candidates, [&](const std::string& path) { return fs::is_regular_file(path, error); });
   return found == candidates.end() ? "" : *found;
 }
 
@@ -58,8 +60,8 @@ class LayerReader {
     const fs::path path = absolute_path(file, current_folder());
     if (is_there(path)) return read({path, shown, {}});
     const std::string near = nearest_file(path.stem(), path.parent_path());
-    const std::string first =
-        "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) + "   (a first manifest; name your own data in it)";
+    const std::string first = "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) +
+                              "   (a first manifest; name your own data in it)";
     missing("file_missing", "no file `" + file + "`", {"command line", 0, 0, ""}, "looked at " + path.string(),
             near.empty() ? first : "there is " + (fs::path(file).parent_path() / (near + ".toml")).string());
   }
@@ -78,10 +80,11 @@ class LayerReader {
         continue;
       }
       const std::string found = look_around(text, folder);
-      missing("include_missing", "no file `" + text + "`", written.origin,
-              "looked at " + path + (text.starts_with("/") || asked_by.empty() ? "" : " (relative to " + asked_by + ")"),
-              found.empty() ? "a path is relative to the file that states it; shipped files are named mortise:NAME"
-                            : "there is " + found + ": " + written_as(written, fs::path(found).lexically_relative(folder)));
+      missing(
+          "include_missing", "no file `" + text + "`", written.origin,
+          "looked at " + path + (text.starts_with("/") || asked_by.empty() ? "" : " (relative to " + asked_by + ")"),
+          found.empty() ? "a path is relative to the file that states it; shipped files are named mortise:NAME"
+                        : "there is " + found + ": " + written_as(written, fs::path(found).lexically_relative(folder)));
     }
   }
 
@@ -90,13 +93,17 @@ class LayerReader {
  private:
   void include_shipped(const Value& written, const std::string& name) {
     const std::string path = shipped_dir_ + "/" + name + ".toml";
-    if (is_name(name) && is_there(path)) return read({absolute_path(path, current_folder()), written.as_text(), written.origin});
+    if (is_name(name) && is_there(path))
+      return read({absolute_path(path, current_folder()), written.as_text(), written.origin});
     const std::string near = nearest_file(name, shipped_dir_);
-    missing("include_missing", "no shipped file `" + written.as_text() + "`", written.origin, "looked in " + shipped_dir_,
-            near.empty() ? "ls " + shipped_dir_ + "   (NAME.toml is mortise:NAME)" : written_as(written, std::string(kShipped) + near));
+    missing("include_missing", "no shipped file `" + written.as_text() + "`", written.origin,
+            "looked in " + shipped_dir_,
+            near.empty() ? "ls " + shipped_dir_ + "   (NAME.toml is mortise:NAME)"
+                         : written_as(written, std::string(kShipped) + near));
   }
 
-  void missing(const char* code, const std::string& message, const Position& at, const std::string& looked, const std::string& fix) {
+  void missing(const char* code, const std::string& message, const Position& at, const std::string& looked,
+               const std::string& fix) {
     Diagnostic d = mistake(code, message, at, fix);
     d.beside = looked;
     report_.add(std::move(d));
@@ -107,23 +114,25 @@ class LayerReader {
     if (const auto again = std::ranges::find(open_, source.path, &Source::path); again != open_.end()) {
       std::string names;
       for (auto it = again; it != open_.end(); ++it) names += it->shown + " -> ";
-      return report_.add(
-          mistake("include_cycle", "`" + source.shown + "` includes itself: " + names + source.shown, source.from, "remove this include"));
+      return report_.add(mistake("include_cycle", "`" + source.shown + "` includes itself: " + names + source.shown,
+                                 source.from, "remove this include"));
     }
     if (open_.size() > kMostIncludes)
-      return report_.add(
-          mistake("include_too_deep", "includes are nested deeper than 8", source.from, "include `" + source.shown + "` from a file further up"));
+      return report_.add(mistake("include_too_deep", "includes are nested deeper than 8", source.from,
+                                 "include `" + source.shown + "` from a file further up"));
     if (!seen_.insert(source.path).second) return;
 
     std::string text;
     Layer layer{source.shown, fs::path(source.path).parent_path(), {}, {}};
-    if (std::optional<TomlTable> root = read_toml(source.path, source.shown, report_, &text)) layer.root = std::move(*root);
+    if (std::optional<TomlTable> root = read_toml(source.path, source.shown, report_, &text))
+      layer.root = std::move(*root);
     layer.lines = split(text, '\n');
     open_.push_back(source);
     KeySchema schema;
     schema.type = "list<path>";
     const TomlNode* files = layer.root.find("include");
-    if (const std::optional<Value> checked = files != nullptr ? check_value(schema, *files, "include", report_) : std::nullopt)
+    if (const std::optional<Value> checked =
+            files != nullptr ? check_value(schema, *files, "include", report_) : std::nullopt)
       for (const Value& file : checked->as_list()) include(file, layer.folder, source.shown);
     open_.pop_back();
     layers.push_back(std::move(layer));
@@ -137,12 +146,14 @@ class LayerReader {
 
 // TOML if it is TOML; what is none is text without its quotes, unless it begins like a list or a table.
 std::optional<TomlNode> typed_value(const std::string& value, const Position& at, Report& report) {
-  const bool bracketed = value.starts_with("[") || value.starts_with("{"), quoted = value.starts_with("\"") || value.starts_with("'");
+  const bool bracketed = value.starts_with("[") || value.starts_with("{"),
+             quoted = value.starts_with("\"") || value.starts_with("'");
   const bool commented = value.find('#') != std::string::npos && !bracketed && !quoted;
   Report inner;
   const std::optional<TomlTable> parsed = parse_toml("v = " + value, at.file, inner);
   if (!parsed && bracketed) {
-    report.add(mistake(inner.all()[0].code, inner.all()[0].message, at, "lists and tables are TOML: --set '" + at.key + "=[\"a\", \"b\"]'"));
+    report.add(mistake(inner.all()[0].code, inner.all()[0].message, at,
+                       "lists and tables are TOML: --set '" + at.key + "=[\"a\", \"b\"]'"));
     return std::nullopt;
   }
   TomlNode node{value, {}, ""};
@@ -171,7 +182,8 @@ std::vector<Setting> read_settings(const std::vector<std::string>& set, Report& 
     const std::string value = equals == std::string::npos ? "" : written.substr(equals + 1);
     if (equals == std::string::npos || std::ranges::count(split(at.key, '.'), "") > 0)
       report.add(mistake("set_syntax", "`" + written + "` is not KEY=VALUE", at, "--set optimizer.lr=3e-4"));
-    else if (std::optional<TomlNode> node = typed_value(value, at, report)) settings.push_back({at, std::move(*node), value == "default"});
+    else if (std::optional<TomlNode> node = typed_value(value, at, report))
+      settings.push_back({at, std::move(*node), value == "default"});
   }
   return settings;
 }

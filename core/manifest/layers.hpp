@@ -15,7 +15,8 @@ struct Layer {
   std::vector<std::string> lines;
 };
 
-// default.toml < includes < the file < --include. Each file stands after its own includes, and once among those of one root.
+// default.toml < includes < the file < --include. Each file stands after its own includes, and once among those of one
+// root.
 std::vector<Layer> read_layers(const ManifestRequest& request, Report& report);
 
 // One --set.

@@ -43,11 +43,13 @@ struct FamilyKey {
   size_t layer;
 };
 
-// The layers on top of one another. Unknown names and wrong values are found layer by layer, whether or not a later layer replaces them.
+// The layers on top of one another. Unknown names and wrong values are found layer by layer, whether or not a later
+// layer replaces them.
 class Merger {
  public:
   Merger(const ManifestRequest& request, Report& report)
-      : request_(request), words_(request), report_(report), layers_(read_layers(request, report)), all_read_(!report.has_errors()) {
+      : request_(request), words_(request), report_(report), layers_(read_layers(request, report)),
+        all_read_(!report.has_errors()) {
     for (const Layer& layer : layers_) {
       for (const TomlEntry& entry : layer.root.entries) root_entry(entry);
       ++layer_;
@@ -86,7 +88,8 @@ class Merger {
     const auto place = [&](const Diagnostic& d) {
       if (d.positions.empty()) return std::tuple(layers_.size() + 1, 0, 0);
       const Position& at = d.positions[0];
-      return std::tuple(static_cast<size_t>(std::ranges::find(layers_, at.file, &Layer::name) - layers_.begin()), at.line, at.column);
+      return std::tuple(static_cast<size_t>(std::ranges::find(layers_, at.file, &Layer::name) - layers_.begin()),
+                        at.line, at.column);
     };
     std::ranges::stable_sort(all, {}, place);
     for (Diagnostic& d : all)
@@ -103,7 +106,8 @@ class Merger {
     if (name == "include") return;
     if (table == nullptr && family) return report_.add(words_.value_for_table("", name, entry.value, entry.at));
     if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, entry.at));
-    if (table == nullptr) return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
+    if (table == nullptr)
+      return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
     // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
     if (!known && std::ranges::none_of(table->entries, [](const TomlEntry& inner) { return inner.value.is_table(); }))
       return report_.add(words_.unknown_table(name, entry.value.at));
@@ -113,14 +117,17 @@ class Merger {
       else if (family) family_entry(name, inner);
       else if (name != kRules) write(name, inner.key, inner.value, inner.at);
       else if (is_name(inner.key)) own_table("parameters." + inner.key, inner.value);
-      else refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at, "[parameters.no_decay]");
+      else
+        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at,
+               "[parameters.no_decay]");
     }
   }
 
   void family_entry(const std::string& family, const TomlEntry& entry) {
     const std::string id = family + "." + entry.key;
     const bool plugin = words_.plugin(id) != nullptr, table = entry.value.is_table();
-    if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include"))) write(family, entry.key, entry.value, entry.at);
+    if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include")))
+      write(family, entry.key, entry.value, entry.at);
     else if (!plugin) report_.add(words_.unknown_table(id, entry.value.at));
     else if (table || entry.value.list() != nullptr) own_table(id, entry.value);
     else report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
@@ -128,7 +135,8 @@ class Merger {
 
   // Of a plugin or a rule.
   void own_table(const std::string& name, const TomlNode& node) {
-    if (!node.is_table()) return refuse("wrong_type", name + " is a table, this is " + node.kind(), node.at, "[" + name + "]");
+    if (!node.is_table())
+      return refuse("wrong_type", name + " is a table, this is " + node.kind(), node.at, "[" + name + "]");
     switch_table(name, node.at, true);  // presence is choice; `enabled` of a lower layer is not inherited
     for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, inner.at);
   }
@@ -146,7 +154,8 @@ class Merger {
     if (schema == nullptr && key == "include")
       return refuse("include_placement", "`include` stands inside [" + table + "]", at,
                     "move it to the top of the file, before the first table (a key belongs to the table above it)");
-    if (schema == nullptr && words_.family_key(table, key) != nullptr) return family_keys_.push_back({table, {key, at, value}, layer_});
+    if (schema == nullptr && words_.family_key(table, key) != nullptr)
+      return family_keys_.push_back({table, {key, at, value}, layer_});
     if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
     std::optional<Value> checked = check_value(*schema, value, whole, report_);
     if (!checked) return;
@@ -162,9 +171,11 @@ class Merger {
     const PluginSchema* owner = words_.plugin(id);
     if (owner == nullptr) return;
     if (owner->provides.empty())
-      refuse("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin, "leave `fallback` out");
+      refuse("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin,
+             "leave `fallback` out");
     for (const Value& other : value.as_list())
-      if (words_.plugin(other.as_text()) == nullptr) report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));
+      if (words_.plugin(other.as_text()) == nullptr)
+        report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));
   }
 
   void use(const std::string& id) {
@@ -176,10 +187,12 @@ class Merger {
   void without(const std::string& id) {
     const Position from{"command line: --without " + id, 0, 0, id};
     const auto found = tables_.find(id);
-    const bool on = found != tables_.end() && found->second.enabled, rule = id.starts_with(kRule) && found != tables_.end();
+    const bool on = found != tables_.end() && found->second.enabled,
+               rule = id.starts_with(kRule) && found != tables_.end();
     if (words_.plugin(id) == nullptr && !rule) return report_.add(words_.unknown_plugin(id, "--without ", from));
     if (on && found->second.layer == layer_)
-      return refuse("use_and_without", id + " is asked for and refused", from, "leave out --use " + id + " or --without " + id);
+      return refuse("use_and_without", id + " is asked for and refused", from,
+                    "leave out --use " + id + " or --without " + id);
     if (!on) return warn("not_on", id + " is not on", from, "leave out --without " + id);
     switch_table(id, from, false);
   }
@@ -187,13 +200,15 @@ class Merger {
   void warn_of_doubles(const std::vector<Setting>& settings) {
     std::set<std::string> seen;
     for (const Setting& setting : settings)
-      if (!seen.insert(setting.at.key).second) warn("set_twice", setting.at.key + " is set twice; the last one counts", setting.at);
+      if (!seen.insert(setting.at.key).second)
+        warn("set_twice", setting.at.key + " is set twice; the last one counts", setting.at);
   }
 
   void set(const Setting& setting) {
     const std::string& whole = setting.at.key;
     const std::vector<std::string> path = split(whole, '.');
-    const bool core = words_.is_core_table(path[0]), rule = path[0] == kRules, known = core || rule || words_.is_family(path[0]);
+    const bool core = words_.is_core_table(path[0]), rule = path[0] == kRules,
+               known = core || rule || words_.is_family(path[0]);
     if (path.size() == 1 && !known) return report_.add(words_.unknown_key("", whole, setting.value, setting.at));
     if (path.size() == 1)
       return refuse("set_not_on", "`" + whole + "` is a table, and --set sets keys", setting.at,
@@ -202,7 +217,8 @@ class Merger {
     const std::string table = own ? path[0] + "." + path[1] : path[0], key = whole.substr(table.size() + 1);
     if (!known) return report_.add(words_.unknown_table(table, setting.at));
     if (own && core) return report_.add(words_.unknown_key(path[0], path[1], setting.value, setting.at));
-    if (own && !rule && words_.plugin(table) == nullptr) return report_.add(words_.unknown_plugin(table, "--use ", setting.at));
+    if (own && !rule && words_.plugin(table) == nullptr)
+      return report_.add(words_.unknown_plugin(table, "--use ", setting.at));
     if (words_.key(table, key) == nullptr && words_.plugin(whole) != nullptr)
       return refuse("set_not_on", "`" + whole + "` is a plugin, and --set sets keys", setting.at, "--use " + whole);
     if (words_.key(table, key) == nullptr && words_.family_key(table, key) == nullptr)
@@ -224,19 +240,22 @@ class Merger {
       of.column = 0;
       refuse("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at, "--use " + id);
     } else if (!on) {
-      const std::string assigned = setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.file.substr(setting.at.file.find("--set"));
+      const std::string assigned =
+          setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.file.substr(setting.at.file.find("--set"));
       refuse("set_not_on", id + " is not on, so `" + setting.at.key + "` sets nothing", setting.at,
              plugin ? "--use " + id + assigned : "[" + id + "] in a file");
     }
     return on && by.empty();
   }
 
-  // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the plan's.
+  // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the
+  // plan's.
   std::string replaced_by(const std::string& id) const {
     const auto taker = [&](std::vector<std::string> PluginSchema::* of, const std::string& place) -> std::string {
       for (const auto& [other, table] : tables_) {
         const PluginSchema* plugin = words_.plugin(other);
-        if (plugin != nullptr && table.enabled && table.layer > tables_.at(id).layer && table.is_open() && std::ranges::count(plugin->*of, place) > 0)
+        if (plugin != nullptr && table.enabled && table.layer > tables_.at(id).layer && table.is_open() &&
+            std::ranges::count(plugin->*of, place) > 0)
           return other;
       }
       return "";
@@ -255,12 +274,15 @@ class Merger {
   void settle_family_keys() {
     std::map<std::string, int> providers;  // of each family
     for (const auto& [id, table] : tables_)
-      if (const PluginSchema* plugin = words_.plugin(id); plugin != nullptr && !plugin->provides.empty() && takes_part(id))
+      if (const PluginSchema* plugin = words_.plugin(id);
+          plugin != nullptr && !plugin->provides.empty() && takes_part(id))
         ++providers[plugin->family];
     for (const auto& [id, entry, layer] : family_keys_) {
       if (!takes_part(id)) continue;
-      if (providers[words_.plugin(id)->family] < 2) report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
-      else if (std::optional<Value> checked = check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
+      if (providers[words_.plugin(id)->family] < 2)
+        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
+      else if (std::optional<Value> checked =
+                   check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
         tables_[id].keys[entry.key] = {std::move(*checked), layer};
     }
   }
@@ -278,12 +300,14 @@ class Merger {
         if (table.find(key) == nullptr) values[key] = value;
     for (auto& [key, value] : values)
       if (resolve && value.is_set() && is_path_type(schema.keys.at(key).type))
-        resolve_paths(value, table.find(key) != nullptr ? layers_[table.find(key)->layer].folder : current_folder(), report_);
+        resolve_paths(value, table.find(key) != nullptr ? layers_[table.find(key)->layer].folder : current_folder(),
+                      report_);
     return values;
   }
 
   void complete_core_tables(Manifest& manifest) {
-    for (const auto& [name, schema] : core_schema().tables) manifest.tables[name] = complete(schema, tables_[name], true);
+    for (const auto& [name, schema] : core_schema().tables)
+      manifest.tables[name] = complete(schema, tables_[name], true);
     for (const auto& [name, schema] : core_schema().tables)
       for (const auto& [key, key_schema] : schema.keys) {
         Value& value = manifest.tables[name][key];
@@ -304,7 +328,8 @@ class Merger {
     if (const auto* where = table.find("where")) out.where = where->value.as_selector();
     const std::vector<std::string>& modes = core_schema().reserved.keys.at("modes").choices;
     if (const auto* written = table.find("modes"))
-      for (const std::string& mode : written->value.as_texts()) out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
+      for (const std::string& mode : written->value.as_texts())
+        out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
     // Not inherited: below, it was written for other circumstances.
     const auto* fallback = table.find("fallback");
     if (fallback != nullptr && fallback->layer == table.layer) out.fallback = fallback->value.as_texts();
@@ -313,10 +338,16 @@ class Merger {
 
   void add_rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
     if (table.find("where") == nullptr)
-      return refuse("missing_key", "[" + id + "] has no `where`", table.origin, "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
+      return refuse("missing_key", "[" + id + "] has no `where`", table.origin,
+                    "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
     if (table.find("lr") != nullptr && table.find("lr_scale") != nullptr)
-      return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", table.find("lr_scale")->value.origin, "leave one out");
-    ParameterRule rule{id.substr(kRule.size()), table.find("where")->value.as_selector(), static_cast<int>(table.layer), {}, table.origin};
+      return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", table.find("lr_scale")->value.origin,
+                    "leave one out");
+    ParameterRule rule{id.substr(kRule.size()),
+                       table.find("where")->value.as_selector(),
+                       static_cast<int>(table.layer),
+                       {},
+                       table.origin};
     for (const auto& [key, written] : table.keys)
       if (key != "where" && key != "enabled") rule.values[key] = written.value;
     manifest.rules.push_back(std::move(rule));
@@ -330,7 +361,8 @@ class Merger {
     };
     if (written.is_set()) {
       if (is_allowed(written.as_text())) return written.as_text();
-      refuse("bad_name", "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`", written.origin);
+      refuse("bad_name", "a run's name is letters, digits, `.`, `_` and `-`, this is `" + written.as_text() + "`",
+             written.origin);
       return "run";
     }
     std::string name = std::filesystem::path(request_.file).stem();
@@ -344,7 +376,9 @@ class Merger {
   std::string line_at(const Position& at) const {
     const auto layer = std::ranges::find(layers_ | std::views::reverse, at.file, &Layer::name);
     const size_t line = static_cast<size_t>(at.line);
-    if (layer == layers_.rend() || line < 1 || line > layer->lines.size() || layer->lines[line - 1].size() > kLongestLine) return "";
+    if (layer == layers_.rend() || line < 1 || line > layer->lines.size() ||
+        layer->lines[line - 1].size() > kLongestLine)
+      return "";
     const std::string& text = layer->lines[line - 1];
     return text.substr(0, text.size() - (text.ends_with('\r') ? 1 : 0));
   }
@@ -352,7 +386,8 @@ class Merger {
   void refuse(const char* code, const std::string& message, const Position& at, const std::string& fix = "") {
     report_.add(mistake(code, message, at, fix));
   }
-  void warn(const char* code, const std::string& message, const Position& at, const std::string& fix = "", const std::string& effect = "") {
+  void warn(const char* code, const std::string& message, const Position& at, const std::string& fix = "",
+            const std::string& effect = "") {
     Diagnostic d = mistake(code, message, at, fix);
     d.level = Level::kWarning;
     d.effect = effect;

@@ -1,5 +1,5 @@
-// A manifest: layers of TOML put together, checked against the schemas, every value with its source. No plugin code runs and nothing is
-// decided here about who provides what: that is the plan's.
+// A manifest: layers of TOML put together, checked against the schemas, every value with its source. No plugin code
+// runs and nothing is decided here about who provides what: that is the plan's.
 #pragma once
 #include <map>
 #include <string>
@@ -31,29 +31,32 @@ struct ParameterRule {
 };
 
 struct Manifest {
-  std::string name;                                            // run.name or the file's stem
-  std::string path;                                            // as typed
-  std::vector<std::string> layers;                             // "default.toml", …, "gpt2.toml", "command line"
-  std::map<std::string, std::map<std::string, Value>> tables;  // core and family tables, complete: tables["run"]["length"]
-  std::vector<PluginTable> plugins;                            // in the order of their ids
+  std::string name;                 // run.name or the file's stem
+  std::string path;                 // as typed
+  std::vector<std::string> layers;  // "default.toml", …, "gpt2.toml", "command line"
+  std::map<std::string, std::map<std::string, Value>>
+      tables;                        // core and family tables, complete: tables["run"]["length"]
+  std::vector<PluginTable> plugins;  // in the order of their ids
   std::vector<ParameterRule> rules;
   const Value& get(const std::string& table, const std::string& key) const { return tables.at(table).at(key); }
 };
 
 struct ManifestRequest {
-  std::string file;                                                // the run manifest; "" is allowed when only plugins are listed
-  std::string default_file;                                        // default.toml
-  std::string shipped_dir;                                         // where "mortise:NAME" includes are found as NAME.toml
-  std::vector<std::string> includes;                               // --include
-  std::vector<std::string> set, use, without;                      // --set K=V, --use ID, --without ID, in order
+  std::string file;                            // the run manifest; "" is allowed when only plugins are listed
+  std::string default_file;                    // default.toml
+  std::string shipped_dir;                     // where "mortise:NAME" includes are found as NAME.toml
+  std::vector<std::string> includes;           // --include
+  std::vector<std::string> set, use, without;  // --set K=V, --use ID, --without ID, in order
   const std::map<std::string, PluginSchema>* catalogue = nullptr;  // by id
   std::vector<std::string> searched;                               // folders that the catalogue came from, for errors
 };
 
-// Reads, merges and checks. Every mistake that can be found goes to `report`; the result is only meaningful without errors.
+// Reads, merges and checks. Every mistake that can be found goes to `report`; the result is only meaningful without
+// errors.
 Manifest read_manifest(const ManifestRequest& request, Report& report);
 
-// The folders that a manifest's [plugins] path names (absolute), read before the catalogue exists. Mistakes are left to read_manifest.
+// The folders that a manifest's [plugins] path names (absolute), read before the catalogue exists. Mistakes are left to
+// read_manifest.
 std::vector<std::string> plugin_paths_of(const ManifestRequest& request);
 
 }  // namespace mortise

@@ -40,7 +40,8 @@ TEST_F(ManifestTest, TakesTheLaterLayerKeyByKey) {
   request.set = {"run.seed=4", "optimizer.adamw.eps=1e-6"};
   const Manifest manifest = read("include = [\"base.toml\"]\n[optimizer.adamw]\n");
   ASSERT_EQ(errors, "");
-  EXPECT_EQ(manifest.layers, (std::vector<std::string>{"default.toml", "mortise:small", "base.toml", "run.toml", "more.toml", "command line"}));
+  EXPECT_EQ(manifest.layers, (std::vector<std::string>{"default.toml", "mortise:small", "base.toml", "run.toml",
+                                                       "more.toml", "command line"}));
   EXPECT_EQ(manifest.get("optimizer", "lr").as_float(), 2e-3);
   EXPECT_EQ(manifest.get("optimizer", "lr").origin.text(), "more.toml:2:6");
   EXPECT_EQ(manifest.get("optimizer", "weight_decay").origin.text(), "mortise:small:3:16");
@@ -118,7 +119,9 @@ modes = ["train", "sample"]
 }
 
 TEST_F(ManifestTest, LetsEachOfSeveralProvidersSayAKeyOfTheFamily) {
-  file("base.toml", "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\nweight_decay = 0.1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = 0.5\n");
+  file("base.toml",
+       "[optimizer]\nlr = 1e-3\n[optimizer.adamw]\nweight_decay = 0.1\n[optimizer.sgd]\nwhere = \"role:norm\"\nlr = "
+       "0.5\n");
   Manifest manifest = read("include = [\"base.toml\"]\n[optimizer.sgd]\nlr = 1\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(manifest.get("optimizer", "lr").as_float(), 1e-3);
@@ -141,8 +144,11 @@ TEST_F(ManifestTest, DoesNotInheritAFallback) {
 }
 
 TEST_F(ManifestTest, CollectsRulesForParameters) {
-  file("base.toml", "[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n[parameters.gone]\nwhere = \"x\"\n");
-  const Manifest manifest = read("include = [\"base.toml\"]\n[parameters.no_decay]\nlr_scale = 2\n[parameters.gone]\nenabled = false\n");
+  file("base.toml",
+       "[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n[parameters.gone]\nwhere "
+       "= \"x\"\n");
+  const Manifest manifest =
+      read("include = [\"base.toml\"]\n[parameters.no_decay]\nlr_scale = 2\n[parameters.gone]\nenabled = false\n");
   ASSERT_EQ(errors, "");
   ASSERT_EQ(manifest.rules.size(), 1u);
   const ParameterRule& rule = manifest.rules[0];
@@ -160,8 +166,9 @@ TEST_F(ManifestTest, FindsPathsBesideTheFileThatStatesThem) {
   file("data/deep/c.txt", "");
   file("data/base.toml", "[data.text]\npath = [\"?.txt\", \"**/c.txt\"]\ncache = \"cache/\"\n");
   setenv("MORTISE_TEST_DIR", "/somewhere", 1);
-  const Manifest manifest =
-      read("include = [\"data/base.toml\"]\n[data.text]\n[model]\nweights = \"${MORTISE_TEST_DIR}/x/../${MORTISE_TEST_NONE:-y}\"\n");
+  const Manifest manifest = read(
+      "include = [\"data/base.toml\"]\n[data.text]\n[model]\nweights = "
+      "\"${MORTISE_TEST_DIR}/x/../${MORTISE_TEST_NONE:-y}\"\n");
   ASSERT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "data.text").values.at("path").as_texts(),
             (std::vector<std::string>{folder / "data/a.txt", folder / "data/b.txt", folder / "data/deep/c.txt"}));
@@ -222,7 +229,8 @@ TEST_F(ManifestTest, OrdersWhoeverAttachesToAPoint) {
   EXPECT_EQ(read("").tables.count("order"), 0u);
   file("base.toml", "[order]\nblock = [\"a.one\", \"b.two\"]\nlinear = \"a.one\"\n");
   request.set = {"order.linear=[\"b.two\"]"};
-  const Manifest manifest = read("include = [\"base.toml\"]\n[order]\n\"grad.transform\" = [\"c.three\"]\nblock = [\"b.two\", \"a.one\"]\n");
+  const Manifest manifest =
+      read("include = [\"base.toml\"]\n[order]\n\"grad.transform\" = [\"c.three\"]\nblock = [\"b.two\", \"a.one\"]\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(manifest.tables.at("order").size(), 3u);
   EXPECT_EQ(manifest.get("order", "block").as_texts(), (std::vector<std::string>{"b.two", "a.one"}));
@@ -234,14 +242,16 @@ TEST_F(ManifestTest, OrdersWhoeverAttachesToAPoint) {
   EXPECT_NE(errors.find("order.block is a list of ids of plugins"), std::string::npos) << errors;
 }
 
-// The default manifest and the foreign names that are shipped are read with a catalogue that has every plugin they name.
+// The default manifest and the foreign names that are shipped are read with a catalogue that has every plugin they
+// name.
 TEST_F(ManifestTest, ShippedFilesAreToml) {
   for (const char* name : {"default.toml", "foreign_names.toml"}) {
     Report report;
     EXPECT_TRUE(read_toml(std::string(MORTISE_SOURCE_DIR) + "/configs/" + name, name, report)) << printed(report);
   }
-  for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto", "transfer.sync", "loader.prefetch",
-                         "schedule.constant", "guard.nonfinite", "checkpoint.safetensors", "log.console", "log.jsonl"})
+  for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto",
+                         "transfer.sync", "loader.prefetch", "schedule.constant", "guard.nonfinite",
+                         "checkpoint.safetensors", "log.console", "log.jsonl"})
     add(id, {id}, {}, "");
   request.default_file = std::string(MORTISE_SOURCE_DIR) + "/configs/default.toml";
   const Manifest manifest = read("");

@@ -49,7 +49,8 @@ std::string expand_variables(std::string_view text, const Position& at) {
     out += text.substr(0, begin);
     const size_t end = text.find('}', begin);
     if (end == std::string_view::npos)
-      throw Failure(mistake("unset_variable", "`" + std::string(text.substr(begin)) + "` is not closed", at, "${NAME} or ${NAME:-default}"));
+      throw Failure(mistake("unset_variable", "`" + std::string(text.substr(begin)) + "` is not closed", at,
+                            "${NAME} or ${NAME:-default}"));
     const std::string_view inside = text.substr(begin + 2, end - begin - 2);
     const size_t colon = inside.find(":-");
     const bool has_default = colon != std::string_view::npos;
@@ -79,8 +80,9 @@ Diagnostic no_match(const Value& value, const std::string& pattern) {
   if (names.size() > 3) names.resize(3), names.push_back("…");
   std::error_code error;
   const std::string holds = names.empty() ? " is empty" : " holds " + join(names, ", ");
-  Diagnostic d = mistake("matches_no_file", "`" + value.as_text() + "` matches no file", value.origin,
-                         fs::is_directory(folder, error) ? folder.string() + holds : "there is no folder " + folder.string());
+  Diagnostic d =
+      mistake("matches_no_file", "`" + value.as_text() + "` matches no file", value.origin,
+              fs::is_directory(folder, error) ? folder.string() + holds : "there is no folder " + folder.string());
   d.beside = "looked for " + pattern;
   return d;
 }

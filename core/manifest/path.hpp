@@ -1,4 +1,5 @@
-// Values of type `path`, from what is written to absolute names: ~/, ${NAME}, ${NAME:-default}, relative to the file that states them, globs.
+// Values of type `path`, from what is written to absolute names: ~/, ${NAME}, ${NAME:-default}, relative to the file
+// that states them, globs.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,10 +8,12 @@
 
 namespace mortise {
 
-// Replaces what `value` (type `path` or `list<path>`) says by absolute paths; in a list, globs by what they match, sorted. `folder` is absolute.
+// Replaces what `value` (type `path` or `list<path>`) says by absolute paths; in a list, globs by what they match,
+// sorted. `folder` is absolute.
 void resolve_paths(Value& value, const std::string& folder, Report& report);
 
-// What a pattern with *, ? and ** (any folders) matches, sorted. An existing file is itself, whatever characters its name has.
+// What a pattern with *, ? and ** (any folders) matches, sorted. An existing file is itself, whatever characters its
+// name has.
 std::vector<std::string> expand_glob(const std::string& pattern);
 
 std::string absolute_path(const std::string& path, const std::string& folder);

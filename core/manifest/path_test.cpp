@@ -10,13 +10,15 @@ class Paths : public ManifestTest {
   // Found by a glob, relative to the test's folder.
   std::vector<std::string> found(const std::string& pattern) {
     std::vector<std::string> names;
-    for (const std::string& path : expand_glob(folder / pattern)) names.push_back(std::filesystem::path(path).lexically_relative(folder));
+    for (const std::string& path : expand_glob(folder / pattern))
+      names.push_back(std::filesystem::path(path).lexically_relative(folder));
     return names;
   }
 };
 
 TEST_F(Paths, ExpandGlobsSortedByName) {
-  for (const char* name : {"b.bin", "a.bin", "c.txt", ".hidden.bin", "x/d.bin", "x/y/e.bin", "x/y/z/f.bin", "odd[1].bin", "star*.bin"})
+  for (const char* name :
+       {"b.bin", "a.bin", "c.txt", ".hidden.bin", "x/d.bin", "x/y/e.bin", "x/y/z/f.bin", "odd[1].bin", "star*.bin"})
     file(name, "");
   using Names = std::vector<std::string>;
   EXPECT_EQ(found("?.bin"), (Names{"a.bin", "b.bin"}));

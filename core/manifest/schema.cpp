@@ -31,14 +31,17 @@ class SchemaReader {
   }
 
   // Values of a preset or of [family_defaults], `what`: each a key of [table].
-  std::map<std::string, Value> values(const TomlTable& from, const std::map<std::string, KeySchema>& keys, const std::string& table,
-                                      const std::string& what, const std::string& origin) {
+  std::map<std::string, Value> values(const TomlTable& from, const std::map<std::string, KeySchema>& keys,
+                                      const std::string& table, const std::string& what, const std::string& origin) {
     std::map<std::string, Value> values;
     for (const TomlEntry& entry : from.entries) {
       const auto key = keys.find(entry.key);
       const std::string whole = table + "." + entry.key;
-      if (key == keys.end()) broken(entry, what + " names `" + entry.key + "`, which is no key of " + (table == owner_ ? table : "[" + table + "]"));
-      else if (std::optional<Value> read = value(key->second, entry.value, whole)) values[entry.key] = {std::move(read->data), {origin, 0, 0, whole}};
+      if (key == keys.end())
+        broken(entry, what + " names `" + entry.key + "`, which is no key of " +
+                          (table == owner_ ? table : "[" + table + "]"));
+      else if (std::optional<Value> read = value(key->second, entry.value, whole))
+        values[entry.key] = {std::move(read->data), {origin, 0, 0, whole}};
     }
     return values;
   }
@@ -78,10 +81,13 @@ class SchemaReader {
     // The names of the presets are choices of the key that selects one.
     if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
     if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
-    if (key.type.find("choice") != std::string::npos && key.choices.empty()) return broken(entry, whole + ": a choice needs `choices`");
-    if (key.change != "free" && key.change != "numeric" && key.change != "fixed") return broken(entry, whole + ": change is free, numeric or fixed");
+    if (key.type.find("choice") != std::string::npos && key.choices.empty())
+      return broken(entry, whole + ": a choice needs `choices`");
+    if (key.change != "free" && key.change != "numeric" && key.change != "fixed")
+      return broken(entry, whole + ": change is free, numeric or fixed");
     if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
-    if (const TomlNode* standard = table->find("default")) key.standard = value(key, *standard, whole).value_or(Value());
+    if (const TomlNode* standard = table->find("default"))
+      key.standard = value(key, *standard, whole).value_or(Value());
     return key;
   }
 
@@ -134,8 +140,11 @@ CoreSchema read_core_schema() {
       continue;
     }
     TableSchema table{SchemaReader(entry.key, report).keys(*entry.value.table(), {}), {}};
-    for (auto& [name, key] : table.keys) key.standard.origin = {"default of " + entry.key + "." + name, 0, 0, entry.key + "." + name};
-    (entry.key == "parameters" ? schema.rule : entry.key == "every_plugin" ? schema.reserved : schema.tables[entry.key]) = std::move(table);
+    for (auto& [name, key] : table.keys)
+      key.standard.origin = {"default of " + entry.key + "." + name, 0, 0, entry.key + "." + name};
+    (entry.key == "parameters"     ? schema.rule
+     : entry.key == "every_plugin" ? schema.reserved
+                                   : schema.tables[entry.key]) = std::move(table);
   }
   // Written by us, tested, and part of the binary.
   if (report.has_errors()) throw Failure(report.all().front());
@@ -166,7 +175,8 @@ void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Repo
   std::vector<std::string> preset_names;
   for (const TomlEntry& preset : presets.entries) preset_names.push_back(preset.key);
   for (const TomlEntry& entry : config.entries)
-    if (core_schema().reserved.keys.contains(entry.key)) reader.broken(entry, "`" + entry.key + "` is read by the host in every plugin's table");
+    if (core_schema().reserved.keys.contains(entry.key))
+      reader.broken(entry, "`" + entry.key + "` is read by the host in every plugin's table");
   const std::string origin = "plugin.toml of " + schema.id;
   schema.config.keys = reader.keys(config, preset_names);
   for (auto& [name, key] : schema.config.keys)
@@ -178,12 +188,14 @@ void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Repo
   preset_keys.erase("preset");
   for (const TomlEntry& preset : presets.entries) {
     const std::string name = "preset " + preset.key;
-    if (preset.value.is_table()) schema.config.presets[preset.key] = reader.values(*preset.value.table(), preset_keys, schema.id, name, name);
+    if (preset.value.is_table())
+      schema.config.presets[preset.key] = reader.values(*preset.value.table(), preset_keys, schema.id, name, name);
     else reader.broken(preset, "`preset." + preset.key + "` is a table of keys");
   }
   const auto family = core_schema().tables.find(schema.family);
   const TableSchema& family_schema = family == core_schema().tables.end() ? TableSchema() : family->second;
-  schema.family_defaults = reader.values(table_of("family_defaults"), family_schema.keys, schema.family, "[family_defaults]", origin);
+  schema.family_defaults =
+      reader.values(table_of("family_defaults"), family_schema.keys, schema.family, "[family_defaults]", origin);
 }
 
 }  // namespace mortise

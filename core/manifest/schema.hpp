@@ -1,4 +1,5 @@
-// What may stand in a table: read from plugin.toml's [config.*] and, for the core's and the families' tables, from core_schema.toml.
+// What may stand in a table: read from plugin.toml's [config.*] and, for the core's and the families' tables, from
+// core_schema.toml.
 #pragma once
 #include <map>
 #include <optional>
@@ -16,8 +17,8 @@ struct Deprecation {
 
 struct KeySchema {
   std::string name;
-  std::string type;                       // bool int float string choice path id list<T> duration amount bytes dtype where metric env
-  Value standard;                         // the default; not set: none
+  std::string type;  // bool int float string choice path id list<T> duration amount bytes dtype where metric env
+  Value standard;    // the default; not set: none
   std::optional<double> min, max, above;  // above: more than this
   std::vector<std::string> choices, aka;  // of a duration, the choices are the units that it may have
   std::vector<std::string> config_json;   // what Hugging Face's config.json calls it; several names have one value
@@ -46,13 +47,14 @@ struct PluginSchema {
 struct CoreSchema {
   std::map<std::string, TableSchema> tables;  // [run], [optimizer], …
   TableSchema rule;                           // [parameters.NAME]
-  TableSchema reserved;                       // what the host reads in every plugin's table: enabled, where, modes, fallback
-  std::vector<std::string> later;             // "data.padding": keys of the design that this version does not read
+  TableSchema reserved;            // what the host reads in every plugin's table: enabled, where, modes, fallback
+  std::vector<std::string> later;  // "data.padding": keys of the design that this version does not read
   bool is_family(const std::string& table) const;
 };
 const CoreSchema& core_schema();
 
-// Reads [config.*], [preset.*] and [family_defaults] of a plugin.toml into `schema`, whose id and family are set. Mistakes are `schema_broken`.
+// Reads [config.*], [preset.*] and [family_defaults] of a plugin.toml into `schema`, whose id and family are set.
+// Mistakes are `schema_broken`.
 void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Report& report);
 
 }  // namespace mortise

@@ -78,23 +78,31 @@ std::string broken(const std::string& toml) {
 
 TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.a]\ntype = \"real\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `real`\n");
-  EXPECT_EQ(broken("[config.a]\ntype = \"list<list<int>>\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `list<list<int>>`\n");
-  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\ndefault = 1.5\n"), "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
-  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"), "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"list<list<int>>\"\n"),
+            "plugin.toml:1:9 optimizer.x.a has no type `list<list<int>>`\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\ndefault = 1.5\n"),
+            "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"),
+            "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
-            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices config_json default deprecated doc max min per_provider "
+            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: above aka change choices config_json default "
+            "deprecated doc max min per_provider "
             "same_as type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
-  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"), "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"),
+            "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");
   EXPECT_EQ(broken("[config.A-b]\ntype = \"int\"\n"), "plugin.toml:1:9 a key is [a-z][a-z0-9_]*, this is `A-b`\n");
-  EXPECT_EQ(broken("[config.where]\ntype = \"int\"\n"), "plugin.toml:1:9 `where` is read by the host in every plugin's table\n");
-  EXPECT_EQ(broken("[config]\na = 1\n"), "plugin.toml:2:1 `optimizer.x.a` is described by a table: type, default, doc\n");
+  EXPECT_EQ(broken("[config.where]\ntype = \"int\"\n"),
+            "plugin.toml:1:9 `where` is read by the host in every plugin's table\n");
+  EXPECT_EQ(broken("[config]\na = 1\n"),
+            "plugin.toml:2:1 `optimizer.x.a` is described by a table: type, default, doc\n");
   EXPECT_EQ(broken("config = 1\n"), "plugin.toml:1:1 `config` is a table\n");
   EXPECT_EQ(broken("[preset.a]\nx = 1\n"),
-            "plugin.toml:1:9 presets need a key `preset` of type choice\nplugin.toml:2:1 preset a names `x`, which is no key of optimizer.x\n");
-  EXPECT_EQ(
-      broken("[family_defaults]\nbetas = 1\nlr = \"x\"\n"),
-      "plugin.toml:2:1 [family_defaults] names `betas`, which is no key of [optimizer]\nplugin.toml:3:6 optimizer.lr is a number, this is text\n");
+            "plugin.toml:1:9 presets need a key `preset` of type choice\nplugin.toml:2:1 preset a names `x`, which is "
+            "no key of optimizer.x\n");
+  EXPECT_EQ(broken("[family_defaults]\nbetas = 1\nlr = \"x\"\n"),
+            "plugin.toml:2:1 [family_defaults] names `betas`, which is no key of [optimizer]\nplugin.toml:3:6 "
+            "optimizer.lr is a number, this is text\n");
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ inline std::string printed(const Report& report) {
   return out.str();
 }
 
-inline PluginSchema plugin_schema(const std::string& id, std::vector<std::string> provides, std::vector<std::string> exclusive,
-                                  const std::string& toml) {
+inline PluginSchema plugin_schema(const std::string& id, std::vector<std::string> provides,
+                                  std::vector<std::string> exclusive, const std::string& toml) {
   PluginSchema schema;
   schema.id = id;
   schema.family = id.substr(0, id.find('.'));
@@ -90,14 +90,16 @@ class ManifestTest : public testing::Test {
     add("schedule.constant", {"schedule"}, {}, "");
     add("schedule.cosine", {"schedule"}, {}, "[config.final]\ntype = \"float\"\ndefault = 0.0\nmin = 0\nmax = 1");
     add("compile.fused", {}, {},
-        "[config.only]\ntype = \"where\"\n[config.old]\ntype = \"int\"\ndeprecated = { since = \"0.2\", use = \"only\", remove = \"0.4\" }");
+        "[config.only]\ntype = \"where\"\n[config.old]\ntype = \"int\"\ndeprecated = { since = \"0.2\", use = "
+        "\"only\", remove = \"0.4\" }");
   }
   void TearDown() override {
     std::filesystem::current_path(before_);
     std::filesystem::remove_all(folder);
   }
 
-  void add(const std::string& id, std::vector<std::string> provides, std::vector<std::string> exclusive, const std::string& toml) {
+  void add(const std::string& id, std::vector<std::string> provides, std::vector<std::string> exclusive,
+           const std::string& toml) {
     catalogue[id] = plugin_schema(id, std::move(provides), std::move(exclusive), toml);
   }
   void file(const std::string& path, const std::string& text) {

@@ -1,7 +1,8 @@
 #include "core/manifest/toml.hpp"
 
 namespace {
-// Where toml++ asserts what a file can violate ("[=]" does), it would end the process, or, without asserts, assume the impossible.
+// Where toml++ asserts what a file can violate ("[=]" does), it would end the process, or, without asserts, assume the
+// impossible.
 struct ParserGaveUp {};
 [[noreturn]] void give_up() { throw ParserGaveUp(); }
 }  // namespace
@@ -36,23 +37,28 @@ Failure syntax(const std::string& what, Position at, const char* fix = kSyntaxFi
   return Failure(mistake("toml_syntax", what, std::move(at), fix));
 }
 Failure too_deep(Position at) {
-  return Failure(mistake("nested_too_deep", "nested deeper than 16", std::move(at), "16 levels of tables, lists and dotted keys are allowed"));
+  return Failure(mistake("nested_too_deep", "nested deeper than 16", std::move(at),
+                         "16 levels of tables, lists and dotted keys are allowed"));
 }
 
 void refuse_encoding(std::string_view text, const std::string& file) {
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    throw Failure(mistake("not_utf8", "this file is UTF-16; TOML is UTF-8", {file, 1, 1, ""}, "iconv -f UTF-16 -t UTF-8 " + file));
+    throw Failure(mistake("not_utf8", "this file is UTF-16; TOML is UTF-8", {file, 1, 1, ""},
+                          "iconv -f UTF-16 -t UTF-8 " + file));
   for (size_t i = 0; i < text.size();) {
     const size_t length = utf8_length(text.substr(i));
-    if (length == 0) throw Failure(mistake("not_utf8", "the bytes here are not UTF-8", position_in(text, i, file), "save the file as UTF-8"));
-    if (text[i] == '\0') throw syntax("a zero byte: this is no text file", position_in(text, i, file), "name a TOML file");
+    if (length == 0)
+      throw Failure(
+          mistake("not_utf8", "the bytes here are not UTF-8", position_in(text, i, file), "save the file as UTF-8"));
+    if (text[i] == '\0')
+      throw syntax("a zero byte: this is no text file", position_in(text, i, file), "name a TOML file");
     i += length;
   }
 }
 
-// Goes over strings and comments as a TOML parser does, and refuses what toml++ does not survive: depth, headers without a name, and characters
-// beyond ASCII outside of quotes. Where the text is no TOML the two may part, but from there on the parser sees nothing any more: it stops at the
-// first mistake.
+// Goes over strings and comments as a TOML parser does, and refuses what toml++ does not survive: depth, headers
+// without a name, and characters beyond ASCII outside of quotes. Where the text is no TOML the two may part, but from
+// there on the parser sees nothing any more: it stops at the first mistake.
 class Scan {
  public:
   Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -133,7 +139,8 @@ TomlNode convert(const toml::node& from, const std::string& file, int depth) {
 
 TomlTable convert(const toml::table& from, const std::string& file, int depth) {
   TomlTable to;
-  for (auto&& [key, value] : from) to.entries.push_back({std::string(key.str()), position_of(key.source(), file), convert(value, file, depth + 1)});
+  for (auto&& [key, value] : from)
+    to.entries.push_back({std::string(key.str()), position_of(key.source(), file), convert(value, file, depth + 1)});
   std::ranges::sort(to.entries, {}, [](const TomlEntry& entry) { return std::pair(entry.at.line, entry.at.column); });
   return to;
 }
@@ -158,14 +165,16 @@ const char* TomlNode::kind() const {
 
 std::optional<TomlTable> parse_toml(std::string_view text, const std::string& file, Report& report) try {
   if (text.size() > kMostFileBytes)
-    throw Failure(mistake("file_too_large", "a TOML file has at most 1 MiB here, this has more", {file, 0, 0, ""}, "name a manifest"));
+    throw Failure(mistake("file_too_large", "a TOML file has at most 1 MiB here, this has more", {file, 0, 0, ""},
+                          "name a manifest"));
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   refuse_encoding(text, file);
   Scan(text, file).run();
   const toml::parse_result parsed = toml::parse(text, std::string_view(file));
   if (parsed) return convert(parsed.table(), file, 0);
   std::string what(parsed.error().description());
-  if (constexpr std::string_view kPrefix = "Error while parsing "; what.starts_with(kPrefix)) what.erase(0, kPrefix.size());
+  if (constexpr std::string_view kPrefix = "Error while parsing "; what.starts_with(kPrefix))
+    what.erase(0, kPrefix.size());
   throw syntax("this is no TOML: " + what, position_of(parsed.error().source(), file));
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
@@ -175,7 +184,8 @@ std::optional<TomlTable> parse_toml(std::string_view text, const std::string& fi
   return std::nullopt;
 }
 
-std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text) {
+std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report,
+                                   std::string* text) {
   std::error_code error;
   // A pipe would never end, a folder never begin.
   std::ifstream in;
@@ -183,7 +193,8 @@ std::optional<TomlTable> read_toml(const std::string& path, const std::string& s
   std::string bytes(kMostFileBytes + 1, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!in.is_open() || in.bad()) {
-    Diagnostic d = mistake("cannot_read", "`" + shown_name + "` cannot be read", {shown_name, 0, 0, ""}, "name a TOML file that can be read");
+    Diagnostic d = mistake("cannot_read", "`" + shown_name + "` cannot be read", {shown_name, 0, 0, ""},
+                           "name a TOML file that can be read");
     d.exit = kExitIo;
     report.add(std::move(d));
     return std::nullopt;

@@ -1,5 +1,5 @@
-// TOML as a light tree of our own, with the position of every key and value. The parser (toml++) is seen by one source file only, after a scan of
-// its own that refuses what would crash it.
+// TOML as a light tree of our own, with the position of every key and value. The parser (toml++) is seen by one source
+// file only, after a scan of its own that refuses what would crash it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -46,11 +46,13 @@ struct TomlEntry {
   TomlNode value;
 };
 
-// The tree of a text, or nothing and a diagnostic: toml_syntax, not_utf8, file_too_large, nested_too_deep. `shown_name` is what positions say.
+// The tree of a text, or nothing and a diagnostic: toml_syntax, not_utf8, file_too_large, nested_too_deep. `shown_name`
+// is what positions say.
 std::optional<TomlTable> parse_toml(std::string_view text, const std::string& shown_name, Report& report);
 
 // parse_toml of a file; `cannot_read` besides. The text itself goes to `text` if given, also when it is no TOML.
-std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report, std::string* text = nullptr);
+std::optional<TomlTable> read_toml(const std::string& path, const std::string& shown_name, Report& report,
+                                   std::string* text = nullptr);
 
 // Where the key of this name has its value.
 inline Position keyed(Position at, std::string key) {

@@ -49,7 +49,9 @@ TEST(Toml, GivesATableThePlaceOfItsHeader) {
 TEST(Toml, FindsKeysAndValuesWhereTheyStand) {
   std::mt19937 random(1);
   const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const char* const values[] = {"1", "-2.5", "true", "\"text # no comment\"", "'it''s'", "[1, 2]", "{ a = 1 }", "\"\"\"two\nlines\"\"\"", "\"é\""};
+  const char* const values[] = {"1",       "-2.5",   "true",      "\"text # no comment\"",
+                                "'it''s'", "[1, 2]", "{ a = 1 }", "\"\"\"two\nlines\"\"\"",
+                                "\"é\""};
   for (int round = 0; round < 200; ++round) {
     std::string text;
     struct Expected {
@@ -60,8 +62,8 @@ TEST(Toml, FindsKeysAndValuesWhereTheyStand) {
     int line = 1;
     for (int i = 0; i < 8; ++i) {
       for (int empty = pick(3); empty > 0; --empty, ++line) text += pick(2) ? "\n" : "# [a] comment = \"\n";
-      const std::string key = "k" + std::to_string(i), indent(static_cast<size_t>(pick(4)), ' '), before(static_cast<size_t>(pick(3)), ' '),
-                        after(static_cast<size_t>(pick(3)), ' ');
+      const std::string key = "k" + std::to_string(i), indent(static_cast<size_t>(pick(4)), ' '),
+                        before(static_cast<size_t>(pick(3)), ' '), after(static_cast<size_t>(pick(3)), ' ');
       std::string value = values[pick(static_cast<int>(std::size(values)))];
       if (value == "'it''s'") value = "'it s'";
       const std::string head = indent + key + before + "=" + after;
@@ -148,7 +150,8 @@ TEST(Toml, RefusesDepthBeforeTheParserSeesIt) {
   EXPECT_EQ(mistake("a" + repeated(".a", 16) + " = 1\n"), wanted + "  --> x.toml:1:32\n" + fix);
   for (const std::string& text :
        {"a = " + repeated("[", 100'000), "a" + repeated(".a", 200'000) + " = 1", "[a" + repeated(".a", 200'000) + "]",
-        "a = " + repeated("{a=", 100'000), "x = \"\"\"\n'\"\"\"\n a = " + repeated("[", 100'000), "[" + repeated("\"a\" . ", 100'000) + "a]"})
+        "a = " + repeated("{a=", 100'000), "x = \"\"\"\n'\"\"\"\n a = " + repeated("[", 100'000),
+        "[" + repeated("\"a\" . ", 100'000) + "a]"})
     EXPECT_TRUE(mistake(text).starts_with(wanted)) << mistake(text).substr(0, 300);
   // Neither alone, but together.
   EXPECT_TRUE(mistake("[a.b.c.d.e.f.g.h]\ni.j.k.l.m.n.o.p.q = 1\n").starts_with(wanted));
@@ -156,8 +159,8 @@ TEST(Toml, RefusesDepthBeforeTheParserSeesIt) {
 
 TEST(Toml, SeesNoDepthInTextAndComments) {
   const std::string deep = repeated("[{.", 50);
-  parsed("# " + deep + "\na = \"" + deep + " \\\" " + deep + "\"\nb = '" + deep + "'\nc = \"\"\"\n" + deep + "\"\" " + deep +
-         "\"\"\"\"\"\nd = '''\n" + deep + "'''\ne = \"\"\n");
+  parsed("# " + deep + "\na = \"" + deep + " \\\" " + deep + "\"\nb = '" + deep + "'\nc = \"\"\"\n" + deep + "\"\" " +
+         deep + "\"\"\"\"\"\nd = '''\n" + deep + "'''\ne = \"\"\n");
   parsed("a = " + repeated("[", 15) + repeated("]", 15) + "\n" + "b" + repeated(".b", 15) +
          " = 1\nc = [1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5]\n");
 }

@@ -16,7 +16,8 @@ const std::map<std::string, std::pair<Unit, double>> kUnits = {
 };
 const std::map<std::string, double> kCounts = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}};
 const std::map<std::string, double> kSizes = {
-    {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+    {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 };
 
 // Beyond this, whole numbers have gaps in a double.
@@ -33,9 +34,11 @@ struct Quantity {
 std::optional<Quantity> parse_quantity(std::string_view text) {
   static const std::string digits = "\\d+(?:_\\d+)*";
   // A number without a sign; K, M or B, if a unit follows; the unit.
-  static const std::regex form(" *(" + digits + "(?:\\.(?:" + digits + ")?)?(?:e[-+]?" + digits + ")?) *(?:([KMB]) +(?=[^ ]))?([^ ]+) *");
+  static const std::regex form(" *(" + digits + "(?:\\.(?:" + digits + ")?)?(?:e[-+]?" + digits +
+                               ")?) *(?:([KMB]) +(?=[^ ]))?([^ ]+) *");
   std::cmatch parts;
-  if (text.size() > kLongestQuantity || !std::regex_match(text.data(), text.data() + text.size(), parts, form)) return std::nullopt;
+  if (text.size() > kLongestQuantity || !std::regex_match(text.data(), text.data() + text.size(), parts, form))
+    return std::nullopt;
   Quantity out{0, parts[2], parts[3]};
   std::string number = parts[1];
   std::erase(number, '_');
@@ -126,7 +129,9 @@ std::string number_text(double number) {
 }
 
 std::string whole_text(double number) {
-  return number == std::floor(number) && std::fabs(number) <= kMostCounted ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
+  return number == std::floor(number) && std::fabs(number) <= kMostCounted
+             ? std::to_string(static_cast<int64_t>(number))
+             : number_text(number);
 }
 
 std::string amount_text(Amount amount) {
@@ -137,7 +142,8 @@ std::string amount_text(Amount amount) {
   if (amount.unit == Unit::kEpochs) larger.clear();
   if (amount.unit == Unit::kSeconds) unit = "s", larger = {{86400, "d"}, {3600, "h"}, {60, "min"}};
   for (const auto& [scale, word] : larger)
-    if (amount.number >= scale && std::fmod(amount.number, scale) == 0) return whole_text(amount.number / scale) + " " + word;
+    if (amount.number >= scale && std::fmod(amount.number, scale) == 0)
+      return whole_text(amount.number / scale) + " " + word;
   return whole_text(amount.number) + " " + unit;
 }
 

@@ -19,8 +19,8 @@ struct Amount {
   Unit unit = Unit::kSteps;
 };
 
-// A `where`: globs over paths and the atoms role: tag: slot: dim:. An element is selected when any of `match` matches and none of `except`, then
-// every `every`-th of those, beginning with number `from`.
+// A `where`: globs over paths and the atoms role: tag: slot: dim:. An element is selected when any of `match` matches
+// and none of `except`, then every `every`-th of those, beginning with number `from`.
 struct Selector {
   std::vector<std::string> match, except;
   int every = 1, from = 0;
@@ -42,7 +42,8 @@ struct Value {
   std::string text() const;                   // as TOML: 3e-4, "x", [1, 2]
 };
 
-std::optional<Amount> parse_amount(std::string_view text);  // "10 B tokens", "30 min", "3%": every unit; which ones a key takes is its schema's
+std::optional<Amount> parse_amount(
+    std::string_view text);  // "10 B tokens", "30 min", "3%": every unit; which ones a key takes is its schema's
 std::optional<int64_t> parse_bytes(std::string_view text);  // "16 GiB"
 std::string amount_text(Amount amount);                     // what parse_amount reads
 const char* unit_name(Unit unit);                           // "steps", "seconds", …

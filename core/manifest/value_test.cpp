@@ -30,15 +30,16 @@ TEST(Units, ReadsDurations) {
 }
 
 TEST(Units, RefusesTheRest) {
-  for (const char* text : {"",          "steps",      "500",     "5 stepss",    "-5 steps",      "1.5 steps", "5 steps more",
-                           "101%",      "1 B epochs", "1 K min", "1e400 steps", "1__0 steps",    "_1 steps",  "1e steps",
-                           "nan steps", "0x10 steps", "5 m",     "1 B",         "9e15 B tokens", "5 Steps"})
+  for (const char* text :
+       {"",          "steps",      "500",     "5 stepss",    "-5 steps",      "1.5 steps", "5 steps more",
+        "101%",      "1 B epochs", "1 K min", "1e400 steps", "1__0 steps",    "_1 steps",  "1e steps",
+        "nan steps", "0x10 steps", "5 m",     "1 B",         "9e15 B tokens", "5 Steps"})
     EXPECT_EQ(read(text), "-") << text;
 }
 
 TEST(Units, WritesWhatItReads) {
-  for (const char* text : {"500 steps", "1 step", "2 epochs", "10 B tokens", "250 M tokens", "524288 tokens", "512 samples", "30 min", "90 s", "2 h",
-                           "1 d", "3%", "0.5%", "0 s"})
+  for (const char* text : {"500 steps", "1 step", "2 epochs", "10 B tokens", "250 M tokens", "524288 tokens",
+                           "512 samples", "30 min", "90 s", "2 h", "1 d", "3%", "0.5%", "0 s"})
     EXPECT_EQ(amount_text(*parse_amount(text)), text);
 }
 

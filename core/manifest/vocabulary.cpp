@@ -83,7 +83,8 @@ std::vector<std::string> Vocabulary::foreign_names(std::string_view table, std::
 std::string Vocabulary::table_for(const std::string& family, const TomlNode& value) const {
   const std::vector<std::string> ids = ids_of(family);
   if (const std::string* text = value.text()) {
-    const std::vector<std::string> switches = foreign_names("tables", *text);  // a technique whose name we know, here or not
+    const std::vector<std::string> switches =
+        foreign_names("tables", *text);  // a technique whose name we know, here or not
     std::string name = switches.empty() ? family + "." + *text : switches[0];
     std::ranges::replace(name, '-', '_');
     if (plugin(name) != nullptr) return in_brackets(name);
@@ -95,16 +96,20 @@ std::string Vocabulary::table_for(const std::string& family, const TomlNode& val
   }
   std::vector<std::string> tables;
   for (const std::string& id : ids) tables.push_back(in_brackets(id));
-  return tables.empty() ? in_brackets(family + ".NAME") : tables.size() <= 4 ? either(tables) : "mortise plugin list " + family;
+  return tables.empty()       ? in_brackets(family + ".NAME")
+         : tables.size() <= 4 ? either(tables)
+                              : "mortise plugin list " + family;
 }
 
 // What to do instead of a name from elsewhere; nothing if we do not know it.
-std::vector<std::string> Vocabulary::foreign(const std::string& table, const std::string& key, const TomlNode& value) const {
+std::vector<std::string> Vocabulary::foreign(const std::string& table, const std::string& key,
+                                             const TomlNode& value) const {
   const std::vector<std::string> targets = foreign_names("keys", key), switches = foreign_names("tables", key);
   if (targets.size() > 1) return targets;
   if (targets.size() == 1) {
     const auto [where, name] = table_and_key(targets[0]);
-    const std::string missing = not_yet(targets[0]) || this->key(where, name) == nullptr ? ", and not available in this version" : "";
+    const std::string missing =
+        not_yet(targets[0]) || this->key(where, name) == nullptr ? ", and not available in this version" : "";
     return {"it is called `" + name + "`" + (where == table ? " here" : ", in [" + where + "]") + missing};
   }
   if (switches.empty()) return {};
@@ -127,11 +132,13 @@ std::string Vocabulary::elsewhere(const std::string& table, const std::string& n
   return tables.empty() || tables.size() > 2 ? "" : "`" + name + "` belongs in " + either(tables);
 }
 
-Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& name, const TomlNode& value, const Position& at) const {
+Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& name, const TomlNode& value,
+                                   const Position& at) const {
   const std::string whole = table.empty() ? name : table + "." + name;
-  Diagnostic d =
-      mistake("unknown_key", table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`",
-              keyed(at, whole));
+  Diagnostic d = mistake(
+      "unknown_key",
+      table.empty() ? "there is no key `" + name + "` outside the tables" : "[" + table + "] has no key `" + name + "`",
+      keyed(at, whole));
   const auto fixed = [&](const std::string& fix, const std::string& with = "") {
     d.fixes = {fix};
     if (!with.empty()) d.replace = name, d.with = with;
@@ -148,7 +155,9 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   if (not_yet(whole)) return fixed("`" + whole + "` is not available in this version");
   if (d.fixes = foreign(table, name, value); !d.fixes.empty()) {
     const std::vector<std::string> targets = foreign_names("keys", name);
-    return targets.size() == 1 && table_and_key(targets[0]).first == table ? fixed(d.fixes[0], table_and_key(targets[0]).second) : d;
+    return targets.size() == 1 && table_and_key(targets[0]).first == table
+               ? fixed(d.fixes[0], table_and_key(targets[0]).second)
+               : d;
   }
   if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name")))
     return fixed("a plugin is switched on by its table: " + table_for(name == "name" ? table : name, value));
@@ -160,7 +169,9 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     Report quiet;
     const std::string meant_whole = table + "." + meant.name;
     const Value written = check_value(meant, value, meant_whole, quiet).value_or(meant.standard);
-    return fixed(written.is_set() ? assignment(keyed(at, meant_whole), written.text()) : "it is called `" + meant.name + "` here", meant.name);
+    return fixed(written.is_set() ? assignment(keyed(at, meant_whole), written.text())
+                                  : "it is called `" + meant.name + "` here",
+                 meant.name);
   }
   std::vector<std::string> foreign_spellings;
   if (const TomlNode* all = foreign_.find("keys"); all != nullptr && all->is_table())
@@ -179,22 +190,27 @@ Diagnostic Vocabulary::unknown_table(const std::string& name, const Position& at
   const std::string near = nearest(name, tables);
   return mistake(
       "unknown_table", "no table is called `" + name + "`", at,
-      near.empty() ? "a table is [run], [eval], [plugins], [parameters.NAME], a family or a plugin: mortise plugin list" : in_brackets(near));
+      near.empty() ? "a table is [run], [eval], [plugins], [parameters.NAME], a family or a plugin: mortise plugin list"
+                   : in_brackets(near));
 }
 
 Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const {
-  const std::string family = id.substr(0, id.find('.')), list = "mortise plugin list" + (ids_of(family).empty() ? "" : " " + family);
+  const std::string family = id.substr(0, id.find('.')),
+                    list = "mortise plugin list" + (ids_of(family).empty() ? "" : " " + family);
   std::string near = nearest(id, ids_of(family));
   if (near.empty()) near = nearest(id, names_of(catalogue_));
-  Diagnostic d = mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at,
-                         near.empty() ? list : (flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list);
+  Diagnostic d =
+      mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at,
+              near.empty() ? list : (flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list);
   if (!request_.searched.empty()) d.beside = "looked in " + join(request_.searched, ", ");
   return d;
 }
 
-Diagnostic Vocabulary::value_for_table(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const {
+Diagnostic Vocabulary::value_for_table(const std::string& table, const std::string& key, const TomlNode& value,
+                                       const Position& at) const {
   const std::string whole = table.empty() ? key : table + "." + key;
-  return mistake("value_for_table", "`" + key + "` is " + (table.empty() ? "a family" : "a plugin of [" + table + "]") + ", not a key",
+  return mistake("value_for_table",
+                 "`" + key + "` is " + (table.empty() ? "a family" : "a plugin of [" + table + "]") + ", not a key",
                  keyed(at, whole), table.empty() ? table_for(key, value) : in_brackets(whole));
 }
 

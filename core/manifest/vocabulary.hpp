@@ -1,4 +1,5 @@
-// Which tables and keys there are, and what people mean who write another: the texts of unknown_key, unknown_table, unknown_plugin, value_for_table.
+// Which tables and keys there are, and what people mean who write another: the texts of unknown_key, unknown_table,
+// unknown_plugin, value_for_table.
 #pragma once
 #include <map>
 #include <string>
@@ -16,18 +17,21 @@ class Vocabulary {
   bool is_family(const std::string& name) const { return core_schema().is_family(name) || !ids_of(name).empty(); }
   bool is_core_table(const std::string& name) const { return core_schema().tables.contains(name) && !is_family(name); }
   const PluginSchema* plugin(const std::string& id) const;
-  // `table` is a core table, a family, a plugin's id, or "parameters.NAME". Keys that the host reads in plugins' tables count.
+  // `table` is a core table, a family, a plugin's id, or "parameters.NAME". Keys that the host reads in plugins' tables
+  // count.
   const KeySchema* key(const std::string& table, const std::string& key) const;
   // A key of a provider's family that the provider may say for itself, if it is not the only one.
   const KeySchema* family_key(const std::string& id, const std::string& key) const;
 
   // `table` is "" for a key that stands before every table.
-  Diagnostic unknown_key(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
+  Diagnostic unknown_key(const std::string& table, const std::string& key, const TomlNode& value,
+                         const Position& at) const;
   Diagnostic unknown_table(const std::string& name, const Position& at) const;
   // `flag`: "--use ", or "" in a file.
   Diagnostic unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const;
   // A family, or one plugin of it, written as a key: precision = "…".
-  Diagnostic value_for_table(const std::string& table, const std::string& key, const TomlNode& value, const Position& at) const;
+  Diagnostic value_for_table(const std::string& table, const std::string& key, const TomlNode& value,
+                             const Position& at) const;
 
  private:
   const TableSchema* schema_of(const std::string& table) const;

@@ -89,11 +89,12 @@ void add_segment(mortise_builder& b, std::string_view path, uint32_t flags) {
 
 mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec) {
   Declaration& d = b.declaration;
-  if (d.segments.empty()) throw std::invalid_argument("layer " + std::string(view(spec.path)) + " is declared before the first segment");
+  if (d.segments.empty())
+    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " is declared before the first segment");
   const int point = points.find(view(spec.slot));
   if (point < 0 || points[static_cast<uint32_t>(point)].kind != Kind::Operator)
-    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " + std::string(view(spec.slot)) +
-                                ", which no plugin in use brings");
+    throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " +
+                                std::string(view(spec.slot)) + ", which no plugin in use brings");
   mortise_layer& layer = d.layers.emplace_back();
   layer.index = static_cast<uint32_t>(d.layers.size() - 1);
   layer.point = point;
@@ -144,13 +145,16 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   return &p;
 }
 
-std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr, const std::vector<double>& family_weight_decay) {
+std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,
+                               const std::vector<double>& family_weight_decay) {
   std::vector<Group> groups;
   for (auto& p : d.params) {
     const auto o = static_cast<size_t>(p.optimizer);
-    Group g{p.optimizer, (p.lr >= 0 ? p.lr : family_lr[o]) * p.lr_scale, p.weight_decay >= 0 ? p.weight_decay : family_weight_decay[o]};
-    auto same = std::find_if(groups.begin(), groups.end(),
-                             [&](const Group& x) { return x.optimizer == g.optimizer && x.lr == g.lr && x.weight_decay == g.weight_decay; });
+    Group g{p.optimizer, (p.lr >= 0 ? p.lr : family_lr[o]) * p.lr_scale,
+            p.weight_decay >= 0 ? p.weight_decay : family_weight_decay[o]};
+    auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& x) {
+      return x.optimizer == g.optimizer && x.lr == g.lr && x.weight_decay == g.weight_decay;
+    });
     if (same == groups.end()) same = groups.insert(groups.end(), g);
     p.info.group = static_cast<int32_t>(same - groups.begin());
   }

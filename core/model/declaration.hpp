@@ -1,6 +1,6 @@
-// What a model is made of before anything is allocated: segments, layers and parameters, with the fields that filters may still change.
-// The opaque handles of the SDK, mortise_param and mortise_layer, are these declarations; whatever belongs to the run (values, buffers, chains)
-// is kept elsewhere by their index.
+// What a model is made of before anything is allocated: segments, layers and parameters, with the fields that filters
+// may still change. The opaque handles of the SDK, mortise_param and mortise_layer, are these declarations; whatever
+// belongs to the run (values, buffers, chains) is kept elsewhere by their index.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,7 +15,8 @@
 #include "mortise/operator.h"
 #include "mortise/params.h"
 
-// A parameter. `info` points into the strings and vectors beside it, so a declaration never moves (it lives in a deque).
+// A parameter. `info` points into the strings and vectors beside it, so a declaration never moves (it lives in a
+// deque).
 struct mortise_param {
   uint32_t index = 0;
   std::string name, role, init;
@@ -63,7 +64,8 @@ struct Declaration {
 
 }  // namespace mortise
 
-// The builder handed to `declare`. `provide` calls the providers of a layer that was just asked for; it throws to refuse.
+// The builder handed to `declare`. `provide` calls the providers of a layer that was just asked for; it throws to
+// refuse.
 struct mortise_builder {
   mortise::Declaration& declaration;
   std::function<void(mortise_layer&, const mortise_layer_spec&)> provide;
@@ -76,12 +78,14 @@ void add_segment(mortise_builder& b, std::string_view path, uint32_t flags);
 mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec);
 mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec);
 
-// After the filters and rules: one group for each (optimizer, lr, weight decay) in use. Writes info.group of every parameter.
+// After the filters and rules: one group for each (optimizer, lr, weight decay) in use. Writes info.group of every
+// parameter.
 struct Group {
   int optimizer = 0;
   double lr = 0, weight_decay = 0;
 };
-std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr, const std::vector<double>& family_weight_decay);
+std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,
+                               const std::vector<double>& family_weight_decay);
 
 // An element type by the name that a manifest writes.
 constexpr uint32_t dtype_named(std::string_view name) {

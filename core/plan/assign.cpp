@@ -29,7 +29,8 @@ std::string nearest_pattern(const std::string& wanted, const std::vector<Element
     }
     for (std::string& atom : atoms_of(element)) patterns.insert(std::move(atom));
   }
-  return *std::ranges::min_element(patterns, {}, [&](const std::string& pattern) { return edit_distance(wanted, pattern); });
+  return *std::ranges::min_element(patterns, {},
+                                   [&](const std::string& pattern) { return edit_distance(wanted, pattern); });
 }
 
 // The same mistake shows in every mode and at every point of one plugin: it is said once.
@@ -38,8 +39,11 @@ void add_once(Report& report, Diagnostic d) {
   if (std::ranges::none_of(report.all(), same)) report.add(std::move(d));
 }
 
-void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
-  const auto count = [&](std::vector<std::string> match) { return static_cast<int64_t>(select(Selector{std::move(match)}, elements).size()); };
+void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements,
+                     const std::string& what, Report& report) {
+  const auto count = [&](std::vector<std::string> match) {
+    return static_cast<int64_t>(select(Selector{std::move(match)}, elements).size());
+  };
   const std::string patterns = where.match.empty() ? "`*`" : quoted(join(where.match, "`, `"));
   const std::vector<Claim>& models = plan.at[kModel].providers;
   const std::string of = models.empty() ? "" : " of " + id_of(plan, models.front().member);
@@ -50,7 +54,9 @@ void matches_nothing(const Selector& where, const Plan& plan, const std::vector<
                              {where.origin}, {"take less away; `from` counts from 0"}));
     return;
   }
-  Diagnostic d = refusal("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + what + of, {where.origin});
+  Diagnostic d =
+      refusal("matches_nothing", patterns + (where.match.size() > 1 ? " match no " : " matches no ") + what + of,
+              {where.origin});
   if (!elements.empty()) {
     const std::string pattern = nearest_pattern(where.match.front(), elements);
     d.fixes = {pattern + " matches " + with_commas(count({pattern})) + "      all names: mortise plan --weights"};
@@ -60,33 +66,42 @@ void matches_nothing(const Selector& where, const Plan& plan, const std::vector<
 
 // Elements that share a mistake, named by the first: "layer `h.0.attn` and 11 more".
 std::string some(const std::string& what, const std::vector<size_t>& which, const std::vector<Element>& elements) {
-  return what + " " + quoted(elements[which.front()].path) + (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
+  return what + " " + quoted(elements[which.front()].path) +
+         (which.size() > 1 ? " and " + std::to_string(which.size() - 1) + " more" : "");
 }
 
-Diagnostic two_claims(const std::string& first, const std::string& second, const std::string& slot, const std::string& at, const Position& one,
-                      const Position& other) {
+Diagnostic two_claims(const std::string& first, const std::string& second, const std::string& slot,
+                      const std::string& at, const Position& one, const Position& other) {
   return refusal("two_claims", first + " and " + second + " both claim " + quoted(slot) + " at the " + at, {one, other},
                  {"give one of them another `where` or `modes`"});
 }
 
-Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, const std::string& slot, int mode) {
+Diagnostic no_provider(const Plan& plan, const PointPlan& here, const std::string& at, const std::string& slot,
+                       int mode) {
   const std::string message = "nothing provides " + quoted(slot) + " at the " + at;
-  if (here.providers.empty()) return refusal("no_provider", message, {}, {"mortise plugin list names what is installed"});
+  if (here.providers.empty())
+    return refusal("no_provider", message, {}, {"mortise plugin list names what is installed"});
   const Claim& claim = here.providers.back();
-  return refusal("no_provider", message + " in " + std::string(kModes[mode]), {claim.origin},
-                 {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
+  return refusal(
+      "no_provider", message + " in " + std::string(kModes[mode]), {claim.origin},
+      {"[" + id_of(plan, claim.member) + "] without `where` and `modes` takes the rest; or add a table that does"});
 }
 
 // Two of one exclusive group that name the same element in one layer.
-void check_group(const Member& a, const Member& b, const std::vector<Element>& elements, const std::string& what, Report& report) {
+void check_group(const Member& a, const Member& b, const std::vector<Element>& elements, const std::string& what,
+                 Report& report) {
   if (!a.table || !b.table || a.table->layer != b.table->layer || !(modes_of(*a.table) & modes_of(*b.table))) return;
-  if (!a.table->where || !b.table->where) return;  // an open one gives way; without `where` it was settled with the structure
+  if (!a.table->where || !b.table->where)
+    return;  // an open one gives way; without `where` it was settled with the structure
   const auto& groups = a.info->schema.exclusive;
-  const auto group = std::ranges::find_if(groups, [&](const std::string& name) { return contains(b.info->schema.exclusive, name); });
+  const auto group =
+      std::ranges::find_if(groups, [&](const std::string& name) { return contains(b.info->schema.exclusive, name); });
   std::vector<size_t> both;
-  std::ranges::set_intersection(select(*a.table->where, elements), select(*b.table->where, elements), std::back_inserter(both));
+  std::ranges::set_intersection(select(*a.table->where, elements), select(*b.table->where, elements),
+                                std::back_inserter(both));
   if (group == groups.end() || both.empty()) return;
-  add_once(report, two_claims(id_of(*a.info), id_of(*b.info), *group, some(what, both, elements), a.table->origin, b.table->origin));
+  add_once(report, two_claims(id_of(*a.info), id_of(*b.info), *group, some(what, both, elements), a.table->origin,
+                              b.table->origin));
 }
 
 // One `where` of a plugin with several points need not take something at each: check_where() looks at them together.
@@ -98,9 +113,10 @@ bool claims_elsewhere(const Plan& plan, const PointPlan& here, const Claim& clai
 
 }  // namespace
 
-std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode, const std::string& what,
-                        const std::string& slot, Report& report) {
-  // Claims come with the more particular first, so the first to arrive at an element is right; a second particular one of its layer is a mistake.
+std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vector<Element>& elements, int mode,
+                        const std::string& what, const std::string& slot, Report& report) {
+  // Claims come with the more particular first, so the first to arrive at an element is right; a second particular one
+  // of its layer is a mistake.
   std::vector<int> provider(elements.size(), -1);
   std::map<std::pair<int, int>, std::vector<size_t>> clashes;
   for (int c = 0; c < static_cast<int>(here.providers.size()); ++c) {
@@ -114,7 +130,8 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
   }
   for (const auto& [pair, which] : clashes) {
     const Claim &a = here.providers[pair.first], &b = here.providers[pair.second];
-    add_once(report, two_claims(id_of(plan, a.member), id_of(plan, b.member), slot, some(what, which, elements), a.origin, b.origin));
+    add_once(report, two_claims(id_of(plan, a.member), id_of(plan, b.member), slot, some(what, which, elements),
+                                a.origin, b.origin));
   }
   std::vector<size_t> without;
   for (size_t i = 0; i < elements.size(); ++i)
@@ -125,7 +142,8 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
 
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
   for (auto a = plan.members.begin(); a != plan.members.end(); ++a) {
-    if (a->table && a->table->where && select(*a->table->where, elements).empty()) matches_nothing(*a->table->where, plan, elements, what, report);
+    if (a->table && a->table->where && select(*a->table->where, elements).empty())
+      matches_nothing(*a->table->where, plan, elements, what, report);
     for (auto b = std::next(a); b != plan.members.end(); ++b) check_group(*a, *b, elements, what, report);
   }
 }

@@ -1,4 +1,5 @@
-// Is what plugins say about each other true of this plan? Points exist and fit, needs are met, nobody is beside whom they cannot stand.
+// Is what plugins say about each other true of this plan? Points exist and fit, needs are met, nobody is beside whom
+// they cannot stand.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -19,7 +20,9 @@ struct Law {
   std::vector<Kind> kinds;
 };
 const Law kLaws[] = {
-    {" provides ", "events and filters are listened to, nobody provides them", {Kind::Object, Kind::Call, Kind::Operator}},
+    {" provides ",
+     "events and filters are listened to, nobody provides them",
+     {Kind::Object, Kind::Call, Kind::Operator}},
     {" wraps ", "only calls and operators can be wrapped", {Kind::Call, Kind::Operator}},
     {" listens to ", "only events and filters can be listened to", {Kind::Event, Kind::Filter}},
 };
@@ -27,7 +30,8 @@ const Law kLaws[] = {
 constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
 // Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written, std::string fix) {
+Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written,
+                           std::string fix) {
   Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin}, {std::move(fix)});
   d.at = written ? written.text() : holding.info->toml_path;
   d.plugin = id_of(*holding.info);
@@ -47,7 +51,9 @@ std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std
   std::vector<const PluginInfo*> found;
   for (const auto& [id, info] : catalogue)
     if (stands_for(info, need) || contains(info.schema.provides, need)) found.push_back(&info);
-  std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) { return std::tuple(info->schema.family != need, info->status != "stable"); });
+  std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) {
+    return std::tuple(info->schema.family != need, info->status != "stable");
+  });
   std::vector<std::string> tables;
   for (const PluginInfo* info : found)
     if (info->schema.family == found.front()->schema.family) tables.push_back(table_of(*info));
@@ -56,27 +62,32 @@ std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std
 
 void report_missing(const std::string& need, const Holding* needed_by, const Catalogue& catalogue, Report& report) {
   const std::vector<std::string> found = who_would_provide(catalogue, need);
-  Diagnostic d = refusal("nothing_provides", "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
-                         {needed_by ? needed_by->table->origin : Position{}},
-                         {found.empty() ? "no installed plugin does: mortise plugin add FILE, or --plugin-path DIR" : either(found)});
+  Diagnostic d = refusal(
+      "nothing_provides",
+      "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
+      {needed_by ? needed_by->table->origin : Position{}},
+      {found.empty() ? "no installed plugin does: mortise plugin add FILE, or --plugin-path DIR" : either(found)});
   if (found.size() > 1) d.see = "mortise plugin list " + found.front().substr(1, found.front().find('.') - 1);
   report.add(std::move(d));
 }
 
 bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::string& need) {
-  if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); })) return true;
+  if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); }))
+    return true;
   const int point = plan.points.find(need);
   if (point < 0) return false;
   const Kind kind = plan.points[point].kind;
-  return !plan.at[point].providers.empty() || (kind != Kind::Object && kind != Kind::Operator);  // the core itself answers its calls and events
+  return !plan.at[point].providers.empty() ||
+         (kind != Kind::Object && kind != Kind::Operator);  // the core itself answers its calls and events
 }
 
 // `capture = true` speaks of `step` being recorded, and only what is inside it can be.
 void check_capture(const Holding& holding, const PointRow& row, bool capture, const Position& written, Report& report) {
   if (capture && !row.is_inside_step())
-    report.add(plugins_mistake("capture_outside_step",
-                               id_of(*holding.info) + " says `capture` at " + quoted(row.name) + ", which is not inside `step`", holding, written,
-                               "leave `capture` out there"));
+    report.add(plugins_mistake(
+        "capture_outside_step",
+        id_of(*holding.info) + " says `capture` at " + quoted(row.name) + ", which is not inside `step`", holding,
+        written, "leave `capture` out there"));
 }
 
 }  // namespace
@@ -91,21 +102,25 @@ void check_listener(const Holding& holding, const PointRow& row, const ListenInf
   for (const std::string& field : listen.writes)
     if (!contains(fields, field))
       report.add(plugins_mistake(
-          "unknown_field", id_of(*holding.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field", holding,
-          listen.origin, fields.empty() ? "nothing is written there: leave `writes` out" : "its fields: " + join(fields, ", ")));
+          "unknown_field",
+          id_of(*holding.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field",
+          holding, listen.origin,
+          fields.empty() ? "nothing is written there: leave `writes` out" : "its fields: " + join(fields, ", ")));
   check_capture(holding, row, listen.capture, listen.origin, report);
 }
 
 bool check_wrapper(const Holding& holding, const PointRow& row, const WrapInfo& wrap, Report& report) {
   check_capture(holding, row, wrap.capture, wrap.origin, report);
   if (std::ranges::find(kBands, wrap.band) != std::end(kBands)) return true;
-  report.add(plugins_mistake("unknown_band", id_of(*holding.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band",
-                             holding, wrap.origin, "one of " + join({std::begin(kBands), std::end(kBands)}, ", ")));
+  report.add(plugins_mistake(
+      "unknown_band",
+      id_of(*holding.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band", holding,
+      wrap.origin, "one of " + join({std::begin(kBands), std::end(kBands)}, ", ")));
   return false;
 }
 
-int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name, const Position& written,
-               Report& report) {
+int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name,
+               const Position& written, Report& report) {
   const Law& law = kLaws[static_cast<int>(way)];
   const std::string what = id_of(*holding.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
@@ -119,11 +134,13 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
   }
   const Kind kind = plan.points[point].kind;
   if (std::ranges::count(law.kinds, kind)) return point;
-  report.add(plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], holding, written, law.text));
+  report.add(
+      plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], holding, written, law.text));
   return -1;
 }
 
-void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
+void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue,
+                        Report& report) {
   std::set<std::string> said;
   for (const Holding& holding : holdings)
     for (const std::string& need : holding.info->requires_)
@@ -135,10 +152,13 @@ void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, 
 
 void check_repeatable(const Manifest& manifest, const std::vector<Holding>& holdings, Report& report) {
   const auto run = manifest.tables.find("run");
-  if (run == manifest.tables.end() || !run->second.contains("deterministic") || !run->second.at("deterministic").as_bool()) return;
+  if (run == manifest.tables.end() || !run->second.contains("deterministic") ||
+      !run->second.at("deterministic").as_bool())
+    return;
   for (const Holding& holding : holdings)
     if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
-      report.add(refusal("not_repeatable", id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
+      report.add(refusal("not_repeatable",
+                         id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
                          {run->second.at("deterministic").origin, holding.table->origin},
                          {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
@@ -148,10 +168,12 @@ void check_conflicts(const std::vector<Holding>& holdings, Report& report) {
   for (const Holding& a : holdings)
     for (const ConflictInfo& conflict : a.info->conflicts)
       for (const Holding& b : holdings)
-        if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) && said.insert(std::minmax(a.info, b.info)).second)
-          report.add(refusal("conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
-                             {a.table->origin, b.table->origin},
-                             {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
+        if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) &&
+            said.insert(std::minmax(a.info, b.info)).second)
+          report.add(refusal(
+              "conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
+              {a.table->origin, b.table->origin},
+              {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
 }
 
 }  // namespace mortise

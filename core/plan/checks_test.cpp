@@ -44,8 +44,8 @@ TEST_F(Checks, NeedADeviceDataAModelAndAnOptimizerForAnEmptyFile) {
   world.errors();
   Ids messages;
   for (const Diagnostic& d : world.report.all()) messages.push_back(d.message);
-  EXPECT_EQ(messages, (Ids{"nothing provides `device`", "nothing provides `comm`", "nothing provides `data`", "nothing provides `model`",
-                           "nothing provides `optimizer`", "nothing provides `replicas`"}));
+  EXPECT_EQ(messages, (Ids{"nothing provides `device`", "nothing provides `comm`", "nothing provides `data`",
+                           "nothing provides `model`", "nothing provides `optimizer`", "nothing provides `replicas`"}));
 }
 
 TEST_F(Checks, SayWhoNeedsAPointThatNobodyProvides) {
@@ -79,11 +79,13 @@ TEST_F(Checks, TakeACallOfTheCoreAsMet) {
 }
 
 TEST_F(Checks, RefuseTwoThatCannotBeOnTogetherOnce) {
-  world.plugin("offload.optimizer").conflicts = {{"optimizer.adamw", "the update is on the CPU, and optimizer.adamw has no CPU implementation", ""}};
+  world.plugin("offload.optimizer").conflicts = {
+      {"optimizer.adamw", "the update is on the CPU, and optimizer.adamw has no CPU implementation", ""}};
   world.catalogue["optimizer.adamw"].conflicts = {{"offload.optimizer", "it has no CPU implementation", ""}};
   world.table("offload.optimizer", 21);
   EXPECT_EQ(world.errors(),
-            "error[conflict]: offload.optimizer and optimizer.adamw cannot be on together: the update is on the CPU, and optimizer.adamw has no CPU "
+            "error[conflict]: offload.optimizer and optimizer.adamw cannot be on together: the update is on the CPU, "
+            "and optimizer.adamw has no CPU "
             "implementation\n"
             "  --> run.toml:21:1 and run.toml:5:1\n"
             "  fix: leave out [offload.optimizer] or [optimizer.adamw]\n");
@@ -92,7 +94,8 @@ TEST_F(Checks, RefuseTwoThatCannotBeOnTogetherOnce) {
 TEST_F(Checks, RefuseACapabilityThatConflictsButNotOnesOwn) {
   PluginInfo& graph = world.plugin("compile.graph");
   graph.capabilities = {"graph.step"};
-  graph.conflicts = {{"host.sync", "it cannot be captured", "without compile.graph"}, {"graph.step", "only one captures", ""}};
+  graph.conflicts = {{"host.sync", "it cannot be captured", "without compile.graph"},
+                     {"graph.step", "only one captures", ""}};
   world.table("compile.graph", 21);
   world.catalogue["optimizer.adamw"].capabilities = {"host.sync"};
   EXPECT_EQ(world.errors(),
@@ -158,7 +161,8 @@ TEST_F(Checks, RefuseToListenToACallOrToProvideAnEvent) {
   world.table("log.steps", 21);
   EXPECT_NE(world.errors().find("log.steps listens to `step`, which is a call\n"), std::string::npos) << world.text();
   world.provider("log.steps", {"step.end"}).listens.clear();
-  EXPECT_NE(world.errors().find("log.steps provides `step.end`, which is an event\n"), std::string::npos) << world.text();
+  EXPECT_NE(world.errors().find("log.steps provides `step.end`, which is an event\n"), std::string::npos)
+      << world.text();
 }
 
 TEST_F(Checks, RefuseABandThatDoesNotExist) {
@@ -172,7 +176,8 @@ TEST_F(Checks, RefuseABandThatDoesNotExist) {
 }
 
 TEST_F(Checks, RefuseToWriteAFieldThatThePointHasNot) {
-  world.listener("gradient.clip", "grad.transform", {}, {"multiplier", "gradients"}).listens[0].origin = {"plugins/gradient.clip.toml", 11, 12, ""};
+  world.listener("gradient.clip", "grad.transform", {}, {"multiplier", "gradients"}).listens[0].origin = {
+      "plugins/gradient.clip.toml", 11, 12, ""};
   world.table("gradient.clip", 21);
   EXPECT_EQ(world.errors(),
             "error[unknown_field]: gradient.clip writes `gradients` at `grad.transform`, which has no such field\n"
@@ -183,7 +188,8 @@ TEST_F(Checks, RefuseToWriteAFieldThatThePointHasNot) {
   world.listener("gradient.clip", "params.declared", {"role"}, {"trainable", "grad_dtype"});
   EXPECT_EQ(world.errors(), "");
   world.listener("gradient.clip", "record", {}, {"loss"});
-  EXPECT_NE(world.errors().find("  fix: nothing is written there: leave `writes` out\n"), std::string::npos) << world.text();
+  EXPECT_NE(world.errors().find("  fix: nothing is written there: leave `writes` out\n"), std::string::npos)
+      << world.text();
 }
 
 TEST_F(Checks, RefuseCaptureOutsideTheStep) {

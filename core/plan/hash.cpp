@@ -13,7 +13,8 @@ namespace {
 // Keys without effect on numbers make no other plan, nor do paths, which differ from machine to machine.
 bool is_essential(const PluginInfo& info, const std::string& key) {
   const auto schema = info.schema.config.keys.find(key);
-  return schema == info.schema.config.keys.end() || (schema->second.change != "free" && schema->second.type.find("path") == std::string::npos);
+  return schema == info.schema.config.keys.end() ||
+         (schema->second.change != "free" && schema->second.type.find("path") == std::string::npos);
 }
 
 std::string essence_of(const Plan& plan) {

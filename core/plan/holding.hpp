@@ -1,4 +1,5 @@
-// Between the tables of a manifest and the members of a plan: what each table that is on still holds once the layers are settled.
+// Between the tables of a manifest and the members of a plan: what each table that is on still holds once the layers
+// are settled.
 #pragma once
 #include <set>
 
@@ -16,7 +17,7 @@ struct Slot {
 
 // Where its wrappers and listeners stand, and what it has besides.
 struct Holding : Placed {
-  const PluginInfo* info = nullptr;    // who does the work: the table's plugin or, if that cannot run here, its stand-in
+  const PluginInfo* info = nullptr;  // who does the work: the table's plugin or, if that cannot run here, its stand-in
   const PluginTable* table = nullptr;  // what was written
   std::vector<Slot> slots;
   std::vector<Place> except;
@@ -36,12 +37,15 @@ void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
 // Whom the choosers may take: what is installed, can start and was not switched off.
 void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
-// The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last word.
+// The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last
+// word.
 void put_in_order(Plan&, const std::map<std::string, Value>& order, Report&);
 
-// The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached to in this way.
+// The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached
+// to in this way.
 enum class Way { Provides, Wraps, Listens };
-int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written, Report&);
+int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written,
+               Report&);
 std::string nearest_point(const Plan&, const std::string& name);  // as a fix
 // What plugin.toml says of an attachment must fit its point. False: there is no such band.
 void check_listener(const Holding&, const PointRow&, const ListenInfo&, Report&);

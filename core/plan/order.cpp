@@ -1,4 +1,5 @@
-// The order of those who attach to one point: a graph of befores and afters with a reason on each edge, walked from the first to the last.
+// The order of those who attach to one point: a graph of befores and afters with a reason on each edge, walked from the
+// first to the last.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,12 +14,15 @@ using namespace words;
 namespace {
 
 // 0 is outermost; listeners have none.
-size_t depth_of(const Attached& attached) { return static_cast<size_t>(std::ranges::find(kBands, attached.band) - std::begin(kBands)); }
+size_t depth_of(const Attached& attached) {
+  return static_cast<size_t>(std::ranges::find(kBands, attached.band) - std::begin(kBands));
+}
 
 // Exact paths that have none in common; a glob or an atom may take anything.
 bool disjoint(const Selector* a, const Selector* b) {
   const auto exact = [](const Selector* where) {
-    return where && !where->match.empty() && std::ranges::all_of(where->match, [](const std::string& p) { return p.find_first_of("*?:") == p.npos; });
+    return where && !where->match.empty() &&
+           std::ranges::all_of(where->match, [](const std::string& p) { return p.find_first_of("*?:") == p.npos; });
   };
   return exact(a) && exact(b) && !share(a->match, b->match);
 }
@@ -39,7 +43,8 @@ class Order {
     for (size_t i = 0; i < items_.size(); ++i) left.insert(i);
     const auto waits = [&](size_t i) { return edge_from(i, left) != edges_[i].end(); };
     for (bool said = false; !left.empty(); left.erase(sorted.back())) {
-      sorted.push_back(*std::ranges::min_element(left, {}, [&](size_t i) { return std::tuple(waits(i), depth_of(items_[i]), id(i)); }));
+      sorted.push_back(*std::ranges::min_element(
+          left, {}, [&](size_t i) { return std::tuple(waits(i), depth_of(items_[i]), id(i)); }));
       if (waits(sorted.back()) && !std::exchange(said, true)) report_circle(left, report);
       for (const auto& [before, because] : edges_[sorted.back()]) {
         all_before_[sorted.back()].insert(before);
@@ -61,12 +66,15 @@ class Order {
   }
   const PluginInfo& info(size_t i) const { return info_of(plan_, items_[i].member); }
   const std::string& id(size_t i) const { return id_of(info(i)); }
-  const ListenInfo& fields(size_t i) const { return *std::ranges::find(info(i).listens, row_.name, &ListenInfo::point); }
+  const ListenInfo& fields(size_t i) const {
+    return *std::ranges::find(info(i).listens, row_.name, &ListenInfo::point);
+  }
 
   // What to write: [order] block = ["a.outer", "b.inner"]
   std::string in_manifest(const std::vector<std::string>& ids) const {
     const std::string key = row_.name.find('.') == row_.name.npos ? row_.name : json_string(row_.name);
-    return "[order] " + key + " = [\"" + join(ids, "\", \"") + "\"]   " + (items_[0].band.empty() ? "(in this order)" : "(the outermost first)");
+    return "[order] " + key + " = [\"" + join(ids, "\", \"") + "\"]   " +
+           (items_[0].band.empty() ? "(in this order)" : "(the outermost first)");
   }
 
   // The manifest has the last word between two that it names.
@@ -79,7 +87,9 @@ class Order {
 
   // `after` and `before` of plugin.toml, on ids or capabilities.
   bool add_declared(size_t a, size_t b) {
-    const auto called = [&](size_t i, const std::string& name) { return name == id(i) ? name : quoted(name) + ", which " + id(i) + " provides"; };
+    const auto called = [&](size_t i, const std::string& name) {
+      return name == id(i) ? name : quoted(name) + ", which " + id(i) + " provides";
+    };
     for (const std::string& name : info(b).after)
       if (stands_for(info(a), name)) edges_[b].try_emplace(a, id(b) + " says after " + called(a, name));
     for (const std::string& name : info(a).before)
@@ -90,8 +100,10 @@ class Order {
   // A field's writer stands before its readers, unless somebody said otherwise.
   void add_fields(size_t writer, size_t reader) {
     for (const std::string& field : fields(writer).writes)
-      if (contains(fields(reader).reads, field) && !contains(fields(reader).writes, field) && !edges_[writer].contains(reader))
-        edges_[reader].try_emplace(writer, id(reader) + " reads " + quoted(field) + ", which " + id(writer) + " writes");
+      if (contains(fields(reader).reads, field) && !contains(fields(reader).writes, field) &&
+          !edges_[writer].contains(reader))
+        edges_[reader].try_emplace(writer,
+                                   id(reader) + " reads " + quoted(field) + ", which " + id(writer) + " writes");
   }
 
   // Two that may meet, and where it matters who comes first, must be ordered.
@@ -102,7 +114,8 @@ class Order {
       report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
                          id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
                          {items_[a].origin, items_[b].origin},
-                         {in_manifest({id(a), id(b)}), "or give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
+                         {in_manifest({id(a), id(b)}),
+                          "or give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
                           "or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]"}));
     });
   }
@@ -139,7 +152,8 @@ class Order {
       reasons.push_back(edge->second);
       i = edge->first;
     }
-    Diagnostic d = refusal("cycle", "the order at " + quoted(row_.name) + " goes in a circle: " + join(ids, " after "), positions);
+    Diagnostic d =
+        refusal("cycle", "the order at " + quoted(row_.name) + " goes in a circle: " + join(ids, " after "), positions);
     ids.pop_back();
     d.fixes = {"change `after` or `before` in the plugin.toml of one of them", "or name them all: " + in_manifest(ids)};
     d.at = join(reasons, "; ");
@@ -159,7 +173,8 @@ class Order {
 
   // Where no edge says so.
   std::string why_after(size_t before, size_t i) const {
-    if (items_[i].band != items_[before].band) return "band " + items_[i].band + " is inside band " + items_[before].band;
+    if (items_[i].band != items_[before].band)
+      return "band " + items_[i].band + " is inside band " + items_[before].band;
     return meet(before, i) ? "nothing orders them but their names" : "they never meet";
   }
 
@@ -174,14 +189,17 @@ class Order {
 void check_said(const Plan& plan, const std::string& point, const Value& said, Report& report) {
   const int index = plan.points.find(point);
   if (index < 0)
-    return report.add(
-        refusal("unknown_point", "[order] names " + quoted(point) + ", which is no point", {said.origin}, {nearest_point(plan, point)}));
+    return report.add(refusal("unknown_point", "[order] names " + quoted(point) + ", which is no point", {said.origin},
+                              {nearest_point(plan, point)}));
   std::map<std::string, size_t> depths;  // of those who are not named yet
   for (const auto* attached : {&plan.at[index].wrappers, &plan.at[index].listeners})
     for (const Attached& each : *attached) depths[id_of(plan, each.member)] = depth_of(each);
-  const auto is_on = [&](const std::string& id) { return std::ranges::any_of(plan.members, [&](const Member& m) { return id_of(*m.info) == id; }); };
+  const auto is_on = [&](const std::string& id) {
+    return std::ranges::any_of(plan.members, [&](const Member& m) { return id_of(*m.info) == id; });
+  };
   const auto refuse = [&](const Value& id, const std::string& why, const std::string& fix) {
-    report.add(refusal("wrong_order", "[order] names " + id.as_text() + " at " + quoted(point) + ", " + why, {id.origin}, {fix}));
+    report.add(refusal("wrong_order", "[order] names " + id.as_text() + " at " + quoted(point) + ", " + why,
+                       {id.origin}, {fix}));
   };
   size_t deepest = 0;
   for (const Value& id : said.as_list()) {
@@ -206,7 +224,8 @@ void put_in_order(Plan& plan, const std::map<std::string, Value>& order, Report&
   for (uint32_t point = 0; point < plan.points.size(); ++point) {
     const auto said = order.find(plan.points[point].name);
     for (std::vector<Attached>* items : {&plan.at[point].wrappers, &plan.at[point].listeners}) {
-      Order(plan, point, *items, said == order.end() ? std::vector<std::string>() : said->second.as_texts()).sort(report);
+      Order(plan, point, *items, said == order.end() ? std::vector<std::string>() : said->second.as_texts())
+          .sort(report);
     }
   }
 }

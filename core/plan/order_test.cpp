@@ -12,7 +12,8 @@ class Order : public ::testing::Test {
     world.table(id, line);
     return info;
   }
-  PluginInfo& listener(const std::string& id, std::vector<std::string> reads, std::vector<std::string> writes, int line = 20) {
+  PluginInfo& listener(const std::string& id, std::vector<std::string> reads, std::vector<std::string> writes,
+                       int line = 20) {
     PluginInfo& info = world.listener(id, "grad.transform", std::move(reads), std::move(writes));
     world.table(id, line);
     return info;
@@ -28,7 +29,8 @@ class Order : public ::testing::Test {
   std::string why(const Plan& plan, size_t wrapper) { return why(plan, at(plan, "forward").wrappers[wrapper]); }
   std::string why(const Plan& plan, const Attached& attached) {
     std::string text;
-    for (const Reason& reason : attached.reasons) text += plan.members[static_cast<size_t>(reason.after)].info->schema.id + ": " + reason.because;
+    for (const Reason& reason : attached.reasons)
+      text += plan.members[static_cast<size_t>(reason.after)].info->schema.id + ": " + reason.because;
     return text;
   }
   World world = World::runnable();
@@ -82,7 +84,8 @@ TEST_F(Order, MustBeSaidWhereTwoWrappersOfOneBandMayMeet) {
   wrapper("adapter.dora", "adapt", 21);
   wrapper("adapter.lora", "adapt", 25);
   EXPECT_EQ(world.errors(),
-            "error[unordered_wrappers]: adapter.dora and adapter.lora both wrap in band `adapt` at `forward`, and nothing orders them\n"
+            "error[unordered_wrappers]: adapter.dora and adapter.lora both wrap in band `adapt` at `forward`, and "
+            "nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
             "  fix: [order] forward = [\"adapter.dora\", \"adapter.lora\"]   (the outermost first)\n"
             "       or give one of them another `where` or `modes`: [adapter.lora] modes = [\"train\"]\n"
@@ -105,7 +108,8 @@ TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
   wrapper("adapter.dora", "adapt");
   wrapper("adapter.lora", "adapt");
   const auto select = [&](const std::string& name, Selector selector) {
-    std::ranges::find(world.manifest.plugins, name, [](const PluginTable& t) { return t.schema->name; })->where = std::move(selector);
+    std::ranges::find(world.manifest.plugins, name, [](const PluginTable& t) { return t.schema->name; })->where =
+        std::move(selector);
   };
   select("dora", where({"h.0", "h.1"}));
   select("lora", where({"h.2"}));
@@ -196,7 +200,8 @@ TEST_F(Order, OfListenersPutsAWriterBeforeItsReaders) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(listeners(plan, "grad.transform"), (Ids{"gradient.clip", "a.reader"}));
-  EXPECT_EQ(why(plan, at(plan, "grad.transform").listeners[1]), "gradient.clip: a.reader reads `multiplier`, which gradient.clip writes");
+  EXPECT_EQ(why(plan, at(plan, "grad.transform").listeners[1]),
+            "gradient.clip: a.reader reads `multiplier`, which gradient.clip writes");
 }
 
 TEST_F(Order, OfListenersIsByTheirOwnWordBeforeTheirFields) {
@@ -210,7 +215,8 @@ TEST_F(Order, OfTwoWritersOfOneFieldMustBeSaid) {
   listener("gradient.clip", {"multiplier"}, {"multiplier"}, 21);
   listener("gradient.noise", {"multiplier"}, {"multiplier"}, 25);
   EXPECT_EQ(world.errors(),
-            "error[unordered_writers]: gradient.clip and gradient.noise both write `multiplier` at `grad.transform`, and nothing orders them\n"
+            "error[unordered_writers]: gradient.clip and gradient.noise both write `multiplier` at `grad.transform`, "
+            "and nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
             "  fix: [order] \"grad.transform\" = [\"gradient.clip\", \"gradient.noise\"]   (in this order)\n"
             "       or give one of them another `where` or `modes`: [gradient.noise] modes = [\"train\"]\n"

@@ -25,7 +25,9 @@ const std::vector<Element> kParameters = {
 
 TEST(Select, TakesWhatAGlobMatchesAcrossDots) { EXPECT_EQ(select(where({"h.*"}), kParameters), (Numbers{1, 2, 3})); }
 
-TEST(Select, TakesAnyOfAList) { EXPECT_EQ(select(where({"role:norm", "role:vector", "head.*"}), kParameters), (Numbers{2, 3, 4})); }
+TEST(Select, TakesAnyOfAList) {
+  EXPECT_EQ(select(where({"role:norm", "role:vector", "head.*"}), kParameters), (Numbers{2, 3, 4}));
+}
 
 TEST(Select, KnowsRolesTagsSlotsAndDims) {
   EXPECT_EQ(select(where({"role:matrix"}), kParameters), (Numbers{1, 4}));
@@ -36,7 +38,9 @@ TEST(Select, KnowsRolesTagsSlotsAndDims) {
 
 TEST(Select, DoesNotTakeAnElementWithoutARoleForAnyRole) { EXPECT_EQ(select(where({"role:*"}), blocks(2)), Numbers{}); }
 
-TEST(Select, LeavesOutWhatExceptNames) { EXPECT_EQ(select(where({"role:matrix"}, {"tag:head"}), kParameters), (Numbers{1})); }
+TEST(Select, LeavesOutWhatExceptNames) {
+  EXPECT_EQ(select(where({"role:matrix"}, {"tag:head"}), kParameters), (Numbers{1}));
+}
 
 TEST(Select, CountsEveryAndFromAmongWhatMatches) {
   EXPECT_EQ(select(where({"blocks.*"}, {}, 2, 1), blocks(6)), (Numbers{1, 3, 5}));
@@ -67,8 +71,10 @@ class Assign : public ::testing::Test {
     const Plan plan = world.plan();
     Ids found;
     for (int c : assign(at(plan, "optimizer"), plan, elements, mode, "parameter", "optimizer", world.report))
-      found.push_back(c < 0 ? "-"
-                            : plan.members[static_cast<size_t>(at(plan, "optimizer").providers[static_cast<size_t>(c)].member)].info->schema.name);
+      found.push_back(
+          c < 0 ? "-"
+                : plan.members[static_cast<size_t>(at(plan, "optimizer").providers[static_cast<size_t>(c)].member)]
+                      .info->schema.name);
     return found;
   }
   World world = World::runnable();
@@ -96,7 +102,8 @@ TEST_F(Assign, RefusesTwoClaimsOfOneLayerOnOneElement) {
   world.table("optimizer.lion", 21).where = where({"h.*", "head.*"});
   assigned();
   EXPECT_EQ(world.text(),
-            "error[two_claims]: optimizer.lion and optimizer.sgd both claim `optimizer` at the parameter `h.0.attn.weight` and 1 more\n"
+            "error[two_claims]: optimizer.lion and optimizer.sgd both claim `optimizer` at the parameter "
+            "`h.0.attn.weight` and 1 more\n"
             "  --> run.toml:21:1 and run.toml:18:1\n"
             "  fix: give one of them another `where` or `modes`\n");
 }
@@ -106,10 +113,15 @@ TEST_F(Assign, SaysWhatIsNearASelectorThatMatchesNothing) {
   std::vector<Element> bert;
   for (int i = 0; i < 12; ++i)
     for (const char* name : {"query.weight", "query.bias"})
-      bert.push_back({.path = "bert.encoder.layer." + std::to_string(i) + "." + name, .role = "", .slot = "", .tags = {}, .dims = {}});
+      bert.push_back({.path = "bert.encoder.layer." + std::to_string(i) + "." + name,
+                      .role = "",
+                      .slot = "",
+                      .tags = {},
+                      .dims = {}});
   bert.push_back({.path = "bert.pooler.weight", .role = "", .slot = "", .tags = {}, .dims = {}});
   const Plan plan = world.plan();
-  for (int mode : {0, 1, 2}) assign(at(plan, "optimizer"), plan, bert, mode, "parameter", "optimizer", world.report);  // said once for all modes
+  for (int mode : {0, 1, 2})
+    assign(at(plan, "optimizer"), plan, bert, mode, "parameter", "optimizer", world.report);  // said once for all modes
   EXPECT_EQ(world.text(),
             "error[matches_nothing]: `encoder.layers.*` matches no parameter of model.gpt\n"
             "  --> run.toml:7:9\n"
@@ -125,10 +137,11 @@ TEST_F(Assign, SaysWhichRoleWasMeant) {
 TEST_F(Assign, SaysThatExceptLeavesNothing) {
   sgd->where = where({"role:norm"}, {"h.*"});
   assigned();
-  EXPECT_EQ(world.text(),
-            "error[matches_nothing]: `role:norm` matches 1 parameter of model.gpt, and `except`, `every`, `from` leave none\n"
-            "  --> run.toml:7:9\n"
-            "  fix: take less away; `from` counts from 0\n");
+  EXPECT_EQ(
+      world.text(),
+      "error[matches_nothing]: `role:norm` matches 1 parameter of model.gpt, and `except`, `every`, `from` leave none\n"
+      "  --> run.toml:7:9\n"
+      "  fix: take less away; `from` counts from 0\n");
 }
 
 TEST_F(Assign, NamesTheFirstElementWithoutAProvider) {
@@ -173,14 +186,16 @@ TEST_F(Assign, LeavesASelectorOfSeveralPointsToTheCheckOverEverything) {
 }
 
 TEST_F(Assign, RefusesTwoOfAnExclusiveGroupOnOneElement) {
-  for (const char* id : {"precision.bf16", "precision.fp32"}) world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
+  for (const char* id : {"precision.bf16", "precision.fp32"})
+    world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
   world.table("precision.bf16", 31).where = where({"blocks.0.*", "blocks.1.*"});
   world.table("precision.fp32", 33).where = where({"blocks.1.*", "blocks.2.*"});
   const Plan plan = world.plan();
   world.report = Report();
   check_where(plan, blocks(4), "layer", world.report);
   EXPECT_EQ(world.text(),
-            "error[two_claims]: precision.bf16 and precision.fp32 both claim `precision.compute` at the layer `blocks.1.mlp`\n"
+            "error[two_claims]: precision.bf16 and precision.fp32 both claim `precision.compute` at the layer "
+            "`blocks.1.mlp`\n"
             "  --> run.toml:31:1 and run.toml:33:1\n"
             "  fix: give one of them another `where` or `modes`\n");
 }

@@ -1,4 +1,5 @@
-// Puts the plan together: settled tables become members, members claim slots and attach to points, each point gets its order.
+// Puts the plan together: settled tables become members, members claim slots and attach to points, each point gets its
+// order.
 #include "core/plan/plan.hpp"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ using namespace words;
 namespace {
 
 int member_of(const Plan& plan, const PluginInfo& info) {
-  const auto found = std::ranges::lower_bound(plan.members, id_of(info), {}, [](const Member& member) { return id_of(*member.info); });
+  const auto found =
+      std::ranges::lower_bound(plan.members, id_of(info), {}, [](const Member& member) { return id_of(*member.info); });
   return static_cast<int>(found - plan.members.begin());
 }
 
@@ -35,8 +37,10 @@ void bring_operators(Plan& plan, Report& report) {
   for (const Member& member : plan.members)
     for (const OperatorRow& row : member.info->operators) {
       if (core.find(row.name) >= 0)
-        report.add(refusal("point_taken", id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
-                           {member.table ? member.table->origin : Position{}}, {"another name in " + member.info->toml_path}));
+        report.add(
+            refusal("point_taken",
+                    id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
+                    {member.table ? member.table->origin : Position{}}, {"another name in " + member.info->toml_path}));
       else plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info));
     }
   plan.at.resize(plan.points.size());
@@ -54,7 +58,8 @@ void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalog
       for (const PluginInfo* info : slot.choices) claim.choices.push_back(member_of(plan, *info));
     }
   for (PointPlan& here : plan.at)
-    std::ranges::stable_sort(here.providers, {}, [](const Claim& claim) { return std::tuple(claim.open, -claim.layer); });
+    std::ranges::stable_sort(here.providers, {},
+                             [](const Claim& claim) { return std::tuple(claim.open, -claim.layer); });
 }
 
 // A stand-in that has a table of its own, or stands in twice, attaches once.
@@ -77,7 +82,8 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
     for (const WrapInfo& wrap : holding.info->wraps) {
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
-      if (point >= 0 && check_wrapper(holding, plan.points[point], wrap, report)) plan.at[point].wrappers.push_back(attached);
+      if (point >= 0 && check_wrapper(holding, plan.points[point], wrap, report))
+        plan.at[point].wrappers.push_back(attached);
     }
   }
 }

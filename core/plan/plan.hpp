@@ -1,4 +1,5 @@
-// The plan, first stage: from manifests alone, with no plugin code, who provides what, who wraps whom and in what order, and why.
+// The plan, first stage: from manifests alone, with no plugin code, who provides what, who wraps whom and in what
+// order, and why.
 #pragma once
 #include <map>
 #include <string>
@@ -13,7 +14,8 @@ namespace mortise {
 // One plugin that is part of the run.
 struct Member {
   const PluginInfo* info = nullptr;
-  const PluginTable* table = nullptr;  // NULL: a candidate of somebody who chooses, or a fallback, not named in the manifest
+  const PluginTable* table =
+      nullptr;  // NULL: a candidate of somebody who chooses, or a fallback, not named in the manifest
 };
 
 // Some of the elements (nullptr: all), in some modes (bit 1 << mode).
@@ -25,7 +27,8 @@ struct Place {
 // A plugin at a point.
 struct Placed : Place {
   int member = 0;
-  std::string why;  // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:2"
+  std::string why;  // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of
+                    // default.toml:2"
   Position origin;  // of the table that asks for it, also for a fallback
 };
 
@@ -64,13 +67,16 @@ struct Plan {
   std::string hash;                   // six hexadecimal digits over ids, versions, order and values
 };
 
-// What the machine can do, so that `fallback` is decided before any plugin runs: asks whether a plugin can start here; "" if it can, else why not
+// What the machine can do, so that `fallback` is decided before any plugin runs: asks whether a plugin can start here;
+// "" if it can, else why not
 // ("no NVIDIA driver").
 using CanStart = std::string (*)(const PluginInfo&);
 
-// Mistakes go to the report, all of them: two providers of one place, nothing provides, unknown points, requirements, conflicts, cycles, two wrappers
-// of one band without an order. The plan is only meaningful without errors, but whole enough to be printed.
-Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start, Report& report);
+// Mistakes go to the report, all of them: two providers of one place, nothing provides, unknown points, requirements,
+// conflicts, cycles, two wrappers of one band without an order. The plan is only meaningful without errors, but whole
+// enough to be printed.
+Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start,
+               Report& report);
 
 // An element that selectors speak of.
 struct Element {
@@ -86,13 +92,13 @@ std::vector<size_t> select(const Selector& selector, const std::vector<Element>&
 std::vector<size_t> select(const Place& place, const std::vector<Element>& elements, int mode);
 std::vector<size_t> select(const Attached& attached, const std::vector<Element>& elements, int mode);
 
-// The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a claim that matches nothing and
-// an element without a provider go to the report, naming `what` ("parameter", "layer").
-std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode, const std::string& what,
-                        const std::string& slot, Report& report);
+// The provider of each element in one mode: index into `providers`, or -1. Two claims of one layer on one element, a
+// claim that matches nothing and an element without a provider go to the report, naming `what` ("parameter", "layer").
+std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode,
+                        const std::string& what, const std::string& slot, Report& report);
 
-// Every `where` of the plan must take something of all that the model declared; for members that attach to several points, where assign() cannot
-// tell. `what` as above.
+// Every `where` of the plan must take something of all that the model declared; for members that attach to several
+// points, where assign() cannot tell. `what` as above.
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report);
 
 }  // namespace mortise

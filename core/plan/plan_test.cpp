@@ -9,7 +9,9 @@ namespace {
 // A run with something of everything: layers, fallbacks, choices, several orders.
 World rich() {
   World world = World::runnable();
-  world.can_start = [](const PluginInfo& info) { return info.schema.name == "cuda" ? std::string("no NVIDIA driver") : std::string(); };
+  world.can_start = [](const PluginInfo& info) {
+    return info.schema.name == "cuda" ? std::string("no NVIDIA driver") : std::string();
+  };
   world.operators({"attention", "linear", "mlp"});
   world.provider("operators.aten", {"linear", "mlp"});
   world.provider("compile.fused", {"mlp"});
@@ -31,10 +33,12 @@ World rich() {
   world.listener("log.console", "record");
   world.listener("log.jsonl", "record");
   int line = 30;
-  for (const char* id : {"operators.aten", "attention.auto", "schedule.constant", "log.console", "log.jsonl", "guard.nonfinite", "precision.bf16"})
+  for (const char* id : {"operators.aten", "attention.auto", "schedule.constant", "log.console", "log.jsonl",
+                         "guard.nonfinite", "precision.bf16"})
     world.table(id, line++, kDefault);
   world.table("sample.cuda", line++, kDefault).fallback = {"sample.cpu"};
-  for (const char* id : {"compile.fused", "schedule.cosine", "adapter.lora", "adapter.dora", "parallel.tensor", "gradient.clip", "a.watcher"})
+  for (const char* id : {"compile.fused", "schedule.cosine", "adapter.lora", "adapter.dora", "parallel.tensor",
+                         "gradient.clip", "a.watcher"})
     world.table(id, line++);
   world.table("optimizer.muon", line++).where = where({"role:matrix"});
   world.table("attention.math", line++).modes = {1};
@@ -46,8 +50,11 @@ World rich() {
 std::string all_of(const Plan& plan) {
   std::ostringstream out;
   out << plan.hash << "\n";
-  for (const Member& member : plan.members) out << member.info->schema.id << " " << (member.table ? member.table->origin.text() : "-") << "\n";
-  const auto place = [](const Place& p) { return " " + std::to_string(p.modes) + " " + (p.where ? p.where->match[0] : "-"); };
+  for (const Member& member : plan.members)
+    out << member.info->schema.id << " " << (member.table ? member.table->origin.text() : "-") << "\n";
+  const auto place = [](const Place& p) {
+    return " " + std::to_string(p.modes) + " " + (p.where ? p.where->match[0] : "-");
+  };
   for (const PointPlan& here : plan.at) {
     out << "--\n";
     for (const Claim& claim : here.providers) {
@@ -100,13 +107,16 @@ TEST(Plan, NeverDependsOnTheOrderOfTablesInARandomWorld) {
   std::mt19937 random(9);
   const auto below = [&](size_t n) { return random() % n; };
   const auto chance = [&](size_t n) { return below(n) == 0; };
-  const Ids slots = {"device", "optimizer", "schedule", "linear", "no.such"}, points = {"forward", "block", "linear", "record", "grad.transform"};
+  const Ids slots = {"device", "optimizer", "schedule", "linear", "no.such"},
+            points = {"forward", "block", "linear", "record", "grad.transform"};
   for (int round = 0; round < 300; ++round) {
     World world = World::runnable();
     world.operators({"linear"});
     Ids all;
     for (char c = 'a'; c < 'a' + 8; ++c) all.push_back(std::string("x.") + c);
-    world.can_start = [](const PluginInfo& info) { return info.schema.name == "c" ? std::string("no") : std::string(); };
+    world.can_start = [](const PluginInfo& info) {
+      return info.schema.name == "c" ? std::string("no") : std::string();
+    };
     for (const std::string& id : all) {
       PluginInfo& info = world.plugin(id);
       if (chance(2)) info.schema.provides = {slots[below(slots.size())], "linear"};
@@ -183,7 +193,8 @@ TEST_F(Hash, ChangesWithAnOrder) {
 }
 
 TEST_F(Hash, ChangesWithAPlace) {
-  std::ranges::find(world.manifest.plugins, &world.catalogue["optimizer.muon"].schema, &PluginTable::schema)->where->every = 2;
+  std::ranges::find(world.manifest.plugins, &world.catalogue["optimizer.muon"].schema, &PluginTable::schema)
+      ->where->every = 2;
   EXPECT_NE(world.plan().hash, first);
 }
 

@@ -55,7 +55,8 @@ struct World {
     info.wraps = {{point, band, false}};
     return info;
   }
-  PluginInfo& listener(const std::string& id, const std::string& point, std::vector<std::string> reads = {}, std::vector<std::string> writes = {}) {
+  PluginInfo& listener(const std::string& id, const std::string& point, std::vector<std::string> reads = {},
+                       std::vector<std::string> writes = {}) {
     PluginInfo& info = plugin(id);
     info.listens = {{point, std::move(reads), std::move(writes), false}};
     return info;
@@ -97,11 +98,14 @@ struct World {
   }
 };
 
-inline Selector where(std::vector<std::string> match, std::vector<std::string> except = {}, int every = 1, int from = 0) {
+inline Selector where(std::vector<std::string> match, std::vector<std::string> except = {}, int every = 1,
+                      int from = 0) {
   return {std::move(match), std::move(except), every, from, {"run.toml", 7, 9, ""}};
 }
 
-inline const PointPlan& at(const Plan& plan, std::string_view point) { return plan.at[static_cast<size_t>(plan.points.find(point))]; }
+inline const PointPlan& at(const Plan& plan, std::string_view point) {
+  return plan.at[static_cast<size_t>(plan.points.find(point))];
+}
 
 template <class List>
 std::vector<std::string> ids(const Plan& plan, const List& list) {
@@ -109,9 +113,15 @@ std::vector<std::string> ids(const Plan& plan, const List& list) {
   for (const auto& item : list) found.push_back(plan.members[static_cast<size_t>(item.member)].info->schema.id);
   return found;
 }
-inline std::vector<std::string> providers(const Plan& plan, std::string_view point) { return ids(plan, at(plan, point).providers); }
-inline std::vector<std::string> wrappers(const Plan& plan, std::string_view point) { return ids(plan, at(plan, point).wrappers); }
-inline std::vector<std::string> listeners(const Plan& plan, std::string_view point) { return ids(plan, at(plan, point).listeners); }
+inline std::vector<std::string> providers(const Plan& plan, std::string_view point) {
+  return ids(plan, at(plan, point).providers);
+}
+inline std::vector<std::string> wrappers(const Plan& plan, std::string_view point) {
+  return ids(plan, at(plan, point).wrappers);
+}
+inline std::vector<std::string> listeners(const Plan& plan, std::string_view point) {
+  return ids(plan, at(plan, point).listeners);
+}
 
 using Ids = std::vector<std::string>;
 

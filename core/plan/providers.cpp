@@ -1,5 +1,6 @@
-// Layers: which table holds which slot. A slot, and an exclusive group likewise, is settled by the tables that contend for it alone, so the order of
-// tables and of slots never matters; who was replaced stays replaced, also if the one who replaced it is replaced in turn.
+// Layers: which table holds which slot. A slot, and an exclusive group likewise, is settled by the tables that contend
+// for it alone, so the order of tables and of slots never matters; who was replaced stays replaced, also if the one who
+// replaced it is replaced in turn.
 #include <algorithm>
 #include <climits>
 
@@ -29,7 +30,8 @@ int deciding_layer(const Group& group) {
 
 // Tables with `where` or `modes` take their places from lower layers, and from the open table of their own.
 bool takes_from(const Holding& taker, const Holding& own) {
-  return !taker.is_open() && (taker.table->layer > own.table->layer || (taker.table->layer == own.table->layer && own.is_open()));
+  return !taker.is_open() &&
+         (taker.table->layer > own.table->layer || (taker.table->layer == own.table->layer && own.is_open()));
 }
 
 Outcome outcome_of(const Holding& own, const Group& group) {
@@ -55,17 +57,21 @@ Outcome outcome_of(const Holding& own, const Group& group) {
 std::string how_to_share(const std::string& slot, const PluginInfo& second) {
   const PointTable core;
   const int point = core.find(slot);
-  if (point == kOptimizer) return "; to use both, give each its parameters: " + table_of(second) + " where = \"role:norm\"";
+  if (point == kOptimizer)
+    return "; to use both, give each its parameters: " + table_of(second) + " where = \"role:norm\"";
   if (point >= 0 && core[static_cast<uint32_t>(point)].kind == Kind::Object) return "";
   return "; to use both, give each its modes or places: " + table_of(second) + " modes = [\"eval\"]";
 }
 
-// Two of one layer that both leave `where` open, for as far as they share modes: an open one gives way to one with `modes`.
-void check_clash(const Holding& a, const Holding& b, unsigned modes, const std::string& name, bool is_slot, Report& report) {
+// Two of one layer that both leave `where` open, for as far as they share modes: an open one gives way to one with
+// `modes`.
+void check_clash(const Holding& a, const Holding& b, unsigned modes, const std::string& name, bool is_slot,
+                 Report& report) {
   if (!modes || a.table->layer != b.table->layer || a.where || b.where || a.is_open() != b.is_open()) return;
   report.add(refusal(is_slot ? "two_providers" : "exclusive",
-                     id_of(*a.info) + " and " + id_of(*b.info) + (is_slot ? " both provide " : " exclude each other: both are of the group ") +
-                         quoted(name) + (a.is_open() ? "" : " in " + join(mode_names(modes), ", ")),
+                     id_of(*a.info) + " and " + id_of(*b.info) +
+                         (is_slot ? " both provide " : " exclude each other: both are of the group ") + quoted(name) +
+                         (a.is_open() ? "" : " in " + join(mode_names(modes), ", ")),
                      {a.table->origin, b.table->origin}, {"remove one" + how_to_share(is_slot ? name : "", *b.info)}));
 }
 
@@ -75,7 +81,8 @@ void settle(const std::string& name, bool is_slot, const Group& group, Report& r
   for (size_t i = 0; i < group.size(); ++i) {
     Holding& own = *group[i];
     Outcome& outcome = outcomes[i];
-    for (size_t j = i + 1; j < group.size(); ++j) check_clash(own, *group[j], outcome.modes & outcomes[j].modes, name, is_slot, report);
+    for (size_t j = i + 1; j < group.size(); ++j)
+      check_clash(own, *group[j], outcome.modes & outcomes[j].modes, name, is_slot, report);
     if (outcome.modes && is_slot) own.slots.push_back({name, outcome.modes, {}});
     if (outcome.modes && !is_slot) {
       own.modes &= outcome.modes;
@@ -86,17 +93,21 @@ void settle(const std::string& name, bool is_slot, const Group& group, Report& r
     own.is_replaced |= !is_slot;
     for (const Holding* winner : outcome.winners) own.lost_to.insert(id_of(*winner->info));
     // Written in vain, not replaced: its own layer left it nothing.
-    if (std::ranges::all_of(outcome.winners, [&](const Holding* winner) { return winner->table->layer == own.table->layer; }))
-      report.add(refusal("left_without_place", id_of(*own.info) + " is left without a place: others take " + quoted(name) + " in every mode",
+    if (std::ranges::all_of(outcome.winners,
+                            [&](const Holding* winner) { return winner->table->layer == own.table->layer; }))
+      report.add(refusal("left_without_place",
+                         id_of(*own.info) + " is left without a place: others take " + quoted(name) + " in every mode",
                          {own.table->origin}, {"remove " + table_of(*own.info)}));
   }
 }
 
 // "ID (default.toml:13) by ID", or "`slot` of ID (default.toml:9) by ID" where it keeps others.
 std::string loss_text(const Holding& loser) {
-  const auto list = [](const std::set<std::string>& names, const char* between) { return join({names.begin(), names.end()}, between); };
-  return (loser.is_replaced ? "" : quoted(list(loser.lost, "`, `")) + " of ") + id_of(*loser.info) + " (" + short_text(loser.table->origin) +
-         ") by " + list(loser.lost_to, ", ");
+  const auto list = [](const std::set<std::string>& names, const char* between) {
+    return join({names.begin(), names.end()}, between);
+  };
+  return (loser.is_replaced ? "" : quoted(list(loser.lost, "`, `")) + " of ") + id_of(*loser.info) + " (" +
+         short_text(loser.table->origin) + ") by " + list(loser.lost_to, ", ");
 }
 
 std::vector<Holding> tables_that_are_on(const Manifest& manifest, const Catalogue& catalogue) {
@@ -114,7 +125,8 @@ std::vector<Holding> tables_that_are_on(const Manifest& manifest, const Catalogu
 
 }  // namespace
 
-std::vector<Holding> settle_layers(const Manifest& manifest, const Catalogue& catalogue, std::vector<std::string>& replaced, Report& report) {
+std::vector<Holding> settle_layers(const Manifest& manifest, const Catalogue& catalogue,
+                                   std::vector<std::string>& replaced, Report& report) {
   std::vector<Holding> holdings = tables_that_are_on(manifest, catalogue);
   std::map<std::string, Group> slots, exclusive;
   for (Holding& holding : holdings) {

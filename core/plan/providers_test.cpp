@@ -155,7 +155,8 @@ TEST_F(Layers, RefuseAnOpenTableThatItsOwnLayerLeavesNothing) {
 class Exclusive : public Layers {
  protected:
   Exclusive() {
-    for (const char* id : {"precision.bf16", "precision.fp32"}) world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
+    for (const char* id : {"precision.bf16", "precision.fp32"})
+      world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
   }
 };
 
@@ -194,7 +195,8 @@ TEST_F(Exclusive, GroupsRefuseTwoInOneLayer) {
   world.table("precision.bf16", 5);
   world.table("precision.fp32", 9);
   EXPECT_EQ(world.errors(),
-            "error[exclusive]: precision.bf16 and precision.fp32 exclude each other: both are of the group `precision.compute`\n"
+            "error[exclusive]: precision.bf16 and precision.fp32 exclude each other: both are of the group "
+            "`precision.compute`\n"
             "  --> run.toml:5:1 and run.toml:9:1\n"
             "  fix: remove one; to use both, give each its modes or places: [precision.fp32] modes = [\"eval\"]\n");
 }

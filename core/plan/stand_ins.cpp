@@ -1,4 +1,5 @@
-// What to do on a machine where a plugin cannot run: the table's own `fallback`, or an error. Nothing is replaced that nobody wrote.
+// What to do on a machine where a plugin cannot run: the table's own `fallback`, or an error. Nothing is replaced that
+// nobody wrote.
 #include <algorithm>
 #include <set>
 
@@ -17,14 +18,17 @@ bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
 }
 
 // The first that is installed, fills the same slots and can start.
-const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalogue, CanStart can_start, Report& report) {
+const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalogue, CanStart can_start,
+                                 Report& report) {
   for (const std::string& id : holding.table->fallback) {
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
     if (!provides_all(found->second, holding.slots)) {
       report.add(refusal("wrong_fallback",
-                         id_of(*holding.info) + " falls back to " + id + ", which does not provide `" + holding.slots.front().point + "`",
-                         {holding.table->origin}, {"name another: mortise plugin list " + holding.info->schema.family}));
+                         id_of(*holding.info) + " falls back to " + id + ", which does not provide `" +
+                             holding.slots.front().point + "`",
+                         {holding.table->origin},
+                         {"name another: mortise plugin list " + holding.info->schema.family}));
     } else if (reason_against(can_start, found->second).empty()) {
       return &found->second;
     }
@@ -32,7 +36,8 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
   return nullptr;
 }
 
-void report_unavailable(const Holding& holding, std::string code, const std::string& what, std::string fix, Report& report) {
+void report_unavailable(const Holding& holding, std::string code, const std::string& what, std::string fix,
+                        Report& report) {
   Diagnostic d = refusal(std::move(code), id_of(*holding.info) + what, {holding.table->origin}, {std::move(fix)});
   d.plugin = id_of(*holding.info);
   d.exit = kExitUnavailable;
@@ -55,15 +60,18 @@ void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, C
     if (reason.empty()) continue;
     const PluginInfo* other = holding.slots.empty() ? nullptr : first_stand_in(holding, catalogue, can_start, report);
     if (!other) {
-      report_unavailable(holding, "device_unusable", " cannot run: " + reason, instead_of(holding, catalogue, can_start), report);
+      report_unavailable(holding, "device_unusable", " cannot run: " + reason,
+                         instead_of(holding, catalogue, can_start), report);
       continue;
     }
-    holding.why = id_of(*holding.info) + " cannot run here: " + reason + "; fallback of " + short_text(holding.table->origin);
+    holding.why =
+        id_of(*holding.info) + " cannot run here: " + reason + "; fallback of " + short_text(holding.table->origin);
     holding.info = other;
   }
 }
 
-void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
+void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, const Catalogue& catalogue,
+                    CanStart can_start, Report& report) {
   std::set<std::string> off;
   for (const PluginTable& table : manifest.plugins)
     if (table.schema && !table.enabled) off.insert(table.schema->id);
@@ -71,12 +79,14 @@ void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, co
     for (Slot& slot : holding.slots) {
       for (const std::string& id : holding.info->chooses) {
         const auto found = catalogue.find(id);
-        if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point)) continue;
+        if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point))
+          continue;
         if (reason_against(can_start, found->second).empty()) slot.choices.push_back(&found->second);
       }
       if (slot.choices.empty() && !holding.info->chooses.empty())
         report_unavailable(holding, "nothing_to_choose", " has nothing to choose from for " + quoted(slot.point),
-                           "none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here", report);
+                           "none of " + join(holding.info->chooses, ", ") + " is installed, on and able to run here",
+                           report);
     }
 }
 

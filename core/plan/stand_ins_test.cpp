@@ -3,7 +3,9 @@
 namespace mortise::test {
 namespace {
 
-std::string no_driver(const PluginInfo& info) { return info.schema.name == "cuda" || info.schema.name == "flash" ? "no NVIDIA driver" : ""; }
+std::string no_driver(const PluginInfo& info) {
+  return info.schema.name == "cuda" || info.schema.name == "flash" ? "no NVIDIA driver" : "";
+}
 
 // A machine without a GPU, and [device.cuda] at default.toml:4.
 class Machine : public ::testing::Test {
@@ -23,7 +25,8 @@ TEST_F(Machine, UsesTheFallbackThatWasWritten) {
   const Plan plan = world.plan();
   EXPECT_EQ(world.text(), "");
   EXPECT_EQ(providers(plan, "device"), Ids{"device.cpu"});
-  EXPECT_EQ(at(plan, "device").providers[0].why, "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4");
+  EXPECT_EQ(at(plan, "device").providers[0].why,
+            "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4");
 }
 
 TEST_F(Machine, GivesAStandInNoTable) {
@@ -76,13 +79,16 @@ class Chooser : public ::testing::Test {
   Chooser() {
     world.can_start = no_driver;
     world.operators({"attention"});
-    for (const char* id : {"attention.auto", "attention.flash", "attention.math", "attention.slow"}) world.provider(id, {"attention"});
-    world.catalogue["attention.auto"].chooses = {"attention.cudnn", "attention.flash", "attention.slow", "attention.math"};
+    for (const char* id : {"attention.auto", "attention.flash", "attention.math", "attention.slow"})
+      world.provider(id, {"attention"});
+    world.catalogue["attention.auto"].chooses = {"attention.cudnn", "attention.flash", "attention.slow",
+                                                 "attention.math"};
     world.table("attention.auto", 10, kDefault);
   }
   Ids choices(const Plan& plan) {
     Ids found;
-    for (int member : at(plan, "attention").providers.front().choices) found.push_back(plan.members[static_cast<size_t>(member)].info->schema.id);
+    for (int member : at(plan, "attention").providers.front().choices)
+      found.push_back(plan.members[static_cast<size_t>(member)].info->schema.id);
     return found;
   }
   World world = World::runnable();
@@ -105,7 +111,8 @@ TEST_F(Chooser, FindsTheTableOfACandidateThatIsOn) {
   const Plan plan = world.plan();
   EXPECT_EQ(providers(plan, "attention"), (Ids{"attention.math", "attention.auto"}));
   EXPECT_NE(plan.members[static_cast<size_t>(at(plan, "attention").providers[0].member)].table, nullptr);
-  EXPECT_EQ(plan.members[static_cast<size_t>(at(plan, "attention").providers[1].choices[0])].table, nullptr) << "attention.slow has no table";
+  EXPECT_EQ(plan.members[static_cast<size_t>(at(plan, "attention").providers[1].choices[0])].table, nullptr)
+      << "attention.slow has no table";
 }
 
 TEST_F(Chooser, DoesNotAttachWhatItMayChoose) {

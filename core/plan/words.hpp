@@ -20,14 +20,18 @@ inline std::string short_text(const Position& position) {
   return position.line > 0 ? position.file + ":" + std::to_string(position.line) : position.text();
 }
 
-inline bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
+inline bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 inline bool share(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   return std::ranges::any_of(a, [&](const std::string& name) { return contains(b, name); });
 }
 
 // Names in `after`, `requires`, `conflicts`: an id or a capability.
-inline bool stands_for(const PluginInfo& info, const std::string& name) { return id_of(info) == name || contains(info.capabilities, name); }
+inline bool stands_for(const PluginInfo& info, const std::string& name) {
+  return id_of(info) == name || contains(info.capabilities, name);
+}
 
 inline constexpr unsigned kAllModes = 7;
 inline constexpr std::string_view kModes[] = {"train", "eval", "sample"};
@@ -44,7 +48,8 @@ inline unsigned modes_of(const PluginTable& table) {
 }
 
 // An error with as many positions and fixes as it has sides; its other fields are filled where it is made.
-inline Diagnostic refusal(std::string code, std::string message, std::vector<Position> positions = {}, std::vector<std::string> fixes = {}) {
+inline Diagnostic refusal(std::string code, std::string message, std::vector<Position> positions = {},
+                          std::vector<std::string> fixes = {}) {
   std::erase_if(positions, [](const Position& position) { return !position; });
   Diagnostic d;
   d.code = std::move(code);

@@ -27,17 +27,21 @@ constexpr uint16_t kThisMachine = EM_AARCH64;
 
 constexpr std::string_view kEntry = "mortise_plugin_v0", kEntryStem = "mortise_plugin_";
 
-// libstdc++ may also be linked into the plugin; shared, it is the host's own, and no C++ type crosses the edge either way.
+// libstdc++ may also be linked into the plugin; shared, it is the host's own, and no C++ type crosses the edge either
+// way.
 const std::vector<std::string> kPortable = {
-    "libc.so.6",    "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux*.so.*", "libgcc_s.so.1", "libstdc++.so.6", "libcudart.so.*",
+    "libc.so.6",      "libm.so.6",     "libdl.so.2",     "libpthread.so.0", "librt.so.1",
+    "ld-linux*.so.*", "libgcc_s.so.1", "libstdc++.so.6", "libcudart.so.*",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     "lib*san.so.*",  // of a build for testing, host and plugins alike
 #endif
 };
-const std::vector<std::string> kLibTorch = {"libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so"};
+const std::vector<std::string> kLibTorch = {"libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so",
+                                            "libc10_cuda.so"};
 
 bool matches_any(std::string_view name, const std::vector<std::string>& patterns) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, name); });
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return glob_match(pattern, name); });
 }
 
 std::string machine_name(uint16_t machine) {
@@ -53,7 +57,8 @@ ElfFile read(const PluginInfo& info) {
   try {
     return read_elf(bytes.str());
   } catch (const ElfError& e) {
-    refuse(info, "not_elf", info.schema.id + " is no whole shared library: " + e.what(), {"build it again, or copy it again from where it came"});
+    refuse(info, "not_elf", info.schema.id + " is no whole shared library: " + e.what(),
+           {"build it again, or copy it again from where it came"});
   }
 }
 
@@ -62,7 +67,8 @@ void check_exports(const PluginInfo& info, const ElfFile& file) {
   std::vector<std::string> entries, others;
   for (const std::string& name : file.exported) (name.starts_with(kEntryStem) ? entries : others).push_back(name);
   if (entries.empty())
-    refuse(info, "not_a_plugin", id + " does not export `" + entry + "`", {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
+    refuse(info, "not_a_plugin", id + " does not export `" + entry + "`",
+           {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
   if (std::count(entries.begin(), entries.end(), entry) == 0)
     refuse(info, "built_for_another", id + " exports `" + entries[0] + "`; this host asks for `" + entry + "`",
            {"rebuild it against this installation: mortise plugin build"});
@@ -78,7 +84,8 @@ void check_exports(const PluginInfo& info, const ElfFile& file) {
 // The C++ name behind a mangled one if it speaks of a type or function of LibTorch, else "".
 std::string libtorch_name(const std::string& mangled) {
   if (!mangled.starts_with("_Z")) return "";
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr), std::free);
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr),
+                                                    std::free);
   if (!text) return "";
   const std::string name = text.get();
   for (const std::string_view space : {"c10::", "at::", "torch::", "caffe2::"})
@@ -100,16 +107,20 @@ void check_imports(const PluginInfo& info, const ElfFile& file) {
     refused.push_back(library);
     torch |= of_torch;
   }
-  const std::string native = "tier = \"native\" in its plugin.toml pins it to one build of LibTorch; the C tables of <mortise/ops.h> do not";
+  const std::string native =
+      "tier = \"native\" in its plugin.toml pins it to one build of LibTorch; the C tables of <mortise/ops.h> do not";
   if (!refused.empty()) {
     const std::string names = join(refused, ", ");
     refuse(info, "imports_not_allowed", id + " needs " + names + ", which a " + info.tier + " plugin may not",
-           {torch ? native : "[links] allow = [\"" + join(refused, "\", \"") + "\"] in its plugin.toml, or link it statically"});
+           {torch ? native
+                  : "[links] allow = [\"" + join(refused, "\", \"") + "\"] in its plugin.toml, or link it statically"});
   }
   if (!portable) return;
   for (const ElfSymbol& symbol : file.undefined) {
     const std::string name = libtorch_name(symbol.name);
-    if (!name.empty()) refuse(info, "imports_not_allowed", id + " calls LibTorch's `" + name + "`, which a portable plugin may not", {native});
+    if (!name.empty())
+      refuse(info, "imports_not_allowed", id + " calls LibTorch's `" + name + "`, which a portable plugin may not",
+             {native});
   }
 }
 
@@ -134,10 +145,12 @@ void check_glibc(const PluginInfo& info, const ElfFile& file) {
 void check_elf(const PluginInfo& info) {
   const ElfFile file = read(info);
   if (file.machine != kThisMachine)
-    refuse(info, "wrong_machine", info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
+    refuse(info, "wrong_machine",
+           info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
            {"build it here: mortise plugin build"});
   if (file.type != ET_DYN)
-    refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library", {"link it with -shared: mortise plugin build"});
+    refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library",
+           {"link it with -shared: mortise plugin build"});
   check_exports(info, file);
   check_imports(info, file);
   check_glibc(info, file);

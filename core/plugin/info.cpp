@@ -12,9 +12,11 @@
 namespace mortise {
 namespace {
 
-// A key of a table: where its value goes, whose type follows from that unless it is said, and the line to add where the key must not be missing.
+// A key of a table: where its value goes, whose type follows from that unless it is said, and the line to add where the
+// key must not be missing.
 struct Key {
-  using Row = std::function<std::vector<Key>(const Position&)>;  // of a list of inline tables: called for each, gives its keys
+  using Row =
+      std::function<std::vector<Key>(const Position&)>;  // of a list of inline tables: called for each, gives its keys
   const char* name;
   std::variant<std::string*, std::vector<std::string>*, bool*, Row> to;
   const char* example = nullptr;
@@ -48,8 +50,10 @@ class Reader {
     if (node && must_be_table(name, *node)) fill(*node->table(), node->at, "[" + name + "]", name, keys);
   }
 
-  // `title` is `name` with brackets, or without where the table stands inside a line, "points.wraps". A key that is none of `keys` is a mistake.
-  void fill(const TomlTable& table, const Position& at, const std::string& title, const std::string& name, const std::vector<Key>& keys) {
+  // `title` is `name` with brackets, or without where the table stands inside a line, "points.wraps". A key that is
+  // none of `keys` is a mistake.
+  void fill(const TomlTable& table, const Position& at, const std::string& title, const std::string& name,
+            const std::vector<Key>& keys) {
     std::vector<std::string> names;
     for (const Key& key : keys) {
       names.push_back(key.name);
@@ -95,11 +99,14 @@ class Reader {
       return !part.empty() && part.size() <= 6 && part.find_first_not_of("0123456789") == part.npos;
     };
     if (parts.size() != numbers || !std::ranges::all_of(parts, is_number))
-      add_mistake("out_of_range", "plugin." + key + " is " + std::to_string(numbers) + " numbers, this is `" + version + "`", node->at, example);
+      add_mistake("out_of_range",
+                  "plugin." + key + " is " + std::to_string(numbers) + " numbers, this is `" + version + "`", node->at,
+                  example);
   }
 
   bool must_be_table(const std::string& name, const TomlNode& node) {
-    if (!node.is_table()) add_mistake("wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
+    if (!node.is_table())
+      add_mistake("wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
     return node.is_table();
   }
 
@@ -115,10 +122,11 @@ class Reader {
                     {"abi", &info_.abi, abi}});
     check_version("version", info_.version, 3, version);
     check_version("abi", info_.abi, 2, abi);
-    if (!root_.find("plugin")) add_mistake("missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
+    if (!root_.find("plugin"))
+      add_mistake("missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
     if (!expected.empty() && !schema.id.empty() && schema.id != expected)
-      add_mistake("id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`", root_.find("plugin", "id")->at,
-                  "one name for id, folder and library: id = \"" + expected + "\"");
+      add_mistake("id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`",
+                  root_.find("plugin", "id")->at, "one name for id, folder and library: id = \"" + expected + "\"");
     const size_t dot = schema.id.find('.');
     schema.family = schema.id.substr(0, dot);
     if (dot != std::string::npos) schema.name = schema.id.substr(dot + 1);
@@ -127,11 +135,16 @@ class Reader {
   void read_points() {
     const Key::Row wraps = [&](const Position& at) -> std::vector<Key> {
       WrapInfo& wrap = info_.wraps.emplace_back(WrapInfo{.origin = at});
-      return {{"point", &wrap.point, "point = \"block\""}, {"band", &wrap.band, "band = \"adapt\""}, {"capture", &wrap.capture}};
+      return {{"point", &wrap.point, "point = \"block\""},
+              {"band", &wrap.band, "band = \"adapt\""},
+              {"capture", &wrap.capture}};
     };
     const Key::Row listens = [&](const Position& at) -> std::vector<Key> {
       ListenInfo& listen = info_.listens.emplace_back(ListenInfo{.origin = at});
-      return {{"point", &listen.point, "point = \"record\""}, {"reads", &listen.reads}, {"writes", &listen.writes}, {"capture", &listen.capture}};
+      return {{"point", &listen.point, "point = \"record\""},
+              {"reads", &listen.reads},
+              {"writes", &listen.writes},
+              {"capture", &listen.capture}};
     };
     fill("points", {{"provides", &info_.schema.provides},
                     {"wraps", wraps},
@@ -143,7 +156,9 @@ class Reader {
   void read_capabilities() {
     const Key::Row conflicts = [&](const Position& at) -> std::vector<Key> {
       ConflictInfo& conflict = info_.conflicts.emplace_back(ConflictInfo{.origin = at});
-      return {{"with", &conflict.with, "with = \"family.name\""}, {"why", &conflict.why, "why = \"…\""}, {"fix", &conflict.fix, "fix = \"…\""}};
+      return {{"with", &conflict.with, "with = \"family.name\""},
+              {"why", &conflict.why, "why = \"…\""},
+              {"fix", &conflict.fix, "fix = \"…\""}};
     };
     fill("capabilities", {{"provides", &info_.capabilities},
                           {"requires", &info_.requires_},
@@ -170,11 +185,14 @@ class Reader {
 
   // Every other table says facts of a slot. A name close to one of ours is a mistake, not a slot.
   void read_facts() {
-    static const std::vector<std::string> kOurs = {"plugin", "points", "capabilities", "links", "operator", "family_defaults", "config", "preset"};
+    static const std::vector<std::string> kOurs = {"plugin",   "points",          "capabilities", "links",
+                                                   "operator", "family_defaults", "config",       "preset"};
     for (const TomlEntry& table : root_.entries) {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
-      if (!near.empty()) add_mistake("unknown_table", "there is no table [" + table.key + "]", table.value.at, "it is called [" + near + "] here");
+      if (!near.empty())
+        add_mistake("unknown_table", "there is no table [" + table.key + "]", table.value.at,
+                    "it is called [" + near + "] here");
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
@@ -208,7 +226,8 @@ std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const s
   Report mistakes;
   PluginInfo info;
   info.toml_path = toml_path;
-  if (const auto root = read_toml(toml_path, shown, mistakes, &info.toml_text)) Reader(*root, shown, info, mistakes).read(id);
+  if (const auto root = read_toml(toml_path, shown, mistakes, &info.toml_text))
+    Reader(*root, shown, info, mistakes).read(id);
   std::vector<Diagnostic> in_order = mistakes.all();
   const auto place = [](const Diagnostic& d) {
     return d.positions.empty() ? std::pair(0, 0) : std::pair(d.positions[0].line, d.positions[0].column);

@@ -100,7 +100,8 @@ doc     = "The decay."
   EXPECT_EQ(info.chooses.size(), 2u);
   EXPECT_EQ(info.covers, std::vector<std::string>{"linear"});
   ASSERT_EQ(info.operators.size(), 1u);
-  EXPECT_EQ(info.operators[0].name + ": " + info.operators[0].arguments + " -> " + info.operators[0].results, "swirl: x [N] -> y [N]");
+  EXPECT_EQ(info.operators[0].name + ": " + info.operators[0].arguments + " -> " + info.operators[0].results,
+            "swirl: x [N] -> y [N]");
   EXPECT_EQ(info.capabilities, std::vector<std::string>{"activation.recompute"});
   EXPECT_EQ(info.requires_, std::vector<std::string>{"grad.complete"});
   EXPECT_EQ(info.schema.exclusive, std::vector<std::string>{"precision.compute"});
@@ -126,7 +127,8 @@ TEST(PluginToml, NamesTheNearestKey) {
             (Errors{
                 "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
                 "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
-                "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, conflicts, syncs, after, before",
+                "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, "
+                "conflicts, syncs, after, before",
             }));
 }
 
@@ -139,12 +141,13 @@ TEST(PluginToml, NamesTheNearestKeyInsideAList) {
 }
 
 TEST(PluginToml, SaysAllThatIsMissing) {
-  EXPECT_EQ(read("[plugin]\nid = \"optimizer.acme\"\n").errors, (Errors{
-                                                                    "missing_key 1:1 [plugin] has no `version` | version = \"0.1.0\"",
-                                                                    "missing_key 1:1 [plugin] has no `summary` | summary = \"…\"",
-                                                                    "missing_key 1:1 [plugin] has no `status` | status = \"alpha\"",
-                                                                    "missing_key 1:1 [plugin] has no `abi` | abi = \"0.1\"",
-                                                                }));
+  EXPECT_EQ(read("[plugin]\nid = \"optimizer.acme\"\n").errors,
+            (Errors{
+                "missing_key 1:1 [plugin] has no `version` | version = \"0.1.0\"",
+                "missing_key 1:1 [plugin] has no `summary` | summary = \"…\"",
+                "missing_key 1:1 [plugin] has no `status` | status = \"alpha\"",
+                "missing_key 1:1 [plugin] has no `abi` | abi = \"0.1\"",
+            }));
   EXPECT_EQ(read("").errors, Errors{"missing_key 1:1 there is no [plugin] | [plugin]"});
 }
 
@@ -160,7 +163,9 @@ TEST(PluginToml, SaysWhatIsOfAnotherType) {
 }
 
 TEST(PluginToml, KeepsToTheFormOfEachText) {
-  EXPECT_EQ(read("[plugin]\nid = \"Optimizer\"\nversion = \"1\"\nsummary = \"\"\nstatus = \"done\"\ntier = \"nativ\"\nabi = \"0.x\"\n").errors,
+  EXPECT_EQ(read("[plugin]\nid = \"Optimizer\"\nversion = \"1\"\nsummary = \"\"\nstatus = \"done\"\ntier = "
+                 "\"nativ\"\nabi = \"0.x\"\n")
+                .errors,
             (Errors{
                 "wrong_type 2:6 plugin.id is the id of a plugin, this is \"Optimizer\" | id = \"family.name\"",
                 "out_of_range 3:11 plugin.version is 3 numbers, this is `1` | version = \"0.1.0\"",
@@ -178,7 +183,8 @@ TEST(PluginToml, HasNoEmptyVersion) {
 
 TEST(PluginToml, HasOneNameWithItsFile) {
   EXPECT_EQ(read(std::string(kHead), "optimizer.acne").errors,
-            Errors{"id_differs 2:11 [plugin] says `optimizer.acme`, its file is called `optimizer.acne` | one name for id, folder and library: id = "
+            Errors{"id_differs 2:11 [plugin] says `optimizer.acme`, its file is called `optimizer.acne` | one name for "
+                   "id, folder and library: id = "
                    "\"optimizer.acne\""});
 }
 
@@ -195,7 +201,8 @@ TEST(PluginToml, SaysWhereItIsNoToml) {
 
 TEST(PluginId, IsFamilyAndName) {
   for (const char* good : {"a.b", "optimizer.adamw_8bit", "x1.y2"}) EXPECT_TRUE(is_id(good)) << good;
-  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"}) EXPECT_FALSE(is_id(bad)) << bad;
+  for (const char* bad : {"", ".", "a", "a.", ".b", "a.b.c", "A.b", "a.B", "1.b", "a.1", "a-b.c", "_a.b", "a. b"})
+    EXPECT_FALSE(is_id(bad)) << bad;
 }
 
 // ---- folders ----

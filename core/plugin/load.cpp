@@ -24,7 +24,8 @@ void check_readable(const PluginInfo& info) {
     refuse(info, "plugin_missing", info.schema.id + " has a plugin.toml, but no library",
            {"build it: mortise plugin build; or copy the library there"});
   if (access(info.library.c_str(), R_OK) != 0)
-    refuse(info, "plugin_missing", info.schema.id + " cannot be read: " + strerror(errno), {"chmod a+r " + info.library});
+    refuse(info, "plugin_missing", info.schema.id + " cannot be read: " + strerror(errno),
+           {"chmod a+r " + info.library});
 }
 
 // `abi` is "0.1"; its form was checked when plugin.toml was read.
@@ -40,16 +41,21 @@ void check_abi(const PluginInfo& info, std::pair<int, int> abi, std::pair<int, i
   if (abi.first == ours.first && at_least <= abi && abi <= ours) return;
   const auto text = [](std::pair<int, int> v) { return std::to_string(v.first) + "." + std::to_string(v.second); };
   if (abi < at_least)
-    refuse(info, "built_for_another", info.schema.id + " is built for ABI " + text(abi) + "; its plugin.toml asks for " + text(at_least), {kRebuild});
+    refuse(info, "built_for_another",
+           info.schema.id + " is built for ABI " + text(abi) + "; its plugin.toml asks for " + text(at_least),
+           {kRebuild});
   refuse(info, "built_for_another", info.schema.id + " is built for ABI " + text(abi) + "; this is " + text(ours),
          {abi > ours ? "install a newer Mortise, or " + kRebuild : kRebuild});
 }
 
-// Boost's error_code overload says "Bad file descriptor" of everything; the throwing one carries the loader's text, inside its own.
+// Boost's error_code overload says "Bad file descriptor" of everything; the throwing one carries the loader's text,
+// inside its own.
 std::string loader_text(std::string_view text) {
   constexpr std::string_view kBefore = "(dlerror system message: ", kAfter = "): ";
   const size_t from = text.find(kBefore), to = text.rfind(kAfter);
-  return std::string(from != text.npos && to != text.npos && to > from ? text.substr(from + kBefore.size(), to - from - kBefore.size()) : text);
+  return std::string(from != text.npos && to != text.npos && to > from
+                         ? text.substr(from + kBefore.size(), to - from - kBefore.size())
+                         : text);
 }
 
 decltype(&mortise_plugin_v0) open(const PluginInfo& info) {
@@ -58,9 +64,11 @@ decltype(&mortise_plugin_v0) open(const PluginInfo& info) {
   try {
     // Never closed: its code may stand in tables of ours and on stacks of other threads until the process ends.
     static auto* const kept = new std::vector<shared_library>;
-    return kept->emplace_back(std::filesystem::absolute(info.library), mode).get<const mortise_plugin*() noexcept>("mortise_plugin_v0");
+    return kept->emplace_back(std::filesystem::absolute(info.library), mode)
+        .get<const mortise_plugin*() noexcept>("mortise_plugin_v0");
   } catch (const std::exception& e) {
-    refuse(info, "load_failed", info.schema.id + " does not load: " + escape_control(loader_text(e.what())), {kRebuild});
+    refuse(info, "load_failed", info.schema.id + " does not load: " + escape_control(loader_text(e.what())),
+           {kRebuild});
   }
 }
 
@@ -69,7 +77,8 @@ int line_of_difference(std::string_view a, std::string_view b) {
 }
 
 const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* plugin) {
-  if (const char* fault = descriptor_fault(plugin)) refuse(info, "handshake_failed", info.schema.id + ": " + fault, {kRebuild});
+  if (const char* fault = descriptor_fault(plugin))
+    refuse(info, "handshake_failed", info.schema.id + ": " + fault, {kRebuild});
   check_abi(info, {plugin->abi_major, plugin->abi_minor}, wanted_abi(info));
   const std::string_view carried(plugin->manifest.ptr, plugin->manifest.len);
   if (carried != info.toml_text)

@@ -66,14 +66,16 @@ TEST(Load, RefusesAScript) {
 
 TEST(Load, RefusesAnotherMachine) {
   const TemporaryFolder folder;
-  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_386); }));
+  const Diagnostic d = refusal(
+      changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_386); }));
   EXPECT_EQ(d.code, "wrong_machine");
   EXPECT_EQ(d.message.substr(0, 66), "fixture.good is built for another machine (ELF number 3); this is ");
 }
 
 TEST(Load, RefusesAProgram) {
   const TemporaryFolder folder;
-  const Diagnostic d = refusal(changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_type)] = ET_EXEC; }));
+  const Diagnostic d =
+      refusal(changed(folder, [](std::string& bytes) { bytes[offsetof(Elf64_Ehdr, e_type)] = ET_EXEC; }));
   EXPECT_EQ(d.code, "not_elf");
   EXPECT_EQ(d.message, "fixture.good is an object file or a program, no shared library");
 }
@@ -140,9 +142,9 @@ TEST(Load, TakesLibTorchFromANativePlugin) {
 TEST(Load, RefusesCallsOfLibTorchByName) {
   const Diagnostic d = refusal("calls_torch");
   EXPECT_EQ(d.code, "imports_not_allowed");
-  EXPECT_EQ(
-      d.message,
-      "fixture.calls_torch calls LibTorch's `at::add(at::Tensor const&, at::Tensor const&, c10::Scalar const&)`, which a portable plugin may not");
+  EXPECT_EQ(d.message,
+            "fixture.calls_torch calls LibTorch's `at::add(at::Tensor const&, at::Tensor const&, c10::Scalar const&)`, "
+            "which a portable plugin may not");
 }
 
 // ---- the probe ----

@@ -38,19 +38,22 @@ struct PluginInfo {
   std::vector<std::string> chooses;  // [points] chooses: a provider that picks one of these at each place by `supports`
   std::vector<std::string> capabilities, requires_, syncs, after, before;
   std::vector<ConflictInfo> conflicts;
-  std::vector<std::string> links;                             // [links] allow: vendor libraries beyond the tier's
-  std::map<std::string, std::map<std::string, Value>> facts;  // [optimizer] cut = …, [data] threads = …, [frame] compute_dtype = …, [advice] text = …
+  std::vector<std::string> links;  // [links] allow: vendor libraries beyond the tier's
+  std::map<std::string, std::map<std::string, Value>>
+      facts;  // [optimizer] cut = …, [data] threads = …, [frame] compute_dtype = …, [advice] text = …
   std::string folder, library, toml_path, toml_text;
 };
 
 // A static fact, or NULL if plugin.toml does not state it.
 const Value* fact_of(const PluginInfo& info, const std::string& table, const std::string& key);
 
-// One plugin.toml, as scan_plugins reads it. `id` is what file or folder are called; "": whatever the file says. Nothing after an error.
+// One plugin.toml, as scan_plugins reads it. `id` is what file or folder are called; "": whatever the file says.
+// Nothing after an error.
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report);
 
-// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, or a folder FAMILY.NAME holding both or a
-// plugin.toml). A plugin.toml that cannot be read, or one id found twice, goes to the report.
+// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, or a folder
+// FAMILY.NAME holding both or a plugin.toml). A plugin.toml that cannot be read, or one id found twice, goes to the
+// report.
 std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& folders, Report& report);
 
 }  // namespace mortise

@@ -32,8 +32,9 @@ std::string new_nonce() {
   return std::to_string(random()) + std::to_string(random());
 }
 
-// stdin from nowhere, stdout and stderr into the pipe, no signal blocked or ignored, and a process group of its own, so that whatever the
-// plugin starts can be ended with it. posix_spawn, because a process that holds gigabytes should not be forked. Returns an errno.
+// stdin from nowhere, stdout and stderr into the pipe, no signal blocked or ignored, and a process group of its own, so
+// that whatever the plugin starts can be ended with it. posix_spawn, because a process that holds gigabytes should not
+// be forked. Returns an errno.
 int start(const char* const* arguments, int out, pid_t& child) {
   sigset_t none, all;
   sigemptyset(&none);
@@ -48,7 +49,8 @@ int start(const char* const* arguments, int out, pid_t& child) {
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, out, 1);
   posix_spawn_file_actions_adddup2(&files, out, 2);
-  const int error = posix_spawn(&child, arguments[0], &files, &attributes, const_cast<char* const*>(arguments), environ);
+  const int error =
+      posix_spawn(&child, arguments[0], &files, &attributes, const_cast<char* const*>(arguments), environ);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   return error;
@@ -66,8 +68,8 @@ bool take_output(int in, std::string& output) {
   }
 }
 
-// The end of the output does not mean that the child ended, nor the other way round: a plugin may close what it writes to, or leave a process
-// behind that holds it. So both are watched.
+// The end of the output does not mean that the child ended, nor the other way round: a plugin may close what it writes
+// to, or leave a process behind that holds it. So both are watched.
 Ending watch(pid_t child, int in, Clock::time_point deadline) {
   Ending ending;
   bool open = true;
@@ -114,29 +116,38 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);
-    refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(error)), {"install Mortise again: it belongs at " + helper});
+    refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(error)),
+           {"install Mortise again: it belongs at " + helper});
   }
   const Ending ending = watch(child, ends[0], Clock::now() + limit);
   close(ends[0]);
 
   const std::string answer = find_answer(ending.output), load = nonce + " load ", descriptor = nonce + " descriptor ";
-  const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " " + info.library + " 1"};
+  const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " " +
+                                              info.library + " 1"};
   if (answer.starts_with(nonce + " ok ")) return;
   if (answer.starts_with(load))
-    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())), {"rebuild it here: mortise plugin build"});
+    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())),
+           {"rebuild it here: mortise plugin build"});
   if (answer.starts_with(descriptor))
-    refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {"rebuild it against this installation: mortise plugin build"});
+    refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()),
+           {"rebuild it against this installation: mortise plugin build"});
   const std::string words = last_words(ending.output);
   if (ending.timed_out)
-    refuse(info, "probe_timed_out", id + " was still loading after " + formatted("%.1fs", std::chrono::duration<double>(limit).count()) + words,
+    refuse(info, "probe_timed_out",
+           id + " was still loading after " + formatted("%.1fs", std::chrono::duration<double>(limit).count()) + words,
            to_author);
   if (WIFSIGNALED(ending.status)) {
     const int signal = WTERMSIG(ending.status);
-    refuse(info, "probe_crashed", id + " crashes while it is loaded: signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" + words,
-           to_author);
+    refuse(
+        info, "probe_crashed",
+        id + " crashes while it is loaded: signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" + words,
+        to_author);
   }
-  if (!answer.empty()) refuse(info, "probe_silent", id + " answered the probe in our place, with another number", to_author);
-  refuse(info, "probe_silent", id + " ends the process while it is loaded: exit code " + std::to_string(WEXITSTATUS(ending.status)) + words,
+  if (!answer.empty())
+    refuse(info, "probe_silent", id + " answered the probe in our place, with another number", to_author);
+  refuse(info, "probe_silent",
+         id + " ends the process while it is loaded: exit code " + std::to_string(WEXITSTATUS(ending.status)) + words,
          to_author);
 }
 

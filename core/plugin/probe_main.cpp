@@ -1,6 +1,6 @@
-// mortise-probe FILE NONCE: loads a plugin in a process of its own, so that a constructor that crashes, hangs or exits takes nothing with it.
-// Answers with one line, `mortise-probe NONCE WORD TEXT`; WORD is ok, load or descriptor. The nonce tells our answer from what a plugin prints.
-// Starts in about 1 ms: it needs libc alone, and so no streams here.
+// mortise-probe FILE NONCE: loads a plugin in a process of its own, so that a constructor that crashes, hangs or exits
+// takes nothing with it. Answers with one line, `mortise-probe NONCE WORD TEXT`; WORD is ok, load or descriptor. The
+// nonce tells our answer from what a plugin prints. Starts in about 1 ms: it needs libc alone, and so no streams here.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -9,7 +9,8 @@
 
 namespace mortise {
 
-inline Diagnostic plugin_error(std::string id, std::string code, std::string message, std::string at, std::vector<std::string> fixes) {
+inline Diagnostic plugin_error(std::string id, std::string code, std::string message, std::string at,
+                               std::vector<std::string> fixes) {
   Diagnostic d = mistake(std::move(code), std::move(message));
   d.at = std::move(at);
   d.fixes = std::move(fixes);
@@ -18,7 +19,8 @@ inline Diagnostic plugin_error(std::string id, std::string code, std::string mes
   return d;
 }
 
-[[noreturn]] inline void refuse(const PluginInfo& info, std::string code, std::string message, std::vector<std::string> fixes) {
+[[noreturn]] inline void refuse(const PluginInfo& info, std::string code, std::string message,
+                                std::vector<std::string> fixes) {
   Diagnostic d = plugin_error(info.schema.id, std::move(code), std::move(message), info.library, std::move(fixes));
   d.effect = "it was not loaded";
   throw Failure(std::move(d));

@@ -18,21 +18,23 @@ struct Found {
 
 void warn_of_lone_library(const fs::path& library, Report& report) {
   const std::string id = library.stem();
-  Diagnostic d = plugin_error(id, "plugin_without_toml", id + ".so has no plugin.toml beside it", library, {"copy its " + id + ".toml there too"});
+  Diagnostic d = plugin_error(id, "plugin_without_toml", id + ".so has no plugin.toml beside it", library,
+                              {"copy its " + id + ".toml there too"});
   d.level = Level::kWarning;
   d.effect = "it is not seen as a plugin";
   report.add(std::move(d));
 }
 
-// One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml beside it, or a folder of the same
-// name that holds them.
+// One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml
+// beside it, or a folder of the same name that holds them.
 std::optional<Found> plugin_at(const fs::path& path, Report& report) {
   std::error_code ignored;
   const std::string name = path.filename();
   if (fs::is_directory(path, ignored) && is_id(name)) {
     for (const fs::path& toml : {path / (name + ".toml"), path / "plugin.toml"})
       if (fs::exists(toml, ignored)) return Found{name, toml};
-    if (const fs::path library = path / (name + ".so"); fs::exists(library, ignored)) warn_of_lone_library(library, report);
+    if (const fs::path library = path / (name + ".so"); fs::exists(library, ignored))
+      warn_of_lone_library(library, report);
   } else if (path.extension() == ".so" && is_id(path.stem().string())) {
     const fs::path toml = fs::path(path).replace_extension(".toml");
     if (fs::exists(toml, ignored)) return Found{path.stem(), toml};
@@ -45,7 +47,8 @@ std::optional<Found> plugin_at(const fs::path& path, Report& report) {
 std::vector<fs::path> entries_of(const std::string& folder) {
   std::vector<fs::path> entries;
   std::error_code error;  // a folder of the search path need not exist
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) entries.push_back(at->path());
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    entries.push_back(at->path());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -62,7 +65,8 @@ std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& f
       const auto [first, is_new] = seen.emplace(found->id, found->toml);
       if (is_new) {
         if (auto info = read_plugin_info(found->toml, found->id, report)) plugins.emplace(found->id, std::move(*info));
-      } else if (std::error_code ignored; !fs::equivalent(first->second, found->toml, ignored)) {  // one folder may be named twice
+      } else if (std::error_code ignored;
+                 !fs::equivalent(first->second, found->toml, ignored)) {  // one folder may be named twice
         report.add(plugin_error(found->id, "plugin_twice", "there are two plugins called `" + found->id + "`",
                                 first->second.string() + " and " + found->toml.string(),
                                 {"remove one of them, or leave its folder out of the plugin path"}));

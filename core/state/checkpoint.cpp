@@ -30,7 +30,9 @@ constexpr size_t kMaxManifest = size_t{2} << 20;
 const std::string kBeforeHash = ",\n \"sha256\": \"", kAfterHash = "\"\n}\n";
 constexpr size_t kHashDigits = 64;
 
-[[noreturn]] void damaged(const std::string& at, const std::string& what) { throw Failure(trouble(kExitData, "checkpoint_damaged", what, at)); }
+[[noreturn]] void damaged(const std::string& at, const std::string& what) {
+  throw Failure(trouble(kExitData, "checkpoint_damaged", what, at));
+}
 
 [[noreturn]] void refuse(const std::string& what, const char* code) { throw Failure(trouble(kExitIo, code, what)); }
 
@@ -57,7 +59,8 @@ int depth_of(std::string_view json) {
 bool is_inside(const std::string& path) {
   const bool plain = std::ranges::none_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
   const std::vector<std::string> parts = split(path, '/');
-  return plain && std::ranges::none_of(parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
+  return plain && std::ranges::none_of(
+                      parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
 }
 
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
@@ -70,9 +73,12 @@ int64_t step_of(const std::string& name) {
 }
 
 // Where a checkpoint lies while it is removed.
-std::string aside(const fs::path& path) { return (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string(); }
+std::string aside(const fs::path& path) {
+  return (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string();
+}
 
-// A manifest, or a little more than any has; streams throw exceptions of their own when a disk does not give what it holds.
+// A manifest, or a little more than any has; streams throw exceptions of their own when a disk does not give what it
+// holds.
 std::string read_small(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) damaged(path, "it cannot be read");
@@ -94,7 +100,8 @@ void remove_quietly(const std::string& folder) {
   fs::remove_all(folder, ignored);
 }
 
-// What a save or a removal that was cut short left behind may still be known by a checkpoint's name where it counts, on the disk: the names first.
+// What a save or a removal that was cut short left behind may still be known by a checkpoint's name where it counts, on
+// the disk: the names first.
 void remove_leftover(const fs::path& folder) {
   if (!fs::exists(fs::symlink_status(folder))) return;
   try {
@@ -116,7 +123,8 @@ uint64_t Manifested::bytes() const {
 std::string manifest_text(const Manifested& m) {
   Json j = {{"mortise", 1}, {"step", m.step}, {"files", Json::object()}, {"plugins", Json::object()}};
   for (const auto& [path, file] : m.files) j["files"][path] = {{"bytes", file.bytes}, {"sha256", file.sha256}};
-  for (const auto& [id, plugin] : m.plugins) j["plugins"][id] = {{"version", plugin.version}, {"sha256", plugin.sha256}};
+  for (const auto& [id, plugin] : m.plugins)
+    j["plugins"][id] = {{"version", plugin.version}, {"sha256", plugin.sha256}};
   std::string text = j.dump(1);
   text.resize(text.size() - std::strlen("\n}"));
   return text + kBeforeHash + sha256_of(text.data(), text.size()) + kAfterHash;
@@ -126,8 +134,10 @@ Manifested parse_manifested(std::string_view text, const std::string& path) {
   const size_t tail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
   if (text.size() < tail) damaged(path, "it is cut short");
   if (text.size() > kMaxManifest) damaged(path, "it is larger than manifests are");
-  const std::string_view body = text.substr(0, text.size() - tail), hash = text.substr(body.size() + kBeforeHash.size(), kHashDigits);
-  if (!text.substr(body.size()).starts_with(kBeforeHash) || !text.ends_with(kAfterHash) || hash != sha256_of(body.data(), body.size()))
+  const std::string_view body = text.substr(0, text.size() - tail),
+                         hash = text.substr(body.size() + kBeforeHash.size(), kHashDigits);
+  if (!text.substr(body.size()).starts_with(kBeforeHash) || !text.ends_with(kAfterHash) ||
+      hash != sha256_of(body.data(), body.size()))
     damaged(path, "it is not what was written");
   // Nothing lies deeper than a file's hash; towers of brackets would cost far more memory than text.
   if (depth_of(text) > 3) damaged(path, "it is nested deeper than manifests are");
@@ -136,19 +146,19 @@ Manifested parse_manifested(std::string_view text, const std::string& path) {
   Manifested m;
   m.sha256 = hash;
   if (!j.is_object() || j.value("mortise", Json()) != 1) damaged(path, "it is of another version");
-  if (!j.contains("step") || !j["step"].is_number_unsigned() || j["step"].get<uint64_t>() > uint64_t{INT64_MAX} || !j.contains("files") ||
-      !j["files"].is_object() || !j.contains("plugins") || !j["plugins"].is_object())
+  if (!j.contains("step") || !j["step"].is_number_unsigned() || j["step"].get<uint64_t>() > uint64_t{INT64_MAX} ||
+      !j.contains("files") || !j["files"].is_object() || !j.contains("plugins") || !j["plugins"].is_object())
     damaged(path, "it lacks the step, the files or the plugins");
   m.step = j["step"].get<int64_t>();
   for (const auto& [name, file] : j["files"].items()) {
-    if (!is_inside(name) || !file.is_object() || !file.contains("bytes") || !file["bytes"].is_number_unsigned() || !file.contains("sha256") ||
-        !is_hash(file["sha256"]))
+    if (!is_inside(name) || !file.is_object() || !file.contains("bytes") || !file["bytes"].is_number_unsigned() ||
+        !file.contains("sha256") || !is_hash(file["sha256"]))
       damaged(path, "the file `" + escape_control(name) + "` is not described as files are");
     m.files[name] = {file["bytes"].get<uint64_t>(), file["sha256"].get<std::string>()};
   }
   for (const auto& [id, plugin] : j["plugins"].items()) {
-    if (!plugin.is_object() || !plugin.contains("version") || !plugin["version"].is_string() || !plugin.contains("sha256") ||
-        !is_hash(plugin["sha256"]))
+    if (!plugin.is_object() || !plugin.contains("version") || !plugin["version"].is_string() ||
+        !plugin.contains("sha256") || !is_hash(plugin["sha256"]))
       damaged(path, "the plugin `" + escape_control(id) + "` is not described as plugins are");
     m.plugins[id] = {plugin["version"].get<std::string>(), plugin["sha256"].get<std::string>()};
   }
@@ -170,7 +180,8 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::file(const std::string& path, const std::function<void(const Sink&)>& body) {
-  if (const size_t slash = path.rfind('/'); slash != std::string::npos) make_folder(folder_ + "/" + path.substr(0, slash));
+  if (const size_t slash = path.rfind('/'); slash != std::string::npos)
+    make_folder(folder_ + "/" + path.substr(0, slash));
   OpenFile out(folder_ + "/" + path, name_ + "/" + path);
   Sha256 hash;
   uint64_t bytes = 0;
@@ -199,8 +210,9 @@ Manifested CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) 
     if (const size_t slash = path.rfind('/'); slash != std::string::npos) folders.insert(path.substr(0, slash));
   for (const auto& folder : folders) sync_folder(folder_ + "/" + folder);
   sync_folder(folder_);
-  // One of this name may be there: damaged and passed over, or of a past that was given up. They change places, so that one of them is there at any
-  // time; where a file system cannot do that, the old one goes aside first. It is removed when the new one is there to stay.
+  // One of this name may be there: damaged and passed over, or of a past that was given up. They change places, so that
+  // one of them is there at any time; where a file system cannot do that, the old one goes aside first. It is removed
+  // when the new one is there to stay.
   std::string old;
   if (fs::exists(fs::symlink_status(place))) {
     old = folder_;
@@ -228,8 +240,10 @@ std::vector<Found> checkpoints_in(const std::string& root) {
   std::vector<Found> all;
   std::error_code error;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
-    if (const int64_t step = step_of(at->path().filename().string()); step >= 0) all.push_back({at->path().string(), step});
-  if (error && error != std::errc::no_such_file_or_directory) refuse(root + " cannot be read: " + error.message(), "not_read");
+    if (const int64_t step = step_of(at->path().filename().string()); step >= 0)
+      all.push_back({at->path().string(), step});
+  if (error && error != std::errc::no_such_file_or_directory)
+    refuse(root + " cannot be read: " + error.message(), "not_read");
   std::ranges::sort(all, std::greater(), &Found::step);
   return all;
 }
@@ -245,13 +259,15 @@ Manifested verify_checkpoint(const Found& found) {
     const uint64_t bytes = fs::file_size(whole, error);
     if (error) damaged(whole, "it cannot be read");
     if (bytes != file.bytes)
-      damaged(whole, with_commas(static_cast<int64_t>(bytes)) + " bytes, " + with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
+      damaged(whole, with_commas(static_cast<int64_t>(bytes)) + " bytes, " +
+                         with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
     if (sha256_of_file(whole, &progress) != file.sha256) damaged(whole, "its bytes are not those that were saved");
   }
   return m;
 }
 
-std::optional<Verified> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over) {
+std::optional<Verified> newest_checkpoint(const std::string& root,
+                                          const std::function<void(const Diagnostic&)>& passed_over) {
   for (const Found& found : checkpoints_in(root)) {
     try {
       return Verified{found, verify_checkpoint(found)};

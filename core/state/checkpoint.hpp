@@ -1,7 +1,8 @@
 // Checkpoints: folders step-N in one folder, each of which is there whole or not at all, whenever the machine stops.
 //
-// A save writes a folder .tmp-step-N: every file synced, a MANIFEST.json with their sizes and hashes and its own, the folders synced, one rename, the
-// parent synced. Only then is it saved. Who reads takes the newest folder whose files are, bit for bit, what its manifest says.
+// A save writes a folder .tmp-step-N: every file synced, a MANIFEST.json with their sizes and hashes and its own, the
+// folders synced, one rename, the parent synced. Only then is it saved. Who reads takes the newest folder whose files
+// are, bit for bit, what its manifest says.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -39,7 +40,8 @@ Manifested parse_manifested(std::string_view text, const std::string& path);
 
 class CheckpointWriter {
  public:
-  // `root` is made if it is missing. Everything here throws Failure (exit 74); a writer that was not committed leaves nothing.
+  // `root` is made if it is missing. Everything here throws Failure (exit 74); a writer that was not committed leaves
+  // nothing.
   CheckpointWriter(const std::string& root, int64_t step);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -64,12 +66,15 @@ struct Found {
 struct Verified : Found {
   Manifested manifest;
 };
-// What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same as none.
+// What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same
+// as none.
 std::vector<Found> checkpoints_in(const std::string& root);
-// Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was saved.
+// Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was
+// saved.
 Manifested verify_checkpoint(const Found& found);
 // The newest that verifies; each damaged one before it is told.
-std::optional<Verified> newest_checkpoint(const std::string& root, const std::function<void(const Diagnostic&)>& passed_over);
+std::optional<Verified> newest_checkpoint(const std::string& root,
+                                          const std::function<void(const Diagnostic&)>& passed_over);
 // Takes one away at once, by a rename, before its files go.
 void remove_checkpoint(const Found& found);
 // Leftovers of saves and removals that were cut short.

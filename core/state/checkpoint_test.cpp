@@ -59,7 +59,9 @@ class Checkpoints : public testing::Test {
     file.seekp(at);
     file.put(byte);
   }
-  static void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
+  static void write(const fs::path& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  }
 
   fs::path run, root;
 };
@@ -94,7 +96,8 @@ TEST_F(Checkpoints, AreNotThereUntilTheyAreCommitted) {
 
 TEST_F(Checkpoints, AreListedNewestFirst) {
   for (const int64_t n : {9, 1000, 20}) save(n);
-  for (const char* name : {".tmp-step-3", "step-", "step-x", "step-007", "step--1", "best"}) fs::create_directories(root / name);
+  for (const char* name : {".tmp-step-3", "step-", "step-x", "step-007", "step--1", "best"})
+    fs::create_directories(root / name);
   std::vector<int64_t> steps;
   for (const Found& f : checkpoints_in(root)) steps.push_back(f.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1000, 20, 9}));

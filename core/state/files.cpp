@@ -66,9 +66,12 @@ void OpenFile::finish() {
 }
 
 void sync_folder(const std::string& path) {
-  const int fd = uninterrupted([&] { return ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  const int fd =
+      uninterrupted([&] { return ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (fd < 0) refuse(path, "opened", errno);
-  const int error = uninterrupted([&] { return ::fsync(fd); }) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: a file system without a notion of it
+  const int error = uninterrupted([&] { return ::fsync(fd); }) == 0 || errno == EINVAL
+                        ? 0
+                        : errno;  // EINVAL: a file system without a notion of it
   ::close(fd);
   if (error) refuse(path, "synced", error);
 }
@@ -78,7 +81,8 @@ void rename_path(const std::string& from, const std::string& to) {
 }
 
 void make_folder(const std::string& path, bool may_exist) {
-  if (uninterrupted([&] { return ::mkdir(path.c_str(), 0755); }) != 0 && !(may_exist && errno == EEXIST)) refuse(path, "made", errno);
+  if (uninterrupted([&] { return ::mkdir(path.c_str(), 0755); }) != 0 && !(may_exist && errno == EEXIST))
+    refuse(path, "made", errno);
 }
 
 bool exchange_paths(const std::string& a, const std::string& b) {

@@ -1,4 +1,5 @@
-// Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on from, everything else throws.
+// Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on
+// from, everything else throws.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -31,7 +32,8 @@ void rename_path(const std::string& from, const std::string& to);
 // Two paths change places at once. False, with nothing done: the file system cannot do that.
 bool exchange_paths(const std::string& a, const std::string& b);
 
-// Written beside `path`, then synced, renamed over it, and the folder synced. After an exception what was there before is untouched.
+// Written beside `path`, then synced, renamed over it, and the folder synced. After an exception what was there before
+// is untouched.
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body);
 void write_file(const std::string& path, std::string_view text);
 

@@ -63,7 +63,8 @@ TEST_F(Files, LeaveNothingWhenTheFolderIsMissing) {
   } catch (const Failure& f) {
     EXPECT_EQ(f.diagnostic.code, "not_written");
     EXPECT_EQ(f.diagnostic.exit, kExitIo);
-    EXPECT_EQ(f.diagnostic.message, (folder / "none/a").string() + " cannot be opened for writing: No such file or directory");
+    EXPECT_EQ(f.diagnostic.message,
+              (folder / "none/a").string() + " cannot be opened for writing: No such file or directory");
   }
   EXPECT_EQ(entries(), 0u);
 }

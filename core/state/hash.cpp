@@ -9,7 +9,8 @@
 
 namespace mortise {
 
-// The small interface, which needs no providers and starts at once; CMakeLists.txt asks for it by the version that it is of.
+// The small interface, which needs no providers and starts at once; CMakeLists.txt asks for it by the version that it
+// is of.
 struct Sha256::State {
   SHA256_CTX context;
 };

@@ -65,11 +65,13 @@ Dynamic read_dynamic(const Image& image, const Elf64_Phdr& segment) {
   return dynamic;
 }
 
-// No table says how many dynamic symbols there are; the hash tables, which list the defined ones last, do so indirectly.
+// No table says how many dynamic symbols there are; the hash tables, which list the defined ones last, do so
+// indirectly.
 uint64_t count_symbols(const Image& image, const Dynamic& dynamic) {
   if (dynamic.has(DT_HASH)) return image.at<uint32_t>(image.offset(dynamic.get(DT_HASH)) + 4);
   const uint64_t table = image.offset(dynamic.get(DT_GNU_HASH));
-  const uint64_t buckets = image.at<uint32_t>(table), first = image.at<uint32_t>(table + 4), bloom = image.at<uint32_t>(table + 8);
+  const uint64_t buckets = image.at<uint32_t>(table), first = image.at<uint32_t>(table + 4),
+                 bloom = image.at<uint32_t>(table + 8);
   const uint64_t bucket_at = table + 16 + bloom * 8, chain_at = bucket_at + buckets * 4;
   uint64_t last = 0;
   for (uint64_t i = 0; i < buckets; ++i) last = std::max<uint64_t>(last, image.at<uint32_t>(bucket_at + i * 4));
@@ -80,7 +82,8 @@ uint64_t count_symbols(const Image& image, const Dynamic& dynamic) {
 
 class Strings {
  public:
-  Strings(const Image& image, const Dynamic& dynamic) : text_(image.range(image.offset(dynamic.get(DT_STRTAB)), dynamic.get(DT_STRSZ))) {}
+  Strings(const Image& image, const Dynamic& dynamic)
+      : text_(image.range(image.offset(dynamic.get(DT_STRTAB)), dynamic.get(DT_STRSZ))) {}
   std::string operator[](uint64_t at) const {
     const size_t end = at < text_.size() ? text_.find('\0', at) : text_.npos;
     if (end == text_.npos) throw ElfError("a name lies outside its string table");
@@ -139,7 +142,8 @@ ElfFile read_elf(std::string_view bytes) {
   Image image(bytes);
   if (bytes.substr(0, SELFMAG) != ELFMAG) throw ElfError("it does not begin as an ELF file does");
   const auto header = image.at<Elf64_Ehdr>(0);
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) throw ElfError("it is not of 64 bits, low byte first");
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB)
+    throw ElfError("it is not of 64 bits, low byte first");
   if (header.e_phentsize != sizeof(Elf64_Phdr)) throw ElfError("its program headers have an unknown size");
   ElfFile file;
   file.machine = header.e_machine;

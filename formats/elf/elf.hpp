@@ -26,8 +26,8 @@ struct ElfError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Reads what the loader would read (program headers and the dynamic table, not sections, which may be stripped). Every offset and count is
-// checked against the bytes, so that any bytes may be given. Throws ElfError.
+// Reads what the loader would read (program headers and the dynamic table, not sections, which may be stripped). Every
+// offset and count is checked against the bytes, so that any bytes may be given. Throws ElfError.
 ElfFile read_elf(std::string_view bytes);
 
 }  // namespace mortise

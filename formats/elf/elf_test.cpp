@@ -39,7 +39,8 @@ TEST(Elf, ReadsALibrary) {
 
 TEST(Elf, ReadsTheCLibrarySymbolsWithTheirVersions) {
   const ElfFile file = read_elf(sample());
-  const auto found = std::find_if(file.undefined.begin(), file.undefined.end(), [](const ElfSymbol& s) { return s.name == "getenv"; });
+  const auto found =
+      std::find_if(file.undefined.begin(), file.undefined.end(), [](const ElfSymbol& s) { return s.name == "getenv"; });
   ASSERT_NE(found, file.undefined.end());
   EXPECT_EQ(found->version.substr(0, 6), "GLIBC_");
 }
@@ -47,8 +48,10 @@ TEST(Elf, ReadsTheCLibrarySymbolsWithTheirVersions) {
 TEST(Elf, NamesEveryVersionThatTheLoaderLooksFor) {
   const ElfFile file = read_elf(sample());
   for (const ElfSymbol& symbol : file.undefined)
-    EXPECT_EQ(std::count(file.versions.begin(), file.versions.end(), symbol.version), !symbol.version.empty()) << symbol.name;
-  EXPECT_TRUE(std::any_of(file.versions.begin(), file.versions.end(), [](const std::string& v) { return v.starts_with("GLIBC_2."); }));
+    EXPECT_EQ(std::count(file.versions.begin(), file.versions.end(), symbol.version), !symbol.version.empty())
+        << symbol.name;
+  EXPECT_TRUE(std::any_of(file.versions.begin(), file.versions.end(),
+                          [](const std::string& v) { return v.starts_with("GLIBC_2."); }));
 }
 
 TEST(Elf, LeavesWeakImportsOut) {
@@ -56,7 +59,8 @@ TEST(Elf, LeavesWeakImportsOut) {
 }
 
 TEST(Elf, SaysWhatIsNoElf) {
-  for (const std::string_view bytes : {"", "\x7f", ELFMAG, "#!/bin/sh\nexit 0\n"}) EXPECT_THROW(read_elf(bytes), ElfError) << bytes;
+  for (const std::string_view bytes : {"", "\x7f", ELFMAG, "#!/bin/sh\nexit 0\n"})
+    EXPECT_THROW(read_elf(bytes), ElfError) << bytes;
 }
 
 TEST(Elf, SurvivesEveryCut) {
@@ -79,7 +83,8 @@ TEST(Elf, SurvivesFlippedBits) {
 // Tables of offsets and counts, filled with the numbers that overflow.
 TEST(Elf, SurvivesHugeNumbersInItsHeaders) {
   std::mt19937 random(2);
-  const uint64_t huge[] = {0, 1, 0x7fffffff, 0xffffffff, 0x7fffffffffffffff, 0xffffffffffffffff, 0xfffffffffffffff8, 0x8000000000000000};
+  const uint64_t huge[] = {
+      0, 1, 0x7fffffff, 0xffffffff, 0x7fffffffffffffff, 0xffffffffffffffff, 0xfffffffffffffff8, 0x8000000000000000};
   for (int i = 0; i < 10'000; ++i) {
     std::string bytes = sample();
     const size_t reach = std::min<size_t>(bytes.size(), 8192) / 8;

@@ -28,11 +28,13 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   const MappedFile file(path);
   if (file.bytes().size() > kMaxIndex) refuse(path, "it is larger than any index");
   const Json j = Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
-  if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object()) refuse(path, "it has no object `weight_map`");
+  if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object())
+    refuse(path, "it has no object `weight_map`");
   std::map<std::string, std::string> file_of;
   for (const auto& [tensor, name] : j["weight_map"].items()) {
     if (!name.is_string() || !is_plain(name.get<std::string>()))
-      refuse(path, "the file of " + shown(tensor) + " is no name of a file beside the index: " + shown(name.dump(-1, ' ', true)));
+      refuse(path, "the file of " + shown(tensor) +
+                       " is no name of a file beside the index: " + shown(name.dump(-1, ' ', true)));
     file_of[tensor] = name.get<std::string>();
   }
   return file_of;
@@ -50,7 +52,8 @@ WeightFiles::WeightFiles(const std::string& path) {
 void WeightFiles::add(const std::string& folder, const std::string& name) {
   const SafetensorsFile& file = files_.emplace_back((fs::path(folder) / name).string());
   for (const TensorView& t : file.entries()) {
-    if (!tensors_.emplace(t.name, t).second) refuse(folder, "both " + file_of_[t.name] + " and " + name + " hold " + shown(t.name));
+    if (!tensors_.emplace(t.name, t).second)
+      refuse(folder, "both " + file_of_[t.name] + " and " + name + " hold " + shown(t.name));
     file_of_[t.name] = name;
   }
 }
@@ -63,7 +66,8 @@ void WeightFiles::add_shards(const std::string& folder) {
   for (const std::string& name : names) add(folder, name);
   for (const auto& [tensor, name] : promised)
     if (const auto found = file_of_.find(tensor); found == file_of_.end() || found->second != name)
-      refuse(index, shown(name) + " does not hold " + shown(tensor) + (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
+      refuse(index, shown(name) + " does not hold " + shown(tensor) +
+                        (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
 }
 
 }  // namespace mortise

@@ -1,4 +1,5 @@
-// Weights as Hugging Face keeps them: one file, a folder with model.safetensors, or shards beside model.safetensors.index.json.
+// Weights as Hugging Face keeps them: one file, a folder with model.safetensors, or shards beside
+// model.safetensors.index.json.
 #pragma once
 #include <deque>
 #include <map>

@@ -22,7 +22,9 @@ class Weights : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  void text(const std::string& name, const std::string& all) { std::ofstream(folder + "/" + name, std::ios::binary) << all; }
+  void text(const std::string& name, const std::string& all) {
+    std::ofstream(folder + "/" + name, std::ios::binary) << all;
+  }
   void index(const std::string& map) { text("model.safetensors.index.json", "{\"weight_map\":" + map + "}"); }
   // A file with tensors of one number, by name.
   void shard(const std::string& name, const std::vector<std::pair<std::string, float>>& tensors) {
@@ -30,7 +32,9 @@ class Weights : public testing::Test {
     for (const auto& [tensor, number] : tensors) views.push_back({tensor, "F32", {1}, &number, sizeof number});
     write_file(folder + "/" + name, [&](const Sink& sink) { write_safetensors(sink, views, {}); });
   }
-  float number(const WeightFiles& files, const std::string& tensor) { return *static_cast<const float*>(files.tensors().at(tensor).data); }
+  float number(const WeightFiles& files, const std::string& tensor) {
+    return *static_cast<const float*>(files.tensors().at(tensor).data);
+  }
 
   // What is said about the folder; "" if it is taken.
   std::string refusal(const std::string& code) {
@@ -67,7 +71,8 @@ TEST_F(Weights, AreOneFileOrShards) {
 TEST_F(Weights, AnIndexNamesFilesBesideItAndNothingElse) {
   fs::create_directories(folder + "/in");
   shard("in/a.safetensors", {{"x", 1}});
-  for (const char* name : {"../a.safetensors", "/etc/passwd", "in/a.safetensors", "..", ".", "", "a\\\\b", "a\\u0000", "a\\n", ".hidden"}) {
+  for (const char* name : {"../a.safetensors", "/etc/passwd", "in/a.safetensors", "..", ".", "", "a\\\\b", "a\\u0000",
+                           "a\\n", ".hidden"}) {
     index(std::string("{\"x\":\"") + name + "\"}");
     EXPECT_TRUE(refusal("bad_index").starts_with("the file of `x` is no name of a file beside the index: ")) << name;
   }
@@ -78,8 +83,9 @@ TEST_F(Weights, AnIndexNamesFilesBesideItAndNothingElse) {
 }
 
 TEST_F(Weights, AnIndexIsAnObjectWithAMap) {
-  for (const std::string& all : {std::string(), std::string("{"), std::string("[]"), std::string("{}"), std::string("{\"weight_map\":[]}"),
-                                 std::string(1 << 20, '['), std::string("{\"weight_map\":{\"x\":\"\xff\"}}")}) {
+  for (const std::string& all :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{}"), std::string("{\"weight_map\":[]}"),
+        std::string(1 << 20, '['), std::string("{\"weight_map\":{\"x\":\"\xff\"}}")}) {
     text("model.safetensors.index.json", all);
     EXPECT_EQ(refusal("bad_index"), "it has no object `weight_map`");
   }

@@ -13,19 +13,23 @@ namespace {
 using Json = nlohmann::json;
 // Hundred thousand tensors fit; what a hostile header costs in memory stays small.
 constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
-constexpr size_t kMaxRank = 64, kMaxName = 4096, kMaxMetadata = 65536, kMaxText = size_t{4} << 20, kMaxOther = 4096, kMinEntry = 48;
+constexpr size_t kMaxRank = 64, kMaxName = 4096, kMaxMetadata = 65536, kMaxText = size_t{4} << 20, kMaxOther = 4096,
+                 kMinEntry = 48;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) { throw FormatError("bad_safetensors", path, what); }
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw FormatError("bad_safetensors", path, what);
+}
 
 size_t dtype_size(const std::string& dtype) {
-  static const std::map<std::string, size_t> sizes = {{"F64", 8},  {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"F16", 2},
-                                                      {"BF16", 2}, {"I16", 2}, {"U16", 2}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
+  static const std::map<std::string, size_t> sizes = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4}, {"I32", 4},
+                                                      {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},
+                                                      {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }
 
-// Takes a header apart while it is parsed and stops at the first thing that is not as the format has it: no tree is built, nothing is kept but what
-// the entries hold, and duplicate keys, which a tree no longer shows, are seen.
+// Takes a header apart while it is parsed and stops at the first thing that is not as the format has it: no tree is
+// built, nothing is kept but what the entries hold, and duplicate keys, which a tree no longer shows, are seen.
 class Header : public nlohmann::json_sax<Json> {
  public:
   Header(const std::string& path, const char* data, uint64_t room) : path_(path), data_(data), room_(room) {}
@@ -65,11 +69,13 @@ class Header : public nlohmann::json_sax<Json> {
   bool end_array() override { return go(At::kEntry); }
   bool string(string_t& text) override {
     if (at_ == At::kMetadata) {
-      if (content.metadata.size() == kMaxMetadata) refuse(path_, "has metadata of more than " + std::to_string(kMaxMetadata) + " names");
+      if (content.metadata.size() == kMaxMetadata)
+        refuse(path_, "has metadata of more than " + std::to_string(kMaxMetadata) + " names");
       if (!content.metadata.emplace(name_, text).second) twice(name_);
     } else {
       if (at_ != At::kEntry || key_ != kDtype) misplaced();
-      if (dtype_size(text) == 0) refuse(path_, this_tensor() + " has the dtype " + shown(text.substr(0, kMaxName)) + ", which is not known");
+      if (dtype_size(text) == 0)
+        refuse(path_, this_tensor() + " has the dtype " + shown(text.substr(0, kMaxName)) + ", which is not known");
       entry_.dtype = text;
     }
     return true;
@@ -80,7 +86,8 @@ class Header : public nlohmann::json_sax<Json> {
       if (offsets_.size() == 2) misplaced();
       offsets_.push_back(n);
     } else {
-      if (sizes_.size() == kMaxRank) refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
+      if (sizes_.size() == kMaxRank)
+        refuse(path_, "has a tensor of more than " + std::to_string(kMaxRank) + " dimensions");
       if (n > uint64_t{INT64_MAX}) refuse(path_, this_tensor() + " is larger than any file");
       sizes_.push_back(static_cast<int64_t>(n));
     }
@@ -105,15 +112,19 @@ class Header : public nlohmann::json_sax<Json> {
     return true;
   }
   std::string this_tensor() const { return "tensor " + shown(name_); }
-  [[noreturn]] void twice(const std::string& text) const { refuse(path_, "its header names " + shown(text) + " twice"); }
+  [[noreturn]] void twice(const std::string& text) const {
+    refuse(path_, "its header names " + shown(text) + " twice");
+  }
   // A value where it does not belong.
   [[noreturn]] void misplaced() const {
     if (at_ == At::kStart) refuse(path_, "has no JSON object for a header");
     if (at_ == At::kMetadata) refuse(path_, "has metadata that is no text");
     if (at_ == At::kHeader && name_ == kMetadata) refuse(path_, "has metadata that is no object");
     if (at_ == At::kHeader) refuse(path_, this_tensor() + " lacks dtype, shape or data_offsets");
-    if (at_ == At::kArray && key_ == kShape) refuse(path_, "a dimension of " + this_tensor() + " is not a whole number");
-    if (at_ == At::kArray && offsets_.size() < 2) refuse(path_, "an offset of " + this_tensor() + " is not a whole number");
+    if (at_ == At::kArray && key_ == kShape)
+      refuse(path_, "a dimension of " + this_tensor() + " is not a whole number");
+    if (at_ == At::kArray && offsets_.size() < 2)
+      refuse(path_, "an offset of " + this_tensor() + " is not a whole number");
     refuse(path_, this_tensor() + " has a dtype, shape or data_offsets of another kind");
   }
   // Any text is a name but what a terminal or a C string would take for something else: it never becomes a path.
@@ -122,15 +133,18 @@ class Header : public nlohmann::json_sax<Json> {
       refuse(path_, "tensor " + shown(name) + " has a control character in its name, or none at all");
   }
   void take_entry() {
-    if (!seen_[kDtype] || !seen_[kShape] || !seen_[kOffsets]) refuse(path_, this_tensor() + " lacks dtype, shape or data_offsets");
+    if (!seen_[kDtype] || !seen_[kShape] || !seen_[kOffsets])
+      refuse(path_, this_tensor() + " lacks dtype, shape or data_offsets");
     if (offsets_.size() != 2) refuse(path_, this_tensor() + " has a dtype, shape or data_offsets of another kind");
     uint64_t bytes = dtype_size(entry_.dtype);
     for (const int64_t n : sizes_)
-      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) refuse(path_, this_tensor() + " is larger than any file");
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes))
+        refuse(path_, this_tensor() + " is larger than any file");
     const uint64_t begin = offsets_[0], end = offsets_[1];
     if (begin > end || end > room_) refuse(path_, this_tensor() + " lies outside the file");
     if (end - begin != bytes)
-      refuse(path_, this_tensor() + " has " + std::to_string(end - begin) + " bytes, its shape needs " + std::to_string(bytes));
+      refuse(path_, this_tensor() + " has " + std::to_string(end - begin) + " bytes, its shape needs " +
+                        std::to_string(bytes));
     entry_.sizes = sizes_;  // no larger than it is
     entry_.data = data_ + begin;
     entry_.bytes = static_cast<size_t>(bytes);
@@ -149,8 +163,8 @@ class Header : public nlohmann::json_sax<Json> {
   std::vector<uint64_t> offsets_;
 };
 
-// What is known of a header before it is parsed: the parser copies a token, and the white space before it, several times to say what is wrong with
-// it.
+// What is known of a header before it is parsed: the parser copies a token, and the white space before it, several
+// times to say what is wrong with it.
 struct Outline {
   size_t objects = 0, longest_text = 0, longest_other = 0;  // other: numbers, words, spaces
 };
@@ -183,18 +197,20 @@ void check_unique(const std::vector<TensorView>& entries, const std::string& pat
   names.reserve(entries.size());
   for (const auto& t : entries) names.push_back(t.name);
   std::ranges::sort(names);
-  if (const auto at = std::ranges::adjacent_find(names); at != names.end()) refuse(path, "its header names " + shown(*at) + " twice");
+  if (const auto at = std::ranges::adjacent_find(names); at != names.end())
+    refuse(path, "its header names " + shown(*at) + " twice");
 }
 
 }  // namespace
 
-void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const std::function<void(size_t)>& body) {
+void write_safetensors(const Sink& sink, std::span<const TensorView> tensors, const Metadata& metadata,
+                       const std::function<void(size_t)>& body) {
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump() + ",";
   uint64_t offset = 0;
   for (const auto& t : tensors) {
-    text += Json(t.name).dump() + ":{\"dtype\":" + Json(t.dtype).dump() + ",\"shape\":" + Json(t.sizes).dump() + ",\"data_offsets\":[" +
-            std::to_string(offset) + "," + std::to_string(offset + t.bytes) + "]},";
+    text += Json(t.name).dump() + ":{\"dtype\":" + Json(t.dtype).dump() + ",\"shape\":" + Json(t.sizes).dump() +
+            ",\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + t.bytes) + "]},";
     offset += t.bytes;
   }
   if (text.back() == ',') text.pop_back();
@@ -213,20 +229,27 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& path) {
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   if (length > bytes.size() - 8)
-    refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " + std::to_string(bytes.size()));
-  if (length > kMaxHeader) refuse(path, "has a header of " + std::to_string(length) + " bytes; at most " + std::to_string(kMaxHeader) + " are read");
+    refuse(path, "says that its header has " + std::to_string(length) + " bytes; the file has " +
+                     std::to_string(bytes.size()));
+  if (length > kMaxHeader)
+    refuse(path,
+           "has a header of " + std::to_string(length) + " bytes; at most " + std::to_string(kMaxHeader) + " are read");
   const char *header = bytes.data() + 8, *data = header + length, *end = bytes.data() + bytes.size();
   Header reader(path, data, static_cast<uint64_t>(end - data));
   std::string_view json(header, length);
   json = json.substr(0, json.find_last_not_of(' ') + 1);  // padding, as the format has it
   const Outline o = outline(json);
-  if (o.longest_text > kMaxText) refuse(path, "has a text of more than " + std::to_string(kMaxText) + " bytes in its header");
-  reader.content.entries.reserve(std::min(o.objects, json.size() / kMinEntry));  // what grows has its old place beside its new one for a while
-  const bool ends = json.find('\0') != json.npos;                                // to the parser; another reader might go on
-  if (!json.starts_with('{') || ends || o.longest_other > kMaxOther || !Json::sax_parse(json.begin(), json.end(), &reader))
+  if (o.longest_text > kMaxText)
+    refuse(path, "has a text of more than " + std::to_string(kMaxText) + " bytes in its header");
+  reader.content.entries.reserve(
+      std::min(o.objects, json.size() / kMinEntry));  // what grows has its old place beside its new one for a while
+  const bool ends = json.find('\0') != json.npos;     // to the parser; another reader might go on
+  if (!json.starts_with('{') || ends || o.longest_other > kMaxOther ||
+      !Json::sax_parse(json.begin(), json.end(), &reader))
     refuse(path, "has no JSON object for a header");
   check_unique(reader.content.entries, path);
-  std::ranges::sort(reader.content.entries, {}, [](const TensorView& t) { return std::tuple(t.data, t.bytes, std::string_view(t.name)); });
+  std::ranges::sort(reader.content.entries, {},
+                    [](const TensorView& t) { return std::tuple(t.data, t.bytes, std::string_view(t.name)); });
   const char* at = data;
   for (const auto& t : reader.content.entries) {
     if (t.data != at) refuse(path, "has a hole or an overlap before tensor " + shown(t.name) + "");

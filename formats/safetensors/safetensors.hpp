@@ -1,6 +1,7 @@
-// Safetensors: a header of JSON and the bytes of named tensors, nothing that runs. Written so that a reader finds the old file or the new one, never
-// a part; read with every check before any byte is used.
-// Format: https://github.com/huggingface/safetensors (8 bytes of header length, little-endian; JSON; data without holes or overlaps).
+// Safetensors: a header of JSON and the bytes of named tensors, nothing that runs. Written so that a reader finds the
+// old file or the new one, never a part; read with every check before any byte is used. Format:
+// https://github.com/huggingface/safetensors (8 bytes of header length, little-endian; JSON; data without holes or
+// overlaps).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -24,7 +24,9 @@ std::string length_bytes(uint64_t n) {
 
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override { path = (fs::path(testing::TempDir()) / ("mortise_safetensors." + std::to_string(getpid()))).string(); }
+  void SetUp() override {
+    path = (fs::path(testing::TempDir()) / ("mortise_safetensors." + std::to_string(getpid()))).string();
+  }
   void TearDown() override { fs::remove(path); }
 
   void bytes(const std::string& all) { std::ofstream(path, std::ios::binary) << all; }
@@ -49,8 +51,10 @@ class Safetensors : public testing::Test {
   std::string path;
 };
 
-std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& begin, const std::string& end) {
-  return "\"" + name + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":[)" + begin + "," + end + "]}";
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& begin,
+                  const std::string& end) {
+  return "\"" + name + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":[)" + begin + "," +
+         end + "]}";
 }
 
 TEST_F(Safetensors, ComeBackAsTheyWereWritten) {
@@ -61,7 +65,8 @@ TEST_F(Safetensors, ComeBackAsTheyWereWritten) {
                                            {"step", "I64", {2}, b.data(), 16},
                                            {"one", "BF16", {}, &c, 2},
                                            {"none", "F32", {0, 4}, a.data(), 0}};
-  write_file(path, [&](const Sink& sink) { write_safetensors(sink, tensors, {{"format", "pt"}, {"note", "a \"quote\"\n"}}); });
+  write_file(
+      path, [&](const Sink& sink) { write_safetensors(sink, tensors, {{"format", "pt"}, {"note", "a \"quote\"\n"}}); });
   const SafetensorsFile f(path);
   EXPECT_EQ(f.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"note", "a \"quote\"\n"}}));
   ASSERT_EQ(f.entries().size(), tensors.size());
@@ -84,7 +89,9 @@ TEST_F(Safetensors, WithoutTensorsAreAFileToo) {
 }
 
 TEST_F(Safetensors, AsAnotherProgramWritesThem) {
-  file("{" + entry("b", "F16", "[2]", "4", "8") + "," + entry("a", "U8", "[2,2]", "0", "4") + R"(,"__metadata__":{}}      )", "abcdefgh");
+  file("{" + entry("b", "F16", "[2]", "4", "8") + "," + entry("a", "U8", "[2,2]", "0", "4") +
+           R"(,"__metadata__":{}}      )",
+       "abcdefgh");
   const SafetensorsFile f(path);
   ASSERT_EQ(f.entries().size(), 2u);
   EXPECT_EQ(f.entries()[0].name, "a");  // in the order of their bytes
@@ -131,7 +138,8 @@ TEST_F(Safetensors, DeepJson) {
 TEST_F(Safetensors, NamesTwice) {
   const std::string one = entry("a", "U8", "[1]", "0", "1");
   EXPECT_EQ(refusal("{" + one + "," + one + "}", "x"), "its header names `a` twice");
-  EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"), "its header names `dtype` twice");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"),
+            "its header names `dtype` twice");
   EXPECT_EQ(refusal(R"({"__metadata__":{"x":"1","x":"2"}})"), "its header names `x` twice");
   // The same key in two tensors is no double.
   EXPECT_EQ(refusal("{" + one + "," + entry("b", "U8", "[1]", "1", "2") + "}", "xy"), "");
@@ -142,34 +150,44 @@ TEST_F(Safetensors, NamesThatHideSomething) {
             "tensor `a\\x00b` has a control character in its name, or none at all");
   EXPECT_EQ(refusal("{" + entry("\\u001b[2J", "U8", "[1]", "0", "1") + "}", "x"),
             "tensor `\\x1b[2J` has a control character in its name, or none at all");
-  EXPECT_EQ(refusal("{" + entry("a\\nb", "U8", "[1]", "0", "1") + "}", "x"), "tensor `a\\x0ab` has a control character in its name, or none at all");
-  EXPECT_EQ(refusal("{" + entry("", "U8", "[1]", "0", "1") + "}", "x"), "tensor `` has a control character in its name, or none at all");
+  EXPECT_EQ(refusal("{" + entry("a\\nb", "U8", "[1]", "0", "1") + "}", "x"),
+            "tensor `a\\x0ab` has a control character in its name, or none at all");
+  EXPECT_EQ(refusal("{" + entry("", "U8", "[1]", "0", "1") + "}", "x"),
+            "tensor `` has a control character in its name, or none at all");
   EXPECT_FALSE(refusal(std::string("{\"a\0b\":1}", 9)).empty());  // no JSON at all
 }
 
 TEST_F(Safetensors, EntriesOfAnotherKind) {
   EXPECT_EQ(refusal(R"({"a":3})"), "tensor `a` lacks dtype, shape or data_offsets");
   EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":[1]}})"), "tensor `a` lacks dtype, shape or data_offsets");
-  EXPECT_EQ(refusal(R"({"a":{"dtype":1,"shape":[1],"data_offsets":[0,4]}})"), "tensor `a` has a dtype, shape or data_offsets of another kind");
-  EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":{},"data_offsets":[0,4]}})"), "tensor `a` has a dtype, shape or data_offsets of another kind");
-  EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})"), "tensor `a` has a dtype, shape or data_offsets of another kind");
-  EXPECT_EQ(refusal("{" + entry("a", "F33", "[1]", "0", "4") + "}", "abcd"), "tensor `a` has the dtype `F33`, which is not known");
-  EXPECT_EQ(refusal("{" + entry("a", "F\\u001b", "[1]", "0", "4") + "}", "abcd"), "tensor `a` has the dtype `F\\x1b`, which is not known");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":1,"shape":[1],"data_offsets":[0,4]}})"),
+            "tensor `a` has a dtype, shape or data_offsets of another kind");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":{},"data_offsets":[0,4]}})"),
+            "tensor `a` has a dtype, shape or data_offsets of another kind");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})"),
+            "tensor `a` has a dtype, shape or data_offsets of another kind");
+  EXPECT_EQ(refusal("{" + entry("a", "F33", "[1]", "0", "4") + "}", "abcd"),
+            "tensor `a` has the dtype `F33`, which is not known");
+  EXPECT_EQ(refusal("{" + entry("a", "F\\u001b", "[1]", "0", "4") + "}", "abcd"),
+            "tensor `a` has the dtype `F\\x1b`, which is not known");
 }
 
 // A name never becomes a path, and real models have slashes and dots in theirs.
 TEST_F(Safetensors, NamesThatLookLikePathsAreNames) {
-  for (const char* name : {"../../etc/passwd", "/etc/passwd", "encoder/layer.0/..", ".", "a//b", "a\\\\b", "con", "\u00fcber \u4e2d"})
+  for (const char* name :
+       {"../../etc/passwd", "/etc/passwd", "encoder/layer.0/..", ".", "a//b", "a\\\\b", "con", "\u00fcber \u4e2d"})
     EXPECT_EQ(refusal("{" + entry(name, "U8", "[1]", "0", "1") + "}", "x"), "") << name;
   EXPECT_EQ(refusal("{" + entry(std::string(4096, 'n'), "U8", "[1]", "0", "1") + "}", "x"), "");
-  EXPECT_EQ(refusal("{" + entry(std::string(4097, 'n'), "U8", "[1]", "0", "1") + "}", "x"), "has a name of more than 4096 bytes");
+  EXPECT_EQ(refusal("{" + entry(std::string(4097, 'n'), "U8", "[1]", "0", "1") + "}", "x"),
+            "has a name of more than 4096 bytes");
 }
 
 TEST_F(Safetensors, NamesThatAreNoText) {
   for (const char* name : {"\xff", "\xc0\xaf", "\xed\xa0\x80", "\\ud800", "\\x41", "a\tb"})
     EXPECT_EQ(refusal("{" + entry(name, "U8", "[1]", "0", "1") + "}", "x"), "has no JSON object for a header") << name;
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", "1") + "," + entry("\\u0061", "U8", "[1]", "1", "2") + "}", "xy"),
-            "its header names `a` twice");  // the same name, written in another way
+  EXPECT_EQ(
+      refusal("{" + entry("a", "U8", "[1]", "0", "1") + "," + entry("\\u0061", "U8", "[1]", "1", "2") + "}", "xy"),
+      "its header names `a` twice");  // the same name, written in another way
 }
 
 // What another reader might see otherwise: the format has an object from the first byte on, and spaces behind it.
@@ -191,13 +209,15 @@ TEST_F(Safetensors, AsManyDimensionsAsAreRead) {
   std::string shape = "[1";
   for (int i = 1; i < 64; ++i) shape += ",1";
   EXPECT_EQ(refusal("{" + entry("a", "U8", shape + "]", "0", "1") + "}", "x"), "");
-  EXPECT_EQ(refusal("{" + entry("a", "U8", shape + ",1]", "0", "1") + "}", "x"), "has a tensor of more than 64 dimensions");
+  EXPECT_EQ(refusal("{" + entry("a", "U8", shape + ",1]", "0", "1") + "}", "x"),
+            "has a tensor of more than 64 dimensions");
 }
 
 // Once quadratic in the number of tensors: 18 seconds for these.
 TEST_F(Safetensors, AHundredThousandTensors) {
   std::vector<TensorView> tensors;
-  for (int i = 0; i < 100'000; ++i) tensors.push_back({"model.layers." + std::to_string(i) + ".weight", "U8", {1}, "x", 1});
+  for (int i = 0; i < 100'000; ++i)
+    tensors.push_back({"model.layers." + std::to_string(i) + ".weight", "U8", {1}, "x", 1});
   write_file(path, [&](const Sink& sink) { write_safetensors(sink, tensors, {}); });
   const SafetensorsFile f(path);
   ASSERT_EQ(f.entries().size(), tensors.size());
@@ -205,27 +225,36 @@ TEST_F(Safetensors, AHundredThousandTensors) {
 }
 
 TEST_F(Safetensors, NumbersThatAreNone) {
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1e400]", "0", "1") + "}", "x"), "has no JSON object for a header");  // no number of JSON's parser
+  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1e400]", "0", "1") + "}", "x"),
+            "has no JSON object for a header");  // no number of JSON's parser
   for (const char* n : {"-1", "1.0", "1e0", "\"1\"", "null", "true", "[1]", "99999999999999999999999"}) {
-    EXPECT_EQ(refusal("{" + entry("a", "U8", "[" + std::string(n) + "]", "0", "1") + "}", "x"), "a dimension of tensor `a` is not a whole number")
+    EXPECT_EQ(refusal("{" + entry("a", "U8", "[" + std::string(n) + "]", "0", "1") + "}", "x"),
+              "a dimension of tensor `a` is not a whole number")
         << n;
-    EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", n, "1") + "}", "x"), "an offset of tensor `a` is not a whole number") << n;
-    EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", n) + "}", "x"), "an offset of tensor `a` is not a whole number") << n;
+    EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", n, "1") + "}", "x"),
+              "an offset of tensor `a` is not a whole number")
+        << n;
+    EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "0", n) + "}", "x"),
+              "an offset of tensor `a` is not a whole number")
+        << n;
   }
 }
 
 TEST_F(Safetensors, ShapesWhoseProductOverflows) {
-  for (const char* shape :
-       {"[18446744073709551615]", "[9223372036854775808]", "[4294967296,4294967296]", "[3037000500,3037000500,3]", "[2305843009213693952,8]"})
-    EXPECT_EQ(refusal("{" + entry("a", "F32", shape, "0", "4") + "}", "abcd"), "tensor `a` is larger than any file") << shape;
-  EXPECT_EQ(refusal("{" + entry("a", "F32", "[2]", "0", "4") + "}", "abcd"), "tensor `a` has 4 bytes, its shape needs 8");
+  for (const char* shape : {"[18446744073709551615]", "[9223372036854775808]", "[4294967296,4294967296]",
+                            "[3037000500,3037000500,3]", "[2305843009213693952,8]"})
+    EXPECT_EQ(refusal("{" + entry("a", "F32", shape, "0", "4") + "}", "abcd"), "tensor `a` is larger than any file")
+        << shape;
+  EXPECT_EQ(refusal("{" + entry("a", "F32", "[2]", "0", "4") + "}", "abcd"),
+            "tensor `a` has 4 bytes, its shape needs 8");
   // Zero anywhere makes nothing of it, whatever stands beside.
   EXPECT_EQ(refusal("{" + entry("a", "F32", "[0,9223372036854775807]", "0", "0") + "}"), "");
 }
 
 TEST_F(Safetensors, OffsetsBeyondTheFile) {
   EXPECT_EQ(refusal("{" + entry("a", "U8", "[5]", "0", "5") + "}", "abcd"), "tensor `a` lies outside the file");
-  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "18446744073709551614", "18446744073709551615") + "}", "abcd"), "tensor `a` lies outside the file");
+  EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "18446744073709551614", "18446744073709551615") + "}", "abcd"),
+            "tensor `a` lies outside the file");
   EXPECT_EQ(refusal("{" + entry("a", "U8", "[1]", "3", "2") + "}", "abcd"), "tensor `a` lies outside the file");
 }
 

@@ -1,11 +1,12 @@
 // Fused AdamW: p, m, v updated in one pass, the BF16 copy of p written in the same.
 //
 // Floor   28 bytes a parameter in F32 (read p, g, m, v; write p, m, v), 30 with the copy.
-//         32 M parameters on two threads of an EPYC 9005 (shared machine): 15.0 ms for three sums in the same memory pattern, 60 GB/s.
+//         32 M parameters on two threads of an EPYC 9005 (shared machine): 15.0 ms for three sums in the same memory
+//         pattern, 60 GB/s.
 // Now     15.3 ms = 1.02 of the floor, with the copy 16.9 ms; 2026-11-21, kernel_adamw_bench 32 2.
-// Plan    one loop without branches; three versions of it (AVX-512, AVX2, SSE2), the loader takes the best that the processor has.
-// Tried   SSE2 alone: 21.1 ms, 31.3 with the copy on one thread: square root and division become the limit.
-// No LibTorch headers: raw pointers.
+// Plan    one loop without branches; three versions of it (AVX-512, AVX2, SSE2), the loader takes the best that the
+// processor has. Tried   SSE2 alone: 21.1 ms, 31.3 with the copy on one thread: square root and division become the
+// limit. No LibTorch headers: raw pointers.
 #include "kernels/adamw/adamw.h"
 
 #include <cmath>
@@ -54,8 +55,10 @@ template <class T, class G>
 }
 
 // target_clones wants plain functions.
-#define VERSION(name, T, G) \
-  EVERY_PROCESSOR void name(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) { update<T, G>(s, a, begin, end); }
+#define VERSION(name, T, G)                                                                         \
+  EVERY_PROCESSOR void name(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) { \
+    update<T, G>(s, a, begin, end);                                                                 \
+  }
 VERSION(f32_f32, float, float)
 VERSION(f32_f64, float, double)
 VERSION(f32_bf16, float, BF16)

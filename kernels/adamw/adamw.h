@@ -14,7 +14,8 @@ struct AdamWStep {
 // The bias correction 1 - beta^t of step t, counted from 1.
 double adamw_correction(double beta, int64_t t);
 
-// The arrays of one parameter. `p`, `m`, `v` have the dtype `master` (F32 or F64), `g` the dtype `grad`; `copy` gets p in BF16, or is null.
+// The arrays of one parameter. `p`, `m`, `v` have the dtype `master` (F32 or F64), `g` the dtype `grad`; `copy` gets p
+// in BF16, or is null.
 struct AdamWArrays {
   AdamWDtype master = AdamWDtype::kF32, grad = AdamWDtype::kF32;
   void *p = nullptr, *m = nullptr, *v = nullptr;

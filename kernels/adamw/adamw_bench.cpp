@@ -1,4 +1,5 @@
-// kernel_adamw_bench [millions of parameters = 32] [threads = 1]: AdamW against a plain copy, GB/s and share of the floor.
+// kernel_adamw_bench [millions of parameters = 32] [threads = 1]: AdamW against a plain copy, GB/s and share of the
+// floor.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

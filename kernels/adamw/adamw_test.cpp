@@ -66,10 +66,12 @@ TYPED_TEST(AdamW, FollowsThePapersFormula) {
     adamw_update(step_of(t, 0.1, 0.5), a, 0, static_cast<int64_t>(n));
     reference(r, g, step_of(t, 0.1, 0.5));
   }
-  for (size_t i = 0; i < n; ++i) ASSERT_NEAR(s.p[i], static_cast<double>(r.p[i]), 100 * std::numeric_limits<T>::epsilon()) << i;
+  for (size_t i = 0; i < n; ++i)
+    ASSERT_NEAR(s.p[i], static_cast<double>(r.p[i]), 100 * std::numeric_limits<T>::epsilon()) << i;
 }
 
-// torch.optim.AdamW(lr=1e-2, weight_decay=0.1) computes this first step by hand: decay, then the sign of the gradient times the rate.
+// torch.optim.AdamW(lr=1e-2, weight_decay=0.1) computes this first step by hand: decay, then the sign of the gradient
+// times the rate.
 TEST(AdamWKernel, MovesByTheLearningRateInTheFirstStep) {
   double p = 1, m = 0, v = 0, g = -3;
   adamw_update(step_of(1), {AdamWDtype::kF64, AdamWDtype::kF64, &p, &m, &v, &g, nullptr}, 0, 1);
@@ -82,10 +84,13 @@ TEST(AdamWKernel, GivesTheSameBitsHoweverTheRangeIsCut) {
   const size_t n = 257;
   State<float> whole(n), cut(n);
   const std::vector<float> g(n, 0.125f);
-  const auto arrays = [&](State<float>& s) { return AdamWArrays{.p = s.p.data(), .m = s.m.data(), .v = s.v.data(), .g = g.data()}; };
+  const auto arrays = [&](State<float>& s) {
+    return AdamWArrays{.p = s.p.data(), .m = s.m.data(), .v = s.v.data(), .g = g.data()};
+  };
   for (int t = 1; t <= 3; ++t) {
     adamw_update(step_of(t), arrays(whole), 0, 257);
-    for (const auto& [b, e] : {std::pair{0, 1}, {1, 17}, {17, 100}, {100, 257}}) adamw_update(step_of(t), arrays(cut), b, e);
+    for (const auto& [b, e] : {std::pair{0, 1}, {1, 17}, {17, 100}, {100, 257}})
+      adamw_update(step_of(t), arrays(cut), b, e);
   }
   EXPECT_EQ(whole.p, cut.p);
   EXPECT_EQ(whole.v, cut.v);
@@ -94,7 +99,8 @@ TEST(AdamWKernel, GivesTheSameBitsHoweverTheRangeIsCut) {
 TEST(AdamWKernel, WritesTheCopyRoundedToTheNearestEven) {
   const float inf = std::numeric_limits<float>::infinity();
   // 1 + 2^-8 and 1 + 3·2^-8 lie half-way between two bf16 numbers.
-  std::vector<float> p = {1.00390625f, 1.01171875f, -1.00390625f, 3.14159274f, 1e-40f, 0.f, -0.f, inf, std::nanf(""), 3.4e38f};
+  std::vector<float> p = {1.00390625f, 1.01171875f, -1.00390625f, 3.14159274f,   1e-40f,
+                          0.f,         -0.f,        inf,          std::nanf(""), 3.4e38f};
   std::vector<float> m(p.size()), v(p.size()), g(p.size());
   std::vector<uint16_t> copy(p.size());
   const AdamWArrays a{.p = p.data(), .m = m.data(), .v = v.data(), .g = g.data(), .copy = copy.data()};

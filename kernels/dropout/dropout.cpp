@@ -1,9 +1,11 @@
 // Dropout: Philox4x32-10, thirty-two blocks side by side.
 //
 // Floor   8 bytes an element in F32; and the generator: 20 products of 32 × 32 bits for 8 elements.
-// Now     786,432 F32 elements on one thread of an EPYC 9005 (shared machine): 0.20 ms, with the residual the same; 2026-11-21,
+// Now     786,432 F32 elements on one thread of an EPYC 9005 (shared machine): 0.20 ms, with the residual the same;
+// 2026-11-21,
 //         kernel_dropout_bench. ATen's bernoulli_ alone takes 5.8 ms there.
-// Plan    blocks as structures of arrays, so that each line of a round is a vector instruction; the words then go, block after block, into a
+// Plan    blocks as structures of arrays, so that each line of a round is a vector instruction; the words then go,
+// block after block, into a
 //         buffer whose 16-bit lanes are the elements' in their order.
 // Tried   16 blocks: 0.48 ms, g++ 12 unrolls the loops before it could vectorise them.
 // No LibTorch headers: raw pointers.
@@ -12,8 +14,10 @@
 #include <bit>
 #include <cstring>
 
-// One copy of each loop an instruction set, chosen when the library is loaded. A sanitizer is not ready yet at that time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// One copy of each loop an instruction set, chosen when the library is loaded. A sanitizer is not ready yet at that
+// time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define MORTISE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define MORTISE_CLONES
@@ -91,8 +95,8 @@ MORTISE_ALWAYS_INLINE void draw(const mortise_philox& place, uint32_t first, uin
 }
 
 template <class X, class Y, bool kAdd>
-MORTISE_ALWAYS_INLINE void apply(const Job& job, const uint16_t* bits, const typename X::memory* x, const typename Y::memory* residual,
-                                 typename Y::memory* y, int n) {
+MORTISE_ALWAYS_INLINE void apply(const Job& job, const uint16_t* bits, const typename X::memory* x,
+                                 const typename Y::memory* residual, typename Y::memory* y, int n) {
   using T = typename X::type;
   const T scale = static_cast<T>(job.scale);
 #pragma GCC ivdep  // y may be x or residual, element by element
@@ -103,7 +107,8 @@ MORTISE_ALWAYS_INLINE void apply(const Job& job, const uint16_t* bits, const typ
 }
 
 template <class X, class Y, bool kAdd>
-MORTISE_ALWAYS_INLINE void run(const Job& job, const void* x_, const void* residual_, void* y_, int64_t begin, int64_t end) {
+MORTISE_ALWAYS_INLINE void run(const Job& job, const void* x_, const void* residual_, void* y_, int64_t begin,
+                               int64_t end) {
   const auto* x = static_cast<const typename X::memory*>(x_);
   const auto* residual = static_cast<const typename Y::memory*>(residual_);
   auto* y = static_cast<typename Y::memory*>(y_);
@@ -142,8 +147,8 @@ MORTISE_DROPOUT(f32_bf16_add, F32, BF16, true)
 
 }  // namespace
 
-bool dropout(const mortise_philox& place, double p, uint32_t x_dtype, const void* x, const void* residual, uint32_t y_dtype, void* y, int64_t begin,
-             int64_t end) {
+bool dropout(const mortise_philox& place, double p, uint32_t x_dtype, const void* x, const void* residual,
+             uint32_t y_dtype, void* y, int64_t begin, int64_t end) {
   using Loop = void (*)(const Job&, const void*, const void*, void*, int64_t, int64_t);
   struct Row {
     uint32_t x, y;

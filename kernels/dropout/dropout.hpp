@@ -15,8 +15,9 @@ inline Tensor dropout(Ref x, Ref residual, const mortise_philox& place, double p
   Tensor y = empty(y_dtype, Info(in).shape());
   const Info from(in), to(y);
   const void* const add_data = add ? Info(add).data : nullptr;
-  parallel_for(from.numel, 1 << 15,
-               [&](int64_t begin, int64_t end) { dropout(place, p, x_dtype, from.data, add_data, y_dtype, to.data, begin, end); });
+  parallel_for(from.numel, 1 << 15, [&](int64_t begin, int64_t end) {
+    dropout(place, p, x_dtype, from.data, add_data, y_dtype, to.data, begin, end);
+  });
   return cast(y, dtype);
 }
 

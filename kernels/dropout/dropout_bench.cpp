@@ -1,4 +1,5 @@
-// kernel_dropout_bench: 786,432 elements (8 × 256 × 384), the best of forty-one, in milliseconds, on one thread and on two.
+// kernel_dropout_bench: 786,432 elements (8 × 256 × 384), the best of forty-one, in milliseconds, on one thread and on
+// two.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,14 +20,16 @@ int main() {
         const auto start = std::chrono::steady_clock::now();
         std::vector<std::thread> team;
         const auto piece = [&](int t) {
-          mortise::kernels::dropout(place, 0.1, MORTISE_F32, x.data(), add ? residual.data() : nullptr, MORTISE_F32, y.data(), n * t / threads,
-                                    n * (t + 1) / threads);
+          mortise::kernels::dropout(place, 0.1, MORTISE_F32, x.data(), add ? residual.data() : nullptr, MORTISE_F32,
+                                    y.data(), n * t / threads, n * (t + 1) / threads);
         };
         for (int t = 1; t < threads; ++t) team.emplace_back(piece, t);
         piece(0);
         for (auto& one : team) one.join();
-        best_ms = std::min(best_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+        best_ms = std::min(best_ms,
+                           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
       }
-      std::printf("dropout%-11s %d thread%s %6.3f ms\n", add ? " + residual" : "", threads, threads > 1 ? "s" : " ", best_ms);
+      std::printf("dropout%-11s %d thread%s %6.3f ms\n", add ? " + residual" : "", threads, threads > 1 ? "s" : " ",
+                  best_ms);
     }
 }

@@ -50,7 +50,8 @@ TEST(Dropout, EqualsTheDefinitionBitForBitAtEveryLengthAndBeginning) {
           const bool inside = begin <= e && e < end;
           const float kept = x[i] * (keeps(kPlace, p, e) ? scale : 0.f);
           ASSERT_EQ(y[i], inside ? kept : -7.f) << "element " << e << " of [" << begin << ", " << end << ")";
-          ASSERT_EQ(sum[i], inside ? residual[i] + kept : -7.f) << "element " << e << " of [" << begin << ", " << end << ")";
+          ASSERT_EQ(sum[i], inside ? residual[i] + kept : -7.f)
+              << "element " << e << " of [" << begin << ", " << end << ")";
         }
       }
   }
@@ -78,10 +79,13 @@ TEST(Dropout, WorksInPlace) {
 TEST(Dropout, ComputesInDouble) {
   const int64_t n = 333;
   std::vector<double> x(n), residual(n), y(n);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i)), residual[i] = std::cos(static_cast<double>(i));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = std::sin(static_cast<double>(i)), residual[i] = std::cos(static_cast<double>(i));
   ASSERT_TRUE(dropout(kPlace, 0.1, MORTISE_F64, x.data(), residual.data(), MORTISE_F64, y.data(), 5, n));
   for (size_t i = 5; i < x.size(); ++i)
-    ASSERT_EQ(y[i], residual[i] + x[i] * (keeps(kPlace, 0.1, static_cast<int64_t>(i)) ? mortise_dropout_scale(0.1) : 0.0)) << i;
+    ASSERT_EQ(y[i],
+              residual[i] + x[i] * (keeps(kPlace, 0.1, static_cast<int64_t>(i)) ? mortise_dropout_scale(0.1) : 0.0))
+        << i;
 }
 
 TEST(Dropout, RoundsBf16OnceToTheNearest) {
@@ -113,7 +117,8 @@ TEST(Dropout, LetsNothingThatIsNotANumberVanish) {
   for (size_t i = 0; i < 64; ++i) EXPECT_TRUE(std::isnan(y[i]) && std::isnan(from_bf16(z[i]))) << i;
 }
 
-// Four standard deviations of a binomial over a million elements; sites, steps, micro-batches and keys are all different streams.
+// Four standard deviations of a binomial over a million elements; sites, steps, micro-batches and keys are all
+// different streams.
 TEST(Dropout, KeepsTheRightShareAndTheMeanInEveryStream) {
   const int64_t n = 1 << 20;
   const std::vector<float> x(n, 1.f);

@@ -1,4 +1,5 @@
-// The fake host against what mortise/testing/fake_host.hpp says of it. Loading libraries is shown by the tests of every plugin.
+// The fake host against what mortise/testing/fake_host.hpp says of it. Loading libraries is shown by the tests of every
+// plugin.
 #include "mortise/testing/fake_host.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Checkpointed training equals plain training, bit for bit: a small GPT with tied weights, dropout and several micro-batches, and blocks made by hand
-// for what a GPT does not have.
+// Checkpointed training equals plain training, bit for bit: a small GPT with tied weights, dropout and several
+// micro-batches, and blocks made by hand for what a GPT does not have.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
@@ -15,7 +15,8 @@ std::string plugin(const std::string& id) { return std::string(MORTISE_PLUGINS) 
 // Where the model's term of the loss goes: nowhere, the test takes the result.
 const mortise_loop_api kNoLoop = {
     .struct_size = sizeof(mortise_loop_api),
-    .term = [](mortise_host*, mortise_str, mortise_tensor*, mortise_str, double) noexcept { return mortise_status{MORTISE_OK}; },
+    .term = [](mortise_host*, mortise_str, mortise_tensor*, mortise_str,
+               double) noexcept { return mortise_status{MORTISE_OK}; },
 };
 
 // ---- a GPT ----
@@ -86,22 +87,26 @@ TEST(Checkpointing, EqualsThePlainRunBitForBit) {
 }
 
 TEST(Checkpointing, DropsTheSameElementsInBothPasses) {
-  const Outcome without = train_gpt({}), plain = train_gpt({.dropout = 0.2}), checkpointed = train_gpt({.checkpointed = true, .dropout = 0.2});
+  const Outcome without = train_gpt({}), plain = train_gpt({.dropout = 0.2}),
+                checkpointed = train_gpt({.checkpointed = true, .dropout = 0.2});
   EXPECT_FALSE(bitwise(without.losses[0], plain.losses[0]));
   expect_equal(plain, checkpointed);
 }
 
 TEST(Checkpointing, AddsUpOverMicroBatches) {
-  expect_equal(train_gpt({.dropout = 0.2, .micros = 3}), train_gpt({.checkpointed = true, .dropout = 0.2, .micros = 3}));
+  expect_equal(train_gpt({.dropout = 0.2, .micros = 3}),
+               train_gpt({.checkpointed = true, .dropout = 0.2, .micros = 3}));
 }
 
 TEST(Checkpointing, ComputesInTheDtypeOfTheFirstPass) {
-  expect_equal(train_gpt({.compute_dtype = MORTISE_BF16}), train_gpt({.checkpointed = true, .compute_dtype = MORTISE_BF16}));
+  expect_equal(train_gpt({.compute_dtype = MORTISE_BF16}),
+               train_gpt({.checkpointed = true, .compute_dtype = MORTISE_BF16}));
 }
 
 TEST(Checkpointing, RunsKeptOperatorsOnce) {
   for (const double dropout : {0.0, 0.2}) {
-    const Outcome plain = train_gpt({.dropout = dropout}), kept = train_gpt({.checkpointed = true, .keep = {"attention"}, .dropout = dropout});
+    const Outcome plain = train_gpt({.dropout = dropout}),
+                  kept = train_gpt({.checkpointed = true, .keep = {"attention"}, .dropout = dropout});
     expect_equal(plain, kept);
     EXPECT_EQ(kept.attentions, plain.attentions);
     EXPECT_GT(kept.linears, plain.linears);
@@ -127,7 +132,9 @@ struct Shared {
       for (const char* path : {"h.0", "h.1"})
         b.segment(path, MORTISE_BLOCK, [path](Call& c) {
           const at::Tensor x = c.arg(0);
-          c.give(0, at::tanh(at::linear(x, c.use("h.0.weight"))).add(x.mul(c.use(std::string(path) + ".gain"))).add(c.arg(1).unsqueeze(-1)));
+          c.give(0, at::tanh(at::linear(x, c.use("h.0.weight")))
+                        .add(x.mul(c.use(std::string(path) + ".gain")))
+                        .add(c.arg(1).unsqueeze(-1)));
           c.give(1, c.arg(1).add(1));
         });
       b.param("h.0.weight", {4, 4});

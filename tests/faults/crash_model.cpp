@@ -71,7 +71,8 @@ Crash::Crash(const Trace& trace, size_t events) : unsynced_of_(trace.nodes.size(
   for (const int node : unsynced) {
     unsynced_of_[static_cast<size_t>(node)] = static_cast<int>(files_.size());
     files_.push_back({node, {}});
-    for (const std::string& content : contents_between(durable[static_cast<size_t>(node)].content, now[static_cast<size_t>(node)].content))
+    for (const std::string& content :
+         contents_between(durable[static_cast<size_t>(node)].content, now[static_cast<size_t>(node)].content))
       files_.back().contents.push_back(hashed(content));
   }
 }
@@ -108,7 +109,8 @@ Crash::Way Crash::any_way(std::mt19937_64& random) const {
 Crash::Folders Crash::folders_after(const Way& way) const {
   Folders folders = folders_;
   for (size_t i = 0; i < pending_.size(); ++i)
-    if (way.happened[i]) replay_names(pending_[i], [&](int folder) -> auto& { return folders[static_cast<size_t>(folder)]; });
+    if (way.happened[i])
+      replay_names(pending_[i], [&](int folder) -> auto& { return folders[static_cast<size_t>(folder)]; });
   return folders;
 }
 

@@ -1,7 +1,9 @@
-// What a disk may hold after a machine has stopped, by the rules of POSIX and no others: no journal that keeps an order, no data before names.
+// What a disk may hold after a machine has stopped, by the rules of POSIX and no others: no journal that keeps an
+// order, no data before names.
 //
-//   data     of a file that was not synced since: each block old, zero or new, and any size between the old one and the new one
-//   names    added, renamed, exchanged or removed in a folder that was not synced since: each change is there or not, whichever came first;
+//   data     of a file that was not synced since: each block old, zero or new, and any size between the old one and the
+//   new one names    added, renamed, exchanged or removed in a folder that was not synced since: each change is there
+//   or not, whichever came first;
 //            a rename or an exchange is there as a whole or not at all
 #pragma once
 #include <cstdint>

@@ -1,7 +1,9 @@
-// Saves whose every call is recorded, and a machine that stops after any of them: whatever the disk may hold then, the checkpoint that was saved is
-// found, or while a save was under way that one or the new one, and never a part or a mixture.
+// Saves whose every call is recorded, and a machine that stops after any of them: whatever the disk may hold then, the
+// checkpoint that was saved is found, or while a save was under way that one or the new one, and never a part or a
+// mixture.
 //
-// MORTISE_CRASH_SEED (1) and MORTISE_CRASH_TIMES (1): other samples, and more of them, where there are too many states to see all.
+// MORTISE_CRASH_SEED (1) and MORTISE_CRASH_TIMES (1): other samples, and more of them, where there are too many states
+// to see all.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -58,7 +60,8 @@ class Stage {
   void show(const Tree& tree) {
     for (auto at = shown_.rbegin(); at != shown_.rend(); ++at) {
       const auto found = tree.find(at->first);
-      if (found == tree.end() || found->second.kind != at->second.kind || (at->second.kind == Node::kLink && found->second != at->second))
+      if (found == tree.end() || found->second.kind != at->second.kind ||
+          (at->second.kind == Node::kLink && found->second != at->second))
         fs::remove(path / at->first);
       else continue;
       removed_.insert(at->first);
@@ -78,7 +81,8 @@ class Stage {
  private:
   static void write(const fs::path& file, const std::string& content) {
     const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0 || ::write(fd, content.data(), content.size()) != static_cast<ssize_t>(content.size())) throw std::runtime_error("no room for a test");
+    if (fd < 0 || ::write(fd, content.data(), content.size()) != static_cast<ssize_t>(content.size()))
+      throw std::runtime_error("no room for a test");
     ::close(fd);
   }
   Tree shown_;
@@ -92,12 +96,15 @@ Manifested verify_sizes(const Found& found) {
   const Manifested m = parse_manifested(read_file(fs::path(found.path) / "MANIFEST.json"), found.path);
   for (const auto& [path, file] : m.files) {
     std::error_code error;
-    if (fs::file_size(fs::path(found.path) / path, error) != file.bytes || error) throw Failure(mistake("checkpoint_damaged", path));
+    if (fs::file_size(fs::path(found.path) / path, error) != file.bytes || error)
+      throw Failure(mistake("checkpoint_damaged", path));
   }
   return m;
 }
 
-Manifested load(const Found& found, Loader loader) { return loader == Loader::kReal ? verify_checkpoint(found) : verify_sizes(found); }
+Manifested load(const Found& found, Loader loader) {
+  return loader == Loader::kReal ? verify_checkpoint(found) : verify_sizes(found);
+}
 
 // What a run of the states found.
 struct Seen {
@@ -138,7 +145,8 @@ class CrashStates : public testing::Test {
     CheckpointWriter writer(root, std::stoll(name));
     for (const auto& [path, bytes] : files_of(name))
       writer.file(path, [&bytes = bytes](const Sink& sink) {
-        for (size_t at = 0; at < bytes.size(); at += kPiece) sink(bytes.data() + at, std::min(kPiece, bytes.size() - at));
+        for (size_t at = 0; at < bytes.size(); at += kPiece)
+          sink(bytes.data() + at, std::min(kPiece, bytes.size() - at));
       });
     names_[writer.commit({{"optimizer.x", {"0.1.0", std::string(64, '0')}}}).sha256] = name;
   }
@@ -164,7 +172,8 @@ class CrashStates : public testing::Test {
     root = real;
   }
 
-  // The name of the save that a loader finds in a folder: "" if it finds none, "mixed …" if what it takes was never saved.
+  // The name of the save that a loader finds in a folder: "" if it finds none, "mixed …" if what it takes was never
+  // saved.
   std::string found_in(const std::string& folder, Loader loader) const {
     for (const Found& found : checkpoints_in(folder)) {
       Manifested m;
@@ -182,7 +191,8 @@ class CrashStates : public testing::Test {
     return "";
   }
 
-  // Stops after every event of a trace in every way that there is, or in `limit` ways that are drawn. `before` was found at its start.
+  // Stops after every event of a trace in every way that there is, or in `limit` ways that are drawn. `before` was
+  // found at its start.
   void explore(const Trace& trace, const std::string& before, size_t limit, Seen& seen, Loader loader = Loader::kReal,
                const std::set<std::string>& also = {}) {
     std::set<std::string> allowed = also;
@@ -207,10 +217,12 @@ class CrashStates : public testing::Test {
       }
     }
   }
-  static std::string describe(const Tree& tree, const std::string& found, const std::set<std::string>& allowed, size_t events) {
+  static std::string describe(const Tree& tree, const std::string& found, const std::set<std::string>& allowed,
+                              size_t events) {
     std::string text = "after " + std::to_string(events) + " events `" + found + "` is found and not one of";
     for (const auto& name : allowed) text += " `" + name + "`";
-    for (const auto& [path, item] : tree) text += "\n  " + path + (item.kind == Node::kFile ? " " + std::to_string(item.content.size()) : "/");
+    for (const auto& [path, item] : tree)
+      text += "\n  " + path + (item.kind == Node::kFile ? " " + std::to_string(item.content.size()) : "/");
     return text;
   }
 
@@ -313,8 +325,10 @@ TEST_F(CrashStates, OfALongTraining) {
 
 TEST_F(CrashStates, OfASaveOverLeftovers) {
   save("3");
-  for (const char* left : {".tmp-step-5/model", ".tmp-step-4", ".tmp-old-step-1/optimizer"}) fs::create_directories(fs::path(root) / left);
-  for (const char* left : {".tmp-step-5/model/model.safetensors", ".tmp-step-5/MANIFEST.json", ".tmp-old-step-1/optimizer/rank-0.safetensors"})
+  for (const char* left : {".tmp-step-5/model", ".tmp-step-4", ".tmp-old-step-1/optimizer"})
+    fs::create_directories(fs::path(root) / left);
+  for (const char* left : {".tmp-step-5/model/model.safetensors", ".tmp-step-5/MANIFEST.json",
+                           ".tmp-old-step-1/optimizer/rank-0.safetensors"})
     std::ofstream(fs::path(root) / left) << "left";
   Seen seen;
   Recorder recorder(run);
@@ -325,7 +339,8 @@ TEST_F(CrashStates, OfASaveOverLeftovers) {
   expect_right("over leftovers", seen);
 }
 
-// The process is killed at each of its calls, another one takes over, and the machine stops at any time: power that fails twice.
+// The process is killed at each of its calls, another one takes over, and the machine stops at any time: power that
+// fails twice.
 TEST_F(CrashStates, OfASaveAfterOneThatWasKilled) {
   for (const bool in_place : {false, true}) {
     for (const char* name : {"5 a", "5 b", "5 old", "3"}) know(name);
@@ -344,7 +359,8 @@ TEST_F(CrashStates, OfASaveAfterOneThatWasKilled) {
       explore(recorder.finish(), in_place ? "5 old" : "", kFew, seen);
       if (!was_killed) break;
     }
-    expect_right(in_place ? "killed at any call, in place of a good one" : "killed at any call of the first save", seen);
+    expect_right(in_place ? "killed at any call, in place of a good one" : "killed at any call of the first save",
+                 seen);
   }
 }
 
@@ -409,7 +425,8 @@ TEST_F(CrashStates, OfOneFileThatIsReplaced) {
     for (size_t i = 0; i < ways; ++i, ++seen.ways) {
       const Tree tree = crash.tree(crash.way(i));
       const auto found = tree.find("state.json");
-      const bool right = found != tree.end() && (found->second.content == fresh || (found->second.content == old && events < trace.events.size()));
+      const bool right = found != tree.end() && (found->second.content == fresh ||
+                                                 (found->second.content == old && events < trace.events.size()));
       seen.wrong += right ? 0 : 1;
     }
   }
@@ -420,7 +437,8 @@ TEST_F(CrashStates, OfOneFileThatIsReplaced) {
 class ProtocolWithout : public CrashStates {
  protected:
   // A save of step 5 beside one of step 3, changed, must be seen to go wrong.
-  Seen explore_changed(const std::function<void(Trace&)>& change, Loader loader = Loader::kReal, bool with_older = true) {
+  Seen explore_changed(const std::function<void(Trace&)>& change, Loader loader = Loader::kReal,
+                       bool with_older = true) {
     if (with_older) save("3");
     Recorder recorder(run);
     recorder.begin("5");
@@ -431,14 +449,15 @@ class ProtocolWithout : public CrashStates {
     change(trace);
     Seen seen;
     explore(trace, with_older ? "3" : "", kMany, seen, loader);
-    std::printf("%zu events of %zu, %zu ways to stop, %zu wrong; the first %s\n", trace.events.size(), events, seen.ways, seen.wrong,
-                seen.first_wrong.substr(0, seen.first_wrong.find('\n')).c_str());
+    std::printf("%zu events of %zu, %zu ways to stop, %zu wrong; the first %s\n", trace.events.size(), events,
+                seen.ways, seen.wrong, seen.first_wrong.substr(0, seen.first_wrong.find('\n')).c_str());
     return seen;
   }
   static std::function<void(Trace&)> without_sync(const std::string& path) {
     return [path](Trace& trace) {
-      const auto removed =
-          std::erase_if(trace.events, [&](const Event& e) { return e.kind == Event::kSync && e.path == path && e.path.size() == path.size(); });
+      const auto removed = std::erase_if(trace.events, [&](const Event& e) {
+        return e.kind == Event::kSync && e.path == path && e.path.size() == path.size();
+      });
       EXPECT_EQ(removed, 1u) << path;
     };
   }
@@ -450,18 +469,31 @@ TEST_F(ProtocolWithout, Changes) {
   const Seen seen = explore_changed([](Trace&) {});
   EXPECT_EQ(seen.wrong, 0u) << seen.first_wrong;
 }
-TEST_F(ProtocolWithout, TheSyncOfTheModel) { EXPECT_GT(explore_changed(without_sync(temporary("model/model.safetensors"))).wrong, 0u); }
-TEST_F(ProtocolWithout, TheSyncOfTheOptimizer) { EXPECT_GT(explore_changed(without_sync(temporary("optimizer/rank-1.safetensors"))).wrong, 0u); }
-TEST_F(ProtocolWithout, TheSyncOfTheState) { EXPECT_GT(explore_changed(without_sync(temporary("state.json"))).wrong, 0u); }
-TEST_F(ProtocolWithout, TheSyncOfTheManifest) { EXPECT_GT(explore_changed(without_sync(temporary("MANIFEST.json"))).wrong, 0u); }
-TEST_F(ProtocolWithout, TheSyncOfAFolderWithin) { EXPECT_GT(explore_changed(without_sync(temporary("optimizer"))).wrong, 0u); }
+TEST_F(ProtocolWithout, TheSyncOfTheModel) {
+  EXPECT_GT(explore_changed(without_sync(temporary("model/model.safetensors"))).wrong, 0u);
+}
+TEST_F(ProtocolWithout, TheSyncOfTheOptimizer) {
+  EXPECT_GT(explore_changed(without_sync(temporary("optimizer/rank-1.safetensors"))).wrong, 0u);
+}
+TEST_F(ProtocolWithout, TheSyncOfTheState) {
+  EXPECT_GT(explore_changed(without_sync(temporary("state.json"))).wrong, 0u);
+}
+TEST_F(ProtocolWithout, TheSyncOfTheManifest) {
+  EXPECT_GT(explore_changed(without_sync(temporary("MANIFEST.json"))).wrong, 0u);
+}
+TEST_F(ProtocolWithout, TheSyncOfAFolderWithin) {
+  EXPECT_GT(explore_changed(without_sync(temporary("optimizer"))).wrong, 0u);
+}
 TEST_F(ProtocolWithout, TheSyncOfTheFolder) { EXPECT_GT(explore_changed(without_sync(kTemporary)).wrong, 0u); }
 TEST_F(ProtocolWithout, TheSyncOfTheParent) { EXPECT_GT(explore_changed(without_sync("checkpoints")).wrong, 0u); }
-TEST_F(ProtocolWithout, TheSyncOfTheParentsParent) { EXPECT_GT(explore_changed(without_sync(""), Loader::kReal, /*with_older=*/false).wrong, 0u); }
+TEST_F(ProtocolWithout, TheSyncOfTheParentsParent) {
+  EXPECT_GT(explore_changed(without_sync(""), Loader::kReal, /*with_older=*/false).wrong, 0u);
+}
 
 TEST_F(ProtocolWithout, TheRename) {
-  const Seen seen =
-      explore_changed([](Trace& trace) { EXPECT_EQ(std::erase_if(trace.events, [](const Event& e) { return e.kind == Event::kRename; }), 1u); });
+  const Seen seen = explore_changed([](Trace& trace) {
+    EXPECT_EQ(std::erase_if(trace.events, [](const Event& e) { return e.kind == Event::kRename; }), 1u);
+  });
   EXPECT_GT(seen.wrong, 0u);
 }
 
@@ -489,7 +521,8 @@ TEST_F(ProtocolWithout, ATemporaryFolder) {
 
 TEST_F(ProtocolWithout, PatienceBeforeItSaysSaved) {
   const Seen seen = explore_changed([](Trace& trace) {
-    const auto sync = std::ranges::find_if(trace.events, [](const Event& e) { return e.kind == Event::kSync && e.path == "checkpoints"; });
+    const auto sync = std::ranges::find_if(
+        trace.events, [](const Event& e) { return e.kind == Event::kSync && e.path == "checkpoints"; });
     const auto done = std::ranges::find(trace.events, Event::kDone, &Event::kind);
     ASSERT_LT(sync, done);
     std::rotate(sync, done, std::next(done));
@@ -515,7 +548,8 @@ TEST_F(ProtocolWithout, TheExchangeOfOldAndNew) {
 // After the others, as they stand in this file.
 TEST_F(ProtocolWithout, NothingLeftOut) {
   std::printf("in all: %zu ways to stop, %zu different disks\n", all_ways, all_trees);
-  const bool all = testing::UnitTest::GetInstance()->test_to_run_count() == testing::UnitTest::GetInstance()->total_test_count();
+  const bool all =
+      testing::UnitTest::GetInstance()->test_to_run_count() == testing::UnitTest::GetInstance()->total_test_count();
   EXPECT_GE(all_trees, all && !kSanitized ? 100'000u : 0u);
 }
 

@@ -1,5 +1,6 @@
-/* The calls that change a file system, in place of the C library's: also those that the C++ library makes for std::filesystem, since symbols of the
- * program come before symbols of its libraries. All of them lead to a few functions of recorder.cpp. In C, where nothing says noexcept. */
+/* The calls that change a file system, in place of the C library's: also those that the C++ library makes for
+ * std::filesystem, since symbols of the program come before symbols of its libraries. All of them lead to a few
+ * functions of recorder.cpp. In C, where nothing says noexcept. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -44,11 +45,17 @@ OPEN(open)
 OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
-SEEN int creat(const char *path, mode_t mode) { return recorded_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode); }
+SEEN int creat(const char *path, mode_t mode) {
+  return recorded_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+}
 SEEN int close(int fd) { return recorded_close(fd); }
 
-SEEN ssize_t write(int fd, const void *data, size_t n) { return recorded_writev(fd, &(struct iovec){(void *)data, n}, 1, -1); }
-SEEN ssize_t pwrite(int fd, const void *data, size_t n, off_t at) { return recorded_writev(fd, &(struct iovec){(void *)data, n}, 1, at); }
+SEEN ssize_t write(int fd, const void *data, size_t n) {
+  return recorded_writev(fd, &(struct iovec){(void *)data, n}, 1, -1);
+}
+SEEN ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+  return recorded_writev(fd, &(struct iovec){(void *)data, n}, 1, at);
+}
 SEEN ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwrite(fd, data, n, at); }
 SEEN ssize_t writev(int fd, const struct iovec *parts, int n) { return recorded_writev(fd, parts, n, -1); }
 SEEN int fsync(int fd) { return recorded_fsync(fd); }
@@ -57,7 +64,9 @@ SEEN int ftruncate(int fd, off_t size) { return recorded_ftruncate(fd, size); }
 
 SEEN int rename(const char *from, const char *to) { return recorded_rename(AT_FDCWD, from, AT_FDCWD, to, 0); }
 SEEN int renameat(int at, const char *from, int at2, const char *to) { return recorded_rename(at, from, at2, to, 0); }
-SEEN int renameat2(int at, const char *from, int at2, const char *to, unsigned flags) { return recorded_rename(at, from, at2, to, flags); }
+SEEN int renameat2(int at, const char *from, int at2, const char *to, unsigned flags) {
+  return recorded_rename(at, from, at2, to, flags);
+}
 SEEN int mkdir(const char *path, mode_t mode) { return recorded_mkdir(AT_FDCWD, path, mode); }
 SEEN int mkdirat(int at, const char *path, mode_t mode) { return recorded_mkdir(at, path, mode); }
 SEEN int unlink(const char *path) { return recorded_unlink(AT_FDCWD, path, 0); }

@@ -185,7 +185,8 @@ void Recorder::mark(Event::Kind kind, const std::string& name) {
 
 Trace Recorder::finish() {
   recording = nullptr;
-  if (tree_of(state_->live) != tree_on_disk(state_->folder)) throw std::logic_error("a call was made that was not recorded");
+  if (tree_of(state_->live) != tree_on_disk(state_->folder))
+    throw std::logic_error("a call was made that was not recorded");
   return std::move(state_->trace);
 }
 
@@ -211,7 +212,8 @@ int recorded_openat(int at, const char* path, int flags, mode_t mode) {
 
 int recorded_close(int fd) {
   const int node = opened_node(fd);
-  const bool fault = node >= 0 && recording->live[static_cast<size_t>(node)].kind == Node::kFile && fails(Call::kClose, "");
+  const bool fault =
+      node >= 0 && recording->live[static_cast<size_t>(node)].kind == Node::kFile && fails(Call::kClose, "");
   const int error = errno;
   if (node >= 0) recording->open.erase(fd);
   const int result = static_cast<int>(::syscall(SYS_close, fd));
@@ -223,7 +225,8 @@ int recorded_close(int fd) {
 ssize_t recorded_writev(int fd, const struct iovec* parts, int n, off_t offset) {
   const int node = opened_node(fd);
   if (node >= 0 && fails(Call::kWrite, "")) return -1;
-  const ssize_t written = offset < 0 ? ::syscall(SYS_writev, fd, parts, n) : ::syscall(SYS_pwritev, fd, parts, n, static_cast<long>(offset), 0L);
+  const ssize_t written = offset < 0 ? ::syscall(SYS_writev, fd, parts, n)
+                                     : ::syscall(SYS_pwritev, fd, parts, n, static_cast<long>(offset), 0L);
   if (written <= 0 || node < 0) return written;
   Event e{.kind = Event::kWrite, .node = node};
   for (int i = 0; i < n; ++i) e.data.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
@@ -262,7 +265,8 @@ int recorded_rename(int at, const char* from, int at2, const char* to, unsigned 
   if (a && fails(exchange ? Call::kExchange : Call::kRename, a.path)) return -1;
   const int result = static_cast<int>(::syscall(SYS_renameat2, at, from, at2, to, flags));
   if (result != 0 || !a) return result;
-  Event e{.kind = exchange ? Event::kExchange : Event::kRename, .folder = a.folder, .to_folder = b.folder, .node = a.node};
+  Event e{
+      .kind = exchange ? Event::kExchange : Event::kRename, .folder = a.folder, .to_folder = b.folder, .node = a.node};
   e.name = a.name;
   e.to = b.name;
   e.other = b.node;

@@ -42,7 +42,8 @@ struct Trace {
   std::vector<Event> events;
 };
 
-// Records from its construction on; one at a time, one thread. `fault` is asked before each call and says with which errno it fails, or 0.
+// Records from its construction on; one at a time, one thread. `fault` is asked before each call and says with which
+// errno it fails, or 0.
 class Recorder {
  public:
   using Fault = std::function<int(Call, const std::string& path)>;
@@ -54,7 +55,8 @@ class Recorder {
   void done(const std::string& name) { mark(Event::kDone, name); }
   void set_fault(Fault fault);
   int calls() const;  // that were asked for, failed ones too
-  // Ends it. Throws std::logic_error if what was recorded does not lead to what lies in the folder now: a call was missed.
+  // Ends it. Throws std::logic_error if what was recorded does not lead to what lies in the folder now: a call was
+  // missed.
   Trace finish();
 
   struct State;

@@ -1,10 +1,14 @@
-// Saves checkpoints on a disk that may fail, as training does: a save that fails is passed over, one that returned counts, the last two are kept.
+// Saves checkpoints on a disk that may fail, as training does: a save that fails is passed over, one that returned
+// counts, the last two are kept.
 //
-//   save_driver FOLDER FIRST LAST   saves the steps FIRST to LAST; says "saved N" for each that returned and "failed N: why" for the others; at the
-//                                   end, what is found must be the last that was saved, or a later one, and hold what was saved
+//   save_driver FOLDER FIRST LAST   saves the steps FIRST to LAST; says "saved N" for each that returned and "failed N:
+//   why" for the others; at the
+//                                   end, what is found must be the last that was saved, or a later one, and hold what
+//                                   was saved
 //   save_driver FOLDER --check N    only the last, for a step N that was saved earlier; 0: nothing was
 //
-// Exit status: 0, or 1 if a saved checkpoint is lost or another than was saved, or 2 if the folder cannot even be listed.
+// Exit status: 0, or 1 if a saved checkpoint is lost or another than was saved, or 2 if the folder cannot even be
+// listed.
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,7 +31,9 @@ std::map<std::string, std::string> files_of(int64_t step) {
     for (size_t i = 0; i < n; ++i) all += static_cast<char>(first + (i * 7 + static_cast<size_t>(step)) % 20);
     return all;
   };
-  return {{"model/model.safetensors", bytes(5000, 'A')}, {"optimizer/rank-0.safetensors", bytes(3000, 'a')}, {"state.json", bytes(60, '0')}};
+  return {{"model/model.safetensors", bytes(5000, 'A')},
+          {"optimizer/rank-0.safetensors", bytes(3000, 'a')},
+          {"state.json", bytes(60, '0')}};
 }
 
 // At once: what comes after this may be the end of the process.

@@ -1,24 +1,23 @@
-/* A disk that fails when it is told to: loaded into a program with LD_PRELOAD, it stands before the calls that change files below one folder.
+/* A disk that fails when it is told to: loaded into a program with LD_PRELOAD, it stands before the calls that change
+ * files below one folder.
  *
  *   FAULT_BELOW   a folder's name; calls count whose path has it as a part                      (checkpoints)
- *   FAULT_CALLS   which calls count: open, write, fsync, close, mkdir, rename, unlink           (all of them, separated by commas)
- *                   open    for writing, or of a folder;  write also pwrite, writev;  fsync also fdatasync
- *                   rename  also of the exchanging kind;  unlink also rmdir
- *   FAULT_WITH    what happens: ENOSPC EIO EDQUOT ENFILE EMFILE EACCES EROFS EINVAL, or another errno's number: the call fails, with nothing done
- *                   (close: closed all the same);  short: half is written (write only);  eintr: interrupted, and the next time not;  kill: SIGKILL
- *                   Without it nothing fails, and calls are only reported.
- *   FAULT_AT      at which of the calls, from 1                                                 (1)
- *   FAULT_TIMES   once, or ever: from there on                                                  (once)
- *   FAULT_SAVE    the calls are counted from the beginning of this save on, and those of other saves are let through (`ever`: of earlier ones);
- *                   0: from the program's start
- *                   A save begins with the mkdir of a folder `.tmp-step-…`, or with that of FAULT_BELOW itself right before, and goes on until the
- *                   next one begins.                                                                                                     (0)
- *   FAULT_EACH    1: every save from FAULT_SAVE on has its fault, the first one at call FAULT_AT, the next one at the call after that, and so on, so
- *                   that one run with enough saves has every call of a save fail. `ever` is then until the save ends.                     (0)
- *   FAULT_REPORT  a file that each call that counts is appended to: "SAVE NUMBER CALL PATH", and " fault" at the end where one was made
+ *   FAULT_CALLS   which calls count: open, write, fsync, close, mkdir, rename, unlink           (all of them, separated
+ * by commas) open    for writing, or of a folder;  write also pwrite, writev;  fsync also fdatasync rename  also of the
+ * exchanging kind;  unlink also rmdir FAULT_WITH    what happens: ENOSPC EIO EDQUOT ENFILE EMFILE EACCES EROFS EINVAL,
+ * or another errno's number: the call fails, with nothing done (close: closed all the same);  short: half is written
+ * (write only);  eintr: interrupted, and the next time not;  kill: SIGKILL Without it nothing fails, and calls are only
+ * reported. FAULT_AT      at which of the calls, from 1                                                 (1) FAULT_TIMES
+ * once, or ever: from there on                                                  (once) FAULT_SAVE    the calls are
+ * counted from the beginning of this save on, and those of other saves are let through (`ever`: of earlier ones); 0:
+ * from the program's start A save begins with the mkdir of a folder `.tmp-step-…`, or with that of FAULT_BELOW itself
+ * right before, and goes on until the next one begins. (0) FAULT_EACH    1: every save from FAULT_SAVE on has its
+ * fault, the first one at call FAULT_AT, the next one at the call after that, and so on, so that one run with enough
+ * saves has every call of a save fail. `ever` is then until the save ends.                     (0) FAULT_REPORT  a file
+ * that each call that counts is appended to: "SAVE NUMBER CALL PATH", and " fault" at the end where one was made
  *
- * Calls that the C library makes for itself (fopen) are not seen, nor are links made. A program under AddressSanitizer wants
- * ASAN_OPTIONS=verify_asan_link_order=0 with it. */
+ * Calls that the C library makes for itself (fopen) are not seen, nor are links made. A program under AddressSanitizer
+ * wants ASAN_OPTIONS=verify_asan_link_order=0 with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,8 +57,9 @@ static int behaviour_of(const char *text) {
   static const struct {
     const char *name;
     int with;
-  } all[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"ENFILE", ENFILE},      {"EMFILE", EMFILE}, {"EACCES", EACCES},
-             {"EROFS", EROFS},   {"EINVAL", EINVAL}, {"short", kShort},  {"eintr", kInterrupted}, {"kill", kKill}};
+  } all[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EDQUOT", EDQUOT}, {"ENFILE", ENFILE}, {"EMFILE", EMFILE},
+             {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINVAL", EINVAL}, {"short", kShort},  {"eintr", kInterrupted},
+             {"kill", kKill}};
   if (!text || !*text) return 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
     if (strcmp(text, all[i].name) == 0) return all[i].with;
@@ -79,7 +79,8 @@ static void start(void) {
   fault.each = number_of("FAULT_EACH", 0) != 0;
   const char *times = getenv("FAULT_TIMES"), *report = getenv("FAULT_REPORT");
   fault.ever = times && strcmp(times, "ever") == 0;
-  fault.report = report ? (int)syscall(SYS_openat, AT_FDCWD, report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+  fault.report =
+      report ? (int)syscall(SYS_openat, AT_FDCWD, report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 }
 
 static int has_part(const char *path, const char *part) {
@@ -128,12 +129,14 @@ static int verdict(const char *call, const char *path) {
   const long first = fault.save > 0 ? fault.save : 1, at = fault.at + (fault.each ? saves - first : 0);
   int due; /* the save and the call are those */
   if (fault.each) due = saves >= first && (number == at || (fault.ever && number > at));
-  else if (fault.save > 0) due = (saves == fault.save && (number == at || (fault.ever && number > at))) || (fault.ever && saves > fault.save);
+  else if (fault.save > 0)
+    due = (saves == fault.save && (number == at || (fault.ever && number > at))) || (fault.ever && saves > fault.save);
   else due = number == at || (fault.ever && number > at);
   int with = due ? fault.with : 0;
   if (with == kShort && strcmp(call, "write") != 0) with = 0;
   if (with == kInterrupted && fault.ever && (interrupted = !interrupted) == 0) with = 0;
-  if (is_save || is_folder) entered = with == kInterrupted || (is_folder && !with); /* a call that is made again begins no other save */
+  if (is_save || is_folder)
+    entered = with == kInterrupted || (is_folder && !with); /* a call that is made again begins no other save */
   if (fault.report >= 0) {
     char line[PATH_MAX + 128];
     const int n = snprintf(line, sizeof line, "%ld %ld %s %s%s\n", saves, number, call, path, with ? " fault" : "");
@@ -204,7 +207,8 @@ SEEN ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwr
 SEEN ssize_t writev(int fd, const struct iovec *parts, int n) {
   const int with = verdict("write", path_of(fd));
   if (fails(with)) return -1;
-  return with == kShort ? syscall(SYS_write, fd, parts[0].iov_base, part_of(parts[0].iov_len, with)) : syscall(SYS_writev, fd, parts, n);
+  return with == kShort ? syscall(SYS_write, fd, parts[0].iov_base, part_of(parts[0].iov_len, with))
+                        : syscall(SYS_writev, fd, parts, n);
 }
 SEEN int fsync(int fd) { return fails(verdict("fsync", path_of(fd))) ? -1 : (int)syscall(SYS_fsync, fd); }
 SEEN int fdatasync(int fd) { return fails(verdict("fsync", path_of(fd))) ? -1 : (int)syscall(SYS_fdatasync, fd); }
@@ -217,7 +221,8 @@ SEEN int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, m
 
 SEEN int renameat2(int at, const char *from, int to_at, const char *to, unsigned flags) {
   char buffer[PATH_MAX];
-  return fails(verdict("rename", counted(to_at, to, buffer))) ? -1 : (int)syscall(SYS_renameat2, at, from, to_at, to, flags);
+  return fails(verdict("rename", counted(to_at, to, buffer))) ? -1
+                                                              : (int)syscall(SYS_renameat2, at, from, to_at, to, flags);
 }
 SEEN int renameat(int at, const char *from, int to_at, const char *to) { return renameat2(at, from, to_at, to, 0); }
 SEEN int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }

@@ -1,4 +1,5 @@
-// Each call of a save fails in each way, once and for ever, or is the last one before the process is killed: what was saved is found.
+// Each call of a save fails in each way, once and for ever, or is the last one before the process is killed: what was
+// saved is found.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +41,9 @@ struct Ended {
   }
   long faults() const { return std::ranges::count(calls, true, &Seen::fault); }
   // The disk that fails for ever cannot be asked at the end: another process does that.
-  bool went_on(bool asked) const { return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (!asked && WEXITSTATUS(status) == 2)); }
+  bool went_on(bool asked) const {
+    return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (!asked && WEXITSTATUS(status) == 2));
+  }
   bool is_killed() const { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 };
 
@@ -144,8 +147,9 @@ TEST_F(Shim, FailsEachCallOnceInOneRun) {
       const std::string what = std::string(with) + " " + times;
       clear();
       const int64_t saves = static_cast<int64_t>(calls.size()) + 2;
-      const Ended ended = drive("1", std::to_string(saves),
-                                {{"FAULT_WITH", with}, {"FAULT_TIMES", times}, {"FAULT_EACH", "1"}, {"FAULT_SAVE", "3"}, {"FAULT_AT", "1"}});
+      const Ended ended = drive(
+          "1", std::to_string(saves),
+          {{"FAULT_WITH", with}, {"FAULT_TIMES", times}, {"FAULT_EACH", "1"}, {"FAULT_SAVE", "3"}, {"FAULT_AT", "1"}});
       EXPECT_TRUE(ended.went_on(std::string(times) == "once")) << what << "\n" << ended.said;
       std::map<int64_t, std::vector<const Seen*>> of_save;
       for (const Seen& seen : ended.calls) of_save[seen.save].push_back(&seen);
@@ -165,8 +169,8 @@ TEST_F(Shim, FailsEachCallOnceInOneRun) {
       // An interruption for ever comes every other time.
       EXPECT_EQ(made, what == "eintr ever" ? made : due) << what;
       EXPECT_GT(due, std::string(with) == "short" ? 2 : static_cast<int>(calls.size()) / 2) << what;
-      std::printf("%s: %lld saves, %ld faults, the last saved is %lld\n", what.c_str(), static_cast<long long>(saves), ended.faults(),
-                  static_cast<long long>(ended.saved()));
+      std::printf("%s: %lld saves, %ld faults, the last saved is %lld\n", what.c_str(), static_cast<long long>(saves),
+                  ended.faults(), static_cast<long long>(ended.saved()));
       expect_found(ended, what);
     }
 }
@@ -177,9 +181,12 @@ TEST_F(Shim, FailsForEverFromEachCallOn) {
   for (const char* with : {"ENOSPC", "EIO", "kill"}) {
     long faults = 0;
     for (size_t at = 1; at <= calls.size(); ++at) {
-      const std::string what = std::string(with) + " from call " + std::to_string(at) + " on, " + calls[at - 1].call + " " + calls[at - 1].path;
+      const std::string what = std::string(with) + " from call " + std::to_string(at) + " on, " + calls[at - 1].call +
+                               " " + calls[at - 1].path;
       clear();
-      const Ended ended = drive("1", "5", {{"FAULT_WITH", with}, {"FAULT_TIMES", "ever"}, {"FAULT_SAVE", "3"}, {"FAULT_AT", std::to_string(at)}});
+      const Ended ended =
+          drive("1", "5",
+                {{"FAULT_WITH", with}, {"FAULT_TIMES", "ever"}, {"FAULT_SAVE", "3"}, {"FAULT_AT", std::to_string(at)}});
       EXPECT_GT(ended.faults(), 0) << what;
       faults += ended.faults();
       if (std::string(with) == "kill") EXPECT_TRUE(ended.is_killed()) << what;
@@ -205,7 +212,8 @@ TEST_F(Shim, FailsTheCallsThatItIsTold) {
     expect_found(ended, call);
   }
   clear();
-  const Ended elsewhere = drive("1", "2", {{"FAULT_WITH", "EIO"}, {"FAULT_TIMES", "ever"}, {"FAULT_BELOW", "elsewhere"}});
+  const Ended elsewhere =
+      drive("1", "2", {{"FAULT_WITH", "EIO"}, {"FAULT_TIMES", "ever"}, {"FAULT_BELOW", "elsewhere"}});
   EXPECT_EQ(elsewhere.calls.size(), 0u);
   EXPECT_EQ(elsewhere.saved(), 2);
 }

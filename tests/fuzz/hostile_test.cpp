@@ -1,5 +1,5 @@
-// Files made to cost memory and time: what reading one takes beyond the file itself stays below 64 MiB and a few seconds. Each is read in a process
-// of its own, whose peak the system measures.
+// Files made to cost memory and time: what reading one takes beyond the file itself stays below 64 MiB and a few
+// seconds. Each is read in a process of its own, whose peak the system measures.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -92,7 +92,8 @@ std::string short_name(size_t n) {
 }
 
 // `begin`, then what `part` gives as often as there is room, separated by commas, then `end`.
-std::string filled(size_t size, const std::string& begin, const std::function<std::string(size_t)>& part, const std::string& end) {
+std::string filled(size_t size, const std::string& begin, const std::function<std::string(size_t)>& part,
+                   const std::string& end) {
   std::string all = begin;
   all.reserve(size);
   for (size_t i = 0;; ++i) {
@@ -127,7 +128,11 @@ std::string name_of(const testing::TestParamInfo<Hostile>& info) { return info.p
 
 std::string entries(int rank) {
   return filled(
-      kHeader, "{", [&](size_t i) { return "\"" + short_name(i) + R"(":{"dtype":"U8","shape":)" + zeros(rank) + R"(,"data_offsets":[0,0]})"; }, "}");
+      kHeader, "{",
+      [&](size_t i) {
+        return "\"" + short_name(i) + R"(":{"dtype":"U8","shape":)" + zeros(rank) + R"(,"data_offsets":[0,0]})";
+      },
+      "}");
 }
 std::string around(const std::string& begin, char fill, const std::string& end) {
   return begin + std::string(kHeader - begin.size() - end.size(), fill) + end;
@@ -136,7 +141,8 @@ const std::string kLongText(4 * kMiB - 100, 'v');
 const std::string kRest = R"(,"shape":[0],"data_offsets":[0,0]}})";
 
 void expect_little(const Cost& cost, const Hostile& hostile) {
-  std::printf("%.1f MiB beside the file, %.2f s: %s\n", static_cast<double>(cost.bytes) / kMiB, cost.seconds, cost.verdict.c_str());
+  std::printf("%.1f MiB beside the file, %.2f s: %s\n", static_cast<double>(cost.bytes) / kMiB, cost.seconds,
+              cost.verdict.c_str());
   EXPECT_TRUE(cost.verdict.starts_with(hostile.verdict)) << hostile.verdict;
   EXPECT_EQ(cost.verdict.empty(), hostile.verdict.empty());
   EXPECT_LT(cost.seconds, kSanitized ? 10 * kSeconds : kSeconds);
@@ -146,23 +152,30 @@ void expect_little(const Cost& cost, const Hostile& hostile) {
 class HostileHeader : public testing::TestWithParam<Hostile> {};
 
 TEST_P(HostileHeader, CostsLittle) {
-  const Cost cost = cost_of([] { return with_length(GetParam().make()); }, [](const std::string& file) { parse_safetensors(file, "hostile"); });
+  const Cost cost = cost_of([] { return with_length(GetParam().make()); },
+                            [](const std::string& file) { parse_safetensors(file, "hostile"); });
   expect_little(cost, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Safetensors, HostileHeader,
     testing::Values(
-        Hostile{"ManyTinyEntries", [] { return entries(1); }, ""}, Hostile{"ManyEntriesOfRank16", [] { return entries(16); }, ""},
-        Hostile{"ManyEntriesOfRank33", [] { return entries(33); }, ""}, Hostile{"ManyEntriesOfRank64", [] { return entries(64); }, ""},
-        Hostile{"OneHugeShape", [] { return filled(kHeader, R"({"a":{"dtype":"U8","shape":[)", [](size_t) { return "1"; }, "]}}"); },
+        Hostile{"ManyTinyEntries", [] { return entries(1); }, ""},
+        Hostile{"ManyEntriesOfRank16", [] { return entries(16); }, ""},
+        Hostile{"ManyEntriesOfRank33", [] { return entries(33); }, ""},
+        Hostile{"ManyEntriesOfRank64", [] { return entries(64); }, ""},
+        Hostile{"OneHugeShape",
+                [] { return filled(kHeader, R"({"a":{"dtype":"U8","shape":[)", [](size_t) { return "1"; }, "]}}"); },
                 "has a tensor of more than 64 dimensions"},
         Hostile{"ArrayForAnEntry", [] { return filled(kHeader, R"({"a":[)", [](size_t) { return "1"; }, "]}"); },
                 "tensor `a` lacks dtype, shape or data_offsets"},
-        Hostile{"ManyArraysInAShape", [] { return filled(kHeader, R"({"a":{"shape":[)", [](size_t) { return "[]"; }, "]}}"); },
+        Hostile{"ManyArraysInAShape",
+                [] { return filled(kHeader, R"({"a":{"shape":[)", [](size_t) { return "[]"; }, "]}}"); },
                 "a dimension of tensor `a` is not a whole number"},
-        Hostile{"DeepArrays", [] { return around(R"({"a":)", '[', ""); }, "tensor `a` lacks dtype, shape or data_offsets"},
-        Hostile{"DeepArraysInAShape", [] { return around(R"({"a":{"shape":)", '[', ""); }, "a dimension of tensor `a` is not a whole number"},
+        Hostile{"DeepArrays", [] { return around(R"({"a":)", '[', ""); },
+                "tensor `a` lacks dtype, shape or data_offsets"},
+        Hostile{"DeepArraysInAShape", [] { return around(R"({"a":{"shape":)", '[', ""); },
+                "a dimension of tensor `a` is not a whole number"},
         Hostile{"DeepObjects",
                 [] {
                   std::string deep;
@@ -172,21 +185,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "tensor `a` has more than dtype, shape and data_offsets"},
         Hostile{"OnlyBraces", [] { return std::string(kHeader, '{'); }, "has no JSON object for a header"},
         Hostile{"ManyMetadata",
-                [] { return filled(kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + R"(":"")"; }, "}}"); },
+                [] {
+                  return filled(
+                      kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + R"(":"")"; }, "}}");
+                },
                 "has metadata of more than 65536 names"},
-        Hostile{"ManyKeysInAnEntry", [] { return filled(kHeader, R"({"a":{)", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}}"); },
-                "tensor `a` has more than dtype, shape and data_offsets"},
+        Hostile{
+            "ManyKeysInAnEntry",
+            [] { return filled(kHeader, R"({"a":{)", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}}"); },
+            "tensor `a` has more than dtype, shape and data_offsets"},
         Hostile{"LongNames",
                 [] {
                   return filled(
                       kHeader, "{",
                       [](size_t i) {
-                        return "\"" + short_name(i) + "/" + std::string(4000, 'n') + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+                        return "\"" + short_name(i) + "/" + std::string(4000, 'n') +
+                               R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
                       },
                       "}");
                 },
                 ""},
-        Hostile{"LongName", [] { return around("{\"", 'n', R"(":{"dtype":"U8")" + kRest); }, "has a text of more than 4194304 bytes in its header"},
+        Hostile{"LongName", [] { return around("{\"", 'n', R"(":{"dtype":"U8")" + kRest); },
+                "has a text of more than 4194304 bytes in its header"},
         Hostile{"LongEscapedName",
                 [] {
                   std::string name = "{\"";
@@ -200,26 +220,36 @@ INSTANTIATE_TEST_SUITE_P(
                 "has a text of more than 4194304 bytes in its header"},
         Hostile{"LongElementType", [] { return around(R"({"a":{"dtype":")", 'F', "\"" + kRest); },
                 "has a text of more than 4194304 bytes in its header"},
-        Hostile{
-            "FourMetadata",
-            [] { return filled(kHeader, R"({"__metadata__":{)", [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + "\""; }, "}}"); },
-            ""},
+        Hostile{"FourMetadata",
+                [] {
+                  return filled(
+                      kHeader, R"({"__metadata__":{)",
+                      [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + "\""; }, "}}");
+                },
+                ""},
         Hostile{"FourMetadataNotUtf8",
                 [] {
                   return filled(
                       kHeader, R"({"__metadata__":{)",
-                      [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + (i == 2 ? "\xff\"" : "\""); }, "}}");
+                      [](size_t i) { return "\"" + short_name(i) + "\":\"" + kLongText + (i == 2 ? "\xff\"" : "\""); },
+                      "}}");
                 },
                 "has no JSON object for a header"},
-        Hostile{"FourMegabytesOfAName", [] { return "{\"" + kLongText + R"(":{"dtype":"U8")" + kRest; }, "has a name of more than 4096 bytes"},
-        Hostile{"FourMegabytesOfANameNotUtf8", [] { return "{\"" + kLongText + "\xff\""; }, "has no JSON object for a header"},
-        Hostile{"FourMegabytesOfAnElementType", [] { return R"({"a":{"dtype":")" + kLongText + "\"" + kRest; }, "tensor `a` has the dtype `vvvv"},
-        Hostile{"LongNumber", [] { return around(R"({"a":{"dtype":"U8","shape":[)", '1', "]}}"); }, "has no JSON object for a header"},
-        Hostile{"LongFraction", [] { return around(R"({"a":{"dtype":"U8","shape":[1.)", '1', "]}}"); }, "has no JSON object for a header"},
+        Hostile{"FourMegabytesOfAName", [] { return "{\"" + kLongText + R"(":{"dtype":"U8")" + kRest; },
+                "has a name of more than 4096 bytes"},
+        Hostile{"FourMegabytesOfANameNotUtf8", [] { return "{\"" + kLongText + "\xff\""; },
+                "has no JSON object for a header"},
+        Hostile{"FourMegabytesOfAnElementType", [] { return R"({"a":{"dtype":")" + kLongText + "\"" + kRest; },
+                "tensor `a` has the dtype `vvvv"},
+        Hostile{"LongNumber", [] { return around(R"({"a":{"dtype":"U8","shape":[)", '1', "]}}"); },
+                "has no JSON object for a header"},
+        Hostile{"LongFraction", [] { return around(R"({"a":{"dtype":"U8","shape":[1.)", '1', "]}}"); },
+                "has no JSON object for a header"},
         Hostile{"OnlySpaces", [] { return around("{", ' ', "}"); }, "has no JSON object for a header"},
         Hostile{"OnlySpacesOpen", [] { return around("{", ' ', ""); }, "has no JSON object for a header"},
         Hostile{"OnlyTabs", [] { return around("{", '\t', "}"); }, "has no JSON object for a header"},
-        Hostile{"ManyErrorsInOneText", [] { return around("{\"", '\x01', ""); }, "has a text of more than 4194304 bytes in its header"}),
+        Hostile{"ManyErrorsInOneText", [] { return around("{\"", '\x01', ""); },
+                "has a text of more than 4194304 bytes in its header"}),
     name_of);
 
 class HostileManifest : public testing::TestWithParam<Hostile> {};
@@ -243,11 +273,18 @@ std::string manifest_of(const std::function<std::string(size_t)>& part) {
 INSTANTIATE_TEST_SUITE_P(
     Manifests, HostileManifest,
     testing::Values(
-        Hostile{"ManyFiles", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + R"(":{"bytes":1,"sha256":")" + kHash + "\"}"; }); },
+        Hostile{"ManyFiles",
+                [] {
+                  return manifest_of(
+                      [](size_t i) { return "\"" + short_name(i) + R"(":{"bytes":1,"sha256":")" + kHash + "\"}"; });
+                },
                 ""},
-        Hostile{"ManyFilesThatAreNone", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":{}"; }); }, "the file `"},
-        Hostile{"ManyNumbers", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":1"; }); }, "the file `"},
-        Hostile{"ManyArrays", [] { return filled(kBody, R"({"mortise":2,"x":[)", [](size_t) { return "[]"; }, "]"); }, "it is of another version"},
+        Hostile{"ManyFilesThatAreNone",
+                [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":{}"; }); }, "the file `"},
+        Hostile{"ManyNumbers", [] { return manifest_of([](size_t i) { return "\"" + short_name(i) + "\":1"; }); },
+                "the file `"},
+        Hostile{"ManyArrays", [] { return filled(kBody, R"({"mortise":2,"x":[)", [](size_t) { return "[]"; }, "]"); },
+                "it is of another version"},
         Hostile{"DeepArrays", [] { return std::string(kBody, '['); }, "it is nested deeper than manifests are"},
         Hostile{"DeepObjects",
                 [] {
@@ -256,8 +293,12 @@ INSTANTIATE_TEST_SUITE_P(
                   return deep;
                 },
                 "it is nested deeper than manifests are"},
-        Hostile{"LongNumber", [] { return R"({"mortise":)" + std::string(kBody - 20, '1'); }, "it is of another version"},
-        Hostile{"LongPath", [] { return R"({"mortise":1,"step":5,"plugins":{},"files":{")" + std::string(kBody - 60, 'a') + "\":1}"; }, "the file `"},
+        Hostile{"LongNumber", [] { return R"({"mortise":)" + std::string(kBody - 20, '1'); },
+                "it is of another version"},
+        Hostile{
+            "LongPath",
+            [] { return R"({"mortise":1,"step":5,"plugins":{},"files":{")" + std::string(kBody - 60, 'a') + "\":1}"; },
+            "the file `"},
         Hostile{"TooLong", [] { return std::string(64 * kMiB, ' '); }, "it is larger than manifests are"}),
     name_of);
 

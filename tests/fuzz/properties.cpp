@@ -59,9 +59,11 @@ bool try_safetensors(std::string_view file) {
   require(at == end, "every byte belongs to an entry");
 
   std::string again;
-  write_safetensors([&](const void* data, size_t n) { again.append(static_cast<const char*>(data), n); }, taken.entries, taken.metadata);
+  write_safetensors([&](const void* data, size_t n) { again.append(static_cast<const char*>(data), n); }, taken.entries,
+                    taken.metadata);
   const TensorFile second = parse_safetensors(again, "fuzz");
-  require(entries_of(second) == entries_of(taken) && second.metadata == taken.metadata, "what is written again is the same");
+  require(entries_of(second) == entries_of(taken) && second.metadata == taken.metadata,
+          "what is written again is the same");
   const std::string_view data = file.substr(8 + length);
   require(std::string_view(again).substr(again.size() - data.size()) == data, "its bytes are the same");
   return true;
@@ -82,11 +84,14 @@ bool try_manifest(std::string_view text) {
     require(("/" + path + "/").find("/../") == std::string::npos, "no file leaves the folder");
   }
   const Manifested second = parse_manifested(manifest_text(taken), "fuzz");
-  bool same = second.step == taken.step && second.files.size() == taken.files.size() && second.plugins.size() == taken.plugins.size();
+  bool same = second.step == taken.step && second.files.size() == taken.files.size() &&
+              second.plugins.size() == taken.plugins.size();
   for (const auto& [path, file] : taken.files)
-    same = same && second.files.contains(path) && second.files.at(path).bytes == file.bytes && second.files.at(path).sha256 == file.sha256;
+    same = same && second.files.contains(path) && second.files.at(path).bytes == file.bytes &&
+           second.files.at(path).sha256 == file.sha256;
   for (const auto& [id, plugin] : taken.plugins)
-    same = same && second.plugins.contains(id) && second.plugins.at(id).version == plugin.version && second.plugins.at(id).sha256 == plugin.sha256;
+    same = same && second.plugins.contains(id) && second.plugins.at(id).version == plugin.version &&
+           second.plugins.at(id).sha256 == plugin.sha256;
   require(same, "what is written again is the same");
   require(manifest_text(second) == manifest_text(taken), "there is one way to write it");
   return true;

@@ -1,4 +1,5 @@
-// What holds of every input of a parser, for the fuzzer and for the seeds alike. A property that does not hold ends the process.
+// What holds of every input of a parser, for the fuzzer and for the seeds alike. A property that does not hold ends the
+// process.
 #pragma once
 #include <string_view>
 

@@ -1,4 +1,5 @@
-// Any bytes as a safetensors file. After most mutations the length of the header is set right again, so that what stands behind it is reached.
+// Any bytes as a safetensors file. After most mutations the length of the header is set right again, so that what
+// stands behind it is reached.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -28,7 +28,9 @@ at::Tensor textbook(const at::Tensor& qkv, const at::Tensor& added, const at::Te
   return merged(at::matmul(p, v));
 }
 
-at::Tensor causal_mask(at::ScalarType dtype) { return at::full({T, T}, -std::numeric_limits<double>::infinity(), dtype).triu(1); }
+at::Tensor causal_mask(at::ScalarType dtype) {
+  return at::full({T, T}, -std::numeric_limits<double>::infinity(), dtype).triu(1);
+}
 
 class Attention : public ::testing::TestWithParam<at::ScalarType> {
  protected:
@@ -36,13 +38,15 @@ class Attention : public ::testing::TestWithParam<at::ScalarType> {
     return b.layer(GetParam(), "attention", {{"heads", H}, {"head_dim", D}, {"causal", causal}, {"dropout", 0.0}});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Dtypes, Attention, ::testing::Values(at::kFloat, at::kDouble), [](const auto& it) { return at::toString(it.param); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Attention, ::testing::Values(at::kFloat, at::kDouble),
+                         [](const auto& it) { return at::toString(it.param); });
 
 TEST_P(Attention, MathEqualsTheTextbookBitForBit) {
   for (const bool causal : {false, true}) {
     Bench b({"operators.aten", "attention.math"});
     auto* l = layer(b, causal);
-    const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()), qkv0 = leaf(qkv);
+    const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()),
+                     qkv0 = leaf(qkv);
     const at::Tensor y0 = textbook(qkv0, causal ? causal_mask(GetParam()) : at::Tensor(), {});
     y0.backward(g);
     const at::Tensor y = b.call(l, {qkv, none})[0];
@@ -57,8 +61,10 @@ TEST_P(Attention, MathTakesABooleanMaskAndAMaskOfNumbers) {
   auto* l = layer(bench, false);
   const at::Tensor keeps = at::ones({B, T}, at::kBool);
   keeps[0].slice(0, 12).fill_(false);
-  const at::Tensor added = at::zeros({B, T}, at::kFloat).masked_fill(keeps.logical_not(), std::numeric_limits<float>::lowest());
-  const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()), qkv0 = leaf(qkv);
+  const at::Tensor added =
+      at::zeros({B, T}, at::kFloat).masked_fill(keeps.logical_not(), std::numeric_limits<float>::lowest());
+  const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()),
+                   qkv0 = leaf(qkv);
   const at::Tensor y0 = textbook(qkv0, added.view({B, 1, 1, T}), {});
   y0.backward(g);
   for (const at::Tensor& mask : {keeps, added}) {
@@ -102,7 +108,8 @@ TEST_P(Attention, FlashEqualsScaledDotProductAttentionBitForBit) {
   for (const bool causal : {false, true}) {
     Bench b({"operators.aten", "attention.flash"});
     auto* l = layer(b, causal);
-    const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()), qkv0 = leaf(qkv);
+    const at::Tensor qkv = numbers({B, T, 3 * H * D}, GetParam(), true), g = numbers({B, T, H * D}, GetParam()),
+                     qkv0 = leaf(qkv);
     const auto [q, k, v] = heads_of(qkv0);
     const at::Tensor y0 = merged(at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal));
     y0.backward(g);
@@ -131,7 +138,8 @@ TEST_P(Attention, FlashAndMathAgreeToRounding) {
 
 // bf16 products, fp32 softmax: near the fp32 result by bf16's eight bits, and the gradient comes in the dtype of qkv.
 TEST(AttentionBf16, BothComputeInBf16) {
-  const at::Tensor qkv = numbers({B, T, 3 * H * D}, at::kFloat), g = numbers({B, T, H * D}, at::kFloat), qkv0 = leaf(qkv);
+  const at::Tensor qkv = numbers({B, T, 3 * H * D}, at::kFloat), g = numbers({B, T, H * D}, at::kFloat),
+                   qkv0 = leaf(qkv);
   const at::Tensor y0 = textbook(qkv0, causal_mask(at::kFloat), {});
   y0.backward(g);
   for (const char* plugin : {"attention.math", "attention.flash"}) {
@@ -165,7 +173,8 @@ TEST(AttentionRefusals, FlashRefusesDropoutInTrainingOnly) {
     EXPECT_EQ(op->supports(flash.self, &place, &yes, &why, &fix), MORTISE_OK);
     return yes ? std::string() : std::string(why.ptr, why.len) + "; " + std::string(fix.ptr, fix.len);
   };
-  EXPECT_EQ(refusal(0.1, MORTISE_TRAIN), "dropout 0.1 in training; [attention.math], or let it choose: [attention.auto]");
+  EXPECT_EQ(refusal(0.1, MORTISE_TRAIN),
+            "dropout 0.1 in training; [attention.math], or let it choose: [attention.auto]");
   EXPECT_EQ(refusal(0.1, MORTISE_EVAL), "");
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN), "");
 }

@@ -35,8 +35,8 @@ struct Bench : TestHost {
     begin_step();
     begin_micro(0, true);
   }
-  mortise_layer* layer(at::ScalarType dtype, const std::string& slot, const std::vector<Attr>& attrs, const std::vector<std::string>& frozen = {},
-                       const std::string& path = "it") {
+  mortise_layer* layer(at::ScalarType dtype, const std::string& slot, const std::vector<Attr>& attrs,
+                       const std::vector<std::string>& frozen = {}, const std::string& path = "it") {
     mortise_layer* made = nullptr;
     declare([&](Builder& b) {
       b.segment("here");

@@ -10,7 +10,11 @@ constexpr int64_t kLayers = 3, kHeads = 2, kWidth = 16, kContext = 12, kVocabula
 
 using Values = std::map<std::string, Value>;
 Values small(double dropout = 0) {
-  return {{"layers", {kLayers, {}}}, {"heads", {kHeads, {}}}, {"width", {kWidth, {}}}, {"context", {kContext, {}}}, {"dropout", {dropout, {}}}};
+  return {{"layers", {kLayers, {}}},
+          {"heads", {kHeads, {}}},
+          {"width", {kWidth, {}}},
+          {"context", {kContext, {}}},
+          {"dropout", {dropout, {}}}};
 }
 
 // The terms of the loss, as the model gives them to the loop.
@@ -47,7 +51,8 @@ struct Batch {
 };
 
 struct Model : Bench {
-  explicit Model(const char* attention, const Values& values = small(), std::map<std::string, int64_t> known = {{"vocabulary", kVocabulary}})
+  explicit Model(const char* attention, const Values& values = small(),
+                 std::map<std::string, int64_t> known = {{"vocabulary", kVocabulary}})
       : Bench({"operators.aten", attention}) {
     get().lend("mortise.loop/0", &kLoop);
     load(plugin("model.gpt"), values);
@@ -80,7 +85,9 @@ struct Gpt2 {
   }
   static at::Tensor attention(const at::Tensor& qkv) {
     const auto parts = qkv.view({qkv.size(0), qkv.size(1), 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4});
-    return at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true).transpose(1, 2).reshape({qkv.size(0), qkv.size(1), kWidth});
+    return at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true)
+        .transpose(1, 2)
+        .reshape({qkv.size(0), qkv.size(1), kWidth});
   }
   at::Tensor logits(const Batch& batch) {
     const at::Tensor positions = batch.positions.defined() ? batch.positions : at::arange(batch.ids.size(1), at::kLong);
@@ -93,7 +100,8 @@ struct Gpt2 {
     return at::linear(norm(x, "ln_f"), w.at("wte.weight"));
   }
   at::Tensor loss(const Batch& batch) {
-    return at::nll_loss(at::log_softmax(logits(batch).view({-1, kVocabulary}), -1), batch.labels.view(-1), {}, at::Reduction::Sum, -100);
+    return at::nll_loss(at::log_softmax(logits(batch).view({-1, kVocabulary}), -1), batch.labels.view(-1), {},
+                        at::Reduction::Sum, -100);
   }
 };
 
@@ -113,7 +121,8 @@ class Gpt : public ::testing::TestWithParam<at::ScalarType> {
     for (const auto& [name, tensor] : reference.w) EXPECT_TRUE(bitwise(model.grad(name), tensor.grad())) << name;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Dtypes, Gpt, ::testing::Values(at::kFloat, at::kDouble), [](const auto& it) { return at::toString(it.param); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Gpt, ::testing::Values(at::kFloat, at::kDouble),
+                         [](const auto& it) { return at::toString(it.param); });
 
 TEST_P(Gpt, EqualsGpt2WrittenOutBitForBit) { compare(Batch(3, 9)); }
 TEST_P(Gpt, FillsItsContext) { compare(Batch(2, kContext)); }
@@ -144,8 +153,10 @@ TEST(GptDeclared, HasTheNamesAndShapesOfTheCheckpointOnTheHub) {
                                                              {"mlp.c_fc.bias", {4 * kWidth}},
                                                              {"mlp.c_proj.weight", {4 * kWidth, kWidth}},
                                                              {"mlp.c_proj.bias", {kWidth}}};
-  std::map<std::string, std::vector<int64_t>> expected = {
-      {"wte.weight", {kVocabulary, kWidth}}, {"wpe.weight", {kContext, kWidth}}, {"ln_f.weight", {kWidth}}, {"ln_f.bias", {kWidth}}};
+  std::map<std::string, std::vector<int64_t>> expected = {{"wte.weight", {kVocabulary, kWidth}},
+                                                          {"wpe.weight", {kContext, kWidth}},
+                                                          {"ln_f.weight", {kWidth}},
+                                                          {"ln_f.bias", {kWidth}}};
   for (int64_t i = 0; i < kLayers; ++i)
     for (const auto& [name, sizes] : block) expected["h." + std::to_string(i) + "." + name] = sizes;
   std::map<std::string, std::vector<int64_t>> declared;
@@ -187,8 +198,8 @@ TEST(GptDropout, GradientsAreThoseOfTheLossThatItGave) {
   model.fill(at::kDouble);
   const Batch batch(2, 8);
   model.backward(model.run(batch)[0]);
-  for (const char* name :
-       {"wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.1.attn.c_attn.weight", "h.1.attn.c_proj.bias", "h.2.mlp.c_fc.weight", "ln_f.bias"}) {
+  for (const char* name : {"wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.1.attn.c_attn.weight",
+                           "h.1.attn.c_proj.bias", "h.2.mlp.c_fc.weight", "ln_f.bias"}) {
     const at::Tensor value = model.value(name), along = numbers(value.sizes(), at::kDouble);
     const double by_hand = (model.grad(name) * along).sum().item<double>(), step = 1e-6;
     value.add_(along, step);
@@ -223,7 +234,8 @@ TEST(GptRefusals, ASequenceLongerThanItsContext) {
 }
 
 TEST(GptRefusals, AVocabularyThatNobodyKnowsOrThatIsTooSmall) {
-  const std::string unknown = refusal({}, {}), little = refusal({{"vocabulary", {int64_t{40}, {}}}}, {{"vocabulary", 41}});
+  const std::string unknown = refusal({}, {}),
+                    little = refusal({{"vocabulary", {int64_t{40}, {}}}}, {{"vocabulary", 41}});
   EXPECT_TRUE(holds(unknown, "neither a tokenizer nor the data says how large the vocabulary is")) << unknown;
   EXPECT_TRUE(holds(little, "the data has ids up to 40")) << little;
 }

@@ -9,7 +9,8 @@ class Pairs : public ::testing::TestWithParam<at::ScalarType> {
   at::ScalarType dtype() const { return GetParam(); }
   Bench bench;
 };
-INSTANTIATE_TEST_SUITE_P(Dtypes, Pairs, ::testing::Values(at::kFloat, at::kDouble), [](const auto& it) { return at::toString(it.param); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Pairs, ::testing::Values(at::kFloat, at::kDouble),
+                         [](const auto& it) { return at::toString(it.param); });
 
 at::Tensor activated(const at::Tensor& z, const std::string& name) {
   if (name == "gelu") return at::gelu(z);
@@ -24,9 +25,14 @@ TEST_P(Pairs, LinearEqualsAutogradInBothLayoutsWithEveryActivation) {
         SCOPED_TRACE(activation + (in_out ? " in_out" : " out_in") + (bias ? " bias" : ""));
         Bench b;
         auto* layer = b.layer(dtype(), "linear",
-                              {{"in", 24}, {"out", 40}, {"layout", in_out ? "in_out" : "out_in"}, {"bias", bias}, {"activation", activation}});
+                              {{"in", 24},
+                               {"out", 40},
+                               {"layout", in_out ? "in_out" : "out_in"},
+                               {"bias", bias},
+                               {"activation", activation}});
         const at::Tensor x = numbers({3, 7, 24}, dtype(), true), g = numbers({3, 7, 40}, dtype());
-        const at::Tensor x0 = leaf(x), w0 = leaf(b.value("it.weight")), b0 = bias ? leaf(b.value("it.bias")) : at::Tensor();
+        const at::Tensor x0 = leaf(x), w0 = leaf(b.value("it.weight")),
+                         b0 = bias ? leaf(b.value("it.bias")) : at::Tensor();
         at::Tensor z0;
         if (!in_out) {
           z0 = at::linear(x0, w0, b0);
@@ -59,7 +65,8 @@ TEST_P(Pairs, LinearMakesOnlyTheGradientsThatAreWanted) {
         if (!b_learns) frozen.push_back("it.bias");
         auto* layer = b.layer(dtype(), "linear", {{"in", 8}, {"out", 16}, {"activation", "gelu"}}, frozen);
         const at::Tensor x = numbers({5, 8}, dtype(), x_learns), g = numbers({5, 16}, dtype());
-        const at::Tensor x0 = leaf(x, x_learns), w0 = leaf(b.value("it.weight"), w_learns), b0 = leaf(b.value("it.bias"), b_learns);
+        const at::Tensor x0 = leaf(x, x_learns), w0 = leaf(b.value("it.weight"), w_learns),
+                         b0 = leaf(b.value("it.bias"), b_learns);
         at::gelu(at::linear(x0, w0, b0)).backward(g);
         b.backward({b.call(layer, {x})[0]}, {g});
         EXPECT_TRUE(bitwise(x.grad(), x0.grad()));
@@ -130,7 +137,8 @@ TEST_P(Pairs, ResidualNormEqualsAutogradWhicheverGradientsArrive) {
           SCOPED_TRACE(::testing::Message() << of_y << of_sum << branch_learns << residual_learns);
           Bench b;
           auto* layer = b.layer(dtype(), "residual_norm", {{"width", 32}, {"dropout", 0.0}});
-          const at::Tensor branch = numbers({4, 32}, dtype(), branch_learns), residual = numbers({4, 32}, dtype(), residual_learns);
+          const at::Tensor branch = numbers({4, 32}, dtype(), branch_learns),
+                           residual = numbers({4, 32}, dtype(), residual_learns);
           const at::Tensor branch0 = leaf(branch, branch_learns), residual0 = leaf(residual, residual_learns);
           const at::Tensor w0 = leaf(b.value("it.weight")), b0 = leaf(b.value("it.bias"));
           const at::Tensor sum0 = residual0 + branch0, y0 = at::layer_norm(sum0, {32}, w0, b0, 1e-5);
@@ -169,7 +177,8 @@ TEST_P(Pairs, ResidualNormDropsTheBranchInTheForwardAndTheGradient) {
 
   const at::Tensor branch = numbers({50, 64}, dtype(), true), residual = numbers({50, 64}, dtype(), true);
   const at::Tensor g = numbers({50, 64}, dtype()), h = numbers({50, 64}, dtype());
-  const at::Tensor branch0 = leaf(branch), residual0 = leaf(residual), w0 = bench.learning("it.weight"), b0 = bench.learning("it.bias");
+  const at::Tensor branch0 = leaf(branch), residual0 = leaf(residual), w0 = bench.learning("it.weight"),
+                   b0 = bench.learning("it.bias");
   const at::Tensor sum0 = residual0 + branch0 * mask, y0 = at::layer_norm(sum0, {64}, w0, b0, 1e-5);
   ((y0 * g).sum() + (sum0 * h).sum()).backward();
   const auto out = bench.call(layer, {branch, residual}, 2);
@@ -206,8 +215,13 @@ TEST_P(Pairs, EmbeddingEqualsAutograd) {
 
 TEST_P(Pairs, MlpIsItsTwoLinears) {
   auto* layer = bench.layer(dtype(), "mlp",
-                            {{"up", "c_fc"}, {"down", "c_proj"}, {"width", 16}, {"inner", 64}, {"activation", "gelu_tanh"}, {"layout", "in_out"}}, {},
-                            "h.0.mlp");
+                            {{"up", "c_fc"},
+                             {"down", "c_proj"},
+                             {"width", 16},
+                             {"inner", 64},
+                             {"activation", "gelu_tanh"},
+                             {"layout", "in_out"}},
+                            {}, "h.0.mlp");
   const at::Tensor x = numbers({10, 16}, dtype(), true), g = numbers({10, 16}, dtype()), x0 = leaf(x);
   const at::Tensor up = bench.learning("h.0.mlp.c_fc.weight"), up_bias = bench.learning("h.0.mlp.c_fc.bias");
   const at::Tensor down = bench.learning("h.0.mlp.c_proj.weight"), down_bias = bench.learning("h.0.mlp.c_proj.bias");
@@ -230,12 +244,14 @@ TEST_P(Pairs, HeadLossEqualsAutogradWithAndWithoutTheLogits) {
         Bench b;
         const std::vector<std::string> frozen(w_learns ? 0 : 1, "it.weight");
         auto* layer = b.layer(dtype(), "head_loss", {{"vocab", 51}, {"width", 16}}, frozen);
-        const at::Tensor x = numbers({2, 7, 16}, dtype(), x_learns), x0 = leaf(x, x_learns), w0 = leaf(b.value("it.weight"), w_learns);
+        const at::Tensor x = numbers({2, 7, 16}, dtype(), x_learns), x0 = leaf(x, x_learns),
+                         w0 = leaf(b.value("it.weight"), w_learns);
         const at::Tensor labels = at::randint(51, {2, 7}, at::kLong);
         labels[0][3] = -100;
         labels[1][6] = -100;
         const at::Tensor logits0 = at::linear(x0, w0);
-        const at::Tensor loss0 = at::nll_loss(at::log_softmax(logits0.view({-1, 51}), -1), labels.view(-1), {}, at::Reduction::Sum, -100);
+        const at::Tensor loss0 =
+            at::nll_loss(at::log_softmax(logits0.view({-1, 51}), -1), labels.view(-1), {}, at::Reduction::Sum, -100);
         const at::Tensor g = at::scalar_tensor(0.37, dtype());
         loss0.backward(g);
         const auto out = b.call(layer, {x, labels}, 2, {.want = wanted ? uint32_t{MORTISE_WANT_LOGITS} : 0});
@@ -254,11 +270,14 @@ TEST_P(Pairs, HeadLossPassesAGradientOfTheLogitsOn) {
   for (const bool labelled : {true, false}) {
     Bench b;
     auto* layer = b.layer(dtype(), "head_loss", {{"vocab", 51}, {"width", 16}});
-    const at::Tensor x = numbers({2, 7, 16}, dtype(), true), x0 = leaf(x), w0 = leaf(b.value("it.weight")), g = numbers({2, 7, 51}, dtype());
+    const at::Tensor x = numbers({2, 7, 16}, dtype(), true), x0 = leaf(x), w0 = leaf(b.value("it.weight")),
+                     g = numbers({2, 7, 51}, dtype());
     const at::Tensor labels = labelled ? at::randint(51, {2, 7}, at::kLong) : at::Tensor();
     const at::Tensor logits0 = at::linear(x0, w0);
     at::Tensor total0 = (logits0 * g).sum();
-    if (labelled) total0 = total0 + at::nll_loss(at::log_softmax(logits0.view({-1, 51}), -1), labels.view(-1), {}, at::Reduction::Sum, -100);
+    if (labelled)
+      total0 = total0 +
+               at::nll_loss(at::log_softmax(logits0.view({-1, 51}), -1), labels.view(-1), {}, at::Reduction::Sum, -100);
     total0.backward();
     const auto out = b.call(layer, {x, labels}, 2, {.want = MORTISE_WANT_LOGITS});
     EXPECT_EQ(out[0].defined(), labelled);
@@ -281,7 +300,9 @@ TEST_P(Pairs, AHeadTiedToAnEmbeddingHasOneGradient) {
   bench.fill(dtype());
   const at::Tensor ids = at::randint(20, {3, 5}, at::kLong), labels = at::randint(20, {3, 5}, at::kLong);
   const at::Tensor w0 = bench.learning("wte.weight");
-  at::nll_loss(at::log_softmax(at::linear(at::embedding(w0, ids), w0).view({-1, 20}), -1), labels.view(-1), {}, at::Reduction::Sum, -100).backward();
+  at::nll_loss(at::log_softmax(at::linear(at::embedding(w0, ids), w0).view({-1, 20}), -1), labels.view(-1), {},
+               at::Reduction::Sum, -100)
+      .backward();
   const at::Tensor loss = bench.call(head, {bench.call(table, {ids})[0], labels}, 2)[0];
   bench.backward({loss}, {at::ones({}, dtype())});
   EXPECT_TRUE(bitwise(bench.grad("wte.weight"), w0.grad()));
@@ -346,7 +367,8 @@ TEST_F(Bf16, LossIsFp32) {
   const at::Tensor x = numbers({14, 16}, at::kFloat, true), x0 = leaf(x), w0 = leaf(bench.value("it.weight"));
   const at::Tensor labels = at::randint(51, {14}, at::kLong);
   const at::Tensor logits0 = at::linear(x0.to(at::kBFloat16), w0.to(at::kBFloat16));
-  const at::Tensor loss0 = at::nll_loss(at::log_softmax(logits0.to(at::kFloat), -1), labels, {}, at::Reduction::Sum, -100);
+  const at::Tensor loss0 =
+      at::nll_loss(at::log_softmax(logits0.to(at::kFloat), -1), labels, {}, at::Reduction::Sum, -100);
   loss0.backward();
   const auto out = bench.call(layer, {x, labels}, 2, {.compute_dtype = MORTISE_BF16, .want = MORTISE_WANT_LOGITS});
   bench.backward({out[0]}, {at::ones({}, at::kFloat)});
@@ -362,8 +384,8 @@ TEST_F(Bf16, WeightsStoredInBf16KeepFp32Statistics) {
   const at::Tensor x = numbers({8, 64}, at::kBFloat16, true), g = numbers({8, 64}, at::kBFloat16);
   const at::Tensor y = bench.call(layer, {x})[0];
   bench.backward({y}, {g});
-  const at::Tensor wide =
-      at::layer_norm(x.detach().to(at::kFloat), {64}, bench.value("it.weight").to(at::kFloat), bench.value("it.bias").to(at::kFloat));
+  const at::Tensor wide = at::layer_norm(x.detach().to(at::kFloat), {64}, bench.value("it.weight").to(at::kFloat),
+                                         bench.value("it.bias").to(at::kFloat));
   EXPECT_TRUE(bitwise(y, wide.to(at::kBFloat16)));
   EXPECT_EQ(bench.grad("it.weight").scalar_type(), at::kBFloat16);
 }
@@ -372,7 +394,8 @@ TEST_F(Bf16, WeightsStoredInBf16KeepFp32Statistics) {
 
 TEST(Refusals, AWordThatIsNoChoiceNamesTheLayer) {
   Bench b;
-  const Thrown t = thrown([&] { b.layer(at::kFloat, "linear", {{"in", 4}, {"out", 4}, {"activation", "swish"}}, {}, "h.2.mlp.c_fc"); });
+  const Thrown t = thrown(
+      [&] { b.layer(at::kFloat, "linear", {{"in", 4}, {"out", 4}, {"activation", "swish"}}, {}, "h.2.mlp.c_fc"); });
   EXPECT_EQ(t.text.substr(0, t.text.find('\n')), "h.2.mlp.c_fc: there is no activation `swish`");
 }
 

@@ -1,4 +1,5 @@
-// Twenty steps of each optimizer beside the same steps in ATen's operators, in the order of torch/optim/adam.py and sgd.py (torch 2.11).
+// Twenty steps of each optimizer beside the same steps in ATen's operators, in the order of torch/optim/adam.py and
+// sgd.py (torch 2.11).
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
@@ -22,13 +23,15 @@ std::string plugin(const std::string& id) { return std::string(MORTISE_PLUGINS) 
 
 template <class T>
 std::vector<T> normal(uint64_t seed) {
-  const at::Tensor t =
-      at::randn({kLength}, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
+  const at::Tensor t = at::randn({kLength}, at::make_generator<at::CPUGeneratorImpl>(seed),
+                                 at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
   return {t.const_data_ptr<T>(), t.const_data_ptr<T>() + kLength};
 }
 template <class T>
 at::Tensor tensor(const std::vector<T>& v) {
-  return at::from_blob(const_cast<T*>(v.data()), {kLength}, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value)).clone();
+  return at::from_blob(const_cast<T*>(v.data()), {kLength},
+                       at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value))
+      .clone();
 }
 
 // One step in ATen: parameter, gradient, two states, the number of the step.
@@ -77,8 +80,8 @@ class Optimizers : public testing::Test {
 using Masters = testing::Types<float, double>;
 TYPED_TEST_SUITE(Optimizers, Masters);
 
-// ATen multiplies and adds in one rounding where the processor can, we in two, so that bits are the same everywhere. Numbers here are below 4, where
-// the last place is worth 2 units; measured: 1 to 4 units after all steps.
+// ATen multiplies and adds in one rounding where the processor can, we in two, so that bits are the same everywhere.
+// Numbers here are below 4, where the last place is worth 2 units; measured: 1 to 4 units after all steps.
 constexpr double kUnits = 8;
 
 TYPED_TEST(Optimizers, AdamWFollowsTorch) {

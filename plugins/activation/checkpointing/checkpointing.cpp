@@ -1,5 +1,6 @@
-// A checkpointed block is one node of the graph. Its forward runs the block without a graph and saves the inputs; its backward runs the block
-// again, now with a graph, and goes backward through that. The kept call brings the frame back: mode, random site, compute dtype.
+// A checkpointed block is one node of the graph. Its forward runs the block without a graph and saves the inputs; its
+// backward runs the block again, now with a graph, and goes backward through that. The kept call brings the frame back:
+// mode, random site, compute dtype.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -22,7 +23,8 @@ struct Region {
 
 bool requires_grad(Ref t) { return t.handle && (Info(t).flags & MORTISE_REQUIRES_GRAD); }
 
-mortise_status forward(void* state, mortise_node* node, const mortise_value* in, uint32_t n, mortise_value* out, uint32_t m) noexcept {
+mortise_status forward(void* state, mortise_node* node, const mortise_value* in, uint32_t n, mortise_value* out,
+                       uint32_t m) noexcept {
   return guard([&] {
     const Region& region = *static_cast<Region*>(state);
     std::vector<mortise_tensor*> inputs;
@@ -32,7 +34,8 @@ mortise_status forward(void* state, mortise_node* node, const mortise_value* in,
   });
 }
 
-mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t m, mortise_tensor** grad_in, uint32_t n) noexcept {
+mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t m,
+                        mortise_tensor** grad_in, uint32_t n) noexcept {
   return guard([&] {
     const Region& region = *static_cast<Region*>(state);
     if (std::none_of(grad_out, grad_out + m, [](mortise_tensor* g) { return g != nullptr; })) return;
@@ -57,7 +60,8 @@ mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* 
     }
 
     std::vector<mortise_value> results(m, none());
-    const mortise_status ran = api.call->run(api.host, region.kept, MORTISE_GRAD | MORTISE_REPLAY | region.flags, args.data(), n, results.data(), m);
+    const mortise_status ran = api.call->run(api.host, region.kept, MORTISE_GRAD | MORTISE_REPLAY | region.flags,
+                                             args.data(), n, results.data(), m);
     std::vector<mortise_tensor*> roots, seeds;
     for (uint32_t k = 0; k < m; ++k) {
       held.push_back(take(results[k]));
@@ -68,8 +72,8 @@ mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* 
     check(ran);
     if (roots.empty()) return;
     std::vector<mortise_tensor*> grads(leaves.size());
-    check(api.autograd->backward(api.host, roots.data(), seeds.data(), static_cast<uint32_t>(roots.size()), leaves.data(), grads.data(),
-                                 static_cast<uint32_t>(leaves.size()), 0));
+    check(api.autograd->backward(api.host, roots.data(), seeds.data(), static_cast<uint32_t>(roots.size()),
+                                 leaves.data(), grads.data(), static_cast<uint32_t>(leaves.size()), 0));
     for (size_t k = 0; k < leaves.size(); ++k) grad_in[leaf_of[k]] = grads[k];
   });
 }
@@ -77,8 +81,12 @@ mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* 
 void drop(void* state) noexcept { delete static_cast<Region*>(state); }
 
 // Parameters are used inside, so the output needs a gradient even when no input does.
-constexpr mortise_node_fns kNode = {
-    sizeof(mortise_node_fns), MORTISE_NODE_REQUIRES_GRAD, MORTISE_STR("activation.checkpointing"), forward, backward, drop};
+constexpr mortise_node_fns kNode = {sizeof(mortise_node_fns),
+                                    MORTISE_NODE_REQUIRES_GRAD,
+                                    MORTISE_STR("activation.checkpointing"),
+                                    forward,
+                                    backward,
+                                    drop};
 
 class Checkpointing {
  public:
@@ -93,14 +101,16 @@ class Checkpointing {
     for (uint32_t i = 0; i < call->n_args; ++i) {
       const mortise_value& arg = call->args[i];
       if (is_borrowed(arg))
-        throw Error(MORTISE_E_UNSUPPORTED, "a block that is checkpointed takes tensors and numbers; argument " + std::to_string(i) + " of " +
-                                               std::string(view(call->path)) + " is neither");
+        throw Error(MORTISE_E_UNSUPPORTED, "a block that is checkpointed takes tensors and numbers; argument " +
+                                               std::to_string(i) + " of " + std::string(view(call->path)) +
+                                               " is neither");
       region->args.push_back(arg);
       region->differentiable.push_back(requires_grad(arg));
     }
     check(api.call->keep(api.host, call, next, keep_.data(), static_cast<uint32_t>(keep_.size()), &region->kept));
     // The node owns the region from here on, also when `apply` fails.
-    check(api.autograd->apply(api.host, &kNode, region.release(), call->args, call->n_args, call->results, call->n_results));
+    check(api.autograd->apply(api.host, &kNode, region.release(), call->args, call->n_args, call->results,
+                              call->n_results));
   }
 
  private:

@@ -32,8 +32,8 @@ struct Graph {
     static const mortise_autograd_api autograd = {
         .struct_size = sizeof(mortise_autograd_api),
         .apply =
-            [](mortise_host*, const mortise_node_fns* fns, void* state_, const mortise_value* in, uint32_t n, mortise_value* out,
-               uint32_t m) noexcept {
+            [](mortise_host*, const mortise_node_fns* fns, void* state_, const mortise_value* in, uint32_t n,
+               mortise_value* out, uint32_t m) noexcept {
               now->node = *fns;
               now->state = state_;
               const mortise_status s = fns->forward(state_, nullptr, in, n, out, m);
@@ -57,8 +57,8 @@ struct Graph {
               return mortise_status{MORTISE_OK};
             },
         .backward =
-            [](mortise_host*, mortise_tensor* const* roots_, mortise_tensor* const* seeds, uint32_t n, mortise_tensor* const* inputs,
-               mortise_tensor** grads, uint32_t m, uint32_t) noexcept {
+            [](mortise_host*, mortise_tensor* const* roots_, mortise_tensor* const* seeds, uint32_t n,
+               mortise_tensor* const* inputs, mortise_tensor** grads, uint32_t m, uint32_t) noexcept {
               now->roots.assign(roots_, roots_ + n);
               now->leaves.assign(inputs, inputs + m);
               for (uint32_t i = 0; i < m; ++i) grads[i] = now->tensor(3 * now->number(seeds[0])).release();
@@ -87,7 +87,9 @@ struct Graph {
   // Backward of the node; the gradients of its inputs.
   std::vector<Tensor> backward(std::vector<mortise_tensor*> grad_out, uint32_t n_in) {
     std::vector<mortise_tensor*> in(n_in);
-    EXPECT_EQ(node.backward(state, nullptr, grad_out.data(), static_cast<uint32_t>(grad_out.size()), in.data(), n_in), MORTISE_OK) << host.error();
+    EXPECT_EQ(node.backward(state, nullptr, grad_out.data(), static_cast<uint32_t>(grad_out.size()), in.data(), n_in),
+              MORTISE_OK)
+        << host.error();
     std::vector<Tensor> r;
     for (mortise_tensor* t : in) r.push_back(Tensor::own(t));
     return r;
@@ -150,7 +152,8 @@ TEST_F(Checkpointing, RunsTheFirstPassWithoutAGraphAndSavesOnlyTheInputs) {
 }
 
 TEST_F(Checkpointing, RunsTheBlockAgainInBackwardOverInputsCutOffFromTheGraph) {
-  const Tensor x = graph.tensor(5, true), ids = host.tensor<int64_t>({1}, {7}), frozen = graph.tensor(1), seed = graph.tensor(4);
+  const Tensor x = graph.tensor(5, true), ids = host.tensor<int64_t>({1}, {7}), frozen = graph.tensor(1),
+               seed = graph.tensor(4);
   FakeCall call({mortise::value(x), mortise::value(ids), mortise::value(frozen)}, 2);
   ASSERT_EQ(run(call), MORTISE_OK);
   const auto grads = graph.backward({seed.get(), nullptr}, 3);

@@ -1,4 +1,5 @@
-// attention.flash: ATen's flash attention for the CPU. Scores never exist as a whole; their log-sum-exp is what is kept.
+// attention.flash: ATen's flash attention for the CPU. Scores never exist as a whole; their log-sum-exp is what is
+// kept.
 //
 // Shapes  B batch, T positions, H heads, D head's width.
 #include <cstdio>
@@ -30,7 +31,8 @@ class Flash {
     const Tensor qkv = cast(call->args[0], call->compute_dtype);
     const Info like(qkv);
     if (like.rank != 3 || like.size(-1) != 3 * heads_ * head_dim_)
-      throw Error(MORTISE_E_SHAPE, "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
+      throw Error(MORTISE_E_SHAPE,
+                  "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
     const auto [q, k, v] = heads_of(qkv);
     auto [y_BHTD, log_sum] = ops::flash_attention_for_cpu(q, k, v, causal_);
     give(call, 0, ops::reshape(ops::transpose(y_BHTD, 1, 2), {like.size(0), like.size(1), heads_ * head_dim_}));
@@ -43,7 +45,8 @@ class Flash {
     if (!b.grad(0) || !b.wants(0)) return;
     const Info like(b.saved(0));
     const auto [q, k, v] = heads_of(b.saved(0));
-    const auto d = ops::flash_attention_for_cpu_backward(as_heads(cast(b.grad(0), like.dtype)), q, k, v, as_heads(b.saved(1)), b.saved(2), causal_);
+    const auto d = ops::flash_attention_for_cpu_backward(as_heads(cast(b.grad(0), like.dtype)), q, k, v,
+                                                         as_heads(b.saved(1)), b.saved(2), causal_);
     // Three [B, T, H, D] side by side are qkv's own layout.
     const Tensor dq = ops::transpose(d[0], 1, 2), dk = ops::transpose(d[1], 1, 2), dv = ops::transpose(d[2], 1, 2);
     b.give(0, ops::view(ops::cat({dq.get(), dk.get(), dv.get()}, 2), like.shape()));
@@ -51,10 +54,13 @@ class Flash {
 
  private:
   // [B, T, H·D] as [B, H, T, D]: a view.
-  Tensor as_heads(Ref x) const { return ops::transpose(ops::reshape(x, {Info(x).size(0), Info(x).size(1), heads_, head_dim_}), 1, 2); }
+  Tensor as_heads(Ref x) const {
+    return ops::transpose(ops::reshape(x, {Info(x).size(0), Info(x).size(1), heads_, head_dim_}), 1, 2);
+  }
   std::array<Tensor, 3> heads_of(Ref qkv) const {
     const int64_t width = heads_ * head_dim_;
-    return {as_heads(ops::narrow(qkv, 2, 0, width)), as_heads(ops::narrow(qkv, 2, width, width)), as_heads(ops::narrow(qkv, 2, 2 * width, width))};
+    return {as_heads(ops::narrow(qkv, 2, 0, width)), as_heads(ops::narrow(qkv, 2, width, width)),
+            as_heads(ops::narrow(qkv, 2, 2 * width, width))};
   }
 
   int64_t heads_, head_dim_;

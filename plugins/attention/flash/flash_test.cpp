@@ -22,17 +22,20 @@ struct Flash : testing::Test {
 };
 
 TEST_F(Flash, RefusesDropoutInTrainingAndSaysWhatToWrite) {
-  EXPECT_EQ(refusal(0.1, MORTISE_TRAIN), "dropout 0.1 in training\n  fix: [attention.math], or let it choose: [attention.auto]");
+  EXPECT_EQ(refusal(0.1, MORTISE_TRAIN),
+            "dropout 0.1 in training\n  fix: [attention.math], or let it choose: [attention.auto]");
   EXPECT_EQ(refusal(0.1, MORTISE_EVAL), "");
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN), "");
 }
 
 TEST_F(Flash, RefusesAnotherDevice) {
-  EXPECT_EQ(refusal(0.0, MORTISE_TRAIN, MORTISE_CUDA), "attention.flash is a kernel of the CPU\n  fix: [attention.math]");
+  EXPECT_EQ(refusal(0.0, MORTISE_TRAIN, MORTISE_CUDA),
+            "attention.flash is a kernel of the CPU\n  fix: [attention.math]");
 }
 
 TEST_F(Flash, RefusesAMaskAndAWidthThatIsNotItsHeads) {
-  const mortise::Tensor qkv = host.tensor<float>({1, 2, 21}, std::vector<float>(42)), mask = host.tensor<float>({1, 2}, {0, 0});
+  const mortise::Tensor qkv = host.tensor<float>({1, 2, 21}, std::vector<float>(42)),
+                        mask = host.tensor<float>({1, 2}, {0, 0});
   void* const layer = build.layer(plugin, "attention", "h.0.attn", {attr("heads", 2), attr("head_dim", 4)});
   const auto error = [&](const mortise::Tensor& with) {
     FakeCall call({mortise::value(qkv), mortise::value(with)}, 1);

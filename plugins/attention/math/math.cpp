@@ -15,11 +15,12 @@ namespace {
 class Math {
  public:
   Math(const Builder&, const LayerSpec& spec)
-      : heads_(spec.integer("heads")), head_dim_(spec.integer("head_dim")), causal_(spec.flag("causal", false)), dropout_(spec.number("dropout", 0)) {
-  }
+      : heads_(spec.integer("heads")), head_dim_(spec.integer("head_dim")), causal_(spec.flag("causal", false)),
+        dropout_(spec.number("dropout", 0)) {}
 
   static Refusal supports(const mortise_place* place) {
-    if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number("dropout", 0) == 0) return {};
+    if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number("dropout", 0) == 0)
+      return {};
     return {"dropout of attention.math runs on the CPU only", "dropout = 0"};
   }
 
@@ -27,7 +28,8 @@ class Math {
     const Tensor qkv = cast(call->args[0], call->compute_dtype);
     const Info like(qkv);
     if (like.rank != 3 || like.size(-1) != 3 * heads_ * head_dim_)
-      throw Error(MORTISE_E_SHAPE, "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
+      throw Error(MORTISE_E_SHAPE,
+                  "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
     const auto [q, k, v] = heads_of(qkv);
     Tensor p_PTT = scores(q, k, like);
     if (call->n_args > 1 && call->args[1].tag == MORTISE_TENSOR) add_mask(p_PTT, call->args[1], like);
@@ -66,7 +68,8 @@ class Math {
   std::array<Tensor, 3> heads_of(Ref qkv) const {
     const Info like(qkv);
     const int64_t B = like.size(0), T = like.size(1);
-    const Tensor parts = ops::contiguous(ops::permute(ops::reshape(qkv, {B, T, 3, heads_, head_dim_}), {2, 0, 3, 1, 4}));
+    const Tensor parts =
+        ops::contiguous(ops::permute(ops::reshape(qkv, {B, T, 3, heads_, head_dim_}), {2, 0, 3, 1, 4}));
     const Tensor x_3PTD = ops::view(parts, {3, B * heads_, T, head_dim_});
     std::array<Tensor, 3> r = {ops::select(x_3PTD, 0, 0), ops::select(x_3PTD, 0, 1), ops::select(x_3PTD, 0, 2)};
     ops::mul_(r[0], scale());
@@ -82,8 +85,8 @@ class Math {
     return cast(ops::baddbmm(ops::triu(later_TT, 1), q, turned(k)), wide);
   }
 
-  // A mask of numbers is added to the scores of its keys. Where a boolean one is false the lowest number is: not infinity, so that a row without
-  // any key stays finite.
+  // A mask of numbers is added to the scores of its keys. Where a boolean one is false the lowest number is: not
+  // infinity, so that a row without any key stays finite.
   void add_mask(Ref scores_PTT, Ref mask_BT, const Info& like) const {
     const int64_t B = like.size(0), T = like.size(1);
     Tensor added = Tensor::share(mask_BT);
@@ -103,15 +106,18 @@ class Math {
   // [B, T, H·D] → [P, T, D] and back; and the three gradients as qkv was packed.
   Tensor split(Ref x) const {
     const int64_t B = Info(x).size(0), T = Info(x).size(1);
-    return ops::reshape(ops::permute(ops::reshape(x, {B, T, heads_, head_dim_}), {0, 2, 1, 3}), {B * heads_, T, head_dim_});
+    return ops::reshape(ops::permute(ops::reshape(x, {B, T, heads_, head_dim_}), {0, 2, 1, 3}),
+                        {B * heads_, T, head_dim_});
   }
   Tensor merge(Ref x_PTD, const Info& like) const {
     const int64_t B = like.size(0), T = like.size(1);
-    return ops::reshape(ops::permute(ops::view(x_PTD, {B, heads_, T, head_dim_}), {0, 2, 1, 3}), {B, T, heads_ * head_dim_});
+    return ops::reshape(ops::permute(ops::view(x_PTD, {B, heads_, T, head_dim_}), {0, 2, 1, 3}),
+                        {B, T, heads_ * head_dim_});
   }
   Tensor pack(Ref x_3PTD, const Info& like) const {
     const int64_t B = like.size(0), T = like.size(1);
-    return ops::reshape(ops::permute(ops::view(x_3PTD, {3, B, heads_, T, head_dim_}), {1, 3, 0, 2, 4}), {B, T, 3 * heads_ * head_dim_});
+    return ops::reshape(ops::permute(ops::view(x_3PTD, {3, B, heads_, T, head_dim_}), {1, 3, 0, 2, 4}),
+                        {B, T, 3 * heads_ * head_dim_});
   }
 
   int64_t heads_, head_dim_;

@@ -1,5 +1,5 @@
-// Tensors as safetensors, which `model.weights` and every other tool of the field read. A slice has its place in the metadata, by its name:
-// "0,0 of 768,2304".
+// Tensors as safetensors, which `model.weights` and every other tool of the field read. A slice has its place in the
+// metadata, by its name: "0,0 of 768,2304".
 #include <algorithm>
 #include <charconv>
 
@@ -9,8 +9,9 @@
 namespace {
 using namespace mortise;
 
-constexpr std::pair<uint32_t, const char*> kDtypes[] = {{MORTISE_F32, "F32"}, {MORTISE_F64, "F64"}, {MORTISE_BF16, "BF16"}, {MORTISE_F16, "F16"},
-                                                        {MORTISE_I64, "I64"}, {MORTISE_I32, "I32"}, {MORTISE_U8, "U8"},     {MORTISE_BOOL, "BOOL"}};
+constexpr std::pair<uint32_t, const char*> kDtypes[] = {
+    {MORTISE_F32, "F32"}, {MORTISE_F64, "F64"}, {MORTISE_BF16, "BF16"}, {MORTISE_F16, "F16"},
+    {MORTISE_I64, "I64"}, {MORTISE_I32, "I32"}, {MORTISE_U8, "U8"},     {MORTISE_BOOL, "BOOL"}};
 constexpr std::string_view kOf = " of ";
 
 const char* name_of(uint32_t dtype) {
@@ -36,7 +37,8 @@ std::vector<int64_t> numbers_of(std::string_view text, size_t n, const std::stri
   const char *at = text.data(), *const end = at + text.size();
   for (size_t i = 0; i < n; ++i) {
     if (i > 0 && (at == end || *at++ != ',')) at = end + 1;
-    const auto read = at <= end ? std::from_chars(at, end, numbers[i]) : std::from_chars_result{at, std::errc::invalid_argument};
+    const auto read =
+        at <= end ? std::from_chars(at, end, numbers[i]) : std::from_chars_result{at, std::errc::invalid_argument};
     if (read.ec != std::errc()) throw Error(MORTISE_E_DATA, "the place of " + shown(tensor) + " does not fit it");
     at = read.ptr;
   }
@@ -50,16 +52,21 @@ struct Safetensors {
     Metadata metadata = {{"format", "pt"}};  // transformers asks for it
     for (const mortise_entry& e : std::span(entries, n)) {
       views.push_back({std::string(view(e.name)), name_of(e.dtype), {e.sizes, e.sizes + e.n_dims}, e.data, e.bytes});
-      if (e.offset) metadata[views.back().name] = text_of(e.offset, e.n_dims) + std::string(kOf) + text_of(e.whole, e.n_dims);
+      if (e.offset)
+        metadata[views.back().name] = text_of(e.offset, e.n_dims) + std::string(kOf) + text_of(e.whole, e.n_dims);
     }
-    write_safetensors([&](const void* data, size_t bytes) { check(sink->write(sink->user, data, bytes)); }, views, metadata);
+    write_safetensors([&](const void* data, size_t bytes) { check(sink->write(sink->user, data, bytes)); }, views,
+                      metadata);
   }
 
   void read(const void* data, uint64_t bytes, const mortise_give* give) {
     const TensorFile file = parse({static_cast<const char*>(data), bytes});
     for (const TensorView& t : file.entries) {
-      mortise_entry e{sizeof e, dtype_of(t.dtype), str(t.name), static_cast<uint32_t>(t.sizes.size()), 0, t.sizes.data(), nullptr, nullptr, t.data,
-                      t.bytes};
+      mortise_entry e{sizeof e,    dtype_of(t.dtype),
+                      str(t.name), static_cast<uint32_t>(t.sizes.size()),
+                      0,           t.sizes.data(),
+                      nullptr,     nullptr,
+                      t.data,      t.bytes};
       std::vector<int64_t> offset, whole;
       if (const auto place = file.metadata.find(t.name); place != file.metadata.end()) {
         const std::string_view text = place->second;
@@ -83,7 +90,8 @@ struct Safetensors {
   }
 };
 
-const mortise_format kObject = {sizeof(mortise_format), 0, MORTISE_STR(".safetensors"), thunk<&Safetensors::write>, thunk<&Safetensors::read>};
+const mortise_format kObject = {sizeof(mortise_format), 0, MORTISE_STR(".safetensors"), thunk<&Safetensors::write>,
+                                thunk<&Safetensors::read>};
 }  // namespace
 
 MORTISE_PLUGIN(Safetensors, mortise::provide("checkpoint.format", &kObject))

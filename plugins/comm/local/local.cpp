@@ -19,7 +19,8 @@ struct Local {
   }
 };
 
-const mortise_comm kObject = {sizeof(mortise_comm), 0, thunk<&Local::world>, thunk<&Local::all_reduce>, thunk<&Local::host_all_reduce>};
+const mortise_comm kObject = {sizeof(mortise_comm), 0, thunk<&Local::world>, thunk<&Local::all_reduce>,
+                              thunk<&Local::host_all_reduce>};
 }  // namespace
 
 MORTISE_PLUGIN(Local, mortise::provide("comm", &kObject))

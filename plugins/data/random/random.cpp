@@ -1,4 +1,5 @@
-// Random token ids, a pure function of (run.seed, split, sample, element): nothing is kept, and any thread may ask for any sample.
+// Random token ids, a pure function of (run.seed, split, sample, element): nothing is kept, and any thread may ask for
+// any sample.
 #include <numeric>
 
 #include "mortise/cpp/plugin.hpp"
@@ -8,8 +9,9 @@ namespace {
 using namespace mortise;
 
 constexpr int64_t kIgnored = -100;
-const mortise_field kFields[] = {
-    {MORTISE_STR("input_ids"), {}, 0}, {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored}, {MORTISE_STR("positions"), {}, 0}};
+const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
+                                 {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored},
+                                 {MORTISE_STR("positions"), {}, 0}};
 constexpr uint32_t kLengthBlock = 0xFFFFFFFF;  // where the draw for a sample's length stands; its elements count from 0
 
 class Random {
@@ -19,11 +21,15 @@ class Random {
     length_ = request->sequence_length;
     key_[0] = static_cast<uint32_t>(request->seed);
     key_[1] = static_cast<uint32_t>(request->seed >> 32);
-    if (length_ < 1) throw Error(MORTISE_E_CONFIG, "data.random makes samples and needs a length\n  fix: [data] sequence_length = 128");
+    if (length_ < 1)
+      throw Error(MORTISE_E_CONFIG,
+                  "data.random makes samples and needs a length\n  fix: [data] sequence_length = 128");
     if (low_ >= high_)
-      config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_), "low must be less than high");
+      config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_),
+                     "low must be less than high");
     if (shortest_ > length_)
-      config::refuse("shortest", with_commas(shortest_) + " is longer than data.sequence_length, " + with_commas(length_),
+      config::refuse("shortest",
+                     with_commas(shortest_) + " is longer than data.sequence_length, " + with_commas(length_),
                      "shortest = " + std::to_string(length_));
     positions_.resize(static_cast<size_t>(length_));
     std::iota(positions_.begin(), positions_.end(), 0);
@@ -33,7 +39,8 @@ class Random {
     const bool validation = view(split) == "validation";
     std::string& about = validation ? about_validation_ : about_train_;
     out->samples = validation ? validation_samples_ : samples_;
-    about = with_commas(out->samples) + " samples of random ids, " + with_commas(low_) + " to " + with_commas(high_ - 1);
+    about =
+        with_commas(out->samples) + " samples of random ids, " + with_commas(low_) + " to " + with_commas(high_ - 1);
     out->about = str(about);
   }
 
@@ -58,9 +65,11 @@ class Random {
   size_t draw(int64_t sample, bool validation, std::vector<int64_t>& ids) const {
     uint32_t words[4];
     const auto block = [&](uint32_t index) {
-      mortise_philox_words(key_, index, static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32), validation, words);
+      mortise_philox_words(key_, index, static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32), validation,
+                           words);
     };
-    // A word as a number from `from` to below `to`; the highest 32 bits of a product, uneven by less than (to - from) / 2^32.
+    // A word as a number from `from` to below `to`; the highest 32 bits of a product, uneven by less than (to - from) /
+    // 2^32.
     const auto uniform = [&](uint32_t word, int64_t from, int64_t to) {
       return from + static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(to - from)) >> 32);
     };
@@ -85,8 +94,9 @@ class Random {
   std::string about_train_, about_validation_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data),       std::size(kFields), kFields, thunk<&Random::open>, thunk<&Random::describe>,
-                              thunk<&Random::vocabulary>, thunk<&Random::get>};
+const mortise_data kObject = {sizeof(mortise_data), std::size(kFields),       kFields,
+                              thunk<&Random::open>, thunk<&Random::describe>, thunk<&Random::vocabulary>,
+                              thunk<&Random::get>};
 }  // namespace
 
 MORTISE_PLUGIN(Random, mortise::provide("data", &kObject))

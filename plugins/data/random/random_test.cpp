@@ -12,7 +12,9 @@ using Ids = std::vector<int64_t>;
 
 class RandomData : public ::testing::Test {
  protected:
-  RandomData() { host_.set("samples", 512).set("validation_samples", 0).set("low", 100).set("high", 30000).set("shortest", 0); }
+  RandomData() {
+    host_.set("samples", 512).set("validation_samples", 0).set("low", 100).set("high", 30000).set("shortest", 0);
+  }
   mortise_status open(Plugin& plugin, int64_t length, uint64_t seed = 0) {
     const mortise_data_request request = {sizeof request, 0, length, seed};
     return plugin.object<mortise_data>("data").open(plugin.self(), &request);
@@ -85,7 +87,8 @@ TEST_F(RandomData, StaysInItsRangeAndIsEvenlySpread) {
       ASSERT_LT(id, 7);
       ++counts[id - 3];
     }
-  for (const int c : counts) EXPECT_NEAR(c, 2500, 5 * std::sqrt(10000 * 0.25 * 0.75));  // five deviations of a binomial count
+  for (const int c : counts)
+    EXPECT_NEAR(c, 2500, 5 * std::sqrt(10000 * 0.25 * 0.75));  // five deviations of a binomial count
 }
 
 TEST_F(RandomData, GivesUnlikeLengthsFromTheShortestToTheWhole) {

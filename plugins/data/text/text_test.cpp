@@ -38,7 +38,8 @@ class TextData : public ::testing::Test {
     return plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s);
   }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("mortise_text_test_" + std::to_string(getpid()));
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("mortise_text_test_" + std::to_string(getpid()));
   FakeHost host_;
 };
 
@@ -75,7 +76,8 @@ TEST_F(TextData, GivesEveryTokenButTheFirstAsALabelOnce) {
       ASSERT_EQ(open(plugin, length), MORTISE_OK);
       Ids numbers(static_cast<size_t>(describe(plugin).samples)), labels;
       for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
-      for (auto& sample : plugin.samples("train", numbers)) labels.insert(labels.end(), sample["labels"].begin(), sample["labels"].end());
+      for (auto& sample : plugin.samples("train", numbers))
+        labels.insert(labels.end(), sample["labels"].begin(), sample["labels"].end());
       EXPECT_EQ(labels, Ids(text.begin() + 1, text.end())) << size << " tokens, length " << length;
     }
 }

@@ -21,7 +21,9 @@ std::string line_of(const char* file, std::string_view name) {
     }
   return "";
 }
-int64_t number_of(const char* file, std::string_view name = "") { return std::strtoll(line_of(file, name).c_str(), nullptr, 10); }
+int64_t number_of(const char* file, std::string_view name = "") {
+  return std::strtoll(line_of(file, name).c_str(), nullptr, 10);
+}
 
 int threads() {
   cpu_set_t set;
@@ -42,7 +44,9 @@ std::string processor() {
 class Cpu {
  public:
   void open(int32_t index) {
-    if (index != 0) throw Error(MORTISE_E_CONFIG, "device.cpu has no device " + std::to_string(index) + ": the processor is one device, 0");
+    if (index != 0)
+      throw Error(MORTISE_E_CONFIG,
+                  "device.cpu has no device " + std::to_string(index) + ": the processor is one device, 0");
     const int n = threads();
     about_ = std::to_string(n) + (n == 1 ? " thread, " : " threads, ") + processor();
   }
@@ -64,7 +68,8 @@ class Cpu {
   std::string about_;
 };
 
-const mortise_device kObject = {sizeof(mortise_device), MORTISE_CPU, thunk<&Cpu::open>, thunk<&Cpu::describe>, thunk<&Cpu::memory>};
+const mortise_device kObject = {sizeof(mortise_device), MORTISE_CPU, thunk<&Cpu::open>, thunk<&Cpu::describe>,
+                                thunk<&Cpu::memory>};
 }  // namespace
 
 MORTISE_PLUGIN(Cpu, mortise::provide("device", &kObject))

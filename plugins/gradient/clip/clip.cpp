@@ -1,4 +1,5 @@
-// A factor into the multiplier, on the device: nobody waits, and no gradient is written. The optimizer reads them through the multiplier.
+// A factor into the multiplier, on the device: nobody waits, and no gradient is written. The optimizer reads them
+// through the multiplier.
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 

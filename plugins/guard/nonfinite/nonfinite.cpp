@@ -1,4 +1,5 @@
-// Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records arrive, some steps later.
+// Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records
+// arrive, some steps later.
 #include <cstdlib>
 
 #include "mortise/cpp/ops.hpp"
@@ -25,7 +26,8 @@ class NonFinite {
     if (columns.kind() != "step") return;
     in_a_row_ = columns.integer("skipped") != 0 ? in_a_row_ + 1 : 0;
     if (in_a_row_ != stop_after_) return;
-    const std::string reason = "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
+    const std::string reason =
+        "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
     check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
   }
 
@@ -39,7 +41,9 @@ class NonFinite {
   static const mortise_blob kInARow;
   int64_t stop_after_, in_a_row_ = 0;
 };
-const mortise_blob NonFinite::kInARow = {sizeof(mortise_blob), 1, MORTISE_STR("in_a_row"), thunk<&NonFinite::save>, thunk<&NonFinite::load>};
+const mortise_blob NonFinite::kInARow = {sizeof(mortise_blob), 1, MORTISE_STR("in_a_row"), thunk<&NonFinite::save>,
+                                         thunk<&NonFinite::load>};
 }  // namespace
 
-MORTISE_PLUGIN(NonFinite, mortise::listen<&NonFinite::verdict>("step.verdict"), mortise::listen<&NonFinite::record>("record"))
+MORTISE_PLUGIN(NonFinite, mortise::listen<&NonFinite::verdict>("step.verdict"),
+               mortise::listen<&NonFinite::record>("record"))

@@ -11,7 +11,9 @@ namespace {
 struct NonFinite : testing::Test {
   NonFinite() {
     host.set("stop_after", 3);
-    host.op("aten::isfinite", [&](std::span<const mortise_value> args) { return host.tensor<bool>({}, {std::isfinite(host.number(args[0].v.t))}); });
+    host.op("aten::isfinite", [&](std::span<const mortise_value> args) {
+      return host.tensor<bool>({}, {std::isfinite(host.number(args[0].v.t))});
+    });
   }
   static FakeRecord step(int skipped) { return std::move(FakeRecord("step").add("skipped", skipped)); }
   FakeHost host;

@@ -1,5 +1,6 @@
-// Loads ahead, delivers in order. `load` is pure in (split, index), so which thread did it, and whether it was done ahead at all, changes nothing:
-// what is not ready when it is wanted, or failed, is simply loaded by the caller. So errors are told on the thread that can be heard.
+// Loads ahead, delivers in order. `load` is pure in (split, index), so which thread did it, and whether it was done
+// ahead at all, changes nothing: what is not ready when it is wanted, or failed, is simply loaded by the caller. So
+// errors are told on the thread that can be heard.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -98,7 +99,8 @@ class Prefetch {
       lock.unlock();
       const mortise_value args[] = {value(std::string_view(item->line->split)), value(item->index)};
       mortise_value result = none();
-      const bool good = api.call->run(api.host, item->line->kept, 0, args, 2, &result, 1) == MORTISE_OK && result.tag == MORTISE_BATCH;
+      const bool good = api.call->run(api.host, item->line->kept, 0, args, 2, &result, 1) == MORTISE_OK &&
+                        result.tag == MORTISE_BATCH;
       lock.lock();
       if (good) item->batch = Batch::own(result.v.b);
       item->state = State::kDone;
@@ -120,8 +122,9 @@ class Prefetch {
   }
 
   const int64_t workers_, depth_;
-  std::map<std::pair<std::string, uint32_t>, Line> lines_;  // by split and mode; only the caller of `load` looks into the map
-  std::mutex mutex_;                                        // of all below, and of every `ahead` and item
+  std::map<std::pair<std::string, uint32_t>, Line>
+      lines_;         // by split and mode; only the caller of `load` looks into the map
+  std::mutex mutex_;  // of all below, and of every `ahead` and item
   std::condition_variable wanted_, done_;
   std::deque<std::shared_ptr<Item>> queue_;
   std::vector<std::thread> threads_;

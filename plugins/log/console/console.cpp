@@ -1,5 +1,6 @@
-// What training prints: one line a record on standard output, flushed, so that a pipe sees it at once. Columns may be missing; then their clause is.
-// On a terminal, the steps in between show as one more line on standard error, redrawn in place.
+// What training prints: one line a record on standard output, flushed, so that a pipe sees it at once. Columns may be
+// missing; then their clause is. On a terminal, the steps in between show as one more line on standard error, redrawn
+// in place.
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,7 +68,9 @@ SizeUnit unit_of(double bytes) {
   if (bytes >= 1 << 30) return {1 << 30, "GiB"};
   return bytes >= 1 << 20 ? SizeUnit{1 << 20, "MiB"} : SizeUnit{1 << 10, "KiB"};
 }
-std::string in_unit(double bytes, SizeUnit unit) { return format(bytes / unit.bytes < 9.95 ? "%.1f" : "%.0f", bytes / unit.bytes); }
+std::string in_unit(double bytes, SizeUnit unit) {
+  return format(bytes / unit.bytes < 9.95 ? "%.1f" : "%.0f", bytes / unit.bytes);
+}
 std::string byte_size(double bytes) { return in_unit(bytes, unit_of(bytes)) + " " + unit_of(bytes).name; }
 
 // ---- terminals ----
@@ -175,7 +178,8 @@ std::string skipped(const Columns& c) {
   if (const std::string_view name = c.text("skipped_parameter"); !name.empty()) s += " of " + std::string(name);
   s += std::isnan(norm) ? " is nan" : std::isinf(norm) ? " is inf" : " is not finite";
   if (c.has("skipped_in_a_row") && c.has("stop_after"))
-    s += " (" + with_commas(c.integer("skipped_in_a_row")) + " of " + with_commas(c.integer("stop_after")) + " in a row before stopping)";
+    s += " (" + with_commas(c.integer("skipped_in_a_row")) + " of " + with_commas(c.integer("stop_after")) +
+         " in a row before stopping)";
   return s;
 }
 
@@ -214,7 +218,8 @@ Line step_line(const Columns& c, const Interval& interval) {
   if (c.has("grad_norm")) line.label("  grad ").add(plain(c.number("grad_norm"), 2));
   if (interval.per_s) line.add("  " + short_count(*interval.per_s)).label(interval.tokens ? " tok/s" : " samples/s");
   if (!interval.memory.empty()) line.label("  mem ").add(interval.memory);
-  if (c.number("data_wait_share") > 0.05) line.add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
+  if (c.number("data_wait_share") > 0.05)
+    line.add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
   if (interval.left_s >= 0.5) line.add("  " + duration(interval.left_s, false)).label(" left");
   return line;
 }
@@ -224,7 +229,8 @@ Line eval_line(const Columns& c) {
   line.add(step_of(c));
   std::string measured;
   for (const mortise_column& column : c.all())
-    if (view(column.name).starts_with("eval.")) line.label("  " + std::string(view(column.name)) + " ").add(plain(c.number(view(column.name)), 3));
+    if (view(column.name).starts_with("eval."))
+      line.label("  " + std::string(view(column.name)) + " ").add(plain(c.number(view(column.name)), 3));
   for (const char* unit : {"tokens", "samples"})
     if (measured.empty() && c.integer(unit) > 0) measured = with_commas(c.integer(unit)) + " " + unit;
   if (c.has("seconds")) measured += (measured.empty() ? "" : ", ") + duration(c.number("seconds"));
@@ -255,7 +261,8 @@ Line end_line(const Columns& c) {
 
 // ---- the steps in between ----
 
-// Their records lack what is measured over an interval. The live line has it from the last record that was due and from our own clock.
+// Their records lack what is measured over an interval. The live line has it from the last record that was due and from
+// our own clock.
 class Meanwhile {
  public:
   Interval take(const Columns& c) {
@@ -357,7 +364,8 @@ class Console {
 
   // At most ten times a second. One column less than there are: in the last one some terminals wrap.
   void draw(const Line& line) {
-    if (!live_.terminal || Clock::now() - drawn_ < std::chrono::milliseconds(100) || is_in_background(STDERR_FILENO)) return;
+    if (!live_.terminal || Clock::now() - drawn_ < std::chrono::milliseconds(100) || is_in_background(STDERR_FILENO))
+      return;
     write(stderr, "\r" + line.text(live_.coloured, width_of(STDERR_FILENO) - 1) + "\x1b[K");
     drawn_ = Clock::now();
     shown_ = true;

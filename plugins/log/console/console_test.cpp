@@ -20,7 +20,8 @@ using namespace mortise::testing;
 // Of the environment of whoever runs the tests, nothing.
 struct Variables {
   explicit Variables(std::map<std::string, std::string> set) {
-    for (const char* name : {"TERM", "NO_COLOR", "CLICOLOR_FORCE"}) set.contains(name) ? setenv(name, set[name].c_str(), 1) : unsetenv(name);
+    for (const char* name : {"TERM", "NO_COLOR", "CLICOLOR_FORCE"})
+      set.contains(name) ? setenv(name, set[name].c_str(), 1) : unsetenv(name);
   }
 };
 
@@ -32,7 +33,9 @@ class Console : public ::testing::Test {
     EXPECT_EQ(plugin_.tell(point, record), MORTISE_OK);
     return ::testing::internal::GetCapturedStdout();
   }
-  static FakeRecord step(int number, int of) { return FakeRecord("step").add("step", number).add("of", of).add("due", 1).add("skipped", 0); }
+  static FakeRecord step(int number, int of) {
+    return FakeRecord("step").add("step", number).add("of", of).add("due", 1).add("skipped", 0);
+  }
 
   Variables variables_{{}};
   FakeHost host_;
@@ -40,18 +43,21 @@ class Console : public ::testing::Test {
 };
 
 TEST_F(Console, BeginsWithWhatRunsOnWhat) {
-  FakeRecord run = FakeRecord("run")
-                       .add("run", "quickstart -> runs/quickstart")
-                       .add("dir", "/somewhere/runs/quickstart")
-                       .add("model", "model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)")
-                       .add("device", "device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4")
-                       .add("batch", "8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps")
-                       .add("parameters", 900000);
-  EXPECT_EQ(printed(run, "run.begin"),
-            "run     quickstart -> runs/quickstart\n"
-            "model   model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)\n"
-            "device  device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4\n"
-            "batch   8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps\n");
+  FakeRecord run =
+      FakeRecord("run")
+          .add("run", "quickstart -> runs/quickstart")
+          .add("dir", "/somewhere/runs/quickstart")
+          .add("model", "model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)")
+          .add("device",
+               "device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4")
+          .add("batch", "8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps")
+          .add("parameters", 900000);
+  EXPECT_EQ(
+      printed(run, "run.begin"),
+      "run     quickstart -> runs/quickstart\n"
+      "model   model.gpt 0.9 M parameters · data.text README.md, 61,204 tokens (tokenizer.byte)\n"
+      "device  device.cpu, 2 threads        device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4\n"
+      "batch   8 samples × 128 tokens (8 a device × 1 accumulated × 1 rank) · 300 steps\n");
 }
 
 TEST_F(Console, SaysItsBeginningAndItsEndOnceHoweverOftenTheyAreTold) {
@@ -74,7 +80,12 @@ TEST_F(Console, PrintsAStepAsTheManualShowsIt) {
                         .add("data_wait_share", 0.004)
                         .add("left_s", 724.0)),
             "step    1200/5000  loss 3.412  lr 3.0e-04  grad 0.71  412k tok/s  mem 13/139 GiB  12m04s left\n");
-  EXPECT_EQ(printed(step(10, 300).add("loss", 4.812).add("lr", 1e-3).add("grad_norm", 2.31).add("tokens_per_s", 9811.0).add("left_s", 31.2)),
+  EXPECT_EQ(printed(step(10, 300)
+                        .add("loss", 4.812)
+                        .add("lr", 1e-3)
+                        .add("grad_norm", 2.31)
+                        .add("tokens_per_s", 9811.0)
+                        .add("left_s", 31.2)),
             "step    10/300  loss 4.812  lr 1.0e-03  grad 2.31  9.8k tok/s  31s left\n");
 }
 
@@ -84,7 +95,9 @@ TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
   EXPECT_EQ(printed(step(1, 2).add("data_wait_share", 0.05)), "step    1/2\n");
 }
 
-TEST_F(Console, SaysNothingOfTheTimeLeftAtTheEnd) { EXPECT_EQ(printed(step(2, 2).add("loss", 1.0).add("left_s", 0.0)), "step    2/2  loss 1.000\n"); }
+TEST_F(Console, SaysNothingOfTheTimeLeftAtTheEnd) {
+  EXPECT_EQ(printed(step(2, 2).add("loss", 1.0).add("left_s", 0.0)), "step    2/2  loss 1.000\n");
+}
 
 TEST_F(Console, CountsSamplesForClassification) {
   EXPECT_EQ(printed(step(1, 2).add("tokens_per_s", 9e5).add("samples_per_s", 402.3).add("throughput_unit", "samples")),
@@ -115,31 +128,40 @@ TEST_F(Console, IsSilentAboutStepsThatAreNotDue) {
 }
 
 TEST_F(Console, AlwaysPrintsASkippedStepWithItsParameter) {
-  EXPECT_EQ(printed(FakeRecord("step")
-                        .add("step", 1220)
-                        .add("of", 5000)
-                        .add("due", 0)
-                        .add("skipped", 1)
-                        .add("loss", std::nan(""))
-                        .add("grad_norm", std::numeric_limits<double>::infinity())
-                        .add("skipped_parameter", "model.h.7.mlp.c_fc.weight")
-                        .add("skipped_in_a_row", 1)
-                        .add("stop_after", 3)),
-            "step    1220/5000  skipped: gradient of model.h.7.mlp.c_fc.weight is inf (1 of 3 in a row before stopping)\n");
-  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1)), "step    2  skipped: gradient is not finite\n");
-  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", std::nan(""))), "step    2  skipped: gradient is nan\n");
+  EXPECT_EQ(
+      printed(FakeRecord("step")
+                  .add("step", 1220)
+                  .add("of", 5000)
+                  .add("due", 0)
+                  .add("skipped", 1)
+                  .add("loss", std::nan(""))
+                  .add("grad_norm", std::numeric_limits<double>::infinity())
+                  .add("skipped_parameter", "model.h.7.mlp.c_fc.weight")
+                  .add("skipped_in_a_row", 1)
+                  .add("stop_after", 3)),
+      "step    1220/5000  skipped: gradient of model.h.7.mlp.c_fc.weight is inf (1 of 3 in a row before stopping)\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1)),
+            "step    2  skipped: gradient is not finite\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", std::nan(""))),
+            "step    2  skipped: gradient is nan\n");
 }
 
 TEST_F(Console, ShowsNumbersThatAreNoneOrTinyOrHuge) {
-  EXPECT_EQ(printed(step(1, 2).add("loss", std::nan("")).add("grad_norm", 1.5e7)), "step    1/2  loss nan  grad 1.5e+07\n");
+  EXPECT_EQ(printed(step(1, 2).add("loss", std::nan("")).add("grad_norm", 1.5e7)),
+            "step    1/2  loss nan  grad 1.5e+07\n");
   EXPECT_EQ(printed(step(1, 2).add("loss", 4.2e-5).add("grad_norm", 0.0)), "step    1/2  loss 4.2e-05  grad 0.00\n");
   EXPECT_EQ(printed(step(1, 2).add("loss", -std::numeric_limits<double>::infinity())), "step    1/2  loss -inf\n");
 }
 
 TEST_F(Console, PrintsAnEvaluationWithWhatItMeasured) {
-  EXPECT_EQ(
-      printed(FakeRecord("eval").add("step", 1250).add("of", 5000).add("eval.loss", 3.398).add("samples", 10000).add("seconds", 4.1).add("best", 1)),
-      "eval    1250/5000  eval.loss 3.398  (10,000 samples, 4.1s)   best so far, kept\n");
+  EXPECT_EQ(printed(FakeRecord("eval")
+                        .add("step", 1250)
+                        .add("of", 5000)
+                        .add("eval.loss", 3.398)
+                        .add("samples", 10000)
+                        .add("seconds", 4.1)
+                        .add("best", 1)),
+            "eval    1250/5000  eval.loss 3.398  (10,000 samples, 4.1s)   best so far, kept\n");
   EXPECT_EQ(printed(FakeRecord("eval")
                         .add("step", 300)
                         .add("of", 300)
@@ -154,17 +176,26 @@ TEST_F(Console, PrintsAnEvaluationWithWhatItMeasured) {
 }
 
 TEST_F(Console, PrintsWhatWasSaved) {
-  EXPECT_EQ(printed(FakeRecord("saved").add("step", 1250).add("bytes", int64_t{1503238553}).add("seconds", 3.1).add("background", 1)),
+  EXPECT_EQ(printed(FakeRecord("saved")
+                        .add("step", 1250)
+                        .add("bytes", int64_t{1503238553})
+                        .add("seconds", 3.1)
+                        .add("background", 1)),
             "saved   1250       1.4 GiB in 3.1s, in the background\n");
-  EXPECT_EQ(printed(FakeRecord("saved").add("step", 5).add("bytes", 2048).add("seconds", 0.02).add("path", "runs/a/checkpoints/step-5")),
+  EXPECT_EQ(printed(FakeRecord("saved")
+                        .add("step", 5)
+                        .add("bytes", 2048)
+                        .add("seconds", 0.02)
+                        .add("path", "runs/a/checkpoints/step-5")),
             "saved   5          2.0 KiB in 0.0s  runs/a/checkpoints/step-5\n");
 }
 
 TEST_F(Console, PrintsSamplesAsABlockThatATerminalCannotObey) {
-  EXPECT_EQ(printed(FakeRecord("sample").add("step", 500).add("of", 1000).add("text", "The core\nof é\x1b[2J\xFF\ttab")),
-            "sample  500/1000\n"
-            "        The core\n"
-            "        of é\\x1b[2J\\xff\ttab\n");
+  EXPECT_EQ(
+      printed(FakeRecord("sample").add("step", 500).add("of", 1000).add("text", "The core\nof é\x1b[2J\xFF\ttab")),
+      "sample  500/1000\n"
+      "        The core\n"
+      "        of é\\x1b[2J\\xff\ttab\n");
 }
 
 TEST_F(Console, EndsWithTheResultAndWhatToTypeNext) {
@@ -183,10 +214,13 @@ TEST_F(Console, EndsWithTheResultAndWhatToTypeNext) {
 }
 
 TEST_F(Console, SaysWhyItStoppedAndWithWhichCode) {
-  EXPECT_EQ(
-      printed(
-          FakeRecord("end").add("steps", 11204).add("seconds", 24240.0).add("dir", "runs/a").add("exit", 75).add("reason", "time limit; resumable")),
-      "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
+  EXPECT_EQ(printed(FakeRecord("end")
+                        .add("steps", 11204)
+                        .add("seconds", 24240.0)
+                        .add("dir", "runs/a")
+                        .add("exit", 75)
+                        .add("reason", "time limit; resumable")),
+            "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
 }
 
 TEST_F(Console, IgnoresWhatItDoesNotKnow) {
@@ -241,7 +275,8 @@ class Terminal {
 
 class OnATerminal : public ::testing::Test {
  protected:
-  void begin(std::map<std::string, std::string> variables = {{"TERM", "xterm"}, {"NO_COLOR", "1"}}, unsigned short columns = 100) {
+  void begin(std::map<std::string, std::string> variables = {{"TERM", "xterm"}, {"NO_COLOR", "1"}},
+             unsigned short columns = 100) {
     Variables{std::move(variables)};
     terminal_.emplace(columns);
     EXPECT_EQ(gets([&] { plugin_.emplace(host_, MORTISE_PLUGIN_FILE); }), "");
@@ -254,7 +289,12 @@ class OnATerminal : public ::testing::Test {
     return all;
   }
   static FakeRecord step(int number, bool due = false) {
-    return FakeRecord("step").add("step", number).add("of", 100).add("due", due ? 1 : 0).add("skipped", 0).add("loss", 2.5);
+    return FakeRecord("step")
+        .add("step", number)
+        .add("of", 100)
+        .add("due", due ? 1 : 0)
+        .add("skipped", 0)
+        .add("loss", 2.5);
   }
   static void wait() { std::this_thread::sleep_for(std::chrono::milliseconds(110)); }
 
@@ -300,7 +340,8 @@ TEST_F(OnATerminal, ErasesItsLineWhenTheRunEndsInAnErrorAndWhenItGoes) {
 
 TEST_F(OnATerminal, ClipsTheLineToTheWidth) {
   begin({{"TERM", "xterm"}}, 20);
-  EXPECT_EQ(seen(step(1)), "\r\x1b[2mstep    \x1b[0m1/100\x1b[2m  loss\x1b[0m\x1b[K") << "19 characters, colours not counted";
+  EXPECT_EQ(seen(step(1)), "\r\x1b[2mstep    \x1b[0m1/100\x1b[2m  loss\x1b[0m\x1b[K")
+      << "19 characters, colours not counted";
 }
 
 TEST_F(OnATerminal, TellsFromTheLastDueRecordWhatTheStepsInBetweenDoNotSay) {
@@ -325,10 +366,12 @@ TEST_F(OnATerminal, MeasuresItselfBeforeTheFirstDueRecordAndAfterAPause) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const std::string line = seen(step(2).add("samples", 20));
   EXPECT_NE(line.find(" samples/s  "), line.npos) << line;
-  EXPECT_TRUE(line.ends_with("s left\x1b[K")) << line;  // 98 steps, each as long as the first: 20 s, more on a busy machine
+  EXPECT_TRUE(line.ends_with("s left\x1b[K"))
+      << line;  // 98 steps, each as long as the first: 20 s, more on a busy machine
   seen(FakeRecord("eval").add("step", 2).add("eval.loss", 1.0));
   wait();
-  EXPECT_EQ(seen(step(3).add("samples", 30)), "\rstep    3/100  loss 2.500\x1b[K") << "the evaluation is no part of a rate";
+  EXPECT_EQ(seen(step(3).add("samples", 30)), "\rstep    3/100  loss 2.500\x1b[K")
+      << "the evaluation is no part of a rate";
 }
 
 TEST_F(OnATerminal, ShowsEveryStepLiveIfTheLinesGoElsewhere) {
@@ -344,7 +387,8 @@ TEST_F(OnATerminal, ShowsEveryStepLiveIfTheLinesGoElsewhere) {
 TEST_F(OnATerminal, ColoursLabelsAndWarnings) {
   begin({{"TERM", "xterm"}});
   EXPECT_EQ(seen(step(1, true)), "\x1b[2mstep    \x1b[0m1/100\x1b[2m  loss \x1b[0m2.500\n");
-  EXPECT_EQ(seen(FakeRecord("step").add("step", 2).add("skipped", 1)), "\x1b[2mstep    \x1b[0m2\x1b[33m  skipped: gradient is not finite\x1b[0m\n");
+  EXPECT_EQ(seen(FakeRecord("step").add("step", 2).add("skipped", 1)),
+            "\x1b[2mstep    \x1b[0m2\x1b[33m  skipped: gradient is not finite\x1b[0m\n");
   EXPECT_EQ(seen(FakeRecord("note").add("text", "a").add("level", "warning")), "\x1b[33mwarning \x1b[0ma\n");
 }
 

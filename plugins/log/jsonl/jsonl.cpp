@@ -1,4 +1,5 @@
-// Every record as one line of JSON, appended to metrics.jsonl of the run directory. The form of a line is only ever added to.
+// Every record as one line of JSON, appended to metrics.jsonl of the run directory. The form of a line is only ever
+// added to.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -81,7 +82,8 @@ std::string line_of(const Columns& c) {
   append_member(s, "time", value(utc_now()));
   for (const mortise_column& column : c.all()) {
     const std::string_view name = view(column.name);
-    if (name != "step" && name != "of" && name != "due" && name != "event" && name != "time") append_member(s, name, column.value);
+    if (name != "step" && name != "of" && name != "due" && name != "event" && name != "time")
+      append_member(s, name, column.value);
   }
   return s + "}\n";
 }
@@ -133,7 +135,8 @@ class Jsonl {
     if (file_ < 0) return complain();
   }
 
-  // A run that goes on takes the steps behind its checkpoint again, and a step stands once. Half a line at the end goes too.
+  // A run that goes on takes the steps behind its checkpoint again, and a step stands once. Half a line at the end goes
+  // too.
   void cut_behind(int64_t step) {
     if (file_ < 0) return;
     std::string text(static_cast<size_t>(std::max<off_t>(lseek(file_, 0, SEEK_END), 0)), '\0');
@@ -166,7 +169,8 @@ class Jsonl {
   // Once: a full disk is said, and does not end the training.
   void complain() {
     if (!std::exchange(complained_, true))
-      log_line(MORTISE_LOG_WARNING, "log.jsonl cannot write " + path_ + ": " + std::strerror(errno) + "; the run goes on without these lines");
+      log_line(MORTISE_LOG_WARNING, "log.jsonl cannot write " + path_ + ": " + std::strerror(errno) +
+                                        "; the run goes on without these lines");
   }
 
   const bool stdout_;

@@ -46,20 +46,22 @@ class Jsonl : public ::testing::Test {
     return lines().back();
   }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("mortise_jsonl_test_" + std::to_string(getpid()));
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("mortise_jsonl_test_" + std::to_string(getpid()));
   FakeHost host_;
 };
 
 TEST_F(Jsonl, WritesAStepWithItsPlaceFirst) {
-  EXPECT_EQ(written(FakeRecord("step")
-                        .add("loss", 3.412)
-                        .add("step", 1200)
-                        .add("of", 5000)
-                        .add("lr", 3e-4)
-                        .add("due", 1)
-                        .add("tokens", int64_t{629145600})
-                        .add("skipped", 0)),
-            R"({"event":"step","step":1200,"of":5000,"time":"T","loss":3.412,"lr":3e-04,"tokens":629145600,"skipped":0})");
+  EXPECT_EQ(
+      written(FakeRecord("step")
+                  .add("loss", 3.412)
+                  .add("step", 1200)
+                  .add("of", 5000)
+                  .add("lr", 3e-4)
+                  .add("due", 1)
+                  .add("tokens", int64_t{629145600})
+                  .add("skipped", 0)),
+      R"({"event":"step","step":1200,"of":5000,"time":"T","loss":3.412,"lr":3e-04,"tokens":629145600,"skipped":0})");
 }
 
 TEST_F(Jsonl, WritesTheBeginningTheRestAndTheEndOnce) {
@@ -68,13 +70,14 @@ TEST_F(Jsonl, WritesTheBeginningTheRestAndTheEndOnce) {
   EXPECT_EQ(plugin.tell("record", FakeRecord("eval").add("step", 3).add("eval.loss", 2.5)), MORTISE_OK);
   EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 4).add("due", 0).add("skipped", 0)), MORTISE_OK);
   EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 5).add("due", 0).add("skipped", 1)), MORTISE_OK);
-  for (const char* point : {"record", "run.end"}) EXPECT_EQ(plugin.tell(point, FakeRecord("end").add("steps", 5).add("exit", 0)), MORTISE_OK);
+  for (const char* point : {"record", "run.end"})
+    EXPECT_EQ(plugin.tell(point, FakeRecord("end").add("steps", 5).add("exit", 0)), MORTISE_OK);
   EXPECT_EQ(plugin.tell("run.end"), MORTISE_OK);
   const std::string dir = folder_.string();
-  EXPECT_EQ(lines(),
-            (std::vector<std::string>{R"({"event":"run","time":"T","run":"a -> runs/a","dir":")" + dir + "\"}",
-                                      R"({"event":"eval","step":3,"time":"T","eval.loss":2.5})",
-                                      R"({"event":"step","step":5,"time":"T","skipped":1})", R"({"event":"end","time":"T","steps":5,"exit":0})"}));
+  EXPECT_EQ(lines(), (std::vector<std::string>{R"({"event":"run","time":"T","run":"a -> runs/a","dir":")" + dir + "\"}",
+                                               R"({"event":"eval","step":3,"time":"T","eval.loss":2.5})",
+                                               R"({"event":"step","step":5,"time":"T","skipped":1})",
+                                               R"({"event":"end","time":"T","steps":5,"exit":0})"}));
 }
 
 TEST_F(Jsonl, NumbersReadBackAsTheyWere) {
@@ -96,7 +99,8 @@ TEST_F(Jsonl, EscapesText) {
 }
 
 TEST_F(Jsonl, LeavesOutColumnsThatAreNeitherNumberNorText) {
-  EXPECT_EQ(written(FakeRecord("note").add("nothing", mortise::none()).add("yes", true)), R"({"event":"note","time":"T","yes":true})");
+  EXPECT_EQ(written(FakeRecord("note").add("nothing", mortise::none()).add("yes", true)),
+            R"({"event":"note","time":"T","yes":true})");
 }
 
 TEST_F(Jsonl, CutsWhatIsBehindTheStepThatItGoesOnFrom) {
@@ -120,7 +124,8 @@ TEST_F(Jsonl, CutsWhatIsBehindTheStepThatItGoesOnFrom) {
 }
 
 TEST_F(Jsonl, KeepsNothingButWholeLinesOfARunThatBeginsAgain) {
-  std::ofstream(folder_ / "metrics.jsonl") << "{\"event\":\"run\",\"step\":0}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"st";
+  std::ofstream(folder_ / "metrics.jsonl")
+      << "{\"event\":\"run\",\"step\":0}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"st";
   EXPECT_EQ(written(FakeRecord("note").add("text", "again")), R"({"event":"note","time":"T","text":"again"})");
   EXPECT_EQ(lines().size(), 3U);
 }
@@ -149,8 +154,8 @@ TEST_F(Jsonl, SaysOnceThatTheDiskIsFullAndGoesOn) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", i)), MORTISE_OK);
   ASSERT_EQ(host_.log.size(), 1U);
   EXPECT_EQ(host_.log[0].level, static_cast<uint32_t>(MORTISE_LOG_WARNING));
-  EXPECT_EQ(host_.log[0].text,
-            "log.jsonl cannot write " + folder_.string() + "/metrics.jsonl: No space left on device; the run goes on without these lines");
+  EXPECT_EQ(host_.log[0].text, "log.jsonl cannot write " + folder_.string() +
+                                   "/metrics.jsonl: No space left on device; the run goes on without these lines");
 }
 
 TEST_F(Jsonl, SurvivesAFolderThatIsNotThereAndAHostWithoutALog) {

@@ -2,12 +2,13 @@
 //
 // Shapes  B batch, T positions, W width, V vocabulary.
 //
-// A block takes and gives two streams, (branch, residual): what the last part of the block before computed and what it is to be added to. So every
-// residual addition is made together with the norm that follows it, across the border of blocks too:
+// A block takes and gives two streams, (branch, residual): what the last part of the block before computed and what it
+// is to be added to. So every residual addition is made together with the norm that follows it, across the border of
+// blocks too:
 //
 //   embed    –                → –,      x        x = dropout(wte[ids] + wpe[positions])
-//   h.i      branch, residual → branch, x        (a, r) = ln_1 of the sum;  (m, x) = ln_2(c_proj(attention(c_attn(a))), r);  branch = mlp(m)
-//   head     branch, residual → loss, logits     ln_f, then the tied embedding
+//   h.i      branch, residual → branch, x        (a, r) = ln_1 of the sum;  (m, x) = ln_2(c_proj(attention(c_attn(a))),
+//   r);  branch = mlp(m) head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
 #include <tuple>
 
@@ -25,8 +26,8 @@ struct Block {
 class Gpt {
  public:
   Gpt()
-      : layers_(config::integer("layers")), heads_(config::integer("heads")), width_(config::integer("width")), context_(config::integer("context")),
-        dropout_(config::number("dropout")) {
+      : layers_(config::integer("layers")), heads_(config::integer("heads")), width_(config::integer("width")),
+        context_(config::integer("context")), dropout_(config::number("dropout")) {
     if (width_ % heads_ == 0) return;
     const auto n = [](int64_t i) { return std::to_string(i); };
     config::refuse("heads", n(heads_) + " heads do not divide a width of " + n(width_), "a divisor of " + n(width_));
@@ -67,17 +68,22 @@ class Gpt {
     // Each block adds to the stream twice; the sum keeps its deviation.
     const double residual_init = kInit / std::sqrt(2.0 * static_cast<double>(layers_));
     Block b{};
-    b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)}) : residual_norm(build, path + ".ln_1");
+    b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)})
+                   : residual_norm(build, path + ".ln_1");
     b.c_attn =
-        build.layer("linear", path + ".attn.c_attn", {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit)});
-    b.attention = build.layer("attention", path + ".attn",
-                              {attr("heads", heads_), attr("head_dim", width_ / heads_), attr("causal", true), attr("dropout", dropout_)});
-    b.c_proj = build.layer("linear", path + ".attn.c_proj",
-                           {attr("in", width_), attr("out", width_), attr("layout", "in_out"), attr("init", residual_init)});
+        build.layer("linear", path + ".attn.c_attn",
+                    {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit)});
+    b.attention = build.layer(
+        "attention", path + ".attn",
+        {attr("heads", heads_), attr("head_dim", width_ / heads_), attr("causal", true), attr("dropout", dropout_)});
+    b.c_proj =
+        build.layer("linear", path + ".attn.c_proj",
+                    {attr("in", width_), attr("out", width_), attr("layout", "in_out"), attr("init", residual_init)});
     b.ln_2 = residual_norm(build, path + ".ln_2");
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", width_), attr("inner", 4 * width_),
-                         attr("activation", "gelu_tanh"), attr("layout", "in_out"), attr("init_up", kInit), attr("init_down", residual_init)});
+                         attr("activation", "gelu_tanh"), attr("layout", "in_out"), attr("init_up", kInit),
+                         attr("init_down", residual_init)});
     return b;
   }
   mortise_layer* residual_norm(const Builder& build, const std::string& path) const {
@@ -93,13 +99,17 @@ class Gpt {
                      "[tokenizer.byte], or [model.gpt] vocabulary = 50257");
     if (own.tag == MORTISE_NONE) return *known;
     if (known && *known > own.v.i)
-      config::refuse("vocabulary", "the data has ids up to " + std::to_string(*known - 1), "[model.gpt] vocabulary = " + std::to_string(*known));
+      config::refuse("vocabulary", "the data has ids up to " + std::to_string(*known - 1),
+                     "[model.gpt] vocabulary = " + std::to_string(*known));
     return own.v.i;
   }
   void check_length(int64_t length) const {
     if (length <= context_) return;
-    config::refuse("context", "a sequence of " + std::to_string(length) + " is longer than a context of " + std::to_string(context_),
-                   "[data] sequence_length = " + std::to_string(context_) + ", or [model.gpt] context = " + std::to_string(length));
+    config::refuse(
+        "context",
+        "a sequence of " + std::to_string(length) + " is longer than a context of " + std::to_string(context_),
+        "[data] sequence_length = " + std::to_string(context_) +
+            ", or [model.gpt] context = " + std::to_string(length));
   }
 
   void embed(mortise_call* call) const {
@@ -107,7 +117,8 @@ class Gpt {
     if (!ids_BT) throw Error(MORTISE_E_DATA, "model.gpt needs the field `input_ids`, which the data does not have");
     const int64_t length = Info(ids_BT).size(-1);
     if (length > context_)
-      throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) + " is longer than the model's context of " + std::to_string(context_));
+      throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) +
+                                      " is longer than the model's context of " + std::to_string(context_));
     Tensor positions = field(call->batch, "positions");
     if (!positions) {
       positions = empty(MORTISE_I64, {length});
@@ -142,7 +153,8 @@ class Gpt {
     const Tensor labels_BT = field(call->batch, "labels");
     auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, labels_BT);
     // The step's loss is the sum over all its micro-batches, divided by their tokens.
-    if (loss && !(call->flags & MORTISE_REPLAY)) check(api.loop->term(api.host, MORTISE_STR("loss"), loss.get(), MORTISE_STR("tokens"), 1.0));
+    if (loss && !(call->flags & MORTISE_REPLAY))
+      check(api.loop->term(api.host, MORTISE_STR("loss"), loss.get(), MORTISE_STR("tokens"), 1.0));
     give(call, 0, std::move(loss));
     give(call, 1, std::move(logits_BTV));
   }

@@ -10,7 +10,15 @@ using namespace mortise::testing;
 namespace {
 
 struct Gpt : testing::Test {
-  Gpt() { host.set("layers", 2).set("heads", 4).set("width", 64).set("context", 32).set("dropout", 0.1).unset("vocabulary").unset("preset"); }
+  Gpt() {
+    host.set("layers", 2)
+        .set("heads", 4)
+        .set("width", 64)
+        .set("context", 32)
+        .set("dropout", 0.1)
+        .unset("vocabulary")
+        .unset("preset");
+  }
   // Declares; the reason if it refuses.
   std::string declare() {
     try {
@@ -29,7 +37,8 @@ struct Gpt : testing::Test {
 TEST_F(Gpt, DeclaresEachBlockAsASegment) {
   build.facts["vocabulary"] = 100;
   ASSERT_EQ(declare(), "");
-  const std::vector<std::pair<std::string, uint32_t>> expected = {{"embed", 0}, {"h.0", MORTISE_BLOCK}, {"h.1", MORTISE_BLOCK}, {"head", 0}};
+  const std::vector<std::pair<std::string, uint32_t>> expected = {
+      {"embed", 0}, {"h.0", MORTISE_BLOCK}, {"h.1", MORTISE_BLOCK}, {"head", 0}};
   EXPECT_EQ(build.segments, expected);
   EXPECT_EQ(build.at("h.1.attn").segment, "h.1");
   EXPECT_EQ(build.at("lm_head").segment, "head");
@@ -43,8 +52,9 @@ TEST_F(Gpt, BeginsWithANormAndAddsEveryOtherBranchTogetherWithTheNormAfterIt) {
     EXPECT_EQ(build.at(path).slot, "residual_norm") << path;
     EXPECT_EQ(build.at(path).attrs.at("dropout"), "0.1") << path;
   }
-  EXPECT_EQ(build.at("h.1.attn").attrs,
-            (std::map<std::string, std::string>{{"heads", "4"}, {"head_dim", "16"}, {"causal", "true"}, {"dropout", "0.1"}}));
+  EXPECT_EQ(
+      build.at("h.1.attn").attrs,
+      (std::map<std::string, std::string>{{"heads", "4"}, {"head_dim", "16"}, {"causal", "true"}, {"dropout", "0.1"}}));
 }
 
 TEST_F(Gpt, AsksForNoDropoutLayerWithoutDropout) {

@@ -1,4 +1,5 @@
-// What the operators declare and refuse, and dropout's bits; no LibTorch. Numbers against ATen's autograd: tests/operators.
+// What the operators declare and refuse, and dropout's bits; no LibTorch. Numbers against ATen's autograd:
+// tests/operators.
 #include <gtest/gtest.h>
 
 #include "mortise/cpp/operator.hpp"
@@ -20,8 +21,9 @@ struct Operators : testing::Test {
 
 TEST_F(Operators, LinearDeclaresItsWeightInEitherLayoutWithNamedDimensions) {
   build.layer(plugin, "linear", "fc", {attr("in", 8), attr("out", 4), attr("init", 0.5)});
-  build.layer(plugin, "linear", "h.0.attn",
-              {attr("name", "h.0.attn.c_attn"), attr("in", 8), attr("out", 24), attr("layout", "in_out"), attr("bias", false)});
+  build.layer(
+      plugin, "linear", "h.0.attn",
+      {attr("name", "h.0.attn.c_attn"), attr("in", 8), attr("out", 24), attr("layout", "in_out"), attr("bias", false)});
   EXPECT_EQ(build.params.at("fc.weight").sizes, (Sizes{4, 8}));
   EXPECT_EQ(build.params.at("fc.weight").dims, (Names{"out", "in"}));
   EXPECT_EQ(build.params.at("fc.weight").role, "matrix");
@@ -43,11 +45,12 @@ TEST_F(Operators, NormsBeginAsTheIdentity) {
 
 TEST_F(Operators, MlpAsksForItsTwoLinearsByTheNamesOfTheModel) {
   build.layer(plugin, "mlp", "h.1.mlp",
-              {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", 8), attr("inner", 32), attr("activation", "relu"), attr("layout", "in_out"),
-               attr("init_down", 0.01)});
+              {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", 8), attr("inner", 32),
+               attr("activation", "relu"), attr("layout", "in_out"), attr("init_down", 0.01)});
   ASSERT_EQ(build.layers.size(), 2u);
-  const std::map<std::string, std::string> up = {{"name", "h.1.mlp.c_fc"}, {"in", "8"},      {"out", "32"},   {"layout", "in_out"},
-                                                 {"activation", "relu"},   {"bias", "true"}, {"init", "0.02"}};
+  const std::map<std::string, std::string> up = {
+      {"name", "h.1.mlp.c_fc"}, {"in", "8"},      {"out", "32"},   {"layout", "in_out"},
+      {"activation", "relu"},   {"bias", "true"}, {"init", "0.02"}};
   const std::map<std::string, std::string> down = {{"name", "h.1.mlp.c_proj"}, {"in", "32"},     {"out", "8"},
                                                    {"layout", "in_out"},       {"bias", "true"}, {"init", "0.01"}};
   EXPECT_EQ(build.at("h.1.mlp.c_fc").attrs, up);
@@ -56,7 +59,8 @@ TEST_F(Operators, MlpAsksForItsTwoLinearsByTheNamesOfTheModel) {
 
 TEST_F(Operators, AHeadMayBeTiedToAnEmbedding) {
   build.layer(plugin, "embedding", "wte", {attr("vocab", 20), attr("width", 4)});
-  build.layer(plugin, "head_loss", "lm_head", {attr("vocab", 20), attr("width", 4), attr("tie", build.params.at("wte.weight").handle)});
+  build.layer(plugin, "head_loss", "lm_head",
+              {attr("vocab", 20), attr("width", 4), attr("tie", build.params.at("wte.weight").handle)});
   EXPECT_TRUE(build.params.at("lm_head.weight").tied);
   EXPECT_EQ(build.params.at("wte.weight").role, "embedding");
 }
@@ -70,7 +74,8 @@ TEST_F(Operators, AWordThatIsNoChoiceOrANumberThatIsMissingIsRefused) {
       return std::string(e.what());
     }
   };
-  EXPECT_EQ(refusal("linear", {attr("in", 4), attr("out", 4), attr("activation", "swish")}), "h.2.fc: there is no activation `swish`");
+  EXPECT_EQ(refusal("linear", {attr("in", 4), attr("out", 4), attr("activation", "swish")}),
+            "h.2.fc: there is no activation `swish`");
   EXPECT_EQ(refusal("norm", {attr("width", 4), attr("kind", "batch")}), "h.2.fc: there is no kind `batch`");
   EXPECT_EQ(refusal("linear", {attr("in", 4)}), "the layer lacks the attribute out");
   EXPECT_EQ(refusal("dropout", {attr("p", 1.5)}), "h.2.fc: a dropout of 1.500000 is not between 0 and 1");
@@ -86,7 +91,8 @@ TEST_F(Operators, DropoutIsRefusedOnAnotherDeviceInTrainingOnly) {
   EXPECT_EQ(FakeBuild::refusal(plugin, "dropout", place, {attr("p", 0.1)}), "");
 }
 
-// The fake host runs pieces of a loop out of order: bits hang on the element alone. Nothing is saved, and backward draws them again.
+// The fake host runs pieces of a loop out of order: bits hang on the element alone. Nothing is saved, and backward
+// draws them again.
 TEST_F(Operators, DropoutDrawsTheBitsOfItsPlaceInBothDirections) {
   host.op("aten::contiguous", [](std::span<const mortise_value> args) { return mortise::Tensor::share(args[0].v.t); });
   constexpr int64_t n = 100'003;
@@ -105,7 +111,8 @@ TEST_F(Operators, DropoutDrawsTheBitsOfItsPlaceInBothDirections) {
   for (int64_t e = 0; e < n; ++e) {
     uint16_t bits[8];
     mortise_philox_block(&place, static_cast<uint32_t>(e / 8), bits);
-    const float expected = bits[e % 8] >= mortise_dropout_threshold(0.25) ? static_cast<float>(mortise_dropout_scale(0.25)) : 0.f;
+    const float expected =
+        bits[e % 8] >= mortise_dropout_threshold(0.25) ? static_cast<float>(mortise_dropout_scale(0.25)) : 0.f;
     ASSERT_EQ(y[static_cast<size_t>(e)], expected) << e;
   }
 

@@ -1,6 +1,7 @@
 // What the pairs of this plugin share. Each operator is one file; register.cpp lists them.
 //
-// Shapes as suffixes, here and in every file of the folder: N all leading dimensions as one, I in, O out, W width, V vocabulary.
+// Shapes as suffixes, here and in every file of the folder: N all leading dimensions as one, I in, O out, W width, V
+// vocabulary.
 #pragma once
 #include "mortise/cpp/operator.hpp"
 
@@ -46,7 +47,8 @@ inline bool drops(const mortise_call* call, double p) { return p > 0 && call->mo
 // The share to drop, checked.
 inline double dropout_of(const LayerSpec& spec, std::string_view key) {
   const double p = spec.number(key, 0);
-  if (p < 0 || p > 1) throw Error(MORTISE_E_ARGUMENT, spec.path() + ": a dropout of " + std::to_string(p) + " is not between 0 and 1");
+  if (p < 0 || p > 1)
+    throw Error(MORTISE_E_ARGUMENT, spec.path() + ": a dropout of " + std::to_string(p) + " is not between 0 and 1");
   return p;
 }
 // The kernel of dropout runs on the host's processor.

@@ -7,9 +7,12 @@ namespace {
 class Embedding {
  public:
   Embedding(const Builder& build, const LayerSpec& spec)
-      : rows_(spec.integer("vocab")),
-        weight_(build.param(
-            {spec.name() + ".weight", "embedding", {"vocab", "width"}, {rows_, spec.integer("width")}, "normal", spec.number("init", 0.02)})) {}
+      : rows_(spec.integer("vocab")), weight_(build.param({spec.name() + ".weight",
+                                                           "embedding",
+                                                           {"vocab", "width"},
+                                                           {rows_, spec.integer("width")},
+                                                           "normal",
+                                                           spec.number("init", 0.02)})) {}
 
   void forward(mortise_call* call, Saves& saves) const {
     if (trainable(weight_)) saves.input(0);

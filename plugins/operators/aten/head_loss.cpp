@@ -1,7 +1,8 @@
 // head_loss: logits = x · Wᵀ, and the sum of the cross-entropy over rows whose label is not -100.
 //
-// Memory is what matters here: N · V numbers are the largest tensor of a language model. Of the logits and the log-probabilities one is kept: the
-// log-probabilities take the logits' place unless somebody wants the logits, and in backward their gradient takes that of the loss.
+// Memory is what matters here: N · V numbers are the largest tensor of a language model. Of the logits and the
+// log-probabilities one is kept: the log-probabilities take the logits' place unless somebody wants the logits, and in
+// backward their gradient takes that of the loss.
 #include "common.hpp"
 
 namespace mortise::aten {
@@ -18,7 +19,8 @@ class HeadLoss {
                              spec.number("init", 0.02),
                              spec.param("tie")})) {}
 
-  // Saved: log-probabilities, the count of labels, the labels (these three absent without labels), x (absent if the weight does not learn).
+  // Saved: log-probabilities, the count of labels, the labels (these three absent without labels), x (absent if the
+  // weight does not learn).
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weight_);
     const Tensor x = cast(call->args[0], dtype);

@@ -5,7 +5,8 @@ namespace mortise::aten {
 Normalise::Normalise(const Builder& build, const LayerSpec& spec)
     : width_(spec.integer("width")), eps_(spec.number("eps", 1e-5)),
       weight_(build.param({spec.name() + ".weight", "norm", {"width"}, {width_}, "constant", 1})) {
-  if (spec.choice("kind", {"layer", "rms"}) == 0) bias_ = build.param({spec.name() + ".bias", "norm", {"width"}, {width_}, "constant", 0});
+  if (spec.choice("kind", {"layer", "rms"}) == 0)
+    bias_ = build.param({spec.name() + ".bias", "norm", {"width"}, {width_}, "constant", 0});
 }
 
 Tensor Normalise::forward(mortise_call* call, Ref x, Saves& saves) const {
@@ -28,8 +29,9 @@ Tensor Normalise::layer_norm(Ref x, uint32_t dtype, Saves& saves) const {
 
 Tensor Normalise::layer_norm_backward(Backward& b, Ref g, Ref x, uint32_t at, bool wanted) const {
   const uint32_t x_dtype = Info(x).dtype, dtype = statistics_dtype(x_dtype);
-  auto [dx, dw, db] = ops::layer_norm_backward(cast(g, x_dtype), x, width_, b.saved(at), b.saved(at + 1), weight_in(weight_, dtype),
-                                               weight_in(bias_, dtype), {wanted, trainable(weight_), trainable(bias_)});
+  auto [dx, dw, db] =
+      ops::layer_norm_backward(cast(g, x_dtype), x, width_, b.saved(at), b.saved(at + 1), weight_in(weight_, dtype),
+                               weight_in(bias_, dtype), {wanted, trainable(weight_), trainable(bias_)});
   if (trainable(weight_)) sum_gradient(weight_, dw);
   if (trainable(bias_)) sum_gradient(bias_, db);
   return dx;

@@ -1,5 +1,5 @@
-// The norm that `norm` and `residual_norm` have in common. Statistics are fp32 (fp64 of an fp64 stream), whatever the stream and the weights are
-// stored in; y comes in the compute dtype.
+// The norm that `norm` and `residual_norm` have in common. Statistics are fp32 (fp64 of an fp64 stream), whatever the
+// stream and the weights are stored in; y comes in the compute dtype.
 #pragma once
 #include "common.hpp"
 

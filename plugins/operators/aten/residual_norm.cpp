@@ -1,5 +1,5 @@
-// residual_norm: sum = residual + dropout(branch); y = norm(sum). Two results, two incoming gradients, either of which may be absent. The sum is
-// the residual stream: an fp32 stream stays fp32 under a bf16 branch.
+// residual_norm: sum = residual + dropout(branch); y = norm(sum). Two results, two incoming gradients, either of which
+// may be absent. The sum is the residual stream: an fp32 stream stays fp32 under a bf16 branch.
 #include "kernels/dropout/dropout.hpp"
 #include "normalise.hpp"
 
@@ -8,7 +8,8 @@ namespace {
 
 class ResidualNorm {
  public:
-  ResidualNorm(const Builder& build, const LayerSpec& spec) : norm_(build, spec), dropout_(dropout_of(spec, "dropout")) {}
+  ResidualNorm(const Builder& build, const LayerSpec& spec)
+      : norm_(build, spec), dropout_(dropout_of(spec, "dropout")) {}
   static Refusal supports(const mortise_place* place) { return dropout_supports(place, "dropout"); }
 
   void forward(mortise_call* call, Saves& saves) const {
@@ -25,7 +26,8 @@ class ResidualNorm {
       if (through) g = g ? ops::add(g, through) : through;
     }
     if (!g) return;
-    if (b.wants(0)) b.give(0, drops(call, dropout_) ? kernels::dropout(g, nullptr, random_site(call), dropout_, Info(g).dtype) : g);
+    if (b.wants(0))
+      b.give(0, drops(call, dropout_) ? kernels::dropout(g, nullptr, random_site(call), dropout_, Info(g).dtype) : g);
     if (b.wants(1)) b.give(1, std::move(g));
   }
 

@@ -14,8 +14,8 @@ AdamWDtype dtype_of(const Info& t, const mortise_slice& slice) {
     case MORTISE_F64: return AdamWDtype::kF64;
     case MORTISE_BF16: return AdamWDtype::kBF16;
     default:
-      throw Error(MORTISE_E_UNSUPPORTED,
-                  "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " + std::string(view(slice.info->name)));
+      throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " +
+                                             std::string(view(slice.info->name)));
   }
 }
 
@@ -25,15 +25,18 @@ class AdamW {
     const auto betas = config::numbers("betas");
     if (betas.size() != 2) config::refuse("betas", "AdamW has two of them", "betas = [0.9, 0.999]");
     for (const double beta : betas)
-      if (beta >= 1) config::refuse("betas", "a decay of 1 never forgets, and its bias correction divides by 0", "betas = [0.9, 0.999]");
+      if (beta >= 1)
+        config::refuse("betas", "a decay of 1 never forgets, and its bias correction divides by 0",
+                       "betas = [0.9, 0.999]");
     beta1_ = betas[0];
     beta2_ = betas[1];
   }
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
-      throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                                             " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
+      throw Error(MORTISE_E_UNSUPPORTED,
+                  "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
+                      " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
     specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     *n = 2;
@@ -44,7 +47,8 @@ class AdamW {
     if (!ledger.apply) return;
     std::vector<Job> jobs;
     for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
-    for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) { kernels::adamw_update(j.step, j.arrays, begin, end); });
+    for_pieces(jobs,
+               [](const Job& j, int64_t begin, int64_t end) { kernels::adamw_update(j.step, j.arrays, begin, end); });
     for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i));
   }
 
@@ -72,7 +76,8 @@ class AdamW {
   double beta1_ = 0, beta2_ = 0, eps_;
 };
 
-constexpr mortise_optimizer kAdamW = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&AdamW::states>, thunk<&AdamW::step>};
+constexpr mortise_optimizer kAdamW = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&AdamW::states>,
+                                      thunk<&AdamW::step>};
 }  // namespace
 
 MORTISE_PLUGIN(AdamW, mortise::provide("optimizer", &kAdamW))

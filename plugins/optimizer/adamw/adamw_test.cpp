@@ -91,7 +91,8 @@ TEST_F(AdamW, WritesTheBF16ValueInTheSamePass) {
 
 TEST_F(AdamW, LeavesAValueOfAnotherDtypeToTheHostsCast) {
   int casts = 0;
-  host.op("aten::copy_", [&](std::span<const mortise_value> args) { return ++casts, mortise::Tensor::share(args[0].v.t); });
+  host.op("aten::copy_",
+          [&](std::span<const mortise_value> args) { return ++casts, mortise::Tensor::share(args[0].v.t); });
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   FakeSlice slice(host, plugin, param(), std::vector<double>(4, 1), std::vector<double>(4, 1), MORTISE_F32);
   ASSERT_EQ(update(host, plugin, {&slice}), MORTISE_OK);
@@ -123,7 +124,8 @@ TEST_F(AdamW, RefusesBetasThatAreNotTwoOrNotBelowOne) {
 
 TEST_F(AdamW, RefusesMastersInHalfPrecisionByName) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  EXPECT_THROW(FakeSlice(host, plugin, param("h.0.weight"), std::vector<uint16_t>(4), std::vector<float>(4)), mortise::HostError);
+  EXPECT_THROW(FakeSlice(host, plugin, param("h.0.weight"), std::vector<uint16_t>(4), std::vector<float>(4)),
+               mortise::HostError);
   EXPECT_NE(host.error().find("h.0.weight"), std::string::npos) << host.error();
 }
 

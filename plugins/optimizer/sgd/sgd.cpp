@@ -1,9 +1,11 @@
 // SGD on the host's processor, in the order of operations of torch.optim.SGD:
 //
-//   g = multiplier * grad + weight_decay * p      b = momentum * b + g      p = p - lr * (nesterov ? g + momentum * b : b)
+//   g = multiplier * grad + weight_decay * p      b = momentum * b + g      p = p - lr * (nesterov ? g + momentum * b :
+//   b)
 //
 // torch sets b = g in the first step; from b = 0 that is the same.
-// Floor: 12 bytes a parameter in fp32 (read p, g; write p), 20 with momentum. Plain SSE2 reaches it: no root, no division.
+// Floor: 12 bytes a parameter in fp32 (read p, g; write p), 20 with momentum. Plain SSE2 reaches it: no root, no
+// division.
 #include "kernels/bf16/bf16.h"
 
 #include "mortise/cpp/optimizer.hpp"
@@ -60,13 +62,15 @@ auto update_for(uint32_t grad_dtype) -> void (*)(const Job&, int64_t, int64_t) {
 class SGD {
  public:
   SGD() : momentum_(config::number("momentum")), nesterov_(config::flag("nesterov")) {
-    if (nesterov_ && momentum_ == 0) config::refuse("nesterov", "it looks ahead along the momentum, and there is none", "momentum = 0.9");
+    if (nesterov_ && momentum_ == 0)
+      config::refuse("nesterov", "it looks ahead along the momentum, and there is none", "momentum = 0.9");
   }
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
-      throw Error(MORTISE_E_UNSUPPORTED, "optimizer.sgd updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                                             " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
+      throw Error(MORTISE_E_UNSUPPORTED,
+                  "optimizer.sgd updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
+                      " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
     *n = momentum_ != 0;
     if (*n) specs[0] = {MORTISE_STR("momentum_buffer"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
   }
@@ -100,7 +104,8 @@ class SGD {
   bool nesterov_;
 };
 
-constexpr mortise_optimizer kSGD = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&SGD::states>, thunk<&SGD::step>};
+constexpr mortise_optimizer kSGD = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&SGD::states>,
+                                    thunk<&SGD::step>};
 }  // namespace
 
 MORTISE_PLUGIN(SGD, mortise::provide("optimizer", &kSGD))

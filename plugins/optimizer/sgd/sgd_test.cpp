@@ -81,7 +81,8 @@ TEST_F(SGD, ReadsGradientsOfAnyFloatDtypeThroughTheMultiplier) {
   ASSERT_EQ(update(host, plugin, {&plain, &wide, &half}), MORTISE_OK);
   put(host.ledger().multiplier, 1.0 / 1024);
   ASSERT_EQ(update(host, plugin, {&scaled}), MORTISE_OK);
-  for (const FakeSlice* s : {&wide, &half, &scaled}) EXPECT_EQ(host.values<float>(s->slice.master), host.values<float>(plain.slice.master));
+  for (const FakeSlice* s : {&wide, &half, &scaled})
+    EXPECT_EQ(host.values<float>(s->slice.master), host.values<float>(plain.slice.master));
 }
 
 TEST_F(SGD, WritesTheBF16Value) {

@@ -1,5 +1,5 @@
-// Mixed precision without a loss scale: bf16 has the range of fp32. What a GEMM reads is bf16, cast once a step from fp32 masters; norms,
-// softmax and the loss stay in fp32 (the operators see to that), and so do gradients.
+// Mixed precision without a loss scale: bf16 has the range of fp32. What a GEMM reads is bf16, cast once a step from
+// fp32 masters; norms, softmax and the loss stay in fp32 (the operators see to that), and so do gradients.
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -20,7 +20,9 @@ class BF16 {
   }
 
  private:
-  static void set(mortise_param* p, std::string_view field, uint32_t dtype) { check(api.params->set(api.host, p, str(field), dtype_value(dtype))); }
+  static void set(mortise_param* p, std::string_view field, uint32_t dtype) {
+    check(api.params->set(api.host, p, str(field), dtype_value(dtype)));
+  }
 };
 }  // namespace
 

@@ -44,7 +44,8 @@ TEST_F(Declared, MatricesAreReadInBF16AndKeptInFP32) {
 }
 
 TEST_F(Declared, NormsBiasesAndEmbeddingsStayInFP32) {
-  for (const char* role : {"norm", "vector", "embedding", "buffer"}) EXPECT_EQ(after(role).value_dtype, static_cast<uint32_t>(MORTISE_F32)) << role;
+  for (const char* role : {"norm", "vector", "embedding", "buffer"})
+    EXPECT_EQ(after(role).value_dtype, static_cast<uint32_t>(MORTISE_F32)) << role;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Text from the model, one token after another: forward over the window, draw from the last row of logits, emit whole characters.
+// Text from the model, one token after another: forward over the window, draw from the last row of logits, emit whole
+// characters.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,7 +53,8 @@ std::vector<float> next_logits(std::span<const int64_t> ids) {
   if (!logits_1TV || Info(logits_1TV).rank != 3)
     throw Error(MORTISE_E_UNSUPPORTED, "sample.text needs logits [1, T, vocab], and this model gives none");
 
-  const Tensor last_11V = ops::contiguous(ops::to(ops::narrow(logits_1TV, 1, Info(logits_1TV).size(1) - 1, 1), MORTISE_F32));
+  const Tensor last_11V =
+      ops::contiguous(ops::to(ops::narrow(logits_1TV, 1, Info(logits_1TV).size(1) - 1, 1), MORTISE_F32));
   std::vector<float> logits(static_cast<size_t>(Info(last_11V).numel));
   check(api.tensor->read(api.host, last_11V.get(), logits.data(), logits.size() * sizeof(float)));
   int64_t known = 0;
@@ -66,7 +68,8 @@ std::vector<float> next_logits(std::span<const int64_t> ids) {
 // `u` in [0, 1) decides among the `top_k` likeliest, the likeliest first; equals in the order of their ids.
 int64_t choose(const std::vector<float>& logits, double temperature, size_t top_k, double u) {
   for (const float x : logits)
-    if (std::isnan(x) || x == std::numeric_limits<float>::infinity()) throw Error(MORTISE_E_DATA, "the model's logits are not finite");
+    if (std::isnan(x) || x == std::numeric_limits<float>::infinity())
+      throw Error(MORTISE_E_DATA, "the model's logits are not finite");
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const size_t count = temperature == 0 ? 1 : top_k == 0 ? order.size() : std::min(top_k, order.size());
@@ -78,7 +81,8 @@ int64_t choose(const std::vector<float>& logits, double temperature, size_t top_
 
   std::vector<double> up_to(count);
   double total = 0;
-  for (size_t i = 0; i < count; ++i) up_to[i] = total += count == 1 ? 1 : std::exp((at(order[i]) - at(order[0])) / temperature);
+  for (size_t i = 0; i < count; ++i)
+    up_to[i] = total += count == 1 ? 1 : std::exp((at(order[i]) - at(order[0])) / temperature);
   const size_t chosen = static_cast<size_t>(std::upper_bound(up_to.begin(), up_to.end(), u * total) - up_to.begin());
   return order[std::min(chosen, count - 1)];
 }
@@ -92,7 +96,8 @@ double uniform(uint64_t seed, uint32_t text, uint32_t token) {
 
 // ---- pieces ----
 
-// Lets whole characters through; what can never become one is shown as U+FFFD, and half of one at the very end is dropped.
+// Lets whole characters through; what can never become one is shown as U+FFFD, and half of one at the very end is
+// dropped.
 class Pieces {
  public:
   explicit Pieces(const mortise_sample_request& request) : request_(request) {}
@@ -147,7 +152,8 @@ class Text {
     if (!pieces.emit((text ? "\n" : "") + std::string(prompt))) return false;
     for (int64_t i = 0; i < tokens; ++i) {
       const std::span<const int64_t> seen = std::span(ids).last(std::min(ids.size(), window));
-      ids.push_back(choose(next_logits(seen), temperature, top_k, uniform(request.seed, text, static_cast<uint32_t>(i))));
+      ids.push_back(
+          choose(next_logits(seen), temperature, top_k, uniform(request.seed, text, static_cast<uint32_t>(i))));
       if (!pieces.emit(decode(ids.back()))) return false;
     }
     return true;

@@ -28,7 +28,8 @@ class TextSampler : public ::testing::Test {
     });
     host_.op("aten::to.dtype", [](std::span<const mortise_value> args) { return Tensor::share(args[0].v.t); });
     host_.op("aten::contiguous", [](std::span<const mortise_value> args) { return Tensor::share(args[0].v.t); });
-    host_.model = [this](mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) -> mortise_status {
+    host_.model = [this](mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results,
+                         uint32_t n) -> mortise_status {
       EXPECT_EQ(mode, static_cast<uint32_t>(MORTISE_SAMPLE));
       EXPECT_EQ(want, static_cast<uint32_t>(MORTISE_WANT_LOGITS));
       EXPECT_EQ(n, 2U);
@@ -64,10 +65,17 @@ class TextSampler : public ::testing::Test {
   std::string generate(const Request& r, mortise_status expected = MORTISE_OK) {
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     pieces_.clear();
-    const mortise_sample_request request = {
-        sizeof request, r.tokens, str(r.prompt),
-        r.temperature,  r.top_k,  0,
-        r.seed,         this,     [](void* self, mortise_str piece) noexcept { return static_cast<TextSampler*>(self)->take_piece(view(piece)); }};
+    const mortise_sample_request request = {sizeof request,
+                                            r.tokens,
+                                            str(r.prompt),
+                                            r.temperature,
+                                            r.top_k,
+                                            0,
+                                            r.seed,
+                                            this,
+                                            [](void* self, mortise_str piece) noexcept {
+                                              return static_cast<TextSampler*>(self)->take_piece(view(piece));
+                                            }};
     EXPECT_EQ(plugin.object<mortise_sampler>("sample").generate(plugin.self(), &request), expected) << host_.error();
     EXPECT_EQ(host_.live_tensors(), 0U);
     EXPECT_EQ(host_.live_batches(), 0U);
@@ -211,7 +219,9 @@ TEST_F(TextSampler, RefusesAPromptWithoutTokens) {
 }
 
 TEST_F(TextSampler, RefusesAModelWithoutLogitsAndPassesOnItsErrors) {
-  host_.model = [](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) -> mortise_status { return MORTISE_OK; };
+  host_.model = [](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) -> mortise_status {
+    return MORTISE_OK;
+  };
   generate({}, MORTISE_E_UNSUPPORTED);
   host_.model = [this](mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) {
     return host_.fail(&host_, MORTISE_E_OPERATOR, MORTISE_STR("mm"));

@@ -12,7 +12,8 @@ struct Cosine {
   double final = config::number("final");
 
   void factor(double progress, double* multiplier) {
-    const double share = 0.5 * (1.0 + std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0)));  // 1 to 0, exact at both ends
+    const double share =
+        0.5 * (1.0 + std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0)));  // 1 to 0, exact at both ends
     *multiplier = share + (1.0 - share) * final;
   }
 };

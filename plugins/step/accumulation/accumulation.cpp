@@ -1,4 +1,5 @@
-// One number: how many micro-batches the next step takes. First contributions, denominators and a short last window are the core's.
+// One number: how many micro-batches the next step takes. First contributions, denominators and a short last window are
+// the core's.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,10 +27,13 @@ class Accumulation {
     const mortise_value count = config::get("count");
     const bool by_size = size_.tag != MORTISE_NONE;
     if (count.tag != MORTISE_NONE) {
-      if (by_size) config::refuse("count", "`count` and `global_batch_size` say the same thing in two ways", "leave out one of them");
+      if (by_size)
+        config::refuse("count", "`count` and `global_batch_size` say the same thing in two ways",
+                       "leave out one of them");
       micros_ = static_cast<int32_t>(count.v.i);
     } else if (!by_size) {
-      config::refuse("count", "it does not say how many micro-batches make a step", "count = 4, or global_batch_size = 512");
+      config::refuse("count", "it does not say how many micro-batches make a step",
+                     "count = 4, or global_batch_size = 512");
     }
   }
 
@@ -46,7 +50,8 @@ class Accumulation {
     const bool tokens = size_.count == MORTISE_TOKENS;
     const int64_t length = tokens ? clock.sequence_length : 1;
     if (length == 0)
-      config::refuse("global_batch_size", "this data has no sequence length, so tokens do not say how many samples", "global_batch_size = 512");
+      config::refuse("global_batch_size", "this data has no sequence length, so tokens do not say how many samples",
+                     "global_batch_size = 512");
     const int64_t size = std::llround(size_.v.f), once = int64_t{clock.micro_batch_size} * clock.ranks * length;
     if (size % once == 0) return static_cast<int32_t>(size / once);
 
@@ -55,12 +60,15 @@ class Accumulation {
     const std::string over = clock.ranks == 1 ? "micro-batches of " + each : ranks + " ranks of " + each;
     const std::string divisor = clock.ranks == 1 ? each : each + " × " + ranks;
     const double share = static_cast<double>(size) / static_cast<double>(once);
-    const std::string works = "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
-    config::refuse({.code = "batch_arithmetic",
-                    .key = "global_batch_size",
-                    .why = with_commas(size) + (tokens ? " tokens" : " samples") + " a step cannot be split over " + over,
-                    .beside = std::to_string(size) + " / " + (divisor == micro ? micro : "(" + divisor + ")") + " = " + broken(share),
-                    .fix = "--set " + (tokens ? "'" + works + " tokens'" : works)});
+    const std::string works =
+        "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
+    config::refuse(
+        {.code = "batch_arithmetic",
+         .key = "global_batch_size",
+         .why = with_commas(size) + (tokens ? " tokens" : " samples") + " a step cannot be split over " + over,
+         .beside =
+             std::to_string(size) + " / " + (divisor == micro ? micro : "(" + divisor + ")") + " = " + broken(share),
+         .fix = "--set " + (tokens ? "'" + works + " tokens'" : works)});
   }
 
   mortise_value size_;

@@ -1,4 +1,5 @@
-// The call `batch`: a host batch becomes a device batch, field by field, when it is needed. A batch that is there already is passed on.
+// The call `batch`: a host batch becomes a device batch, field by field, when it is needed. A batch that is there
+// already is passed on.
 #include "mortise/cpp/plugin.hpp"
 
 namespace {

@@ -14,7 +14,8 @@ const mortise_batch_api& away(FakeHost& host) {
   table.to_device = [](mortise_host* h, mortise_tensor* t, mortise_tensor** out) noexcept -> mortise_status {
     FakeHost& f = *static_cast<FakeHost*>(h);
     const mortise::Info info(t);
-    *out = info.dtype == MORTISE_U8 ? Tensor::share(t).release() : f.tensor<int64_t>({info.numel}, f.values<int64_t>(t)).release();
+    *out = info.dtype == MORTISE_U8 ? Tensor::share(t).release()
+                                    : f.tensor<int64_t>({info.numel}, f.values<int64_t>(t)).release();
     return MORTISE_OK;
   };
   return table;
@@ -22,7 +23,8 @@ const mortise_batch_api& away(FakeHost& host) {
 
 Batch batch_of(std::initializer_list<std::pair<const char*, const Tensor&>> fields) {
   Batch b = Batch::create(nullptr);
-  for (const auto& [name, t] : fields) mortise::check(mortise::api.batch->set(mortise::api.host, b.get(), mortise::str(name), t.get()));
+  for (const auto& [name, t] : fields)
+    mortise::check(mortise::api.batch->set(mortise::api.host, b.get(), mortise::str(name), t.get()));
   return b;
 }
 
@@ -57,7 +59,8 @@ TEST(Sync, PassesABatchOnThatIsThereAlready) {
 
 TEST(Sync, PassesOnAnErrorOfTheDeviceAndKeepsNothing) {
   FakeHost host;
-  mortise_batch_api full = *static_cast<const mortise_batch_api*>(host.get_interface(&host, MORTISE_STR("mortise.batch/0")));
+  mortise_batch_api full =
+      *static_cast<const mortise_batch_api*>(host.get_interface(&host, MORTISE_STR("mortise.batch/0")));
   full.to_device = [](mortise_host* h, mortise_tensor*, mortise_tensor**) noexcept {
     return h->fail(h, MORTISE_E_MEMORY, MORTISE_STR("the device is full"));
   };

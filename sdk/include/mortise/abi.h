@@ -1,14 +1,17 @@
-/* The ground that every other Mortise header stands on: values, errors, events, attachments and the one exported symbol.
+/* The ground that every other Mortise header stands on: values, errors, events, attachments and the one exported
+ * symbol.
  *
- * Plain C11, also valid C++20. A plugin is a shared library that exports exactly one function, `mortise_plugin_v0`, which returns a static
- * descriptor. Everything else it asks the host for by id:  host->get_interface(host, "mortise.tensor/0").
+ * Plain C11, also valid C++20. A plugin is a shared library that exports exactly one function, `mortise_plugin_v0`,
+ * which returns a static descriptor. Everything else it asks the host for by id:  host->get_interface(host,
+ * "mortise.tensor/0").
  *
  * Rules that hold for every function of every table, unless its comment says otherwise:
- *   - The first argument is the plugin's own `mortise_host *`, so that errors, time and bytes are charged to whoever asked.
+ *   - The first argument is the plugin's own `mortise_host *`, so that errors, time and bytes are charged to whoever
+ * asked.
  *   - It returns 0, or a status; the text of a failure is kept by the host and the caller need only return the status.
  *   - Arguments are borrowed for the call. Handles in results are owned by the receiver, who releases them.
- *   - [any-thread]. Other tags: [loop] the thread that trains, [build] while the run is assembled, [autograd] while backward runs,
- *     [data] a loader's thread.
+ *   - [any-thread]. Other tags: [loop] the thread that trains, [build] while the run is assembled, [autograd] while
+ * backward runs, [data] a loader's thread.
  *   - No C++ type, exception, allocator or FILE * crosses. Every function pointer is noexcept in C++.
  *   - A struct begins with its own size and only ever grows at its end.
  *
@@ -106,7 +109,14 @@ enum {
 };
 
 /** Units of an AMOUNT. A bare integer duration is steps; a bare size of batch is samples. */
-enum { MORTISE_STEPS = 0, MORTISE_EPOCHS = 1, MORTISE_TOKENS = 2, MORTISE_SAMPLES = 3, MORTISE_SECONDS = 4, MORTISE_PERCENT = 5 };
+enum {
+  MORTISE_STEPS = 0,
+  MORTISE_EPOCHS = 1,
+  MORTISE_TOKENS = 2,
+  MORTISE_SAMPLES = 3,
+  MORTISE_SECONDS = 4,
+  MORTISE_PERCENT = 5
+};
 
 /** One tagged value, 24 bytes. Which member of `v` counts is said by `tag`. */
 typedef struct mortise_value {
@@ -136,7 +146,8 @@ typedef struct mortise_column {
   mortise_value value;
 } mortise_column;
 
-/** What happened, complete: kind is "run", "step", "eval", "sample", "saved", "note" or "end". Borrowed for the event. */
+/** What happened, complete: kind is "run", "step", "eval", "sample", "saved", "note" or "end". Borrowed for the event.
+ */
 typedef struct mortise_record {
   uint32_t struct_size, n_columns;
   mortise_str kind;
@@ -178,7 +189,8 @@ enum { MORTISE_SIMPLE_OPTIMIZER = 1 };
 struct mortise_host {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor;
-  /** A table by id, e.g. "mortise.tensor/0"; NULL if this host has none by that id. The table lives as long as the host. */
+  /** A table by id, e.g. "mortise.tensor/0"; NULL if this host has none by that id. The table lives as long as the
+   * host. */
   const void *(*get_interface)(mortise_host *, mortise_str id)MORTISE_NOEXCEPT;
   /** Keeps `text` (copied) as this thread's error and returns `code`. */
   mortise_status (*fail)(mortise_host *, mortise_status code, mortise_str text) MORTISE_NOEXCEPT;
@@ -192,7 +204,8 @@ typedef struct mortise_plugin {
   /** Makes an instance; `*self` is what every callback gets. Reads its configuration here. [build] */
   mortise_status (*create)(mortise_host *, void **self) MORTISE_NOEXCEPT;
   /** The attachments, an array owned by the plugin; `*stride` is the size of one. [build] */
-  mortise_status (*attachments)(void *self, const mortise_attachment **, uint32_t *n, uint32_t *stride) MORTISE_NOEXCEPT;
+  mortise_status (*attachments)(void *self, const mortise_attachment **, uint32_t *n,
+                                uint32_t *stride) MORTISE_NOEXCEPT;
   /** Frees the instance. The library itself is never unloaded. [loop] */
   void (*destroy)(void *self) MORTISE_NOEXCEPT;
 } mortise_plugin;
@@ -212,8 +225,9 @@ static inline const void *mortise_get(mortise_host *host, const char *id) {
   s.len = n;
   return host->get_interface(host, s);
 }
-#define MORTISE_HAS(table, member) \
-  ((table) != NULL && (table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member) && (table)->member != NULL)
+#define MORTISE_HAS(table, member)                                                                                \
+  ((table) != NULL && (table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member) && \
+   (table)->member != NULL)
 
 /* Members of tables. FN: a host's function. PLUG: a plugin's function, which gets its own `self`. */
 #define MORTISE_FN(name, ...) mortise_status (*name)(mortise_host * h, __VA_ARGS__) MORTISE_NOEXCEPT

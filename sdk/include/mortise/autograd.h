@@ -4,18 +4,21 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** A node: forward runs with autograd off; backward [autograd] gets one gradient an output (NULL: undefined) and gives one an input
- *  (NULL: none), owned by the host. `state` is dropped exactly once: after backward released it, when the graph is freed, or when
- *  forward failed. */
+/** A node: forward runs with autograd off; backward [autograd] gets one gradient an output (NULL: undefined) and gives
+ * one an input (NULL: none), owned by the host. `state` is dropped exactly once: after backward released it, when the
+ * graph is freed, or when forward failed. */
 typedef struct mortise_node_fns {
   uint32_t struct_size, flags;
   mortise_str name;
-  mortise_status (*forward)(void *state, mortise_node *, const mortise_value *in, uint32_t n, mortise_value *out, uint32_t m) MORTISE_NOEXCEPT;
-  mortise_status (*backward)(void *state, mortise_node *, mortise_tensor *const *grad_out, uint32_t m, mortise_tensor **grad_in,
-                             uint32_t n) MORTISE_NOEXCEPT;
+  mortise_status (*forward)(void *state, mortise_node *, const mortise_value *in, uint32_t n, mortise_value *out,
+                            uint32_t m) MORTISE_NOEXCEPT;
+  mortise_status (*backward)(void *state, mortise_node *, mortise_tensor *const *grad_out, uint32_t m,
+                             mortise_tensor **grad_in, uint32_t n) MORTISE_NOEXCEPT;
   void (*drop)(void *state) MORTISE_NOEXCEPT;
 } mortise_node_fns;
-enum { MORTISE_NODE_REQUIRES_GRAD = 1 }; /* outputs require a gradient even if no input does: parameters are used inside */
+enum {
+  MORTISE_NODE_REQUIRES_GRAD = 1
+}; /* outputs require a gradient even if no input does: parameters are used inside */
 
 /** Flags of `backward`. */
 enum { MORTISE_RETAIN_GRAPH = 1, MORTISE_CREATE_GRAPH = 2 };
@@ -23,15 +26,16 @@ enum { MORTISE_RETAIN_GRAPH = 1, MORTISE_CREATE_GRAPH = 2 };
 /** "mortise.autograd/0" */
 typedef struct mortise_autograd_api {
   uint32_t struct_size;
-  MORTISE_FN(apply, const mortise_node_fns *, void *state, const mortise_value *in, uint32_t n, mortise_value *out, uint32_t m);
+  MORTISE_FN(apply, const mortise_node_fns *, void *state, const mortise_value *in, uint32_t n, mortise_value *out,
+             uint32_t m);
   MORTISE_FN(save, mortise_node *, mortise_tensor *const *, uint32_t n); /* in forward, once; a NULL stays NULL */
   MORTISE_FN(saved, mortise_node *, uint32_t index, mortise_tensor **owned);
   /** A leaf over the same bytes, cut off from the graph. */
   MORTISE_FN(detach, mortise_tensor *, int requires_grad, mortise_tensor **out);
-  /** Backward from `roots` with `seeds`; nests inside a node's backward. Gradients of `inputs` (leaves made by `detach`) come back in
-   *  `grads` (NULL: none), those of parameters go to their buffers as ever. */
-  MORTISE_FN(backward, mortise_tensor *const *roots, mortise_tensor *const *seeds, uint32_t n, mortise_tensor *const *inputs, mortise_tensor **grads,
-             uint32_t m, uint32_t flags);
+  /** Backward from `roots` with `seeds`; nests inside a node's backward. Gradients of `inputs` (leaves made by
+   * `detach`) come back in `grads` (NULL: none), those of parameters go to their buffers as ever. */
+  MORTISE_FN(backward, mortise_tensor *const *roots, mortise_tensor *const *seeds, uint32_t n,
+             mortise_tensor *const *inputs, mortise_tensor **grads, uint32_t m, uint32_t flags);
 } mortise_autograd_api;
 
 MORTISE_END

@@ -1,4 +1,5 @@
-/* Declaring a model: segments, layers, parameters. Nothing is allocated until every filter ran; no tensor exists yet. [build] throughout. */
+/* Declaring a model: segments, layers, parameters. Nothing is allocated until every filter ran; no tensor exists yet.
+ * [build] throughout. */
 #ifndef MORTISE_BUILD_H
 #define MORTISE_BUILD_H
 #include "abi.h"
@@ -16,8 +17,9 @@ typedef struct mortise_layer_spec {
   const mortise_attr *attrs;
 } mortise_layer_spec;
 
-/** A parameter to be. `init`: "normal" (mean 0, deviation init_scale), "constant" (init_scale), "uniform" (±init_scale).
- *  Bits come from (run.seed, name, logical index), so every sharding and every thread count starts from the same weights. */
+/** A parameter to be. `init`: "normal" (mean 0, deviation init_scale), "constant" (init_scale), "uniform"
+ * (±init_scale). Bits come from (run.seed, name, logical index), so every sharding and every thread count starts from
+ * the same weights. */
 typedef struct mortise_param_spec {
   uint32_t struct_size, rank, n_tags;
   mortise_str name; /* whole, as in Hugging Face's files */
@@ -40,7 +42,8 @@ typedef struct mortise_build_api {
   /** Asks for a layer; its provider declares its parameters and sub-layers before this returns. */
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
-  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "sequence_length" (manifest). MORTISE_E_NOT_FOUND if nobody did. */
+  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "sequence_length" (manifest).
+   * MORTISE_E_NOT_FOUND if nobody did. */
   MORTISE_FN(fact, mortise_builder *, mortise_str name, int64_t *);
 } mortise_build_api;
 

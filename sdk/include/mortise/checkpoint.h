@@ -30,8 +30,8 @@ typedef struct mortise_give {
   mortise_status (*entry)(void *user, const mortise_entry *) MORTISE_NOEXCEPT;
 } mortise_give;
 
-/** The object of `checkpoint.format`: how tensors become the bytes of a file, and back. Opening, syncing, hashing and renaming are the core's.
- *  [any-thread] */
+/** The object of `checkpoint.format`: how tensors become the bytes of a file, and back. Opening, syncing, hashing and
+ * renaming are the core's. [any-thread] */
 typedef struct mortise_format {
   uint32_t struct_size, reserved;
   mortise_str extension; /* ".safetensors" */
@@ -44,11 +44,13 @@ typedef struct mortise_blob {
   uint32_t struct_size;
   uint32_t version; /* of its form; `load` is told the one that was saved */
   mortise_str name;
-  MORTISE_PLUG(save, const mortise_sink *);               /* [loop] between steps */
-  MORTISE_PLUG(load, uint32_t version, mortise_str text); /* [loop] before run.begin of a resumed run; not called if nothing was saved */
+  MORTISE_PLUG(save, const mortise_sink *); /* [loop] between steps */
+  MORTISE_PLUG(load, uint32_t version,
+               mortise_str text); /* [loop] before run.begin of a resumed run; not called if nothing was saved */
 } mortise_blob;
 
-/** "mortise.state/0": what is declared here is in every checkpoint. Nothing in it may depend on the time, the machine or the folder. */
+/** "mortise.state/0": what is declared here is in every checkpoint. Nothing in it may depend on the time, the machine
+ * or the folder. */
 typedef struct mortise_state_api {
   uint32_t struct_size;
   /** [build] in `create`; the callbacks get the plugin's `self`. The blob lives as long as the plugin. */

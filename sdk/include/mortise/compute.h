@@ -8,17 +8,18 @@ MORTISE_BEGIN
 /** "mortise.parallel/0" */
 typedef struct mortise_parallel_api {
   uint32_t struct_size;
-  /** Splits [0, n) into pieces of at least `grain` and runs `body` on the host's threads; returns when all are done. Which piece runs on which
-   *  thread must not change a result. */
-  MORTISE_FN(run, int64_t n, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end) MORTISE_NOEXCEPT, void *user);
+  /** Splits [0, n) into pieces of at least `grain` and runs `body` on the host's threads; returns when all are done.
+   * Which piece runs on which thread must not change a result. */
+  MORTISE_FN(run, int64_t n, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end) MORTISE_NOEXCEPT,
+             void *user);
 } mortise_parallel_api;
 
 /** "mortise.random/0" */
 typedef struct mortise_random_api {
   uint32_t struct_size;
-  /** Where in the random stream the call under way stands: key = (run.seed, stream), counter = (element/8, site, step, micro). A site is the
-   *  layer's place in the plan, which call of it this is within its segment, and `draw`; so a recompute and a resumed run draw the same bits,
-   *  with nothing saved. */
+  /** Where in the random stream the call under way stands: key = (run.seed, stream), counter = (element/8, site, step,
+   * micro). A site is the layer's place in the plan, which call of it this is within its segment, and `draw`; so a
+   * recompute and a resumed run draw the same bits, with nothing saved. */
   MORTISE_FN(site, const mortise_call *, uint32_t draw, mortise_philox *);
 } mortise_random_api;
 

@@ -7,19 +7,23 @@ MORTISE_BEGIN
 /** "mortise.config/0". Values live as long as the run. */
 typedef struct mortise_config_api {
   uint32_t struct_size;
-  /** The value of a key of this plugin's schema; MORTISE_NONE if it has no default and was not set. A path comes as absolute TEXT, a list of
-   *  paths with globs expanded as TEXTS. MORTISE_E_NOT_FOUND for a key that the schema lacks. */
+  /** The value of a key of this plugin's schema; MORTISE_NONE if it has no default and was not set. A path comes as
+   * absolute TEXT, a list of paths with globs expanded as TEXTS. MORTISE_E_NOT_FOUND for a key that the schema lacks.
+   */
   MORTISE_FN(get, mortise_str key, mortise_value *);
-  /** Refuses a value: returns MORTISE_E_CONFIG, and the run's error names the key's file, line and column, with this reason and fix. */
+  /** Refuses a value: returns MORTISE_E_CONFIG, and the run's error names the key's file, line and column, with this
+   * reason and fix. */
   MORTISE_FN(blame, mortise_str key, mortise_str why, mortise_str fix);
-  /** Likewise, for a refusal with a name of its own among the errors: `code` is a slug without a dot, "batch_arithmetic", which scripts and
-   *  `--json` see; `beside` stands to the right of the position, "512 / (16 × 6) = 5.33", and may be empty. A code that is no slug is
-   *  taken for "refused_value", which is what `blame` says. */
+  /** Likewise, for a refusal with a name of its own among the errors: `code` is a slug without a dot,
+   * "batch_arithmetic", which scripts and
+   *  `--json` see; `beside` stands to the right of the position, "512 / (16 × 6) = 5.33", and may be empty. A code that
+   * is no slug is taken for "refused_value", which is what `blame` says. */
   MORTISE_FN(refuse, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix);
 } mortise_config_api;
 
 enum { MORTISE_LOG_ERROR = 0, MORTISE_LOG_WARNING = 1, MORTISE_LOG_INFO = 2, MORTISE_LOG_DEBUG = 3 };
-/** "mortise.log/0": the run's own log (stderr and log.txt), a line each. Never for what a user asked to see: that is a record. */
+/** "mortise.log/0": the run's own log (stderr and log.txt), a line each. Never for what a user asked to see: that is a
+ * record. */
 typedef struct mortise_log_api {
   uint32_t struct_size;
   MORTISE_FN_VOID(write, uint32_t level, mortise_str line);

@@ -4,7 +4,8 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** One field of a sample, int64 elements. `unit`: elements unlike `fill` are counted as this unit ("tokens"), or empty. */
+/** One field of a sample, int64 elements. `unit`: elements unlike `fill` are counted as this unit ("tokens"), or empty.
+ */
 typedef struct mortise_field {
   mortise_str name; /* "input_ids", "labels", "positions" */
   mortise_str unit;
@@ -30,12 +31,14 @@ typedef struct mortise_data {
   const mortise_field *fields;
   /** Opens what it needs; called once. [build] */
   MORTISE_PLUG(open, const mortise_data_request *);
-  /** `split` is "train" or "validation". What it needs of it may be read here: of a split that nobody asks for the files need not exist. [build] */
+  /** `split` is "train" or "validation". What it needs of it may be read here: of a split that nobody asks for the
+   * files need not exist. [build] */
   MORTISE_PLUG(describe, mortise_str split, mortise_split *);
   /** The size of the vocabulary, 0 if the data does not know (a tokenizer does). [build] */
   MORTISE_PLUG(vocabulary, int64_t *);
-  /** Puts samples `numbers[0..n)` of a split into rows 0..n. Pure in its arguments. [data] Several threads at once, unless
-   *  plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the files of the split. */
+  /** Puts samples `numbers[0..n)` of a split into rows 0..n. Pure in its arguments. [data] Several threads at once,
+   * unless plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the files
+   * of the split. */
   MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, uint32_t n, mortise_rows *);
 } mortise_data;
 
@@ -57,7 +60,8 @@ typedef struct mortise_batch_api {
   MORTISE_FN(to_device, mortise_tensor *, mortise_tensor **out);
 } mortise_batch_api;
 
-/** The object of `tokenizer`. Both functions always say how much room is needed, and write only if there is enough. [any-thread] */
+/** The object of `tokenizer`. Both functions always say how much room is needed, and write only if there is enough.
+ * [any-thread] */
 typedef struct mortise_tokenizer {
   uint32_t struct_size, reserved;
   MORTISE_PLUG(size, int64_t *vocabulary);

@@ -16,8 +16,9 @@ typedef struct mortise_clock {
 /** Device scalars and vectors, owned by the core, valid for the run. Gradients in memory = scale × true. */
 typedef struct mortise_ledger {
   uint32_t struct_size, n_groups;
-  mortise_tensor *scale;        /* float64, 0-dim */
-  mortise_tensor *multiplier;   /* float64, 0-dim: true gradient to use = in memory × multiplier (1/scale and clipping are in it) */
+  mortise_tensor *scale; /* float64, 0-dim */
+  mortise_tensor
+      *multiplier; /* float64, 0-dim: true gradient to use = in memory × multiplier (1/scale and clipping are in it) */
   mortise_tensor *verdict;      /* float64, 0-dim: 1 apply, 0 skip */
   mortise_tensor *applied;      /* int64, 0-dim: steps applied before this one */
   mortise_tensor *lr;           /* float64 [n_groups], of this step */
@@ -38,8 +39,8 @@ typedef struct mortise_loop_api {
   MORTISE_FN(set_window, int32_t micros);       /* only in step.window */
   MORTISE_FN(vote, mortise_tensor *ok);         /* only in step.verdict: 0-dim, 0 means skip; votes multiply */
   MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
-  /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens", "samples", "one", or one of the
-   *  data's own). Weight 0 makes it a metric. Inside `forward` only. */
+  /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens",
+   * "samples", "one", or one of the data's own). Weight 0 makes it a metric. Inside `forward` only. */
   MORTISE_FN(term, mortise_str name, mortise_tensor *sum, mortise_str unit, double weight);
   MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary */
 } mortise_loop_api;

@@ -5,8 +5,8 @@
 #include "tensor.h"
 MORTISE_BEGIN
 
-/** The object of `schedule`: the multiplier of the peak rate at `progress` (0 at the end of warm-up, 1 at the end). Pure: the core tabulates it
- *  ahead. Warm-up, horizon and groups are the core's. [loop] */
+/** The object of `schedule`: the multiplier of the peak rate at `progress` (0 at the end of warm-up, 1 at the end).
+ * Pure: the core tabulates it ahead. Warm-up, horizon and groups are the core's. [loop] */
 typedef struct mortise_schedule {
   uint32_t struct_size, reserved;
   MORTISE_PLUG(factor, double progress, double *multiplier);
@@ -17,7 +17,7 @@ typedef struct mortise_device {
   uint32_t struct_size;
   uint32_t kind; /* MORTISE_CPU, MORTISE_CUDA */
   MORTISE_PLUG(open, int32_t index);
-  MORTISE_PLUG(describe, mortise_str *);                              /* "2 threads, AMD EPYC"; lives as long as the plugin */
+  MORTISE_PLUG(describe, mortise_str *); /* "2 threads, AMD EPYC"; lives as long as the plugin */
   MORTISE_PLUG(memory, int64_t *used, int64_t *peak, int64_t *total); /* bytes */
 } mortise_device;
 
@@ -33,8 +33,10 @@ typedef struct mortise_comm {
 /** The object of `replicas`: how several copies of the parameters stay one. */
 typedef struct mortise_replicas {
   uint32_t struct_size, reserved;
-  MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last); /* [autograd] this micro-batch's gradient is complete; in backward's order */
-  MORTISE_PLUG(finish, uint32_t reserved); /* [loop] every gradient is summed over the replicas when this returns (or will be, on the stream) */
+  MORTISE_PLUG(ready, mortise_param *, int32_t micro,
+               int32_t last);              /* [autograd] this micro-batch's gradient is complete; in backward's order */
+  MORTISE_PLUG(finish, uint32_t reserved); /* [loop] every gradient is summed over the replicas when this returns (or
+                                              will be, on the stream) */
 } mortise_replicas;
 
 /** What `sample` is asked for. `emit` gets pieces of text as they come; it returns 0 to go on. */
@@ -59,8 +61,9 @@ typedef struct mortise_sampler {
 /** "mortise.model/0": the run's model, for `sample` and the like. */
 typedef struct mortise_model_api {
   uint32_t struct_size;
-  /** Runs the model on a batch in a mode, without a graph. Results of the last segment: for a language model results[0] is the sum of the loss
-   *  (NONE without labels) and results[1] the logits [B, T, vocab] (NONE unless wanted). [loop] */
+  /** Runs the model on a batch in a mode, without a graph. Results of the last segment: for a language model results[0]
+   * is the sum of the loss (NONE without labels) and results[1] the logits [B, T, vocab] (NONE unless wanted). [loop]
+   */
   MORTISE_FN(forward, mortise_batch *, uint32_t mode, uint32_t want, mortise_value *results, uint32_t n_results);
 } mortise_model_api;
 

@@ -1,19 +1,18 @@
-/* Operators come in pairs: a provider of an operator point gives forward and backward, and the host builds the autograd node.
+/* Operators come in pairs: a provider of an operator point gives forward and backward, and the host builds the autograd
+ * node.
  *
- * The vocabulary of 0.1, with attributes (at declaration) and arguments → results (at a call). N stands for any leading dimensions.
- *   embedding       attrs name vocab width init            ids [N] i64 → y [N, width]
- *   norm            attrs name width eps kind              x [N, width] → y [N, width] in the compute dtype; statistics in fp32
- *                     (kind "layer": weight and bias; "rms": weight)
- *   residual_norm   attrs of norm, dropout                 branch [N, width], residual [N, width] → y (compute dtype), sum (stream dtype)
- *                     sum = residual + dropout(branch); y = norm(sum)
- *   dropout         attrs p                                x → y
- *   linear          attrs name in out bias layout activation init   x [N, in] → y [N, out]
- *                     (layout "out_in" as torch, "in_out" as GPT-2's Conv1D; activation "none" "gelu" "gelu_tanh" "relu")
- *   attention       attrs heads head_dim causal dropout    qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim]
- *   mlp             attrs name up down width inner activation layout init_up init_down   x [N, width] → y [N, width]; a composite of linear
- *   head_loss       attrs name vocab width tie             x [N, width], labels [N] i64 (-100: ignored) or NONE
- *                                                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
- * `name` is the prefix of the parameters' names where it is not the path. A plugin may add points of its own: [[operator]] in plugin.toml. */
+ * The vocabulary of 0.1, with attributes (at declaration) and arguments → results (at a call). N stands for any leading
+ * dimensions. embedding       attrs name vocab width init            ids [N] i64 → y [N, width] norm            attrs
+ * name width eps kind              x [N, width] → y [N, width] in the compute dtype; statistics in fp32 (kind "layer":
+ * weight and bias; "rms": weight) residual_norm   attrs of norm, dropout                 branch [N, width], residual
+ * [N, width] → y (compute dtype), sum (stream dtype) sum = residual + dropout(branch); y = norm(sum) dropout attrs p x
+ * → y linear          attrs name in out bias layout activation init   x [N, in] → y [N, out] (layout "out_in" as torch,
+ * "in_out" as GPT-2's Conv1D; activation "none" "gelu" "gelu_tanh" "relu") attention       attrs heads head_dim causal
+ * dropout    qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim] mlp             attrs name up down
+ * width inner activation layout init_up init_down   x [N, width] → y [N, width]; a composite of linear head_loss attrs
+ * name vocab width tie             x [N, width], labels [N] i64 (-100: ignored) or NONE → sum of the cross-entropy
+ * (NONE without labels), logits (NONE unless wanted) `name` is the prefix of the parameters' names where it is not the
+ * path. A plugin may add points of its own: [[operator]] in plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H
 #include "build.h"
@@ -25,7 +24,8 @@ enum {
   MORTISE_SAVE_INPUT = 0,  /* argument `index` */
   MORTISE_SAVE_OUTPUT = 1, /* result `index` */
   MORTISE_SAVE_OWN = 2,    /* `tensor`, whose ownership goes to the host */
-  MORTISE_SAVE_CAST = 3    /* `tensor`, owned by the host: argument `index` in another dtype; a replay casts the new argument again */
+  MORTISE_SAVE_CAST =
+      3 /* `tensor`, owned by the host: argument `index` in another dtype; a replay casts the new argument again */
 };
 typedef struct mortise_saved {
   uint32_t from, index;
@@ -33,8 +33,9 @@ typedef struct mortise_saved {
 } mortise_saved;
 enum { MORTISE_MAX_SAVED = 16 };
 
-/** What backward gets: the saved tensors in the order they were listed, one gradient a result (NULL: undefined). It puts one owned gradient
- *  for each argument whose bit in `wanted` is set. Parameters' gradients go through mortise.grads. */
+/** What backward gets: the saved tensors in the order they were listed, one gradient a result (NULL: undefined). It
+ * puts one owned gradient for each argument whose bit in `wanted` is set. Parameters' gradients go through
+ * mortise.grads. */
 typedef struct mortise_backward {
   uint32_t struct_size, n_saved, n_grad_out, n_grad_in;
   mortise_tensor *const *saved;
@@ -58,11 +59,13 @@ typedef struct mortise_operator {
   uint32_t struct_size, flags;
   /** Declares parameters and sub-layers; `*data` comes back as call->layer_data and stays the plugin's. [build] */
   MORTISE_PLUG(declare, mortise_builder *, const mortise_layer_spec *, void **data);
-  /** Can it run there? If not, `*why` says so in a few words and `*fix` what to write instead; both live as long as the plugin. [build] */
+  /** Can it run there? If not, `*why` says so in a few words and `*fix` what to write instead; both live as long as the
+   * plugin. [build] */
   MORTISE_PLUG(supports, const mortise_place *, int *yes, mortise_str *why, mortise_str *fix);
   /** Runs with autograd off if there is a backward. `*n_saved` is 0 on entry. */
   MORTISE_PLUG(forward, mortise_call *, mortise_saved *saved, uint32_t *n_saved);
-  /** [autograd]. NULL: forward runs under autograd, made of points and ATen operators, and builds no node of its own (a composite). */
+  /** [autograd]. NULL: forward runs under autograd, made of points and ATen operators, and builds no node of its own (a
+   * composite). */
   MORTISE_PLUG(backward, mortise_call *, mortise_backward *);
 } mortise_operator;
 
@@ -71,7 +74,8 @@ typedef struct mortise_model {
   uint32_t struct_size, reserved;
   /** Declares segments, layers and parameters, in the order of forward. [build] */
   MORTISE_PLUG(declare, mortise_builder *);
-  /** Runs one segment: args are the results of the one before (none for the first). Re-entrant; keeps parameters, never tensors. */
+  /** Runs one segment: args are the results of the one before (none for the first). Re-entrant; keeps parameters, never
+   * tensors. */
   MORTISE_PLUG(segment, mortise_call *, uint32_t index);
 } mortise_model;
 

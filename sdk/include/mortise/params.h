@@ -1,14 +1,15 @@
 /* Parameters and their gradients.
  *
- * A parameter has two faces. The compute face is the value that layers use and the gradient that backward makes; the update face is slices
- * of master, gradient and states, which only optimizers and checkpoints see (optimizer.h). With nothing on they are the same memory. */
+ * A parameter has two faces. The compute face is the value that layers use and the gradient that backward makes; the
+ * update face is slices of master, gradient and states, which only optimizers and checkpoints see (optimizer.h). With
+ * nothing on they are the same memory. */
 #ifndef MORTISE_PARAMS_H
 #define MORTISE_PARAMS_H
 #include "abi.h"
 MORTISE_BEGIN
 
-/** Fixed at declaration: name, role, dims, sizes, init. Fields that a listener of params.declared may set, by these names:
- *  "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+/** Fixed at declaration: name, role, dims, sizes, init. Fields that a listener of params.declared may set, by these
+ * names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
@@ -28,17 +29,19 @@ typedef struct mortise_params_api {
   MORTISE_FN(find, mortise_str name, mortise_param **);
   /** [build] Only inside params.declared, only fields that plugin.toml says it writes. */
   MORTISE_FN(set, mortise_param *, mortise_str field, mortise_value);
-  /** The tensor to compute with in this call, owned; never keep it beyond the call. Counts as a use: the parameter is ready when every
-   *  use's gradient has arrived. Inside an operator pair it is the plain value; elsewhere an alias whose gradient arrives here. On a thread
-   *  that is in no call: MORTISE_E_ARGUMENT, rather than a value whose gradient is lost. */
+  /** The tensor to compute with in this call, owned; never keep it beyond the call. Counts as a use: the parameter is
+   * ready when every use's gradient has arrived. Inside an operator pair it is the plain value; elsewhere an alias
+   * whose gradient arrives here. On a thread that is in no call: MORTISE_E_ARGUMENT, rather than a value whose gradient
+   * is lost. */
   MORTISE_FN(use, mortise_param *, mortise_tensor **);
 } mortise_params_api;
 
-/** "mortise.grads/0": for backwards of operator pairs. Gradients in memory are scale × true; the core owns the buffers and never zeroes them. */
+/** "mortise.grads/0": for backwards of operator pairs. Gradients in memory are scale × true; the core owns the buffers
+ * and never zeroes them. */
 typedef struct mortise_grads_api {
   uint32_t struct_size;
-  /** The buffer itself, owned, to be overwritten whole, if this is the step's first contribution and the buffer has this dtype;
-   *  NULL otherwise: compute a temporary and `sum` it. NULL also for a frozen parameter. [autograd] */
+  /** The buffer itself, owned, to be overwritten whole, if this is the step's first contribution and the buffer has
+   * this dtype; NULL otherwise: compute a temporary and `sum` it. NULL also for a frozen parameter. [autograd] */
   MORTISE_FN(target, mortise_param *, uint32_t dtype, mortise_tensor **out);
   /** Adds a contribution, any float dtype, the parameter's shape. A frozen parameter's is ignored. [autograd] */
   MORTISE_FN(sum, mortise_param *, mortise_tensor *contribution);

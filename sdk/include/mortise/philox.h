@@ -1,5 +1,5 @@
-/* Philox4x32-10, counter-based random bits: the same for the host's processor, CUDA, initialisation, shuffling and dropout.
- * Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3". */
+/* Philox4x32-10, counter-based random bits: the same for the host's processor, CUDA, initialisation, shuffling and
+ * dropout. Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3". */
 #ifndef MORTISE_PHILOX_H
 #define MORTISE_PHILOX_H
 #include <stdint.h>
@@ -15,7 +15,8 @@ typedef struct mortise_philox {
   uint32_t site, step, micro;
 } mortise_philox;
 
-MORTISE_INLINE void mortise_philox_words(const uint32_t key[2], uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t out[4]) {
+MORTISE_INLINE void mortise_philox_words(const uint32_t key[2], uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
+                                         uint32_t out[4]) {
   uint32_t k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
@@ -43,9 +44,11 @@ MORTISE_INLINE void mortise_philox_block(const mortise_philox *p, uint32_t block
   }
 }
 
-/** Dropout keeps an element when its 16 bits are at least this; so p is a multiple of 1/65536, and what is kept is scaled by
- *  mortise_dropout_scale. */
+/** Dropout keeps an element when its 16 bits are at least this; so p is a multiple of 1/65536, and what is kept is
+ * scaled by mortise_dropout_scale. */
 MORTISE_INLINE uint32_t mortise_dropout_threshold(double p) { return (uint32_t)(p * 65536.0 + 0.5); }
-MORTISE_INLINE double mortise_dropout_scale(double p) { return 65536.0 / (65536.0 - (double)mortise_dropout_threshold(p)); }
+MORTISE_INLINE double mortise_dropout_scale(double p) {
+  return 65536.0 / (65536.0 - (double)mortise_dropout_threshold(p));
+}
 
 #endif

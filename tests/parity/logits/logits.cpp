@@ -16,7 +16,9 @@ class Logits {
     const Tensor logits_BTV = ops::contiguous(ops::to(Ref(call->results[1]), MORTISE_F32));
     std::vector<float> numbers(static_cast<size_t>(Info(logits_BTV).numel));
     check(api.tensor->read(api.host, logits_BTV.get(), numbers.data(), numbers.size() * sizeof(float)));
-    out_.write(reinterpret_cast<const char*>(numbers.data()), static_cast<std::streamsize>(numbers.size() * sizeof(float))).flush();
+    out_.write(reinterpret_cast<const char*>(numbers.data()),
+               static_cast<std::streamsize>(numbers.size() * sizeof(float)))
+        .flush();
     if (!out_) throw Error(MORTISE_E_IO, "the logits cannot be written");
   }
 

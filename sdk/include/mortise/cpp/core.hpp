@@ -1,6 +1,7 @@
 // C++20 over the C tables: ownership, exceptions that become statuses at the edge, values.
 //
-// One library holds one instance of one plugin, so the host and its tables are kept once a library (hidden visibility makes `api` private to it).
+// One library holds one instance of one plugin, so the host and its tables are kept once a library (hidden visibility
+// makes `api` private to it).
 #pragma once
 #include <array>
 #include <cstring>
@@ -41,7 +42,9 @@ struct Api {
 inline Api api;
 
 inline void open_api(mortise_host* host) {
-  const auto get = [host]<class T>(const T*& table, const char* id) { table = static_cast<const T*>(mortise_get(host, id)); };
+  const auto get = [host]<class T>(const T*& table, const char* id) {
+    table = static_cast<const T*>(mortise_get(host, id));
+  };
   api.host = host;
   get(api.call, "mortise.call/0");
   get(api.tensor, "mortise.tensor/0");
@@ -191,9 +194,15 @@ inline mortise_value value(mortise_batch* b) { return {MORTISE_BATCH, 0, {.b = b
 inline mortise_value value(const mortise_value& v) { return v; }
 inline mortise_value dtype_value(uint32_t dtype) { return {MORTISE_DTYPE, 0, {.i = dtype}}; }
 // Borrows: only inside the full expression.
-inline mortise_value ints(std::span<const int64_t> l) { return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.data()}}; }
-inline mortise_value ints(std::initializer_list<int64_t> l) { return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.begin()}}; }
-inline mortise_value tensors(std::span<mortise_tensor* const> l) { return {MORTISE_TENSORS, static_cast<uint32_t>(l.size()), {.ts = l.data()}}; }
+inline mortise_value ints(std::span<const int64_t> l) {
+  return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.data()}};
+}
+inline mortise_value ints(std::initializer_list<int64_t> l) {
+  return {MORTISE_INTS, static_cast<uint32_t>(l.size()), {.is = l.begin()}};
+}
+inline mortise_value tensors(std::span<mortise_tensor* const> l) {
+  return {MORTISE_TENSORS, static_cast<uint32_t>(l.size()), {.ts = l.data()}};
+}
 
 // Takes the tensor out of a result, leaving NONE.
 inline Tensor take(mortise_value& v) {
@@ -228,7 +237,9 @@ class Attrs {
     return v->tag == MORTISE_FLOAT ? v->v.f : static_cast<double>(v->v.i);
   }
   bool flag(std::string_view key, bool otherwise) const { return has(key) ? need(key).v.i != 0 : otherwise; }
-  std::string_view text(std::string_view key, std::string_view otherwise) const { return has(key) ? view(need(key).v.s) : otherwise; }
+  std::string_view text(std::string_view key, std::string_view otherwise) const {
+    return has(key) ? view(need(key).v.s) : otherwise;
+  }
   mortise_param* param(std::string_view key) const { return has(key) ? need(key).v.p : nullptr; }
   bool has(std::string_view key) const { return find_attr(attrs_, n_, key) != nullptr; }
 
@@ -350,7 +361,9 @@ inline void log_line(uint32_t level, std::string_view line) {
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   using B = std::remove_reference_t<Body>;
-  check(api.parallel->run(api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); }, &body));
+  check(api.parallel->run(
+      api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); },
+      &body));
 }
 
 }  // namespace mortise

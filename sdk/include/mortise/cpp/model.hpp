@@ -25,9 +25,12 @@ struct Parameter {
 class Builder {
  public:
   explicit Builder(mortise_builder* b) : builder_(b) {}
-  void segment(std::string_view path, uint32_t flags = 0) const { check(api.build->segment(api.host, builder_, str(path), flags)); }
+  void segment(std::string_view path, uint32_t flags = 0) const {
+    check(api.build->segment(api.host, builder_, str(path), flags));
+  }
   mortise_layer* layer(std::string_view slot, std::string_view path, std::initializer_list<mortise_attr> attrs) const {
-    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path), attrs.begin()};
+    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
+                                     attrs.begin()};
     mortise_layer* layer = nullptr;
     check(api.build->layer(api.host, builder_, &spec, &layer));
     return layer;
@@ -62,7 +65,8 @@ class Builder {
   mortise_builder* builder_;
 };
 
-// Calls a layer within the call under way: auto [y, sum] = call_layer<2>(norm, branch, residual). An absent result is empty.
+// Calls a layer within the call under way: auto [y, sum] = call_layer<2>(norm, branch, residual). An absent result is
+// empty.
 template <size_t N, class... Args>
 std::array<Tensor, N> call_layer(mortise_layer* layer, const Args&... args) {
   const mortise_value in[] = {value(args)...};

@@ -1,9 +1,11 @@
-// An operator pair made of a class. An instance is a layer: it is made when the model is declared, and never changes afterwards.
+// An operator pair made of a class. An instance is a layer: it is made when the model is declared, and never changes
+// afterwards.
 //
 //   class Scale {                                                          // y = x · w
 //    public:
 //     Scale(const mortise::Builder& build, const mortise::LayerSpec& spec)
-//         : weight_(build.param({spec.name() + ".weight", "vector", {"width"}, {spec.integer("width")}, "constant", 1})) {}
+//         : weight_(build.param({spec.name() + ".weight", "vector", {"width"}, {spec.integer("width")}, "constant",
+//         1})) {}
 //     void forward(mortise_call* call, mortise::Saves& saves) const {
 //       saves.input(0);
 //       mortise::give(call, 0, mortise::ops::mul(call->args[0], mortise::use(weight_)));
@@ -16,8 +18,8 @@
 //   };
 //   MORTISE_PLUGIN(mortise::Layers, mortise::provide("scale", mortise::operator_of<Scale>()))
 //
-// Without `backward` it is a composite: `void forward(mortise_call*) const`. `static mortise::Refusal supports(const mortise_place*)` may refuse
-// a place. A gradient in another dtype than the argument's is cast by autograd.
+// Without `backward` it is a composite: `void forward(mortise_call*) const`. `static mortise::Refusal supports(const
+// mortise_place*)` may refuse a place. A gradient in another dtype than the argument's is cast by autograd.
 #pragma once
 #include <deque>
 #include <memory>
@@ -117,7 +119,8 @@ struct OperatorOf {
   static mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec* s, void** data) noexcept {
     return guard([&] { *data = static_cast<Plugin*>(self)->keep(std::make_unique<Layer>(Builder(b), LayerSpec(s))); });
   }
-  static mortise_status supports(void* self, const mortise_place* place, int* yes, mortise_str* why, mortise_str* fix) noexcept {
+  static mortise_status supports(void* self, const mortise_place* place, int* yes, mortise_str* why,
+                                 mortise_str* fix) noexcept {
     return guard([&] {
       *yes = 1;
       if constexpr (Chooses<Layer>) {
@@ -155,17 +158,21 @@ struct OperatorOf {
 template <class Layer, class Plugin = Layers>
 const mortise_operator* operator_of() {
   using O = detail::OperatorOf<Layer, Plugin>;
-  static const mortise_operator object = {sizeof object, 0, O::declare, O::supports, O::forward, detail::Pair<Layer> ? O::backward : nullptr};
+  static const mortise_operator object = {sizeof object, 0,          O::declare,
+                                          O::supports,   O::forward, detail::Pair<Layer> ? O::backward : nullptr};
   return &object;
 }
 
 // ---- what pairs share ----
 
 // The tensor in this dtype; itself if it has it already. MORTISE_NO_DTYPE: as it is.
-inline Tensor cast(Ref t, uint32_t dtype) { return dtype == MORTISE_NO_DTYPE || Info(t).dtype == dtype ? Tensor::share(t) : ops::to(t, dtype); }
+inline Tensor cast(Ref t, uint32_t dtype) {
+  return dtype == MORTISE_NO_DTYPE || Info(t).dtype == dtype ? Tensor::share(t) : ops::to(t, dtype);
+}
 
 inline bool trainable(const mortise_param* p) { return info_of(p).trainable != 0; }
-// The buffer of a gradient, to be overwritten whole, if it may be and has this dtype; else empty: sum_gradient a temporary. [autograd]
+// The buffer of a gradient, to be overwritten whole, if it may be and has this dtype; else empty: sum_gradient a
+// temporary. [autograd]
 inline Tensor gradient_buffer(mortise_param* p, uint32_t dtype) {
   Tensor t;
   check(api.grads->target(api.host, p, dtype, t.put()));

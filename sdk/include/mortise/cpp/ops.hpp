@@ -126,7 +126,9 @@ inline void add_(Ref a, double b) { op_add_scalar_()(a, b, 1); }
 inline void mul_(Ref a, double b) { op_mul_scalar_()(a, b); }
 inline void fill_(Ref a, double b) { op_fill_()(a, b); }
 inline Tensor clone(Ref a) { return op_clone()(a, none()); }
-inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) { return op_cat()(tensors({list.begin(), list.size()}), dim); }
+inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) {
+  return op_cat()(tensors({list.begin(), list.size()}), dim);
+}
 inline Tensor bmm(Ref a, Ref b) { return op_bmm()(a, b); }
 inline void bmm_out(Ref a, Ref b, Ref out) { op_bmm_out()(a, b, out); }
 inline Tensor baddbmm(Ref add, Ref a, Ref b) { return op_baddbmm()(add, a, b, 1, 1); }
@@ -143,28 +145,39 @@ inline Tensor logical_not(Ref a) { return op_logical_not()(a); }
 inline void arange_out(int64_t end, Ref out) { op_arange_out()(end, out); }
 // `approximate`: "none" or "tanh".
 inline Tensor gelu(Ref x, std::string_view approximate) { return op_gelu()(x, approximate); }
-inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) { return op_gelu_backward()(g, x, approximate); }
+inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) {
+  return op_gelu_backward()(g, x, approximate);
+}
 inline Tensor relu(Ref x) { return op_relu()(x); }
 inline Tensor relu_backward(Ref g, Ref y) { return op_threshold_backward()(g, y, 0); }
 inline Tensor embedding(Ref weight, Ref ids) { return op_embedding()(weight, ids, -1, false, false); }
-inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) { return op_embedding_dense_backward()(g, ids, rows, -1, false); }
+inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) {
+  return op_embedding_dense_backward()(g, ids, rows, -1, false);
+}
 // y, mean, 1 / deviation.
 inline std::array<Tensor, 3> layer_norm(Ref x, int64_t width, Ref weight, Ref bias, double eps) {
   return op_native_layer_norm().many<3>(x, ints({width}), weight, bias, eps);
 }
 // Gradients of x, weight, bias; those not in `mask` are empty.
-inline std::array<Tensor, 3> layer_norm_backward(Ref g, Ref x, int64_t width, Ref mean, Ref rstd, Ref weight, Ref bias, std::array<int64_t, 3> mask) {
+inline std::array<Tensor, 3> layer_norm_backward(Ref g, Ref x, int64_t width, Ref mean, Ref rstd, Ref weight, Ref bias,
+                                                 std::array<int64_t, 3> mask) {
   return op_native_layer_norm_backward().many<3>(g, x, ints({width}), mean, rstd, weight, bias, ints(mask));
 }
 // Over the last dimension; `out` may be x.
 inline void softmax_out(Ref x, Ref out) { op_softmax_out()(x, -1, false, out); }
 // `out` may be g.
-inline void softmax_backward_out(Ref g, Ref y, Ref out) { op_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out); }
+inline void softmax_backward_out(Ref g, Ref y, Ref out) {
+  op_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out);
+}
 inline Tensor log_softmax(Ref x) { return op_log_softmax()(x, -1, false); }
 inline void log_softmax_out(Ref x, Ref out) { op_log_softmax_out()(x, -1, false, out); }
-inline void log_softmax_backward_out(Ref g, Ref y, Ref out) { op_log_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out); }
+inline void log_softmax_backward_out(Ref g, Ref y, Ref out) {
+  op_log_softmax_backward_data_out()(g, y, -1, dtype_value(Info(y).dtype), out);
+}
 // The sum over rows whose label is not -100, and how many they are.
-inline std::array<Tensor, 2> nll_loss_sum(Ref log_p, Ref labels) { return op_nll_loss_forward().many<2>(log_p, labels, none(), 2, -100); }
+inline std::array<Tensor, 2> nll_loss_sum(Ref log_p, Ref labels) {
+  return op_nll_loss_forward().many<2>(log_p, labels, none(), 2, -100);
+}
 inline Tensor nll_loss_sum_backward(Ref g, Ref log_p, Ref labels, Ref count) {
   return op_nll_loss_backward()(g, log_p, labels, none(), 2, -100, count);
 }
@@ -176,7 +189,8 @@ inline Tensor clamp_max(Ref a, double most) { return op_clamp_max()(a, most); }
 inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal) {
   return op_flash_attention_for_cpu().many<2>(q, k, v, 0.0, causal, none(), none());
 }
-inline std::array<Tensor, 3> flash_attention_for_cpu_backward(Ref g, Ref q, Ref k, Ref v, Ref y, Ref log_sum, bool causal) {
+inline std::array<Tensor, 3> flash_attention_for_cpu_backward(Ref g, Ref q, Ref k, Ref v, Ref y, Ref log_sum,
+                                                              bool causal) {
   return op_flash_attention_for_cpu_backward().many<3>(g, q, k, v, y, log_sum, 0.0, causal, none(), none());
 }
 }  // namespace ops

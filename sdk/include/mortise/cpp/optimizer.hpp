@@ -1,4 +1,5 @@
-// For optimizers on the host's processor: the ledger as numbers, and the slices of a step cut into pieces for all threads at once.
+// For optimizers on the host's processor: the ledger as numbers, and the slices of a step cut into pieces for all
+// threads at once.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -10,8 +11,9 @@ namespace mortise {
 // A ledger whose tensors lie in the host's memory.
 struct Ledger {
   explicit Ledger(const mortise_ledger* l)
-      : apply(Info(l->verdict).as<double>()[0] != 0), multiplier(Info(l->multiplier).as<double>()[0]), applied(Info(l->applied).as<int64_t>()[0]),
-        lr(Info(l->lr).as<double>()), weight_decay(Info(l->weight_decay).as<double>()) {}
+      : apply(Info(l->verdict).as<double>()[0] != 0), multiplier(Info(l->multiplier).as<double>()[0]),
+        applied(Info(l->applied).as<int64_t>()[0]), lr(Info(l->lr).as<double>()),
+        weight_decay(Info(l->weight_decay).as<double>()) {}
   bool apply;
   double multiplier;
   int64_t applied;                  // steps before this one
@@ -20,7 +22,8 @@ struct Ledger {
 
 // Slice `i` of a step; a newer host's elements may be larger than this header's.
 inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
-  return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) + size_t{i} * slices->struct_size);
+  return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) +
+                                                 size_t{i} * slices->struct_size);
 }
 
 // Where an optimizer writes the slice's value in the pass of its update; null if there is none, or if it is not bf16.
@@ -39,8 +42,8 @@ inline void finish_slice(const mortise_slice& s) {
   else ops::copy_(s.value, s.master);
 }
 
-// body(job, begin, end) for all elements of all jobs, each with a member `length`, in pieces of 64 Ki elements: one list of pieces, so that a
-// large matrix is shared by the threads and a hundred small vectors cost one call.
+// body(job, begin, end) for all elements of all jobs, each with a member `length`, in pieces of 64 Ki elements: one
+// list of pieces, so that a large matrix is shared by the threads and a hundred small vectors cost one call.
 template <class Job, class Body>
 void for_pieces(const std::vector<Job>& jobs, const Body& body) {
   constexpr int64_t kPiece = 64 * 1024;

@@ -61,22 +61,23 @@ void destroy(void* self) noexcept {
 }  // namespace mortise
 
 // Attachments may be none: MORTISE_PLUGIN(Class)
-#define MORTISE_PLUGIN(Class, ...)                                                                                                 \
-  MORTISE_EMBED_MANIFEST                                                                                                           \
-  static mortise_status mortise_list_attachments(void*, const mortise_attachment** list, uint32_t* n, uint32_t* stride) noexcept { \
-    static const std::initializer_list<mortise_attachment> all = {__VA_ARGS__};                                                    \
-    *list = all.begin();                                                                                                           \
-    *n = static_cast<uint32_t>(all.size());                                                                                        \
-    *stride = sizeof(mortise_attachment);                                                                                          \
-    return MORTISE_OK;                                                                                                             \
-  }                                                                                                                                \
-  extern "C" const mortise_plugin* mortise_plugin_v0(void) noexcept {                                                              \
-    static const mortise_plugin plugin = {sizeof(mortise_plugin),                                                                  \
-                                          MORTISE_ABI_MAJOR,                                                                       \
-                                          MORTISE_ABI_MINOR,                                                                       \
-                                          {mortise_manifest_begin, MORTISE_MANIFEST_BYTES},                                        \
-                                          mortise::detail::create<Class>,                                                          \
-                                          mortise_list_attachments,                                                                \
-                                          mortise::detail::destroy<Class>};                                                        \
-    return &plugin;                                                                                                                \
+#define MORTISE_PLUGIN(Class, ...)                                                                    \
+  MORTISE_EMBED_MANIFEST                                                                              \
+  static mortise_status mortise_list_attachments(void*, const mortise_attachment** list, uint32_t* n, \
+                                                 uint32_t* stride) noexcept {                         \
+    static const std::initializer_list<mortise_attachment> all = {__VA_ARGS__};                       \
+    *list = all.begin();                                                                              \
+    *n = static_cast<uint32_t>(all.size());                                                           \
+    *stride = sizeof(mortise_attachment);                                                             \
+    return MORTISE_OK;                                                                                \
+  }                                                                                                   \
+  extern "C" const mortise_plugin* mortise_plugin_v0(void) noexcept {                                 \
+    static const mortise_plugin plugin = {sizeof(mortise_plugin),                                     \
+                                          MORTISE_ABI_MAJOR,                                          \
+                                          MORTISE_ABI_MINOR,                                          \
+                                          {mortise_manifest_begin, MORTISE_MANIFEST_BYTES},           \
+                                          mortise::detail::create<Class>,                             \
+                                          mortise_list_attachments,                                   \
+                                          mortise::detail::destroy<Class>};                           \
+    return &plugin;                                                                                   \
   }

@@ -1,4 +1,5 @@
-// Strings as host and plugins both have them: across the C tables, by the character, and numbers for people. Needs no host.
+// Strings as host and plugins both have them: across the C tables, by the character, and numbers for people. Needs no
+// host.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,8 @@ inline std::string with_commas(int64_t n) {
   return s;
 }
 
-// The character that `text` begins with, in bytes; 0: it is not UTF-8 (also: too long a form, half of a pair, beyond U+10FFFF).
-// `missing`: set to true if the bytes are a good beginning and only end too early.
+// The character that `text` begins with, in bytes; 0: it is not UTF-8 (also: too long a form, half of a pair, beyond
+// U+10FFFF). `missing`: set to true if the bytes are a good beginning and only end too early.
 inline size_t utf8_length(std::string_view text, bool* missing = nullptr) {
   if (missing) *missing = false;
   if (text.empty()) return 0;

@@ -1,4 +1,5 @@
-// The columns of a record by name. Small text for people (with_commas, utf8_length) comes with core.hpp, from strings.hpp.
+// The columns of a record by name. Small text for people (with_commas, utf8_length) comes with core.hpp, from
+// strings.hpp.
 #pragma once
 #include "mortise/cpp/core.hpp"
 

@@ -3,11 +3,11 @@
 //   FakeHost host;
 //   FakeBuild build(host);                          // before the plugin
 //   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-//   build.layer(plugin, "linear", "h.0.fc", {attr("in", 8), attr("out", 4)});   // declares it; returns what is bound to the layer
-//   EXPECT_EQ(build.params.at("h.0.fc.weight").sizes, (std::vector<int64_t>{4, 8}));
+//   build.layer(plugin, "linear", "h.0.fc", {attr("in", 8), attr("out", 4)});   // declares it; returns what is bound
+//   to the layer EXPECT_EQ(build.params.at("h.0.fc.weight").sizes, (std::vector<int64_t>{4, 8}));
 //
-// Layers that a provider asks for are noted, not declared: they belong to other providers. `embedding` alone makes a parameter PATH.weight, which
-// models tie their heads to.
+// Layers that a provider asks for are noted, not declared: they belong to other providers. `embedding` alone makes a
+// parameter PATH.weight, which models tie their heads to.
 #pragma once
 #include <cstdio>
 #include <deque>
@@ -34,7 +34,8 @@ class FakeBuild {
   };
 
   explicit FakeBuild(FakeHost& host) : host_(host) {
-    static const mortise_build_api table = {.struct_size = sizeof(mortise_build_api), .segment = segment, .layer = ask, .param = param, .fact = fact};
+    static const mortise_build_api table = {
+        .struct_size = sizeof(mortise_build_api), .segment = segment, .layer = ask, .param = param, .fact = fact};
     host.offer("mortise.build/0", &table);
     api.build = &table;
   }
@@ -47,8 +48,10 @@ class FakeBuild {
   std::map<std::string, Param> params;
 
   // Throws PluginError with the text of a refusal.
-  void* layer(const Plugin& plugin, const std::string& slot, const std::string& path, std::initializer_list<mortise_attr> attrs) {
-    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path), attrs.begin()};
+  void* layer(const Plugin& plugin, const std::string& slot, const std::string& path,
+              std::initializer_list<mortise_attr> attrs) {
+    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
+                                     attrs.begin()};
     void* data = nullptr;
     done(plugin.object<mortise_operator>(slot).declare(plugin.self(), builder(), &spec, &data));
     return data;
@@ -60,7 +63,8 @@ class FakeBuild {
     throw std::out_of_range("no layer " + path);
   }
   // Why the provider cannot run there; empty if it can.
-  static std::string refusal(const Plugin& plugin, const std::string& slot, mortise_place place, std::initializer_list<mortise_attr> attrs) {
+  static std::string refusal(const Plugin& plugin, const std::string& slot, mortise_place place,
+                             std::initializer_list<mortise_attr> attrs) {
     place.struct_size = sizeof place;
     place.attrs = attrs.begin();
     place.n_attrs = static_cast<uint32_t>(attrs.size());
@@ -93,17 +97,20 @@ class FakeBuild {
     of(b).segments.emplace_back(view(path), flags);
     return MORTISE_OK;
   }
-  static mortise_status ask(mortise_host*, mortise_builder* b, const mortise_layer_spec* spec, mortise_layer** out) noexcept {
+  static mortise_status ask(mortise_host*, mortise_builder* b, const mortise_layer_spec* spec,
+                            mortise_layer** out) noexcept {
     FakeBuild& f = of(b);
     Layer& l = f.layers.emplace_back();
     l.slot = view(spec->slot), l.path = view(spec->path);
     if (!f.segments.empty()) l.segment = f.segments.back().first;
-    for (uint32_t i = 0; i < spec->n_attrs; ++i) l.attrs[std::string(view(spec->attrs[i].key))] = text_of(spec->attrs[i].value);
+    for (uint32_t i = 0; i < spec->n_attrs; ++i)
+      l.attrs[std::string(view(spec->attrs[i].key))] = text_of(spec->attrs[i].value);
     *out = reinterpret_cast<mortise_layer*>(&l);
     if (l.slot == "embedding") f.host_.add_param(l.path + ".weight", "embedding", {});
     return MORTISE_OK;
   }
-  static mortise_status param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) noexcept {
+  static mortise_status param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec,
+                              mortise_param** out) noexcept {
     FakeBuild& f = of(b);
     Param& p = f.params[std::string(view(spec->name))];
     p.role = view(spec->role), p.init = view(spec->init), p.scale = spec->init_scale, p.tied = spec->tie != nullptr;

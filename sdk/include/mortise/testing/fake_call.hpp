@@ -12,7 +12,8 @@ namespace mortise::testing {
 
 // A call with room for its results; releases what is left in them.
 struct FakeCall : mortise_call {
-  FakeCall(std::vector<mortise_value> a, uint32_t results_wanted) : mortise_call{}, arguments(std::move(a)), room(results_wanted, none()) {
+  FakeCall(std::vector<mortise_value> a, uint32_t results_wanted)
+      : mortise_call{}, arguments(std::move(a)), room(results_wanted, none()) {
     struct_size = sizeof(mortise_call);
     args = arguments.data();
     n_args = static_cast<uint32_t>(arguments.size());
@@ -66,8 +67,8 @@ class FakeChain {
     std::string path;
   };
   static FakeChain& of(mortise_next* n) { return *reinterpret_cast<FakeChain*>(n); }
-  static mortise_status keep(mortise_host*, const mortise_call* call, mortise_next* next, const mortise_str* names, uint32_t n,
-                             mortise_kept** out) noexcept {
+  static mortise_status keep(mortise_host*, const mortise_call* call, mortise_next* next, const mortise_str* names,
+                             uint32_t n, mortise_kept** out) noexcept {
     FakeChain& chain = of(next);
     ++chain.kept;
     chain.kept_results.clear();
@@ -77,8 +78,8 @@ class FakeChain {
     *out = reinterpret_cast<mortise_kept*>(k);
     return MORTISE_OK;
   }
-  static mortise_status run(mortise_host*, mortise_kept* handle, uint32_t flags, const mortise_value* args, uint32_t n_args, mortise_value* results,
-                            uint32_t n_results) noexcept {
+  static mortise_status run(mortise_host*, mortise_kept* handle, uint32_t flags, const mortise_value* args,
+                            uint32_t n_args, mortise_value* results, uint32_t n_results) noexcept {
     const Kept& k = *reinterpret_cast<Kept*>(handle);
     mortise_call call = k.call;
     call.flags = flags;

@@ -3,8 +3,8 @@
 //   using namespace mortise::testing;
 //   TEST(Cosine, EndsAtItsFinalShare) {
 //     FakeHost host;
-//     host.set("final", 0.1);                          // the plugin's configuration: every key that it reads, defaults too
-//     Plugin plugin(host, MORTISE_PLUGIN_FILE);        // dlopen, create; throws PluginError if the plugin refuses
+//     host.set("final", 0.1);                          // the plugin's configuration: every key that it reads, defaults
+//     too Plugin plugin(host, MORTISE_PLUGIN_FILE);        // dlopen, create; throws PluginError if the plugin refuses
 //     double factor = 0;
 //     plugin.object<mortise_schedule>("schedule").factor(plugin.self(), 1.0, &factor);
 //     EXPECT_DOUBLE_EQ(factor, 0.1);
@@ -14,7 +14,8 @@
 //   mortise.tensor/0         contiguous CPU memory, 0xFF at first (NaN, -1); `tensor`, `values`, `live_tensors`
 //   mortise.config/0         `set`, `unset`; a refusal is kept in `blamed`
 //   mortise.log/0            lines in `log`
-//   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the host: voting outside
+//   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the
+//   host: voting outside
 //                            step.verdict fails
 //   mortise.params/0         parameters made up by `add_param`; no `use`
 //   mortise.grads/0          `norm` alone
@@ -24,10 +25,12 @@
 //   mortise.random/0         key from `seed`, site = draw
 //   mortise.tokenizer/0      none until `lend`
 //   mortise.model/0          none until `model` is set
-// `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not there are NULL.
+// `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
+// there are NULL.
 //
 // The C++ wrapper works in the test too (mortise::Tensor, Info, empty …): its tables are those of the newest FakeHost.
-// One instance of a plugin at a time, as in a run. What a plugin forgets to release, or releases twice, ends the test when the host goes.
+// One instance of a plugin at a time, as in a run. What a plugin forgets to release, or releases twice, ends the test
+// when the host goes.
 #pragma once
 #include <dlfcn.h>
 
@@ -125,7 +128,9 @@ class FakeHost : public mortise_host {
     abi_major = MORTISE_ABI_MAJOR;
     abi_minor = MORTISE_ABI_MINOR;
     get_interface = [](mortise_host* h, mortise_str id) noexcept { return of(h).find_interface(view(id)); };
-    mortise_host::fail = [](mortise_host* h, mortise_status s, mortise_str text) noexcept { return of(h).note_failure(s, std::string(view(text))); };
+    mortise_host::fail = [](mortise_host* h, mortise_status s, mortise_str text) noexcept {
+      return of(h).note_failure(s, std::string(view(text)));
+    };
     clock = {sizeof(mortise_clock), 1, 1, 8, 0, 0, 0, 0, 0, 0, 0};
     open_api(this);
   }
@@ -160,8 +165,11 @@ class FakeHost : public mortise_host {
   void offer(const std::string& id, const void* table) { tables_[id] = table; }
   void lend(FakeTokenizer t) { tokenizer_ = std::move(t); }
   std::function<mortise_status(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> model;
-  // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) { return Tensor(…); });
-  void op(const std::string& schema, std::function<Tensor(std::span<const mortise_value>)> body) { ops_[schema] = std::move(body); }
+  // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) {
+  // return Tensor(…); });
+  void op(const std::string& schema, std::function<Tensor(std::span<const mortise_value>)> body) {
+    ops_[schema] = std::move(body);
+  }
 
   // ---- what happened ----
 
@@ -204,7 +212,8 @@ class FakeHost : public mortise_host {
 
   // ---- parameters ----
 
-  mortise_param* add_param(const std::string& name, const std::string& role, std::vector<int64_t> sizes, std::vector<std::string> tags = {}) {
+  mortise_param* add_param(const std::string& name, const std::string& role, std::vector<int64_t> sizes,
+                           std::vector<std::string> tags = {}) {
     FakeParam& p = *params_.emplace_back(std::make_unique<FakeParam>());
     p.name = name, p.role = role, p.sizes = std::move(sizes), p.tags = std::move(tags);
     for (const std::string& t : p.tags) p.tag_strs.push_back(str(t));
@@ -338,7 +347,9 @@ class FakeHost : public mortise_host {
   static T* as(Handle* h) {
     return reinterpret_cast<T*>(const_cast<std::remove_const_t<Handle>*>(h));
   }
-  static int64_t count(std::span<const int64_t> sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+  static int64_t count(std::span<const int64_t> sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  }
 
   mortise_status note_failure(mortise_status s, std::string text) {
     const std::scoped_lock lock(mutex_);
@@ -391,7 +402,9 @@ class FakeHost : public mortise_host {
     if (!handle && by < 0) return;
     FakeTensor* t = find(handle);
     const std::scoped_lock lock(mutex_);
-    if (!t) return mistakes_.push_back(by < 0 ? "a tensor was released too often" : "a tensor was retained that is not alive");
+    if (!t)
+      return mistakes_.push_back(by < 0 ? "a tensor was released too often"
+                                        : "a tensor was retained that is not alive");
     if ((t->references += by) > 0) return;
     tensors_.erase(t);
     delete t;
@@ -401,7 +414,8 @@ class FakeHost : public mortise_host {
       find(t.get())->of_core = true;
       return ledger_tensors_.emplace_back(std::move(t)).get();
     };
-    ledger_ = {sizeof(mortise_ledger), static_cast<uint32_t>(lr.size()), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    ledger_ = {
+        sizeof(mortise_ledger), static_cast<uint32_t>(lr.size()), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
     ledger_.scale = keep(tensor<double>({}, {1.0}));
     ledger_.multiplier = keep(tensor<double>({}, {1.0}));
     ledger_.verdict = keep(tensor<double>({}, {1.0}));
@@ -429,10 +443,12 @@ class FakeHost : public mortise_host {
     if (id == "mortise.tokenizer/0" && !tokenizer_) return nullptr;
     if (id == "mortise.model/0" && !model) return nullptr;
     static const std::map<std::string_view, const void*> all = {
-        {"mortise.tensor/0", &tensor_table()}, {"mortise.config/0", &config_table()}, {"mortise.log/0", &log_table()},
-        {"mortise.loop/0", &loop_table()},     {"mortise.params/0", &params_table()}, {"mortise.grads/0", &grads_table()},
-        {"mortise.batch/0", &batch_table()},   {"mortise.ops/0", &ops_table()},       {"mortise.parallel/0", &parallel_table()},
-        {"mortise.random/0", &random_table()}, {"mortise.model/0", &model_table()},   {"mortise.tokenizer/0", &tokenizer_table()},
+        {"mortise.tensor/0", &tensor_table()},     {"mortise.config/0", &config_table()},
+        {"mortise.log/0", &log_table()},           {"mortise.loop/0", &loop_table()},
+        {"mortise.params/0", &params_table()},     {"mortise.grads/0", &grads_table()},
+        {"mortise.batch/0", &batch_table()},       {"mortise.ops/0", &ops_table()},
+        {"mortise.parallel/0", &parallel_table()}, {"mortise.random/0", &random_table()},
+        {"mortise.model/0", &model_table()},       {"mortise.tokenizer/0", &tokenizer_table()},
         {"mortise.state/0", &state_table()}};
     const auto found = all.find(id);
     return found == all.end() ? nullptr : found->second;
@@ -441,7 +457,8 @@ class FakeHost : public mortise_host {
   // ---- the tables ----
 
   static const mortise_state_api& state_table() {
-    static const mortise_state_api table = {.struct_size = sizeof(mortise_state_api), .keep = [](mortise_host* h, const mortise_blob* blob) noexcept {
+    static const mortise_state_api table = {.struct_size = sizeof(mortise_state_api),
+                                            .keep = [](mortise_host* h, const mortise_blob* blob) noexcept {
                                               of(h).blobs[std::string(view(blob->name))] = blob;
                                               return mortise_status{MORTISE_OK};
                                             }};
@@ -471,7 +488,8 @@ class FakeHost : public mortise_host {
         .retain = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, 1); },
         .release = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, -1); },
         .empty =
-            [](mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int, mortise_tensor** out) noexcept {
+            [](mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank, int,
+               mortise_tensor** out) noexcept {
               return answer(h, [&](FakeHost& f) {
                 if (dtype_size(dtype) == 0) return f.note_failure(MORTISE_E_ARGUMENT, "no such dtype");
                 for (uint32_t i = 0; i < rank; ++i)
@@ -504,17 +522,21 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, mortise_str key, mortise_value* out) noexcept {
               return answer(h, [&](FakeHost& f) {
                 const auto found = f.config_.find(view(key));
-                if (found == f.config_.end()) return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
+                if (found == f.config_.end())
+                  return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
                 *out = found->second->value;
                 return mortise_status{MORTISE_OK};
               });
             },
-        .blame = [](mortise_host* h, mortise_str key, mortise_str why,
-                    mortise_str fix) noexcept { return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix))}); },
+        .blame =
+            [](mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+              return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix))});
+            },
         .refuse =
-            [](mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix) noexcept {
-              return of(h).refuse(
-                  {std::string(view(key)), std::string(view(why)), std::string(view(fix)), std::string(view(code)), std::string(view(beside))});
+            [](mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
+               mortise_str fix) noexcept {
+              return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix)),
+                                   std::string(view(code)), std::string(view(beside))});
             },
     };
     return table;
@@ -595,7 +617,8 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, mortise_str name, mortise_param** out) noexcept {
               return answer(h, [&](FakeHost& f) {
                 for (const auto& p : f.params_)
-                  if (p->name == view(name)) return *out = as_handle<mortise_param>(p.get()), mortise_status{MORTISE_OK};
+                  if (p->name == view(name))
+                    return *out = as_handle<mortise_param>(p.get()), mortise_status{MORTISE_OK};
                 return f.note_failure(MORTISE_E_NOT_FOUND, "no parameter " + std::string(view(name)));
               });
             },
@@ -605,7 +628,8 @@ class FakeHost : public mortise_host {
                 check(f.only_at("params.declared"));
                 mortise_param_info& info = as<FakeParam>(p)->info;
                 const std::string_view name = view(field);
-                if (name == "trainable" && v.tag == MORTISE_LOGICAL) return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
+                if (name == "trainable" && v.tag == MORTISE_LOGICAL)
+                  return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
                 uint32_t* dtype = name == "value_dtype"    ? &info.value_dtype
                                   : name == "master_dtype" ? &info.master_dtype
                                   : name == "grad_dtype"   ? &info.grad_dtype
@@ -625,7 +649,8 @@ class FakeHost : public mortise_host {
         .struct_size = sizeof(mortise_grads_api),
         .norm =
             [](mortise_host* h, mortise_tensor** out) noexcept {
-              return answer(h, [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
+              return answer(h,
+                            [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
             },
     };
     return table;
@@ -635,11 +660,14 @@ class FakeHost : public mortise_host {
     static const mortise_batch_api table = {
         .struct_size = sizeof(mortise_batch_api),
         .put =
-            [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements, size_t length) noexcept {
+            [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements,
+               size_t length) noexcept {
               return answer(h, [&](FakeHost& f) {
                 Rows& r = *as<Rows>(handle);
-                if (row >= r.rows.size()) return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
-                if (field >= r.n_fields) return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
+                if (row >= r.rows.size())
+                  return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
+                if (field >= r.n_fields)
+                  return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
                 r.rows[row].fields[field].assign(elements, elements + length);
                 return mortise_status{MORTISE_OK};
               });
@@ -655,7 +683,8 @@ class FakeHost : public mortise_host {
         .name =
             [](mortise_host* h, const mortise_batch* b, uint32_t index, mortise_str* out) noexcept {
               const auto& fields = as<FakeBatch>(b)->fields;
-              if (index >= fields.size()) return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
+              if (index >= fields.size())
+                return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
               *out = str(fields[index].first);
               return mortise_status{MORTISE_OK};
             },
@@ -703,7 +732,8 @@ class FakeHost : public mortise_host {
     return table;
   }
 
-  // Operators are kept by plugins beyond a host's life (ops.hpp looks each up once), so their names live as long as the process.
+  // Operators are kept by plugins beyond a host's life (ops.hpp looks each up once), so their names live as long as the
+  // process.
   static const mortise_ops_api& ops_table() {
     static const mortise_ops_api table = {
         .struct_size = sizeof(mortise_ops_api),
@@ -712,14 +742,15 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 static std::set<std::string> names;
                 if (!f.ops_.contains(std::string(view(schema))))
-                  return f.note_failure(MORTISE_E_NOT_FOUND, "the test defines no operator " + std::string(view(schema)));
+                  return f.note_failure(MORTISE_E_NOT_FOUND,
+                                        "the test defines no operator " + std::string(view(schema)));
                 *out = as_handle<mortise_op>(const_cast<std::string*>(&*names.emplace(view(schema)).first));
                 return mortise_status{MORTISE_OK};
               });
             },
         .call =
-            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results, uint32_t m,
-               uint32_t* n_results) noexcept {
+            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results,
+               uint32_t m, uint32_t* n_results) noexcept {
               return answer(h, [&](FakeHost& f) {
                 Tensor t = f.ops_.at(*as<std::string>(o))({args, n});
                 if (m > 0) results[0] = value(t), t.release();
@@ -728,8 +759,11 @@ class FakeHost : public mortise_host {
               });
             },
         .call1 =
-            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_tensor** out) noexcept {
-              return answer(h, [&](FakeHost& f) { return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK; });
+            [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n,
+               mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK;
+              });
             },
     };
     return table;
@@ -738,7 +772,8 @@ class FakeHost : public mortise_host {
   static const mortise_parallel_api& parallel_table() {
     static const mortise_parallel_api table = {
         .struct_size = sizeof(mortise_parallel_api),
-        .run = [](mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) noexcept -> mortise_status {
+        .run = [](mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept,
+                  void* user) noexcept -> mortise_status {
           const int64_t piece = std::max<int64_t>({grain, 1, (n + 2) / 3});
           for (int64_t i = (n + piece - 1) / piece; i-- > 0;) body(user, i * piece, std::min(n, (i + 1) * piece));
           return MORTISE_OK;
@@ -750,7 +785,8 @@ class FakeHost : public mortise_host {
   static const mortise_random_api& random_table() {
     static const mortise_random_api table = {
         .struct_size = sizeof(mortise_random_api),
-        .site = [](mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) noexcept -> mortise_status {
+        .site = [](mortise_host* h, const mortise_call* call, uint32_t draw,
+                   mortise_philox* out) noexcept -> mortise_status {
           const FakeHost& f = of(h);
           *out = {{static_cast<uint32_t>(f.seed), static_cast<uint32_t>(f.seed >> 32)},
                   draw,
@@ -765,8 +801,11 @@ class FakeHost : public mortise_host {
   static const mortise_model_api& model_table() {
     static const mortise_model_api table = {
         .struct_size = sizeof(mortise_model_api),
-        .forward = [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results,
-                      uint32_t n) noexcept { return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); }); },
+        .forward =
+            [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results,
+               uint32_t n) noexcept {
+              return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); });
+            },
     };
     return table;
   }
@@ -774,7 +813,9 @@ class FakeHost : public mortise_host {
   static const mortise_tokenizer_api& tokenizer_table() {
     static const mortise_tokenizer_api table = {
         .struct_size = sizeof(mortise_tokenizer_api),
-        .size = [](mortise_host* h, int64_t* out) noexcept -> mortise_status { return *out = of(h).tokenizer_->size, MORTISE_OK; },
+        .size = [](mortise_host* h, int64_t* out) noexcept -> mortise_status {
+          return *out = of(h).tokenizer_->size, MORTISE_OK;
+        },
         .encode =
             [](mortise_host* h, mortise_str text, int64_t* ids, size_t room, size_t* needed) noexcept {
               return answer(h, [&](FakeHost& f) {
@@ -860,7 +901,8 @@ class Plugin {
   // What a checkpoint would hold of a blob, and the way back.
   std::string saved(const std::string& blob) const {
     std::string text;
-    const mortise_sink sink = {sizeof sink, 0, &text, [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
+    const mortise_sink sink = {sizeof sink, 0, &text,
+                               [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
                                  static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
                                  return MORTISE_OK;
                                }};
@@ -879,7 +921,8 @@ class Plugin {
   }
 
   // What a data plugin puts for these numbers: one map of field to elements a sample. Throws PluginError if it refuses.
-  std::vector<std::map<std::string, std::vector<int64_t>>> samples(std::string_view split, const std::vector<int64_t>& numbers) const {
+  std::vector<std::map<std::string, std::vector<int64_t>>> samples(std::string_view split,
+                                                                   const std::vector<int64_t>& numbers) const {
     const mortise_data& data = object<mortise_data>("data");
     FakeHost::Rows rows{std::vector<FakeHost::Row>(numbers.size()), data.n_fields};
     const auto n = static_cast<uint32_t>(numbers.size());
@@ -887,7 +930,8 @@ class Plugin {
       throw PluginError(s, host_.error());
     std::vector<std::map<std::string, std::vector<int64_t>>> all(numbers.size());
     for (size_t i = 0; i < all.size(); ++i)
-      for (auto& [field, elements] : rows.rows[i].fields) all[i][std::string(view(data.fields[field].name))] = std::move(elements);
+      for (auto& [field, elements] : rows.rows[i].fields)
+        all[i][std::string(view(data.fields[field].name))] = std::move(elements);
     return all;
   }
 
@@ -897,9 +941,11 @@ class Plugin {
     uint32_t n = 0, stride = 0;
     if (const mortise_status s = plugin_->attachments(self_, &first, &n, &stride)) throw PluginError(s, host_.error());
     for (uint32_t i = 0; i < n; ++i) {
-      const auto* a = reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{i} * stride);
+      const auto* a =
+          reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{i} * stride);
       if (manifest().find('"' + std::string(view(a->point)) + '"') == std::string_view::npos)
-        throw PluginError(MORTISE_E_PLUGIN, "attaches to " + std::string(view(a->point)) + ", which plugin.toml does not name");
+        throw PluginError(MORTISE_E_PLUGIN,
+                          "attaches to " + std::string(view(a->point)) + ", which plugin.toml does not name");
       attachments_.push_back(*a);
     }
   }
