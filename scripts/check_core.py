@@ -13,17 +13,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {".cpp", ".hpp", ".h", ".c", ".def", ".cu", ".cuh"}
 
-# Who may include whom. cli -> loop -> plan -> plugin -> manifest -> base, with host, model and state beside loop.
+# Who may include whom. cli -> loop -> plan -> plugin -> manifest -> base, with host, model and store beside loop.
 MAY_INCLUDE = {
     "base": set(),
     "manifest": {"base"},
     "plugin": {"manifest", "base"},
     "plan": {"plugin", "manifest", "base"},
     "model": {"plan", "manifest", "base"},
-    "state": {"model", "plan", "plugin", "manifest", "base"},
+    "store": {"model", "plan", "plugin", "manifest", "base"},
     "host": {"model", "plan", "manifest", "base"},  # never loop: loop drives the host
-    "loop": {"host", "model", "state", "plan", "plugin", "manifest", "base"},
-    "cli": {"loop", "host", "model", "state", "plan", "plugin", "manifest", "base"},
+    "loop": {"host", "model", "store", "plan", "plugin", "manifest", "base"},
+    "cli": {"loop", "host", "model", "store", "plan", "plugin", "manifest", "base"},
 }
 TORCH_ROOMS = {"host", "loop"}
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")

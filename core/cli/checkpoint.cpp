@@ -8,7 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace fs = std::filesystem;
 
@@ -34,7 +34,7 @@ std::string saved_at(const std::string& folder) {
 Row row_of(const Found& found, bool newest, const std::string& best) {
   Row r{found, saved_at(found.path), "", "verified", "", false};
   try {
-    const Manifested m = verify_checkpoint(found);
+    const CheckpointManifest m = verify_checkpoint(found);
     r.size = byte_size(static_cast<int64_t>(m.bytes()));
     r.sha256 = m.sha256;
     if (newest) r.state += ", latest";

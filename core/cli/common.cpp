@@ -8,7 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/loop/run.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace fs = std::filesystem;
 

@@ -10,7 +10,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plugin/plugin_info.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace mortise {
 class Run;

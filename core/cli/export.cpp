@@ -16,8 +16,8 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/state/checkpoint.hpp"
-#include "core/state/files.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/files.hpp"
 #include "formats/safetensors/safetensors.hpp"
 #include "mortise/abi.h"
 
@@ -170,14 +170,14 @@ std::vector<std::string> other_files(const std::string& folder) {
   return names;
 }
 
-std::string tokenizer_text(const Manifested& saved, bool has_files) {
+std::string tokenizer_text(const CheckpointManifest& saved, bool has_files) {
   const auto found =
       std::ranges::find_if(saved.plugins, [](const auto& each) { return each.first.starts_with("tokenizer."); });
   if (has_files) return "";
   return found == saved.plugins.end() ? "; no tokenizer" : "; no tokenizer files: " + found->first + " has none";
 }
 
-std::string readme(const std::string& run, const Manifested& saved, const std::string& architecture,
+std::string readme(const std::string& run, const CheckpointManifest& saved, const std::string& architecture,
                    const std::string& dtype) {
   return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " +
          MORTISE_VERSION + " as " + dtype + ".\nThe checkpoint's SHA-256 is `" + saved.sha256 +
@@ -208,7 +208,7 @@ int export_model(const Arguments& args) {
 
   const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
   const std::string model = checkpoint.path + "/model";
-  const Manifested& saved = checkpoint.manifest;
+  const CheckpointManifest& saved = checkpoint.manifest;
   for (const char* name : {"config.json", "model.safetensors"})
     if (!saved.files.contains(std::string("model/") + name))
       refuse("not_exported", checkpoint.path + " has no model/" + name,

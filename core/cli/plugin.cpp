@@ -44,7 +44,7 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
 
 void print_key(const KeySchema& k) {
   std::cout << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16)
-            << (k.standard.is_set() ? k.standard.text() : "-") << k.doc << "  (" << k.change << ")\n";
+            << (k.default_value.is_set() ? k.default_value.text() : "-") << k.doc << "  (" << k.change << ")\n";
 }
 
 void print_info_json(const PluginInfo& p) {
@@ -52,7 +52,7 @@ void print_info_json(const PluginInfo& p) {
   for (const auto& [name, k] : p.schema.config.keys)
     keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) +
             ",\"type\":" + json_string(k.type) +
-            ",\"default\":" + (k.standard.is_set() ? json_string(k.standard.text()) : "null") +
+            ",\"default\":" + (k.default_value.is_set() ? json_string(k.default_value.text()) : "null") +
             ",\"change\":" + json_string(k.change) + ",\"doc\":" + json_string(k.doc) + "}";
   std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version)
             << ",\"summary\":" << json_string(p.schema.summary) << ",\"source\":" << json_string(p.source)

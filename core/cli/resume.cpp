@@ -10,8 +10,8 @@
 #include "core/cli/changes.hpp"
 #include "core/cli/training.hpp"
 #include "core/loop/run.hpp"
-#include "core/state/checkpoint.hpp"
-#include "core/state/files.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/files.hpp"
 
 namespace fs = std::filesystem;
 

@@ -15,8 +15,8 @@
 
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
-#include "core/state/checkpoint.hpp"
-#include "core/state/files.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/files.hpp"
 
 namespace fs = std::filesystem;
 

@@ -53,7 +53,7 @@ bool is_of(const PluginInfo& info, const ConfigJson& config, const Position& wei
 // What may change from one step to the next is no matter of the architecture: there the manifest has the last word.
 void take_key(const std::string& whole, const KeySchema& schema, Value& value, const ConfigJson& config,
               Report& report) {
-  const bool stated = value.is_set() && value.origin.file != schema.standard.origin.file,
+  const bool stated = value.is_set() && value.origin.file != schema.default_value.origin.file,
              fixed = schema.change == "fixed";
   if (stated && !fixed) return;
   std::optional<Value> taken;

@@ -220,10 +220,10 @@ TEST(RandomSite, DependsOnSeedStepMicroLayerAndDraw) {
 
 TEST(Config, GivesValuesDefaultsAndNothingElse) {
   PluginSchema schema;
-  const auto key = [&](const char* name, const char* type, Value standard) {
+  const auto key = [&](const char* name, const char* type, Value default_value) {
     schema.config.keys[name].name = name;
     schema.config.keys[name].type = type;
-    schema.config.keys[name].standard = std::move(standard);
+    schema.config.keys[name].default_value = std::move(default_value);
   };
   key("beta", "float", {0.9, {}});
   key("n", "int", {int64_t{3}, {}});
@@ -351,7 +351,7 @@ TEST(Interfaces, AreLentById) {
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/9")), nullptr);
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), nullptr);
   static const int table = 0;
-  host.get().lend("mortise.loop/0", &table);
+  host.get().register_table("mortise.loop/0", &table);
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), &table);
 }
 

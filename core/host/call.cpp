@@ -13,7 +13,7 @@
 struct mortise_kept {
   mortise_call call{};
   mortise_next* next = nullptr;
-  mortise::Standing standing;
+  mortise::CapturedFrame standing;
   mortise::Tape tape;
 };
 
@@ -63,7 +63,7 @@ void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args
 void call_keep(mortise_host* h, const mortise_call* call, mortise_next* next, const mortise_str* keep, uint32_t n,
                mortise_kept** out) {
   check_call(call);
-  std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, Standing(current_frame()), {}});
+  std::unique_ptr<mortise_kept> kept(new mortise_kept{*call, next, CapturedFrame(current_frame()), {}});
   set_values(kept->call, nullptr, 0, nullptr, 0);
   for (uint32_t i = 0; i < n; ++i) {
     const int point = host_of(h).points().find(view(keep[i]));
@@ -113,14 +113,14 @@ bool Tape::keeps(int point) const { return std::find(points.begin(), points.end(
 
 Frame* current_frame() { return frame_of_thread; }
 
-Standing::Standing(const Frame* f) {
+CapturedFrame::CapturedFrame(const Frame* f) {
   if (!f) return;
   if (f->segment) segment = *f->segment;
   in_segment = f->segment != nullptr;
   nth = f->nth;
   micro = f->micro;
 }
-Frame Standing::frame(SegmentFrame& counts) const {
+Frame CapturedFrame::frame(SegmentFrame& counts) const {
   counts = segment;
   Frame f;
   f.segment = in_segment ? &counts : nullptr;

@@ -58,12 +58,12 @@ Frame* current_frame();
 
 // Where a call stood, copied: a kept call and the node of a pair stand there again, each time from the same count of
 // calls.
-struct Standing {
+struct CapturedFrame {
   SegmentFrame segment;
   bool in_segment = false;
   uint32_t nth = 0;
   void* micro = nullptr;
-  explicit Standing(const Frame* f);
+  explicit CapturedFrame(const Frame* f);
   Frame frame(SegmentFrame& counts) const;
 };
 

@@ -70,7 +70,7 @@ void get(mortise_host* h, mortise_str key, mortise_value* out) {
   if (!p.schema || schema == p.schema->config.keys.end())
     throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
   const Value* value = value_in_table(p, name);
-  *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.standard);
+  *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.default_value);
 }
 
 mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,

@@ -18,19 +18,19 @@ mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexce
 
 Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
     : points_(points), device_(device), seed_(seed) {
-  lend("mortise.call/0", &kCallApi);
-  lend("mortise.tensor/0", &kTensorApi);
-  lend("mortise.ops/0", &kOpsApi);
-  lend("mortise.autograd/0", &kAutogradApi);
-  lend("mortise.params/0", &kParamsApi);
-  lend("mortise.grads/0", &kGradsApi);
-  lend("mortise.batch/0", &kBatchApi);
-  lend("mortise.config/0", &kConfigApi);
-  lend("mortise.log/0", &kLogApi);
-  lend("mortise.parallel/0", &kParallelApi);
-  lend("mortise.random/0", &kRandomApi);
-  lend("mortise.lists/0", &kListsApi);
-  lend("mortise.build/0", &kBuildApi);
+  register_table("mortise.call/0", &kCallApi);
+  register_table("mortise.tensor/0", &kTensorApi);
+  register_table("mortise.ops/0", &kOpsApi);
+  register_table("mortise.autograd/0", &kAutogradApi);
+  register_table("mortise.params/0", &kParamsApi);
+  register_table("mortise.grads/0", &kGradsApi);
+  register_table("mortise.batch/0", &kBatchApi);
+  register_table("mortise.config/0", &kConfigApi);
+  register_table("mortise.log/0", &kLogApi);
+  register_table("mortise.parallel/0", &kParallelApi);
+  register_table("mortise.random/0", &kRandomApi);
+  register_table("mortise.lists/0", &kListsApi);
+  register_table("mortise.build/0", &kBuildApi);
 }
 
 PluginHost& Host::add_plugin(std::string id, const PluginSchema* schema, const PluginTable* table) {

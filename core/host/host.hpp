@@ -46,7 +46,7 @@ class Host {
   // A plugin's window; lives as long as the host.
   PluginHost& add_plugin(std::string id, const PluginSchema* schema, const PluginTable* table);
   // Other rooms lend tables of their own.
-  void lend(const std::string& id, const void* table) { tables_[id] = table; }
+  void register_table(const std::string& id, const void* table) { tables_[id] = table; }
   const void* table(std::string_view id) const;
 
   const PointTable& points() const { return points_; }

@@ -31,7 +31,7 @@ struct PairNode final : ta::Node {
   const mortise_next& link;
   Host& host;
   mortise_call call;
-  const Standing standing{current_frame()};
+  const CapturedFrame standing{current_frame()};
   std::vector<mortise_param*> uses;
   std::vector<ta::SavedVariable> saved;
   std::vector<int> edge_of_arg;       // arguments: index of the edge, or -1

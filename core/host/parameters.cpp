@@ -49,7 +49,7 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool
 }
 
 void Parameters::begin_step() {
-  for (auto& s : states_) s.fresh = s.ready = false;
+  for (auto& s : states_) s.has_gradient = s.ready = false;
 }
 
 void Parameters::begin_micro(int micro, bool last) {
@@ -90,8 +90,8 @@ void Parameters::count_use(const mortise_param& p, uint32_t flags) {
 
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype) {
   ParameterState& s = states_[p.index];
-  if (!p.info.trainable || s.fresh || s.grad.scalar_type() != dtype) return {};
-  s.fresh = true;
+  if (!p.info.trainable || s.has_gradient || s.grad.scalar_type() != dtype) return {};
+  s.has_gradient = true;
   s.first_micro = micro_;
   return s.grad;
 }
@@ -103,9 +103,9 @@ void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
     throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(),
                                                 "; the parameter has ", s.grad.sizes()));
   at::NoGradGuard no_grad;
-  if (!s.fresh) {
+  if (!s.has_gradient) {
     s.grad.copy_(contribution);
-    s.fresh = true;
+    s.has_gradient = true;
     s.first_micro = micro_;
   } else if (micro_ == s.first_micro || s.expected <= 1) {
     s.grad.add_(contribution);
@@ -145,7 +145,7 @@ at::Tensor Parameters::norm() const {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const auto& s : states_)
-    if (s.fresh) grads.push_back(s.grad);
+    if (s.has_gradient) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::kDouble);
   std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2);
   for (auto& n : norms) n = n.to(at::kDouble);
@@ -155,7 +155,7 @@ at::Tensor Parameters::norm() const {
 void Parameters::publish(const std::vector<bool>& written) {
   at::NoGradGuard no_grad;
   for (auto& s : states_)
-    if (s.fresh && !s.value.is_same(s.master) && !written[s.declared->index]) s.value.copy_(s.master);
+    if (s.has_gradient && !s.value.is_same(s.master) && !written[s.declared->index]) s.value.copy_(s.master);
 }
 
 }  // namespace mortise

@@ -20,8 +20,8 @@ struct ParameterState {
   mortise_param* declared = nullptr;
   at::Tensor value;  // the compute face; the same tensor as `master` unless precision says otherwise
   at::Tensor master;
-  at::Tensor grad;     // undefined for a frozen parameter
-  bool fresh = false;  // got a contribution this step; until then the buffer holds the last step's gradient
+  at::Tensor grad;            // undefined for a frozen parameter
+  bool has_gradient = false;  // got a contribution this step; until then the buffer holds the last step's gradient
   bool ready = false;
   int first_micro = 0;            // which micro-batch brought the first contribution
   int expected = 0, arrived = 0;  // uses of this micro-batch, and gradients of them that came

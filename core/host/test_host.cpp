@@ -435,7 +435,7 @@ at::Tensor TestHost::value(const std::string& name) { return host.parameters().s
 
 at::Tensor TestHost::grad(const std::string& name) {
   const auto& s = host.parameters().state(*param(name));
-  return s.fresh ? s.grad.clone() : at::Tensor();
+  return s.has_gradient ? s.grad.clone() : at::Tensor();
 }
 
 std::map<std::string, at::Tensor> TestHost::leaves() {

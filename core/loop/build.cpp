@@ -48,11 +48,11 @@ Run::Parts::Parts(RunRequest r)
 
 void Run::Parts::build() {
   open_device();
-  lend_services(host, services);
+  register_services(host, services);
   comm = plugins.object<mortise_comm>(kComm);
   if (!plan.at[kTokenizer].providers.empty()) {
     services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
-    lend_services(host, services);
+    register_services(host, services);
   }
   for (size_t m = 0; m < plan.members.size(); ++m)
     if (plan.members[m].table) plugins.start(static_cast<int>(m));

@@ -229,7 +229,7 @@ void Chains::check_places() const {
     if (found.level == Level::kError) throw Failure(found);
 }
 
-void Chains::tell(Point point, mortise_event event) const {
+void Chains::notify(Point point, mortise_event event) const {
   event.struct_size = sizeof event;
   event.point = point;
   clear_error();

@@ -33,7 +33,7 @@ class Chains {
   const std::map<std::string, std::string>& chosen() const { return chosen_; }
 
   // Tells every listener of an event, in order; throws what the first failing one returned.
-  void tell(Point point, mortise_event event) const;
+  void notify(Point point, mortise_event event) const;
 
  private:
   using Modes = std::array<const mortise_next*, MORTISE_MODES>;

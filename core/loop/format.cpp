@@ -84,7 +84,7 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
       static_cast<User*>(u)->tensors.push_back(std::move(t));
     });
   };
-  const mortise_give give = {sizeof give, 0, &user, take_one};
+  const mortise_entry_visitor give = {sizeof give, 0, &user, take_one};
   call_through(user, [&] {
     format.call(&mortise_format::read, "read", static_cast<const void*>(bytes.data()), uint64_t{bytes.size()}, &give);
   });

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/loop/plugins.hpp"
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 #include "mortise/checkpoint.h"
 
 namespace mortise {

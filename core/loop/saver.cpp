@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/loop/build.hpp"
-#include "core/state/hash.hpp"
+#include "core/store/hash.hpp"
 
 namespace mortise {
 namespace {
@@ -46,7 +46,7 @@ void Saver::save() {
     outcomes_.push_back(write(s, step, best));
     return collect();
   }
-  detach(s, copies_);
+  copy_to_host(s, copies_);
   copies_ = std::move(s);
   under_way_ = std::async(std::launch::async, [this, step, best] {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);  // of this thread: the step's threads come first

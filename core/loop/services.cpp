@@ -92,12 +92,12 @@ constexpr mortise_state_api kStateApi = {sizeof(mortise_state_api), at_edge<stat
 
 }  // namespace
 
-void lend_services(Host& host, Services& services) {
+void register_services(Host& host, Services& services) {
   host.loop = &services;
-  host.lend("mortise.loop/0", &kLoopApi);
-  host.lend("mortise.model/0", &kModelApi);
-  host.lend("mortise.state/0", &kStateApi);
-  if (services.tokenizer) host.lend("mortise.tokenizer/0", &kTokenizerApi);
+  host.register_table("mortise.loop/0", &kLoopApi);
+  host.register_table("mortise.model/0", &kModelApi);
+  host.register_table("mortise.state/0", &kStateApi);
+  if (services.tokenizer) host.register_table("mortise.tokenizer/0", &kTokenizerApi);
 }
 
 }  // namespace mortise

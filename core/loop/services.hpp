@@ -46,6 +46,6 @@ struct Services {
 };
 
 // Lends mortise.loop, .model, .state and, if there is a tokenizer, .tokenizer.
-void lend_services(Host& host, Services& services);
+void register_services(Host& host, Services& services);
 
 }  // namespace mortise

@@ -160,7 +160,7 @@ Snapshot capture(Run::Parts& p) {
   return s;
 }
 
-void detach(Snapshot& s, const Snapshot& earlier) {
+void copy_to_host(Snapshot& s, const Snapshot& earlier) {
   for (auto& [file, list] : s.tensors) {
     const auto found = earlier.tensors.find(file);
     for (size_t i = 0; i < list.size(); ++i) {
@@ -170,8 +170,8 @@ void detach(Snapshot& s, const Snapshot& earlier) {
   }
 }
 
-Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
-                 const std::map<std::string, SavedPlugin>& plugins) {
+CheckpointManifest store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
+                         const std::map<std::string, SavedPlugin>& plugins) {
   CheckpointWriter writer(root, step);
   const std::string extension(view(format.object->extension));
   for (const auto& [file, list] : s.tensors)

@@ -13,7 +13,7 @@
 
 #include "core/loop/format.hpp"
 #include "core/loop/run.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace mortise {
 
@@ -26,10 +26,10 @@ struct Snapshot {
 // Borrows the memory of what lies on the host.
 Snapshot capture(Run::Parts& p);
 // Copies the tensors, into the memory of an earlier snapshot of the same run where there is one.
-void detach(Snapshot& s, const Snapshot& earlier);
+void copy_to_host(Snapshot& s, const Snapshot& earlier);
 // Throws Failure (exit 74) or PluginError.
-Manifested store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
-                 const std::map<std::string, SavedPlugin>& plugins);
+CheckpointManifest store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
+                         const std::map<std::string, SavedPlugin>& plugins);
 // From the folder of a checkpoint that was verified. Throws Failure (exit 65): it is of another model, optimizer or
 // seed.
 void restore(Run::Parts& p, const std::string& folder);

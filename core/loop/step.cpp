@@ -52,7 +52,7 @@ Step::Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& ser
 int32_t Step::window() {
   services_.window = 1;
   FilterScope filter(services_, Filter::kWindow);
-  chains_.tell(kStepWindow, {});
+  chains_.notify(kStepWindow, {});
   return services_.window;
 }
 
@@ -83,7 +83,7 @@ void Step::load_window() {
 StepReport Step::run() {
   at::NoGradGuard no_grad;
   host_.step = services_.clock.attempted;
-  chains_.tell(kStepBegin, {});
+  chains_.notify(kStepBegin, {});
   load_window();
   host_.parameters().begin_step();
   sums_.clear();
@@ -92,7 +92,7 @@ StepReport Step::run() {
   mortise_call call = root_call(kStep, MORTISE_TRAIN, MORTISE_GRAD);
   invoke(chains_.at(kStep, MORTISE_TRAIN), call);
   ++services_.clock.attempted;
-  chains_.tell(kStepEnd, {});
+  chains_.notify(kStepEnd, {});
   return report();
 }
 
@@ -108,15 +108,15 @@ void Step::update() {
   ledger_.begin_update();
   {
     FilterScope filter(services_, Filter::kVerdict);
-    chains_.tell(kStepVerdict, {});
+    chains_.notify(kStepVerdict, {});
   }
   {
     FilterScope filter(services_, Filter::kTransform);
-    chains_.tell(kGradTransform, {});
+    chains_.notify(kGradTransform, {});
   }
   for (auto& o : optimizers_) o.step(ledger_, services_.clock.applied);
   host_.parameters().publish(written_);
-  chains_.tell(kStepCommit, {});
+  chains_.notify(kStepCommit, {});
   ledger_.commit();
 }
 
@@ -128,7 +128,7 @@ const at::Tensor& Step::norm() {
 
 std::string Step::first_nonfinite() {
   for (const auto& s : host_.parameters().all())
-    if (s.fresh && !at::all(at::isfinite(s.grad)).item<bool>()) return s.declared->name;
+    if (s.has_gradient && !at::all(at::isfinite(s.grad)).item<bool>()) return s.declared->name;
   return "";
 }
 

@@ -28,7 +28,7 @@ class Training {
   int run();
 
  private:
-  void tell(const RecordBuilder& r, Point also = kRecord);
+  void notify(const RecordBuilder& r, Point also = kRecord);
   void begin();
   void step();
   bool evaluate();  // true: the best so far, and somebody wants to keep it
@@ -61,17 +61,17 @@ Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt)
   log_every_ = Every(p.manifest.get("log", "every"), "log.every", p.lengths);
   const Value& every = p.manifest.get("eval", "every");
   if (p.feed->samples("validation") == 0) return;
-  Value standard;
-  standard.data = Amount{1, Unit::kEpochs};
-  eval_every_ = Every(every.is_set() ? every : standard, "eval.every", p.lengths);
+  Value default_value;
+  default_value.data = Amount{1, Unit::kEpochs};
+  eval_every_ = Every(every.is_set() ? every : default_value, "eval.every", p.lengths);
 }
 
-void Training::tell(const RecordBuilder& r, Point also) {
+void Training::notify(const RecordBuilder& r, Point also) {
   const mortise_record record = r.record();
   mortise_event e{};
   e.record = &record;
-  if (also != kRecord) p_.chains.tell(also, e);
-  p_.chains.tell(kRecord, e);
+  if (also != kRecord) p_.chains.notify(also, e);
+  p_.chains.notify(kRecord, e);
 }
 
 void Training::begin() {
@@ -82,19 +82,19 @@ void Training::begin() {
   r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
   r.text("name", p_.manifest.name).text("plan", p_.plan.hash);
   r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
-  tell(r, kRunBegin);
+  notify(r, kRunBegin);
 }
 
 void Training::warn_of_parameters_without_gradient() {
   std::vector<std::string> names;
   for (const auto& s : p_.host.parameters().all())
-    if (s.declared->info.trainable && !s.fresh) names.push_back(s.declared->name);
+    if (s.declared->info.trainable && !s.has_gradient) names.push_back(s.declared->name);
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
-  tell(RecordBuilder("note")
-           .text("text",
-                 "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
-           .text("level", "warning"));
+  notify(RecordBuilder("note")
+             .text("text",
+                   "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
+             .text("level", "warning"));
 }
 
 void Training::step() {
@@ -133,7 +133,7 @@ void Training::step() {
     p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
     record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
   }
-  tell(record);
+  notify(record);
   if (due) interval_ = {};
 }
 
@@ -153,7 +153,7 @@ bool Training::evaluate() {
   for (const auto& [name, value] : m.values) r.number(name, value);
   r.integer("samples", m.samples);
   if (m.tokens > 0) r.integer("tokens", m.tokens);
-  tell(r.number("seconds", m.seconds).integer("best", best));
+  notify(r.number("seconds", m.seconds).integer("best", best));
   interval_ = {};
   return best;
 }
@@ -161,7 +161,7 @@ bool Training::evaluate() {
 void Training::sample() {
   std::string text;
   p_.sample({}, [&](std::string_view piece) { text += piece; });
-  tell(RecordBuilder("sample").integer("step", applied()).text("text", text));
+  notify(RecordBuilder("sample").integer("step", applied()).text("text", text));
 }
 
 bool Training::saved(bool wait) {
@@ -188,7 +188,7 @@ bool Training::saved(bool wait) {
         .number("seconds", s.seconds)
         .integer("background", s.background)
         .text("path", s.path);
-    tell(r);
+    notify(r);
   }
   return last_save_ok_;
 }
@@ -208,7 +208,7 @@ int Training::end(int exit, const std::string& reason) {
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sampler && !p_.request.dir.empty())
     r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
-  tell(r, kRunEnd);
+  notify(r, kRunEnd);
   return exit;
 }
 
@@ -249,7 +249,7 @@ int Training::run() {
     mortise_event event{};
     event.outcome = e.status();
     try {
-      p_.chains.tell(kRunEnd, event);
+      p_.chains.notify(kRunEnd, event);
     } catch (const PluginError&) {
     }
     Diagnostic d = p_.plugins.diagnose(e);

@@ -89,7 +89,7 @@ void Optimizer::step_device(const Ledger& ledger) {
   slices_.clear();
   for (auto& s : slots_) {
     const ParameterState& p = *s.parameter;
-    if (!p.fresh) continue;
+    if (!p.has_gradient) continue;
     mortise_slice slice{};
     slice.struct_size = sizeof slice;
     slice.n_states = static_cast<uint32_t>(s.handles.size());
@@ -113,7 +113,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
   const at::Tensor lr = ledger.lr.cpu(), decay = ledger.weight_decay.cpu();
   std::map<int32_t, std::vector<Slot*>> groups;
   for (auto& s : slots_)
-    if (s.parameter->fresh) groups[s.parameter->declared->info.group].push_back(&s);
+    if (s.parameter->has_gradient) groups[s.parameter->declared->info.group].push_back(&s);
   for (auto& [group, members] : groups) {
     mortise_list params, grads;
     std::vector<mortise_list> states(simple_.object->n_states);

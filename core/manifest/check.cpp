@@ -103,7 +103,7 @@ class Checker {
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
     const std::string unit = unit_name(value->unit);
     if (!units.empty() && std::ranges::find(units, unit) == units.end())
-      refuse("not_a_choice", at_.key + " is in " + either(units) + ", this is in " + unit, node, standard());
+      refuse("not_a_choice", at_.key + " is in " + either(units) + ", this is in " + unit, node, default_value());
     must_be_in_range(node, value->number);
     return *value;
   }
@@ -112,7 +112,7 @@ class Checker {
     const std::optional<std::string> written = text_in(node);
     if (is("env") && (!written || looks_like_secret(*written)))
       refuse("secret_in_manifest", at_.key + " is the name of an environment variable; this looks like a key", node,
-             assigned(schema_.standard.is_set() ? schema_.standard.text() : "\"NAME_OF_THE_VARIABLE\"") +
+             assigned(schema_.default_value.is_set() ? schema_.default_value.text() : "\"NAME_OF_THE_VARIABLE\"") +
                  ", exported where the run starts; revoke this key if the file was shared");
     if (!written || written->find('\0') != std::string::npos) wrong_type(node);
     if (is("choice")) must_be_one_of(schema_.choices, *written, node);
@@ -170,13 +170,13 @@ class Checker {
     if (std::ranges::find(choices, written) != choices.end()) return;
     const std::string near = nearest(written, choices);
     refuse("not_a_choice", at_.key + " is " + either(choices) + ", this is `" + written + "`", node,
-           near.empty() ? standard() : assigned(json_string(near)));
+           near.empty() ? default_value() : assigned(json_string(near)));
   }
 
   void must_be_in_range(const TomlNode& node, double value) const {
-    const bool may_be_negative = is("int") || is("float") || schema_.above;
+    const bool may_be_negative = is("int") || is("float") || schema_.exclusive_min;
     const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max,
-                                above = schema_.above;
+                                above = schema_.exclusive_min;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
     std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
                         : low       ? whole_text(*low) + " or more"
@@ -186,9 +186,9 @@ class Checker {
     std::string fix = suggestion(node);
     if (low == 0 && high == 1 && value > 1 && value <= 100)
       fix = number_text(value / 100) + " for " + shown(node) + " per cent";
-    else if (!schema_.standard.is_set() && schema_.min && value < *schema_.min)
+    else if (!schema_.default_value.is_set() && schema_.min && value < *schema_.min)
       fix = assigned(whole_text(*schema_.min));
-    else if (!schema_.standard.is_set() && high) fix = assigned(whole_text(*high));
+    else if (!schema_.default_value.is_set() && high) fix = assigned(whole_text(*high));
     refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
 
@@ -210,7 +210,9 @@ class Checker {
   // On the command line, no part of a value has a place of its own.
   Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : keyed(node.at, at_.key); }
   std::string assigned(const std::string& value) const { return assignment(at_, value); }
-  std::string standard() const { return schema_.standard.is_set() ? assigned(schema_.standard.text()) : ""; }
+  std::string default_value() const {
+    return schema_.default_value.is_set() ? assigned(schema_.default_value.text()) : "";
+  }
 
   // What was meant, if quotes are all that is wrong; else the default; else an example.
   std::string suggestion(const TomlNode& node) const {
@@ -223,7 +225,7 @@ class Checker {
       return assigned(*text);
     if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3)
       return assigned(json_string(shown(node)));
-    if (schema_.standard.is_set()) return standard();
+    if (schema_.default_value.is_set()) return default_value();
     return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
   }
 

@@ -57,10 +57,10 @@ TEST(Check, Ranges) {
   EXPECT_EQ(check(schema, "-0.8"), "-0.8");
   EXPECT_EQ(check(schema, "1.5"), "out_of_range: table.key is at most 0, this is 1.5 | key = 0");
   schema.max = 2;
-  schema.above = 0;
+  schema.exclusive_min = 0;
   EXPECT_EQ(check(schema, "0"), "out_of_range: table.key is more than 0 and at most 2, this is 0 | key = 2");
   schema.min = 1;
-  schema.standard.data = 1.5;
+  schema.default_value.data = 1.5;
   EXPECT_EQ(check(schema, "7"), "out_of_range: table.key is 1 to 2, this is 7 | key = 1.5");
 }
 
@@ -71,7 +71,7 @@ TEST(Check, StringAndChoice) {
   schema.choices = {"auto", "csv", "tsv"};
   EXPECT_EQ(check(schema, "\"csv\""), "\"csv\"");
   EXPECT_EQ(check(schema, "\"csw\""), "not_a_choice: table.key is auto, csv or tsv, this is `csw` | key = \"csv\"");
-  schema.standard.data = std::string("auto");
+  schema.default_value.data = std::string("auto");
   EXPECT_EQ(check(schema, "\"xml\""), "not_a_choice: table.key is auto, csv or tsv, this is `xml` | key = \"auto\"");
 }
 

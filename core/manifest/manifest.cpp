@@ -292,7 +292,7 @@ class Merger {
     std::map<std::string, Value> values;
     for (const auto& [key, key_schema] : schema.keys) {
       const auto* written = table.find(key);
-      values[key] = written != nullptr ? written->value : key_schema.standard;
+      values[key] = written != nullptr ? written->value : key_schema.default_value;
     }
     const auto chosen = values.find("preset");
     if (!schema.presets.empty() && chosen->second.is_set() && schema.presets.contains(chosen->second.as_text()))

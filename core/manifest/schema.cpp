@@ -68,7 +68,7 @@ class SchemaReader {
           {"config_json", &key.config_json},
           {"min", &key.min},
           {"max", &key.max},
-          {"above", &key.above},
+          {"exclusive_min", &key.exclusive_min},
           {"per_provider", &key.per_provider},
           {"default", Field()},
           {"deprecated", Field()}});
@@ -86,8 +86,8 @@ class SchemaReader {
     if (key.change != "free" && key.change != "numeric" && key.change != "fixed")
       return broken(entry, whole + ": change is free, numeric or fixed");
     if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
-    if (const TomlNode* standard = table->find("default"))
-      key.standard = value(key, *standard, whole).value_or(Value());
+    if (const TomlNode* default_value = table->find("default"))
+      key.default_value = value(key, *default_value, whole).value_or(Value());
     return key;
   }
 
@@ -141,7 +141,7 @@ CoreSchema read_core_schema() {
     }
     TableSchema table{SchemaReader(entry.key, report).keys(*entry.value.table(), {}), {}};
     for (auto& [name, key] : table.keys)
-      key.standard.origin = {"default of " + entry.key + "." + name, 0, 0, entry.key + "." + name};
+      key.default_value.origin = {"default of " + entry.key + "." + name, 0, 0, entry.key + "." + name};
     (entry.key == "parameters"     ? schema.rule
      : entry.key == "every_plugin" ? schema.reserved
                                    : schema.tables[entry.key]) = std::move(table);
@@ -180,7 +180,7 @@ void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Repo
   const std::string origin = "plugin.toml of " + schema.id;
   schema.config.keys = reader.keys(config, preset_names);
   for (auto& [name, key] : schema.config.keys)
-    if (key.standard.is_set()) key.standard.origin = {origin, 0, 0, schema.id + "." + name};
+    if (key.default_value.is_set()) key.default_value.origin = {origin, 0, 0, schema.id + "." + name};
 
   if (!presets.entries.empty() && !schema.config.keys.contains("preset"))
     reader.broken(presets.entries[0], "presets need a key `preset` of type choice");

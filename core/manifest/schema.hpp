@@ -17,11 +17,11 @@ struct Deprecation {
 
 struct KeySchema {
   std::string name;
-  std::string type;  // bool int float string choice path id list<T> duration amount bytes dtype where metric env
-  Value standard;    // the default; not set: none
-  std::optional<double> min, max, above;  // above: more than this
-  std::vector<std::string> choices, aka;  // of a duration, the choices are the units that it may have
-  std::vector<std::string> config_json;   // what Hugging Face's config.json calls it; several names have one value
+  std::string type;     // bool int float string choice path id list<T> duration amount bytes dtype where metric env
+  Value default_value;  // the default; not set: none
+  std::optional<double> min, max, exclusive_min;  // exclusive_min: more than this
+  std::vector<std::string> choices, aka;          // of a duration, the choices are the units that it may have
+  std::vector<std::string> config_json;  // what Hugging Face's config.json calls it; several names have one value
   std::string doc;
   std::string change = "fixed";  // free numeric fixed
   std::string same_as;           // core tables only: without a value, that of this key

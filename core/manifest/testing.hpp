@@ -55,7 +55,7 @@ class ManifestTest : public testing::Test {
       [config.eps]
       type = "float"
       default = 1e-8
-      above = 0
+      exclusive_min = 0
       aka = "epsilon"
       [family_defaults]
       lr = 1e-3)");

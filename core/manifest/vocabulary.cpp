@@ -168,7 +168,7 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     const KeySchema& meant = keys.at(known[near]);
     Report quiet;
     const std::string meant_whole = table + "." + meant.name;
-    const Value written = check_value(meant, value, meant_whole, quiet).value_or(meant.standard);
+    const Value written = check_value(meant, value, meant_whole, quiet).value_or(meant.default_value);
     return fixed(written.is_set() ? assignment(keyed(at, meant_whole), written.text())
                                   : "it is called `" + meant.name + "` here",
                  meant.name);

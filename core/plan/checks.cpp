@@ -4,7 +4,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/plan/holding.hpp"
+#include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 #include "core/plugin/plugin_info.hpp"
 
@@ -30,7 +30,7 @@ const Law kLaws[] = {
 constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
 // Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const Holding& holding, const Position& written,
+Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable& holding, const Position& written,
                            std::string fix) {
   Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin}, {std::move(fix)});
   d.at = written ? written.text() : holding.info->toml_path;
@@ -40,7 +40,7 @@ Diagnostic plugins_mistake(std::string code, std::string message, const Holding&
 }
 
 // A plugin that would bring the operator, or "".
-std::string who_would_bring(const Catalogue& catalogue, const std::string& name) {
+std::string plugin_defining(const Catalogue& catalogue, const std::string& name) {
   for (const auto& [id, info] : catalogue)
     if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return id;
   return "";
@@ -60,7 +60,8 @@ std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std
   return tables;
 }
 
-void report_missing(const std::string& need, const Holding* needed_by, const Catalogue& catalogue, Report& report) {
+void report_missing(const std::string& need, const EnabledTable* needed_by, const Catalogue& catalogue,
+                    Report& report) {
   const std::vector<std::string> found = who_would_provide(catalogue, need);
   Diagnostic d = refusal(
       "nothing_provides",
@@ -71,8 +72,8 @@ void report_missing(const std::string& need, const Holding* needed_by, const Cat
   report.add(std::move(d));
 }
 
-bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::string& need) {
-  if (std::ranges::any_of(holdings, [&](const Holding& holding) { return stands_for(*holding.info, need); }))
+bool is_met(const Plan& plan, const std::vector<EnabledTable>& holdings, const std::string& need) {
+  if (std::ranges::any_of(holdings, [&](const EnabledTable& holding) { return stands_for(*holding.info, need); }))
     return true;
   const int point = plan.points.find(need);
   if (point < 0) return false;
@@ -82,7 +83,8 @@ bool is_met(const Plan& plan, const std::vector<Holding>& holdings, const std::s
 }
 
 // `capture = true` speaks of `step` being recorded, and only what is inside it can be.
-void check_capture(const Holding& holding, const PointRow& row, bool capture, const Position& written, Report& report) {
+void check_capture(const EnabledTable& holding, const PointRow& row, bool capture, const Position& written,
+                   Report& report) {
   if (capture && !row.is_inside_step())
     report.add(plugins_mistake(
         "capture_outside_step",
@@ -97,7 +99,7 @@ std::string nearest_point(const Plan& plan, const std::string& name) {
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
 }
 
-void check_listener(const Holding& holding, const PointRow& row, const ListenInfo& listen, Report& report) {
+void check_listener(const EnabledTable& holding, const PointRow& row, const ListenInfo& listen, Report& report) {
   const std::vector<std::string> fields = row.writable();
   for (const std::string& field : listen.writes)
     if (!contains(fields, field))
@@ -109,7 +111,7 @@ void check_listener(const Holding& holding, const PointRow& row, const ListenInf
   check_capture(holding, row, listen.capture, listen.origin, report);
 }
 
-bool check_wrapper(const Holding& holding, const PointRow& row, const WrapInfo& wrap, Report& report) {
+bool check_wrapper(const EnabledTable& holding, const PointRow& row, const WrapInfo& wrap, Report& report) {
   check_capture(holding, row, wrap.capture, wrap.origin, report);
   if (std::ranges::find(kBands, wrap.band) != std::end(kBands)) return true;
   report.add(plugins_mistake(
@@ -119,13 +121,13 @@ bool check_wrapper(const Holding& holding, const PointRow& row, const WrapInfo& 
   return false;
 }
 
-int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& holding, Way way, const std::string& name,
-               const Position& written, Report& report) {
+int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable& holding, Way way,
+               const std::string& name, const Position& written, Report& report) {
   const Law& law = kLaws[static_cast<int>(way)];
   const std::string what = id_of(*holding.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
-    const std::string bringer = who_would_bring(catalogue, name);
+    const std::string bringer = plugin_defining(catalogue, name);
     Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written,
                                    bringer.empty() ? nearest_point(plan, name) : "[" + bringer + "] brings it");
     if (!bringer.empty()) d.exit = kExitUsage;  // the plugin is right: the manifest left it out
@@ -139,10 +141,10 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const Holding& hold
   return -1;
 }
 
-void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue,
+void check_requirements(const Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue,
                         Report& report) {
   std::set<std::string> said;
-  for (const Holding& holding : holdings)
+  for (const EnabledTable& holding : holdings)
     for (const std::string& need : holding.info->requires_)
       if (!is_met(plan, holdings, need) && said.insert(need).second) report_missing(need, &holding, catalogue, report);
   for (const Point point : kNeeded)
@@ -150,12 +152,12 @@ void check_requirements(const Plan& plan, const std::vector<Holding>& holdings, 
       report_missing(need, nullptr, catalogue, report);
 }
 
-void check_repeatable(const Manifest& manifest, const std::vector<Holding>& holdings, Report& report) {
+void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>& holdings, Report& report) {
   const auto run = manifest.tables.find("run");
   if (run == manifest.tables.end() || !run->second.contains("deterministic") ||
       !run->second.at("deterministic").as_bool())
     return;
-  for (const Holding& holding : holdings)
+  for (const EnabledTable& holding : holdings)
     if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
       report.add(refusal("not_repeatable",
                          id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
@@ -163,11 +165,11 @@ void check_repeatable(const Manifest& manifest, const std::vector<Holding>& hold
                          {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
 
-void check_conflicts(const std::vector<Holding>& holdings, Report& report) {
+void check_conflicts(const std::vector<EnabledTable>& holdings, Report& report) {
   std::set<std::pair<const PluginInfo*, const PluginInfo*>> said;  // once for two that name each other
-  for (const Holding& a : holdings)
+  for (const EnabledTable& a : holdings)
     for (const ConflictInfo& conflict : a.info->conflicts)
-      for (const Holding& b : holdings)
+      for (const EnabledTable& b : holdings)
         if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) &&
             said.insert(std::minmax(a.info, b.info)).second)
           report.add(refusal(

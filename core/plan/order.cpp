@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/plan/holding.hpp"
+#include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
@@ -109,7 +109,7 @@ class Order {
   // Two that may meet, and where it matters who comes first, must be ordered.
   void check(Report& report) const {
     each_pair([&](size_t a, size_t b) {
-      const std::string quarrel = quarrel_of(a, b);
+      const std::string quarrel = conflict_between(a, b);
       if (a > b || quarrel.empty() || !meet(a, b) || all_before_[a].contains(b) || all_before_[b].contains(a)) return;
       report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
                          id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
@@ -121,7 +121,7 @@ class Order {
   }
 
   // What the core combines itself, the votes of an event, is no quarrel.
-  std::string quarrel_of(size_t a, size_t b) const {
+  std::string conflict_between(size_t a, size_t b) const {
     if (!items_[a].band.empty()) return " both wrap in band " + quoted(items_[a].band);
     if (row_.kind == Kind::Filter)
       for (const std::string& field : fields(a).writes)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/plan/holding.hpp"
+#include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
@@ -19,9 +19,9 @@ int member_of(const Plan& plan, const PluginInfo& info) {
 }
 
 // In the order of ids, so that indices mean the same whatever the order of tables was.
-void number_members(Plan& plan, std::vector<Holding>& holdings) {
+void number_members(Plan& plan, std::vector<EnabledTable>& holdings) {
   std::map<std::string, Member> members;
-  for (const Holding& holding : holdings) {
+  for (const EnabledTable& holding : holdings) {
     Member& member = members[id_of(*holding.info)];
     member.info = holding.info;
     if (!holding.is_stand_in()) member.table = holding.table;
@@ -29,7 +29,7 @@ void number_members(Plan& plan, std::vector<Holding>& holdings) {
       for (const PluginInfo* info : slot.choices) members[id_of(*info)].info = info;
   }
   for (auto& [id, member] : members) plan.members.push_back(member);
-  for (Holding& holding : holdings) holding.member = member_of(plan, *holding.info);
+  for (EnabledTable& holding : holdings) holding.member = member_of(plan, *holding.info);
 }
 
 void bring_operators(Plan& plan, Report& report) {
@@ -46,8 +46,8 @@ void bring_operators(Plan& plan, Report& report) {
   plan.at.resize(plan.points.size());
 }
 
-void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
-  for (const Holding& holding : holdings)
+void claim_slots(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue, Report& report) {
+  for (const EnabledTable& holding : holdings)
     for (const Slot& slot : holding.slots) {
       const int point = find_point(plan, catalogue, holding, Way::Provides, slot.point, {}, report);
       if (point < 0) continue;
@@ -63,14 +63,15 @@ void claim_slots(Plan& plan, const std::vector<Holding>& holdings, const Catalog
 }
 
 // A stand-in that has a table of its own, or stands in twice, attaches once.
-bool attaches(const Holding& holding, const std::vector<Holding>& holdings) {
-  const auto own = [&](const Holding& other) { return other.info == holding.info && !other.is_stand_in(); };
+bool attaches(const EnabledTable& holding, const std::vector<EnabledTable>& holdings) {
+  const auto own = [&](const EnabledTable& other) { return other.info == holding.info && !other.is_stand_in(); };
   if (!holding.is_stand_in()) return true;
-  return std::ranges::none_of(holdings, own) && &*std::ranges::find(holdings, holding.info, &Holding::info) == &holding;
+  return std::ranges::none_of(holdings, own) &&
+         &*std::ranges::find(holdings, holding.info, &EnabledTable::info) == &holding;
 }
 
-void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& catalogue, Report& report) {
-  for (const Holding& holding : holdings) {
+void attach(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue, Report& report) {
+  for (const EnabledTable& holding : holdings) {
     if (!attaches(holding, holdings)) continue;
     Attached attached{holding, holding.except};
     for (const ListenInfo& listen : holding.info->listens) {
@@ -92,7 +93,7 @@ void attach(Plan& plan, const std::vector<Holding>& holdings, const Catalogue& c
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
   Plan plan;
-  std::vector<Holding> holdings = settle_layers(manifest, catalogue, plan.replaced, report);
+  std::vector<EnabledTable> holdings = settle_layers(manifest, catalogue, plan.replaced, report);
   put_stand_ins(holdings, catalogue, can_start, report);
   gather_choices(holdings, manifest, catalogue, can_start, report);
   number_members(plan, holdings);

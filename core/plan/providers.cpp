@@ -4,40 +4,40 @@
 #include <algorithm>
 #include <climits>
 
-#include "core/plan/holding.hpp"
+#include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
 using namespace words;
 namespace {
 
-using Group = std::vector<Holding*>;
+using Group = std::vector<EnabledTable*>;
 
 // What one table has of one slot or group. Without modes it lost it, to the winners.
 struct Outcome {
   unsigned modes = 0;
   std::vector<Place> except;
-  std::vector<const Holding*> winners;
+  std::vector<const EnabledTable*> winners;
 };
 
 // The highest layer with an open table: what lies below is replaced whole.
 int deciding_layer(const Group& group) {
   int layer = INT_MIN;
-  for (const Holding* h : group)
+  for (const EnabledTable* h : group)
     if (h->is_open()) layer = std::max(layer, h->table->layer);
   return layer;
 }
 
 // Tables with `where` or `modes` take their places from lower layers, and from the open table of their own.
-bool takes_from(const Holding& taker, const Holding& own) {
+bool takes_from(const EnabledTable& taker, const EnabledTable& own) {
   return !taker.is_open() &&
          (taker.table->layer > own.table->layer || (taker.table->layer == own.table->layer && own.is_open()));
 }
 
-Outcome outcome_of(const Holding& own, const Group& group) {
+Outcome outcome_of(const EnabledTable& own, const Group& group) {
   Outcome outcome{.modes = modes_of(*own.table), .except = {}, .winners = {}};
   const int deciding = deciding_layer(group);
-  for (const Holding* other : group) {
+  for (const EnabledTable* other : group) {
     if (own.table->layer < deciding) {
       outcome.modes = 0;
       if (other->is_open() && other->table->layer == deciding) outcome.winners.push_back(other);
@@ -65,7 +65,7 @@ std::string how_to_share(const std::string& slot, const PluginInfo& second) {
 
 // Two of one layer that both leave `where` open, for as far as they share modes: an open one gives way to one with
 // `modes`.
-void check_clash(const Holding& a, const Holding& b, unsigned modes, const std::string& name, bool is_slot,
+void check_clash(const EnabledTable& a, const EnabledTable& b, unsigned modes, const std::string& name, bool is_slot,
                  Report& report) {
   if (!modes || a.table->layer != b.table->layer || a.where || b.where || a.is_open() != b.is_open()) return;
   report.add(refusal(is_slot ? "two_providers" : "exclusive",
@@ -77,9 +77,9 @@ void check_clash(const Holding& a, const Holding& b, unsigned modes, const std::
 
 void settle(const std::string& name, bool is_slot, const Group& group, Report& report) {
   std::vector<Outcome> outcomes;
-  for (const Holding* holding : group) outcomes.push_back(outcome_of(*holding, group));
+  for (const EnabledTable* holding : group) outcomes.push_back(outcome_of(*holding, group));
   for (size_t i = 0; i < group.size(); ++i) {
-    Holding& own = *group[i];
+    EnabledTable& own = *group[i];
     Outcome& outcome = outcomes[i];
     for (size_t j = i + 1; j < group.size(); ++j)
       check_clash(own, *group[j], outcome.modes & outcomes[j].modes, name, is_slot, report);
@@ -91,10 +91,10 @@ void settle(const std::string& name, bool is_slot, const Group& group, Report& r
     if (outcome.modes) continue;
     own.lost.insert(name);
     own.is_replaced |= !is_slot;
-    for (const Holding* winner : outcome.winners) own.lost_to.insert(id_of(*winner->info));
+    for (const EnabledTable* winner : outcome.winners) own.lost_to.insert(id_of(*winner->info));
     // Written in vain, not replaced: its own layer left it nothing.
     if (std::ranges::all_of(outcome.winners,
-                            [&](const Holding* winner) { return winner->table->layer == own.table->layer; }))
+                            [&](const EnabledTable* winner) { return winner->table->layer == own.table->layer; }))
       report.add(refusal("left_without_place",
                          id_of(*own.info) + " is left without a place: others take " + quoted(name) + " in every mode",
                          {own.table->origin}, {"remove " + table_of(*own.info)}));
@@ -102,7 +102,7 @@ void settle(const std::string& name, bool is_slot, const Group& group, Report& r
 }
 
 // "ID (default.toml:13) by ID", or "`slot` of ID (default.toml:9) by ID" where it keeps others.
-std::string loss_text(const Holding& loser) {
+std::string loss_text(const EnabledTable& loser) {
   const auto list = [](const std::set<std::string>& names, const char* between) {
     return join({names.begin(), names.end()}, between);
   };
@@ -110,8 +110,8 @@ std::string loss_text(const Holding& loser) {
          short_text(loser.table->origin) + ") by " + list(loser.lost_to, ", ");
 }
 
-std::vector<Holding> tables_that_are_on(const Manifest& manifest, const Catalogue& catalogue) {
-  std::vector<Holding> holdings;
+std::vector<EnabledTable> tables_that_are_on(const Manifest& manifest, const Catalogue& catalogue) {
+  std::vector<EnabledTable> holdings;
   for (const PluginTable& table : manifest.plugins) {
     if (!table.enabled || !table.schema) continue;
     const auto found = catalogue.find(table.schema->id);
@@ -119,28 +119,28 @@ std::vector<Holding> tables_that_are_on(const Manifest& manifest, const Catalogu
     const Place place{table.where ? &*table.where : nullptr, modes_of(table)};
     holdings.push_back({{place, 0, short_text(table.origin), table.origin}, &found->second, &table});
   }
-  std::ranges::sort(holdings, {}, [](const Holding& holding) { return id_of(*holding.info); });
+  std::ranges::sort(holdings, {}, [](const EnabledTable& holding) { return id_of(*holding.info); });
   return holdings;
 }
 
 }  // namespace
 
-std::vector<Holding> settle_layers(const Manifest& manifest, const Catalogue& catalogue,
-                                   std::vector<std::string>& replaced, Report& report) {
-  std::vector<Holding> holdings = tables_that_are_on(manifest, catalogue);
+std::vector<EnabledTable> settle_layers(const Manifest& manifest, const Catalogue& catalogue,
+                                        std::vector<std::string>& replaced, Report& report) {
+  std::vector<EnabledTable> holdings = tables_that_are_on(manifest, catalogue);
   std::map<std::string, Group> slots, exclusive;
-  for (Holding& holding : holdings) {
+  for (EnabledTable& holding : holdings) {
     for (const std::string& slot : holding.info->schema.provides) slots[slot].push_back(&holding);
     for (const std::string& group : holding.info->schema.exclusive) exclusive[group].push_back(&holding);
   }
   for (const auto& [name, group] : slots) settle(name, true, group, report);
   for (const auto& [name, group] : exclusive) settle(name, false, group, report);
-  for (Holding& holding : holdings) {
+  for (EnabledTable& holding : holdings) {
     if (holding.lost.empty()) continue;
     holding.is_replaced |= holding.slots.empty();
     replaced.push_back(loss_text(holding));
   }
-  std::erase_if(holdings, [](const Holding& holding) { return holding.is_replaced; });
+  std::erase_if(holdings, [](const EnabledTable& holding) { return holding.is_replaced; });
   return holdings;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/plan/holding.hpp"
+#include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
@@ -18,7 +18,7 @@ bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
 }
 
 // The first that is installed, fills the same slots and can start.
-const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalogue, CanStart can_start,
+const PluginInfo* first_stand_in(const EnabledTable& holding, const Catalogue& catalogue, CanStart can_start,
                                  Report& report) {
   for (const std::string& id : holding.table->fallback) {
     const auto found = catalogue.find(id);
@@ -36,7 +36,7 @@ const PluginInfo* first_stand_in(const Holding& holding, const Catalogue& catalo
   return nullptr;
 }
 
-void report_unavailable(const Holding& holding, std::string code, const std::string& what, std::string fix,
+void report_unavailable(const EnabledTable& holding, std::string code, const std::string& what, std::string fix,
                         Report& report) {
   Diagnostic d = refusal(std::move(code), id_of(*holding.info) + what, {holding.table->origin}, {std::move(fix)});
   d.plugin = id_of(*holding.info);
@@ -45,7 +45,7 @@ void report_unavailable(const Holding& holding, std::string code, const std::str
 }
 
 // What to write instead: another of the same slots that can run here.
-std::string instead_of(const Holding& holding, const Catalogue& catalogue, CanStart can_start) {
+std::string instead_of(const EnabledTable& holding, const Catalogue& catalogue, CanStart can_start) {
   if (!holding.slots.empty())
     for (const auto& [id, info] : catalogue)
       if (provides_all(info, holding.slots) && reason_against(can_start, info).empty()) return "--use " + id;
@@ -54,8 +54,9 @@ std::string instead_of(const Holding& holding, const Catalogue& catalogue, CanSt
 
 }  // namespace
 
-void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, CanStart can_start, Report& report) {
-  for (Holding& holding : holdings) {
+void put_stand_ins(std::vector<EnabledTable>& holdings, const Catalogue& catalogue, CanStart can_start,
+                   Report& report) {
+  for (EnabledTable& holding : holdings) {
     const std::string reason = reason_against(can_start, *holding.info);
     if (reason.empty()) continue;
     const PluginInfo* other = holding.slots.empty() ? nullptr : first_stand_in(holding, catalogue, can_start, report);
@@ -70,12 +71,12 @@ void put_stand_ins(std::vector<Holding>& holdings, const Catalogue& catalogue, C
   }
 }
 
-void gather_choices(std::vector<Holding>& holdings, const Manifest& manifest, const Catalogue& catalogue,
+void gather_choices(std::vector<EnabledTable>& holdings, const Manifest& manifest, const Catalogue& catalogue,
                     CanStart can_start, Report& report) {
   std::set<std::string> off;
   for (const PluginTable& table : manifest.plugins)
     if (table.schema && !table.enabled) off.insert(table.schema->id);
-  for (Holding& holding : holdings)
+  for (EnabledTable& holding : holdings)
     for (Slot& slot : holding.slots) {
       for (const std::string& id : holding.info->chooses) {
         const auto found = catalogue.find(id);

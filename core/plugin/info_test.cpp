@@ -115,7 +115,7 @@ doc     = "The decay."
   EXPECT_EQ(info.facts.at("optimizer").at("cut").as_text(), "tensor");
   EXPECT_EQ(info.facts.at("optimizer").at("devices").as_list().size(), 2u);
   EXPECT_EQ(info.schema.family_defaults.at("lr").as_float(), 1e-3);
-  EXPECT_EQ(info.schema.config.keys.at("decay").standard.as_float(), -0.8);
+  EXPECT_EQ(info.schema.config.keys.at("decay").default_value.as_float(), -0.8);
   EXPECT_EQ(info.toml_text.substr(0, 8), "[plugin]");
   EXPECT_EQ(std::filesystem::path(info.library).filename(), "optimizer.acme.so");
 }

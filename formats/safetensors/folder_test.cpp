@@ -1,7 +1,7 @@
 // A folder of weights comes from anywhere too: what its index says of files is checked before one is opened.
 #include "formats/safetensors/folder.hpp"
 
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

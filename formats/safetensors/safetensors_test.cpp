@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 
 namespace fs = std::filesystem;
 

@@ -39,7 +39,7 @@ struct Outcome {
 Outcome train_gpt(const Options& o) {
   constexpr int64_t kVocabulary = 31;
   TestHost host(7);
-  host.get().lend("mortise.loop/0", &kNoLoop);
+  host.get().register_table("mortise.loop/0", &kNoLoop);
   host.load(plugin("operators.aten"));
   host.load(plugin("attention.math"));
   host.load(plugin("model.gpt"), {{"layers", {int64_t{3}, {}}},

@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 #include "tests/faults/crash_model.hpp"
 #include "tests/faults/recorder.hpp"
 
@@ -92,8 +92,8 @@ class Stage {
 enum class Loader { kReal, kSizesOnly };
 
 // The loader without its hashes: a file of the right size is taken.
-Manifested verify_sizes(const Found& found) {
-  const Manifested m = parse_manifested(read_file(fs::path(found.path) / "MANIFEST.json"), found.path);
+CheckpointManifest verify_sizes(const Found& found) {
+  const CheckpointManifest m = parse_checkpoint_manifest(read_file(fs::path(found.path) / "MANIFEST.json"), found.path);
   for (const auto& [path, file] : m.files) {
     std::error_code error;
     if (fs::file_size(fs::path(found.path) / path, error) != file.bytes || error)
@@ -102,7 +102,7 @@ Manifested verify_sizes(const Found& found) {
   return m;
 }
 
-Manifested load(const Found& found, Loader loader) {
+CheckpointManifest load(const Found& found, Loader loader) {
   return loader == Loader::kReal ? verify_checkpoint(found) : verify_sizes(found);
 }
 
@@ -176,7 +176,7 @@ class CrashStates : public testing::Test {
   // saved.
   std::string found_in(const std::string& folder, Loader loader) const {
     for (const Found& found : checkpoints_in(folder)) {
-      Manifested m;
+      CheckpointManifest m;
       try {
         m = load(found, loader);
       } catch (const Failure&) {

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace {
 

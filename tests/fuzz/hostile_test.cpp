@@ -14,8 +14,8 @@
 #include <string>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/checkpoint.hpp"
-#include "core/state/hash.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/hash.hpp"
 #include "formats/safetensors/safetensors.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -260,7 +260,7 @@ TEST_P(HostileManifest, CostsLittle) {
     const std::string body = GetParam().make();
     return body + ",\n \"sha256\": \"" + sha256_of(body.data(), body.size()) + "\"\n}\n";
   };
-  const Cost cost = cost_of(make, [](const std::string& text) { parse_manifested(text, "hostile"); });
+  const Cost cost = cost_of(make, [](const std::string& text) { parse_checkpoint_manifest(text, "hostile"); });
   expect_little(cost, GetParam());
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/checkpoint.hpp"
-#include "core/state/hash.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/hash.hpp"
 #include "formats/safetensors/safetensors.hpp"
 
 namespace mortise::fuzz {
@@ -70,9 +70,9 @@ bool try_safetensors(std::string_view file) {
 }
 
 bool try_manifest(std::string_view text) {
-  Manifested taken;
+  CheckpointManifest taken;
   try {
-    taken = parse_manifested(text, "fuzz");
+    taken = parse_checkpoint_manifest(text, "fuzz");
   } catch (const Failure& f) {
     require(f.diagnostic.exit == kExitData, "a refusal is an exit of its own");
     check_refusal(f.diagnostic.message, f.diagnostic.at);
@@ -83,7 +83,7 @@ bool try_manifest(std::string_view text) {
     require(!path.empty() && path.front() != '/' && path.find('\0') == std::string::npos, "a file lies in the folder");
     require(("/" + path + "/").find("/../") == std::string::npos, "no file leaves the folder");
   }
-  const Manifested second = parse_manifested(manifest_text(taken), "fuzz");
+  const CheckpointManifest second = parse_checkpoint_manifest(manifest_text(taken), "fuzz");
   bool same = second.step == taken.step && second.files.size() == taken.files.size() &&
               second.plugins.size() == taken.plugins.size();
   for (const auto& [path, file] : taken.files)

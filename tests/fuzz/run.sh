@@ -17,7 +17,7 @@ mkdir -p build-fuzz/corpus
 for target in ${*:-safetensors manifest}; do
   "$cxx" -std=c++20 -g1 -O2 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DNDEBUG \
     -DOPENSSL_API_COMPAT=0x10100000L -I. -Isdk/include $([ ! -d .deps/include ] || echo -isystem .deps/include) \
-    "tests/fuzz/${target}_fuzz.cpp" tests/fuzz/properties.cpp core/state/checkpoint.cpp core/state/files.cpp core/state/hash.cpp \
+    "tests/fuzz/${target}_fuzz.cpp" tests/fuzz/properties.cpp core/store/checkpoint.cpp core/store/files.cpp core/store/hash.cpp \
     formats/safetensors/safetensors.cpp core/base/diagnostic.cpp core/base/text.cpp core/base/progress.cpp -lcrypto -o "build-fuzz/${target}_fuzz"
   mkdir -p "build-fuzz/corpus/$target"
   echo "fuzzing $target, ${FUZZ_RUNS:-1000000} executions"

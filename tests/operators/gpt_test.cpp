@@ -54,7 +54,7 @@ struct Model : Bench {
   explicit Model(const char* attention, const Values& values = small(),
                  std::map<std::string, int64_t> known = {{"vocabulary", kVocabulary}})
       : Bench({"operators.aten", attention}) {
-    get().lend("mortise.loop/0", &kLoop);
+    get().register_table("mortise.loop/0", &kLoop);
     load(plugin("model.gpt"), values);
     facts() = std::move(known);
     declare();

@@ -59,7 +59,7 @@ struct Safetensors {
                       metadata);
   }
 
-  void read(const void* data, uint64_t bytes, const mortise_give* give) {
+  void read(const void* data, uint64_t bytes, const mortise_entry_visitor* give) {
     const TensorFile file = parse({static_cast<const char*>(data), bytes});
     for (const TensorView& t : file.entries) {
       mortise_entry e{sizeof e,    dtype_of(t.dtype),

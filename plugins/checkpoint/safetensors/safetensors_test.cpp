@@ -30,7 +30,7 @@ struct Safetensors : testing::Test {
   // "dtype sizes @offset of whole: bytes" by name.
   std::map<std::string, std::string> read(const std::string& bytes, mortise_status expected = MORTISE_OK) {
     std::map<std::string, std::string> all;
-    const mortise_give give = {
+    const mortise_entry_visitor give = {
         sizeof give, 0, &all, [](void* u, const mortise_entry* e) noexcept -> mortise_status {
           std::string line = std::to_string(e->dtype);
           const auto add = [&](const char* before, const int64_t* numbers) {

@@ -15,7 +15,7 @@ class TextData : public ::testing::Test {
  protected:
   TextData() {
     std::filesystem::create_directories(folder_);
-    host_.lend({});
+    host_.set_tokenizer({});
     host_.unset("validation_path");
   }
   ~TextData() override { std::filesystem::remove_all(folder_); }
@@ -138,7 +138,7 @@ TEST_F(TextData, DeclaresWhatPaddingHoldsAndThatLabelsAreCounted) {
 TEST_F(TextData, TakesATokenizerWithMoreTokensThanBytes) {
   FakeTokenizer doubling;
   doubling.encode = [](std::string_view text) { return Ids(text.size() * 2, 70000); };
-  host_.lend(doubling);
+  host_.set_tokenizer(doubling);
   host_.set("path", std::vector<std::string>{file("a.txt", "abc")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   ASSERT_EQ(open(plugin, 8), MORTISE_OK);
@@ -179,7 +179,7 @@ TEST_F(TextData, BlamesTheKeyWhoseTextTheTokenizerRefuses) {
       if (c < 0) throw std::runtime_error("byte beyond ASCII");
     return Ids(text.begin(), text.end());
   };
-  host_.lend(ascii);
+  host_.set_tokenizer(ascii);
   host_.set("path", std::vector<std::string>{file("a.txt", "plain")});
   host_.set("validation_path", std::vector<std::string>{file("v.txt", "\xC3\xA9")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);

@@ -24,7 +24,7 @@ struct Clip : testing::Test {
   double factor_for(double norm) {
     Plugin plugin(host, MORTISE_PLUGIN_FILE);
     host.norm = norm;
-    EXPECT_EQ(plugin.tell("grad.transform"), MORTISE_OK) << host.error();
+    EXPECT_EQ(plugin.notify("grad.transform"), MORTISE_OK) << host.error();
     return host.factors.back();
   }
   FakeHost host;

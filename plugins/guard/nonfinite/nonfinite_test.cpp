@@ -23,16 +23,16 @@ TEST_F(NonFinite, VotesForAFiniteGradientAndAgainstAnyOther) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   for (const double norm : {1.0, 0.0, HUGE_VAL, double(NAN)}) {
     host.norm = norm;
-    ASSERT_EQ(plugin.tell("step.verdict"), MORTISE_OK);
+    ASSERT_EQ(plugin.notify("step.verdict"), MORTISE_OK);
   }
   EXPECT_EQ(host.votes, (std::vector<double>{1, 1, 0, 0}));
 }
 
 TEST_F(NonFinite, EndsTheRunAfterThreeSkippedStepsInARow) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  for (const int skipped : {1, 1, 0, 1, 1}) plugin.tell("record", step(skipped));
+  for (const int skipped : {1, 1, 0, 1, 1}) plugin.notify("record", step(skipped));
   EXPECT_TRUE(host.requests.empty());
-  plugin.tell("record", step(1));
+  plugin.notify("record", step(1));
   ASSERT_EQ(host.requests.size(), 1u);
   EXPECT_EQ(host.requests[0].what, static_cast<uint32_t>(MORTISE_ABORT));
   EXPECT_EQ(host.requests[0].reason, "the gradient was not finite in 3 steps in a row");
@@ -42,34 +42,34 @@ TEST_F(NonFinite, GoesOnCountingInARunThatGoesOn) {
   std::string saved;
   {
     Plugin plugin(host, MORTISE_PLUGIN_FILE);
-    for (int i = 0; i < 2; ++i) plugin.tell("record", step(1));
+    for (int i = 0; i < 2; ++i) plugin.notify("record", step(1));
     saved = plugin.saved("in_a_row");
   }
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   EXPECT_EQ(plugin.load("in_a_row", 1, saved), MORTISE_OK);
-  plugin.tell("record", step(1));
+  plugin.notify("record", step(1));
   EXPECT_EQ(host.requests.size(), 1u);
 }
 
 TEST_F(NonFinite, AsksOnceOnly) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  for (int i = 0; i < 8; ++i) plugin.tell("record", step(1));
+  for (int i = 0; i < 8; ++i) plugin.notify("record", step(1));
   EXPECT_EQ(host.requests.size(), 1u);
 }
 
 TEST_F(NonFinite, LooksAtRecordsOfStepsOnly) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  plugin.tell("record", step(1));
-  plugin.tell("record", step(1));
-  plugin.tell("record", FakeRecord("eval").add("loss", 1.0));  // does not end the row
-  plugin.tell("record", step(1));
+  plugin.notify("record", step(1));
+  plugin.notify("record", step(1));
+  plugin.notify("record", FakeRecord("eval").add("loss", 1.0));  // does not end the row
+  plugin.notify("record", step(1));
   EXPECT_EQ(host.requests.size(), 1u);
 }
 
 TEST_F(NonFinite, SaysStepWhenOneIsEnough) {
   host.set("stop_after", 1);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  plugin.tell("record", step(1));
+  plugin.notify("record", step(1));
   EXPECT_EQ(host.requests.at(0).reason, "the gradient was not finite in 1 step");
 }
 

@@ -133,7 +133,7 @@ TEST_F(Prefetch, LeavesNothingBehindWhenItEndsInTheMiddle) {
 TEST_F(Prefetch, TouchesNoDataAfterTheEndOfTheRun) {
   configure(3, 8);
   EXPECT_EQ(load(0), 0);
-  plugin_->tell("run.end");
+  plugin_->notify("run.end");
   EXPECT_EQ(chain.kept, 0);
   const size_t before = asked.size();
   std::this_thread::sleep_for(5ms);

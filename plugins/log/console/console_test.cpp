@@ -30,7 +30,7 @@ class Console : public ::testing::Test {
   // What is printed for a record.
   std::string printed(FakeRecord record, const char* point = "record") {
     ::testing::internal::CaptureStdout();
-    EXPECT_EQ(plugin_.tell(point, record), MORTISE_OK);
+    EXPECT_EQ(plugin_.notify(point, record), MORTISE_OK);
     return ::testing::internal::GetCapturedStdout();
   }
   static FakeRecord step(int number, int of) {
@@ -226,7 +226,7 @@ TEST_F(Console, SaysWhyItStoppedAndWithWhichCode) {
 TEST_F(Console, IgnoresWhatItDoesNotKnow) {
   EXPECT_EQ(printed(FakeRecord("weather").add("rain", 1)), "");
   EXPECT_EQ(printed(FakeRecord("note").add("text", "a b")), "note    a b\n");
-  EXPECT_EQ(plugin_.tell("run.end"), MORTISE_OK) << "no record at all";
+  EXPECT_EQ(plugin_.notify("run.end"), MORTISE_OK) << "no record at all";
   EXPECT_EQ(printed(FakeRecord("run").add("run", 5)), "") << "a column of another type";
 }
 
@@ -284,7 +284,7 @@ class OnATerminal : public ::testing::Test {
   std::string gets(const std::function<void()>& body) { return terminal_->gets(streams_, body); }
   std::string seen(FakeRecord record, const char* point = "record") {
     mortise_status status = MORTISE_E_INTERNAL;
-    const std::string all = gets([&] { status = plugin_->tell(point, record); });
+    const std::string all = gets([&] { status = plugin_->notify(point, record); });
     EXPECT_EQ(status, MORTISE_OK);
     return all;
   }
@@ -332,7 +332,7 @@ TEST_F(OnATerminal, DrawsAtMostTenTimesASecond) {
 TEST_F(OnATerminal, ErasesItsLineWhenTheRunEndsInAnErrorAndWhenItGoes) {
   begin();
   EXPECT_NE(seen(step(1)), "");
-  EXPECT_EQ(gets([&] { plugin_->tell("run.end"); }), "\r\x1b[K");
+  EXPECT_EQ(gets([&] { plugin_->notify("run.end"); }), "\r\x1b[K");
   wait();
   EXPECT_NE(seen(step(2)), "");
   EXPECT_EQ(gets([&] { plugin_.reset(); }), "\r\x1b[K");
@@ -406,7 +406,7 @@ TEST(Colour, OfAPipeIsForThoseWhoAsk) {
     FakeHost host;
     Plugin plugin(host, MORTISE_PLUGIN_FILE);
     ::testing::internal::CaptureStdout();
-    EXPECT_EQ(plugin.tell("record", FakeRecord("note").add("text", "a")), MORTISE_OK);
+    EXPECT_EQ(plugin.notify("record", FakeRecord("note").add("text", "a")), MORTISE_OK);
     return ::testing::internal::GetCapturedStdout();
   };
   const std::string plain = "note    a\n", coloured = "\x1b[2mnote    \x1b[0ma\n";

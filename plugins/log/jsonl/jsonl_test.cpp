@@ -41,8 +41,8 @@ class Jsonl : public ::testing::Test {
   std::string written(const FakeRecord& record) {
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     FakeRecord copy = record;
-    EXPECT_EQ(plugin.tell("run.begin", run()), MORTISE_OK);
-    EXPECT_EQ(plugin.tell("record", copy), MORTISE_OK);
+    EXPECT_EQ(plugin.notify("run.begin", run()), MORTISE_OK);
+    EXPECT_EQ(plugin.notify("record", copy), MORTISE_OK);
     return lines().back();
   }
 
@@ -66,13 +66,13 @@ TEST_F(Jsonl, WritesAStepWithItsPlaceFirst) {
 
 TEST_F(Jsonl, WritesTheBeginningTheRestAndTheEndOnce) {
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
-  for (const char* point : {"run.begin", "record"}) EXPECT_EQ(plugin.tell(point, run()), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("record", FakeRecord("eval").add("step", 3).add("eval.loss", 2.5)), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 4).add("due", 0).add("skipped", 0)), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 5).add("due", 0).add("skipped", 1)), MORTISE_OK);
+  for (const char* point : {"run.begin", "record"}) EXPECT_EQ(plugin.notify(point, run()), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("eval").add("step", 3).add("eval.loss", 2.5)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 4).add("due", 0).add("skipped", 0)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 5).add("due", 0).add("skipped", 1)), MORTISE_OK);
   for (const char* point : {"record", "run.end"})
-    EXPECT_EQ(plugin.tell(point, FakeRecord("end").add("steps", 5).add("exit", 0)), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("run.end"), MORTISE_OK);
+    EXPECT_EQ(plugin.notify(point, FakeRecord("end").add("steps", 5).add("exit", 0)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("run.end"), MORTISE_OK);
   const std::string dir = folder_.string();
   EXPECT_EQ(lines(), (std::vector<std::string>{R"({"event":"run","time":"T","run":"a -> runs/a","dir":")" + dir + "\"}",
                                                R"({"event":"eval","step":3,"time":"T","eval.loss":2.5})",
@@ -114,8 +114,8 @@ TEST_F(Jsonl, CutsWhatIsBehindTheStepThatItGoesOnFrom) {
 {"event":"st)";
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   FakeRecord again = run();
-  EXPECT_EQ(plugin.tell("run.begin", again.add("step", 10)), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 11)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("run.begin", again.add("step", 10)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 11)), MORTISE_OK);
   const auto all = lines();
   ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[4], R"({"event":"end","steps":10})");
@@ -142,7 +142,7 @@ TEST_F(Jsonl, PrintsEvenWithoutARunDirectory) {
   host_.set("stdout", true);
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   ::testing::internal::CaptureStdout();
-  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 1)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 1)), MORTISE_OK);
   EXPECT_EQ(timeless(::testing::internal::GetCapturedStdout()), "{\"event\":\"step\",\"step\":1,\"time\":\"T\"}\n");
   EXPECT_TRUE(host_.log.empty());
 }
@@ -150,8 +150,8 @@ TEST_F(Jsonl, PrintsEvenWithoutARunDirectory) {
 TEST_F(Jsonl, SaysOnceThatTheDiskIsFullAndGoesOn) {
   std::filesystem::create_symlink("/dev/full", folder_ / "metrics.jsonl");
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
-  EXPECT_EQ(plugin.tell("run.begin", run()), MORTISE_OK);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", i)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("run.begin", run()), MORTISE_OK);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", i)), MORTISE_OK);
   ASSERT_EQ(host_.log.size(), 1U);
   EXPECT_EQ(host_.log[0].level, static_cast<uint32_t>(MORTISE_LOG_WARNING));
   EXPECT_EQ(host_.log[0].text, "log.jsonl cannot write " + folder_.string() +
@@ -162,7 +162,7 @@ TEST_F(Jsonl, SurvivesAFolderThatIsNotThereAndAHostWithoutALog) {
   host_.withhold("mortise.log/0");
   std::filesystem::remove_all(folder_);
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
-  EXPECT_EQ(plugin.tell("run.begin", run()), MORTISE_OK);
-  EXPECT_EQ(plugin.tell("record", FakeRecord("step").add("step", 1)), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("run.begin", run()), MORTISE_OK);
+  EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 1)), MORTISE_OK);
 }
 }  // namespace

@@ -29,7 +29,7 @@ struct Declared : testing::Test {
     mortise_param* p = host.add_param("w", role, {4, 4});
     mortise_event event{};
     event.param = p;
-    EXPECT_EQ(plugin.tell("params.declared", event), MORTISE_OK) << host.error();
+    EXPECT_EQ(plugin.notify("params.declared", event), MORTISE_OK) << host.error();
     return mortise::info_of(p);
   }
   FakeHost host;

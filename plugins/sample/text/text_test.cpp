@@ -18,7 +18,7 @@ class TextSampler : public ::testing::Test {
   using Think = std::function<std::vector<float>(const Ids& window)>;
 
   TextSampler() {
-    host_.lend({});
+    host_.set_tokenizer({});
     host_.clock.sequence_length = 8;
     host_.set("prompts", std::vector<std::string>{"ab"}).set("tokens", 4).set("temperature", 0.8).set("top_k", 40);
     host_.op("aten::narrow", [this](std::span<const mortise_value> args) {  // dimension 1 of [1, T, V]
@@ -214,7 +214,7 @@ TEST_F(TextSampler, RefusesLogitsThatAreNoNumbersOrAllowNothing) {
 TEST_F(TextSampler, RefusesAPromptWithoutTokens) {
   FakeTokenizer deaf;
   deaf.encode = [](std::string_view) { return Ids(); };
-  host_.lend(deaf);
+  host_.set_tokenizer(deaf);
   generate({}, MORTISE_E_ARGUMENT);
 }
 
@@ -234,7 +234,7 @@ TEST_F(TextSampler, SaysWhatItMissesInAHostThatLacksIt) {
   for (const char* id : {"mortise.tokenizer/0", "mortise.model/0", "mortise.batch/0", "mortise.ops/0"}) {
     FakeHost host;
     host.set("prompts", std::vector<std::string>{"ab"}).set("tokens", 4).set("temperature", 0.8).set("top_k", 40);
-    host.lend({});
+    host.set_tokenizer({});
     host.model = host_.model;
     host.withhold(id);
     Plugin plugin(host, MORTISE_PLUGIN_FILE);

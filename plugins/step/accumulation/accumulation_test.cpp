@@ -17,7 +17,7 @@ struct Accumulation : testing::Test {
   }
   int32_t window() {
     Plugin plugin(host, MORTISE_PLUGIN_FILE);
-    return plugin.tell("step.window") == MORTISE_OK ? host.window : -1;
+    return plugin.notify("step.window") == MORTISE_OK ? host.window : -1;
   }
   FakeHost host;
 };

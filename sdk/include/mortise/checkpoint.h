@@ -24,11 +24,11 @@ typedef struct mortise_sink {
 } mortise_sink;
 
 /** Gets one tensor; its memory is borrowed for the call. Returns 0, or a status that the caller hands on. */
-typedef struct mortise_give {
+typedef struct mortise_entry_visitor {
   uint32_t struct_size, reserved;
   void *user;
   mortise_status (*entry)(void *user, const mortise_entry *) MORTISE_NOEXCEPT;
-} mortise_give;
+} mortise_entry_visitor;
 
 /** The object of `checkpoint.format`: how tensors become the bytes of a file, and back. Opening, syncing, hashing and
  * renaming are the core's. [any-thread] */
@@ -36,7 +36,7 @@ typedef struct mortise_format {
   uint32_t struct_size, reserved;
   mortise_str extension; /* ".safetensors" */
   MORTISE_PLUG(write, const mortise_entry *, uint32_t n, const mortise_sink *);
-  MORTISE_PLUG(read, const void *data, uint64_t bytes, const mortise_give *);
+  MORTISE_PLUG(read, const void *data, uint64_t bytes, const mortise_entry_visitor *);
 } mortise_format;
 
 /** A piece of a plugin's state: UTF-8 text of the plugin's own form. */

@@ -23,7 +23,7 @@
 //   mortise.ops/0            operators that the test defines by `op`
 //   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
 //   mortise.random/0         key from `seed`, site = draw
-//   mortise.tokenizer/0      none until `lend`
+//   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
 // there are NULL.
@@ -87,7 +87,7 @@ struct FakeTokenizer {
   };
 };
 
-// A record for `Plugin::tell`: FakeRecord("step").add("step", 12).add("loss", 3.4).add("throughput_unit", "tok")
+// A record for `Plugin::notify`: FakeRecord("step").add("step", 12).add("loss", 3.4).add("throughput_unit", "tok")
 class FakeRecord {
  public:
   explicit FakeRecord(std::string kind) : kind_(std::move(kind)) {}
@@ -163,7 +163,7 @@ class FakeHost : public mortise_host {
   void withhold(const std::string& id) { tables_[id] = nullptr; }
   std::map<std::string, const mortise_blob*> blobs;  // what the plugin keeps (mortise.state), by name
   void offer(const std::string& id, const void* table) { tables_[id] = table; }
-  void lend(FakeTokenizer t) { tokenizer_ = std::move(t); }
+  void set_tokenizer(FakeTokenizer t) { tokenizer_ = std::move(t); }
   std::function<mortise_status(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> model;
   // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) {
   // return Tensor(…); });
@@ -884,7 +884,7 @@ class Plugin {
     return *static_cast<const T*>(at(point, [](const mortise_attachment& a) { return a.object; }).object);
   }
   // Tells its listener of a point.
-  mortise_status tell(std::string_view point, mortise_event event = {}) {
+  mortise_status notify(std::string_view point, mortise_event event = {}) {
     const mortise_attachment& a = at(point, [](const mortise_attachment& x) { return x.listen; });
     event.struct_size = sizeof event;
     host_.point = point;
@@ -892,12 +892,12 @@ class Plugin {
     host_.point = "";
     return s;
   }
-  mortise_status tell(std::string_view point, FakeRecord& record) {
+  mortise_status notify(std::string_view point, FakeRecord& record) {
     mortise_event event{};
     event.record = record.get();
-    return tell(point, event);
+    return notify(point, event);
   }
-  mortise_status tell(std::string_view point, FakeRecord&& record) { return tell(point, record); }
+  mortise_status notify(std::string_view point, FakeRecord&& record) { return notify(point, record); }
   // What a checkpoint would hold of a blob, and the way back.
   std::string saved(const std::string& blob) const {
     std::string text;

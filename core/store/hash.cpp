@@ -1,4 +1,4 @@
-#include "core/state/hash.hpp"
+#include "core/store/hash.hpp"
 
 #include <fcntl.h>
 #include <openssl/sha.h>

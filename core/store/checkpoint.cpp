@@ -1,4 +1,4 @@
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 
 #include "core/base/diagnostic.hpp"
 #include "core/base/text.hpp"
-#include "core/state/hash.hpp"
+#include "core/store/hash.hpp"
 
 namespace fs = std::filesystem;
 
@@ -114,13 +114,13 @@ void remove_leftover(const fs::path& folder) {
 
 }  // namespace
 
-uint64_t Manifested::bytes() const {
+uint64_t CheckpointManifest::bytes() const {
   uint64_t all = 0;
   for (const auto& [path, file] : files) all += file.bytes;
   return all;
 }
 
-std::string manifest_text(const Manifested& m) {
+std::string manifest_text(const CheckpointManifest& m) {
   Json j = {{"mortise", 1}, {"step", m.step}, {"files", Json::object()}, {"plugins", Json::object()}};
   for (const auto& [path, file] : m.files) j["files"][path] = {{"bytes", file.bytes}, {"sha256", file.sha256}};
   for (const auto& [id, plugin] : m.plugins)
@@ -130,7 +130,7 @@ std::string manifest_text(const Manifested& m) {
   return text + kBeforeHash + sha256_of(text.data(), text.size()) + kAfterHash;
 }
 
-Manifested parse_manifested(std::string_view text, const std::string& path) {
+CheckpointManifest parse_checkpoint_manifest(std::string_view text, const std::string& path) {
   const size_t tail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
   if (text.size() < tail) damaged(path, "it is cut short");
   if (text.size() > kMaxManifest) damaged(path, "it is larger than manifests are");
@@ -143,7 +143,7 @@ Manifested parse_manifested(std::string_view text, const std::string& path) {
   if (depth_of(text) > 3) damaged(path, "it is nested deeper than manifests are");
   if (text.find('\0') != text.npos) damaged(path, "it has a NUL, where its parser would stop");
   const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  Manifested m;
+  CheckpointManifest m;
   m.sha256 = hash;
   if (!j.is_object() || j.value("mortise", Json()) != 1) damaged(path, "it is of another version");
   if (!j.contains("step") || !j["step"].is_number_unsigned() || j["step"].get<uint64_t>() > uint64_t{INT64_MAX} ||
@@ -198,10 +198,11 @@ void CheckpointWriter::file(const std::string& path, std::string_view text) {
   file(path, [&](const Sink& sink) { sink(text.data(), text.size()); });
 }
 
-Manifested CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) {
+CheckpointManifest CheckpointWriter::commit(std::map<std::string, SavedPlugin> plugins) {
   manifest_.plugins = std::move(plugins);
   const std::string text = manifest_text(manifest_), place = root_ + "/" + name_;
-  const Manifested m = parse_manifested(text, place + "/" + kManifest);  // what cannot be read is not written
+  const CheckpointManifest m =
+      parse_checkpoint_manifest(text, place + "/" + kManifest);  // what cannot be read is not written
   OpenFile out(folder_ + "/" + kManifest, name_ + "/" + kManifest);
   out.write(text.data(), text.size());
   out.finish();
@@ -248,9 +249,9 @@ std::vector<Found> checkpoints_in(const std::string& root) {
   return all;
 }
 
-Manifested verify_checkpoint(const Found& found) {
+CheckpointManifest verify_checkpoint(const Found& found) {
   const std::string manifest = found.path + "/" + kManifest;
-  const Manifested m = parse_manifested(read_small(manifest), manifest);
+  const CheckpointManifest m = parse_checkpoint_manifest(read_small(manifest), manifest);
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
   ProgressLine progress("checking " + std::to_string(m.files.size()) + " files", m.bytes());
   for (const auto& [path, file] : m.files) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 
 namespace mortise {
 
@@ -23,7 +23,7 @@ struct SavedPlugin {
 };
 
 // What MANIFEST.json says. Nothing in it depends on when, where or by which process it was written.
-struct Manifested {
+struct CheckpointManifest {
   struct File {
     uint64_t bytes = 0;
     std::string sha256;
@@ -34,9 +34,9 @@ struct Manifested {
   std::string sha256;  // of the manifest itself, and so of everything
   uint64_t bytes() const;
 };
-std::string manifest_text(const Manifested& m);
+std::string manifest_text(const CheckpointManifest& m);
 // Throws Failure (exit 65): not what manifest_text writes.
-Manifested parse_manifested(std::string_view text, const std::string& path);
+CheckpointManifest parse_checkpoint_manifest(std::string_view text, const std::string& path);
 
 class CheckpointWriter {
  public:
@@ -50,11 +50,11 @@ class CheckpointWriter {
   void file(const std::string& path, const std::function<void(const Sink&)>& body);  // "model/model.safetensors"
   void file(const std::string& path, std::string_view text);
   // When it returns, the checkpoint will be found again.
-  Manifested commit(std::map<std::string, SavedPlugin> plugins);
+  CheckpointManifest commit(std::map<std::string, SavedPlugin> plugins);
 
  private:
   std::string root_, name_, folder_;
-  Manifested manifest_;
+  CheckpointManifest manifest_;
   bool placed_ = false;
 };
 
@@ -64,14 +64,14 @@ struct Found {
 };
 // One whose bytes are those that were saved.
 struct Verified : Found {
-  Manifested manifest;
+  CheckpointManifest manifest;
 };
 // What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same
 // as none.
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was
 // saved.
-Manifested verify_checkpoint(const Found& found);
+CheckpointManifest verify_checkpoint(const Found& found);
 // The newest that verifies; each damaged one before it is told.
 std::optional<Verified> newest_checkpoint(const std::string& root,
                                           const std::function<void(const Diagnostic&)>& passed_over);

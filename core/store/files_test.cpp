@@ -1,4 +1,4 @@
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

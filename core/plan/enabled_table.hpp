@@ -16,7 +16,7 @@ struct Slot {
 };
 
 // Where its wrappers and listeners stand, and what it has besides.
-struct Holding : Placed {
+struct EnabledTable : Placed {
   const PluginInfo* info = nullptr;  // who does the work: the table's plugin or, if that cannot run here, its stand-in
   const PluginTable* table = nullptr;  // what was written
   std::vector<Slot> slots;
@@ -29,13 +29,13 @@ struct Holding : Placed {
 };
 
 // Tables that a later layer replaced are left out and written to `replaced`. In the order of ids.
-std::vector<Holding> settle_layers(const Manifest&, const Catalogue&, std::vector<std::string>& replaced, Report&);
+std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::vector<std::string>& replaced, Report&);
 
 // Puts the first startable of a table's `fallback` in the place of a plugin that cannot run on this machine.
-void put_stand_ins(std::vector<Holding>&, const Catalogue&, CanStart, Report&);
+void put_stand_ins(std::vector<EnabledTable>&, const Catalogue&, CanStart, Report&);
 
 // Whom the choosers may take: what is installed, can start and was not switched off.
-void gather_choices(std::vector<Holding>&, const Manifest&, const Catalogue&, CanStart, Report&);
+void gather_choices(std::vector<EnabledTable>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
 // The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last
 // word.
@@ -44,16 +44,16 @@ void put_in_order(Plan&, const std::map<std::string, Value>& order, Report&);
 // The index of a point that a plugin names, or -1 and an error: no such point, or one of a kind that cannot be attached
 // to in this way.
 enum class Way { Provides, Wraps, Listens };
-int find_point(const Plan&, const Catalogue&, const Holding&, Way, const std::string& name, const Position& written,
-               Report&);
+int find_point(const Plan&, const Catalogue&, const EnabledTable&, Way, const std::string& name,
+               const Position& written, Report&);
 std::string nearest_point(const Plan&, const std::string& name);  // as a fix
 // What plugin.toml says of an attachment must fit its point. False: there is no such band.
-void check_listener(const Holding&, const PointRow&, const ListenInfo&, Report&);
-bool check_wrapper(const Holding&, const PointRow&, const WrapInfo&, Report&);
-void check_requirements(const Plan&, const std::vector<Holding>&, const Catalogue&, Report&);
+void check_listener(const EnabledTable&, const PointRow&, const ListenInfo&, Report&);
+bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report&);
+void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 // With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
-void check_repeatable(const Manifest&, const std::vector<Holding>&, Report&);
-void check_conflicts(const std::vector<Holding>&, Report&);
+void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
+void check_conflicts(const std::vector<EnabledTable>&, Report&);
 
 // Six hexadecimal digits over ids, versions, order and values, but not over where in a manifest they stand.
 std::string hash_of(const Plan&);

@@ -1,4 +1,4 @@
-#include "core/state/files.hpp"
+#include "core/store/files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

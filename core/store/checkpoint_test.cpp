@@ -1,5 +1,5 @@
 // A checkpoint is there whole or not at all, and what is not what was saved is found before it is used.
-#include "core/state/checkpoint.hpp"
+#include "core/store/checkpoint.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <random>
 
 #include "core/base/diagnostic.hpp"
-#include "core/state/hash.hpp"
+#include "core/store/hash.hpp"
 
 namespace fs = std::filesystem;
 
@@ -28,7 +28,7 @@ class Checkpoints : public testing::Test {
   }
   void TearDown() override { fs::remove_all(run); }
 
-  Manifested save(int64_t step, char fill = 'w') {
+  CheckpointManifest save(int64_t step, char fill = 'w') {
     CheckpointWriter writer(root, step);
     writer.file("model/model.safetensors", std::string(9000, fill));
     writer.file("optimizer/rank-0.safetensors", std::string(5000, 'o'));
@@ -67,7 +67,7 @@ class Checkpoints : public testing::Test {
 };
 
 TEST_F(Checkpoints, SayWhatTheyHold) {
-  const Manifested saved = save(1200), read = verify_checkpoint(step(1200));
+  const CheckpointManifest saved = save(1200), read = verify_checkpoint(step(1200));
   EXPECT_EQ(read.step, 1200);
   EXPECT_EQ(read.sha256, saved.sha256);
   EXPECT_EQ(read.files.size(), 3u);
@@ -227,26 +227,26 @@ TEST_F(Checkpoints, ShowAFolderUnderAnotherStep) {
 
 // A hand that edits a manifest and its hash: what it says is checked all the same.
 TEST_F(Checkpoints, RefuseAManifestThatLeavesTheFolder) {
-  Manifested m;
+  CheckpointManifest m;
   m.step = 5;
   for (const char* name : {"../secret", "/etc/passwd", "a//b", "a/./b", "", "a\nb", "a/", "..", "a\\b"}) {
     m.files = {{name, {1, std::string(64, 'a')}}};
-    EXPECT_THROW(parse_manifested(manifest_text(m), "MANIFEST.json"), Failure) << name;
+    EXPECT_THROW(parse_checkpoint_manifest(manifest_text(m), "MANIFEST.json"), Failure) << name;
   }
   m.files.clear();
   m.step = INT64_MAX;
   std::string text = manifest_text(m);
-  EXPECT_EQ(parse_manifested(text, "MANIFEST.json").step, INT64_MAX);
+  EXPECT_EQ(parse_checkpoint_manifest(text, "MANIFEST.json").step, INT64_MAX);
   // One more, with the hash that belongs to it.
   text.replace(text.find("9223372036854775807"), 19, "9223372036854775808");
   const size_t tail = text.find(",\n \"sha256\"");
   text = text.substr(0, tail) + ",\n \"sha256\": \"" + sha256_of(text.data(), tail) + "\"\n}\n";
-  EXPECT_THROW(parse_manifested(text, "MANIFEST.json"), Failure);
+  EXPECT_THROW(parse_checkpoint_manifest(text, "MANIFEST.json"), Failure);
   m.step = 5;
   m.files = {{"a/b", {1, std::string(63, 'a') + "g"}}};
-  EXPECT_THROW(parse_manifested(manifest_text(m), "MANIFEST.json"), Failure);
+  EXPECT_THROW(parse_checkpoint_manifest(manifest_text(m), "MANIFEST.json"), Failure);
   m.files = {{"a/b", {1, std::string(64, 'a')}}};
-  EXPECT_EQ(parse_manifested(manifest_text(m), "MANIFEST.json").files.size(), 1u);
+  EXPECT_EQ(parse_checkpoint_manifest(manifest_text(m), "MANIFEST.json").files.size(), 1u);
 }
 
 TEST_F(Checkpoints, SayWhatCouldNotBeWritten) {
