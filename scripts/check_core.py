@@ -21,11 +21,14 @@ MAY_INCLUDE = {
     "plan": {"plugin", "manifest", "base"},
     "model": {"plan", "manifest", "base"},
     "store": {"model", "plan", "plugin", "manifest", "base"},
-    "host": {"model", "plan", "manifest", "base"},  # never loop: loop drives the host
-    "loop": {"host", "model", "store", "plan", "plugin", "manifest", "base"},
-    "cli": {"loop", "host", "model", "store", "plan", "plugin", "manifest", "base"},
+    "abi": {"model", "plan", "plugin", "manifest", "base"},
+    "declare": {"abi", "model", "plan", "plugin", "manifest", "base"},
+    "host": {"abi", "model", "plan", "manifest", "base"},  # never loop: loop drives the host
+    "loop": {"host", "abi", "declare", "model", "store", "plan", "base"},
+    "assemble": {"loop", "host", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
+    "cli": {"assemble", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
 }
-TORCH_ROOMS = {"host", "loop"}
+TORCH_ROOMS = {"host", "loop", "assemble"}
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 # Plugins whose names are words that prose and code use in other senses: only the full id is looked for.

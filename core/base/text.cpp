@@ -178,4 +178,10 @@ std::string json_string(std::string_view text) {
   return out += '"';
 }
 
+uint64_t hash_text(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
 }  // namespace mortise

@@ -22,6 +22,8 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most = 2);
 // `*` matches any run of characters, dots too; `?` one; everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text);
+// FNV-1a; stable for ever, since the seeds of random streams hang on it.
+uint64_t hash_text(std::string_view text);
 std::string json_string(std::string_view text);  // with quotes
 
 }  // namespace mortise

@@ -6,8 +6,9 @@
 #include <iostream>
 #include <set>
 
+#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
-#include "core/loop/run.hpp"
+#include "core/declare/declared.hpp"
 #include "core/store/checkpoint.hpp"
 
 namespace fs = std::filesystem;
@@ -192,14 +193,14 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   return p;
 }
 
-std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
-  ask.manifest = &p.manifest;
-  ask.plan = &p.plan;
-  ask.probe = installation().probe;
-  if (ask.checkpoint.empty() && ask.weights.empty()) ask.weights = p.weights;
-  ask.warn = [](const Diagnostic& d) { say(d); };
+namespace {
+
+// What went wrong on the way from a plan to a run is told with the place in the manifest that named the weights, if it
+// is theirs. Throws Failed.
+template <class Body>
+auto started(const Planned& p, Body&& body) {
   try {
-    return std::make_unique<Run>(std::move(ask));
+    return body();
   } catch (const Failure& f) {
     Diagnostic d = f.diagnostic;
     const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
@@ -210,6 +211,29 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
     say(one, "nothing was started.");
     throw Failed{f.diagnostic.exit};
   }
+}
+
+}  // namespace
+
+Summary declared_summary(const Planned& p) {
+  DeclareRequest ask;
+  ask.manifest = &p.manifest;
+  ask.plan = &p.plan;
+  ask.probe = installation().probe;
+  ask.weights = p.weights;
+  return started(p, [&] {
+    const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
+    return summary_of(declare(ask, std::make_unique<Edge>(p.plan.points, seed)), "");
+  });
+}
+
+std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
+  ask.manifest = &p.manifest;
+  ask.plan = &p.plan;
+  ask.probe = installation().probe;
+  if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
+  ask.warn = [](const Diagnostic& d) { say(d); };
+  return started(p, [&] { return std::make_unique<Run>(std::move(ask)); });
 }
 
 void must_hold_a_run(const std::string& dir, const std::string& verb) {

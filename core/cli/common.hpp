@@ -84,7 +84,9 @@ std::string weights_path(const Value& stated, Report& report);
 // against what is stated.
 void take_architecture(const std::string& weights, const std::string& model,
                        const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report);
-// Plugins loaded, the model declared and, unless only a plan is wanted, allocated. The planned fills the request's
+// Plugins loaded and the model declared, without LibTorch: what `plan` says of a run. Throws Failed.
+Summary declared_summary(const Planned& p);
+// The same, and allocated. The planned fills the request's
 // other fields. Throws Failed.
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 // Refuses a folder that holds no run. Throws Failure.

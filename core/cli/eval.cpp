@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/loop/run.hpp"
 #include "core/manifest/path.hpp"
 
 namespace fs = std::filesystem;
@@ -80,8 +80,7 @@ int eval(const Arguments& args) {
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
   measure_on(*planned, split, args.last("--data"));
-  const auto run = make_run(
-      *planned, {.purpose = Purpose::kUse, .weights = is_dir ? checkpoint.path + "/model" : "", .split = split});
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = split});
   const Measured m = run->evaluate();
   if (m.samples == 0)
     throw Failure(

@@ -7,7 +7,7 @@
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/loop/run.hpp"
+#include "core/declare/declared.hpp"
 
 namespace mortise::cli {
 namespace {

@@ -5,11 +5,11 @@
 #include <iterator>
 #include <sstream>
 
+#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
-#include "core/loop/run.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -142,8 +142,7 @@ int plan(const Arguments& args) {
     else print_structure(std::cout, planned->plan);
     return kExitOk;
   }
-  const auto run = make_run(*planned, {.purpose = Purpose::kPlan});
-  const Summary& s = run->summary();
+  const Summary s = declared_summary(*planned);
   if (args.has("--weights")) {
     if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
     else std::cout << join(s.parameter_lines, "\n") << "\n";

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <iostream>
 
+#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/changes.hpp"
 #include "core/cli/training.hpp"
-#include "core/loop/run.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 
@@ -81,7 +81,7 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
 bool is_finished(const std::string& dir, const Planned& p) {
   const auto status = status_of(dir);
   if (!status || status->state != "finished") return false;
-  if (make_run(p, {.purpose = Purpose::kPlan})->summary().steps > status->of) return false;
+  if (declared_summary(p).steps > status->of) return false;
   if (!globals().quiet && !globals().json)
     std::cerr << dir << " is finished, at step " << with_commas(status->step) << "; longer: mortise resume " << dir
               << " --set run.length=…\n";
@@ -97,7 +97,7 @@ int go_on(const std::string& dir, const Session& session, const std::string& fro
   if (!from.empty()) set_aside_later(root, std::stoll(from));
   if (changed) directory.record(session.run->manifest, session.run->plan, session.run->request);
   say_where(dir, checkpoint);
-  return train_in(directory, session, checkpoint.path);
+  return train_in(directory, session, checkpoint);
 }
 
 }  // namespace

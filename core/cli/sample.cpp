@@ -6,9 +6,9 @@
 #include <iostream>
 #include <iterator>
 
+#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/loop/run.hpp"
 
 namespace fs = std::filesystem;
 
@@ -36,9 +36,9 @@ int sample(const Arguments& args) {
     refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
   const std::string dir = args.positional[0];
   must_hold_a_run(dir, "sample");
-  const std::string weights = checkpoint_of(dir, args.last("--checkpoint")).path + "/model";
+  const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
   const auto planned = make_planned(args, dir + "/run.toml", "sample", /*weights=*/false);
-  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .weights = weights, .split = ""});
+  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = ""});
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
   request.prompt = args.last("--prompt");

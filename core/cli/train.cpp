@@ -11,10 +11,10 @@
 #include <sstream>
 #include <thread>
 
+#include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/training.hpp"
-#include "core/loop/run.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -83,7 +83,7 @@ Session make_session(const Arguments& args, const std::string& file, bool weight
   return s;
 }
 
-int train_in(RunDirectory& directory, const Session& session, const std::string& checkpoint) {
+int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint) {
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
@@ -95,12 +95,8 @@ int train_in(RunDirectory& directory, const Session& session, const std::string&
   directory.add_command(globals().command);
   handle_signals();
   directory.begin(run->step(), run->summary().steps);
-  const auto began = std::chrono::steady_clock::now();
-  const Value& limit = planned.manifest.get("run", "time_limit");
   const auto between_steps = [&] {
     directory.progress(run->step());
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
-    if (limit.is_set() && spent.count() >= limit.as_amount().number) return Interrupt::kTerminate;
     return interrupt();
   };
   try {
@@ -121,7 +117,7 @@ int train(const Arguments& args) {
   const std::string dir = directory_of(session.run->manifest);
   if (args.has("--resume") && std::filesystem::exists(dir + "/run.toml")) return resume_manifest(args, dir, session);
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
-  return train_in(directory, session, "");
+  return train_in(directory, session, {});
 }
 
 }  // namespace mortise::cli

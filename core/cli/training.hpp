@@ -14,7 +14,7 @@ Session make_session(const Arguments& args, const std::string& file, bool weight
 
 // Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
 // beginning.
-int train_in(RunDirectory& directory, const Session& session, const std::string& checkpoint);
+int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint);
 
 // `train --resume` where the run directory of the manifest holds a run.
 int resume_manifest(const Arguments& args, const std::string& dir, const Session& session);

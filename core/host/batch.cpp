@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 

@@ -349,10 +349,10 @@ TEST(Interfaces, AreLentById) {
   PluginHost& p = host.window("test.x");
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/0")), &kOpsApi);
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/9")), nullptr);
-  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), nullptr);
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.test/0")), nullptr);
   static const int table = 0;
-  host.get().register_table("mortise.loop/0", &table);
-  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.loop/0")), &table);
+  host.get().register_table("mortise.test/0", &table);
+  EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.test/0")), &table);
 }
 
 }  // namespace

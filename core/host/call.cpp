@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/abi/error.hpp"
 #include "core/host/batch.hpp"
-#include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 
@@ -118,14 +118,14 @@ CapturedFrame::CapturedFrame(const Frame* f) {
   if (f->segment) segment = *f->segment;
   in_segment = f->segment != nullptr;
   nth = f->nth;
-  micro = f->micro;
+  terms = f->terms;
 }
 Frame CapturedFrame::frame(SegmentFrame& counts) const {
   counts = segment;
   Frame f;
   f.segment = in_segment ? &counts : nullptr;
   f.nth = nth;
-  f.micro = micro;
+  f.terms = terms;
   return f;
 }
 

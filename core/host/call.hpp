@@ -44,6 +44,15 @@ struct Tape {
   static uint64_t key(uint32_t layer, uint32_t nth) { return uint64_t{layer} << 32 | nth; }
 };
 
+// A term of the loss of one micro-batch; its sum is part of the graph.
+struct Term {
+  std::string name, unit;
+  double weight = 0;
+  at::Tensor sum;
+  bool of_segments = false;  // given inside the model, not by a wrapper around it
+};
+using Terms = std::vector<Term>;
+
 // What surrounds a call on this thread. Frames are on the stack, linked outwards.
 struct Frame {
   mortise_call* call = nullptr;
@@ -52,7 +61,7 @@ struct Frame {
   Tape* tape = nullptr;
   std::vector<mortise_param*>* uses = nullptr;  // inside a pair: the parameters that it used
   uint32_t nth = 0;                             // operators: which call of this layer within the segment
-  void* micro = nullptr;                        // the loop's: terms of this micro-batch
+  Terms* terms = nullptr;                       // where this micro-batch's terms of the loss go
 };
 Frame* current_frame();
 
@@ -62,7 +71,7 @@ struct CapturedFrame {
   SegmentFrame segment;
   bool in_segment = false;
   uint32_t nth = 0;
-  void* micro = nullptr;
+  Terms* terms = nullptr;
   explicit CapturedFrame(const Frame* f);
   Frame frame(SegmentFrame& counts) const;
 };

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
+#include "core/base/text.hpp"
 #include "core/host/host.hpp"
-#include "core/host/initial.hpp"
 #include "core/host/tables.hpp"
 
 namespace mortise {
@@ -26,13 +26,13 @@ uint32_t mix(uint32_t segment, uint32_t layer, uint32_t nth, uint32_t draw) {
 void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) {
   const Frame* f = current_frame();
   if (!f || !call->layer) throw PluginError(MORTISE_E_ARGUMENT, "random bits are drawn inside an operator's call");
-  const Host& host = host_of(h);
+  Host& host = host_of(h);
   static const uint64_t stream = hash_text("dropout");
   const uint64_t key = host.seed() * 0x9E3779B97F4A7C15u ^ stream;
   out->key[0] = static_cast<uint32_t>(key);
   out->key[1] = static_cast<uint32_t>(key >> 32);
   out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
-  out->step = static_cast<uint32_t>(host.step);
+  out->step = host.attempted.defined() ? static_cast<uint32_t>(*host.attempted.const_data_ptr<int64_t>()) : 0;
   out->micro = static_cast<uint32_t>(call->micro);
 }
 

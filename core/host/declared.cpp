@@ -1,7 +1,8 @@
-// mortise.build/0, mortise.params/0 and mortise.grads/0: what is declared, used and summed.
+// mortise.params/0 and mortise.grads/0: parameters as they are used, and their gradients.
 #include <ATen/core/Tensor.h>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"
@@ -9,39 +10,6 @@
 namespace mortise {
 namespace {
 
-void build_segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) {
-  add_segment(*b, view(path), flags);
-}
-void build_layer(mortise_host* h, mortise_builder* b, const mortise_layer_spec* spec, mortise_layer** out) {
-  *out = add_layer(*b, host_of(h).points(), *spec);
-}
-void build_param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) {
-  *out = add_param(*b, *spec);
-}
-void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* out) {
-  const auto found = b->declaration.facts.find(std::string(view(name)));
-  if (found == b->declaration.facts.end())
-    throw PluginError(MORTISE_E_NOT_FOUND, "nobody decided `" + std::string(view(name)) + "`");
-  *out = found->second;
-}
-
-void param_info(mortise_host*, const mortise_param* p, const mortise_param_info** out) { *out = &p->info; }
-void param_find(mortise_host* h, mortise_str name, mortise_param** out) {
-  *out = host_of(h).declaration().find(view(name));
-  if (!*out) throw PluginError(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
-}
-void param_set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
-  const auto name = view(field);
-  const auto number = static_cast<uint32_t>(v.v.i);
-  if (name == "trainable") p->info.trainable = v.v.i != 0 && p->role != "buffer";
-  else if (name == "value_dtype") p->info.value_dtype = number;
-  else if (name == "master_dtype") p->info.master_dtype = number;
-  else if (name == "grad_dtype") p->info.grad_dtype = number;
-  else
-    throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + std::string(name) +
-                                               "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
-  must_write(h, name);
-}
 void param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) {
   Parameters& all = host_of(h).parameters();
   Frame* f = current_frame();
@@ -62,17 +30,14 @@ void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
   host_of(h).parameters().sum(*p, share(contribution));
 }
 void grad_norm(mortise_host* h, mortise_tensor** out) {
-  auto& norm = host_of(h).norm_of_step;
-  if (!norm) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");
-  *out = give(norm());
+  if (!host_of(h).loop) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");
+  host_of(h).loop->norm(out);
 }
 
 }  // namespace
 
-const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>,
-                                     at_edge<build_param>, at_edge<build_fact>};
-const mortise_params_api kParamsApi = {sizeof(mortise_params_api), at_edge<param_info>, at_edge<param_find>,
-                                       at_edge<param_set>, at_edge<param_use>};
+const mortise_params_api kParamsApi = {sizeof(mortise_params_api), param_info_of, param_by_name, set_param_field,
+                                       at_edge<param_use>};
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), at_edge<grad_target>, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
 

@@ -7,7 +7,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
+#include "core/base/text.hpp"
 #include "mortise/philox.h"
 
 namespace mortise {
@@ -34,12 +35,6 @@ void four(const uint32_t key[2], uint64_t name, uint32_t block, bool normal, dou
 }
 
 }  // namespace
-
-uint64_t hash_text(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
-}
 
 void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
   if (p.init == "constant") {

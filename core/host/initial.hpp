@@ -7,6 +7,5 @@
 namespace mortise {
 
 void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed);
-uint64_t hash_text(std::string_view text);  // FNV-1a; stable for ever, since seeds of streams hang on it
 
 }  // namespace mortise

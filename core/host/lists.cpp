@@ -10,7 +10,7 @@
 #include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/_foreach_sqrt.h>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
 

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
+#include "core/abi/error.hpp"
 #include "core/host/batch.hpp"
-#include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 
@@ -241,7 +241,7 @@ void run_operator(const mortise_next& link, mortise_call& call) {
     if (status != MORTISE_OK) throw PluginError(status, take_error(status));
     return;
   }
-  Host& host = *link.plugin->owner;
+  Host& host = static_cast<Host&>(*link.plugin->owner);
   Tape* tape = kept ? frame.tape : nullptr;
   const uint64_t key = call.layer ? Tape::key(call.layer->index, frame.nth) : 0;
 

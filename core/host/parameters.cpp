@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 
@@ -133,7 +133,7 @@ void Parameters::complete(ParameterState& s) {
   s.first_micro = -1;
   if (last_ && s.ready) return;
   s.ready = last_;
-  if (on_ready_) on_ready_(*s.declared, micro_, last_);
+  if (edge_.loop) edge_.loop->ready(*s.declared, micro_, last_);
 }
 
 void Parameters::end_backward() {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/abi/edge.hpp"
 #include "core/model/declaration.hpp"
 
 namespace mortise {
@@ -31,13 +32,12 @@ struct ParameterState {
 
 class Parameters {
  public:
-  using ReadyFn = std::function<void(mortise_param&, int micro, bool last)>;
+  explicit Parameters(Edge& edge) : edge_(edge) {}
 
   // Writes the first values of a master; false: it has none for this parameter.
   using Fill = std::function<bool(const mortise_param&, at::Tensor& master)>;
   // Allocates, and initialises what `fill` does not: bits come from (seed, name, index).
   void allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients = true, const Fill& fill = {});
-  void on_ready(ReadyFn f) { on_ready_ = std::move(f); }
 
   void begin_step();
   void begin_micro(int micro, bool last);
@@ -65,7 +65,7 @@ class Parameters {
  private:
   void complete(ParameterState& s);
   std::deque<ParameterState> states_;
-  ReadyFn on_ready_;
+  Edge& edge_;  // its loop is told what is ready
   int micro_ = 0;
   bool last_ = true;
 };

@@ -1,4 +1,4 @@
-// The C tables that the host itself implements, a file each.
+// The C tables that stand over LibTorch, a file each.
 #pragma once
 #include "mortise/mortise.h"
 
@@ -9,11 +9,8 @@ extern const mortise_ops_api kOpsApi;
 extern const mortise_autograd_api kAutogradApi;
 extern const mortise_params_api kParamsApi;
 extern const mortise_grads_api kGradsApi;
-extern const mortise_config_api kConfigApi;
-extern const mortise_log_api kLogApi;
 extern const mortise_parallel_api kParallelApi;
 extern const mortise_random_api kRandomApi;
 extern const mortise_lists_api kListsApi;
-extern const mortise_build_api kBuildApi;
 
 }  // namespace mortise

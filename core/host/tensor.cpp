@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"

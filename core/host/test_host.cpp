@@ -102,9 +102,22 @@ struct TestHost::Wrap {
   }
 };
 
-TestHost::TestHost(uint64_t seed) : host(points_, seed) {
-  host.parameters().on_ready(
-      [this](mortise_param& p, int, bool last) { log.push_back((last ? "ready " : "summed ") + p.name); });
+// The loop of a test: it notes what is ready, and has no step.
+struct TestHost::Loop final : LoopServices {
+  TestHost& host;
+  explicit Loop(TestHost& h) : host(h) {}
+  [[noreturn]] static void none() { throw PluginError(MORTISE_E_ARGUMENT, "a test has no step"); }
+  const mortise_ledger& ledger() override { none(); }
+  void vote(mortise_tensor*) override { none(); }
+  void multiply(mortise_tensor*) override { none(); }
+  void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
+  void norm(mortise_tensor**) override { none(); }
+  void ready(mortise_param& p, int, bool last) override { host.log.push_back((last ? "ready " : "summed ") + p.name); }
+  void forward(mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) override { none(); }
+};
+
+TestHost::TestHost(uint64_t seed) : loop_(std::make_unique<Loop>(*this)), host(points_, seed) {
+  host.loop = loop_.get();
 }
 
 TestHost::~TestHost() {
@@ -211,6 +224,7 @@ void TestHost::declare(const std::function<void(Builder&)>& fn) {
   b.provide = [&](mortise_layer& layer, const mortise_layer_spec& spec) { declare_layer(b, layer, spec); };
   Builder builder(*this, b);
   fn(builder);
+  host.declaring_parameters = true;
   for (auto& p : plugins_)
     for (const auto* a : p.attachments)
       if (a->listen && view(a->point) == "params.declared")
@@ -222,6 +236,7 @@ void TestHost::declare(const std::function<void(Builder&)>& fn) {
           if (const mortise_status s = a->listen(p.self, &e))
             throw_status(s, p.window->id, "params.declared of " + param.name);
         }
+  host.declaring_parameters = false;
   host.parameters().allocate(host.declaration(), at::kCPU, host.seed());
   build_chains();
 }
@@ -289,7 +304,7 @@ void TestHost::build_chains() {
 // ---- running ----
 
 void TestHost::begin_step() {
-  ++host.step;
+  host.attempted = host.attempted.defined() ? host.attempted + 1 : at::ones({}, at::kLong);
   host.parameters().begin_step();
 }
 

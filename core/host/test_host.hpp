@@ -36,7 +36,7 @@
 //   log                                      what happened, in order: "forward linear h.0.fc", "backward linear
 //   h.0.fc", "ready h.0.fc.weight"
 //                                            (in the last micro-batch; before, "summed h.0.fc.weight")
-// Whatever fails throws PluginError (core/host/error.hpp) with the text that a person would see.
+// Whatever fails throws PluginError (core/abi/error.hpp) with the text that a person would see.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@
 #include <string>
 #include <vector>
 
+#include "core/abi/error.hpp"
 #include "core/host/batch.hpp"
-#include "core/host/error.hpp"
 #include "core/host/host.hpp"
 #include "core/plan/points.hpp"
 #include "core/plugin/plugin_info.hpp"
@@ -216,7 +216,10 @@ class TestHost {
   mortise_next* wrapped(const std::string& point, const std::string& path, mortise_next* inner);
   uint32_t point(const std::string& name);
 
+  struct Loop;
+
   PointTable points_;
+  std::unique_ptr<Loop> loop_;
   Host host;
   std::map<std::string, PluginHost*> windows_;
   std::deque<Plugin> plugins_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 
 namespace mortise {
@@ -23,6 +24,7 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   multiplier = at::ones({}, f64);
   verdict = at::ones({}, f64);
   applied = at::zeros({}, i64);
+  attempted = at::zeros({}, i64);
   base_ = at::zeros({}, i64);
   lr = at::zeros({n}, f64);
   table_ = at::zeros({kRows, n}, f64);
@@ -37,13 +39,15 @@ double Ledger::rate(int64_t a) const {
   if (a < horizon_.warmup) return static_cast<double>(a + 1) / static_cast<double>(horizon_.warmup);
   const auto rest = static_cast<double>(std::max<int64_t>(horizon_.over - horizon_.warmup, 1));
   double factor = 1;
-  schedule_.call(&mortise_schedule::factor, "factor", std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0),
-                 &factor);
-  return factor;
+  const double progress = std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0);
+  schedule_.call(&mortise_schedule::factor, "factor", progress, &factor);
+  if (factor >= 0 && factor <= 1) return factor;
+  throw PluginError(MORTISE_E_PLUGIN, schedule_.by->id() + " gave the factor " + std::to_string(factor) + " at " +
+                                          std::to_string(progress) + "; a factor is 0 to 1 of the peak");
 }
 
-void Ledger::refill(int64_t attempted, int64_t known) {
-  if (base_applied_ >= 0 && attempted - base_applied_ < kRows / 2) return;
+void Ledger::refill(int64_t steps, int64_t known) {
+  if (filled_at_ >= 0 && steps - filled_at_ < kRows / 2) return;
   const auto n = static_cast<int64_t>(groups_.size());
   at::Tensor rows = at::empty({kRows, n}, at::kDouble);
   for (int64_t r = 0; r < kRows; ++r) {
@@ -53,13 +57,14 @@ void Ledger::refill(int64_t attempted, int64_t known) {
   }
   table_.copy_(rows);
   base_.fill_(known);
-  base_applied_ = known;
+  filled_at_ = steps;
 }
 
-void Ledger::restore(int64_t steps, double factor) {
-  applied.fill_(steps);
+void Ledger::restore(int64_t steps, int64_t applied_steps, double factor) {
+  attempted.fill_(steps);
+  applied.fill_(applied_steps);
   scale.fill_(factor);
-  base_applied_ = -1;
+  filled_at_ = -1;
 }
 
 void Ledger::begin_update() {
@@ -70,6 +75,9 @@ void Ledger::begin_update() {
 
 void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.to(at::kDouble)); }
 void Ledger::multiply(const at::Tensor& factor) { multiplier.mul_(factor); }
-void Ledger::commit() { applied.add_(verdict.to(at::kLong)); }
+void Ledger::commit() {
+  applied.add_(verdict.to(at::kLong));
+  attempted.add_(1);
+}
 
 }  // namespace mortise

@@ -3,8 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <chrono>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 
 namespace mortise {
@@ -41,51 +42,16 @@ mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
   return call;
 }
 
-void add_counts(Counts& counts, const mortise_batch& batch) {
-  for (const auto& [unit, n] : batch.counts) counts[unit] += n;
-}
-
-void TermSums::add(const Terms& terms) {
-  for (const auto& t : terms) {
-    const at::Tensor sum = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
-    const auto known = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.name == t.name; });
-    if (known != sums_.end()) known->total.add_(sum);
-    else sums_.push_back({t.name, t.unit, t.weight, sum.clone()});
-  }
-}
-
-double TermSums::loss(const Counts& counts) const {
-  double loss = 0;
-  for (const auto& s : sums_) {
-    const auto n = counts.find(s.unit);
-    if (s.weight != 0 && n != counts.end() && n->second > 0)
-      loss += s.weight * s.total.item<double>() / static_cast<double>(n->second);
-  }
-  return loss;
-}
-
-Passes::Passes(Host& host, Chains& chains, Feed* feed) : host_(host), chains_(chains), feed_(feed) {
-  chains.core(kLoad, [this](mortise_call& call) {
-    call.results[0] = {MORTISE_BATCH, 0, {.b = feed_->load(view(call.args[0].v.s), call.args[1].v.i)}};
+Passes::Passes(Host& host, Chains& chains, Feed& feed, Samples& samples)
+    : host_(host), chains_(chains), feed_(feed), samples_(samples) {
+  chains.provide(kLoad, [this](mortise_call& call) {
+    call.results[0] = {MORTISE_BATCH, 0, {.b = feed_.load(view(call.args[0].v.s), call.args[1].v.i)}};
   });
-  chains.core(kForward, [this](mortise_call& call) { run_segments(call); });
-  chains.core(kMicro, [this](mortise_call& call) { run_micro(call); });
-  chains.core(kBackward, [this](mortise_call& call) {
-    std::vector<at::Tensor> roots, seeds;
-    for (const auto& t : terms_) {
-      const auto n = counts_->find(t.unit);
-      if (n == counts_->end())
-        throw PluginError(MORTISE_E_PLUGIN,
-                          "the term `" + t.name + "` counts `" + t.unit + "`, which the data does not");
-      if (t.weight == 0 || !t.sum.requires_grad()) continue;
-      const double factor = n->second > 0 ? t.weight / static_cast<double>(n->second) : 0.0;
-      roots.push_back(t.sum);
-      seeds.push_back(scale_->mul(factor).to(t.sum.scalar_type()).view(t.sum.sizes()));
-    }
-    if (roots.empty())
-      throw PluginError(MORTISE_E_PLUGIN, "the model gave no term of a loss that depends on a trainable parameter");
-    (void)call;
-    run_backward(host_, roots, seeds);
+  chains.provide(kForward, [this](mortise_call& call) { run_segments(call); });
+  chains.provide(kMicro, [this](mortise_call& call) { run_micro(call); });
+  chains.provide(kBackward, [this](mortise_call&) { run_backward_of_terms(); });
+  chains.provide(kEval, [this](mortise_call&) {
+    if (measured_) measure(*measured_);
   });
 }
 
@@ -110,8 +76,13 @@ BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) {
   return batch_of(kBatch, mode, {{MORTISE_BATCH, 0, {.b = host.get()}}});
 }
 
+void Passes::forget_terms_of_segments(Terms& terms) {
+  std::erase_if(terms, [](const Term& t) { return t.of_segments; });
+}
+
 void Passes::run_segments(mortise_call& call) {
   const size_t n = host_.declaration().segments.size();
+  if (Terms* terms = current_frame()->terms) forget_terms_of_segments(*terms);
   SegmentValues values[2];
   for (size_t i = 0; i < n; ++i) {
     const SegmentValues& in = values[i % 2];
@@ -137,7 +108,7 @@ void Passes::run_micro(mortise_call& call) {
   parameters.begin_micro(call.micro, (call.flags & MORTISE_LAST_MICRO) != 0);
   terms_.clear();
   Frame frame = *current_frame();
-  frame.micro = &terms_;
+  frame.terms = &terms_;
   {
     at::AutoGradMode grad(true);
     mortise_call forward = make_call(&frame, kForward, {"", 0});
@@ -151,12 +122,25 @@ void Passes::run_micro(mortise_call& call) {
   invoke(chains_.at(kBackward, call.mode), backward, frame);
 }
 
-void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Counts& counts, const at::Tensor& scale,
-                   TermSums& sums) {
-  counts_ = &counts;
+void Passes::run_backward_of_terms() {
+  std::vector<at::Tensor> roots, seeds;
+  for (const auto& t : terms_) {
+    const at::Tensor& denominator = denominators_->of(t.unit, t.name);
+    if (t.weight == 0 || !t.sum.requires_grad()) continue;
+    roots.push_back(t.sum);
+    seeds.push_back(scale_->mul(t.weight).div(denominator).to(t.sum.scalar_type()).view(t.sum.sizes()));
+  }
+  if (roots.empty())
+    throw PluginError(MORTISE_E_PLUGIN, "the model gave no term of a loss that depends on a trainable parameter");
+  run_backward(host_, roots, seeds);
+}
+
+void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Denominators& denominators,
+                   const at::Tensor& scale, TermSums& sums) {
+  denominators_ = &denominators;
   scale_ = &scale;
-  mortise_call call =
-      root_call(kMicro, MORTISE_TRAIN, uint32_t{MORTISE_GRAD} | (last ? uint32_t{MORTISE_LAST_MICRO} : 0u));
+  const uint32_t flags = uint32_t{MORTISE_GRAD} | (last ? uint32_t{MORTISE_LAST_MICRO} : 0u);
+  mortise_call call = root_call(kMicro, MORTISE_TRAIN, flags);
   call.micro = micro;
   call.batch = batch;
   invoke(chains_.at(kMicro, MORTISE_TRAIN), call);
@@ -174,8 +158,47 @@ void Passes::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise
   call.n_results = n;
   Terms ignored;
   Frame frame;
-  frame.micro = terms ? terms : &ignored;
+  frame.terms = terms ? terms : &ignored;
   invoke(chains_.at(kForward, mode), call, frame);
+}
+
+Measured Passes::evaluate() {
+  const auto before = std::chrono::steady_clock::now();
+  Measured measured;
+  measured_ = &measured;
+  mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
+  try {
+    invoke(chains_.at(kEval, MORTISE_EVAL), call);
+  } catch (...) {
+    measured_ = nullptr;
+    throw;
+  }
+  measured_ = nullptr;
+  measured.about = samples_.about("validation");
+  measured.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  return measured;
+}
+
+void Passes::measure(Measured& measured) {
+  Counts counts;
+  TermSums sums;
+  for (int64_t i = 0; i < samples_.micros_per_epoch("validation"); ++i) {
+    const BatchPtr loaded = host_batch("validation", i, MORTISE_EVAL);
+    add_counts(counts, *loaded.get());
+    const BatchPtr batch = device_batch(loaded, MORTISE_EVAL);
+    Terms terms;
+    mortise_value results[2] = {};
+    forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
+    release_results(results, 2);
+    sums.add(terms);
+  }
+  Denominators denominators(host_.device());
+  denominators.set(counts);
+  measured.values = {{"eval.loss", sums.loss(denominators).item<double>()}};
+  for (const auto& [name, value] : sums.metrics(denominators))
+    measured.values.emplace_back("eval." + name, value.item<double>());
+  measured.samples = counts["samples"];
+  measured.tokens = counts["tokens"];
 }
 
 }  // namespace mortise

@@ -1,58 +1,66 @@
-// One step: window, batches and their counts before it; gradients, verdict, transform, optimizers and commit inside it,
-// which ask the host for nothing; the report behind it.
+// One step: window, batches, their placing and their counts before it; gradients, verdict, transform, optimizers and
+// commit inside it, which ask the host for nothing; its report, which comes when the device has got there.
 #pragma once
 #include <deque>
 #include <optional>
 
+#include "core/abi/listeners.hpp"
 #include "core/loop/passes.hpp"
+#include "core/loop/reports.hpp"
 #include "core/loop/update.hpp"
 #include "mortise/objects.h"
 
 namespace mortise {
 
-struct StepReport {
-  bool applied = true;
-  double loss = 0, norm = 0, lr = 0, data_wait_s = 0;
-  int64_t samples = 0, tokens = 0;
-  std::string skipped_parameter;                        // the first whose gradient is not finite
-  std::vector<std::pair<std::string, double>> metrics;  // terms of weight 0, averaged
-};
-
 class Step {
  public:
-  Step(Host& host, Chains& chains, Passes& passes, Feed& feed, Services& services, Ledger& ledger,
-       std::deque<Optimizer>& optimizers, Provided<mortise_comm> comm, Provided<mortise_replicas> replicas);
+  struct Parts {
+    Host& host;
+    Chains& chains;
+    const Listeners& listeners;
+    Passes& passes;
+    Samples& samples;
+    Ledger& ledger;
+    std::deque<Optimizer>& optimizers;
+    Provided<mortise_comm> comm;
+    Provided<mortise_replicas> replicas;
+    int report_depth = 0;  // steps that may be under way while their reports are not read
+  };
+  // Provides `step` and `gradients` to the chains.
+  explicit Step(const Parts& parts);
 
-  StepReport run();
-  // How many micro-batches the next step takes, by step.window.
-  int32_t window();
+  // Begins a step. The clock's `attempted` has it when this returns; `applied`, `samples` and `tokens` have it when its
+  // report was taken.
+  void run();
+  // The next report, in order; with `now`, waits for it. Nothing: none is due, or there is none.
+  std::optional<StepReport> take_report(bool now);
+  // Steps that were begun and whose reports were not taken: `applied` may be as many more by now.
+  int under_way() const { return reports_.under_way(); }
+  // The global gradient norm in true units, float64, 0-dim; computed once a step.
+  const at::Tensor& norm();
+  // The first parameter whose gradient is not finite; "" if there is none. Only while no later step was begun.
+  std::string first_nonfinite();
+
   // Micro-batches consumed since the beginning.
   int64_t cursor() const { return cursor_; }
   void set_cursor(int64_t consumed) { cursor_ = consumed; }
 
  private:
+  int64_t window();
   void load_window();
   void gradients();
   void update();
-  StepReport report();
-  std::string first_nonfinite();
-  const at::Tensor& norm();
+  StepScalars scalars();
 
-  Host& host_;
-  Chains& chains_;
-  Passes& passes_;
-  Feed& feed_;
+  Parts p_;
   Services& services_;
-  Ledger& ledger_;
-  std::deque<Optimizer>& optimizers_;
-  Provided<mortise_comm> comm_;
-  Provided<mortise_replicas> replicas_;
-  std::vector<bool> written_;  // parameters whose optimizer writes the compute face itself
+  std::vector<bool> written_;  // parameters whose optimizer writes the compute copy itself
   std::vector<BatchPtr> batches_;
-  Counts counts_;
+  Denominators denominators_;
   TermSums sums_;
   at::Tensor norm_;
-  double data_wait_s_ = 0;
+  Reports reports_;
+  StepReport begun_;
   int64_t cursor_ = 0;
 };
 

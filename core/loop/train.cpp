@@ -1,88 +1,137 @@
-// Training: steps until the run's length, records of what happened, evaluation on the way, and an orderly end.
-#include <cmath>
-#include <cstdio>
+#include "core/loop/train.hpp"
 
+#include <algorithm>
+
+#include "core/abi/error.hpp"
 #include "core/base/text.hpp"
-#include "core/host/error.hpp"
-#include "core/loop/build.hpp"
-#include "core/loop/records.hpp"
-#include "core/loop/saver.hpp"
 
 namespace mortise {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
+}
 
-// What happened since the last step record that was due.
-struct Interval {
-  Clock::time_point since = Clock::now();
-  int64_t samples = 0, tokens = 0;
-  double data_wait_s = 0;
-};
+}  // namespace
 
-// A training under way.
-class Training {
- public:
-  Training(Run::Parts& p, const std::function<Interrupt()>& interrupt);
-  int run();
+Training::Training(const TrainParts& parts, const TrainOptions& options)
+    : p_(parts), o_(options), services_(parts.host.services), log_every_(options.log_every),
+      eval_every_(validates() ? options.eval_every : Period{}),
+      save_every_(parts.saver.can_save() ? options.save_every : Period{}), begun_at_(services_.clock.applied),
+      attempted_at_(services_.clock.attempted), first_loss_(options.first_loss) {}
 
- private:
-  void notify(const RecordBuilder& r, Point also = kRecord);
-  void begin();
-  void step();
-  bool evaluate();  // true: the best so far, and somebody wants to keep it
-  void sample();
-  // Tells what came of saves; false if the last one did not succeed.
-  bool saved(bool wait);
-  int end(int exit, const std::string& reason);
-  bool finished() const { return applied() >= p_.lengths.run; }
-  int64_t applied() const { return p_.services.clock.applied; }
-  std::string last_checkpoint() const {
-    return saver_.last_step() < 0 ? "" : "; last checkpoint is step " + with_commas(saver_.last_step());
+int Training::run(const std::function<Interrupt()>& interrupt) {
+  try {
+    return train(interrupt);
+  } catch (const PluginError& e) {
+    fail(e);
   }
-  void warn_of_parameters_without_gradient();
+}
 
-  Run::Parts& p_;
-  const std::function<Interrupt()>& interrupt_;
-  Every log_every_, eval_every_;
-  Saver saver_;
-  bool last_save_ok_ = true;
-  Interval interval_;
-  Clock::time_point started_ = Clock::now();
-  double spent_on_steps_ = 0;
-  Progress before_best_;
-  double last_loss_ = NAN;
-  int64_t evaluated_at_ = -1, begun_at_ = 0;
-};
-
-Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt)
-    : p_(p), interrupt_(interrupt), saver_(p), begun_at_(p.services.clock.applied) {
-  log_every_ = Every(p.manifest.get("log", "every"), "log.every", p.lengths);
-  const Value& every = p.manifest.get("eval", "every");
-  if (p.feed->samples("validation") == 0) return;
-  Value default_value;
-  default_value.data = Amount{1, Unit::kEpochs};
-  eval_every_ = Every(every.is_set() ? every : default_value, "eval.every", p.lengths);
+int Training::train(const std::function<Interrupt()>& interrupt) {
+  begin();
+  if (begun_at_ == 0 && validates() && o_.eval_at_start) evaluate();
+  interval_ = {};
+  while (applied() < o_.length) {
+    step();
+    saved(false);
+    const int exit = exit_asked_for(interrupt);
+    if (exit >= 0) return exit;
+  }
+  return end(kExitOk, "");
 }
 
 void Training::notify(const RecordBuilder& r, Point also) {
   const mortise_record record = r.record();
   mortise_event e{};
   e.record = &record;
-  if (also != kRecord) p_.chains.notify(also, e);
-  p_.chains.notify(kRecord, e);
+  if (also != kRecord) p_.listeners.notify(also, e);
+  p_.listeners.notify(kRecord, e);
 }
 
 void Training::begin() {
-  const Summary& s = p_.summary;
+  const Summary& s = o_.summary;
   RecordBuilder r("run");
   r.text("run", s.run).text("model", s.model);
   if (!s.weights.empty()) r.text("weights", s.weights);
-  r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", p_.request.dir);
-  r.text("name", p_.manifest.name).text("plan", p_.plan.hash);
+  r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", o_.dir);
+  r.text("name", o_.name).text("plan", o_.plan_hash);
   r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
   notify(r, kRunBegin);
+}
+
+// ---- steps ----
+
+void Training::step() {
+  const auto before = Clock::now();
+  p_.step.run();
+  take_reports(must_know_now());
+  spent_on_steps_ += seconds_since(before);
+}
+
+// With steps under way, `applied` is known late. Whoever decides by it waits until it is known.
+bool Training::must_know_now() const {
+  const int64_t most = applied() + p_.step.under_way();
+  return most >= o_.length || eval_every_.may_be_due(applied(), most) || save_every_.may_be_due(applied(), most);
+}
+
+void Training::take_reports(bool now) {
+  while (const auto r = p_.step.take_report(now)) report(*r);
+}
+
+void Training::report(const StepReport& r) {
+  if (r.attempted == 0) warn_of_parameters_without_gradient();
+  if (r.applied) {
+    if (std::isnan(first_loss_)) first_loss_ = r.loss;
+    last_loss_ = r.loss;
+    if (std::isfinite(r.loss)) p_.saver.confirm(applied() - 1);
+  }
+  interval_.samples += r.samples;
+  interval_.tokens += r.tokens;
+  interval_.data_wait_s += r.data_wait_s;
+  const mortise_clock& c = services_.clock;
+  const bool due = (r.applied && log_every_.due(applied())) || applied() >= o_.length;
+  RecordBuilder record("step");
+  record.integer("step", r.applied ? applied() : applied() + 1).integer("of", o_.length);
+  record.number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
+  record.integer("samples", c.samples)
+      .integer("tokens", c.tokens)
+      .integer("epoch", r.epoch)
+      .integer("micros", r.micros);
+  record.integer("due", due).integer("skipped", !r.applied);
+  // Once a later step was begun, the gradients are not those of this one any more.
+  if (!r.applied) record.text("skipped_parameter", p_.step.under_way() == 0 ? p_.step.first_nonfinite() : "");
+  for (const auto& [name, value] : r.metrics) record.number(name, value);
+  if (due) add_rates(record);
+  notify(record);
+  if (due) interval_ = {};
+  if (r.applied) act_on_applied_step();
+}
+
+void Training::add_rates(RecordBuilder& record) {
+  const double seconds = seconds_since(interval_.since);
+  record.number("samples_per_s", static_cast<double>(interval_.samples) / seconds);
+  if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
+  record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
+  record.number("data_wait_share", interval_.data_wait_s / seconds);
+  record.number("left_s", left_s());
+  int64_t used = 0, peak = 0, total = 0;
+  p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
+  record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
+}
+
+// By the steps of this process, and never more than run.time_limit leaves.
+double Training::left_s() const {
+  const auto attempts = static_cast<double>(std::max<int64_t>(services_.clock.attempted - attempted_at_, 1));
+  const double steps = spent_on_steps_ / attempts * static_cast<double>(o_.length - applied());
+  if (o_.time_limit_s <= 0) return steps;
+  return std::min(steps, std::max(o_.time_limit_s - seconds_since(started_), 0.0));
+}
+
+// A skipped step is no reason to do anything twice.
+void Training::act_on_applied_step() {
+  const bool improved = eval_every_.due(applied()) && evaluate();
+  if (save_every_.due(applied()) || improved) save();
 }
 
 void Training::warn_of_parameters_without_gradient() {
@@ -91,65 +140,21 @@ void Training::warn_of_parameters_without_gradient() {
     if (s.declared->info.trainable && !s.has_gradient) names.push_back(s.declared->name);
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
-  notify(RecordBuilder("note")
-             .text("text",
-                   "trainable, but without a gradient in the first step: " + names[0] + rest + "; they are not updated")
-             .text("level", "warning"));
+  const std::string text = "trainable, but without a gradient in the first step: " + names[0] + rest;
+  notify(RecordBuilder("note").text("text", text + "; they are not updated").text("level", "warning"));
 }
 
-void Training::step() {
-  const auto before = Clock::now();
-  const StepReport r = p_.step->run();
-  spent_on_steps_ += seconds_since(before);
-  const mortise_clock& c = p_.services.clock;
-  if (c.attempted == 1) warn_of_parameters_without_gradient();
-  if (r.applied) {
-    if (std::isnan(p_.progress.first_loss)) p_.progress.first_loss = r.loss;
-    last_loss_ = r.loss;
-  }
-  interval_.samples += r.samples;
-  interval_.tokens += r.tokens;
-  interval_.data_wait_s += r.data_wait_s;
-  const bool due = (r.applied && log_every_.due(applied())) || finished();
-  const double seconds = seconds_since(interval_.since);
-  RecordBuilder record("step");
-  record.integer("step", r.applied ? applied() : applied() + 1).integer("of", p_.lengths.run);
-  record.number("loss", r.loss).number("lr", r.lr).number("grad_norm", r.norm);
-  record.integer("samples", c.samples)
-      .integer("tokens", c.tokens)
-      .integer("epoch", c.epoch)
-      .integer("micros", c.micros);
-  record.integer("due", due).integer("skipped", !r.applied);
-  if (!r.applied) record.text("skipped_parameter", r.skipped_parameter);
-  for (const auto& [name, value] : r.metrics) record.number(name, value);
-  if (due) {
-    record.number("samples_per_s", static_cast<double>(interval_.samples) / seconds);
-    if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
-    record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
-    record.number("data_wait_share", interval_.data_wait_s / seconds);
-    record.number("left_s",
-                  spent_on_steps_ / static_cast<double>(c.attempted) * static_cast<double>(p_.lengths.run - applied()));
-    int64_t used = 0, peak = 0, total = 0;
-    p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
-    record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
-  }
-  notify(record);
-  if (due) interval_ = {};
-}
+// ---- evaluation, samples, saves ----
 
 bool Training::evaluate() {
-  const Measured m = p_.evaluate();
+  const Measured m = p_.passes.evaluate();
   const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
-  const bool best = p_.manifest.get("checkpoint", "best").is_set() && saver_.can_save() &&
-                    !(loss >= p_.progress.best) && std::isfinite(loss);
-  if (best) {
-    before_best_ = p_.progress;
-    p_.progress.best = loss;
-    p_.progress.best_step = applied();
-  }
+  const bool better = std::isfinite(loss) && !(loss >= p_.saver.best().value);
+  const bool best = o_.keep_best && p_.saver.can_save() && better;
+  if (best) p_.saver.set_best({loss, applied()});
   RecordBuilder r("eval");
-  r.integer("step", applied()).integer("of", p_.lengths.run);
+  r.integer("step", applied()).integer("of", o_.length);
   for (const auto& [name, value] : m.values) r.number(name, value);
   r.integer("samples", m.samples);
   if (m.tokens > 0) r.integer("tokens", m.tokens);
@@ -158,112 +163,127 @@ bool Training::evaluate() {
   return best;
 }
 
-void Training::sample() {
-  std::string text;
-  p_.sample({}, [&](std::string_view piece) { text += piece; });
-  notify(RecordBuilder("sample").integer("step", applied()).text("text", text));
+void Training::sample() { notify(RecordBuilder("sample").integer("step", applied()).text("text", p_.sample())); }
+
+void Training::save() {
+  if (!p_.saver.can_save()) return;
+  take_reports(true);
+  const mortise_clock& c = services_.clock;
+  p_.saver.save(applied(), [&] {
+    RunState s;
+    s.attempted = c.attempted;
+    s.applied = c.applied;
+    s.samples = c.samples;
+    s.tokens = c.tokens;
+    s.cursor = p_.step.cursor();
+    s.seed = p_.host.seed();
+    s.scale = p_.ledger.scale.item<double>();
+    s.loss_first = first_loss_;
+    s.best = p_.saver.best().value;
+    s.best_step = p_.saver.best().step;
+    return p_.capture(s);
+  });
 }
 
 bool Training::saved(bool wait) {
-  for (const Saved& s : saver_.outcomes(wait)) {
+  for (const Saved& s : p_.saver.outcomes(wait)) {
     last_save_ok_ = !s.failure;
     if (s.failure) {
-      Diagnostic d = *s.failure;
-      const int64_t last = saver_.last_step();
-      d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet")
-                                                  : "step " + with_commas(last) + " is kept and is still the latest");
-      if (d.message.find("space") != std::string::npos)
-        d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
-      if (p_.progress.best_step == s.step)
-        p_.progress = before_best_;  // what was not saved is not the best that there is
-      if (p_.request.warn) p_.request.warn(d);
+      report_failed_save(s);
       continue;
     }
-    if (!s.background)
-      interval_.since += std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(s.seconds));  // has a line of its own
+    if (!s.background)  // it has a line of its own, and is no part of the steps
+      interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));
     RecordBuilder r("saved");
-    r.integer("step", s.step)
-        .integer("bytes", s.bytes)
-        .number("seconds", s.seconds)
-        .integer("background", s.background)
-        .text("path", s.path);
+    r.integer("step", s.step).integer("bytes", s.bytes).number("seconds", s.seconds);
+    r.integer("background", s.background).text("path", s.path);
     notify(r);
   }
   return last_save_ok_;
 }
 
+void Training::report_failed_save(const Saved& s) {
+  if (!o_.warn) return;
+  Diagnostic d = *s.failure;
+  const int64_t last = p_.saver.last_step();
+  const std::string kept = "step " + with_commas(last) + " is kept and is still the latest";
+  d.effect = "training goes on; " + (last < 0 ? "nothing is saved yet" : kept);
+  o_.warn(d);
+}
+
+// ---- the end ----
+
+int Training::exit_asked_for(const std::function<Interrupt()>& interrupt) {
+  if (services_.requested) take_reports(true);
+  if (services_.requested == MORTISE_STOP) return end(kExitOk, services_.reason);
+  if (services_.requested == MORTISE_ABORT) abort();
+  if (o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s)
+    return end(kExitResumable, "run.time_limit reached");
+  switch (interrupt()) {
+    case Interrupt::kNone: return -1;
+    case Interrupt::kSave: save(); return -1;
+    case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
+    case Interrupt::kTerminate: return end(kExitResumable, "terminated");
+  }
+  return -1;
+}
+
 // Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
-  const bool validates = p_.feed->samples("validation") > 0;
-  if (exit == kExitOk && validates && p_.manifest.get("eval", "at_end").as_bool() && evaluated_at_ != applied())
-    evaluate();
-  if (exit == kExitOk && p_.sampler) sample();
-  if (exit == kExitOk ? p_.manifest.get("checkpoint", "at_end").as_bool() : exit != kExitGuard) saver_.save();
+  take_reports(true);
+  if (exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied()) evaluate();
+  if (exit == kExitOk && p_.sample) sample();
+  if (exit == kExitOk ? o_.save_at_end : exit != kExitGuard) save();
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
+  const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
   RecordBuilder r("end");
-  r.integer("steps", applied()).integer("of", p_.lengths.run).number("seconds", seconds_since(started_));
-  r.number("loss_first", p_.progress.first_loss).number("loss_last", last_loss_);
-  r.text("dir", p_.request.dir).integer("exit", exit);
+  r.integer("steps", applied()).integer("of", o_.length).number("seconds", seconds_since(started_));
+  if (applied() > begun_at_) r.number("loss_first", first_loss_).number("loss_last", last_loss_);
+  r.text("dir", o_.dir).integer("exit", exit).integer("resumable", resumable);
   if (!reason.empty()) r.text("reason", reason);
-  if (exit == kExitOk && p_.sampler && !p_.request.dir.empty())
-    r.text("next", "mortise sample " + p_.request.dir + " --prompt \"The core\"");
+  if (exit == kExitOk && p_.sample && !o_.dir.empty())
+    r.text("next", "mortise sample " + shell_word(o_.dir) + " --prompt \"The core\"");
+  if (resumable && exit != kExitGuard) r.text("next", resume_command());
   notify(r, kRunEnd);
   return exit;
 }
 
-int Training::run() {
-  try {
-    begin();
-    if (begun_at_ == 0 && p_.feed->samples("validation") > 0 && p_.manifest.get("eval", "at_start").as_bool())
-      evaluate();
-    interval_ = {};
-    while (!finished()) {
-      const int64_t before = applied();
-      step();
-      const bool new_step = applied() > before;  // a skipped one is no reason to do anything twice
-      const bool improved = new_step && eval_every_.due(applied()) && evaluate();
-      if ((new_step && saver_.due(applied())) || improved) saver_.save();
-      saved(false);
-      const Services& s = p_.services;
-      if (s.requested == MORTISE_STOP) return end(kExitOk, s.reason);
-      if (s.requested == MORTISE_ABORT) {
-        end(kExitGuard, s.reason);
-        const std::string again = saver_.last_step() < 0 ? "" : "mortise resume " + p_.request.dir + " ";
-        Diagnostic d = trouble(kExitGuard, "diverged", s.reason,
-                               "step " + with_commas(applied() + 1) + ", asked for by " + s.requested_by,
-                               "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
-        d.effect = "stopped; nothing of these steps was applied" + last_checkpoint();
-        throw Failure(d);
-      }
-      switch (interrupt_()) {
-        case Interrupt::kNone: break;
-        case Interrupt::kSave: saver_.save(); break;
-        case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
-        case Interrupt::kTerminate: return end(kExitResumable, "terminated");
-      }
-    }
-    return end(kExitOk, "");
-  } catch (const PluginError& e) {
-    // Listeners may still have files to close; what they say now is second to what went wrong.
-    mortise_event event{};
-    event.outcome = e.status();
-    try {
-      p_.chains.notify(kRunEnd, event);
-    } catch (const PluginError&) {
-    }
-    Diagnostic d = p_.plugins.diagnose(e);
-    const std::string where = "step " + with_commas(p_.services.clock.attempted + 1);
-    d.at = d.at.empty() ? where : where + "; " + d.at;
-    d.effect = "step " + with_commas(p_.services.clock.attempted + 1) + " was not applied; the run stopped" +
-               last_checkpoint();
-    if (saver_.last_step() >= 0) d.fixes.push_back("mortise resume " + p_.request.dir);
-    throw Failure(d);
-  }
+std::string Training::resume_command() const { return "mortise resume " + shell_word(o_.dir); }
+
+std::string Training::last_checkpoint() const {
+  const int64_t last = p_.saver.last_step();
+  return last < 0 ? "" : "; last checkpoint is step " + with_commas(last);
 }
 
-}  // namespace
+// The newest checkpoint may be one whose own update destroyed the model; the one to go back to was followed by a good
+// step.
+void Training::abort() {
+  end(kExitGuard, services_.reason);
+  const int64_t good = p_.saver.newest_confirmed();
+  std::string again;
+  if (good >= 0) again = resume_command() + " --from " + std::to_string(good) + " ";
+  Diagnostic d = trouble(kExitGuard, "diverged", services_.reason,
+                         "step " + with_commas(applied() + 1) + ", asked for by " + services_.requested_by,
+                         "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
+  d.effect = "stopped; nothing of these steps was applied";
+  if (good >= 0) d.effect += "; step " + with_commas(good) + " is the last good checkpoint";
+  throw Failure(d);
+}
 
-int Run::Parts::train(const std::function<Interrupt()>& interrupt) { return Training(*this, interrupt).run(); }
+void Training::fail(const PluginError& e) {
+  // Listeners may still have files to close; what they say now is second to what went wrong.
+  mortise_event event{};
+  event.outcome = e.status();
+  try {
+    p_.listeners.notify(kRunEnd, event);
+  } catch (const PluginError&) {
+  }
+  Diagnostic d = p_.instances.diagnose(e);
+  const std::string step = "step " + with_commas(services_.clock.attempted + 1);
+  d.at = d.at.empty() ? step : step + "; " + d.at;
+  d.effect = step + " was not applied; the run stopped" + last_checkpoint();
+  if (p_.saver.last_step() >= 0) d.fixes.push_back(resume_command());
+  throw Failure(d);
+}
 
 }  // namespace mortise

@@ -5,84 +5,33 @@
 
 #include <map>
 
-#include "core/host/error.hpp"
+#include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 
 namespace mortise {
-namespace {
 
-std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation) {
-  if (relation == "same") return p.sizes;
-  if (relation == "scalar") return {};
-  std::vector<int64_t> sizes = p.sizes;
-  if (relation == "rows" && !sizes.empty()) sizes.pop_back();
-  else if (relation == "columns" && sizes.size() > 1) sizes.erase(sizes.end() - 2);
-  else
-    throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) +
-                                              "`; relations are same, rows, columns, scalar");
-  return sizes;
-}
-
-}  // namespace
-
-Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params)
-    : by_(&plugins.start(member)), params_(params) {
-  if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
-    simple_ = plugins.object<mortise_optimizer_simple>(kOptimizer, member);
-  else device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
-  for (mortise_param* p : params)
-    if (p->info.trainable) slots_.push_back({p, specs_of(*p), nullptr, {}, {}});
-}
-
-std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
-  mortise_state_spec specs[MORTISE_MAX_STATES] = {};
-  uint32_t n = 0;
-  if (simple_) {
-    for (; n < simple_.object->n_states && n < MORTISE_MAX_STATES; ++n)
-      specs[n] = {simple_.object->states[n], str("same"), p.info.master_dtype, 0, 0.0};
-  } else {
-    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs),
-                 &n);
-  }
-  std::vector<Spec> all;
-  for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
-    all.push_back(
-        {std::string(view(specs[i].name)), state_sizes(p, view(specs[i].relation)), specs[i].dtype, specs[i].fill});
-  return all;
-}
-
-int64_t Optimizer::state_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& slot : slots_)
-    for (const auto& s : slot.specs) {
-      int64_t n = dtype_bytes(s.dtype);
-      for (const int64_t d : s.sizes) n *= d;
-      bytes += n;
-    }
-  return bytes;
-}
-
-void Optimizer::allocate(Host& host) {
-  for (auto& slot : slots_) {
-    slot.parameter = &host.parameters().state(*slot.declared);
-    for (const auto& s : slot.specs)
-      slot.states.push_back(
-          at::full(s.sizes, s.fill, at::TensorOptions().dtype(scalar_type(s.dtype)).device(host.device())));
-    for (auto& t : slot.states) slot.handles.push_back(borrow(t));
+Optimizer::Optimizer(const DeclaredOptimizer& declared, Host& host) : declared_(declared) {
+  for (const auto& slot : declared.slots) {
+    Slot& s = slots_.emplace_back(Slot{&slot, &host.parameters().state(*slot.param), {}, {}});
+    for (const auto& spec : slot.states)
+      s.states.push_back(
+          at::full(spec.sizes, spec.fill, at::TensorOptions().dtype(scalar_type(spec.dtype)).device(host.device())));
+    for (auto& t : s.states) s.handles.push_back(borrow(t));
   }
 }
 
-std::vector<StoredTensor> Optimizer::states() const {
-  std::vector<StoredTensor> all;
+std::vector<NamedState> Optimizer::states() const {
+  std::vector<NamedState> all;
   for (const auto& slot : slots_)
     for (size_t i = 0; i < slot.states.size(); ++i)
-      all.push_back({slot.declared->name + "/" + slot.specs[i].name, slot.states[i], {}, {}});
+      all.push_back({slot.declared->param->name + "/" + slot.declared->states[i].name, slot.states[i]});
   return all;
 }
 
 void Optimizer::step(const Ledger& ledger, int64_t applied) {
   if (slots_.empty()) return;
-  simple_ ? step_simple(ledger, applied) : step_device(ledger);
+  if (declared_.simple) step_simple(ledger, applied);
+  else step_device(ledger);
 }
 
 void Optimizer::step_device(const Ledger& ledger) {
@@ -103,7 +52,8 @@ void Optimizer::step_device(const Ledger& ledger) {
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }
-  device_.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c());
+  declared_.device.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()),
+                        &ledger.c());
 }
 
 // The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in
@@ -116,7 +66,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     if (s.parameter->has_gradient) groups[s.parameter->declared->info.group].push_back(&s);
   for (auto& [group, members] : groups) {
     mortise_list params, grads;
-    std::vector<mortise_list> states(simple_.object->n_states);
+    std::vector<mortise_list> states(declared_.simple.object->n_states);
     std::vector<mortise_list*> state_handles;
     for (Slot* s : members) {
       params.tensors.push_back(s->parameter->master);
@@ -126,7 +76,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     for (auto& l : states) state_handles.push_back(&l);
     mortise_optimizer_group g{};
     g.struct_size = sizeof g;
-    g.n_states = simple_.object->n_states;
+    g.n_states = declared_.simple.object->n_states;
     g.lr = lr.const_data_ptr<double>()[group];
     g.weight_decay = decay.const_data_ptr<double>()[group];
     g.grad_multiplier = ledger.multiplier.item<double>();
@@ -134,7 +84,7 @@ void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
     g.params = &params;
     g.grads = &grads;
     g.state = state_handles.data();
-    simple_.call(&mortise_optimizer_simple::step, "step", static_cast<const mortise_optimizer_group*>(&g));
+    declared_.simple.call(&mortise_optimizer_simple::step, "step", static_cast<const mortise_optimizer_group*>(&g));
   }
 }
 

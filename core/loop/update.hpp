@@ -1,55 +1,42 @@
-// The update face: each optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple
-// form.
+// The update: an optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple form.
 #pragma once
-#include <memory>
+#include <deque>
 #include <vector>
 
+#include "core/declare/optimizers.hpp"
+#include "core/host/host.hpp"
 #include "core/host/lists.hpp"
-#include "core/loop/format.hpp"
 #include "core/loop/ledger.hpp"
-#include "core/loop/plugins.hpp"
-#include "mortise/optimizer.h"
 
 namespace mortise {
 
-// One optimizer and its parameters.
+// One state of one parameter, as a checkpoint names it.
+struct NamedState {
+  std::string name;  // PARAMETER/STATE
+  at::Tensor tensor;
+};
+
+// One optimizer with its states, allocated.
 class Optimizer {
  public:
-  Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params);
-  int64_t state_bytes() const;  // exact, before anything is allocated
-  void allocate(Host& host);
-
-  // Every state, as PARAMETER/STATE.
-  std::vector<StoredTensor> states() const;
-
+  Optimizer(const DeclaredOptimizer& declared, Host& host);
+  std::vector<NamedState> states() const;
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger, int64_t applied);
-  bool writes_value() const { return device_ && (device_.object->flags & MORTISE_WRITES_VALUE); }
-  const std::vector<mortise_param*>& params() const { return params_; }
-  const std::string& id() const { return by_->id(); }
+  bool writes_value() const { return declared_.writes_value(); }
+  const std::vector<mortise_param*>& params() const { return declared_.params; }
 
  private:
-  struct Spec {
-    std::string name;
-    std::vector<int64_t> sizes;
-    uint32_t dtype;
-    double fill;
-  };
   struct Slot {
-    mortise_param* declared;
-    std::vector<Spec> specs;
-    ParameterState* parameter = nullptr;
+    const DeclaredOptimizer::Slot* declared;
+    ParameterState* parameter;
     std::vector<at::Tensor> states;
     std::vector<mortise_tensor*> handles;
   };
-  std::vector<Spec> specs_of(const mortise_param& p) const;
   void step_device(const Ledger& ledger);
   void step_simple(const Ledger& ledger, int64_t applied);
 
-  Instance* by_;
-  Provided<mortise_optimizer> device_;  // one of the two
-  Provided<mortise_optimizer_simple> simple_;
-  std::vector<mortise_param*> params_;
+  const DeclaredOptimizer& declared_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;  // of the step under way
 };

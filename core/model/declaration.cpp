@@ -9,6 +9,7 @@ namespace mortise {
 namespace {
 
 constexpr int64_t kBytes[] = {1, 4, 8, 2, 2, 8, 4, 1, 1};  // by number of the element type
+constexpr int64_t kMostElements = int64_t{1} << 48;        // 2 PiB in the largest element type
 constexpr std::string_view kRoles[] = {"matrix", "vector", "norm", "embedding", "buffer"};
 
 // Copies an attribute's text into the layer, so that it outlives the caller.
@@ -43,7 +44,11 @@ void fill_info(mortise_param& p) {
   i.value_dtype = i.master_dtype = i.grad_dtype = MORTISE_F32;
   i.trainable = p.role != "buffer";
   i.numel = 1;
-  for (int64_t n : p.sizes) i.numel *= n;
+  for (const int64_t n : p.sizes) {
+    if (n < 0) throw std::invalid_argument("parameter " + p.name + " has a negative size");
+    if (__builtin_mul_overflow(i.numel, n, &i.numel) || i.numel > kMostElements)
+      throw std::length_error("parameter " + p.name + " has more elements than memory can hold");
+  }
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+// mortise.config/0 and mortise.log/0.
+#include <algorithm>
+
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+#include "core/base/log.hpp"
+
+namespace mortise {
+namespace {
+
+// The elements, where they stay as long as the plugin's window.
+template <class T, class Element>
+const T* kept(std::deque<std::vector<T>>& lists, const std::vector<Value>& list, Element element) {
+  std::vector<T>& elements = lists.emplace_back();
+  for (const Value& v : list) elements.push_back(element(v));
+  return elements.data();
+}
+
+mortise_value list_value(PluginHost& p, const std::vector<Value>& list) {
+  if (list.empty()) return {MORTISE_TEXTS, 0, {.ss = nullptr}};
+  const auto n = static_cast<uint32_t>(list.size());
+  const auto text = [&](const Value& v) { return str(p.texts.emplace_back(v.as_text())); };
+  if (std::holds_alternative<std::string>(list[0].data))
+    return {MORTISE_TEXTS, n, {.ss = kept(p.text_lists, list, text)}};
+  if (std::holds_alternative<int64_t>(list[0].data))
+    return {MORTISE_INTS, n, {.is = kept(p.int_lists, list, std::mem_fn(&Value::as_int))}};
+  return {MORTISE_FLOATS, n, {.fs = kept(p.float_lists, list, std::mem_fn(&Value::as_float))}};
+}
+
+mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
+  struct Visitor {
+    PluginHost& p;
+    const KeySchema& schema;
+    mortise_value operator()(std::monostate) const { return {MORTISE_NONE, 0, {.i = 0}}; }
+    mortise_value operator()(bool b) const { return {MORTISE_LOGICAL, 0, {.i = b}}; }
+    mortise_value operator()(int64_t i) const { return {MORTISE_INT, 0, {.i = i}}; }
+    mortise_value operator()(double f) const { return {MORTISE_FLOAT, 0, {.f = f}}; }
+    mortise_value operator()(const Amount& a) const {
+      return {MORTISE_AMOUNT, static_cast<uint32_t>(a.unit), {.f = a.number}};
+    }
+    mortise_value operator()(const std::vector<Value>& l) const { return list_value(p, l); }
+    mortise_value operator()(const Selector&) const {
+      return {MORTISE_NONE, 0, {.i = 0}};
+    }  // `where` is the host's key
+    mortise_value operator()(const std::string& s) const {
+      if (schema.type == "dtype") return {MORTISE_DTYPE, 0, {.i = dtype_named(s)}};
+      return {MORTISE_TEXT, 0, {.s = str(p.texts.emplace_back(s))}};
+    }
+  };
+  return std::visit(Visitor{p, schema}, v.data);
+}
+
+// The value as it stands after all layers; NULL for a plugin without a table of its own.
+const Value* value_in_table(const PluginHost& p, const std::string& key) {
+  if (!p.table) return nullptr;
+  const auto found = p.table->values.find(key);
+  return found == p.table->values.end() ? nullptr : &found->second;
+}
+
+void get(mortise_host* h, mortise_str key, mortise_value* out) {
+  PluginHost& p = plugin_of(h);
+  const std::string name(view(key));
+  std::lock_guard lock(p.mutex);
+  if (const auto made = p.config.find(name); made != p.config.end()) {
+    *out = made->second;
+    return;
+  }
+  const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
+  if (!p.schema || schema == p.schema->config.keys.end())
+    throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
+  const Value* value = value_in_table(p, name);
+  *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.default_value);
+}
+
+mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
+                      mortise_str fix) noexcept {
+  PluginHost& p = plugin_of(h);
+  const std::string name(view(key));
+  const bool slug =
+      code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  Diagnostic d =
+      mistake(slug ? std::string(view(code)) : "refused_value", std::string(view(why)), {}, std::string(view(fix)));
+  d.beside = view(beside);
+  d.plugin = p.id;
+  const Value* v = value_in_table(p, name);
+  const bool written = v && (v->origin.line || v->origin.file.starts_with("command line"));  // no default
+  Position at = written ? v->origin : p.table ? p.table->origin : Position{};
+  at.key = p.id + "." + name;
+  if (at) d.positions.push_back(at);
+  else d.at = at.key;
+  p.blame = std::move(d);
+  p.blamed = true;
+  return set_error(MORTISE_E_CONFIG, std::string(view(why)));
+}
+
+mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
+  return refuse(h, {}, key, why, {}, fix);
+}
+
+void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
+  try {
+    log(static_cast<LogLevel>(std::min<uint32_t>(level, 3)), plugin_of(h).id + ": " + std::string(view(line)));
+  } catch (...) {  // a log line that cannot be written stops nothing
+  }
+}
+
+}  // namespace
+
+const mortise_config_api kConfigApi = {sizeof(mortise_config_api), at_edge<get>, blame, refuse};
+const mortise_log_api kLogApi = {sizeof(mortise_log_api), write};
+
+}  // namespace mortise

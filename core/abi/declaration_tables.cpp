@@ -1,0 +1,81 @@
+// mortise.build/0, and what mortise.params/0 says of a declared parameter.
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+void build_segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) {
+  add_segment(*b, view(path), flags);
+}
+void build_layer(mortise_host* h, mortise_builder* b, const mortise_layer_spec* spec, mortise_layer** out) {
+  *out = add_layer(*b, edge_of(h).points(), *spec);
+}
+void build_param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) {
+  *out = add_param(*b, *spec);
+}
+void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* out) {
+  const auto found = b->declaration.facts.find(std::string(view(name)));
+  if (found == b->declaration.facts.end())
+    throw PluginError(MORTISE_E_NOT_FOUND, "nobody decided `" + std::string(view(name)) + "`");
+  *out = found->second;
+}
+
+void find(mortise_host* h, mortise_str name, mortise_param** out) {
+  *out = edge_of(h).declaration().find(view(name));
+  if (!*out) throw PluginError(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
+}
+
+bool is_float(uint32_t dtype) {
+  return dtype == MORTISE_F32 || dtype == MORTISE_F64 || dtype == MORTISE_BF16 || dtype == MORTISE_F16;
+}
+
+// The dtype field of that name; NULL if it is none.
+uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
+  if (name == "value_dtype") return &info.value_dtype;
+  if (name == "master_dtype") return &info.master_dtype;
+  return name == "grad_dtype" ? &info.grad_dtype : nullptr;
+}
+
+// Everything is checked before anything is changed.
+void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
+  const std::string name(view(field));
+  uint32_t* dtype = dtype_field(p->info, name);
+  if (name != "trainable" && !dtype)
+    throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name +
+                                               "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
+  if (!edge_of(h).declaring_parameters)
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      plugin_of(h).id + " sets `" + name + "` of " + p->name + " outside of params.declared");
+  must_write(h, name);
+  if (dtype) {
+    if (v.tag != MORTISE_DTYPE || !is_float(static_cast<uint32_t>(v.v.i)) || v.v.i < 0 || v.v.i > MORTISE_BOOL)
+      throw PluginError(MORTISE_E_ARGUMENT, "`" + name + "` of " + p->name + " is an element type of floats");
+    *dtype = static_cast<uint32_t>(v.v.i);
+    return;
+  }
+  if (v.tag != MORTISE_LOGICAL)
+    throw PluginError(MORTISE_E_ARGUMENT, "`trainable` of " + p->name + " is true or false");
+  if (v.v.i != 0 && p->role == "buffer")
+    throw PluginError(MORTISE_E_ARGUMENT, p->name + " is a buffer, which is never trained");
+  p->info.trainable = v.v.i != 0;
+}
+
+}  // namespace
+
+mortise_status param_info_of(mortise_host*, const mortise_param* p, const mortise_param_info** out) noexcept {
+  *out = &p->info;
+  return MORTISE_OK;
+}
+mortise_status param_by_name(mortise_host* h, mortise_str name, mortise_param** out) noexcept {
+  return guarded([&] { find(h, name, out); });
+}
+mortise_status set_param_field(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
+  return guarded([&] { set(h, p, field, v); });
+}
+
+const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>,
+                                     at_edge<build_param>, at_edge<build_fact>};
+
+}  // namespace mortise

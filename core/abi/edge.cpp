@@ -1,0 +1,54 @@
+#include "core/abi/edge.hpp"
+
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+const void* get_interface(mortise_host* h, mortise_str id) noexcept {
+  return h && id.ptr ? edge_of(h).table(view(id)) : nullptr;
+}
+
+mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
+  return set_error(code, std::string(view(text)));
+}
+
+}  // namespace
+
+Edge::Edge(const PointTable& points, uint64_t seed) : points_(points), seed_(seed) {
+  register_table("mortise.config/0", &kConfigApi);
+  register_table("mortise.log/0", &kLogApi);
+  register_table("mortise.build/0", &kBuildApi);
+  register_table("mortise.loop/0", &kLoopApi);
+  register_table("mortise.model/0", &kModelApi);
+  register_table("mortise.state/0", &kStateApi);
+  register_unavailable(*this);
+  services.clock.struct_size = sizeof services.clock;
+  services.clock.micros = services.clock.ranks = 1;
+}
+
+PluginHost& Edge::add_plugin(std::string id, const PluginSchema* schema, const PluginTable* table) {
+  PluginHost& p = plugins_.emplace_back();
+  static_cast<mortise_host&>(p) = {sizeof(mortise_host), MORTISE_ABI_MAJOR, MORTISE_ABI_MINOR, get_interface, fail};
+  p.owner = this;
+  p.id = std::move(id);
+  p.schema = schema;
+  p.table = table;
+  return p;
+}
+
+const void* Edge::table(std::string_view id) const {
+  if (id == "mortise.tokenizer/0") return services.tokenizer ? &kTokenizerApi : nullptr;
+  const auto found = tables_.find(id);
+  return found == tables_.end() ? nullptr : found->second;
+}
+
+void must_write(mortise_host* h, std::string_view field) {
+  if (plugin_of(h).writes.contains(std::string(field))) return;
+  throw PluginError(MORTISE_E_PLUGIN, plugin_of(h).id + " writes `" + std::string(field) +
+                                          "`, which its plugin.toml does not say: listens = [{ …, writes = [\"" +
+                                          std::string(field) + "\"] }]");
+}
+
+}  // namespace mortise

@@ -1,0 +1,27 @@
+#include "core/abi/listeners.hpp"
+
+namespace mortise {
+
+Listeners::Listeners(Instances& instances) : points_(instances.plan().points), at_(kFirstOperator) {
+  for (uint32_t point = 0; point < kFirstOperator; ++point)
+    for (const auto& l : instances.plan().at[point].listeners) {
+      Instance& by = instances.start(l.member);
+      at_[point].push_back({instances.attachment(l.member, points_[point].name, "listen").listen, &by});
+    }
+}
+
+void Listeners::notify(Point point, mortise_event event) const {
+  event.struct_size = sizeof event;
+  event.point = point;
+  for (const auto& l : at_[point]) {
+    clear_error();
+    if (const mortise_status s = l.fn(l.by->self, &event)) throw_from(*l.by, s, points_[point].name);
+  }
+}
+
+void Listeners::filter(Services& services, Filter filter, Point point) const {
+  FilterScope scope(services, filter);
+  notify(point, {});
+}
+
+}  // namespace mortise

@@ -1,0 +1,27 @@
+// Who listens to which event, in the order of the plan.
+#pragma once
+#include <vector>
+
+#include "core/abi/instances.hpp"
+
+namespace mortise {
+
+class Listeners {
+ public:
+  // Starts every plugin that listens.
+  explicit Listeners(Instances& instances);
+  // Tells every listener of an event, in order; throws what the first failing one returned.
+  void notify(Point point, mortise_event event) const;
+  // The same with a filter open, and the services that it changes.
+  void filter(Services& services, Filter filter, Point point) const;
+
+ private:
+  struct Listener {
+    mortise_event_fn fn;
+    Instance* by;
+  };
+  const PointTable& points_;
+  std::vector<std::vector<Listener>> at_;  // by point
+};
+
+}  // namespace mortise

@@ -1,0 +1,88 @@
+#include "core/abi/services.hpp"
+
+#include <algorithm>
+
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+Services& services_of(mortise_host* h) { return edge_of(h).services; }
+
+LoopServices& loop_of(mortise_host* h, const char* what) {
+  LoopServices* loop = edge_of(h).loop;
+  if (!loop) throw PluginError(MORTISE_E_ARGUMENT, std::string("there is no ") + what + " before the run begins");
+  return *loop;
+}
+
+void only_in(mortise_host* h, Filter filter, const char* what) {
+  if (services_of(h).filter != filter) throw PluginError(MORTISE_E_ARGUMENT, what);
+}
+
+void loop_clock(mortise_host* h, mortise_clock* out) { *out = services_of(h).clock; }
+void loop_ledger(mortise_host* h, const mortise_ledger** out) { *out = &loop_of(h, "ledger").ledger(); }
+void loop_set_window(mortise_host* h, int32_t micros) {
+  only_in(h, Filter::kWindow, "the window is set in step.window only");
+  must_write(h, "micros");
+  if (micros < 1) throw PluginError(MORTISE_E_ARGUMENT, "a step of " + std::to_string(micros) + " micro-batches");
+  services_of(h).window = micros;
+}
+void loop_vote(mortise_host* h, mortise_tensor* ok) {
+  only_in(h, Filter::kVerdict, "votes are cast in step.verdict only");
+  loop_of(h, "verdict").vote(ok);
+}
+void loop_multiply(mortise_host* h, mortise_tensor* factor) {
+  only_in(h, Filter::kTransform, "the multiplier is changed in grad.transform only");
+  must_write(h, "multiplier");
+  loop_of(h, "multiplier").multiply(factor);
+}
+void loop_term(mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) {
+  loop_of(h, "loss").term(view(name), sum, view(unit), weight);
+}
+void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
+  Services& s = services_of(h);
+  if (what != MORTISE_STOP && what != MORTISE_ABORT)
+    throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
+  if (s.requested >= what) return;
+  s.requested = what;
+  s.reason = view(reason);
+  s.requested_by = plugin_of(h).id;
+}
+
+void model_forward(mortise_host* h, mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results,
+                   uint32_t n) {
+  loop_of(h, "model").forward(batch, mode, want, results, n);
+}
+
+// The tokenizer's object gets its own `self`; others reach it through the host.
+void tokenizer_size(mortise_host* h, int64_t* n) { services_of(h).tokenizer.call(&mortise_tokenizer::size, "size", n); }
+void tokenizer_encode(mortise_host* h, mortise_str text, int64_t* ids, size_t room, size_t* needed) {
+  services_of(h).tokenizer.call(&mortise_tokenizer::encode, "encode", text, ids, room, needed);
+}
+void tokenizer_decode(mortise_host* h, const int64_t* ids, size_t n, char* text, size_t room, size_t* needed) {
+  services_of(h).tokenizer.call(&mortise_tokenizer::decode, "decode", ids, n, text, room, needed);
+}
+
+void state_keep(mortise_host* h, const mortise_blob* blob) {
+  const PluginHost& by = plugin_of(h);
+  std::vector<KeptBlob>& all = services_of(h).blobs;
+  const std::string_view name = view(blob->name);
+  const auto same = [&](const KeptBlob& b) { return b.host == &by && view(b.blob->name) == name; };
+  if (name.empty() || std::ranges::any_of(all, same))
+    throw PluginError(MORTISE_E_ARGUMENT, by.id + " keeps `" + std::string(name) + "` twice, or without a name");
+  all.push_back({&by, blob});
+}
+
+}  // namespace
+
+const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,  at_edge<loop_ledger>,
+                                   at_edge<loop_set_window>, at_edge<loop_vote>,   at_edge<loop_multiply>,
+                                   at_edge<loop_term>,       at_edge<loop_request>};
+const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
+const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
+                                             at_edge<tokenizer_encode>, at_edge<tokenizer_decode>};
+const mortise_state_api kStateApi = {sizeof(mortise_state_api), at_edge<state_keep>};
+
+}  // namespace mortise

@@ -1,0 +1,64 @@
+// What the core does for plugins while a run is assembled and while it trains: the clock, filters, requests, kept state
+// (Services, there from the beginning); the ledger, votes, terms, gradients and the model (LoopServices, there once
+// there is a loop). The tables mortise.loop, .model, .state and .tokenizer stand over both.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/abi/provided.hpp"
+#include "mortise/checkpoint.h"
+#include "mortise/data.h"
+#include "mortise/loop.h"
+
+namespace mortise {
+
+// A piece of state that a plugin keeps.
+struct KeptBlob {
+  const PluginHost* host = nullptr;
+  const mortise_blob* blob = nullptr;
+};
+
+// Which filter is under way: what may be changed hangs on it.
+enum class Filter { kNone, kWindow, kVerdict, kTransform };
+
+struct Services {
+  Provided<mortise_tokenizer> tokenizer;
+  mortise_clock clock{};
+  Filter filter = Filter::kNone;
+  int32_t window = 1;
+  std::vector<KeptBlob> blobs;
+  uint32_t requested = 0;
+  std::string reason, requested_by;
+};
+
+// Opens a filter for the listeners of one event.
+class FilterScope {
+ public:
+  FilterScope(Services& s, Filter f) : services_(s) { services_.filter = f; }
+  ~FilterScope() { services_.filter = Filter::kNone; }
+  FilterScope(const FilterScope&) = delete;
+  FilterScope& operator=(const FilterScope&) = delete;
+
+ private:
+  Services& services_;
+};
+
+// Implemented by the loop. Everything throws PluginError.
+class LoopServices {
+ public:
+  virtual ~LoopServices() = default;
+  virtual const mortise_ledger& ledger() = 0;
+  virtual void vote(mortise_tensor* ok) = 0;
+  virtual void multiply(mortise_tensor* factor) = 0;
+  // A term of the loss of the micro-batch under way.
+  virtual void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) = 0;
+  // The global gradient norm in true units, float64, 0-dim; owned by the caller. Computed once a step.
+  virtual void norm(mortise_tensor** out) = 0;
+  // The gradient of a parameter is complete for this micro-batch. [autograd]
+  virtual void ready(mortise_param& p, int micro, bool last) = 0;
+  // The model on a batch, without a graph; results are owned by the caller.
+  virtual void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) = 0;
+};
+
+}  // namespace mortise

@@ -1,0 +1,74 @@
+// Stand-ins for the tables that need LibTorch, where there is none: every function refuses, and notes who called it, so
+// that `mortise plan` can say which plugin's declaration needs LibTorch.
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+mortise_status refuse(mortise_host* h) noexcept {
+  PluginHost& by = plugin_of(h);
+  if (by.owner->needs_tensors.empty()) by.owner->needs_tensors = by.id;
+  return set_error(MORTISE_E_UNSUPPORTED, by.id + " calls for tensors, and LibTorch is not loaded");
+}
+
+template <class Function>
+struct Refusing;
+template <class... Arguments>
+struct Refusing<mortise_status (*)(mortise_host*, Arguments...) noexcept> {
+  static mortise_status call(mortise_host* h, Arguments...) noexcept { return refuse(h); }
+};
+template <class... Arguments>
+struct Refusing<void (*)(mortise_host*, Arguments...) noexcept> {
+  static void call(mortise_host*, Arguments...) noexcept {}
+};
+
+// A table whose members all refuse.
+template <class Table, class... Member>
+Table refusing(Member Table::*... member) {
+  Table table{};
+  table.struct_size = sizeof table;
+  ((table.*member = &Refusing<Member>::call), ...);
+  return table;
+}
+
+using Call = mortise_call_api;
+using Tensor = mortise_tensor_api;
+using Ops = mortise_ops_api;
+using Autograd = mortise_autograd_api;
+using Grads = mortise_grads_api;
+using Batch = mortise_batch_api;
+using Parallel = mortise_parallel_api;
+using Random = mortise_random_api;
+using Params = mortise_params_api;
+
+const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop);
+const Tensor kTensor =
+    refusing(&Tensor::info, &Tensor::retain, &Tensor::release, &Tensor::empty, &Tensor::written, &Tensor::read);
+const Ops kOps = refusing(&Ops::find, &Ops::call, &Ops::call1);
+const Autograd kAutograd =
+    refusing(&Autograd::apply, &Autograd::save, &Autograd::saved, &Autograd::detach, &Autograd::backward);
+const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
+const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
+                                   &Batch::release, &Batch::to_device);
+const Parallel kParallel = refusing(&Parallel::run);
+const Random kRandom = refusing(&Random::site);
+const Params kParams = {sizeof(Params), param_info_of, param_by_name, set_param_field,
+                        &Refusing<decltype(Params::use)>::call};
+
+}  // namespace
+
+void register_unavailable(Edge& edge) {
+  edge.register_table("mortise.call/0", &kCall);
+  edge.register_table("mortise.tensor/0", &kTensor);
+  edge.register_table("mortise.ops/0", &kOps);
+  edge.register_table("mortise.autograd/0", &kAutograd);
+  edge.register_table("mortise.grads/0", &kGrads);
+  edge.register_table("mortise.batch/0", &kBatchTable);
+  edge.register_table("mortise.parallel/0", &kParallel);
+  edge.register_table("mortise.random/0", &kRandom);
+  edge.register_table("mortise.params/0", &kParams);
+}
+
+}  // namespace mortise

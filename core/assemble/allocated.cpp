@@ -1,0 +1,114 @@
+#include "core/assemble/allocated.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <optional>
+
+#include "core/assemble/links.hpp"
+#include "core/base/progress.hpp"
+#include "core/base/text.hpp"
+#include "core/host/handle.hpp"
+
+namespace mortise {
+namespace {
+
+constexpr int kReportDepth = 2;  // of a device that runs ahead of the host
+
+at::ScalarType type_of_weights(std::string_view dtype) {
+  if (dtype == "F32") return at::kFloat;
+  if (dtype == "F64") return at::kDouble;
+  return dtype == "BF16" ? at::kBFloat16 : at::kHalf;
+}
+
+// Converts and copies the weights' tensors, saying how far it is; false for a parameter that starts anew.
+Parameters::Fill fill_from(const Weights& weights, ProgressLine& progress) {
+  return [&](const mortise_param& p, at::Tensor& master) {
+    const TensorView* t = weights.of(p);
+    if (!t) return false;
+    master.copy_(
+        at::from_blob(const_cast<void*>(t->data), t->sizes, at::TensorOptions().dtype(type_of_weights(t->dtype))));
+    progress.add(t->bytes);
+    return true;
+  };
+}
+
+void allocate_parameters(Host& host, const Declared& d, bool gradients, bool initial) {
+  Parameters::Fill fill;
+  std::optional<ProgressLine> progress;
+  if (!initial) fill = [](const mortise_param&, at::Tensor&) { return true; };
+  if (initial && d.weights) {
+    progress.emplace("loading " + byte_size(static_cast<int64_t>(d.weights->bytes())), d.weights->bytes());
+    fill = fill_from(*d.weights, *progress);
+  }
+  host.parameters().allocate(host.declaration(), host.device(), host.seed(), gradients, fill);
+}
+
+FeedOptions feed_options(const Declared& d) {
+  FeedOptions o;
+  o.sequence_length = d.sequence_length;
+  o.pad_to_multiple = d.key("data", "pad_to_multiple").as_int();
+  o.truncate = d.key("data", "truncate").as_bool();
+  const Value* threads = fact_of(*d.data.by->member->info, "data", "threads");
+  o.one_thread = threads && threads->as_text() == "one";
+  return o;
+}
+
+// What LibTorch throws on the way is told as what a plugin throws is.
+template <class Body>
+void told(const Declared& d, Body&& body) {
+  diagnosed(*d.instances, [&] {
+    try {
+      body();
+    } catch (const Failure&) {
+      throw;
+    } catch (...) {
+      const mortise_status s = status_of_exception();
+      throw PluginError(s, take_error(s));
+    }
+  });
+}
+
+}  // namespace
+
+Allocated allocate(Declared declared, bool gradients, bool initial) {
+  at::GradMode::set_enabled(false);  // only a micro-batch's forward records
+  Allocated a;
+  a.declared = std::move(declared);
+  const Declared& d = a.declared;
+  told(d, [&] {
+    allocate_parameters(a.host(), d, gradients, initial);
+    a.chains = std::make_unique<Chains>();
+    a.feed = std::make_unique<Feed>(d.data, *d.samples, feed_options(d));
+    a.passes = std::make_unique<Passes>(a.host(), *a.chains, *a.feed, *d.samples);
+    a.services = std::make_unique<RunServices>(*a.passes);
+    a.host().loop = a.services.get();
+    link_all(*a.chains, a.host(), d);
+  });
+  return a;
+}
+
+Runnable make_runnable(Allocated allocated) {
+  Runnable r;
+  r.allocated = std::move(allocated);
+  const Declared& d = r.declared();
+  Host& host = r.host();
+  told(d, [&] {
+    const Value &warmup = d.key("schedule", "warmup"), &over = d.key("schedule", "over");
+    Horizon horizon;
+    horizon.warmup = warmup.is_set() ? d.lengths.steps(warmup, "schedule.warmup") : 0;
+    horizon.over = over.is_set() ? d.lengths.steps(over, "schedule.over") : d.lengths.run;
+    r.ledger = std::make_unique<Ledger>(host.device(), d.groups, d.schedule, horizon);
+    r.optimizers = std::make_unique<std::deque<Optimizer>>();
+    for (const auto& o : d.optimizers) r.optimizers->emplace_back(o, host);
+    r.step = std::make_unique<Step>(Step::Parts{host, *r.allocated.chains, *d.listeners, *r.allocated.passes,
+                                                *d.samples, *r.ledger, *r.optimizers, d.comm, d.replicas,
+                                                host.device().is_cuda() ? kReportDepth : 0});
+    Step* step = r.step.get();
+    r.allocated.services->train(*r.ledger, d.replicas, [step] { return step->norm(); });
+    for (const Point point : {kStep, kGradients}) link_point(*r.allocated.chains, host, d, point);
+  });
+  return r;
+}
+
+}  // namespace mortise

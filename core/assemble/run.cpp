@@ -1,0 +1,145 @@
+#include "core/assemble/run.hpp"
+
+#include "core/abi/error.hpp"
+#include "core/assemble/allocated.hpp"
+#include "core/assemble/state.hpp"
+#include "core/loop/train.hpp"
+#include "core/store/hash.hpp"
+
+namespace mortise {
+namespace {
+
+DeclareRequest declare_request(const RunRequest& r) {
+  DeclareRequest d;
+  d.manifest = r.manifest;
+  d.plan = r.plan;
+  d.probe = r.probe;
+  d.weights = r.weights;
+  d.open_device = true;
+  d.train_samples = r.purpose == Purpose::kTrain;
+  d.split = r.split;
+  return d;
+}
+
+std::unique_ptr<Edge> host_of(const RunRequest& r) {
+  return std::make_unique<Host>(r.plan->points, static_cast<uint64_t>(r.manifest->get("run", "seed").as_int()));
+}
+
+void generate(const Declared& d, const SampleRequest& ask, const std::function<void(std::string_view)>& emit) {
+  mortise_sample_request r{};
+  r.struct_size = sizeof r;
+  r.tokens = ask.tokens;
+  r.prompt = str(ask.prompt);
+  r.temperature = ask.temperature;
+  r.top_k = ask.top_k;
+  r.seed = ask.seed;
+  r.user = const_cast<void*>(static_cast<const void*>(&emit));
+  r.emit = [](void* user, mortise_str piece) noexcept -> mortise_status {
+    return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(view(piece)); });
+  };
+  d.sampler.call(&mortise_sampler::generate, "generate", static_cast<const mortise_sample_request*>(&r));
+}
+
+Retention retention_of(const Declared& d) {
+  Retention r;
+  r.keep = d.key("checkpoint", "keep").as_int();
+  if (const Value& v = d.key("checkpoint", "keep_every"); v.is_set())
+    r.keep_every = d.lengths.steps(v, "checkpoint.keep_every");
+  return r;
+}
+
+SaverOptions saver_options(const Declared& d, const RunRequest& request, const RunState& state) {
+  SaverOptions o;
+  if (request.dir.empty() || !d.format) return o;
+  o.root = request.dir + "/checkpoints";
+  o.format = tensor_format(d);
+  o.retention = retention_of(d);
+  o.background = saves_in_background(d);
+  for (const Member& m : d.plan->members)
+    o.plugins[m.info->schema.id] = {m.info->version, sha256_of_file(m.info->library)};
+  if (!request.checkpoint.path.empty()) {
+    o.resumed = request.checkpoint.step;
+    o.best = {state.best, state.best_step};
+  }
+  return o;
+}
+
+TrainOptions train_options(const Declared& d, const RunRequest& request, const RunState& state,
+                           const Summary& summary) {
+  TrainOptions o;
+  o.length = d.lengths.run;
+  o.log_every = d.lengths.period(d.key("log", "every"), "log.every");
+  const Value& eval_every = d.key("eval", "every");
+  o.eval_every = eval_every.is_set() ? d.lengths.period(eval_every, "eval.every")
+                                     : Period{static_cast<int64_t>(d.lengths.steps_per_epoch), 0};
+  o.save_every = d.lengths.period(d.key("checkpoint", "every"), "checkpoint.every");
+  o.eval_at_start = d.key("eval", "at_start").as_bool();
+  o.eval_at_end = d.key("eval", "at_end").as_bool();
+  o.save_at_end = d.key("checkpoint", "at_end").as_bool();
+  o.keep_best = d.key("checkpoint", "best").is_set();
+  if (const Value& limit = d.key("run", "time_limit"); limit.is_set()) o.time_limit_s = limit.as_amount().number;
+  o.dir = request.dir;
+  o.name = d.manifest->name;
+  o.plan_hash = d.plan->hash;
+  o.summary = summary;
+  o.first_loss = state.loss_first;
+  o.warn = request.warn;
+  return o;
+}
+
+}  // namespace
+
+// `runnable.allocated` alone is filled for Purpose::kUse.
+struct Run::Parts {
+  RunRequest request;
+  RunState state;
+  Summary summary;
+  Runnable runnable;
+  const Declared& declared() const { return runnable.declared(); }
+};
+
+Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
+  Parts& p = *parts_;
+  p.request = std::move(request);
+  const bool train = p.request.purpose == Purpose::kTrain, restored = !p.request.checkpoint.path.empty();
+  Allocated allocated = allocate(declare(declare_request(p.request), host_of(p.request)), train, !restored);
+  if (train) p.runnable = make_runnable(std::move(allocated));
+  else p.runnable.allocated = std::move(allocated);
+  if (restored)
+    p.state = train ? restore(p.runnable, p.request.checkpoint) : restore(p.runnable.allocated, p.request.checkpoint);
+  p.summary = summary_of(p.declared(), p.request.dir);
+}
+
+Run::~Run() = default;
+
+const Summary& Run::summary() const { return parts_->summary; }
+int64_t Run::step() const { return parts_->declared().edge->services.clock.applied; }
+bool Run::can_sample() const { return static_cast<bool>(parts_->declared().sampler); }
+
+int Run::train(const std::function<Interrupt()>& interrupt) {
+  const Runnable& r = parts_->runnable;
+  const Declared& d = r.declared();
+  Saver saver(saver_options(d, parts_->request, parts_->state));
+  std::function<std::string()> sample;
+  if (d.sampler)
+    sample = [&d] {
+      std::string text;
+      generate(d, {}, [&](std::string_view piece) { text += piece; });
+      return text;
+    };
+  const TrainParts parts{
+      r.host(), *d.listeners, *d.instances, *d.samples, *r.allocated.passes,
+      *r.step,  saver,        *r.ledger,    d.device,   [&r](const RunState& s) { return capture(r, s); },
+      sample};
+  return Training(parts, train_options(d, parts_->request, parts_->state, parts_->summary)).run(interrupt);
+}
+
+Measured Run::evaluate() {
+  return diagnosed(*parts_->declared().instances, [&] { return parts_->runnable.allocated.passes->evaluate(); });
+}
+
+void Run::sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit) {
+  diagnosed(*parts_->declared().instances, [&] { generate(parts_->declared(), request, emit); });
+}
+
+}  // namespace mortise

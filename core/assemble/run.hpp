@@ -1,0 +1,58 @@
+// A run as the command line sees it, without LibTorch's headers: assembled from a plan, then trained, evaluated or
+// sampled.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/diagnostic.hpp"
+#include "core/declare/exchange.hpp"
+#include "core/declare/summary.hpp"
+#include "core/manifest/manifest.hpp"
+#include "core/plan/plan.hpp"
+#include "core/store/checkpoint.hpp"
+
+namespace mortise {
+
+enum class Purpose {
+  kUse,    // parameters, without gradients and states: to evaluate and sample
+  kTrain,  // everything
+};
+
+struct RunRequest {
+  const Manifest* manifest = nullptr;  // must outlive the run, as the plan
+  const Plan* plan = nullptr;
+  std::string probe;  // the mortise-probe helper
+  std::string dir;    // the run directory, made already; "": nothing is written
+  Purpose purpose = Purpose::kTrain;
+  std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
+  Found checkpoint;     // a verified one to go on from; without a path: from the beginning
+  std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
+  std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
+};
+
+class Run {
+ public:
+  // Throws Failure.
+  explicit Run(RunRequest request);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  const Summary& summary() const;
+  // Trains to the end, or to an interrupt; the exit code. Throws Failure.
+  int train(const std::function<Interrupt()>& interrupt);
+  // On the split of the request. Throws Failure.
+  Measured evaluate();
+  // Pieces of text go to `emit` as they come.
+  void sample(const SampleRequest& request, const std::function<void(std::string_view)>& emit);
+  bool can_sample() const;
+  int64_t step() const;  // applied so far
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace mortise

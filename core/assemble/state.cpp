@@ -1,0 +1,238 @@
+#include "core/assemble/state.hpp"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/abi/error.hpp"
+#include "core/assemble/format.hpp"
+#include "core/host/handle.hpp"
+#include "core/store/files.hpp"
+#include "formats/file.hpp"
+
+namespace mortise {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kDataFile = "data.json";
+constexpr size_t kMaxData = size_t{64} << 10;
+
+[[noreturn]] void refuse(const std::string& at, const std::string& message) {
+  Diagnostic d = trouble(kExitData, "other_state", message, at);
+  d.effect = "nothing was restored";
+  throw Failure(d);
+}
+
+std::string extension(const Declared& d) { return std::string(view(d.format.object->extension)); }
+std::string rank_file(const Declared& d) { return "optimizer/rank-" + std::to_string(d.rank); }
+
+// ---- what is captured ----
+
+StoredEntry entry_of(const std::string& name, const at::Tensor& t) {
+  const at::Tensor host = t.cpu().contiguous();
+  StoredEntry e;
+  e.name = name;
+  e.dtype = dtype_of(host.scalar_type());
+  e.sizes = host.sizes().vec();
+  e.data = host.const_data_ptr();
+  e.bytes = host.nbytes();
+  if (!host.is_same(t)) e.owner = std::make_shared<at::Tensor>(host);
+  return e;
+}
+
+Json json_of(const Value& v) { return Json::parse(v.text()); }  // of numbers, texts and lists, TOML is JSON
+
+// What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without
+// a value has that of the fact of its name. "" if it says nothing.
+std::string config_json(const Member& model, const Declaration& d) {
+  const auto fixed = model.info->facts.find("config_json");
+  if (fixed == model.info->facts.end() || !model.table) return "";
+  Json all;
+  if (const Value* architectures = fact_of(*model.info, "huggingface", "architectures"))
+    all["architectures"] = json_of(*architectures);
+  for (const auto& [name, value] : fixed->second) all[name] = json_of(value);
+  for (const auto& [key, schema] : model.info->schema.config.keys)
+    for (const std::string& name : schema.config_json) {
+      const Value& value = model.table->values.at(key);
+      if (value.is_set()) all[name] = json_of(value);
+      else if (const auto fact = d.facts.find(key); fact != d.facts.end()) all[name] = fact->second;
+    }
+  return all.dump(2) + "\n";
+}
+
+// The samples of each split, so that a run does not go on with others.
+Json data_json(const Declared& d) {
+  Json j;
+  for (const char* split : {"train", "validation"})
+    j[split] = {{"samples", d.samples->count(split)}, {"fingerprint", d.samples->fingerprint(split)}};
+  return j;
+}
+
+void add_blobs(const Declared& d, std::map<std::string, std::string>& texts) {
+  std::map<std::string, PluginBlobs> by_plugin;
+  for (const KeptBlob& kept : d.edge->services.blobs) {
+    std::string text;
+    mortise_sink sink{};
+    sink.struct_size = sizeof sink;
+    sink.user = &text;
+    sink.write = [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
+      return guarded([&] { static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes); });
+    };
+    const Instance& by = d.instances->of(*kept.host);
+    clear_error();
+    if (const mortise_status s = kept.blob->save(by.self, &sink)) throw_from(by, s, "save");
+    by_plugin[by.id()][std::string(view(kept.blob->name))] = {kept.blob->version, text};
+  }
+  for (const auto& [id, blobs] : by_plugin) texts[blobs_file(id)] = blobs_text(id, blobs);
+}
+
+// ---- what is restored ----
+
+// Every tensor that `wanted` names must be in the file, and nothing else.
+void restore_tensors(const Format& format, const Found& checkpoint, const std::string& file,
+                     const std::vector<NamedState>& wanted) {
+  const std::string path = checkpoint.path + "/" + file;
+  const RunFile open(checkpoint.path, file);
+  const MappedFile mapped(open.descriptor(), open.path());
+  std::map<std::string, StoredEntry> found;
+  for (StoredEntry& e : read_entries(format, mapped.bytes())) found.emplace(e.name, std::move(e));
+  for (const NamedState& w : wanted) {
+    const auto stored = found.find(w.name);
+    if (stored == found.end()) refuse(path, "it has no `" + w.name + "`, which this run needs");
+    const StoredEntry& e = stored->second;
+    if (w.tensor.sizes() != e.sizes || dtype_of(w.tensor.scalar_type()) != e.dtype || e.bytes != w.tensor.nbytes())
+      refuse(path, "`" + w.name + "` has another shape or dtype than in this run");
+    w.tensor.copy_(at::from_blob(const_cast<void*>(e.data), e.sizes, w.tensor.options().device(at::kCPU)));
+    found.erase(stored);
+  }
+  if (!found.empty()) refuse(path, "it has `" + found.begin()->first + "`, which this run does not know");
+}
+
+void restore_parameters(const Allocated& a, const Found& checkpoint) {
+  std::vector<NamedState> masters;
+  for (const auto& s : a.host().parameters().all()) masters.push_back({s.declared->name, s.master});
+  restore_tensors(a.declared.format, checkpoint, "model/model" + extension(a.declared), masters);
+  for (auto& s : a.host().parameters().all())
+    if (!s.value.is_same(s.master)) s.value.copy_(s.master);
+}
+
+void restore_blobs(const Declared& d, const Found& checkpoint) {
+  std::map<std::string, PluginBlobs> by_plugin;
+  for (const KeptBlob& kept : d.edge->services.blobs) {
+    const Instance& by = d.instances->of(*kept.host);
+    const std::string file = blobs_file(by.id());
+    if (!by_plugin.contains(by.id())) {
+      const auto text = read_run_file_if_any(checkpoint.path, file, kMaxBlobs);
+      by_plugin[by.id()] = text ? parse_blobs(*text, checkpoint.path + "/" + file) : PluginBlobs{};
+    }
+    const PluginBlobs& blobs = by_plugin[by.id()];
+    const auto saved = blobs.find(std::string(view(kept.blob->name)));
+    if (saved == blobs.end()) continue;  // it was not there when this was saved
+    clear_error();
+    if (const mortise_status s = kept.blob->load(by.self, saved->second.version, str(saved->second.text)))
+      throw_from(by, s, "load");
+  }
+}
+
+RunState restore_counts(const Declared& d, const Found& checkpoint) {
+  const std::string text = read_run_file(checkpoint.path, kStateFile, kMaxState);
+  const RunState s = parse_state(text, checkpoint.path + "/" + kStateFile, checkpoint.step);
+  mortise_clock& c = d.edge->services.clock;
+  c.attempted = s.attempted;
+  c.applied = s.applied;
+  c.samples = s.samples;
+  c.tokens = s.tokens;
+  return s;
+}
+
+// One split as it was against what it is: both texts, or "" if they agree.
+std::string difference(const Json& was, const Json& is) {
+  const auto text = [](const Json& j) {
+    const std::string fingerprint = j.value("fingerprint", "");
+    return std::to_string(j.value("samples", int64_t{-1})) + " samples" +
+           (fingerprint.empty() ? "" : " (" + fingerprint.substr(0, 12) + ")");
+  };
+  return was == is ? "" : "was " + text(was) + ", is " + text(is);
+}
+
+void check_data(const Declared& d, const Found& checkpoint) {
+  const auto text = read_run_file_if_any(checkpoint.path, kDataFile, kMaxData);
+  if (!text) return;  // saved before samples were recorded
+  const Json was = Json::parse(*text, nullptr, /*allow_exceptions=*/false), is = data_json(d);
+  for (const char* split : {"train", "validation"}) {
+    const bool right = was.is_object() && was.contains(split) && was[split].is_object();
+    if (!right) refuse(checkpoint.path + "/" + kDataFile, "it does not say which samples the run had");
+    std::string changed;
+    try {
+      changed = difference(was[split], is[split]);
+    } catch (const Json::exception&) {
+      refuse(checkpoint.path + "/" + kDataFile, "it does not say which samples the run had");
+    }
+    if (changed.empty()) continue;
+    Diagnostic refused = trouble(
+        kExitData, "data_changed", std::string("the data of the split `") + split + "` is not what this run began with",
+        d.data.by->id() + ": " + d.samples->about(split), "put the data back as it was, or begin a new run");
+    refused.lines = {changed};
+    refused.effect = "nothing was restored; with other samples it would be another run";
+    throw Failure(refused);
+  }
+}
+
+}  // namespace
+
+TensorFormat tensor_format(const Declared& d) {
+  const Format format = d.format;
+  const Instances& instances = *d.instances;
+  return {extension(d), [format, &instances](const std::vector<StoredEntry>& entries, const Sink& sink) {
+            diagnosed(instances, [&] { write_entries(format, entries, sink); });
+          }};
+}
+
+Snapshot capture(const Runnable& r, const RunState& state) {
+  const Declared& d = r.declared();
+  Snapshot s;
+  for (const auto& p : r.host().parameters().all())
+    s.tensors["model/model"].push_back(entry_of(p.declared->name, p.master));
+  auto& states = s.tensors[rank_file(d)];
+  for (const auto& o : *r.optimizers)
+    for (const NamedState& named : o.states()) {
+      StoredEntry& e = states.emplace_back(entry_of(named.name, named.tensor));
+      e.whole = e.sizes;
+      e.offset.assign(e.whole.size(), 0);
+    }
+  add_blobs(d, s.texts);
+  s.texts[kStateFile] = state_text(state);
+  s.texts[kDataFile] = data_json(d).dump(1) + "\n";
+  if (const std::string config = config_json(*d.model.by->member, r.host().declaration()); !config.empty())
+    s.texts["model/config.json"] = config;
+  return s;
+}
+
+RunState restore(const Allocated& a, const Found& checkpoint) {
+  return diagnosed(*a.declared.instances, [&] {
+    restore_parameters(a, checkpoint);
+    const RunState state = restore_counts(a.declared, checkpoint);
+    restore_blobs(a.declared, checkpoint);
+    return state;
+  });
+}
+
+RunState restore(const Runnable& r, const Found& checkpoint) {
+  const Declared& d = r.declared();
+  return diagnosed(*d.instances, [&] {
+    check_data(d, checkpoint);
+    const RunState state = restore(r.allocated, checkpoint);
+    if (state.seed != r.host().seed()) refuse(checkpoint.path + "/" + kStateFile, "it is of another seed");
+    std::vector<NamedState> states;
+    for (const auto& o : *r.optimizers)
+      for (const NamedState& s : o.states()) states.push_back(s);
+    restore_tensors(d.format, checkpoint, rank_file(d) + extension(d), states);
+    r.step->set_cursor(state.cursor);
+    r.ledger->restore(state.attempted, state.applied, state.scale);
+    return state;
+  });
+}
+
+}  // namespace mortise

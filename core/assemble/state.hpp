@@ -1,0 +1,32 @@
+// What of a run outlives it: parameters, optimizer states, the counts and the cursor, what plugins keep. Captured
+// between steps, stored as a checkpoint, restored from one bit for bit.
+//
+//   model/model.EXT        masters, under their declared names
+//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml says it
+//   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
+//   state.json             counts, cursor, scale, the best so far
+//   data.json              which samples each split had
+//   plugins/ID.json        what plugins keep
+#pragma once
+#include <string>
+
+#include "core/assemble/allocated.hpp"
+#include "core/store/checkpoint.hpp"
+#include "core/store/run_state.hpp"
+#include "core/store/snapshot.hpp"
+
+namespace mortise {
+
+// How the run's format writes tensors; failures of the plugin are Failures.
+TensorFormat tensor_format(const Declared& d);
+
+// Borrows the memory of what lies on the host.
+Snapshot capture(const Runnable& r, const RunState& state);
+
+// From a checkpoint that was verified: parameters, and what plugins keep. Throws Failure (exit 65): it is of another
+// model.
+RunState restore(const Allocated& a, const Found& checkpoint);
+// Everything. Throws Failure (exit 65): it is of another model, optimizer or seed, or of other data.
+RunState restore(const Runnable& r, const Found& checkpoint);
+
+}  // namespace mortise

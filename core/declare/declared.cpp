@@ -1,0 +1,233 @@
+#include "core/declare/declared.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <stdexcept>
+
+namespace mortise {
+namespace {
+
+// plugin.toml may say which of its keys bounds the length of a sequence: [model] context = "KEY".
+int64_t context_of(const Member& model) {
+  const Value* named = fact_of(*model.info, "model", "context");
+  if (!named || !model.table) return 0;
+  const auto v = model.table->values.find(named->as_text());
+  return v == model.table->values.end() || !v->second.is_set() ? 0 : v->second.as_int();
+}
+
+const Member& model_member(const Plan& plan) {
+  return plan.members[static_cast<size_t>(plan.at[kModel].providers.back().member)];
+}
+
+// data.sequence_length, or what the model takes at most.
+int64_t sequence_length_of(const Declared& d) {
+  const Member& model = model_member(*d.plan);
+  const int64_t context = context_of(model);
+  const Value& stated = d.key("data", "sequence_length");
+  if (!stated.is_set()) return context;
+  if (context > 0 && stated.as_int() > context)
+    throw Failure(mistake("sequence_too_long",
+                          "data.sequence_length is " + stated.text() + ", " + model.info->schema.id +
+                              " takes at most " + std::to_string(context),
+                          stated.origin, "sequence_length = " + std::to_string(context)));
+  return stated.as_int();
+}
+
+// A launcher that started several processes wants one run of several ranks; this version would train as many models.
+void refuse_other_ranks(const Declared& d) {
+  constexpr std::pair<const char*, const char*> kLaunchers[] = {{"WORLD_SIZE", "torchrun"},
+                                                                {"OMPI_COMM_WORLD_SIZE", "mpirun"},
+                                                                {"PMI_SIZE", "mpiexec"},
+                                                                {"SLURM_STEP_NUM_TASKS", "srun"}};
+  for (const auto& [variable, launcher] : kLaunchers) {
+    const char* text = std::getenv(variable);
+    const long ranks = text ? std::strtol(text, nullptr, 10) : 1;
+    if (ranks <= 1) continue;
+    Diagnostic refused = mistake("ranks_not_started",
+                                 std::string(launcher) + " started " + std::to_string(ranks) + " processes (" +
+                                     variable + "=" + text + "); this version trains with one rank",
+                                 {}, "start one process, without " + std::string(launcher));
+    refused.effect = "each process would have trained a model of its own";
+    throw Failure(refused);
+  }
+  if (d.ranks > 1)
+    throw Failure(
+        mistake("ranks_not_started",
+                d.comm.by->id() + " joins " + std::to_string(d.ranks) + " ranks; this version trains with one", {},
+                "leave " + d.comm.by->id() + " out"));
+}
+
+void open_data(Declared& d, const DeclareRequest& request) {
+  d.sequence_length = sequence_length_of(d);
+  mortise_data_request ask{};
+  ask.struct_size = sizeof ask;
+  ask.sequence_length = d.sequence_length;
+  ask.seed = d.edge->seed();
+  d.data.call(&mortise_data::open, "open", static_cast<const mortise_data_request*>(&ask));
+
+  SampleOptions o;
+  o.train = request.train_samples;
+  o.split = request.split;
+  o.micro_batch_size = d.key("data", "micro_batch_size").as_int();
+  const Value& eval_size = d.key("eval", "micro_batch_size");
+  o.eval_micro_batch_size = eval_size.is_set() ? eval_size.as_int() : o.micro_batch_size;
+  o.eval_samples = d.key("eval", "samples").as_int();
+  o.shuffle = d.key("data", "shuffle").as_bool();
+  o.drop_last = d.key("data", "drop_last").as_bool();
+  o.validation = d.key("data", "validation").as_float();
+  o.seed = d.edge->seed();
+  o.rank = d.rank;
+  o.ranks = d.ranks;
+  d.samples = std::make_unique<Samples>(d.data, o);
+
+  mortise_clock& clock = d.edge->services.clock;
+  clock.ranks = d.ranks;
+  clock.micro_batch_size = static_cast<int32_t>(o.micro_batch_size);
+  clock.sequence_length = d.sequence_length;
+}
+
+void declare_model(Declared& d) {
+  Declaration& declaration = d.edge->declaration();
+  const Provided<mortise_tokenizer>& tokenizer = d.edge->services.tokenizer;
+  int64_t vocabulary = 0;
+  d.data.call(&mortise_data::vocabulary, "vocabulary", &vocabulary);
+  if (vocabulary == 0 && tokenizer) tokenizer.call(&mortise_tokenizer::size, "size", &vocabulary);
+  if (vocabulary > 0) declaration.facts["vocabulary"] = vocabulary;
+  declaration.facts["sequence_length"] = d.sequence_length;
+
+  // A refusal passes the model's code on its way out as a status; what it says is kept here.
+  std::optional<Diagnostic> refusal;
+  mortise_builder builder{declaration, {}};
+  builder.provide = [&](mortise_layer& layer, const mortise_layer_spec& spec) {
+    try {
+      d.layers->declare(builder, layer, spec);
+    } catch (const Failure& f) {
+      if (!refusal) refusal = f.diagnostic;
+      throw PluginError(MORTISE_E_CONFIG, f.diagnostic.message);
+    }
+  };
+  try {
+    d.model.call(&mortise_model::declare, "declare", &builder);
+  } catch (const PluginError&) {
+    if (refusal) throw Failure(*refusal);
+    throw;
+  }
+  if (declaration.segments.empty() || declaration.params.empty())
+    throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters");
+}
+
+// params.declared: each listener on the parameters that its `where` takes.
+void filter_parameters(Declared& d) {
+  Declaration& declaration = d.edge->declaration();
+  const auto elements = declaration.param_elements();
+  d.edge->declaring_parameters = true;
+  for (const auto& l : d.plan->at[kParamsDeclared].listeners) {
+    Instance& by = d.instances->start(l.member);
+    const auto listen = d.instances->attachment(l.member, "params.declared", "listen").listen;
+    for (const size_t i : select(l, elements, MORTISE_TRAIN)) {
+      mortise_event e{};
+      e.struct_size = sizeof e;
+      e.point = kParamsDeclared;
+      e.param = &declaration.params[i];
+      clear_error();
+      if (const mortise_status s = listen(by.self, &e)) throw_from(by, s, "params.declared");
+    }
+  }
+  d.edge->declaring_parameters = false;
+}
+
+void measure_lengths(Declared& d) {
+  mortise_clock& clock = d.edge->services.clock;
+  const int64_t micros = d.window(), per_epoch = d.samples->micros_per_epoch("train");
+  const int64_t steps_per_epoch = per_epoch / micros + (per_epoch % micros != 0);
+  // In floating point: a manifest may ask for more than 64 bits count, which is refused below.
+  d.lengths.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  d.lengths.samples_per_step =
+      static_cast<double>(micros) * static_cast<double>(clock.micro_batch_size) * static_cast<double>(clock.ranks);
+  d.lengths.tokens_per_step = d.lengths.samples_per_step * static_cast<double>(clock.sequence_length);
+  if (d.lengths.tokens_per_step > 0x1p53)
+    throw Failure(mistake("out_of_range",
+                          "a step of " + std::to_string(micros) + " micro-batches has more than 2^53 tokens",
+                          d.key("data", "micro_batch_size").origin));
+  d.lengths.run = d.lengths.steps(d.key("run", "length"), "run.length");
+  clock.micros = static_cast<int32_t>(micros);
+  clock.length = d.lengths.run;
+}
+
+void fill(Declared& d, const DeclareRequest& request) {
+  Instances& plugins = *d.instances;
+  // Before LibTorch is touched for anything else: a device may have to load first.
+  d.device = plugins.object<mortise_device>(kDevice);
+  if (request.open_device || d.device.object->kind == MORTISE_CPU)
+    d.device.call(&mortise_device::open, "open", int32_t{0});
+  d.edge->device_opened(d.device.object->kind);
+  d.comm = plugins.object<mortise_comm>(kComm);
+  d.comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&d.rank), static_cast<int32_t*>(&d.ranks));
+  if (request.open_device) refuse_other_ranks(d);
+  if (!d.plan->at[kTokenizer].providers.empty())
+    d.edge->services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
+  for (size_t m = 0; m < d.plan->members.size(); ++m)
+    if (d.plan->members[m].table) plugins.start(static_cast<int>(m));
+  d.data = plugins.object<mortise_data>(kData);
+  d.replicas = plugins.object<mortise_replicas>(kReplicas);
+  d.schedule = plugins.object<mortise_schedule>(kSchedule);
+  d.model = plugins.object<mortise_model>(kModel);
+  d.format = plugins.object<mortise_format>(kCheckpointFormat);
+  d.sampler = plugins.object<mortise_sampler>(kSample);
+  open_data(d, request);
+  d.layers = std::make_unique<LayerProviders>(*d.edge, plugins, d.device.object->kind);
+  declare_model(d);
+  d.layers->check();
+  filter_parameters(d);
+  apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
+  d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
+  if (!request.weights.empty()) {
+    const Value& lacks = d.key("model", "new");
+    d.weights = std::make_unique<Weights>(request.weights, d.edge->declaration(), *d.model.by->member->info,
+                                          lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
+  }
+  d.listeners = std::make_unique<Listeners>(plugins);
+  measure_lengths(d);
+}
+
+}  // namespace
+
+int32_t Declared::window() const {
+  edge->services.window = 1;
+  listeners->filter(edge->services, Filter::kWindow, kStepWindow);
+  return edge->services.window;
+}
+
+Diagnostic diagnostic_of(const FormatError& error) { return trouble(kExitData, error.code, error.message, error.path); }
+
+bool saves_in_background(const Declared& d) {
+  const Value& stated = d.key("checkpoint", "background");
+  return d.format && (stated.is_set() ? stated.as_bool() : d.device.object->kind == MORTISE_CUDA);
+}
+
+Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
+  Declared d;
+  d.manifest = request.manifest;
+  d.plan = request.plan;
+  d.edge = std::move(edge);
+  d.instances = std::make_unique<Instances>(*d.edge, *d.plan, request.probe);
+  try {
+    fill(d, request);
+  } catch (const PluginError& e) {
+    if (d.edge->needs_tensors.empty()) throw Failure(d.instances->diagnose(e));
+    Diagnostic needs =
+        trouble(kExitUnavailable, "needs_libtorch", d.edge->needs_tensors + " is declared with LibTorch");
+    needs.plugin = d.edge->needs_tensors;
+    throw Failure(needs);
+  } catch (const FormatError& e) {
+    throw Failure(diagnostic_of(e));
+  } catch (const std::exception& e) {  // std::bad_alloc, std::length_error: more than memory holds
+    throw Failure(trouble(kExitUnavailable, "out_of_memory", "not enough memory to declare the run", e.what()));
+  }
+  return d;
+}
+
+}  // namespace mortise

@@ -1,0 +1,139 @@
+#include "core/declare/layers.hpp"
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/model/declaration.hpp"
+
+namespace mortise {
+namespace {
+
+Element element_of(const mortise_layer& l) { return {l.path, "", l.slot, {}, {}}; }
+
+// The layers of one point, up to and with `last`: whether a selector takes a layer depends on the ones before it only,
+// so providers are known while the model is still being declared.
+std::vector<Element> elements_until(const Declaration& d, const mortise_layer& last) {
+  std::vector<Element> all;
+  for (const auto& l : d.layers) {
+    if (l.point == last.point) all.push_back(element_of(l));
+    if (&l == &last) break;
+  }
+  return all;
+}
+
+// What the run computes in by the plan, for `supports`: a static fact of whoever sets the frame's compute dtype.
+uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
+  for (const auto& w : plan.at[kForward].wrappers) {
+    if (!(w.modes >> mode & 1)) continue;
+    const PluginInfo& info = *plan.members[static_cast<size_t>(w.member)].info;
+    if (const Value* dtype = fact_of(info, "frame", "compute_dtype")) return dtype_named(dtype->as_text());
+  }
+  return MORTISE_NO_DTYPE;
+}
+
+}  // namespace
+
+std::vector<Element> elements_at(const Declaration& d, uint32_t point, std::vector<uint32_t>* index_of) {
+  std::vector<Element> all;
+  for (const auto& l : d.layers) {
+    if (l.point != static_cast<int>(point)) continue;
+    all.push_back(element_of(l));
+    if (index_of) index_of->push_back(l.index);
+  }
+  return all;
+}
+
+LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>& op, const mortise_layer& layer,
+                                                uint32_t mode) const {
+  if (!op.has(&mortise_operator::supports)) return {};
+  mortise_place place{};
+  place.struct_size = sizeof place;
+  place.mode = mode;
+  place.path = str(layer.path);
+  place.compute_dtype = planned_compute_dtype(instances_.plan(), mode);
+  place.device = device_;
+  place.attrs = layer.attrs.data();
+  place.n_attrs = static_cast<uint32_t>(layer.attrs.size());
+  int yes = 1;
+  mortise_str why{}, fix{};
+  op.call(&mortise_operator::supports, "supports of " + layer.slot, &place, &yes, &why, &fix);
+  return {yes != 0, std::string(view(why)), std::string(view(fix))};
+}
+
+void LayerProviders::cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
+                                const Position& at) const {
+  throw Failure(mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + answer.why, at, answer.fix));
+}
+
+int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
+  if (claim.choices.empty()) return claim.member;
+  const std::string& chooser = instances_.plan().members[static_cast<size_t>(claim.member)].info->schema.id;
+  std::vector<std::string> reasons;
+  for (const int candidate : claim.choices) {
+    const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), candidate);
+    const Answer a = supports(op, layer, mode);
+    if (!a.yes) {
+      reasons.push_back(op.by->id() + ": " + a.why);
+      continue;
+    }
+    auto& text = chosen_[chooser];
+    if (text.find(op.by->id()) == std::string::npos) text += (text.empty() ? "-> " : ", ") + op.by->id();
+    return candidate;
+  }
+  cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);
+}
+
+int LayerProviders::provider_of(const mortise_layer& layer, uint32_t mode) {
+  const auto elements = elements_until(edge_.declaration(), layer);
+  for (const auto& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers) {
+    const auto taken = select(static_cast<const Place&>(claim), elements, static_cast<int>(mode));
+    if (!taken.empty() && taken.back() == elements.size() - 1) return choose(claim, layer, mode);
+  }
+  throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
+                        "mortise plugin list names what is installed"));
+}
+
+void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
+  // A provider may ask for nested layers before this returns; a deque keeps `layer` where it is.
+  std::array<int, MORTISE_MODES> members{};
+  for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
+    members[mode] = provider_of(layer, mode);
+    const auto same = std::find(members.begin(), members.begin() + mode, members[mode]);
+    if (same != members.begin() + mode) {
+      layer.data[mode] = layer.data[static_cast<size_t>(same - members.begin())];
+      continue;
+    }
+    const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), members[mode]);
+    if (const Answer a = supports(op, layer, mode); !a.yes) {
+      const auto* table = op.by->member->table;
+      cannot_run(op.by->id(), layer, a, table ? table->origin : Position{});
+    }
+    if (!op.has(&mortise_operator::forward))
+      throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot);
+    if (op.has(&mortise_operator::declare))
+      op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
+              &layer.data[mode]);
+  }
+  if (members_.size() <= layer.index) members_.resize(layer.index + 1);
+  members_[layer.index] = members;
+}
+
+void LayerProviders::check() const {
+  Report report;
+  const Plan& plan = instances_.plan();
+  const Declaration& d = edge_.declaration();
+  for (uint32_t point = kFirstOperator; point < plan.points.size(); ++point) {
+    const std::vector<Element> layers = elements_at(d, point);
+    if (layers.empty()) continue;
+    for (int mode = 0; mode < MORTISE_MODES; ++mode)
+      assign(plan.at[point], plan, layers, mode, "layer", plan.points[point].name, report);
+  }
+  std::vector<Element> everything = d.layer_elements();
+  for (const auto& s : d.segments) everything.push_back({s.path, "", "block", {}, {}});
+  for (const auto& e : d.param_elements()) everything.push_back(e);
+  check_where(plan, everything, "layer or parameter", report);
+  for (const auto& found : report.all())
+    if (found.level == Level::kError) throw Failure(found);
+}
+
+}  // namespace mortise

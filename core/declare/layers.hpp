@@ -1,0 +1,52 @@
+// Who provides each layer, in each mode: asked while the model is being declared, so that a provider can declare the
+// layer's parameters. Choosers ask their candidates what they support.
+#pragma once
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/abi/instances.hpp"
+#include "mortise/operator.h"
+
+namespace mortise {
+
+// The layers of an operator's point, in the order of the model: what a `where` with `every` counts, for providers and
+// wrappers alike. `index_of` gets the layer of each, if it is wanted.
+std::vector<Element> elements_at(const Declaration& d, uint32_t point, std::vector<uint32_t>* index_of = nullptr);
+
+class LayerProviders {
+ public:
+  // `device` is MORTISE_CPU or MORTISE_CUDA.
+  LayerProviders(Edge& edge, Instances& instances, uint32_t device)
+      : edge_(edge), instances_(instances), device_(device) {}
+
+  // Calls `declare` of every distinct provider of the layer's modes. Throws Failure: nobody provides it, or not there.
+  void declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
+  // Once the model is declared: every claim and every `where` took something. Throws Failure.
+  void check() const;
+
+  // The member that provides a layer in a mode.
+  int member(const mortise_layer& layer, uint32_t mode) const { return members_[layer.index][mode]; }
+  // Which candidates a chooser's layers got: id of the chooser -> "-> ids of the chosen".
+  const std::map<std::string, std::string>& chosen() const { return chosen_; }
+
+ private:
+  int provider_of(const mortise_layer& layer, uint32_t mode);
+  int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
+  struct Answer {
+    bool yes = true;
+    std::string why, fix;
+  };
+  Answer supports(const Provided<mortise_operator>& op, const mortise_layer& layer, uint32_t mode) const;
+  [[noreturn]] void cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
+                               const Position& at) const;
+
+  Edge& edge_;
+  Instances& instances_;
+  uint32_t device_;
+  std::vector<std::array<int, MORTISE_MODES>> members_;  // by index of the layer
+  std::map<std::string, std::string> chosen_;
+};
+
+}  // namespace mortise

@@ -1,0 +1,131 @@
+#include "core/declare/optimizers.hpp"
+
+#include <algorithm>
+
+#include "mortise/cpp/strings.hpp"
+
+namespace mortise {
+namespace {
+
+// A family's number for one provider: what the manifest says in the provider's own table, in the family's, or the
+// plugin's default.
+double family_number(const Manifest& m, const Member& member, const char* name, double otherwise) {
+  if (member.table)
+    if (const auto own = member.table->values.find(name); own != member.table->values.end() && own->second.is_set())
+      return own->second.as_float();
+  if (const Value& v = m.get("optimizer", name); v.is_set()) return v.as_float();
+  const auto& defaults = member.info->schema.family_defaults;
+  const auto d = defaults.find(name);
+  return d == defaults.end() || !d->second.is_set() ? otherwise : d->second.as_float();
+}
+
+std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation) {
+  std::vector<int64_t> sizes = p.sizes;
+  if (relation == "same") return sizes;
+  if (relation == "scalar") return {};
+  if (relation == "rows" && !sizes.empty()) {
+    sizes.pop_back();
+    return sizes;
+  }
+  if (relation == "columns" && sizes.size() > 1) {
+    sizes.erase(sizes.end() - 2);
+    return sizes;
+  }
+  throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) +
+                                            "`; relations are same, rows, columns, scalar");
+}
+
+[[noreturn]] void refuse(const DeclaredOptimizer& o, const std::string& what) {
+  throw PluginError(MORTISE_E_PLUGIN, o.by->id() + " " + what);
+}
+
+// What the plugin says it keeps of one parameter.
+std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_param& p) {
+  std::vector<mortise_state_spec> specs(MORTISE_MAX_STATES);
+  uint32_t n = 0;
+  if (o.simple) {
+    n = o.simple.object->n_states;
+    for (uint32_t i = 0; i < std::min<uint32_t>(n, MORTISE_MAX_STATES); ++i)
+      specs[i] = {o.simple.object->states[i], str("same"), p.info.master_dtype, 0, 0.0};
+  } else {
+    o.device.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
+  }
+  if (n > MORTISE_MAX_STATES) refuse(o, "keeps " + std::to_string(n) + " states; at most 8 can be kept");
+  specs.resize(n);
+  return specs;
+}
+
+std::vector<StateSpec> states_of(const DeclaredOptimizer& o, const mortise_param& p) {
+  std::vector<StateSpec> all;
+  for (const mortise_state_spec& s : asked(o, p)) {
+    const std::string name(view(s.name));
+    if (name.empty() || std::ranges::any_of(all, [&](const StateSpec& other) { return other.name == name; }))
+      refuse(o, "names a state of " + p.name + " `" + name + "` twice, or not at all");
+    if (s.dtype == MORTISE_NO_DTYPE || s.dtype > MORTISE_BOOL)
+      refuse(o, "keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
+    all.push_back({name, state_sizes(p, view(s.relation)), s.dtype, s.fill});
+  }
+  return all;
+}
+
+DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mortise_param*> params) {
+  DeclaredOptimizer o;
+  o.by = &instances.start(member);
+  o.params = std::move(params);
+  if (instances.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
+    o.simple = instances.object<mortise_optimizer_simple>(kOptimizer, member);
+  else o.device = instances.object<mortise_optimizer>(kOptimizer, member);
+  for (mortise_param* p : o.params)
+    if (p->info.trainable) o.slots.push_back({p, states_of(o, *p)});
+  return o;
+}
+
+}  // namespace
+
+int64_t DeclaredOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& slot : slots)
+    for (const auto& s : slot.states) {
+      int64_t n = dtype_bytes(s.dtype);
+      for (const int64_t d : s.sizes) n *= d;
+      bytes += n;
+    }
+  return bytes;
+}
+
+std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
+                                                  std::vector<Group>* groups) {
+  const Plan& plan = instances.plan();
+  std::vector<Element> trainable;
+  std::vector<mortise_param*> params;
+  const auto all = d.param_elements();
+  for (auto& p : d.params) {
+    if (!p.info.trainable) continue;
+    trainable.push_back(all[p.index]);
+    params.push_back(&p);
+  }
+  Report report;
+  const auto& claims = plan.at[kOptimizer].providers;
+  const auto provider = assign(plan.at[kOptimizer], plan, trainable, MORTISE_TRAIN, "parameter", "optimizer", report);
+  for (const auto& found : report.all())
+    if (found.level == Level::kError) throw Failure(found);
+
+  std::vector<DeclaredOptimizer> optimizers;
+  std::vector<double> lr, decay;
+  for (size_t c = 0; c < claims.size(); ++c) {
+    const Member& member = plan.members[static_cast<size_t>(claims[c].member)];
+    lr.push_back(family_number(manifest, member, "lr", 1e-3));
+    decay.push_back(family_number(manifest, member, "weight_decay", 0.0));
+    std::vector<mortise_param*> own;
+    for (size_t i = 0; i < params.size(); ++i)
+      if (provider[i] == static_cast<int>(c)) {
+        params[i]->optimizer = static_cast<int>(c);
+        own.push_back(params[i]);
+      }
+    optimizers.push_back(declare_one(instances, claims[c].member, std::move(own)));
+  }
+  *groups = make_groups(d, lr, decay);
+  return optimizers;
+}
+
+}  // namespace mortise

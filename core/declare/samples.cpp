@@ -1,0 +1,120 @@
+#include "core/declare/samples.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/text.hpp"
+#include "mortise/cpp/strings.hpp"
+#include "mortise/philox.h"
+
+namespace mortise {
+namespace {
+
+std::vector<int64_t> first(int64_t n) {
+  std::vector<int64_t> numbers(static_cast<size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  return numbers;
+}
+
+// Fisher and Yates with Philox bits: the same order for a seed, a stream and an epoch, wherever it is made.
+void shuffle(std::vector<int64_t>& numbers, uint64_t seed, std::string_view stream, int64_t epoch) {
+  const uint64_t key64 = seed * 0x9E3779B97F4A7C15u ^ hash_text(stream);
+  const uint32_t key[2] = {static_cast<uint32_t>(key64), static_cast<uint32_t>(key64 >> 32)};
+  for (int64_t i = static_cast<int64_t>(numbers.size()) - 1; i > 0; --i) {
+    uint32_t w[4];
+    mortise_philox_words(key, static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(epoch), 0,
+                         w);
+    const uint64_t bits = uint64_t{w[0]} << 32 | w[1];
+    std::swap(numbers[static_cast<size_t>(i)], numbers[bits % static_cast<uint64_t>(i + 1)]);
+  }
+}
+
+mortise_split describe(const Provided<mortise_data>& data, std::string_view name) {
+  mortise_split s{};
+  s.struct_size = sizeof s;
+  data.call(&mortise_data::describe, "describe", str(name), &s);
+  constexpr int64_t kMost = int64_t{1} << 33;  // their order alone takes 64 GiB
+  if (s.samples < 0 || s.samples > kMost)
+    throw PluginError(MORTISE_E_DATA, data.by->id() + " says that `" + std::string(name) + "` has " +
+                                          std::to_string(s.samples) + " samples; 0 to " + std::to_string(kMost) +
+                                          " can be put in order");
+  return s;
+}
+
+// What is evaluated on when only some of it is: drawn, in the order of their numbers.
+void draw(std::vector<int64_t>& numbers, int64_t n, uint64_t seed) {
+  if (n <= 0 || n >= static_cast<int64_t>(numbers.size())) return;
+  shuffle(numbers, seed, "evaluated", 0);
+  numbers.resize(static_cast<size_t>(n));
+  std::ranges::sort(numbers);
+}
+
+std::shared_ptr<const std::vector<int64_t>> shared(std::vector<int64_t> numbers) {
+  return std::make_shared<const std::vector<int64_t>>(std::move(numbers));
+}
+
+}  // namespace
+
+Samples::Samples(const Provided<mortise_data>& data, const SampleOptions& options) : options_(options) {
+  const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
+  const bool hold_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";
+  const mortise_split train = options.train || hold_out ? describe(data, "train") : mortise_split{};
+  train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, std::string(view(train.about))};
+  validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, std::string(view(validation.about))};
+  std::vector<int64_t> to_train = first(train.samples), to_validate;
+  if (hold_out) {
+    validation_.name = "train";
+    validation_.about = train_.about + ", held out";
+    shuffle(to_train, options.seed, "held out", 0);
+    const auto share = std::llround(static_cast<double>(train.samples) * options.validation);
+    const auto held = to_train.begin() + std::clamp<int64_t>(share, 1, std::max<int64_t>(train.samples - 1, 0));
+    to_validate.assign(to_train.begin(), held);
+    to_train.erase(to_train.begin(), held);
+    std::ranges::sort(to_train);
+    std::ranges::sort(to_validate);
+  } else {
+    to_validate = first(validation.samples);
+  }
+  draw(to_validate, options.eval_samples, options.seed);
+  train_.numbers = shared(std::move(to_train));
+  validation_.numbers = shared(std::move(to_validate));
+  if (options.train && micros_per_epoch("train") == 0)
+    throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(count("train")) +
+                                          " samples to train on, too few for one micro-batch of " +
+                                          std::to_string(options.micro_batch_size));
+}
+
+int64_t Samples::count(std::string_view name) const { return static_cast<int64_t>(split(name).numbers->size()); }
+
+int64_t Samples::micros_per_epoch(std::string_view name) const {
+  const Split& s = split(name);
+  const int64_t together = s.micro_batch_size * options_.ranks, n = count(name);
+  return s.drop_last ? n / together : (n + together - 1) / together;
+}
+
+Samples::Numbers Samples::order(const Split& s, int64_t epoch) {
+  if (!s.shuffle) return s.numbers;
+  std::lock_guard lock(mutex_);
+  if (ordered_epoch_ != epoch) {
+    std::vector<int64_t> numbers = *s.numbers;
+    shuffle(numbers, options_.seed, "order", epoch);
+    ordered_ = shared(std::move(numbers));
+    ordered_epoch_ = epoch;
+  }
+  return ordered_;
+}
+
+Samples::Micro Samples::micro(std::string_view name, int64_t index) {
+  const Split& s = split(name);
+  const int64_t per_epoch = micros_per_epoch(name);
+  Micro m;
+  m.split = s.name;
+  m.order = order(s, index / per_epoch);
+  m.first = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
+  m.n = static_cast<uint32_t>(
+      std::clamp<int64_t>(static_cast<int64_t>(m.order->size()) - m.first, 0, s.micro_batch_size));
+  return m;
+}
+
+}  // namespace mortise

@@ -1,0 +1,69 @@
+// Which samples make up which micro-batch: the split that is held out, and the order of an epoch. Numbers only; nothing
+// is read here but how many samples there are.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/abi/provided.hpp"
+#include "mortise/data.h"
+
+namespace mortise {
+
+struct SampleOptions {
+  int64_t micro_batch_size = 8, eval_micro_batch_size = 8;
+  int64_t eval_samples = 0;  // at most so many are evaluated on, drawn by the seed; 0: all
+  bool shuffle = true, drop_last = false;
+  bool train = true;  // else the samples to train on are asked for only if a share of them is what is evaluated on
+  std::string split = "validation";  // what is evaluated on, as the plugin calls it; "": nothing is
+  double validation = 0;             // share held out when the data has no validation split of its own
+  uint64_t seed = 0;
+  int rank = 0, ranks = 1;
+};
+
+class Samples {
+ public:
+  // Throws PluginError: too few samples for one micro-batch, or more than can be numbered.
+  Samples(const Provided<mortise_data>& data, const SampleOptions& options);
+
+  // `split` is "train" or "validation" from here on, whatever the plugin calls them.
+  int64_t count(std::string_view split) const;
+  // Micro-batches that one rank handles in an epoch of a split; the last may be short.
+  int64_t micros_per_epoch(std::string_view split) const;
+  const std::string& about(std::string_view name) const { return split(name).about; }
+  // What the samples are, by the plugin; "": it does not say.
+  const std::string& fingerprint(std::string_view name) const { return split(name).fingerprint; }
+
+  // The samples of one micro-batch of this rank. `index` counts since the beginning: epoch index / micros_per_epoch.
+  struct Micro {
+    std::string_view split;  // as the plugin calls it
+    std::shared_ptr<const std::vector<int64_t>> order;
+    int64_t first = 0;
+    uint32_t n = 0;
+    const int64_t* numbers() const { return order->data() + first; }
+  };
+  Micro micro(std::string_view split, int64_t index);  // [any-thread]
+
+ private:
+  using Numbers = std::shared_ptr<const std::vector<int64_t>>;
+  struct Split {
+    std::string name;  // as the plugin calls it
+    Numbers numbers;
+    int64_t micro_batch_size = 1;
+    bool shuffle = false, drop_last = false;
+    std::string about, fingerprint;
+  };
+  const Split& split(std::string_view name) const { return name == "train" ? train_ : validation_; }
+  Numbers order(const Split& s, int64_t epoch);
+
+  SampleOptions options_;
+  Split train_, validation_;
+  std::mutex mutex_;
+  int64_t ordered_epoch_ = -1;  // the order of this epoch is kept
+  Numbers ordered_;
+};
+
+}  // namespace mortise

@@ -1,0 +1,92 @@
+#include "core/declare/summary.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/base/text.hpp"
+#include "core/declare/declared.hpp"
+
+namespace mortise {
+namespace {
+
+std::string parameters_text(int64_t n) {
+  return n < 100'000 ? with_commas(n) + " parameters"
+                     : fmt::format("{:.1f} M parameters", static_cast<double>(n) / 1e6);
+}
+
+std::string counted(int64_t n, const char* one, const char* many) {
+  return with_commas(n) + " " + (n == 1 ? one : many);
+}
+
+std::string batch_text(const mortise_clock& c, const Summary& s) {
+  return fmt::format("{} × {} tokens ({} a device × {} accumulated × {}) · {}",
+                     counted(s.samples_per_step, "sample", "samples"), with_commas(c.sequence_length),
+                     c.micro_batch_size, c.micros, counted(c.ranks, "rank", "ranks"),
+                     counted(s.steps, "step", "steps"));
+}
+
+// "146 tensors, lr 1.0e-03, weight decay 0.01: FAMILY.NAME"; "" for a group without a tensor.
+std::string group_text(const Declared& d, size_t index) {
+  int64_t tensors = 0;
+  for (const auto& p : d.edge->declaration().params)
+    tensors += p.info.trainable && p.info.group == static_cast<int32_t>(index);
+  if (tensors == 0) return "";
+  const Group& g = d.groups[index];
+  return fmt::format("{}, lr {:.1e}, weight decay {:g}: {}", counted(tensors, "tensor", "tensors"), g.lr,
+                     g.weight_decay, d.optimizers[static_cast<size_t>(g.optimizer)].by->id());
+}
+
+// "h.0.attn.c_attn.weight  [out 2304, in 768]  matrix  frozen"
+std::string parameter_text(const mortise_param& p) {
+  std::vector<std::string> sizes;
+  for (size_t i = 0; i < p.sizes.size(); ++i)
+    sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(p.sizes[i]));
+  std::string text = fmt::format("{}  [{}]  {}", p.name, fmt::join(sizes, ", "), p.role);
+  if (!p.info.trainable) text += "  frozen";
+  if (!p.other_names.empty()) text += "  also " + join(p.other_names, ", ");
+  return text;
+}
+
+}  // namespace
+
+Summary summary_of(const Declared& d, const std::string& dir) {
+  const Declaration& declaration = d.edge->declaration();
+  const mortise_clock& c = d.edge->services.clock;
+  Summary s;
+  s.parameters = declaration.count();
+  if (d.weights) s.weights = d.weights->summary();
+  s.steps = d.lengths.run;
+  s.steps_per_epoch = static_cast<int64_t>(d.lengths.steps_per_epoch);
+  s.samples_per_step = static_cast<int64_t>(d.lengths.samples_per_step);
+  s.tokens_per_step = static_cast<int64_t>(d.lengths.tokens_per_step);
+  s.micros = c.micros;
+  s.ranks = c.ranks;
+  s.run = d.manifest->name + (dir.empty() ? "" : " -> " + dir);
+  s.model = d.model.by->id() + " " + parameters_text(s.parameters);
+  s.data =
+      fmt::format("{} {} · {} to train, {} to validate", d.data.by->id(), d.samples->about("train"),
+                  counted(d.samples->count("train"), "sample", "samples"), with_commas(d.samples->count("validation")));
+  mortise_str about{};
+  d.device.call(&mortise_device::describe, "describe", &about);
+  const Claim& device = d.plan->at[kDevice].providers.back();
+  s.device = d.device.by->id() + ", " + std::string(view(about));
+  if (device.why.find("cannot run here") != std::string::npos) s.device += "        " + device.why;
+  s.batch = batch_text(c, s);
+  s.details[d.device.by->id()] = view(about);
+  s.details[d.model.by->id()] = parameters_text(s.parameters) + ", " +
+                                counted(static_cast<int64_t>(declaration.segments.size()), "segment", "segments");
+  s.details[d.data.by->id()] = d.samples->about("train");
+  for (const auto& [id, text] : d.layers->chosen()) s.details[id] = text;
+
+  const Memory m = weights_and_gradients(declaration);
+  s.weights_bytes = m.weights;
+  s.gradients_bytes = m.gradients;
+  s.casts_bytes = m.casts;
+  for (const auto& o : d.optimizers) s.states_bytes += o.state_bytes();
+  if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes;
+  for (size_t g = 0; g < d.groups.size(); ++g)
+    if (const std::string text = group_text(d, g); !text.empty()) s.groups.push_back(text);
+  for (const auto& p : declaration.params) s.parameter_lines.push_back(parameter_text(p));
+  return s;
+}
+
+}  // namespace mortise

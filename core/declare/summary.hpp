@@ -1,0 +1,26 @@
+// What is known of a run once its model is declared: for `plan`, and for the first lines of a training.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mortise {
+
+struct Declared;
+
+struct Summary {
+  std::string run, model, weights, data, device, batch;  // texts of the lines
+  int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
+  int micros = 1, ranks = 1;
+  int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
+  int64_t copy_bytes = 0;                      // in host memory, for saves in the background
+  std::vector<std::string> groups;             // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
+  std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
+  std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype
+};
+
+// `dir`: the run directory, "" without one.
+Summary summary_of(const Declared& d, const std::string& dir);
+
+}  // namespace mortise

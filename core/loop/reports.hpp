@@ -1,0 +1,51 @@
+// What a step was, known when the device has got there. A step packs its numbers into one vector on the device; the
+// vector is copied to the host and read some steps later, so that nobody waits for it. With a depth of 0, as on the
+// CPU, it is read at once, by the same code.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mortise {
+
+struct StepReport {
+  bool applied = true;
+  double loss = 0, norm = 0, lr = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // terms of weight 0, averaged
+  // Known when the step was begun.
+  int64_t attempted = 0;  // steps before this one
+  int64_t samples = 0, tokens = 0, epoch = 0, cursor = 0;
+  int32_t micros = 1;
+  double data_wait_s = 0;
+};
+
+// The device's half of a report: scalars, float64, 0-dim.
+struct StepScalars {
+  at::Tensor verdict, loss, norm, lr;
+  std::vector<std::pair<std::string, at::Tensor>> metrics;
+};
+
+class Reports {
+ public:
+  // `depth`: how many steps may be under way while their reports are not read.
+  explicit Reports(int depth) : depth_(depth) {}
+  void push(StepReport begun, const StepScalars& scalars);
+  // The oldest that has not been taken, if it may be read without waiting for the device, or if `now`.
+  std::optional<StepReport> take(bool now);
+  int under_way() const { return static_cast<int>(pending_.size()); }
+
+ private:
+  struct Pending {
+    StepReport report;
+    at::Tensor packed;  // float64 [4 + metrics]
+  };
+  int depth_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace mortise

@@ -1,0 +1,70 @@
+#include "core/loop/terms.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/abi/error.hpp"
+
+namespace mortise {
+
+void add_counts(Counts& counts, const mortise_batch& batch) {
+  for (const auto& [unit, n] : batch.counts) counts[unit] += n;
+}
+
+void Denominators::set(const Counts& counts) {
+  for (auto& [unit, tensor] : by_unit_)
+    if (!counts.contains(unit)) tensor.fill_(std::numeric_limits<double>::infinity());
+  for (const auto& [unit, n] : counts) {
+    at::Tensor& tensor = by_unit_[unit];
+    if (!tensor.defined()) tensor = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    tensor.fill_(n > 0 ? static_cast<double>(n) : std::numeric_limits<double>::infinity());
+  }
+}
+
+const at::Tensor& Denominators::of(const std::string& unit, const std::string& term) const {
+  const auto found = by_unit_.find(unit);
+  if (found != by_unit_.end()) return found->second;
+  throw PluginError(MORTISE_E_PLUGIN, "the term `" + term + "` counts `" + unit + "`, which the data does not");
+}
+
+void TermSums::add(const Terms& terms) {
+  for (const auto& t : terms) {
+    const at::Tensor sum = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
+    const auto known = std::ranges::find(sums_, t.name, &Sum::name);
+    if (known == sums_.end()) {
+      sums_.push_back({t.name, t.unit, t.weight, sum.clone(), true});
+      continue;
+    }
+    known->total.add_(sum);
+    known->given = true;
+  }
+}
+
+void TermSums::restart() {
+  for (auto& s : sums_) {
+    s.total.zero_();
+    s.given = false;
+  }
+}
+
+at::Tensor TermSums::loss(const Denominators& denominators) const {
+  at::Tensor loss;
+  for (const auto& s : sums_) {
+    if (s.weight == 0) continue;
+    const at::Tensor part = s.total.mul(s.weight).div(denominators.of(s.unit, s.name));
+    loss = loss.defined() ? loss.add(part) : part;
+  }
+  return loss.defined() ? loss : at::zeros({}, at::kDouble);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> TermSums::metrics(const Denominators& denominators) const {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (const auto& s : sums_)
+    if (s.weight == 0 && s.given) all.emplace_back(s.name, s.total.div(denominators.of(s.unit, s.name)));
+  return all;
+}
+
+}  // namespace mortise

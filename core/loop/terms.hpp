@@ -1,0 +1,55 @@
+// The terms of the loss over a step: how much of each unit there is, and the sums so far. Everything that the device
+// divides by or adds to keeps its address from step to step, so that a recorded step can be replayed.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/host/batch.hpp"
+#include "core/host/call.hpp"
+
+namespace mortise {
+
+// How much of each unit a window or a split holds.
+using Counts = std::map<std::string, int64_t, std::less<>>;
+void add_counts(Counts& counts, const mortise_batch& batch);
+
+// The counts as scalars on the device, float64, 0-dim.
+class Denominators {
+ public:
+  explicit Denominators(c10::Device device) : device_(device) {}
+  // A unit that is not among the counts keeps its place, with none of it.
+  void set(const Counts& counts);
+  // Throws PluginError: the data does not count this unit. Infinite where there is none of it: what is divided is 0.
+  const at::Tensor& of(const std::string& unit, const std::string& term) const;
+
+ private:
+  c10::Device device_;
+  std::map<std::string, at::Tensor, std::less<>> by_unit_;
+};
+
+// Sums of terms over micro-batches.
+class TermSums {
+ public:
+  struct Sum {
+    std::string name, unit;
+    double weight;
+    at::Tensor total;  // float64, 0-dim
+    bool given;        // in this step
+  };
+  void add(const Terms& terms);
+  // Every sum back to 0, in its place.
+  void restart();
+  const std::vector<Sum>& all() const { return sums_; }
+  // The weighted terms over their denominators, float64, 0-dim, on the device.
+  at::Tensor loss(const Denominators& denominators) const;
+  // Averages of the terms of weight 0 that were given, by name.
+  std::vector<std::pair<std::string, at::Tensor>> metrics(const Denominators& denominators) const;
+
+ private:
+  std::vector<Sum> sums_;
+};
+
+}  // namespace mortise

@@ -1,0 +1,102 @@
+// Training: steps until the run's length, records of what happened, evaluation and saves on the way, and an orderly
+// end.
+#pragma once
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "core/declare/exchange.hpp"
+#include "core/declare/summary.hpp"
+#include "core/loop/every.hpp"
+#include "core/loop/records.hpp"
+#include "core/loop/step.hpp"
+#include "core/store/run_state.hpp"
+#include "core/store/saver.hpp"
+
+namespace mortise {
+
+struct TrainOptions {
+  int64_t length = 0;  // applied steps
+  Period log_every, eval_every, save_every;
+  bool eval_at_start = true, eval_at_end = true, save_at_end = true;
+  bool keep_best = false;   // [checkpoint] best: an evaluation that is better than all before it is saved
+  double time_limit_s = 0;  // of this process; 0: none
+  std::string dir, name, plan_hash;
+  Summary summary;
+  double first_loss = NAN;                      // of the run, if it went on
+  std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
+};
+
+// What a training stands on; all of it outlives the training.
+struct TrainParts {
+  Host& host;
+  const Listeners& listeners;
+  const Instances& instances;
+  Samples& samples;
+  Passes& passes;
+  Step& step;
+  Saver& saver;
+  Ledger& ledger;
+  Provided<mortise_device> device;
+  std::function<Snapshot(const RunState&)> capture;
+  std::function<std::string()> sample;  // a text from the model; empty: nothing samples
+};
+
+class Training {
+ public:
+  Training(const TrainParts& parts, const TrainOptions& options);
+  // To the end, or to an interrupt; the exit code. Throws Failure.
+  int run(const std::function<Interrupt()>& interrupt);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // What happened since the last step record that was due.
+  struct Interval {
+    Clock::time_point since = Clock::now();
+    int64_t samples = 0, tokens = 0;
+    double data_wait_s = 0;
+  };
+
+  int train(const std::function<Interrupt()>& interrupt);
+  void notify(const RecordBuilder& r, Point also = kRecord);
+  void begin();
+  // Begins a step, and deals with every report that is there.
+  void step();
+  bool must_know_now() const;
+  void take_reports(bool now);
+  void report(const StepReport& r);
+  void add_rates(RecordBuilder& record);
+  void act_on_applied_step();
+  bool evaluate();  // true: the best so far, and somebody wants to keep it
+  void sample();
+  void save();
+  // Notifies of what came of saves; false if the last one did not succeed.
+  bool saved(bool wait);
+  void report_failed_save(const Saved& s);
+  int end(int exit, const std::string& reason);
+  // What somebody asked for; -1: nothing that ends the run.
+  int exit_asked_for(const std::function<Interrupt()>& interrupt);
+  [[noreturn]] void abort();
+  [[noreturn]] void fail(const PluginError& e);
+  void warn_of_parameters_without_gradient();
+  bool validates() const { return p_.samples.count("validation") > 0; }
+  int64_t applied() const { return services_.clock.applied; }
+  double left_s() const;
+  std::string last_checkpoint() const;
+  std::string resume_command() const;
+
+  TrainParts p_;
+  TrainOptions o_;
+  Services& services_;
+  Every log_every_, eval_every_, save_every_;
+  bool last_save_ok_ = true;
+  Interval interval_;
+  Clock::time_point started_ = Clock::now();
+  double spent_on_steps_ = 0;
+  int64_t begun_at_ = 0, attempted_at_ = 0;  // when this process began
+  double first_loss_ = NAN, last_loss_ = NAN;
+  int64_t evaluated_at_ = -1;
+};
+
+}  // namespace mortise
