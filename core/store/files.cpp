@@ -1,7 +1,9 @@
 #include "core/store/files.hpp"
 
 #include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +29,9 @@ int uninterrupted(const Call& call) {
 
 // `error` is errno of what went wrong.
 [[noreturn]] void refuse(const std::string& path, const char* what, int error) {
-  Diagnostic d = trouble(kExitIo, "not_written", path + " cannot be " + what + ": " + std::strerror(error));
+  const bool is_full = error == ENOSPC || error == EDQUOT;
+  Diagnostic d =
+      trouble(kExitIo, is_full ? "no_space" : "not_written", path + " cannot be " + what + ": " + std::strerror(error));
   d.effect = "what was there before, if anything, is untouched";
   throw Failure(d);
 }
@@ -45,7 +49,8 @@ std::string reason_of(int error) {
 
 // Opens `path` in `folder`, part by part and without a link among them. Negative: what errno says.
 int open_within(const std::string& folder, const std::string& path) {
-  int at = uninterrupted([&] { return ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); });
+  int at =
+      uninterrupted([&] { return ::open(folder.empty() ? "." : folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); });
   const std::vector<std::string> parts = split(path, '/');
   for (size_t i = 0; at >= 0 && i < parts.size(); ++i) {
     const int kind = i + 1 < parts.size() ? O_PATH | O_DIRECTORY : O_RDONLY | O_NONBLOCK;
@@ -110,7 +115,9 @@ std::optional<std::string> read_run_file_if_any(const std::string& folder, const
 }
 
 OpenFile::OpenFile(const std::string& path, std::string shown) : path_(path), shown_(std::move(shown)) {
-  fd_ = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
+  // Under a name that can be guessed may lie a link, or a FIFO that nobody reads.
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  fd_ = uninterrupted([&] { return ::open(path.c_str(), flags, 0644); });
   if (fd_ < 0) refuse(shown_, "opened for writing", errno);
 }
 
@@ -140,6 +147,17 @@ void OpenFile::finish() {
     ::unlink(path_.c_str());
     refuse(shown_, "closed", error);
   }
+}
+
+void must_fit(const std::string& folder, int64_t bytes) {
+  constexpr int64_t kSlack = int64_t{1} << 20;  // manifest, folders, blocks that are not full
+  struct statvfs disk{};
+  if (::statvfs(folder.c_str(), &disk) != 0) return;  // writing will tell
+  const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize), needed = bytes + kSlack;
+  if (free < needed)
+    throw Failure(
+        trouble(kExitIo, "no_space",
+                fmt::format("no space left, it needs {}, {} free at {}", byte_size(needed), byte_size(free), folder)));
 }
 
 void sync_folder(const std::string& path) {

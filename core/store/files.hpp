@@ -1,5 +1,5 @@
 // Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on
-// from, everything else throws.
+// from, everything else throws Failure (exit 74): code no_space where the disk is full, else not_written.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ using Sink = std::function<void(const void* data, size_t bytes)>;
 // A file under a name of its own until it is complete. Throws Failure (exit 74) naming `shown` and the system's reason.
 class OpenFile {
  public:
-  OpenFile(const std::string& path, std::string shown);  // new or empty
+  OpenFile(const std::string& path, std::string shown);  // new, or emptied; never a link
   ~OpenFile();                                           // not finished: removed
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -53,6 +53,10 @@ class RunFile {
 std::string read_run_file(const std::string& folder, const std::string& path, size_t most);
 // The same, and nullopt if there is no such file.
 std::optional<std::string> read_run_file_if_any(const std::string& folder, const std::string& path, size_t most);
+
+// Throws Failure (code no_space, exit 74): so many bytes more do not fit on the disk of `folder`. Asked before anything
+// is written, so that a disk that is nearly full is not filled to the brim.
+void must_fit(const std::string& folder, int64_t bytes);
 
 void sync_folder(const std::string& path);
 void make_folder(const std::string& path, bool may_exist = true);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <iterator>
 
 #include "core/base/diagnostic.hpp"
+#include "core/base/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -77,20 +79,44 @@ TEST_F(Files, LeaveNothingWhenTheyCannotTakeTheirPlace) {
   EXPECT_TRUE(fs::is_directory(folder / "a"));
 }
 
-TEST_F(Files, SayThatADiskIsFull) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  // A file beside a device cannot be made here, so the temporary name is a link to the device that is always full.
+// Under a name that can be guessed lies a link, or a FIFO that nobody reads: neither is written to.
+TEST_F(Files, AreNotWrittenThroughWhatLiesInTheirPlace) {
   const fs::path temporary = folder / ("a.tmp-" + std::to_string(getpid()));
-  fs::create_symlink("/dev/full", temporary);
+  std::ofstream(folder / "victim") << "somebody's";
+  fs::create_symlink(folder / "victim", temporary);
+  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+  EXPECT_EQ(read("victim"), "somebody's");
+  fs::remove(temporary);
+  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
+  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+}
+
+TEST_F(Files, MustFitBeforeTheyAreWritten) {
+  must_fit(folder, 1);
+  must_fit(folder / "none", INT64_MAX / 2);  // writing will tell
   try {
-    write_file(folder / "a", "x");
-    FAIL() << "written to a full disk";
-  } catch (const Failure& failure) {
-    EXPECT_EQ(failure.diagnostic.exit, kExitIo);
-    EXPECT_EQ(failure.diagnostic.message, (folder / "a").string() + " cannot be written: No space left on device");
-    EXPECT_EQ(failure.diagnostic.effect, "what was there before, if anything, is untouched");
+    must_fit(folder, int64_t{1} << 60);
+    FAIL() << "an exabyte fits";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.exit, kExitIo);
+    EXPECT_EQ(f.diagnostic.code, "no_space");
+    EXPECT_NE(f.diagnostic.message.find(" free at " + folder.string()), std::string::npos);
   }
-  EXPECT_EQ(entries(), 0u);
+}
+
+// What is needed is what was asked for, with the room for manifest and folders: it is refused by what it says.
+TEST_F(Files, MustFitWithWhatGoesBesideThem) {
+  struct statvfs disk{};
+  ASSERT_EQ(::statvfs(folder.c_str(), &disk), 0);
+  const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  if (free > int64_t{1} << 50) GTEST_SKIP() << "a disk of no size";
+  try {
+    must_fit(folder, free - 1000);  // by itself it would fit
+    FAIL() << "a disk filled to the brim";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.message.find("no space left, it needs " + byte_size(free + (1 << 20)) + ", "), 0u)
+        << f.diagnostic.message;
+  }
 }
 
 TEST_F(Files, MayBeEmptyAndMayBeLarge) {
