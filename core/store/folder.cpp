@@ -104,19 +104,20 @@ std::optional<Verified> CheckpointFolder::resume(const std::string& from, const 
   set_aside(chosen->step);
   point_link(root_, "latest", chosen->step);
   // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
-  if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best);
+  std::error_code ignored;
+  if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best, ignored);
   held_ = held_by(chosen->step);
   return chosen;
 }
 
 // The newest first: a process that is killed meanwhile leaves a past without holes. An older one of the same name in
-// abandoned/ is replaced. When this returns nothing comes back: a name that were still on its way to the disk could
-// take away the checkpoint that is saved under it next.
+// abandoned/ is replaced. When this returns nothing comes back, not even what a killed process moved before this one: a
+// name that is still on its way to the disk could take away the checkpoint that is saved under it next.
 void CheckpointFolder::set_aside(int64_t after) const {
   std::vector<Found> newer = all();
   std::erase_if(newer, [&](const Found& found) { return found.step <= after; });
-  if (newer.empty()) return;
   const std::string abandoned = root_ + "/abandoned";
+  if (newer.empty() && !fs::exists(fs::symlink_status(abandoned))) return;
   make_folder(abandoned);
   if (!fs::is_directory(fs::symlink_status(abandoned)))
     throw Failure(trouble(kExitData, "no_checkpoint", abandoned + " is a link, or no folder", "",
