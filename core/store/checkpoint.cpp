@@ -1,11 +1,7 @@
 #include "core/store/checkpoint.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -77,22 +73,14 @@ std::string aside(const fs::path& path) {
   return (path.parent_path() / (std::string(kTemporary) + "old-" + path.filename().string())).string();
 }
 
-// A manifest, or a little more than any has; streams throw exceptions of their own when a disk does not give what it
-// holds.
-std::string read_small(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) damaged(path, "it cannot be read");
-  std::string text;
-  char buffer[16384];
-  ssize_t n = 1;
-  while (n != 0 && text.size() <= kMaxManifest) {
-    n = ::read(fd, buffer, sizeof buffer);
-    if (n < 0 && errno != EINTR) break;
-    if (n > 0) text.append(buffer, static_cast<size_t>(n));
+// What `read` says of a file that cannot be read is damage here.
+template <class Read>
+auto undamaged(const Read& read) {
+  try {
+    return read();
+  } catch (const Failure& f) {
+    damaged(f.diagnostic.at, f.diagnostic.message);
   }
-  ::close(fd);
-  if (n < 0) damaged(path, "it cannot be read");
-  return text;
 }
 
 void remove_quietly(const std::string& folder) {
@@ -250,20 +238,22 @@ std::vector<Found> checkpoints_in(const std::string& root) {
 }
 
 CheckpointManifest verify_checkpoint(const Found& found) {
+  const fs::path folder = found.path;
+  const std::string root = folder.parent_path().string(), name = folder.filename().string() + "/";
   const std::string manifest = found.path + "/" + kManifest;
-  const CheckpointManifest m = parse_checkpoint_manifest(read_small(manifest), manifest);
+  const std::string text = undamaged([&] { return read_run_file(root, name + kManifest, kMaxManifest); });
+  const CheckpointManifest m = parse_checkpoint_manifest(text, manifest);
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
   ProgressLine progress("checking " + std::to_string(m.files.size()) + " files", m.bytes());
-  for (const auto& [path, file] : m.files) {
-    const std::string whole = found.path + "/" + path;
-    std::error_code error;
-    const uint64_t bytes = fs::file_size(whole, error);
-    if (error) damaged(whole, "it cannot be read");
-    if (bytes != file.bytes)
-      damaged(whole, with_commas(static_cast<int64_t>(bytes)) + " bytes, " +
-                         with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
-    if (sha256_of_file(whole, &progress) != file.sha256) damaged(whole, "its bytes are not those that were saved");
-  }
+  for (const auto& [path, file] : m.files)
+    undamaged([&] {
+      RunFile on_disk(root, name + path);
+      if (on_disk.bytes() != file.bytes)
+        damaged(on_disk.path(), with_commas(static_cast<int64_t>(on_disk.bytes())) + " bytes, " +
+                                    with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
+      if (sha256_of_file(on_disk, &progress) != file.sha256)
+        damaged(on_disk.path(), "its bytes are not those that were saved");
+    });
   return m;
 }
 

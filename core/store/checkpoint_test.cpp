@@ -2,6 +2,7 @@
 #include "core/store/checkpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,12 +135,12 @@ TEST_F(Checkpoints, HoldNothingOfASaveThatWasCutShort) {
 TEST_F(Checkpoints, ShowAManifestThatCannotBeRead) {
   save(5);
   fs::remove(root / "step-5/MANIFEST.json");
-  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it cannot be read");
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it cannot be read: No such file or directory");
   fs::create_directory(root / "step-5/MANIFEST.json");
-  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it cannot be read");
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it is not a regular file");
   fs::remove(root / "step-5/MANIFEST.json");
   write(root / "step-5/MANIFEST.json", std::string(3'000'000, ' '));
-  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it is larger than manifests are");
+  EXPECT_EQ(damage(step(5)), step(5).path + "/MANIFEST.json: it is larger than 2 MiB");
 }
 
 TEST_F(Checkpoints, LeaveNothingBehindWhenTheyAreRemoved) {
@@ -168,7 +169,35 @@ TEST_F(Checkpoints, ShowAFileThatIsCutShortOrGone) {
   fs::resize_file(file, 4096);
   EXPECT_EQ(damage(step(5)), file.string() + ": 4,096 bytes, 9,000 recorded");
   fs::remove(file);
-  EXPECT_EQ(damage(step(5)), file.string() + ": it cannot be read");
+  EXPECT_EQ(damage(step(5)), file.string() + ": it cannot be read: No such file or directory");
+}
+
+// The same bytes, but another file's: what is verified and what is read later need not be the same.
+TEST_F(Checkpoints, HoldNoLinks) {
+  save(5);
+  const fs::path model = root / "step-5/model";
+  fs::rename(model / "model.safetensors", run / "elsewhere");
+  fs::create_symlink(run / "elsewhere", model / "model.safetensors");
+  EXPECT_EQ(damage(step(5)), (model / "model.safetensors").string() + ": it is a link, which is not followed");
+  save(5);
+  fs::rename(model, run / "model");
+  fs::create_directory_symlink(run / "model", model);
+  EXPECT_EQ(damage(step(5)),
+            (model / "model.safetensors").string() + ": it lies behind a link, or in what is no folder");
+  save(6);
+  fs::create_directory_symlink("step-6", root / "step-7");
+  EXPECT_EQ(damage(step(7)), step(7).path + "/MANIFEST.json: it lies behind a link, or in what is no folder");
+}
+
+// Whoever waited for a writer of the FIFO would wait for ever.
+TEST_F(Checkpoints, HoldNoFifos) {
+  for (const char* name : {"state.json", "MANIFEST.json"}) {
+    save(5);
+    const std::string path = step(5).path + "/" + name;
+    fs::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(damage(step(5)), path + ": it is not a regular file");
+  }
 }
 
 TEST_F(Checkpoints, ShowEveryTruncation) {

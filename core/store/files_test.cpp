@@ -1,6 +1,8 @@
 #include "core/store/files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <iterator>
 
 #include "core/base/diagnostic.hpp"
+#include "core/base/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -76,20 +79,44 @@ TEST_F(Files, LeaveNothingWhenTheyCannotTakeTheirPlace) {
   EXPECT_TRUE(fs::is_directory(folder / "a"));
 }
 
-TEST_F(Files, SayThatADiskIsFull) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  // A file beside a device cannot be made here, so the temporary name is a link to the device that is always full.
+// Under a name that can be guessed lies a link, or a FIFO that nobody reads: neither is written to.
+TEST_F(Files, AreNotWrittenThroughWhatLiesInTheirPlace) {
   const fs::path temporary = folder / ("a.tmp-" + std::to_string(getpid()));
-  fs::create_symlink("/dev/full", temporary);
+  std::ofstream(folder / "victim") << "somebody's";
+  fs::create_symlink(folder / "victim", temporary);
+  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+  EXPECT_EQ(read("victim"), "somebody's");
+  fs::remove(temporary);
+  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
+  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+}
+
+TEST_F(Files, MustFitBeforeTheyAreWritten) {
+  must_fit(folder, 1);
+  must_fit(folder / "none", INT64_MAX / 2);  // writing will tell
   try {
-    write_file(folder / "a", "x");
-    FAIL() << "written to a full disk";
-  } catch (const Failure& failure) {
-    EXPECT_EQ(failure.diagnostic.exit, kExitIo);
-    EXPECT_EQ(failure.diagnostic.message, (folder / "a").string() + " cannot be written: No space left on device");
-    EXPECT_EQ(failure.diagnostic.effect, "what was there before, if anything, is untouched");
+    must_fit(folder, int64_t{1} << 60);
+    FAIL() << "an exabyte fits";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.exit, kExitIo);
+    EXPECT_EQ(f.diagnostic.code, "no_space");
+    EXPECT_NE(f.diagnostic.message.find(" free at " + folder.string()), std::string::npos);
   }
-  EXPECT_EQ(entries(), 0u);
+}
+
+// What is needed is what was asked for, with the room for manifest and folders: it is refused by what it says.
+TEST_F(Files, MustFitWithWhatGoesBesideThem) {
+  struct statvfs disk{};
+  ASSERT_EQ(::statvfs(folder.c_str(), &disk), 0);
+  const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  if (free > int64_t{1} << 50) GTEST_SKIP() << "a disk of no size";
+  try {
+    must_fit(folder, free - 1000);  // by itself it would fit
+    FAIL() << "a disk filled to the brim";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.message.find("no space left, it needs " + byte_size(free + (1 << 20)) + ", "), 0u)
+        << f.diagnostic.message;
+  }
 }
 
 TEST_F(Files, MayBeEmptyAndMayBeLarge) {
@@ -98,6 +125,69 @@ TEST_F(Files, MayBeEmptyAndMayBeLarge) {
   const std::string large(3'000'001, 'x');
   write_file(folder / "large", large);
   EXPECT_EQ(read("large"), large);
+}
+
+class RunFiles : public Files {
+ protected:
+  void SetUp() override {
+    Files::SetUp();
+    fs::create_directories(folder / "run/model");
+    std::ofstream(folder / "run/model/config.json") << "{}";
+    std::ofstream(folder / "secret") << "of another folder";
+  }
+  std::string refusal(const std::string& path, size_t most = 100) {
+    try {
+      read_run_file(folder / "run", path, most);
+      return "";
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.exit, kExitData);
+      EXPECT_EQ(f.diagnostic.code, "not_read");
+      EXPECT_EQ(f.diagnostic.at, (folder / "run").string() + "/" + path);
+      return f.diagnostic.message;
+    }
+  }
+};
+
+TEST_F(RunFiles, AreReadWholeUpToABound) {
+  EXPECT_EQ(read_run_file(folder / "run", "model/config.json", 2), "{}");
+  EXPECT_EQ(refusal("model/config.json", 1), "it is larger than 1 byte");
+  std::ofstream(folder / "run/empty");
+  EXPECT_EQ(read_run_file(folder / "run", "empty", 0), "");
+}
+
+TEST_F(RunFiles, AreNeverLinks) {
+  fs::create_symlink("../secret", folder / "run/state.json");
+  fs::create_symlink("model/config.json", folder / "run/inside.json");
+  fs::create_directory_symlink("model", folder / "run/linked");
+  EXPECT_EQ(refusal("state.json"), "it is a link, which is not followed");
+  EXPECT_EQ(refusal("inside.json"), "it is a link, which is not followed");
+  EXPECT_EQ(refusal("linked/config.json"), "it lies behind a link, or in what is no folder");
+}
+
+TEST_F(RunFiles, MayLieInAFolderThatALinkLeadsTo) {
+  fs::create_directory_symlink("run", folder / "latest");
+  EXPECT_EQ(read_run_file(folder / "latest", "model/config.json", 100), "{}");
+}
+
+TEST_F(RunFiles, DoNotLeaveTheirFolder) {
+  for (const char* path : {"../secret", "model/../../secret", "/etc/passwd", "", "model//config.json"})
+    EXPECT_EQ(refusal(path), "it is not inside " + (folder / "run").string()) << path;
+}
+
+// A reader that waited for a writer of the FIFO would hang here.
+TEST_F(RunFiles, AreRegularFiles) {
+  ASSERT_EQ(::mkfifo((folder / "run/status.json").c_str(), 0600), 0);
+  EXPECT_EQ(refusal("status.json"), "it is not a regular file");
+  EXPECT_EQ(refusal("model"), "it is not a regular file");
+}
+
+TEST_F(RunFiles, MayBeMissing) {
+  EXPECT_EQ(refusal("status.json"), "it cannot be read: No such file or directory");
+  EXPECT_EQ(read_run_file_if_any(folder / "run", "status.json", 100), std::nullopt);
+  EXPECT_EQ(read_run_file_if_any(folder / "none", "status.json", 100), std::nullopt);
+  EXPECT_EQ(read_run_file_if_any(folder / "run", "model/config.json", 100), "{}");
+  fs::create_symlink("nowhere", folder / "run/status.json");
+  EXPECT_THROW(read_run_file_if_any(folder / "run", "status.json", 100), Failure);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 namespace mortise {
 
+constexpr size_t kBuffer = size_t{1} << 17;
+
 // The small interface, which needs no providers and starts at once; CMakeLists.txt asks for it by the version that it
 // is of.
 struct Sha256::State {
@@ -39,7 +41,7 @@ std::string sha256_of_file(const std::string& path, ProgressLine* progress) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
   Sha256 hash;
-  std::vector<char> buffer(size_t{1} << 17);
+  std::vector<char> buffer(kBuffer);
   ssize_t n = 0;
   while ((n = ::read(fd, buffer.data(), buffer.size())) != 0) {
     if (n < 0 && errno == EINTR) continue;
@@ -49,6 +51,16 @@ std::string sha256_of_file(const std::string& path, ProgressLine* progress) {
   }
   ::close(fd);
   return n < 0 ? "" : hash.hex();
+}
+
+std::string sha256_of_file(RunFile& file, ProgressLine* progress) {
+  Sha256 hash;
+  std::vector<char> buffer(kBuffer);
+  while (const size_t n = file.read(buffer.data(), buffer.size())) {
+    hash.add(buffer.data(), n);
+    if (progress) progress->add(n);
+  }
+  return hash.hex();
 }
 
 }  // namespace mortise

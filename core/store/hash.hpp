@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/progress.hpp"
+#include "core/store/files.hpp"
 
 namespace mortise {
 
@@ -23,5 +24,7 @@ class Sha256 {
 std::string sha256_of(const void* data, size_t bytes);
 // Of a whole file, or "" if it cannot be read. What is read is added to the progress.
 std::string sha256_of_file(const std::string& path, ProgressLine* progress = nullptr);
+// The rest of one that is open. Throws Failure (exit 65).
+std::string sha256_of_file(RunFile& file, ProgressLine* progress = nullptr);
 
 }  // namespace mortise

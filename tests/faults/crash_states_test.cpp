@@ -22,6 +22,7 @@
 
 #include "core/base/diagnostic.hpp"
 #include "core/store/checkpoint.hpp"
+#include "core/store/folder.hpp"
 #include "tests/faults/crash_model.hpp"
 #include "tests/faults/recorder.hpp"
 
@@ -164,6 +165,29 @@ class CrashStates : public testing::Test {
       save_and_keep(recorder, name, removed);
     } catch (const Failure&) {
     }
+  }
+  // The same through the class that owns the folder, with what it no longer keeps.
+  static void save_in(CheckpointFolder& folder, Recorder& recorder, const std::string& name,
+                      const Retention& retention) {
+    recorder.begin(name);
+    Snapshot s;
+    s.texts = files_of(name);
+    const CheckpointManifest m =
+        folder.save(s, {}, std::stoll(name), {{"optimizer.x", {"0.1.0", std::string(64, '0')}}});
+    names_[m.sha256] = name;
+    recorder.done(name);
+    folder.retire(retention, -1);
+  }
+  // Goes back to the checkpoint `name`; meanwhile any of `newer` may still be found, and afterwards none of them.
+  static void resume_in(CheckpointFolder& folder, Recorder& recorder, const std::string& from, const std::string& name,
+                        const std::vector<std::string>& newer) {
+    for (const std::string& each : newer) recorder.begin(each);
+    recorder.begin(name);
+    folder.resume(from, [](const Diagnostic&) {});
+    recorder.done(name);
+  }
+  void damage(int64_t step) const {
+    fs::resize_file(root + "/step-" + std::to_string(step) + "/model/model.safetensors", 1000);
   }
   // Fills names_ for saves that fail before they return; a copy of each lies in known_.
   void know(const std::string& name) {
@@ -410,6 +434,80 @@ TEST_F(CrashStates, OfARemovalThatWasKilled) {
   expect_right("with a removal that was killed", seen);
 }
 
+// keep = 1 and a damaged newer one: whatever was announced is found, also where a new checkpoint bears the number of
+// the damaged one.
+TEST_F(CrashStates, OfATrainingAfterADamagedOne) {
+  save("3"), save("6"), save("11");
+  damage(11);
+  Seen seen;
+  Recorder recorder(run);
+  CheckpointFolder folder(root);
+  resume_in(folder, recorder, "", "6", {});
+  for (const char* name : {"8", "11 again", "13"}) {
+    save_in(folder, recorder, name, {.keep = 1});
+    folder.confirm(std::stoll(name));
+    folder.retire({.keep = 1}, -1);
+  }
+  explore(recorder.finish(), "6", kMany / 8, seen);
+  expect_right("after a damaged one that was set aside", seen);
+}
+
+// What a run turned away from never comes back: neither in place of what is saved next, nor as the newest.
+TEST_F(CrashStates, OfATrainingThatWentBack) {
+  save("3"), save("6"), save("9");
+  fs::create_directories(fs::path(root) / "abandoned/step-9/model");  // of the time before
+  std::ofstream(fs::path(root) / "abandoned/step-9/model/model.safetensors") << "old";
+  Seen seen;
+  Recorder recorder(run);
+  CheckpointFolder folder(root);
+  resume_in(folder, recorder, "3", "3", {"9", "6"});
+  for (const char* name : {"6 again", "9 again"}) save_in(folder, recorder, name, {.keep = 2});
+  explore(recorder.finish(), "9", kMany / 8, seen);
+  expect_right("after a training that went back", seen);
+}
+
+TEST_F(CrashStates, OfAResumeThatWasKilled) {
+  for (const char* name : {"3", "6", "9", "6 again"}) know(name);
+  Seen seen;
+  for (int killed = 1;; ++killed) {
+    fs::remove_all(run);
+    fs::create_directory(run);
+    for (const char* name : {"3", "6", "9"}) save(name);
+    fs::create_directories(fs::path(root) / "abandoned/step-9");
+    Recorder recorder(run);
+    recorder.set_fault([&](Call, const std::string&) { return recorder.calls() >= killed ? EIO : 0; });
+    try {
+      CheckpointFolder folder(root);
+      resume_in(folder, recorder, "3", "3", {"9", "6"});
+    } catch (const Failure&) {
+    }
+    const bool was_killed = recorder.calls() >= killed;
+    recorder.set_fault({});
+    CheckpointFolder folder(root);
+    resume_in(folder, recorder, "3", "3", {"9", "6"});
+    save_in(folder, recorder, "6 again", {.keep = 1});
+    explore(recorder.finish(), "9", kFew, seen);
+    if (!was_killed) break;
+  }
+  expect_right("with a resume that was killed", seen);
+}
+
+TEST_F(CrashStates, OfADiskThatIsFull) {
+  save("3");
+  Recorder recorder(run, [](Call call, const std::string&) { return call == Call::kWrite ? ENOSPC : 0; });
+  CheckpointFolder folder(root);
+  try {
+    save_in(folder, recorder, "5", {});
+    FAIL() << "written to a full disk";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.exit, kExitIo);
+    EXPECT_EQ(f.diagnostic.code, "no_space");
+    EXPECT_EQ(f.diagnostic.message, "step-5/model/config.json cannot be written: No space left on device");
+    EXPECT_EQ(f.diagnostic.effect, "what was there before, if anything, is untouched");
+  }
+  EXPECT_EQ(found_in(root, Loader::kReal), "3");
+}
+
 // The other way to write a file: beside its place, then over what is there.
 TEST_F(CrashStates, OfOneFileThatIsReplaced) {
   const std::string path = (run / "state.json").string(), old(1300, 'o'), fresh(2100, 'n');
@@ -527,6 +625,20 @@ TEST_F(ProtocolWithout, PatienceBeforeItSaysSaved) {
     ASSERT_LT(sync, done);
     std::rotate(sync, done, std::next(done));
   });
+  EXPECT_GT(seen.wrong, 0u);
+}
+
+// A new checkpoint takes the name of one that was set aside, whose own way out is not on the disk yet.
+TEST_F(ProtocolWithout, TheSyncOfWhatIsSetAside) {
+  save("3"), save("6");
+  Recorder recorder(run);
+  CheckpointFolder folder(root);
+  resume_in(folder, recorder, "3", "3", {"6"});
+  save_in(folder, recorder, "6 again", {});
+  Trace trace = recorder.finish();
+  without_sync("checkpoints/abandoned")(trace);
+  Seen seen;
+  explore(trace, "6", kMany, seen);
   EXPECT_GT(seen.wrong, 0u);
 }
 

@@ -1,0 +1,167 @@
+#include "core/store/folder.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/text.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise {
+namespace {
+
+constexpr const char* kStep = "step-";
+
+[[noreturn]] void refuse(const std::string& message, const std::string& fix) {
+  throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
+}
+
+bool is_link(const std::string& path) { return fs::is_symlink(fs::symlink_status(path)); }
+
+// After a resume. Whoever saved at that step had made good ones after each checkpoint before.
+Held held_by(int64_t resumed) {
+  Held held;
+  held.resumed = resumed;
+  held.confirmed = std::max<int64_t>(resumed - 1, -1);
+  return held;
+}
+
+}  // namespace
+
+std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention& retention, const Held& held) {
+  std::ranges::sort(there, std::greater());
+  const int64_t newest = std::max(held.saved, held.resumed);
+  std::erase_if(there, [&](int64_t step) { return step > newest; });
+  const auto confirmed = std::ranges::find_if(there, [&](int64_t step) { return step <= held.confirmed; });
+  std::vector<int64_t> removed;
+  for (size_t i = 0; i < there.size(); ++i) {
+    const int64_t step = there[i];
+    const bool is_held = step == held.saved || step == held.resumed || step == held.best;
+    const bool is_confirmed = confirmed != there.end() && step == *confirmed;
+    const bool is_regular = retention.keep_every > 0 && step % retention.keep_every == 0;
+    const bool is_new = static_cast<int64_t>(i) < retention.keep;
+    if (!is_held && !is_confirmed && !is_regular && !is_new) removed.push_back(step);
+  }
+  return removed;
+}
+
+CheckpointFolder::CheckpointFolder(std::string root, int64_t resumed)
+    : root_(std::move(root)), held_(held_by(resumed)) {}
+
+std::optional<int64_t> CheckpointFolder::best_link() const {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(root_ + "/best", error);
+  if (error) return std::nullopt;
+  for (const Found& found : all())
+    if (fs::path(found.path).filename() == target) return found.step;
+  return std::nullopt;
+}
+
+std::string CheckpointFolder::run() const { return fs::path(root_).parent_path().string(); }
+
+// "best", "latest" or a step; of a path into this folder, what its last part says. Anything else stays as it is.
+std::string CheckpointFolder::word_of(const std::string& which) const {
+  fs::path path = which;
+  if (!path.has_filename()) path = path.parent_path();  // "step-1200/"
+  if (const fs::path parent = path.parent_path(); !parent.empty() && parent != fs::path(root_).filename()) {
+    std::error_code error;
+    if (fs::weakly_canonical(parent, error) != fs::weakly_canonical(root_, error)) return which;
+  }
+  const std::string name = path.filename().string();
+  return name.starts_with(kStep) ? name.substr(std::strlen(kStep)) : name;
+}
+
+Verified CheckpointFolder::find(const std::string& which, const std::string& flag, const Told& passed_over) const {
+  const std::vector<Found> there = all();
+  if (there.empty()) refuse(run() + " has no checkpoint yet", "wait for the first one; [checkpoint] every says when");
+  std::string wanted = word_of(which);
+  const bool must_be_best = wanted == "best";
+  if (which.empty() || must_be_best) {
+    const std::optional<int64_t> best = best_link();
+    if (!best && must_be_best) refuse(run() + " has no best checkpoint", flag + " latest");
+    wanted = best ? std::to_string(*best) : "latest";
+  }
+  std::vector<std::string> steps;
+  for (const Found& found : there) {
+    steps.push_back(std::to_string(found.step));
+    if (steps.back() == wanted) return {found, verify_checkpoint(found)};
+  }
+  if (wanted != "latest")
+    refuse(fmt::format("{} has no checkpoint of step {}, only of {}", run(), wanted, either(steps)),
+           flag + " " + steps.front());
+  if (auto newest = newest_checkpoint(root_, passed_over)) return *std::move(newest);
+  refuse("no checkpoint of " + run() + " is what was saved", "mortise checkpoint verify " + shell_word(run()));
+}
+
+std::optional<Verified> CheckpointFolder::resume(const std::string& from, const Told& passed_over) {
+  std::optional<Verified> chosen;
+  if (!from.empty() || !all().empty()) chosen = find(from.empty() ? "latest" : from, "--from", passed_over);
+  remove_leftovers(root_);
+  if (!chosen) return chosen;
+  set_aside(chosen->step);
+  point_link(root_, "latest", chosen->step);
+  // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
+  std::error_code ignored;
+  if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best, ignored);
+  held_ = held_by(chosen->step);
+  return chosen;
+}
+
+// The newest first: a process that is killed meanwhile leaves a past without holes. An older one of the same name in
+// abandoned/ is replaced. When this returns nothing comes back, not even what a killed process moved before this one: a
+// name that is still on its way to the disk could take away the checkpoint that is saved under it next.
+void CheckpointFolder::set_aside(int64_t after) const {
+  std::vector<Found> newer = all();
+  std::erase_if(newer, [&](const Found& found) { return found.step <= after; });
+  const std::string abandoned = root_ + "/abandoned";
+  if (newer.empty() && !fs::exists(fs::symlink_status(abandoned))) return;
+  make_folder(abandoned);
+  if (!fs::is_directory(fs::symlink_status(abandoned)))
+    throw Failure(trouble(kExitData, "no_checkpoint", abandoned + " is a link, or no folder", "",
+                          "move it away: mv " + shell_word(abandoned) + " " + shell_word(abandoned + ".old")));
+  remove_leftovers(abandoned);
+  for (const Found& found : newer) {
+    const std::string aside = abandoned + "/" + fs::path(found.path).filename().string();
+    if (fs::exists(fs::symlink_status(aside))) remove_checkpoint({aside, found.step});
+    rename_path(found.path, aside);
+  }
+  sync_folder(abandoned);
+  sync_folder(root_);
+}
+
+CheckpointManifest CheckpointFolder::save(const Snapshot& s, const TensorFormat& format, int64_t step,
+                                          const std::map<std::string, SavedPlugin>& plugins) {
+  CheckpointWriter writer(root_, step);
+  for (const auto& [file, entries] : s.tensors)
+    writer.file(file + format.extension, [&](const Sink& sink) { format.write(entries, sink); });
+  for (const auto& [file, text] : s.texts) writer.file(file, text);
+  CheckpointManifest manifest = writer.commit(plugins);
+  held_.saved = step;
+  confirm(step - 1);  // whoever came as far as this step made good ones after each checkpoint before
+  point_link(root_, "latest", step);
+  return manifest;
+}
+
+void CheckpointFolder::retire(const Retention& retention, int64_t best_step) {
+  held_.best = best_step;
+  try {
+    const std::vector<Found> there = all();
+    std::vector<int64_t> steps;
+    for (const Found& found : there) steps.push_back(found.step);
+    // Mended here too: a process may have been killed between the save and the link.
+    if (std::ranges::find(steps, best_step) != steps.end() && best_link() != best_step)
+      point_link(root_, "best", best_step);
+    const std::vector<int64_t> removed = steps_to_remove(steps, retention, held_);
+    for (const Found& found : there)
+      if (std::ranges::find(removed, found.step) != removed.end()) remove_checkpoint(found);
+  } catch (const Failure&) {
+  } catch (const fs::filesystem_error&) {
+  }
+}
+
+void CheckpointFolder::confirm(int64_t step) { held_.confirmed = std::max(held_.confirmed, step); }
+
+}  // namespace mortise

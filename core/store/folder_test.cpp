@@ -1,0 +1,293 @@
+// Which checkpoint to go on from, which ones belong to a past that was given up, which ones may go: each decision with
+// the others in mind.
+#include "core/store/folder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace fs = std::filesystem;
+
+namespace mortise {
+namespace {
+
+using Steps = std::vector<int64_t>;
+
+TEST(Retention, KeepsSoManyOfTheNewest) {
+  const Steps there = {3, 6, 9, 12, 15};
+  EXPECT_EQ(steps_to_remove(there, {.keep = 2}, {.saved = 15}), (Steps{9, 6, 3}));
+  EXPECT_EQ(steps_to_remove(there, {.keep = 4}, {.saved = 15}), (Steps{3}));
+  EXPECT_EQ(steps_to_remove(there, {.keep = 5}, {.saved = 15}), (Steps{}));
+  EXPECT_EQ(steps_to_remove(there, {.keep = 6}, {.saved = 15}), (Steps{}));
+  EXPECT_EQ(steps_to_remove({15}, {.keep = 1}, {.saved = 15}), (Steps{}));
+}
+
+TEST(Retention, KeepsOneOfEachInterval) {
+  const Steps there = {2, 4, 6, 8, 10, 12, 13};
+  EXPECT_EQ(steps_to_remove(there, {.keep = 1, .keep_every = 4}, {.saved = 13}), (Steps{10, 6, 2}));
+  EXPECT_EQ(steps_to_remove(there, {.keep = 1, .keep_every = 5}, {.saved = 13}), (Steps{12, 8, 6, 4, 2}));
+}
+
+TEST(Retention, KeepsTheBest) {
+  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 1}, {.saved = 9, .best = 3}), (Steps{6}));
+  // Among the newest it takes nobody's place, and one that is not there takes none either.
+  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 2}, {.saved = 9, .best = 9}), (Steps{3}));
+  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 2}, {.saved = 9, .best = 4}), (Steps{3}));
+}
+
+// A damaged newer one is no reason to remove what was announced a moment ago.
+TEST(Retention, DoesNotCountWhatIsNewerThanTheRun) {
+  EXPECT_EQ(steps_to_remove({18, 21, 29}, {.keep = 1}, {.saved = 21}), (Steps{18}));
+  EXPECT_EQ(steps_to_remove({15, 18, 21, 29, 32}, {.keep = 2}, {.saved = 21}), (Steps{15}));
+  EXPECT_EQ(steps_to_remove({18, 29}, {.keep = 1}, {}), (Steps{}));
+}
+
+TEST(Retention, KeepsWhatWasResumedFrom) {
+  EXPECT_EQ(steps_to_remove({12, 15, 18, 21, 24}, {.keep = 1}, {.saved = 24, .resumed = 15}), (Steps{21, 18, 12}));
+  EXPECT_EQ(steps_to_remove({12, 15}, {.keep = 1}, {.resumed = 15}), (Steps{12}));
+}
+
+// The last one may be what its own update made of the model.
+TEST(Retention, KeepsTheNewestThatIsConfirmed) {
+  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 17}), (Steps{12}));
+  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 15}), (Steps{12}));
+  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 14}), (Steps{15}));
+  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 18}), (Steps{15, 12}));
+}
+
+class Folder : public testing::Test {
+ protected:
+  void SetUp() override {
+    run = fs::path(testing::TempDir()) / ("mortise_folder." + std::to_string(getpid()));
+    fs::remove_all(run);
+    fs::create_directories(run);
+    root = (run / "checkpoints").string();
+  }
+  void TearDown() override { fs::remove_all(run); }
+
+  static Snapshot snapshot(int64_t step) {
+    Snapshot s;
+    s.texts["state.json"] = "of step " + std::to_string(step);
+    return s;
+  }
+  static void save(CheckpointFolder& folder, int64_t step) { folder.save(snapshot(step), {}, step, {}); }
+  void save(const Steps& steps) {
+    CheckpointFolder folder(root);
+    for (const int64_t step : steps) save(folder, step);
+  }
+  void damage(int64_t step) { std::ofstream(root + "/step-" + std::to_string(step) + "/state.json") << "nonsense"; }
+  static Steps in(const std::string& where) {
+    Steps steps;
+    for (const Found& found : checkpoints_in(where)) steps.push_back(found.step);
+    std::ranges::reverse(steps);
+    return steps;
+  }
+  Steps abandoned() const { return in(root + "/abandoned"); }
+  CheckpointFolder::Told passed_over() {
+    return [this](const Diagnostic& d) { told.push_back(d.message); };
+  }
+  std::string link(const char* name) const {
+    std::error_code error;
+    return fs::read_symlink(root + "/" + name, error).string();
+  }
+  std::string find(const std::string& which) {
+    try {
+      return "step " + std::to_string(CheckpointFolder(root).find(which, "--checkpoint", passed_over()).step);
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.exit, kExitData);
+      std::string text = f.diagnostic.code + ": " + f.diagnostic.message;
+      for (const std::string& fix : f.diagnostic.fixes) text += " | " + fix;
+      return text;
+    }
+  }
+
+  fs::path run;
+  std::string root;
+  std::vector<std::string> told;
+};
+
+TEST_F(Folder, SavesWhatASnapshotHolds) {
+  const std::vector<float> weights = {1, 2};
+  StoredEntry e;
+  e.name = "w";
+  e.data = weights.data();
+  e.bytes = 8;
+  Snapshot s = snapshot(7);
+  s.tensors["model/model"] = {e};
+  s.tensors["optimizer/rank-0"] = {};
+  const TensorFormat format = {".bin", [](const std::vector<StoredEntry>& entries, const Sink& sink) {
+                                 for (const StoredEntry& each : entries) sink(each.data, each.bytes);
+                               }};
+  CheckpointFolder folder(root);
+  const CheckpointManifest m = folder.save(s, format, 7, {{"optimizer.x", {"1.0", std::string(64, 'a')}}});
+  EXPECT_EQ(m.files.size(), 3u);
+  EXPECT_EQ(m.files.at("model/model.bin").bytes, 8u);
+  EXPECT_EQ(m.plugins.at("optimizer.x").version, "1.0");
+  EXPECT_EQ(verify_checkpoint({root + "/step-7", 7}).sha256, m.sha256);
+  EXPECT_EQ(link("latest"), "step-7");
+}
+
+// keep = 1, a damaged step 29, saves at 21, 24 and 27: each was announced, and each was gone.
+TEST_F(Folder, HoldsWhatWasAnnouncedAfterADamagedOne) {
+  save({15, 18, 29});
+  damage(29);
+  CheckpointFolder folder(root);
+  ASSERT_EQ(folder.resume("", passed_over())->step, 18);
+  EXPECT_EQ(told, (std::vector<std::string>{"step 29 is not what was saved"}));
+  EXPECT_EQ(abandoned(), (Steps{29}));
+  for (const int64_t step : {21, 24, 27}) {
+    save(folder, step);
+    folder.retire({.keep = 1}, -1);
+    EXPECT_TRUE(std::ranges::count(in(root), step)) << step;
+    EXPECT_EQ(link("latest"), "step-" + std::to_string(step));
+  }
+  EXPECT_EQ(in(root), (Steps{18, 24, 27}));  // resumed from, confirmed by the one after it, saved
+  folder.confirm(27);
+  folder.retire({.keep = 1}, -1);
+  EXPECT_EQ(in(root), (Steps{18, 27}));
+}
+
+// Even with a damaged one that appears later: somebody copied it back, or another process made it.
+TEST_F(Folder, HoldsWhatWasAnnouncedBesideANewerOne) {
+  save({29});
+  CheckpointFolder folder(root);
+  for (const int64_t step : {21, 24}) {
+    save(folder, step);
+    folder.retire({.keep = 1}, -1);
+  }
+  EXPECT_EQ(in(root), (Steps{21, 24, 29}));
+}
+
+TEST_F(Folder, SetsAsideEveryNewerOne) {
+  save({3, 6, 9, 12, 15});
+  damage(12);
+  CheckpointFolder folder(root);
+  EXPECT_EQ(folder.resume("6", passed_over())->step, 6);
+  EXPECT_EQ(in(root), (Steps{3, 6}));
+  EXPECT_EQ(abandoned(), (Steps{9, 12, 15}));
+  EXPECT_EQ(link("latest"), "step-6");
+  EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Folder, ReplacesWhatWasSetAsideBefore) {
+  save({3, 6});
+  CheckpointFolder(root).resume("3", passed_over());
+  const std::string aside = root + "/abandoned/step-6/state.json";
+  std::ofstream(aside) << "of the first time";
+  save({6});
+  CheckpointFolder(root).resume("3", passed_over());
+  std::string text;
+  std::getline(std::ifstream(aside), text);
+  EXPECT_EQ(text, "of step 6");
+  EXPECT_EQ(std::distance(fs::directory_iterator(root + "/abandoned"), {}), 1);
+}
+
+TEST_F(Folder, RemovesLeftoversOnEveryResume) {
+  fs::create_directories(root + "/.tmp-step-4/model");
+  CheckpointFolder folder(root);
+  EXPECT_EQ(folder.resume("", passed_over()), std::nullopt);
+  EXPECT_TRUE(fs::is_empty(root));
+  save({3, 6});
+  fs::create_directories(root + "/.tmp-old-step-1");
+  fs::create_directories(root + "/abandoned/.tmp-old-step-6");
+  folder.resume("3", passed_over());
+  EXPECT_EQ(in(root), (Steps{3}));
+  EXPECT_FALSE(fs::exists(root + "/.tmp-old-step-1"));
+  EXPECT_FALSE(fs::exists(root + "/abandoned/.tmp-old-step-6"));
+}
+
+TEST_F(Folder, MovesNothingWhereThereIsNothingToResumeFrom) {
+  save({3, 6});
+  damage(3);
+  damage(6);
+  CheckpointFolder folder(root);
+  EXPECT_THROW(folder.resume("", passed_over()), Failure);
+  EXPECT_THROW(folder.resume("3", passed_over()), Failure);
+  EXPECT_THROW(folder.resume("4", passed_over()), Failure);
+  EXPECT_EQ(in(root), (Steps{3, 6}));
+}
+
+// What lies behind the link belongs to somebody else.
+TEST_F(Folder, DoesNotSetAsideThroughALink) {
+  save({3, 6});
+  fs::create_directories(run / "elsewhere/step-6");
+  fs::create_directory_symlink(run / "elsewhere", root + "/abandoned");
+  EXPECT_THROW(CheckpointFolder(root).resume("3", passed_over()), Failure);
+  EXPECT_TRUE(fs::exists(run / "elsewhere/step-6"));
+  EXPECT_EQ(in(root), (Steps{3, 6}));
+}
+
+// A later checkpoint of that step is another one.
+TEST_F(Folder, ForgetsABestThatIsSetAside) {
+  save({3, 6, 9});
+  point_link(root, "best", 9);
+  CheckpointFolder folder(root);
+  folder.resume("6", passed_over());
+  EXPECT_EQ(link("best"), "");
+  save(folder, 9);
+  EXPECT_EQ(find("best"), "no_checkpoint: " + run.string() + " has no best checkpoint | --checkpoint latest");
+  point_link(root, "best", 3);
+  folder.resume("6", passed_over());
+  EXPECT_EQ(link("best"), "step-3");
+}
+
+// A process that was killed between the save and the link left the old one.
+TEST_F(Folder, LinksTheBestWhenItRetires) {
+  CheckpointFolder folder(root);
+  for (const int64_t step : {3, 6, 9}) save(folder, step);
+  folder.retire({.keep = 1}, 3);
+  EXPECT_EQ(link("best"), "step-3");
+  EXPECT_EQ(in(root), (Steps{3, 6, 9}));  // 6 is the newest that is confirmed
+  folder.confirm(9);
+  folder.retire({.keep = 1}, 9);
+  EXPECT_EQ(link("best"), "step-9");
+  EXPECT_EQ(in(root), (Steps{9}));
+}
+
+TEST_F(Folder, FindsWhatAPersonCallsIt) {
+  EXPECT_EQ(find(""), "no_checkpoint: " + run.string() +
+                          " has no checkpoint yet | wait for the first one; [checkpoint] every says when");
+  save({3, 6, 9});
+  for (const char* which : {"6", "step-6", "step-6/", "checkpoints/step-6"}) EXPECT_EQ(find(which), "step 6") << which;
+  EXPECT_EQ(find(root + "/step-6"), "step 6");
+  EXPECT_EQ(find(root + "/step-6/"), "step 6");
+  EXPECT_EQ(find(root + "/../checkpoints/step-6"), "step 6");
+  EXPECT_EQ(find("latest"), "step 9");
+  EXPECT_EQ(find(""), "step 9");
+  point_link(root, "best", 3);
+  EXPECT_EQ(find("best"), "step 3");
+  EXPECT_EQ(find("checkpoints/best"), "step 3");
+  EXPECT_EQ(find(""), "step 3");
+}
+
+TEST_F(Folder, FindsNothingElse) {
+  save({3, 6, 9});
+  const std::string only = ", only of 9, 6 or 3 | --checkpoint 9";
+  for (const char* which : {"5", "06", "-6", "6.0", "99999999999999999999", "1e1", "newest", "../secret/step-6",
+                            "other/checkpoints/step-6"})
+    EXPECT_EQ(find(which), "no_checkpoint: " + run.string() + " has no checkpoint of step " + which + only);
+  damage(6);
+  EXPECT_EQ(find("6").substr(0, 20), "checkpoint_damaged: ");
+  damage(9);
+  EXPECT_EQ(find("latest"), "step 3");
+  damage(3);
+  EXPECT_EQ(find("latest"), "no_checkpoint: no checkpoint of " + run.string() +
+                                " is what was saved | mortise checkpoint verify " + run.string());
+}
+
+// A link `best` that leads nowhere, or out of the folder, is none.
+TEST_F(Folder, BelievesNoLinkThatLeadsElsewhere) {
+  save({3, 6});
+  for (const char* target : {"step-9", "../elsewhere/step-3", "/", "step-03", "latest"}) {
+    fs::remove(root + "/best");
+    fs::create_symlink(target, root + "/best");
+    EXPECT_EQ(find(""), "step 6") << target;
+    EXPECT_NE(find("best"), "step 3") << target;
+  }
+}
+
+}  // namespace
+}  // namespace mortise

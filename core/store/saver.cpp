@@ -1,0 +1,118 @@
+#include "core/store/saver.hpp"
+
+#include <spdlog/fmt/fmt.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <new>
+
+#include "core/base/text.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Diagnostic not_saved(int64_t step, const std::string& why) {
+  Diagnostic d =
+      trouble(kExitIo, "checkpoint_not_saved", fmt::format("step {} is not saved: {}", with_commas(step), why));
+  d.level = Level::kWarning;
+  return d;
+}
+
+std::string free_space(int64_t keep) {
+  return keep > 1 ? fmt::format("free space; [checkpoint] keep = {} keeps one checkpoint less", keep - 1)
+                  : "free space";
+}
+
+}  // namespace
+
+Saver::Saver(SaverOptions options)
+    : options_(std::move(options)), folder_(options_.root, options_.resumed), bests_({options_.best}),
+      last_step_(options_.resumed), confirmed_(options_.resumed - 1) {}
+
+void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
+  if (!can_save() || step == last_step_) return;
+  if (under_way_.valid()) take(under_way_.get());
+  if (step == last_step_) return;
+  Snapshot s = capture();
+  confirmed_ = std::max(confirmed_, step - 1);  // it came as far as this
+  const int64_t best_step = best().step;
+  bool background = options_.background;
+  if (background) {
+    try {
+      copy_borrowed(s, std::exchange(copies_, {}));
+    } catch (const std::bad_alloc&) {
+      background = false;
+    }
+  }
+  if (!background) return take(write(s, step, best_step));
+  copies_ = std::move(s);
+  under_way_ = std::async(std::launch::async, [this, step, best_step] {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);  // of this thread: the step's threads come first
+    Saved saved = write(copies_, step, best_step);
+    saved.background = true;
+    return saved;
+  });
+}
+
+Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
+  Saved saved;
+  const auto before = Clock::now();
+  saved.step = step;
+  saved.path = fmt::format("{}/step-{}", options_.root, step);
+  try {
+    must_fit(fs::path(options_.root).parent_path().string(), s.bytes());
+    saved.bytes = static_cast<int64_t>(folder_.save(s, options_.format, step, options_.plugins).bytes());
+  } catch (const Failure& f) {
+    saved.failure = not_saved(step, f.diagnostic.message);
+    if (f.diagnostic.code == "no_space") saved.failure->fixes = {free_space(options_.retention.keep)};
+  } catch (const std::exception& e) {
+    saved.failure = not_saved(step, e.what());
+  }
+  if (!saved.failure) folder_.retire(options_.retention, best_step);
+  saved.seconds = std::chrono::duration<double>(Clock::now() - before).count();
+  return saved;
+}
+
+void Saver::take(Saved saved) {
+  if (saved.failure) {
+    bests_.erase(std::remove_if(bests_.begin() + 1, bests_.end(), [&](const Best& b) { return b.step == saved.step; }),
+                 bests_.end());
+  } else {
+    last_step_ = saved.step;
+    settled_ = false;
+    if (bests_.size() > 1 && bests_[1].step == saved.step) bests_.erase(bests_.begin());
+  }
+  outcomes_.push_back(std::move(saved));
+  confirm(confirmed_);
+}
+
+void Saver::confirm(int64_t step) {
+  confirmed_ = std::max(confirmed_, step);
+  if (!can_save() || under_way_.valid()) return;  // take() comes here again
+  folder_.confirm(confirmed_);
+  if (settled_ || last_step_ > confirmed_) return;
+  folder_.retire(options_.retention, bests_.front().step);
+  settled_ = true;
+}
+
+int64_t Saver::newest_confirmed() const {
+  if (!can_save()) return -1;
+  for (const Found& found : checkpoints_in(options_.root))
+    if (found.step <= confirmed_) return found.step;
+  return -1;
+}
+
+std::vector<Saved> Saver::outcomes(bool wait) {
+  if (under_way_.valid() && (wait || under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready))
+    take(under_way_.get());
+  return std::exchange(outcomes_, {});
+}
+
+}  // namespace mortise
