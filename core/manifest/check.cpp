@@ -208,7 +208,7 @@ class Checker {
   }
 
   // On the command line, no part of a value has a place of its own.
-  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : keyed(node.at, at_.key); }
+  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : position(node.at, at_.key); }
   std::string assigned(const std::string& value) const { return assignment(at_, value); }
   std::string default_value() const {
     return schema_.default_value.is_set() ? assigned(schema_.default_value.text()) : "";
@@ -284,7 +284,7 @@ bool is_path_type(const std::string& type) { return type == "path" || type == "l
 
 std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key,
                                  Report& report) try {
-  return Checker(schema, keyed(node.at, key)).value(node);
+  return Checker(schema, position(node.at, key)).value(node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
   return std::nullopt;

@@ -371,7 +371,12 @@ TEST_F(Errors, TomlSyntax) {
          "error[toml_syntax]: this is no TOML: value: could not determine value type\n"
          "  --> run.toml:2:8\n"
          "   2 | name = gpt\n"
-         "  fix: text stands in quotes, a list in [ ], and each key and table once\n");
+         "  fix: name = \"gpt\"\n");
+  expect("[data]\nshuffle = true\n\n[run]\n\n[data]\nmicro_batch_size = 4\n",
+         "error[toml_syntax]: [data] stands here again\n"
+         "  --> run.toml:6:1 and run.toml:1:1\n"
+         "   6 | [data]\n"
+         "  fix: keep one: the first is in line 1\n");
   // Without the file nobody knows what is on, so nothing is said about it.
   request.set = {"optimizer.sgd.momentum=0.9", "run.tags=[a"};
   expect("[run\n",

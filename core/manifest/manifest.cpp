@@ -38,8 +38,9 @@ struct MergedTable {
 
 // A family's key in the table of a provider.
 struct FamilyKey {
-  std::string provider;
-  TomlEntry entry;
+  std::string provider, key;
+  TomlNode value;
+  Position at;
   size_t layer;
 };
 
@@ -104,21 +105,23 @@ class Merger {
     const bool family = words_.is_family(name), known = family || name == kRules || words_.is_core_table(name);
     const TomlTable* table = entry.value.table();
     if (name == "include") return;
-    if (table == nullptr && family) return report_.add(words_.value_for_table("", name, entry.value, entry.at));
-    if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, entry.at));
+    if (table == nullptr && family)
+      return report_.add(words_.value_for_table("", name, entry.value, position(entry.at)));
+    if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, position(entry.at)));
     if (table == nullptr)
-      return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
+      return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), position(entry.at),
+                    "[" + name + "]");
     // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
     if (!known && std::ranges::none_of(table->entries, [](const TomlEntry& inner) { return inner.value.is_table(); }))
-      return report_.add(words_.unknown_table(name, entry.value.at));
+      return report_.add(words_.unknown_table(name, position(entry.value.at)));
     for (const TomlEntry& inner : table->entries) {
       if (!known && !inner.value.is_table()) continue;
-      if (!known) report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
+      if (!known) report_.add(words_.unknown_table(name + "." + inner.key, position(inner.value.at)));
       else if (family) family_entry(name, inner);
-      else if (name != kRules) write(name, inner.key, inner.value, inner.at);
+      else if (name != kRules) write(name, inner.key, inner.value, position(inner.at));
       else if (is_name(inner.key)) own_table("parameters." + inner.key, inner.value);
       else
-        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at,
+        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", position(inner.at),
                "[parameters.no_decay]");
     }
   }
@@ -127,18 +130,18 @@ class Merger {
     const std::string id = family + "." + entry.key;
     const bool plugin = words_.plugin(id) != nullptr, table = entry.value.is_table();
     if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include")))
-      write(family, entry.key, entry.value, entry.at);
-    else if (!plugin) report_.add(words_.unknown_table(id, entry.value.at));
+      write(family, entry.key, entry.value, position(entry.at));
+    else if (!plugin) report_.add(words_.unknown_table(id, position(entry.value.at)));
     else if (table || entry.value.list() != nullptr) own_table(id, entry.value);
-    else report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
+    else report_.add(words_.value_for_table(family, entry.key, entry.value, position(entry.at)));
   }
 
   // Of a plugin or a rule.
   void own_table(const std::string& name, const TomlNode& node) {
     if (!node.is_table())
-      return refuse("wrong_type", name + " is a table, this is " + node.kind(), node.at, "[" + name + "]");
-    switch_table(name, node.at, true);  // presence is choice; `enabled` of a lower layer is not inherited
-    for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, inner.at);
+      return refuse("wrong_type", name + " is a table, this is " + node.kind(), position(node.at), "[" + name + "]");
+    switch_table(name, position(node.at), true);  // presence is choice; `enabled` of a lower layer is not inherited
+    for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, position(inner.at));
   }
 
   void switch_table(const std::string& name, const Position& by, bool on) {
@@ -155,7 +158,7 @@ class Merger {
       return refuse("include_placement", "`include` stands inside [" + table + "]", at,
                     "move it to the top of the file, before the first table (a key belongs to the table above it)");
     if (schema == nullptr && words_.family_key(table, key) != nullptr)
-      return family_keys_.push_back({table, {key, at, value}, layer_});
+      return family_keys_.push_back({table, key, value, at, layer_});
     if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
     std::optional<Value> checked = check_value(*schema, value, whole, report_);
     if (!checked) return;
@@ -226,7 +229,7 @@ class Merger {
     if (own && !is_on(table, setting)) return;
     if (!setting.to_default) return write(table, key, setting.value, setting.at);
     tables_[table].keys.erase(key);
-    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.entry.key == key; });
+    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.key == key; });
     if (key == "enabled") tables_[table].enabled = true;
   }
 
@@ -277,13 +280,11 @@ class Merger {
       if (const PluginSchema* plugin = words_.plugin(id);
           plugin != nullptr && !plugin->provides.empty() && takes_part(id))
         ++providers[plugin->family];
-    for (const auto& [id, entry, layer] : family_keys_) {
+    for (const auto& [id, key, value, at, layer] : family_keys_) {
       if (!takes_part(id)) continue;
-      if (providers[words_.plugin(id)->family] < 2)
-        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
-      else if (std::optional<Value> checked =
-                   check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
-        tables_[id].keys[entry.key] = {std::move(*checked), layer};
+      if (providers[words_.plugin(id)->family] < 2) report_.add(words_.unknown_key(id, key, value, at));
+      else if (std::optional<Value> checked = check_value(*words_.family_key(id, key), value, id + "." + key, report_))
+        tables_[id].keys[key] = {std::move(*checked), layer};
     }
   }
 

@@ -86,7 +86,7 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
             "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
             "plugin.toml:3:1 optimizer.x.a has no field `maximum`: aka change choices config_json default "
-            "deprecated doc max min per_provider "
+            "deprecated doc exclusive_min max min per_provider "
             "same_as type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"),
