@@ -255,6 +255,13 @@ const std::vector<Verb>& verbs() {
        {{"--plugin-path", "DIR", "a further folder with plugins"}},
        2,
        plugin},
+      {"explain",
+       "[CODE]",
+       "what an error or warning means",
+       "mortise explain unknown_key",
+       {{"--markdown", "", "as the page of the documents"}},
+       1,
+       explain},
       {"help", "[VERB]", "this, or more about one verb", "mortise help train", {}, 1, help},
   };
   return all;

@@ -260,9 +260,9 @@ void Run::Parts::summarise() {
            " samples to train, " + with_commas(feed->samples("validation")) + " to validate";
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
-  const std::string& why = plan.at[kDevice].providers.back().why;
-  s.device = device.by->id() + ", " + std::string(view(about)) +
-             (why.find("cannot run here") != std::string::npos ? "        " + why : "");
+  const Claim& device_claim = plan.at[kDevice].providers.back();
+  s.device = device.by->id() + ", " + escape_control(view(about)) +
+             (device_claim.stands_in ? "        " + device_claim.why : "");
   s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" +
             std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) + " accumulated × " +
             std::to_string(c.ranks) + (c.ranks == 1 ? " rank)" : " ranks)") + " · " + with_commas(s.steps) + " steps";

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/base/text.hpp"
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
@@ -49,8 +50,10 @@ Feed::Feed(Provided<mortise_data> data, const FeedOptions& options) : data_(data
   const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
   const bool held_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";
   const mortise_split train = options.train || held_out ? describe(data, "train") : mortise_split{};
-  train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, std::string(view(train.about))};
-  validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, std::string(view(validation.about))};
+  train_ = {
+      "train", {}, options.micro_batch_size, options.shuffle, options.drop_last, escape_control(view(train.about))};
+  validation_ = {options.split, {},    options.eval_micro_batch_size,
+                 false,         false, escape_control(view(validation.about))};
   std::vector<int64_t> to_train, to_validate;
   if (held_out) {
     validation_.name = "train";

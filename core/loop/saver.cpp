@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <cerrno>
 
 #include "core/base/text.hpp"
 #include "core/host/error.hpp"
@@ -71,6 +72,7 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
     if (best_step == step) point_link(root_, "best", step);
   } catch (const Failure& f) {
     not_saved(f.diagnostic.message);
+    saved.failure->error = f.diagnostic.error;
   } catch (const PluginError& e) {
     not_saved(p_.plugins.diagnose(e).message);
   } catch (const std::exception& e) {
@@ -86,9 +88,11 @@ void Saver::must_fit(int64_t bytes) const {
   struct statvfs disk{};
   if (::statvfs(p_.request.dir.c_str(), &disk) != 0) return;  // writing will tell
   const auto room = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
-  if (room < bytes + kSlack)
-    throw Failure(mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " +
-                                                      byte_size(room) + " free at " + p_.request.dir));
+  if (room >= bytes + kSlack) return;
+  Diagnostic d = mistake("checkpoint_not_saved", "no space left, it needs " + byte_size(bytes) + ", " +
+                                                     byte_size(room) + " free at " + p_.request.dir);
+  d.error = ENOSPC;
+  throw Failure(d);
 }
 
 // The newest ones stay, the best, and one of each longer interval. What cannot be removed now is removed after a later

@@ -1,4 +1,5 @@
 // Training: steps until the run's length, records of what happened, evaluation on the way, and an orderly end.
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 
@@ -172,8 +173,7 @@ bool Training::saved(bool wait) {
       const int64_t last = saver_.last_step();
       d.effect = "training goes on; " + (last < 0 ? std::string("nothing is saved yet")
                                                   : "step " + with_commas(last) + " is kept and is still the latest");
-      if (d.message.find("space") != std::string::npos)
-        d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
+      if (d.error == ENOSPC) d.fixes = {"free space; [checkpoint] keep = 1 keeps one checkpoint less"};
       if (p_.progress.best_step == s.step)
         p_.progress = before_best_;  // what was not saved is not the best that there is
       if (p_.request.warn) p_.request.warn(d);

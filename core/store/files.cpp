@@ -26,6 +26,7 @@ int uninterrupted(const Call& call) {
 // `error` is errno of what went wrong.
 [[noreturn]] void refuse(const std::string& path, const char* what, int error) {
   Diagnostic d = trouble(kExitIo, "not_written", path + " cannot be " + what + ": " + std::strerror(error));
+  d.error = error;
   d.effect = "what was there before, if anything, is untouched";
   throw Failure(d);
 }
