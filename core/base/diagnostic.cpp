@@ -1,7 +1,7 @@
 #include "core/base/diagnostic.hpp"
 
+#include <nlohmann/json.hpp>
 #include <ostream>
-#include <span>
 
 #include "core/base/text.hpp"
 
@@ -24,29 +24,26 @@ void print_source(std::ostream& out, const Diagnostic& d) {
   out << std::string(number.size() < 2 ? 3 : 2, ' ') << number << " | " << escape_control(d.source_line) << '\n';
 }
 
-std::string json_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
-std::string json_or_null(int number) { return number == 0 ? "null" : std::to_string(number); }
+using Json = nlohmann::ordered_json;
 
-template <class Range, class Json>
-std::string json_list(Range&& range, Json json_of) {
-  std::vector<std::string> parts;
-  for (const auto& each : range) parts.push_back(json_of(each));
-  return "[" + join(parts, ",") + "]";
-}
+Json json_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json json_or_null(int number) { return number == 0 ? Json() : Json(number); }
 
-std::string json(const Position& p) {
-  return "{\"file\":" + json_string(p.file) + ",\"line\":" + json_or_null(p.line) +
-         ",\"column\":" + json_or_null(p.column) + ",\"key\":" + json_or_null(p.key) + "}";
+Json json(const Position& p) {
+  return {{"file", p.file},
+          {"line", json_or_null(p.line)},
+          {"column", json_or_null(p.column)},
+          {"key", json_or_null(p.key)}};
 }
 
 // The first may be meant as an edit too.
-std::string json_fix(const Diagnostic& d, const std::string& text) {
-  const bool is_edit = &text == &d.fixes.front() && !d.replace.empty() && !d.positions.empty();
-  if (!is_edit) return "{\"text\":" + json_string(text) + ",\"edit\":null}";
+Json json_fixes(const Diagnostic& d) {
+  Json all = Json::array();
+  for (const std::string& fix : d.fixes) all.push_back({{"text", fix}, {"edit", nullptr}});
+  if (all.empty() || d.replace.empty() || d.positions.empty()) return all;
   const Position& at = d.positions.front();
-  return "{\"text\":" + json_string(text) + ",\"edit\":{\"file\":" + json_string(at.file) +
-         ",\"line\":" + json_or_null(at.line) + ",\"replace\":" + json_string(d.replace) +
-         ",\"with\":" + json_string(d.with) + "}}";
+  all[0]["edit"] = {{"file", at.file}, {"line", json_or_null(at.line)}, {"replace", d.replace}, {"with", d.with}};
+  return all;
 }
 
 }  // namespace
@@ -75,8 +72,8 @@ Diagnostic trouble(int exit, std::string code, std::string message, std::string 
 }
 
 void print(std::ostream& out, const Diagnostic& d, bool colour) {
-  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << d.code << ']' << (colour ? "\x1b[0m" : "")
-      << ": " << escape_control(d.message) << '\n';
+  out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << escape_control(d.code) << ']'
+      << (colour ? "\x1b[0m" : "") << ": " << escape_control(d.message) << '\n';
   if (!d.positions.empty()) {
     out << "  --> ";
     for (const Position& p : d.positions)
@@ -94,16 +91,26 @@ void print(std::ostream& out, const Diagnostic& d, bool colour) {
 }
 
 void print_json(std::ostream& out, const Diagnostic& d) {
-  const std::span<const Position> others = std::span(d.positions).subspan(d.positions.empty() ? 0 : 1);
-  const std::string fixes = json_list(d.fixes, [&](const std::string& fix) { return json_fix(d, fix); });
-  out << "{\"level\":\"" << level_name(d.level) << "\",\"code\":" << json_string(d.code)
-      << ",\"message\":" << json_string(d.message)
-      << ",\"at\":" << (d.positions.empty() ? "null" : json(d.positions.front()))
-      << ",\"also\":" << json_list(others, json) << ",\"beside\":" << json_or_null(d.beside)
-      << ",\"lines\":" << json_list(d.lines, json_string) << ",\"context\":" << json_or_null(d.at)
-      << ",\"holds\":" << json_or_null(d.holds) << ",\"effect\":" << json_or_null(d.effect) << ",\"fix\":" << fixes
-      << ",\"see\":" << json_or_null(d.see) << ",\"plugin\":" << json_or_null(d.plugin)
-      << ",\"rank\":null,\"step\":null,\"exit\":" << d.exit << "}\n";
+  Json also = Json::array();
+  for (size_t i = 1; i < d.positions.size(); ++i) also.push_back(json(d.positions[i]));
+  const Json object = {{"level", level_name(d.level)},
+                       {"code", d.code},
+                       {"message", d.message},
+                       {"at", d.positions.empty() ? Json() : json(d.positions.front())},
+                       {"also", also},
+                       {"beside", json_or_null(d.beside)},
+                       {"lines", d.lines},
+                       {"context", json_or_null(d.at)},
+                       {"holds", json_or_null(d.holds)},
+                       {"effect", json_or_null(d.effect)},
+                       {"fix", json_fixes(d)},
+                       {"see", json_or_null(d.see)},
+                       {"plugin", json_or_null(d.plugin)},
+                       {"rank", nullptr},
+                       {"step", nullptr},
+                       {"exit", d.exit}};
+  // ASCII alone: a terminal obeys characters that JSON leaves as they are. What is no UTF-8 becomes U+FFFD.
+  out << object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) << '\n';
 }
 
 void Report::add(Diagnostic d) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace mortise {
@@ -58,7 +59,7 @@ TEST(Diagnostic, HasEveryLineOfTheForm) {
   d.holds = "weights 1,278 MiB";
   d.effect = "it was not loaded";
   d.fixes = {"one"};
-  d.see = "mortise explain example";
+  d.see = "mortise explain conflict";
   EXPECT_EQ(printed(d),
             "warning[example]: both sides \\x1b of a conflict\n"
             "  --> run.toml:14:1 and default of data.padding    512 / 6 = 85.3\n"
@@ -66,7 +67,7 @@ TEST(Diagnostic, HasEveryLineOfTheForm) {
             "  holds: weights 1,278 MiB\n"
             "  effect: it was not loaded\n"
             "  fix: one\n"
-            "  see: mortise explain example\n");
+            "  see: mortise explain conflict\n");
 }
 
 TEST(Diagnostic, UsesColourOnlyWhenAsked) {
@@ -84,13 +85,33 @@ TEST(Diagnostic, IsAnObjectInJson) {
   d.with = "lr";
   std::ostringstream out;
   print_json(out, d);
-  EXPECT_EQ(
-      out.str(),
-      R"({"level":"error","code":"unknown_key","message":"[optimizer] has no key `learning_rate`",)"
-      R"("at":{"file":"my.toml","line":10,"column":1,"key":"optimizer.learning_rate"},"also":[],"beside":null,"lines":[],"context":null,"holds":null,)"
-      R"("effect":null,"fix":[{"text":"it is called `lr` here","edit":{"file":"my.toml","line":10,"replace":"learning_rate","with":"lr"}}],)"
-      R"("see":null,"plugin":null,"rank":null,"step":null,"exit":64})"
-      "\n");
+  EXPECT_EQ(out.str(),
+            R"({"level":"error","code":"unknown_key","message":"[optimizer] has no key `learning_rate`",)"
+            R"("at":{"file":"my.toml","line":10,"column":1,"key":"optimizer.learning_rate"},"also":[],"beside":null,)"
+            R"("lines":[],"context":null,"holds":null,"effect":null,"fix":[{"text":"it is called `lr` here",)"
+            R"("edit":{"file":"my.toml","line":10,"replace":"learning_rate","with":"lr"}}],)"
+            R"("see":null,"plugin":null,"rank":null,"step":null,"exit":64})"
+            "\n");
+}
+
+// Nothing that comes from outside, in whatever field, reaches a terminal as it is.
+TEST(Diagnostic, EscapesEveryField) {
+  const std::string hostile = "a\u009b31m\n\x1b[2J\x07\u202e\xff";
+  Diagnostic d;
+  for (std::string* field : {&d.code, &d.message, &d.beside, &d.source_line, &d.at, &d.holds, &d.effect, &d.see})
+    *field = hostile;
+  d.positions = {{hostile, 1, 1, hostile}, {hostile, 0, 0, hostile}};
+  d.lines = d.fixes = {hostile, hostile};
+  d.plugin = d.replace = d.with = hostile;
+  const std::string text = printed(d);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11) << text;
+  std::ostringstream out_json;
+  print_json(out_json, d);
+  const std::string json = out_json.str();
+  for (const std::string& out : {text, json})
+    for (const char* control : {"\x1b", "\x07", "\u009b", "\u202e", "\xff"})
+      EXPECT_EQ(out.find(control), std::string::npos) << out;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 1);
 }
 
 TEST(Position, IsWrittenAsPeopleTypeIt) {

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/base/progress.hpp"
+#include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
@@ -35,8 +36,8 @@ constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::err, spdlog::lev
 
 void log(LogLevel level, std::string_view line) try {
   Log& log = the_log();
-  const spdlog::details::log_msg message("", kLevels[static_cast<size_t>(level)],
-                                         spdlog::string_view_t(line.data(), line.size()));
+  const std::string shown = escape_lines(line);
+  const spdlog::details::log_msg message("", kLevels[static_cast<size_t>(level)], shown);
   const std::lock_guard guard(log.lock);
   if (message.level < log.least) return;
   for (const auto& sink : {log.screen, log.file}) {

@@ -32,7 +32,7 @@ void ProgressLine::add(uint64_t done) {
   const double share = total_ ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 1;
   const double left = share > 0 ? std::chrono::duration<double>(now - began_).count() * (1 - share) / share : 0;
   const std::string line =
-      what_ + formatted("  %.0f %%", 100 * share) + (left < 0.5 ? "" : formatted("  %.0fs left", left));
+      escape_control(what_) + formatted("  %.0f %%", 100 * share) + (left < 0.5 ? "" : formatted("  %.0fs left", left));
   *screen.out << (screen.redrawn ? "\r" + line + "\x1b[K" : line + "\n") << std::flush;
 }
 

@@ -21,14 +21,22 @@ std::string without_trailing_zeros(std::string number) {
   return number;
 }
 
-// Characters that would move the cursor or reorder what a reader sees: controls, and the marks that turn the direction
-// of text.
+// Characters that would move the cursor or reorder what a reader sees: controls, ends of lines, and the marks that turn
+// the direction of text.
 bool is_hidden(std::string_view character) {
   if (character.size() == 1) return static_cast<unsigned char>(character[0]) < 0x20 || character[0] == 0x7f;
   if (character.size() == 2) return character[0] == '\xc2' && character[1] < '\xa0';
-  const std::string_view direction[] = {"\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d",
-                                        "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"};
-  return std::ranges::find(direction, character) != std::end(direction);
+  const std::string_view hidden[] = {"\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c",
+                                     "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"};
+  return std::ranges::find(hidden, character) != std::end(hidden);
+}
+
+// The number of a character of one to three bytes.
+unsigned code_point(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0);
+  if (character.size() == 2) return (byte(0) & 0x1Fu) << 6 | (byte(1) & 0x3Fu);
+  return (byte(0) & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
 }
 
 }  // namespace
@@ -69,6 +77,12 @@ std::string escape_control(std::string_view text) {
     text.remove_prefix(character.size());
   }
   return out;
+}
+
+std::string escape_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  for (std::string& line : lines) line = escape_control(line);
+  return join(lines, "\n");
 }
 
 std::string shell_word(const std::string& word) {
@@ -167,9 +181,9 @@ std::string json_string(std::string_view text) {
     else if (character == "\"" || character == "\\") (out += '\\') += character;
     else if (character == "\n") out += "\\n";
     else if (character == "\t") out += "\\t";
-    else if (length == 1 && is_hidden(character)) {
+    else if (is_hidden(character)) {
       char buffer[8];
-      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(character[0]));
+      std::snprintf(buffer, sizeof buffer, "\\u%04x", code_point(character));
       out += buffer;
     } else {
       out += character;

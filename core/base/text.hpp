@@ -13,6 +13,7 @@ std::string formatted(const char* format, double number);  // one number, as pri
 std::string short_count(double n);                         // 412k, 3.19M, 9.8k, 412
 std::string byte_size(int64_t bytes);                      // 1.4 GiB
 std::string escape_control(std::string_view text);         // control characters shown as \x1b
+std::string escape_lines(std::string_view text);           // the same, but newlines stay
 std::string shell_word(const std::string& word);           // as a shell takes it, in quotes if it must be
 std::string join(const std::vector<std::string>& parts, std::string_view between);
 std::string either(const std::vector<std::string>& parts);  // a, b or c

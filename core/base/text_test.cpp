@@ -44,6 +44,18 @@ TEST(Text, ShowsControlCharacters) {
   EXPECT_EQ(escape_control("\xff!"), "\\xff!");
   EXPECT_EQ(escape_control("a\u202eb"), "a\\xe2\\x80\\xaeb");
   EXPECT_EQ(escape_control(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(escape_control("a\nb\tc\rd\x7f"), "a\\x0ab\\x09c\\x0dd\\x7f");
+  EXPECT_EQ(escape_control("a\u2028b\u00a0c"), "a\\xe2\\x80\\xa8b\u00a0c");
+  // Every one of C1: U+009B begins what a terminal obeys.
+  for (int c = 0x80; c < 0xa0; ++c) {
+    const std::string character = std::string("\xc2") + static_cast<char>(c);
+    char shown[16];
+    std::snprintf(shown, sizeof shown, "[\\xc2\\x%02x]", c);
+    EXPECT_EQ(escape_control("[" + character + "]"), shown);
+    std::snprintf(shown, sizeof shown, "\"\\u%04x\"", c);
+    EXPECT_EQ(json_string(character), shown);
+  }
+  EXPECT_EQ(escape_lines("a\n\u009b1m\n"), "a\n\\xc2\\x9b1m\n");
 }
 
 TEST(Text, KnowsWhatUtf8Is) {

@@ -89,7 +89,7 @@ int checkpoint(const Arguments& args) {
     newest = newest && rows.back().damaged;
   }
   if (globals().json) print_json(rows);
-  else if (rows.empty()) std::cout << dir << " has no checkpoint yet\n";
+  else if (rows.empty()) std::cout << escape_control(dir) << " has no checkpoint yet\n";
   else print(rows);
   return what == "verify" && std::ranges::any_of(rows, &Row::damaged) ? kExitData : kExitOk;
 }

@@ -97,12 +97,6 @@ bool provides(const PluginSchema& plugin, const std::string& slot) {
   return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
 }
 
-// The first name in backticks.
-std::string named(const std::string& message) {
-  const size_t from = message.find('`'), to = from == std::string::npos ? from : message.find('`', from + 1);
-  return to == std::string::npos ? "" : message.substr(from + 1, to - from - 1);
-}
-
 // Keys that the schema knows and this version does nothing with.
 void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
   for (const auto& [table, key] : {std::pair("device", "memory_limit")}) {
@@ -124,7 +118,8 @@ Report together(const Report& scanned, const Report& read, const Report& planned
       all.add(std::move(d));
   };
   for (Diagnostic d : scanned.all()) {
-    const bool used = std::ranges::any_of(manifest.plugins,
+    const bool used = manifest.unread.contains(d.plugin) ||
+                      std::ranges::any_of(manifest.plugins,
                                           [&](const PluginTable& t) { return t.enabled && t.schema->id == d.plugin; });
     if (!used && !read.has_errors()) {
       d.level = Level::kWarning;
@@ -134,13 +129,12 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   }
   for (const Diagnostic& d : read.all()) {
     if (d.code == "unknown_table")
-      for (const std::string& id :
-           {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))})
-        mistyped.insert(id.substr(0, id.find('.')));
+      for (const std::string& id : {d.about, d.meant}) mistyped.insert(id.substr(0, id.find('.')));
     add(d);
   }
+  // What a plugin that could not be read would provide, nobody knows.
   for (const Diagnostic& d : planned.all())
-    if (d.code != "nothing_provides" || !mistyped.contains(named(d.message))) add(d);
+    if (d.code != "nothing_provides" || (manifest.unread.empty() && !mistyped.contains(d.about))) add(d);
   return all;
 }
 
@@ -153,6 +147,8 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   p->request = manifest_request(args, file);
   p->catalogue = catalogue(args, &p->request, p->request.searched, scanned);
   for (const auto& [id, info] : p->catalogue) p->schemas[id] = info.schema;
+  for (const Diagnostic& d : scanned.all())
+    if (d.level == Level::kError && !p->schemas.contains(d.plugin)) p->request.refused.insert(d.plugin);
   p->request.catalogue = &p->schemas;
   p->manifest = read_manifest(p->request, read);
   const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };

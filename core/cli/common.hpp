@@ -109,6 +109,7 @@ int resume(const Arguments&);
 int checkpoint(const Arguments&);
 int plan(const Arguments&);
 int points(const Arguments&);
+int explain(const Arguments&);
 int sample(const Arguments&);
 int eval(const Arguments&);
 int export_model(const Arguments&);

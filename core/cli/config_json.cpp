@@ -23,7 +23,7 @@ std::optional<Value> ConfigJson::value(const std::string& name, const KeySchema&
   const nlohmann::json& j = *find(name);
   const Position at = position(name);
   TomlNode node;
-  node.at = at;
+  node.at = {at.file, at.line, at.column};
   if (j.is_boolean()) node.data = j.get<bool>();
   else if (j.is_number_integer()) node.data = j.get<int64_t>();
   else if (j.is_number()) node.data = j.get<double>();

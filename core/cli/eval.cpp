@@ -98,7 +98,7 @@ int eval(const Arguments& args) {
   }
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + formatted("%.4g", value));
-  std::cout << source << ", "
+  std::cout << escape_control(source) << ", "
             << (is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights) << "      "
             << m.about << ", " << with_commas(m.samples) << (m.samples == 1 ? " sample" : " samples") << "\n"
             << join(values, "   ") << "          " << compute_dtype(planned->plan) << ", batch "

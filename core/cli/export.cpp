@@ -236,10 +236,10 @@ int export_model(const Arguments& args) {
               << "\n";
     return kExitOk;
   }
-  std::cout << "wrote   " << out << "/  " << join(folder.names(), " ") << "    "
+  std::cout << "wrote   " << escape_control(out) << "/  " << join(folder.names(), " ") << "    "
             << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
             << tokenizer_text(saved, !others.empty()) << "        load: " << architecture << ".from_pretrained(\""
-            << out << "\")\n";
+            << escape_control(out) << "\")\n";
   return kExitOk;
 }
 

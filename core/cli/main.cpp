@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/declare/declared.hpp"
+#include "core/manifest/vocabulary.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -44,17 +45,38 @@ const Verb& find_verb(const std::string& name) {
   refuse("unknown_verb", "no verb `" + name + "`", {near.empty() ? "mortise help" : "mortise " + near});
 }
 
-const Flag& find_flag(const Verb& verb, const std::string& name) {
+std::string without_dashes(const std::string& flag) {
+  return flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+}
+
+// What was meant by a flag that there is not: a key of the manifest, a flag whose value is called so, a typo.
+std::string instead_of(const Verb& verb, const std::vector<Flag>& flags, const std::string& name,
+                       const std::string& value) {
+  const std::string bare = without_dashes(name);
+  std::string key = bare, upper = bare;
+  std::ranges::replace(key, '-', '_');
+  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  const auto takes = [&](const std::string& wanted) { return std::ranges::count(flags, wanted, &Flag::name) > 0; };
+  for (const Flag& flag : flags)
+    if (flag.value == upper) return flag.name + " " + (value.empty() ? flag.value : shell_word(value));
+  if (takes("--set")) {
+    const std::vector<std::string> keys = Vocabulary(manifest_request({}, "")).keys_called(key);
+    if (keys.size() == 1) return "--set " + keys[0] + "=" + (value.empty() ? "VALUE" : shell_word(value));
+  }
+  std::vector<std::string> names;
+  for (const Flag& flag : flags) names.push_back(without_dashes(flag.name));
+  const std::string near = nearest(bare, names);
+  return near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near;
+}
+
+// `value`: what was typed behind it, if anything.
+const Flag& find_flag(const Verb& verb, const std::string& name, const std::string& value) {
   static std::vector<Flag> all;
   all = with(verb.flags, kGlobalFlags);
-  std::vector<std::string> names;
-  for (const auto& f : all) {
+  for (const auto& f : all)
     if (f.name == name) return f;
-    names.push_back(f.name);
-  }
-  const std::string near = nearest(name, names);
   refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`",
-         {near.empty() ? "mortise " + verb.name + " --help" : near});
+         {instead_of(verb, all, name, value)});
 }
 
 void take_global(const std::string& name, const std::string& value) {
@@ -89,7 +111,8 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
       value = name.substr(equals + 1);
       name.resize(equals);
     }
-    const Flag& flag = find_flag(verb, name);
+    const bool is_followed = i + 1 < words.size() && words[i + 1][0] != '-';
+    const Flag& flag = find_flag(verb, name, joined || !is_followed ? value : words[i + 1]);
     if (!flag.value.empty() && !joined) {
       if (i + 1 == words.size())
         refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value,
@@ -232,6 +255,13 @@ const std::vector<Verb>& verbs() {
        {{"--plugin-path", "DIR", "a further folder with plugins"}},
        2,
        plugin},
+      {"explain",
+       "[CODE]",
+       "what an error or warning means",
+       "mortise explain unknown_key",
+       {{"--markdown", "", "as the page of the documents"}},
+       1,
+       explain},
       {"help", "[VERB]", "this, or more about one verb", "mortise help train", {}, 1, help},
   };
   return all;

@@ -27,7 +27,7 @@ void print_keys(const Manifest& m) {
       return;
     }
     std::cout << "  " << std::left << std::setw(36) << key << " " << std::setw(28) << (v.is_set() ? value : "-") << " "
-              << from << "\n";
+              << escape_control(from) << "\n";
   };
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, v] : values) line(table + "." + key, v);
@@ -139,7 +139,11 @@ int plan(const Arguments& args) {
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--static")) {
     if (globals().json) print_json_plan(*planned, nullptr);
-    else print_structure(std::cout, planned->plan);
+    else {
+      std::ostringstream text;
+      print_structure(text, planned->plan);
+      std::cout << escape_lines(text.str());
+    }
     return kExitOk;
   }
   const Summary s = declared_summary(*planned);
@@ -149,7 +153,9 @@ int plan(const Arguments& args) {
   } else if (globals().json) {
     print_json_plan(*planned, &s);
   } else {
-    print_plan(std::cout, *planned, s);
+    std::ostringstream text;
+    print_plan(text, *planned, s);
+    std::cout << escape_lines(text.str());
   }
   return kExitOk;
 }

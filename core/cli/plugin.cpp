@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <sstream>
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
@@ -27,7 +28,7 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
                 << ",\"library\":" << json_string(p.library) << "}";
     } else {
       std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier
-                << p.schema.summary << "\n";
+                << escape_control(p.schema.summary) << "\n";
     }
     any = true;
   }
@@ -42,9 +43,9 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
                         near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near));
 }
 
-void print_key(const KeySchema& k) {
-  std::cout << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16)
-            << (k.default_value.is_set() ? k.default_value.text() : "-") << k.doc << "  (" << k.change << ")\n";
+void print_key(std::ostream& out, const KeySchema& k) {
+  out << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16)
+      << (k.default_value.is_set() ? k.default_value.text() : "-") << k.doc << "  (" << k.change << ")\n";
 }
 
 void print_info_json(const PluginInfo& p) {
@@ -75,21 +76,23 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
     print_info_json(p);
     return kExitOk;
   }
-  std::cout << id << " " << p.version << "  " << p.schema.summary << "\n";
-  std::cout << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi
-            << ", " << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
-  if (!p.syncs.empty()) std::cout << "waits    for " << join(p.syncs, ", ") << "\n";
-  for (const auto& c : p.conflicts) std::cout << "conflict " << c.with << ": " << c.why << "\n";
-  std::cout << "\n[" << id << "]\n";
-  if (p.schema.config.keys.empty()) std::cout << "  no keys of its own\n";
-  for (const auto& [name, k] : p.schema.config.keys) print_key(k);
+  std::ostringstream text;  // what a plugin says of itself comes from outside
+  text << id << " " << p.version << "  " << p.schema.summary << "\n";
+  text << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", "
+       << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
+  if (!p.syncs.empty()) text << "waits    for " << join(p.syncs, ", ") << "\n";
+  for (const auto& c : p.conflicts) text << "conflict " << c.with << ": " << c.why << "\n";
+  text << "\n[" << id << "]\n";
+  if (p.schema.config.keys.empty()) text << "  no keys of its own\n";
+  for (const auto& [name, k] : p.schema.config.keys) print_key(text, k);
   for (const auto& [name, v] : p.schema.family_defaults)
-    std::cout << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
+    text << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
   for (const auto& [name, values] : p.schema.config.presets) {
-    std::cout << "  preset " << name << ":";
-    for (const auto& [key, v] : values) std::cout << " " << key << " = " << v.text();
-    std::cout << "\n";
+    text << "  preset " << name << ":";
+    for (const auto& [key, v] : values) text << " " << key << " = " << v.text();
+    text << "\n";
   }
+  std::cout << escape_lines(text.str());
   return kExitOk;
 }
 

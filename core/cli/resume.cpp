@@ -67,7 +67,7 @@ Verified checkpoint_to_go_on_from(const std::string& dir, const std::string& fro
 
 void say_where(const std::string& dir, const Verified& checkpoint) {
   if (globals().quiet || globals().json) return;
-  std::cerr << "resume  " << dir;
+  std::cerr << "resume  " << escape_control(dir);
   if (checkpoint.path.empty()) {
     std::cerr << " from the beginning: nothing was saved yet\n";
     return;
@@ -83,8 +83,8 @@ bool is_finished(const std::string& dir, const Planned& p) {
   if (!status || status->state != "finished") return false;
   if (declared_summary(p).steps > status->of) return false;
   if (!globals().quiet && !globals().json)
-    std::cerr << dir << " is finished, at step " << with_commas(status->step) << "; longer: mortise resume " << dir
-              << " --set run.length=…\n";
+    std::cerr << escape_control(dir) << " is finished, at step " << with_commas(status->step)
+              << "; longer: mortise resume " << escape_control(shell_word(dir)) << " --set run.length=…\n";
   return true;
 }
 

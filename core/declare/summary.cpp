@@ -68,8 +68,8 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   mortise_str about{};
   d.device.call(&mortise_device::describe, "describe", &about);
   const Claim& device = d.plan->at[kDevice].providers.back();
-  s.device = d.device.by->id() + ", " + std::string(view(about));
-  if (device.why.find("cannot run here") != std::string::npos) s.device += "        " + device.why;
+  s.device = d.device.by->id() + ", " + escape_control(view(about));
+  if (device.stands_in) s.device += "        " + device.why;
   s.batch = batch_text(c, s);
   s.details[d.device.by->id()] = view(about);
   s.details[d.model.by->id()] = parameters_text(s.parameters) + ", " +

@@ -91,7 +91,8 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
   std::vector<std::string> unused;
   for (const auto& [name, t] : left)
     if (!ignores || !matches_any(ignores->as_texts(), name)) unused.push_back(t->name);
-  summary_ = path + ": " + with_commas(static_cast<int64_t>(names.size() - anew.size())) + " tensors taken";
+  summary_ =
+      escape_control(path) + ": " + with_commas(static_cast<int64_t>(names.size() - anew.size())) + " tensors taken";
   if (!anew.empty()) summary_ += "; new " + some_of(anew) + " (from run.seed)";
   if (!unused.empty()) summary_ += "; unused " + some_of(unused);
   for (const TensorView* t : of_) bytes_ += t ? t->bytes : 0;

@@ -178,17 +178,17 @@ class Checker {
     const std::optional<double> low = schema_.min || may_be_negative ? schema_.min : 0, high = schema_.max,
                                 above = schema_.exclusive_min;
     if ((!low || value >= *low) && (!high || value <= *high) && (!above || value > *above)) return;
+    const bool too_high = high && value > *high;
     std::string range = low && high ? whole_text(*low) + " to " + whole_text(*high)
+                        : too_high  ? "at most " + whole_text(*high)
                         : low       ? whole_text(*low) + " or more"
-                        : above     ? "more than " + whole_text(*above)
-                                    : "";
-    if (high && !low) range += (above ? " and at most " : "at most ") + whole_text(*high);
+                                    : "more than " + whole_text(*above);
     std::string fix = suggestion(node);
+    const bool guess = !schema_.default_value.is_set() && !is("duration");
     if (low == 0 && high == 1 && value > 1 && value <= 100)
       fix = number_text(value / 100) + " for " + shown(node) + " per cent";
-    else if (!schema_.default_value.is_set() && schema_.min && value < *schema_.min)
-      fix = assigned(whole_text(*schema_.min));
-    else if (!schema_.default_value.is_set() && high) fix = assigned(whole_text(*high));
+    else if (guess && too_high) fix = assigned(whole_text(*high));
+    else if (guess && schema_.min) fix = assigned(whole_text(*schema_.min));
     refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
   }
 
@@ -208,7 +208,7 @@ class Checker {
   }
 
   // On the command line, no part of a value has a place of its own.
-  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : keyed(node.at, at_.key); }
+  Position place_of(const TomlNode& node) const { return at_.line == 0 ? at_ : position(node.at, at_.key); }
   std::string assigned(const std::string& value) const { return assignment(at_, value); }
   std::string default_value() const {
     return schema_.default_value.is_set() ? assigned(schema_.default_value.text()) : "";
@@ -284,7 +284,7 @@ bool is_path_type(const std::string& type) { return type == "path" || type == "l
 
 std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, const std::string& key,
                                  Report& report) try {
-  return Checker(schema, keyed(node.at, key)).value(node);
+  return Checker(schema, position(node.at, key)).value(node);
 } catch (const Failure& failure) {
   report.add(failure.diagnostic);
   return std::nullopt;

@@ -58,7 +58,8 @@ TEST(Check, Ranges) {
   EXPECT_EQ(check(schema, "1.5"), "out_of_range: table.key is at most 0, this is 1.5 | key = 0");
   schema.max = 2;
   schema.exclusive_min = 0;
-  EXPECT_EQ(check(schema, "0"), "out_of_range: table.key is more than 0 and at most 2, this is 0 | key = 2");
+  EXPECT_EQ(check(schema, "0"), "out_of_range: table.key is more than 0, this is 0 | key = 1.0");
+  EXPECT_EQ(check(schema, "3"), "out_of_range: table.key is at most 2, this is 3 | key = 2");
   schema.min = 1;
   schema.default_value.data = 1.5;
   EXPECT_EQ(check(schema, "7"), "out_of_range: table.key is 1 to 2, this is 7 | key = 1.5");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/manifest/testing.hpp"
+#include "core/manifest/vocabulary.hpp"
 
 namespace mortise {
 namespace {
@@ -122,9 +123,9 @@ TEST_F(Errors, KeyOfAFamilyInTheTableOfItsOnlyProvider) {
   expect(
       "[optimizer.adamw]\nlr = -1\nbetas = [0, 0]\n[optimizer.sgd]\nwhere = \"role:norm\"\nmodel = 1\nweight_decay = "
       "\"x\"\n",
-      "error[out_of_range]: optimizer.adamw.lr is 0 or more, this is -1\n"
+      "error[out_of_range]: optimizer.adamw.lr is 0 to 1000000, this is -1\n"
       "  --> run.toml:2:6\n"
-      "  fix: lr = 0\n"
+      "  fix: lr = 0.001\n"
       "\n"
       "error[unknown_key]: [optimizer.sgd] has no key `model`\n"
       "  --> run.toml:6:1\n"
@@ -234,7 +235,7 @@ TEST_F(Errors, WrongType) {
   expect("[optimizer.adamw]\n",
          "error[wrong_type]: optimizer.lr is a number, this is text\n"
          "  --> command line: --set optimizer.lr=fast\n"
-         "  fix: --set optimizer.lr=1.0\n"
+         "  fix: --set optimizer.lr=0.001\n"
          "\n"
          "error[wrong_type]: optimizer.adamw.betas is a list of numbers, this is 0.9\n"
          "  --> command line: --set optimizer.adamw.betas=0.9\n"
@@ -371,7 +372,12 @@ TEST_F(Errors, TomlSyntax) {
          "error[toml_syntax]: this is no TOML: value: could not determine value type\n"
          "  --> run.toml:2:8\n"
          "   2 | name = gpt\n"
-         "  fix: text stands in quotes, a list in [ ], and each key and table once\n");
+         "  fix: name = \"gpt\"\n");
+  expect("[data]\nshuffle = true\n\n[run]\n\n[data]\nmicro_batch_size = 4\n",
+         "error[toml_syntax]: [data] stands here again\n"
+         "  --> run.toml:6:1 and run.toml:1:1\n"
+         "   6 | [data]\n"
+         "  fix: keep one: the first is in line 1\n");
   // Without the file nobody knows what is on, so nothing is said about it.
   request.set = {"optimizer.sgd.momentum=0.9", "run.tags=[a"};
   expect("[run\n",
@@ -565,6 +571,131 @@ TEST_F(Errors, DeprecatedKey) {
          "  --> run.toml:2:1\n"
          "  effect: it will be gone in 0.4\n"
          "  fix: use only\n");
+}
+
+// What people who come from elsewhere write, against the tables and names that are shipped.
+class Shipped : public Errors {
+ protected:
+  void SetUp() override {
+    Errors::SetUp();
+    request.searched.clear();
+    const std::filesystem::path tree = MORTISE_SOURCE_DIR;
+    request.shipped_dir = tree / "configs";
+    catalogue.clear();
+    for (const auto& file : std::filesystem::recursive_directory_iterator(tree / "plugins"))
+      if (file.path().filename() == "plugin.toml") add_file(file.path());
+  }
+  void add_file(const std::filesystem::path& path) {
+    const std::string name = path.parent_path().filename(), family = path.parent_path().parent_path().filename();
+    Report report;
+    const std::optional<TomlTable> root = read_toml(path, "plugin.toml", report);
+    ASSERT_TRUE(root) << path;
+    PluginSchema& schema = catalogue[family + "." + name];
+    schema.id = family + "." + name;
+    schema.family = family;
+    schema.name = name;
+    if (const TomlNode* provides = root->find("points", "provides"))
+      for (const TomlNode& point : *provides->list()) schema.provides.push_back(*point.text());
+    read_plugin_schema(*root, schema, report);
+    ASSERT_EQ(printed(report), "") << path;
+  }
+  // The first fix of the only mistake, and nothing when what it says is typed.
+  std::string fix_of(const std::string& text) {
+    file("run.toml", text);
+    request.file = "run.toml";
+    Report report;
+    read_manifest(request, report);
+    return report.errors() == 1 && !report.all()[0].fixes.empty() ? report.all()[0].fixes[0] : printed(report);
+  }
+};
+
+TEST_F(Shipped, StepsOfAccumulationAreItsCount) {
+  EXPECT_EQ(fix_of("[step.accumulation]\nsteps = 4\n"), "it is called `count` here");
+  EXPECT_EQ(fix_of("[step.accumulation]\ncount = 4\n"), "");
+  EXPECT_EQ(fix_of("[run]\nsteps = 4\n"), "it is called `length` here");
+}
+
+TEST_F(Shipped, ALowestRateIsAShareOfThePeak) {
+  const std::string fix = "the rate at the end is a share of the peak: [schedule.cosine] final = 0.1";
+  for (const char* table : {"schedule", "schedule.cosine", "optimizer", "optimizer.adamw"})
+    EXPECT_EQ(fix_of("[" + std::string(table) + "]\nmin_lr = 1e-5\n"), fix) << table;
+  EXPECT_EQ(fix_of("[schedule.cosine]\nfinal = 0.1\n"), "");
+}
+
+TEST_F(Shipped, AFamilyHasNoNameOrDtypeOfItsPlugin) {
+  const std::string fix = "a plugin is switched on by its table: [precision.bf16]";
+  EXPECT_EQ(fix_of("[precision]\ndtype = \"bf16\"\n"), fix);
+  EXPECT_EQ(fix_of("[precision]\ncompute_dtype = \"bfloat16\"\n"), fix);
+  EXPECT_EQ(fix_of("[optimizer]\ntype = \"sgd\"\n"), "a plugin is switched on by its table: [optimizer.sgd]");
+}
+
+TEST_F(Shipped, SamplesHaveNoInterval) {
+  EXPECT_EQ(fix_of("[sample.text]\nevery = 100\n"),
+            "a run ends with a sample; before that, from what it has saved: mortise sample DIR");
+}
+
+TEST_F(Shipped, TheNameBehindTheDotIsEnough) {
+  EXPECT_EQ(fix_of("[checkpointing]\n"), "[activation.checkpointing]");
+  EXPECT_EQ(fix_of("[training.checkpointing]\n"), "[activation.checkpointing]    others: mortise plugin list");
+  EXPECT_EQ(fix_of("[text]\n"), "[data.text] or [sample.text]");
+  request.use = {"clip"};
+  EXPECT_EQ(fix_of(""), "--use gradient.clip    others: mortise plugin list");
+  request.use = {"gradient.clp"};
+  EXPECT_EQ(fix_of(""), "--use gradient.clip    others: mortise plugin list gradient");
+}
+
+TEST_F(Shipped, ARateThatIsNegativeGetsTheDefaultOfThePlugin) {
+  EXPECT_EQ(fix_of("[optimizer]\nlr = -1\n[optimizer.adamw]\n"), "lr = 0.001");
+  EXPECT_EQ(fix_of("[optimizer]\nlr = -1\n[optimizer.sgd]\n"), "lr = 0.01");
+  request.set = {"optimizer.lr=-1"};
+  EXPECT_EQ(fix_of("[optimizer.sgd]\n"), "--set optimizer.lr=0.01");
+}
+
+TEST_F(Shipped, NothingIsTrainedForNoSteps) {
+  for (const char* length : {"0", "\"0 tokens\"", "\"0 epochs\""})
+    EXPECT_EQ(fix_of("[run]\nlength = " + std::string(length) + "\n"), "length = \"1 epoch\"");
+}
+
+TEST_F(Shipped, TakesATimeInWords) {
+  EXPECT_EQ(fix_of("[checkpoint]\nevery = \"5 minutes\"\n[run]\ntime_limit = \"2 hours\"\n"), "");
+}
+
+// What --lr means on the command line.
+TEST_F(Shipped, FindsTheKeyOfAName) {
+  request.file = "";
+  const Vocabulary words(request);
+  EXPECT_EQ(words.keys_called("lr"), std::vector<std::string>{"optimizer.lr"});
+  EXPECT_EQ(words.keys_called("learning_rate"), std::vector<std::string>{"optimizer.lr"});
+  EXPECT_EQ(words.keys_called("steps"), std::vector<std::string>{"run.length"});
+  EXPECT_EQ(words.keys_called("gradient_accumulation_steps"), std::vector<std::string>{"step.accumulation.count"});
+  EXPECT_EQ(words.keys_called("fit"), std::vector<std::string>());
+}
+
+// No number that a manifest can hold goes through a key of the core without a bound; a seed may be any.
+TEST_F(Shipped, EveryNumberHasABound) {
+  for (const auto& [table, schema] : core_schema().tables)
+    for (const auto& [key, k] : schema.keys) {
+      const bool is_number = k.type == "int" || k.type == "float" || k.type == "duration" || k.type == "amount";
+      if (!is_number || table + "." + key == "run.seed") continue;
+      EXPECT_TRUE(k.max) << table << "." << key;
+      EXPECT_TRUE(k.min || k.exclusive_min || k.type == "duration") << table << "." << key;
+      for (const char* number : {"9223372036854775807", "1e308", "inf", "nan", "-1"})
+        EXPECT_NE(fix_of("[" + table + "]\n" + key + " = " + number + "\n"), "") << table << "." << key << number;
+    }
+}
+
+// A plugin whose plugin.toml was refused is known; that its table cannot be checked is no second mistake.
+TEST_F(Shipped, SaysNothingOfATableWhosePluginWasRefused) {
+  catalogue.erase("gradient.clip");
+  EXPECT_EQ(fix_of("[gradient.clip]\nnorm = 1\n"), "mortise plugin list");
+  request.refused = {"gradient.clip"};
+  request.use = {"gradient.clip"};
+  request.set = {"gradient.clip.norm=2"};
+  EXPECT_EQ(fix_of("[gradient.clip]\nnorm = 1\n"), "");
+  EXPECT_EQ(read_again().unread, std::set<std::string>{"gradient.clip"});
+  request.without = {"gradient.clip"};
+  EXPECT_EQ(fix_of("[gradient.clip]\nnorm = 1\n"), "");
+  EXPECT_EQ(read_again().unread, std::set<std::string>());
 }
 
 TEST_F(Errors, AllAtOnceInTheOrderOfTheFiles) {

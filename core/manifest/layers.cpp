@@ -158,7 +158,7 @@ std::optional<TomlNode> typed_value(const std::string& value, const Position& at
   }
   TomlNode node{value, {}, ""};
   if (parsed && parsed->entries.size() == 1 && !commented) node = parsed->entries[0].value;
-  node.at = keyed(at, "");
+  node.at = {at.file, 0, 0};
   if (!bracketed && !quoted) node.typed = value;
   return node;
 }

@@ -38,8 +38,9 @@ struct MergedTable {
 
 // A family's key in the table of a provider.
 struct FamilyKey {
-  std::string provider;
-  TomlEntry entry;
+  std::string provider, key;
+  TomlNode value;
+  Position at;
   size_t layer;
 };
 
@@ -75,6 +76,7 @@ class Merger {
       if (name.starts_with(kRule) && table.enabled) add_rule(manifest, name, table);
     }
     manifest.name = name_of(manifest.tables["run"]["name"]);
+    manifest.unread = unread_;
     return manifest;
   }
 
@@ -104,21 +106,24 @@ class Merger {
     const bool family = words_.is_family(name), known = family || name == kRules || words_.is_core_table(name);
     const TomlTable* table = entry.value.table();
     if (name == "include") return;
-    if (table == nullptr && family) return report_.add(words_.value_for_table("", name, entry.value, entry.at));
-    if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, entry.at));
+    if (table == nullptr && family)
+      return report_.add(words_.value_for_table("", name, entry.value, position(entry.at)));
+    if (table == nullptr && !known) return report_.add(words_.unknown_key("", name, entry.value, position(entry.at)));
     if (table == nullptr)
-      return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), entry.at, "[" + name + "]");
+      return refuse("wrong_type", name + " is a table, this is " + entry.value.kind(), position(entry.at),
+                    "[" + name + "]");
     // Where a table inside it looks like a plugin's, that is what was meant, and what the message speaks of.
     if (!known && std::ranges::none_of(table->entries, [](const TomlEntry& inner) { return inner.value.is_table(); }))
-      return report_.add(words_.unknown_table(name, entry.value.at));
+      return report_.add(words_.unknown_table(name, position(entry.value.at)));
     for (const TomlEntry& inner : table->entries) {
       if (!known && !inner.value.is_table()) continue;
-      if (!known) report_.add(words_.unknown_table(name + "." + inner.key, inner.value.at));
+      if (is_refused(name + "." + inner.key)) continue;
+      if (!known) report_.add(words_.unknown_table(name + "." + inner.key, position(inner.value.at)));
       else if (family) family_entry(name, inner);
-      else if (name != kRules) write(name, inner.key, inner.value, inner.at);
+      else if (name != kRules) write(name, inner.key, inner.value, position(inner.at));
       else if (is_name(inner.key)) own_table("parameters." + inner.key, inner.value);
       else
-        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", inner.at,
+        refuse("bad_name", "a name is small letters, digits and _, this is `" + inner.key + "`", position(inner.at),
                "[parameters.no_decay]");
     }
   }
@@ -127,18 +132,26 @@ class Merger {
     const std::string id = family + "." + entry.key;
     const bool plugin = words_.plugin(id) != nullptr, table = entry.value.is_table();
     if (words_.key(family, entry.key) != nullptr || (!plugin && (!table || entry.key == "include")))
-      write(family, entry.key, entry.value, entry.at);
-    else if (!plugin) report_.add(words_.unknown_table(id, entry.value.at));
+      write(family, entry.key, entry.value, position(entry.at));
+    else if (is_refused(id)) return;
+    else if (!plugin) report_.add(words_.unknown_table(id, position(entry.value.at)));
     else if (table || entry.value.list() != nullptr) own_table(id, entry.value);
-    else report_.add(words_.value_for_table(family, entry.key, entry.value, entry.at));
+    else report_.add(words_.value_for_table(family, entry.key, entry.value, position(entry.at)));
+  }
+
+  // A table of such a plugin cannot be checked; that its plugin.toml was refused is said elsewhere.
+  bool is_refused(const std::string& id) {
+    if (!request_.refused.contains(id)) return false;
+    unread_.insert(id);
+    return true;
   }
 
   // Of a plugin or a rule.
   void own_table(const std::string& name, const TomlNode& node) {
     if (!node.is_table())
-      return refuse("wrong_type", name + " is a table, this is " + node.kind(), node.at, "[" + name + "]");
-    switch_table(name, node.at, true);  // presence is choice; `enabled` of a lower layer is not inherited
-    for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, inner.at);
+      return refuse("wrong_type", name + " is a table, this is " + node.kind(), position(node.at), "[" + name + "]");
+    switch_table(name, position(node.at), true);  // presence is choice; `enabled` of a lower layer is not inherited
+    for (const TomlEntry& inner : node.table()->entries) write(name, inner.key, inner.value, position(inner.at));
   }
 
   void switch_table(const std::string& name, const Position& by, bool on) {
@@ -155,9 +168,9 @@ class Merger {
       return refuse("include_placement", "`include` stands inside [" + table + "]", at,
                     "move it to the top of the file, before the first table (a key belongs to the table above it)");
     if (schema == nullptr && words_.family_key(table, key) != nullptr)
-      return family_keys_.push_back({table, {key, at, value}, layer_});
+      return family_keys_.push_back({table, key, value, at, layer_});
     if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
-    std::optional<Value> checked = check_value(*schema, value, whole, report_);
+    std::optional<Value> checked = check_value(with_default(*schema, table), value, whole, report_);
     if (!checked) return;
     if (const std::optional<Deprecation>& old = schema->deprecated)
       warn("deprecated_key", whole + " is deprecated since " + old->since, at, "use " + old->use,
@@ -167,6 +180,20 @@ class Merger {
     tables_[table].keys[key] = {std::move(*checked), layer_};
   }
 
+  // A family's key without a default of its own has that of the plugin in use, which a fix proposes.
+  KeySchema with_default(const KeySchema& schema, const std::string& table) const {
+    const PluginSchema* used = words_.plugin(table);
+    for (const Layer& layer : layers_)
+      if (const TomlNode* family = layer.root.find(table); used == nullptr && family != nullptr && family->is_table())
+        for (const TomlEntry& entry : family->table()->entries)
+          if (const PluginSchema* named = words_.plugin(table + "." + entry.key)) used = named;
+    KeySchema with = schema;
+    if (used == nullptr || !schema.per_provider || with.default_value.is_set()) return with;
+    if (const auto found = used->family_defaults.find(schema.name); found != used->family_defaults.end())
+      with.default_value = found->second;
+    return with;
+  }
+
   void check_fallback(const std::string& id, const Value& value) {
     const PluginSchema* owner = words_.plugin(id);
     if (owner == nullptr) return;
@@ -174,18 +201,23 @@ class Merger {
       refuse("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin,
              "leave `fallback` out");
     for (const Value& other : value.as_list())
-      if (words_.plugin(other.as_text()) == nullptr)
+      if (words_.plugin(other.as_text()) == nullptr && !request_.refused.contains(other.as_text()))
         report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));
   }
 
   void use(const std::string& id) {
     const Position from{"command line: --use " + id, 0, 0, id};
+    if (is_refused(id)) return;
     if (words_.plugin(id) == nullptr) return report_.add(words_.unknown_plugin(id, "--use ", from));
     switch_table(id, from, true);
   }
 
   void without(const std::string& id) {
     const Position from{"command line: --without " + id, 0, 0, id};
+    if (request_.refused.contains(id)) {
+      unread_.erase(id);
+      return;
+    }
     const auto found = tables_.find(id);
     const bool on = found != tables_.end() && found->second.enabled,
                rule = id.starts_with(kRule) && found != tables_.end();
@@ -215,6 +247,7 @@ class Merger {
                     "--use " + whole + ".NAME, or --set " + whole + ".KEY=VALUE");
     const bool own = path.size() > 2;  // of a plugin or a rule
     const std::string table = own ? path[0] + "." + path[1] : path[0], key = whole.substr(table.size() + 1);
+    if (request_.refused.contains(table)) return;
     if (!known) return report_.add(words_.unknown_table(table, setting.at));
     if (own && core) return report_.add(words_.unknown_key(path[0], path[1], setting.value, setting.at));
     if (own && !rule && words_.plugin(table) == nullptr)
@@ -226,7 +259,7 @@ class Merger {
     if (own && !is_on(table, setting)) return;
     if (!setting.to_default) return write(table, key, setting.value, setting.at);
     tables_[table].keys.erase(key);
-    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.entry.key == key; });
+    std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.key == key; });
     if (key == "enabled") tables_[table].enabled = true;
   }
 
@@ -277,13 +310,12 @@ class Merger {
       if (const PluginSchema* plugin = words_.plugin(id);
           plugin != nullptr && !plugin->provides.empty() && takes_part(id))
         ++providers[plugin->family];
-    for (const auto& [id, entry, layer] : family_keys_) {
+    for (const auto& [id, key, value, at, layer] : family_keys_) {
       if (!takes_part(id)) continue;
-      if (providers[words_.plugin(id)->family] < 2)
-        report_.add(words_.unknown_key(id, entry.key, entry.value, entry.at));
+      if (providers[words_.plugin(id)->family] < 2) report_.add(words_.unknown_key(id, key, value, at));
       else if (std::optional<Value> checked =
-                   check_value(*words_.family_key(id, entry.key), entry.value, id + "." + entry.key, report_))
-        tables_[id].keys[entry.key] = {std::move(*checked), layer};
+                   check_value(with_default(*words_.family_key(id, key), id), value, id + "." + key, report_))
+        tables_[id].keys[key] = {std::move(*checked), layer};
     }
   }
 
@@ -399,6 +431,7 @@ class Merger {
   Report& report_;
   std::vector<Layer> layers_;
   const bool all_read_;
+  std::set<std::string> unread_;
   std::vector<FamilyKey> family_keys_;
   size_t layer_ = 0;                           // the one that is being added
   std::map<std::string, MergedTable> tables_;  // by name: "run", "optimizer", "FAMILY.NAME", "parameters.RULE"

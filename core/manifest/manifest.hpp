@@ -2,6 +2,7 @@
 // runs and nothing is decided here about who provides what: that is the plan's.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Manifest {
       tables;                        // core and family tables, complete: tables["run"]["length"]
   std::vector<PluginTable> plugins;  // in the order of their ids
   std::vector<ParameterRule> rules;
+  std::set<std::string> unread;  // of the request's `refused`, those that a layer or --use switches on
   const Value& get(const std::string& table, const std::string& key) const { return tables.at(table).at(key); }
 };
 
@@ -49,6 +51,7 @@ struct ManifestRequest {
   std::vector<std::string> set, use, without;  // --set K=V, --use ID, --without ID, in order
   const std::map<std::string, PluginSchema>* catalogue = nullptr;  // by id
   std::vector<std::string> searched;                               // folders that the catalogue came from, for errors
+  std::set<std::string> refused;  // ids whose plugin.toml was refused: their tables are passed over
 };
 
 // Reads, merges and checks. Every mistake that can be found goes to `report`; the result is only meaningful without

@@ -6,6 +6,14 @@
 namespace mortise {
 namespace {
 
+TEST(PlainValue, IsANodeWithoutASchema) {
+  Report report;
+  const TomlTable root = parse_toml("a = [1, 2.5, \"x\", true]\nb = { c = 1 }\n", "x.toml", report).value();
+  EXPECT_EQ(plain_value(*root.find("a"), "a")->text(), "[1, 2.5, \"x\", true]");
+  EXPECT_EQ(plain_value(*root.find("a"), "a")->origin.text(), "x.toml:1:5");
+  EXPECT_FALSE(plain_value(*root.find("b"), "b"));
+}
+
 TEST_F(ManifestTest, NeedsNothingButItsDefaults) {
   const Manifest manifest = read("");
   EXPECT_EQ(errors, "");

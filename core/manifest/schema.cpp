@@ -47,7 +47,7 @@ class SchemaReader {
   }
 
   std::nullopt_t broken(const TomlEntry& at, const std::string& message) {
-    add(mistake("schema_broken", message, at.at));
+    add(mistake("schema_broken", message, position(at.at)));
     return std::nullopt;
   }
 

@@ -9,10 +9,14 @@
 namespace mortise {
 namespace {
 
+// In the singular; "s" behind one of at least two letters is its plural.
 const std::map<std::string, std::pair<Unit, double>> kUnits = {
-    {"step", {Unit::kSteps, 1}},     {"epoch", {Unit::kEpochs, 1}}, {"token", {Unit::kTokens, 1}},
-    {"sample", {Unit::kSamples, 1}}, {"%", {Unit::kPercent, 1}},    {"s", {Unit::kSeconds, 1}},
-    {"min", {Unit::kSeconds, 60}},   {"h", {Unit::kSeconds, 3600}}, {"d", {Unit::kSeconds, 86400}},
+    {"step", {Unit::kSteps, 1}},     {"epoch", {Unit::kEpochs, 1}},    {"token", {Unit::kTokens, 1}},
+    {"sample", {Unit::kSamples, 1}}, {"%", {Unit::kPercent, 1}},       {"percent", {Unit::kPercent, 1}},
+    {"s", {Unit::kSeconds, 1}},      {"sec", {Unit::kSeconds, 1}},     {"second", {Unit::kSeconds, 1}},
+    {"m", {Unit::kSeconds, 60}},     {"min", {Unit::kSeconds, 60}},    {"minute", {Unit::kSeconds, 60}},
+    {"h", {Unit::kSeconds, 3600}},   {"hr", {Unit::kSeconds, 3600}},   {"hour", {Unit::kSeconds, 3600}},
+    {"d", {Unit::kSeconds, 86400}},  {"day", {Unit::kSeconds, 86400}}, {"week", {Unit::kSeconds, 604800}},
 };
 const std::map<std::string, double> kCounts = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}};
 const std::map<std::string, double> kSizes = {
@@ -96,7 +100,7 @@ std::optional<Amount> parse_amount(std::string_view text) {
   const std::optional<Quantity> quantity = parse_quantity(text);
   if (!quantity) return std::nullopt;
   std::string word = quantity->unit;
-  if (word.size() > 4 && word.ends_with('s')) word.pop_back();  // steps, not min
+  if (word.size() > 2 && word.ends_with('s') && word != "percents") word.pop_back();
   const auto found = kUnits.find(word);
   if (found == kUnits.end()) return std::nullopt;
   const auto [unit, scale] = found->second;

@@ -26,14 +26,25 @@ TEST(Units, ReadsDurations) {
   EXPECT_EQ(read("2h"), "7200.0 seconds");
   EXPECT_EQ(read("1 d"), "86400.0 seconds");
   EXPECT_EQ(read("3%"), "3.0 percent");
+  EXPECT_EQ(read("3 percent"), "3.0 percent");
   EXPECT_EQ(read("6 %"), "6.0 percent");
+}
+
+TEST(Units, KnowsEachWordForATime) {
+  for (const char* text : {"3600 s", "3600 sec", "3600 secs", "3600 seconds", "60 m", "60 min", "60 mins", "60 minutes",
+                           "1 h", "1 hr", "1 hour"})
+    EXPECT_EQ(read(text), "3600.0 seconds") << text;
+  for (const char* text : {"7 d", "7 days", "168 hours", "168 hrs", "1 week"})
+    EXPECT_EQ(read(text), "604800.0 seconds") << text;
+  EXPECT_EQ(read("5 minutes"), "300.0 seconds");
+  EXPECT_EQ(read("1 second"), "1.0 seconds");
 }
 
 TEST(Units, RefusesTheRest) {
   for (const char* text :
-       {"",          "steps",      "500",     "5 stepss",    "-5 steps",      "1.5 steps", "5 steps more",
-        "101%",      "1 B epochs", "1 K min", "1e400 steps", "1__0 steps",    "_1 steps",  "1e steps",
-        "nan steps", "0x10 steps", "5 m",     "1 B",         "9e15 B tokens", "5 Steps"})
+       {"",           "steps",      "500",     "5 stepss",      "5 percents", "-5 steps", "1.5 steps", "5 steps more",
+        "101%",       "1 B epochs", "1 K min", "1e400 steps",   "1__0 steps", "_1 steps", "1e steps",  "nan steps",
+        "0x10 steps", "5 ms",       "1 B",     "9e15 B tokens", "5 Steps"})
     EXPECT_EQ(read(text), "-") << text;
 }
 

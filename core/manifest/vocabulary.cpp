@@ -69,14 +69,40 @@ std::vector<std::string> Vocabulary::ids_of(const std::string& family) const {
   return ids;
 }
 
-// What foreign_names.toml says of a name: one text, several, or nothing.
-std::vector<std::string> Vocabulary::foreign_names(std::string_view table, std::string_view name) const {
-  std::vector<std::string> texts;
+// Plugins of any family whose own name this is: `clip` is gradient.clip.
+std::vector<std::string> Vocabulary::ids_called(const std::string& name) const {
+  std::vector<std::string> ids;
+  for (const auto& [id, plugin] : catalogue_)
+    if (plugin.name == name) ids.push_back(id);
+  return ids;
+}
+
+// What foreign_names.toml says of a name: TABLE.KEY, or in a list what to say, or nothing.
+Vocabulary::Foreign Vocabulary::foreign_names(std::string_view table, std::string_view name) const {
   const TomlNode* node = foreign_.find(table, name);
-  if (node == nullptr) return texts;
-  for (const TomlNode& each : node->list() != nullptr ? *node->list() : TomlList{*node})
-    if (each.text() != nullptr) texts.push_back(*each.text());
-  return texts;
+  if (node == nullptr) return {};
+  if (node->text() != nullptr) return {{*node->text()}, true};
+  Foreign found;
+  for (const TomlNode& each : node->list() != nullptr ? *node->list() : TomlList())
+    if (each.text() != nullptr) found.texts.push_back(*each.text());
+  return found;
+}
+
+// Of a key that means something else in this table than elsewhere, that.
+Vocabulary::Foreign Vocabulary::foreign_key(const std::string& table, const std::string& key) const {
+  Foreign here = foreign_names("keys", table + "." + key);
+  return here.texts.empty() ? foreign_names("keys", key) : here;
+}
+
+std::vector<std::string> Vocabulary::keys_called(const std::string& name) const {
+  std::vector<std::string> keys;
+  for (const auto& [table, schema] : core_schema().tables)
+    if (schema.keys.contains(name)) keys.push_back(table + "." + name);
+  if (const Foreign foreign = foreign_key("", name); foreign.is_name) {
+    const auto [table, key] = table_and_key(foreign.texts[0]);
+    if (this->key(table, key) != nullptr) keys.push_back(foreign.texts[0]);
+  }
+  return keys;
 }
 
 // The table that `family = value` means; several, in one text, if the value does not say which.
@@ -84,7 +110,7 @@ std::string Vocabulary::table_for(const std::string& family, const TomlNode& val
   const std::vector<std::string> ids = ids_of(family);
   if (const std::string* text = value.text()) {
     const std::vector<std::string> switches =
-        foreign_names("tables", *text);  // a technique whose name we know, here or not
+        foreign_names("tables", *text).texts;  // a technique whose name we know, here or not
     std::string name = switches.empty() ? family + "." + *text : switches[0];
     std::ranges::replace(name, '-', '_');
     if (plugin(name) != nullptr) return in_brackets(name);
@@ -101,12 +127,21 @@ std::string Vocabulary::table_for(const std::string& family, const TomlNode& val
                               : "mortise plugin list " + family;
 }
 
+// The plugin of a family that is called so here or elsewhere; "".
+std::string Vocabulary::family_member(const std::string& family, const std::string& name) const {
+  if (plugin(family + "." + name) != nullptr) return family + "." + name;
+  const Foreign foreign = foreign_names("tables", name);
+  const bool is_here = foreign.is_name && foreign.texts[0].starts_with(family + ".") && plugin(foreign.texts[0]);
+  return is_here ? foreign.texts[0] : "";
+}
+
 // What to do instead of a name from elsewhere; nothing if we do not know it.
 std::vector<std::string> Vocabulary::foreign(const std::string& table, const std::string& key,
                                              const TomlNode& value) const {
-  const std::vector<std::string> targets = foreign_names("keys", key), switches = foreign_names("tables", key);
-  if (targets.size() > 1) return targets;
-  if (targets.size() == 1) {
+  const auto [targets, is_name] = foreign_key(table, key);
+  const std::vector<std::string> switches = foreign_names("tables", key).texts;
+  if (!is_name && !targets.empty()) return targets;
+  if (is_name) {
     const auto [where, name] = table_and_key(targets[0]);
     const std::string missing =
         not_yet(targets[0]) || this->key(where, name) == nullptr ? ", and not available in this version" : "";
@@ -154,11 +189,14 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   if (known.contains(name)) return fixed("it is called `" + known[name] + "` here", known[name]);
   if (not_yet(whole)) return fixed("`" + whole + "` is not available in this version");
   if (d.fixes = foreign(table, name, value); !d.fixes.empty()) {
-    const std::vector<std::string> targets = foreign_names("keys", name);
-    return targets.size() == 1 && table_and_key(targets[0]).first == table
-               ? fixed(d.fixes[0], table_and_key(targets[0]).second)
-               : d;
+    const auto [targets, is_name] = foreign_key(table, name);
+    return is_name && table_and_key(targets[0]).first == table ? fixed(d.fixes[0], table_and_key(targets[0]).second)
+                                                               : d;
   }
+  // [optimizer] name = "adamw", [precision] dtype = "bf16"
+  if (is_family(table) && name != "name" && value.text() != nullptr)
+    if (const std::string id = family_member(table, *value.text()); !id.empty())
+      return fixed("a plugin is switched on by its table: " + in_brackets(id));
   if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name")))
     return fixed("a plugin is switched on by its table: " + table_for(name == "name" ? table : name, value));
   if (const std::string belongs = elsewhere(table, name); !belongs.empty()) return fixed(belongs);
@@ -184,24 +222,39 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
 
 Diagnostic Vocabulary::unknown_table(const std::string& name, const Position& at) const {
   if (name.find('.') != std::string::npos) return unknown_plugin(name, "", at);
+  std::vector<std::string> called;
+  for (const std::string& id : ids_called(name)) called.push_back(in_brackets(id));
   std::vector<std::string> tables = names_of(core_schema().tables);
   for (const auto& [id, plugin] : catalogue_) tables.push_back(plugin.family);
   std::ranges::sort(tables);
   const std::string near = nearest(name, tables);
-  return mistake(
-      "unknown_table", "no table is called `" + name + "`", at,
-      near.empty() ? "a table is [run], [eval], [plugins], [parameters.NAME], a family or a plugin: mortise plugin list"
-                   : in_brackets(near));
+  Diagnostic d = mistake("unknown_table", "no table is called `" + name + "`", at,
+                         "a table is [run], [eval], [plugins], [parameters.NAME], a family or a plugin: mortise plugin "
+                         "list");
+  d.about = name;
+  d.meant = called.size() == 1 ? ids_called(name)[0] : near;
+  if (!called.empty()) d.fixes = {either(called)};
+  else if (!near.empty()) d.fixes = {in_brackets(near)};
+  return d;
 }
 
 Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const {
-  const std::string family = id.substr(0, id.find('.')),
+  const size_t dot = id.find('.');
+  const std::string family = id.substr(0, dot),
                     list = "mortise plugin list" + (ids_of(family).empty() ? "" : " " + family);
-  std::string near = nearest(id, ids_of(family));
-  if (near.empty()) near = nearest(id, names_of(catalogue_));
-  Diagnostic d =
-      mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at,
-              near.empty() ? list : (flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list);
+  const auto written = [&](const std::string& other) { return flag.empty() ? in_brackets(other) : flag + other; };
+  // The own name by itself, or behind another family.
+  std::vector<std::string> likely = ids_called(dot == std::string::npos ? id : id.substr(dot + 1));
+  if (ids_of(family).size() > 0 && dot != std::string::npos) likely.clear();
+  if (likely.empty())
+    if (const std::string near = nearest(id, ids_of(family)); !near.empty()) likely = {near};
+  if (likely.empty())
+    if (const std::string near = nearest(id, names_of(catalogue_)); !near.empty()) likely = {near};
+  Diagnostic d = mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at);
+  d.about = id;
+  if (!likely.empty()) d.meant = likely[0];
+  for (std::string& other : likely) other = written(other);
+  d.fixes = {likely.empty() ? list : either(likely) + "    others: " + list};
   if (!request_.searched.empty()) d.beside = "looked in " + join(request_.searched, ", ");
   return d;
 }

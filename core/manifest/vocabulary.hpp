@@ -30,14 +30,23 @@ class Vocabulary {
   // `flag`: "--use ", or "" in a file.
   Diagnostic unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const;
   // A family, or one plugin of it, written as a key: precision = "…".
+  // Keys that are called `name` here or elsewhere: "optimizer.lr".
+  std::vector<std::string> keys_called(const std::string& name) const;
   Diagnostic value_for_table(const std::string& table, const std::string& key, const TomlNode& value,
                              const Position& at) const;
 
  private:
   const TableSchema* schema_of(const std::string& table) const;
   std::vector<std::string> ids_of(const std::string& family) const;
-  std::vector<std::string> foreign_names(std::string_view table, std::string_view name) const;
+  std::vector<std::string> ids_called(const std::string& name) const;
+  struct Foreign {
+    std::vector<std::string> texts;
+    bool is_name = false;  // the one text is TABLE.KEY or FAMILY.NAME
+  };
+  Foreign foreign_names(std::string_view table, std::string_view name) const;
+  Foreign foreign_key(const std::string& table, const std::string& key) const;
   std::string table_for(const std::string& family, const TomlNode& value) const;
+  std::string family_member(const std::string& family, const std::string& name) const;
   std::string elsewhere(const std::string& table, const std::string& key) const;
   std::vector<std::string> foreign(const std::string& table, const std::string& key, const TomlNode& value) const;
 

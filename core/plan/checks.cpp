@@ -63,11 +63,13 @@ std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std
 void report_missing(const std::string& need, const EnabledTable* needed_by, const Catalogue& catalogue,
                     Report& report) {
   const std::vector<std::string> found = who_would_provide(catalogue, need);
-  Diagnostic d = refusal(
-      "nothing_provides",
-      "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
-      {needed_by ? needed_by->table->origin : Position{}},
-      {found.empty() ? "no installed plugin does: mortise plugin add FILE, or --plugin-path DIR" : either(found)});
+  Diagnostic d =
+      refusal("nothing_provides",
+              "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
+              {needed_by ? needed_by->table->origin : Position{}},
+              {found.empty() ? "no installed plugin does; --plugin-path DIR names a further folder with plugins"
+                             : either(found)});
+  d.about = need;
   if (found.size() > 1) d.see = "mortise plugin list " + found.front().substr(1, found.front().find('.') - 1);
   report.add(std::move(d));
 }

@@ -36,7 +36,7 @@ TEST_F(Checks, SayThatNoInstalledPluginFillsASlot) {
   world.catalogue.erase("optimizer.adamw");
   EXPECT_EQ(world.errors(),
             "error[nothing_provides]: nothing provides `optimizer`\n"
-            "  fix: no installed plugin does: mortise plugin add FILE, or --plugin-path DIR\n");
+            "  fix: no installed plugin does; --plugin-path DIR names a further folder with plugins\n");
 }
 
 TEST_F(Checks, NeedADeviceDataAModelAndAnOptimizerForAnEmptyFile) {

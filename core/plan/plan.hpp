@@ -30,6 +30,7 @@ struct Placed : Place {
   std::string why;  // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of
                     // default.toml:2"
   Position origin;  // of the table that asks for it, also for a fallback
+  bool stands_in = false;  // a fallback of one that cannot run here
 };
 
 // One claim on a slot.

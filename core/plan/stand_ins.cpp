@@ -68,6 +68,7 @@ void put_stand_ins(std::vector<EnabledTable>& holdings, const Catalogue& catalog
     holding.why =
         id_of(*holding.info) + " cannot run here: " + reason + "; fallback of " + short_text(holding.table->origin);
     holding.info = other;
+    holding.stands_in = true;
   }
 }
 

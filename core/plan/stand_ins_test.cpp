@@ -27,6 +27,8 @@ TEST_F(Machine, UsesTheFallbackThatWasWritten) {
   EXPECT_EQ(providers(plan, "device"), Ids{"device.cpu"});
   EXPECT_EQ(at(plan, "device").providers[0].why,
             "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4");
+  EXPECT_TRUE(at(plan, "device").providers[0].stands_in);
+  EXPECT_FALSE(at(plan, "data").providers[0].stands_in);
 }
 
 TEST_F(Machine, GivesAStandInNoTable) {

@@ -17,7 +17,8 @@ inline std::string table_of(const PluginInfo& info) { return "[" + id_of(info) +
 
 // "gpt2.toml:13": without the column, for tables of text.
 inline std::string short_text(const Position& position) {
-  return position.line > 0 ? position.file + ":" + std::to_string(position.line) : position.text();
+  const std::string text = position.line > 0 ? position.file + ":" + std::to_string(position.line) : position.text();
+  return escape_control(text);
 }
 
 inline bool contains(const std::vector<std::string>& names, const std::string& name) {

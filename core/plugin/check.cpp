@@ -71,7 +71,7 @@ void check_exports(const PluginInfo& info, const ElfFile& file) {
            {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
   if (std::count(entries.begin(), entries.end(), entry) == 0)
     refuse(info, "built_for_another", id + " exports `" + entries[0] + "`; this host asks for `" + entry + "`",
-           {"rebuild it against this installation: mortise plugin build"});
+           {kRebuild});
   std::erase(entries, entry);
   others.insert(others.begin(), entries.begin(), entries.end());
   if (others.empty()) return;
@@ -137,7 +137,7 @@ void check_glibc(const PluginInfo& info, const ElfFile& file) {
   const auto symbol = std::ranges::find(file.undefined, *newest, &ElfSymbol::version);
   const std::string whose = symbol == file.undefined.end() ? "" : " (for `" + symbol->name + "`)";
   refuse(info, "glibc_too_old", info.schema.id + " needs glibc " + newest->substr(6) + whose + "; this is " + here,
-         {"build it here, or on the oldest system that it is to run on: mortise plugin build"});
+         {"build it here, or on the oldest system that it is to run on: " + kBuildIt});
 }
 
 }  // namespace
@@ -147,10 +147,10 @@ void check_elf(const PluginInfo& info) {
   if (file.machine != kThisMachine)
     refuse(info, "wrong_machine",
            info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
-           {"build it here: mortise plugin build"});
+           {"build it here: " + kBuildIt});
   if (file.type != ET_DYN)
     refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library",
-           {"link it with -shared: mortise plugin build"});
+           {"build it as mortise_add_plugin() does, with -shared: " + kBuildIt});
   check_exports(info, file);
   check_imports(info, file);
   check_glibc(info, file);

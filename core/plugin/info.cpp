@@ -47,7 +47,7 @@ class Reader {
   // A table at the top, if it is there.
   void fill(const std::string& name, const std::vector<Key>& keys) {
     const TomlNode* node = root_.find(name);
-    if (node && must_be_table(name, *node)) fill(*node->table(), node->at, "[" + name + "]", name, keys);
+    if (node && must_be_table(name, *node)) fill(*node->table(), position(node->at), "[" + name + "]", name, keys);
   }
 
   // `title` is `name` with brackets, or without where the table stands inside a line, "points.wraps". A key that is
@@ -63,7 +63,7 @@ class Reader {
     for (const TomlEntry& entry : table.entries) {
       if (std::ranges::find(names, entry.key) != names.end()) continue;
       const std::string near = nearest(entry.key, names);
-      add_mistake("unknown_key", title + " has no key `" + entry.key + "`", entry.at,
+      add_mistake("unknown_key", title + " has no key `" + entry.key + "`", position(entry.at),
                   near.empty() ? "it has: " + join(names, ", ") : "it is called `" + near + "` here");
     }
   }
@@ -83,9 +83,9 @@ class Reader {
 
   void read_rows(const Key::Row& row, const std::string& key, const TomlNode& node, const std::string& whole) {
     if (!node.list() || !std::ranges::all_of(*node.list(), &TomlNode::is_table))
-      return add_mistake("wrong_type", whole + " is a list of tables", node.at, key + " = [{ … }]");
+      return add_mistake("wrong_type", whole + " is a list of tables", position(node.at), key + " = [{ … }]");
     for (const TomlNode& item : *node.list()) {
-      const Position at = keyed(item.at, whole);
+      const Position at = position(item.at, whole);
       fill(*item.table(), at, whole, whole, row(at));
     }
   }
@@ -100,13 +100,14 @@ class Reader {
     };
     if (parts.size() != numbers || !std::ranges::all_of(parts, is_number))
       add_mistake("out_of_range",
-                  "plugin." + key + " is " + std::to_string(numbers) + " numbers, this is `" + version + "`", node->at,
-                  example);
+                  "plugin." + key + " is " + std::to_string(numbers) + " numbers, this is `" + version + "`",
+                  position(node->at), example);
   }
 
   bool must_be_table(const std::string& name, const TomlNode& node) {
     if (!node.is_table())
-      add_mistake("wrong_type", "`" + name + "` is a table, this is " + node.kind(), node.at, "[" + name + "]");
+      add_mistake("wrong_type", "`" + name + "` is a table, this is " + node.kind(), position(node.at),
+                  "[" + name + "]");
     return node.is_table();
   }
 
@@ -126,7 +127,8 @@ class Reader {
       add_mistake("missing_key", "there is no [plugin]", Position{shown_, 1, 1, ""}, "[plugin]");
     if (!expected.empty() && !schema.id.empty() && schema.id != expected)
       add_mistake("id_differs", "[plugin] says `" + schema.id + "`, its file is called `" + expected + "`",
-                  root_.find("plugin", "id")->at, "one name for id, folder and library: id = \"" + expected + "\"");
+                  position(root_.find("plugin", "id")->at),
+                  "one name for id, folder and library: id = \"" + expected + "\"");
     const size_t dot = schema.id.find('.');
     schema.family = schema.id.substr(0, dot);
     if (dot != std::string::npos) schema.name = schema.id.substr(dot + 1);
@@ -176,7 +178,7 @@ class Reader {
       const std::string name = "operator." + entry.key;
       if (!must_be_table(name, entry.value)) continue;
       OperatorRow& row = info_.operators.emplace_back(OperatorRow{.name = entry.key});
-      fill(*entry.value.table(), entry.value.at, "[" + name + "]", name,
+      fill(*entry.value.table(), position(entry.value.at), "[" + name + "]", name,
            {{"arguments", &row.arguments, "arguments = \"x [N, width]\""},
             {"results", &row.results, "results = \"y [N, width]\""},
             {"doc", &row.doc, "doc = \"…\""}});
@@ -191,7 +193,7 @@ class Reader {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
       if (!near.empty())
-        add_mistake("unknown_table", "there is no table [" + table.key + "]", table.value.at,
+        add_mistake("unknown_table", "there is no table [" + table.key + "]", position(table.value.at),
                     "it is called [" + near + "] here");
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
@@ -200,7 +202,7 @@ class Reader {
 
   void read_fact(const std::string& slot, const TomlEntry& entry) {
     const std::string key = slot + "." + entry.key;
-    const Position origin = keyed(entry.value.at, key);
+    const Position origin = position(entry.value.at, key);
     if (auto value = plain_value(entry.value, key)) info_.facts[slot][entry.key] = std::move(*value);
     else add_mistake("wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);
   }

@@ -17,12 +17,10 @@
 namespace mortise {
 namespace {
 
-const std::string kRebuild = "rebuild it against this installation: mortise plugin build";
-
 void check_readable(const PluginInfo& info) {
   if (!std::filesystem::exists(info.library))
     refuse(info, "plugin_missing", info.schema.id + " has a plugin.toml, but no library",
-           {"build it: mortise plugin build; or copy the library there"});
+           {"copy the library there, or build it: " + kBuildIt});
   if (access(info.library.c_str(), R_OK) != 0)
     refuse(info, "plugin_missing", info.schema.id + " cannot be read: " + strerror(errno),
            {"chmod a+r " + info.library});

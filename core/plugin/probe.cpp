@@ -127,11 +127,9 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
                                               info.library + " 1"};
   if (answer.starts_with(nonce + " ok ")) return;
   if (answer.starts_with(load))
-    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())),
-           {"rebuild it here: mortise plugin build"});
+    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())), {kRebuild});
   if (answer.starts_with(descriptor))
-    refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()),
-           {"rebuild it against this installation: mortise plugin build"});
+    refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {kRebuild});
   const std::string words = last_words(ending.output);
   if (ending.timed_out)
     refuse(info, "probe_timed_out",

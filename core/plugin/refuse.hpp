@@ -9,6 +9,10 @@
 
 namespace mortise {
 
+// How an author builds one with the SDK, in the folder of its CMakeLists.txt.
+inline const std::string kBuildIt = "cmake -B build -DCMAKE_PREFIX_PATH=$(mortise --prefix) && cmake --build build";
+inline const std::string kRebuild = "rebuild it against this installation: " + kBuildIt;
+
 inline Diagnostic plugin_error(std::string id, std::string code, std::string message, std::string at,
                                std::vector<std::string> fixes) {
   Diagnostic d = mistake(std::move(code), std::move(message));

@@ -15,6 +15,15 @@ class CommandLine(e2e.Case):
                                           '"beside":null,"lines":[],"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
                                           '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
 
+    def test_a_flag_that_is_a_key_a_value_or_nothing(self):
+        for words, fix in ((["train", "--lr", "1e-3"], "--set optimizer.lr=1e-3"),
+                           (["train", "--learning-rate=1e-3"], "--set optimizer.lr=1e-3"),
+                           (["train", "--fit"], "mortise train --help"),
+                           (["export", "runs/x", "--out", "my model"], "-o 'my model'"),
+                           (["sample", "runs/x", "--tokns", "3"], "--tokens")):
+            flag = next(word for word in words if word.startswith("--")).split("=")[0]
+            self.refused(words, f"error[unknown_flag]: `mortise {words[0]}` has no flag `{flag}`\n  fix: {fix}\n")
+
     def test_every_verb_has_help_with_an_example(self):
         general = self.ok("help").out
         verbs = [line.split()[0] for line in general.splitlines() if line.startswith("  ")]

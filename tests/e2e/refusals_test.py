@@ -7,6 +7,8 @@ import subprocess
 import e2e
 from e2e import TINY
 
+REBUILD = ("rebuild it against this installation: "
+           "cmake -B build -DCMAKE_PREFIX_PATH=$(mortise --prefix) && cmake --build build")
 NOTHING = "\n1 error; nothing was started.\n"
 MANIFEST = """\
 [plugin]
@@ -123,7 +125,7 @@ class Abi(Fixtures):
         refusal = ("error[built_for_another]: guard.fixture is built for ABI 0.99; this is 0.1\n"
                    f"  at: {library}\n"
                    "  effect: it was not loaded\n"
-                   "  fix: install a newer Mortise, or rebuild it against this installation: mortise plugin build\n" + NOTHING)
+                   f"  fix: install a newer Mortise, or {REBUILD}\n" + NOTHING)
         self.refused_alike([], refusal, 71)
         self.assertEqual(self.error()["plugin"], "guard.fixture")
         # Nobody else is stopped by it, and rebuilt it runs.
@@ -138,7 +140,7 @@ class Abi(Fixtures):
         self.refused_alike([], "error[built_for_another]: guard.fixture exports `mortise_plugin_v9`; this host asks for `mortise_plugin_v0`\n"
                                f"  at: {library}\n"
                                "  effect: it was not loaded\n"
-                               "  fix: rebuild it against this installation: mortise plugin build\n" + NOTHING, 71)
+                               f"  fix: {REBUILD}\n" + NOTHING, 71)
 
 
 if __name__ == "__main__":

@@ -125,11 +125,13 @@ class Line {
     while (!text.empty()) {
       const size_t length = utf8_length(text);
       const auto first = static_cast<unsigned char>(text[0]);
-      const bool control = length == 1 && (first < 0x20 || first == 0x7F) && first != '\t';
+      const bool is_c1 = length == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+      const bool control = is_c1 || (length == 1 && (first < 0x20 || first == 0x7F) && first != '\t');
       if (first == '\n') {
         s += "\n        ";
       } else if (length == 0 || control) {
-        s += format("\\x%02x", first);
+        for (const char byte : text.substr(0, std::max<size_t>(length, 1)))
+          s += format("\\x%02x", static_cast<unsigned char>(byte));
       } else {
         s += text.substr(0, length);
       }

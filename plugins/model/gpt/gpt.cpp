@@ -99,8 +99,11 @@ class Gpt {
                      "[tokenizer.byte], or [model.gpt] vocabulary = 50257");
     if (own.tag == MORTISE_NONE) return *known;
     if (known && *known > own.v.i)
-      config::refuse("vocabulary", "the data has ids up to " + std::to_string(*known - 1),
-                     "[model.gpt] vocabulary = " + std::to_string(*known));
+      config::refuse("vocabulary",
+                     "the data has ids up to " + std::to_string(*known - 1) + ", the model a vocabulary of " +
+                         std::to_string(own.v.i),
+                     "with weights: the tokenizer and the data that they were made with; without: vocabulary = " +
+                         std::to_string(*known));
     return own.v.i;
   }
   void check_length(int64_t length) const {

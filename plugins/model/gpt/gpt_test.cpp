@@ -92,7 +92,8 @@ TEST_F(Gpt, RefusesAVocabularySmallerThanTheDatas) {
   declare();
   ASSERT_TRUE(host.blamed);
   EXPECT_EQ(host.blamed->why, "the data has ids up to 99");
-  EXPECT_EQ(host.blamed->fix, "[model.gpt] vocabulary = 100");
+  EXPECT_EQ(host.blamed->fix,
+            "with weights: the tokenizer and the data that they were made with; without: vocabulary = 100");
 }
 
 TEST_F(Gpt, RefusesHeadsThatDoNotDivideTheWidth) {
