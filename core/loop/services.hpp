@@ -41,6 +41,8 @@ struct Services {
   std::vector<KeptBlob> blobs;
   uint32_t requested = 0;
   std::string reason, requested_by;
+  // Into the record that is being told; empty while none is.
+  std::function<void(std::string_view name, const mortise_value&)> add_column;
   // The model on a batch, without a graph; results are owned by the caller.
   std::function<void(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> forward;
 };

@@ -67,10 +67,18 @@ Training::Training(Run::Parts& p, const std::function<Interrupt()>& interrupt)
 }
 
 void Training::notify(const RecordBuilder& r, Point also) {
-  const mortise_record record = r.record();
+  RecordBuilder columns = r;  // listeners may add some, for those after them
+  mortise_record record = columns.record();
   mortise_event e{};
   e.record = &record;
   if (also != kRecord) p_.chains.notify(also, e);
+  p_.services.add_column = [&](std::string_view name, const mortise_value& v) {
+    record = columns.value(name, v).record();
+  };
+  struct Closing {  // also after a listener that failed
+    Services& services;
+    ~Closing() { services.add_column = nullptr; }
+  } const closing{p_.services};
   p_.chains.notify(kRecord, e);
 }
 
