@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: E402
@@ -79,10 +80,26 @@ def keys_of_the_core():
             yield place, "block" if key == "any_point" else key, description["type"]
 
 
+# Within its bounds, and more than this address space holds.
+TOO_MUCH = [("model.gpt", "vocabulary", "2000000000"), ("data.random", "high", "2147483647"),
+            ("data.random", "samples", "1000000000")]
+# What fails today in the core, "TABLE.KEY = VALUE". One that has been mended fails here too, until it is taken out.
+KNOWN = {
+    f"data.pad_to_multiple = {2**63 - 1}": "signal 8",
+    # An allocation that fails outside of a plugin's call is told as our mistake, with LibTorch's trace.
+    "model.gpt.vocabulary = 2000000000": "exit 70",
+    "data.random.high = 2147483647": "exit 70",
+    "data.random.samples = 1000000000": "exit 70",
+    # A selector of a wrong type is told as missing besides.
+    **{f"parameters.mine.where = {v}": "2 errors" for v in (*VALUES, "true")},
+}
+
+
 def cases():
     for table, key, kind in [*keys_of_plugins(), *keys_of_the_core()]:
         for value in [*VALUES, wrong_type(kind)]:
             yield table, key, value
+    yield from TOO_MUCH
 
 
 def manifest(table, key, value):
@@ -119,6 +136,19 @@ def complaint(case, code, out, err):
     return ""
 
 
+class Bounds(unittest.TestCase):
+    def test_every_number_of_every_plugin_has_bounds(self):
+        missing = []
+        for path in sorted((e2e.SOURCE / "plugins").glob("*/*/plugin.toml")):
+            for key, schema in tomllib.loads(path.read_text()).get("config", {}).items():
+                if schema["type"] not in ("int", "list<int>", "float", "list<float>", "amount", "duration", "bytes"):
+                    continue
+                whole = schema["type"] in ("int", "list<int>")  # counts and sizes, which multiply and are allocated
+                if not {"min", "exclusive_min"} & schema.keys() or (whole and "max" not in schema):
+                    missing.append(f"{path.parent.parent.name}.{path.parent.name}.{key}")
+        self.assertEqual(missing, [])
+
+
 class HostileValues(e2e.Case):
     def run_case(self, number, case):
         table, key, value = case
@@ -135,10 +165,12 @@ class HostileValues(e2e.Case):
             return f"[{table}] {key} = {value}: hangs"
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         wrong = complaint(case, done.returncode, out, err)
-        if wrong:
-            wrong = f"[{table}] {key} = {value}: {wrong}\n{err[-600:]}"
-            print(wrong, file=sys.stderr, flush=True)
-        return wrong
+        known = KNOWN.get(f"{table}.{key} = {value}", "")
+        if wrong == known:
+            return ""
+        said = f"[{table}] {key} = {value}: {wrong or 'mended, take it out of KNOWN'}\n{err[-600:]}"
+        print(said, file=sys.stderr, flush=True)
+        return said
 
     def test_every_key_takes_or_refuses_every_value(self):
         which = os.environ.get("MORTISE_HOSTILE", "")
