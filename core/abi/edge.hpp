@@ -62,6 +62,8 @@ class Edge {
   LoopServices* loop = nullptr;
   // Filters of params.declared are under way: the only time at which a parameter's fields may be set.
   bool declaring_parameters = false;
+  // Threads that a device asked for where nothing computes; 0: nobody asked.
+  int32_t threads = 0;
   // The first plugin that called for a tensor where there is no LibTorch, and the table that it asked.
   std::string needs_tensors;
 

@@ -51,6 +51,15 @@ void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
   s.requested_by = plugin_of(h).id;
 }
 
+void loop_column(mortise_host* h, mortise_str name, mortise_value value) {
+  if (!services_of(h).add_column)
+    throw PluginError(MORTISE_E_ARGUMENT, "columns are added in a listener of `record` only");
+  if (value.tag != MORTISE_FLOAT && value.tag != MORTISE_INT && value.tag != MORTISE_TEXT)
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "the column `" + std::string(view(name)) + "` is neither a number nor a text");
+  services_of(h).add_column(view(name), value);
+}
+
 void model_forward(mortise_host* h, mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results,
                    uint32_t n) {
   loop_of(h, "model").forward(batch, mode, want, results, n);
@@ -79,7 +88,7 @@ void state_keep(mortise_host* h, const mortise_blob* blob) {
 
 const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,  at_edge<loop_ledger>,
                                    at_edge<loop_set_window>, at_edge<loop_vote>,   at_edge<loop_multiply>,
-                                   at_edge<loop_term>,       at_edge<loop_request>};
+                                   at_edge<loop_term>,       at_edge<loop_request>, at_edge<loop_column>};
 const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
 const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
                                              at_edge<tokenizer_encode>, at_edge<tokenizer_decode>};

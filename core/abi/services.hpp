@@ -2,6 +2,7 @@
 // (Services, there from the beginning); the ledger, votes, terms, gradients and the model (LoopServices, there once
 // there is a loop). The tables mortise.loop, .model, .state and .tokenizer stand over both.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ struct Services {
   std::vector<KeptBlob> blobs;
   uint32_t requested = 0;
   std::string reason, requested_by;
+  // Into the record that listeners are told of; empty while there is none.
+  std::function<void(std::string_view name, const mortise_value&)> add_column;
 };
 
 // Opens a filter for the listeners of one event.

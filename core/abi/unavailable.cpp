@@ -4,6 +4,9 @@
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
 
+#include <algorithm>
+#include <thread>
+
 namespace mortise {
 namespace {
 
@@ -52,7 +55,18 @@ const Autograd kAutograd =
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
                                    &Batch::release, &Batch::to_device);
-const Parallel kParallel = refusing(&Parallel::run);
+// How many threads there will be is known without them: a device says so in the plan.
+mortise_status threads(mortise_host* h, int32_t* out) noexcept {
+  const int32_t set = plugin_of(h).owner->threads;
+  *out = set > 0 ? set : static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  return MORTISE_OK;
+}
+mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
+  if (n < 1) return set_error(MORTISE_E_ARGUMENT, std::to_string(n) + " threads compute nothing");
+  plugin_of(h).owner->threads = n;
+  return MORTISE_OK;
+}
+const Parallel kParallel = {sizeof(Parallel), &Refusing<decltype(Parallel::run)>::call, threads, set_threads};
 const Random kRandom = refusing(&Random::site);
 const Params kParams = {sizeof(Params), param_info_of, param_by_name, set_param_field,
                         &Refusing<decltype(Params::use)>::call};

@@ -44,6 +44,18 @@ StoredEntry entry_of(const std::string& name, const at::Tensor& t) {
 
 Json json_of(const Value& v) { return Json::parse(v.text()); }  // of numbers, texts and lists, TOML is JSON
 
+// [config_json_tokens]: ids of special tokens. A vocabulary that ends before one has no such token: null, which readers
+// take for none, where they would put their own default in place of a missing key.
+void write_token_ids(const PluginInfo& model, const Declaration& d, Json& all) {
+  const auto ids = model.facts.find("config_json_tokens");
+  const auto vocabulary = d.facts.find("vocabulary");
+  if (ids == model.facts.end()) return;
+  for (const auto& [name, id] : ids->second) {
+    const bool has = vocabulary == d.facts.end() || id.as_int() < vocabulary->second;
+    all[name] = has ? Json(id.as_int()) : Json();
+  }
+}
+
 // What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without
 // a value has that of the fact of its name. "" if it says nothing.
 std::string config_json(const Member& model, const Declaration& d) {
@@ -59,6 +71,7 @@ std::string config_json(const Member& model, const Declaration& d) {
       if (value.is_set()) all[name] = json_of(value);
       else if (const auto fact = d.facts.find(key); fact != d.facts.end()) all[name] = fact->second;
     }
+  write_token_ids(*model.info, d, all);
   return all.dump(2) + "\n";
 }
 

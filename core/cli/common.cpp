@@ -8,6 +8,7 @@
 
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
 #include "core/store/checkpoint.hpp"
 
@@ -138,6 +139,18 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   return all;
 }
 
+// plugin.toml of a device may name the key that says how threads wait: [device] wait = "KEY".
+void wait_as_the_device_says(const Plan& plan) {
+  const auto& claims = plan.at[kDevice].providers;
+  if (claims.empty()) return;
+  const Member& device = plan.members[static_cast<size_t>(claims.back().member)];
+  const Value* key = fact_of(*device.info, "device", "wait");
+  if (!key || !device.table) return;
+  const auto policy = device.table->values.find(key->as_text());
+  if (policy == device.table->values.end() || !policy->second.is_set()) return;
+  if (policy->second.as_text() != "auto") begin_anew_waiting(policy->second.as_text());
+}
+
 }  // namespace
 
 std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot,
@@ -185,6 +198,7 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
     say(all, "nothing was started.");
     throw Failed{all.exit_code()};
   }
+  wait_as_the_device_says(p->plan);
   if (!globals().quiet) say(all, "");
   return p;
 }

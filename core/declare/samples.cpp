@@ -62,9 +62,12 @@ Samples::Samples(const Provided<mortise_data>& data, const SampleOptions& option
   const mortise_split train = options.train || hold_out ? describe(data, "train") : mortise_split{};
   train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, escape_control(view(train.about))};
   validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, escape_control(view(validation.about))};
+  train_.fingerprint = view(train.fingerprint);
+  validation_.fingerprint = view(validation.fingerprint);
   std::vector<int64_t> to_train = first(train.samples), to_validate;
   if (hold_out) {
     validation_.name = "train";
+    validation_.fingerprint = train_.fingerprint;
     validation_.about = train_.about + ", held out";
     shuffle(to_train, options.seed, "held out", 0);
     const auto share = std::llround(static_cast<double>(train.samples) * options.validation);

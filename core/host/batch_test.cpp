@@ -155,6 +155,23 @@ TEST(FirstValues, DoNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(bitwise(one, three));
 }
 
+TEST(Parallel, UsesAsManyThreadsAsItIsTold) {
+  const int before = at::get_num_threads();
+  TestHost host;
+  mortise_host* const window = &host.window("test.x");
+  int32_t threads = 0;
+  EXPECT_EQ(kParallelApi.set_threads(window, 3), MORTISE_OK);
+  EXPECT_EQ(kParallelApi.threads(window, &threads), MORTISE_OK);
+  EXPECT_EQ(threads, 3);
+  EXPECT_EQ(at::get_num_threads(), 3);
+  // Another thread, a loader's, computes with as many.
+  int elsewhere = 0;
+  std::thread([&] { elsewhere = at::get_num_threads(); }).join();
+  EXPECT_EQ(elsewhere, 3);
+  EXPECT_EQ(kParallelApi.set_threads(window, 0), MORTISE_E_ARGUMENT);
+  at::set_num_threads(before);
+}
+
 TEST(FirstValues, MayBeConstantAndAreRefusedByName) {
   EXPECT_TRUE(bitwise(first_values("w", "constant", 1, {3}, 1), at::ones({3})));
   const Thrown t = thrown([] { first_values("w", "xavier", 1, {3}, 1); });

@@ -15,6 +15,13 @@ void parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, i
   at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) { body(user, begin, end); });
 }
 
+void parallel_threads(mortise_host*, int32_t* out) { *out = at::get_num_threads(); }
+
+void parallel_set_threads(mortise_host*, int32_t n) {
+  if (n < 1) throw PluginError(MORTISE_E_ARGUMENT, std::to_string(n) + " threads compute nothing");
+  at::set_num_threads(n);
+}
+
 // Murmur's finaliser over the four coordinates of a site: neighbours end far apart.
 uint32_t mix(uint32_t segment, uint32_t layer, uint32_t nth, uint32_t draw) {
   uint64_t h = (uint64_t{segment} << 32 | layer) * 0x9E3779B97F4A7C15u ^ (uint64_t{nth} << 32 | draw);
@@ -38,7 +45,8 @@ void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, morti
 
 }  // namespace
 
-const mortise_parallel_api kParallelApi = {sizeof(mortise_parallel_api), at_edge<parallel_run>};
+const mortise_parallel_api kParallelApi = {sizeof(mortise_parallel_api), at_edge<parallel_run>,
+                                           at_edge<parallel_threads>, at_edge<parallel_set_threads>};
 const mortise_random_api kRandomApi = {sizeof(mortise_random_api), at_edge<random_site>};
 
 }  // namespace mortise

@@ -26,6 +26,12 @@ RecordBuilder& RecordBuilder::text(std::string_view name, std::string_view v) {
   return *this;
 }
 
+RecordBuilder& RecordBuilder::value(std::string_view name, const mortise_value& v) {
+  if (v.tag == MORTISE_TEXT) return text(name, {v.v.s.ptr, v.v.s.len});
+  add(name, "").value = v;
+  return *this;
+}
+
 mortise_record RecordBuilder::record() const {
   return {
       sizeof(mortise_record), static_cast<uint32_t>(columns_.size()), {kind_.data(), kind_.size()}, columns_.data()};

@@ -14,6 +14,7 @@ class RecordBuilder {
   explicit RecordBuilder(std::string kind) : kind_(std::move(kind)) {}
   RecordBuilder& number(std::string_view name, double v, std::string_view unit = "");
   RecordBuilder& integer(std::string_view name, int64_t v, std::string_view unit = "");
+  RecordBuilder& value(std::string_view name, const mortise_value& v);
   RecordBuilder& text(std::string_view name, std::string_view v);
   // Valid until the next column is added.
   mortise_record record() const;

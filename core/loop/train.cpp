@@ -42,10 +42,18 @@ int Training::train(const std::function<Interrupt()>& interrupt) {
 }
 
 void Training::notify(const RecordBuilder& r, Point also) {
-  const mortise_record record = r.record();
+  RecordBuilder columns = r;  // listeners may add some, for those after them
+  mortise_record record = columns.record();
   mortise_event e{};
   e.record = &record;
   if (also != kRecord) p_.listeners.notify(also, e);
+  services_.add_column = [&](std::string_view name, const mortise_value& v) {
+    record = columns.value(name, v).record();
+  };
+  struct Closing {  // also after a listener that failed
+    Services& services;
+    ~Closing() { services.add_column = nullptr; }
+  } const closing{services_};
   p_.listeners.notify(kRecord, e);
 }
 

@@ -32,6 +32,9 @@ class Export(e2e.Case):
         self.assertEqual(sorted(os.listdir(self.dir / "out")), ["README.md", "config.json", "model.safetensors"])
         self.assertEqual((self.dir / "out/model.safetensors").read_bytes(), (self.model / "model.safetensors").read_bytes())
         self.assertEqual(json.loads((self.dir / "out/config.json").read_text()), {**json.loads((self.model / "config.json").read_text()), "torch_dtype": "float32"})
+        # The byte tokenizer has no special tokens, and transformers' own defaults lie outside of its vocabulary.
+        config = json.loads((self.dir / "out/config.json").read_text())
+        self.assertEqual([config["vocab_size"], config["bos_token_id"], config["eos_token_id"]], [256, None, None])
         sha256 = json.loads((self.model.parent / "MANIFEST.json").read_text())["sha256"]
         readme = (self.dir / "out/README.md").read_text()
         for text in ("# small\n", "Step 2 of the run `small`", f"`{sha256}`", "as fp32", "GPT2LMHeadModel.from_pretrained"):

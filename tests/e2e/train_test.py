@@ -197,7 +197,8 @@ class Ends(e2e.Case):
                                      r"  at: step \d+, asked for by guard\.nonfinite\n"
                                      r"  effect: stopped; nothing of these steps was applied\n"
                                      r"  fix: a lower rate: .*\n$")
-        self.assertIn("skipped", result.out)
+        for n in (1, 2, 3):
+            self.assertIn(f" ({n} of 3 in a row before stopping)\n", result.out)
         status = self.status()
         self.assertEqual((status["state"], status["exit"]), ("failed", 76))
         self.assertEqual(self.records(self.dir / "runs/run", "end")[0]["exit"], 76)

@@ -17,7 +17,10 @@ class Flash {
 
   static Refusal supports(const mortise_place* place) {
     const double p = Attrs(place).number("dropout", 0);
+    const std::string mask(Attrs(place).text("mask", "none"));
     if (place->device != MORTISE_CPU) return {"attention.flash is a kernel of the CPU", "[attention.math]"};
+    if (mask != "none")
+      return {"it takes no mask (" + mask + ")", "[attention.math], or let it choose: [attention.auto]"};
     if (p == 0 || place->mode != MORTISE_TRAIN) return {};
     char why[64];
     std::snprintf(why, sizeof why, "dropout %g in training", p);
@@ -27,7 +30,9 @@ class Flash {
   // Saved: qkv, the result, the log-sum-exp.
   void forward(mortise_call* call, Saves& saves) const {
     if (call->n_args > 1 && call->args[1].tag == MORTISE_TENSOR)
-      throw Error(MORTISE_E_UNSUPPORTED, "attention.flash takes no mask; write [attention.math] instead");
+      throw Error(MORTISE_E_UNSUPPORTED,
+                  "attention.flash takes no mask, and the model announced none: its attribute `mask` is not \"keys\"\n"
+                  "  fix: [attention.math]");
     const Tensor qkv = cast(call->args[0], call->compute_dtype);
     const Info like(qkv);
     if (like.rank != 3 || like.size(-1) != 3 * heads_ * head_dim_)

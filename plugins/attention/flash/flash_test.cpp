@@ -28,6 +28,16 @@ TEST_F(Flash, RefusesDropoutInTrainingAndSaysWhatToWrite) {
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN), "");
 }
 
+// So attention.auto never picks it for padded batches, to fail at the first step.
+TEST_F(Flash, RefusesAPlaceWhereAMaskWillCome) {
+  mortise_place place{};
+  const auto refused = [&](const char* mask) {
+    return FakeBuild::refusal(plugin, "attention", place, {attr("dropout", 0.0), attr("mask", mask)});
+  };
+  EXPECT_EQ(refused("keys"), "it takes no mask (keys)\n  fix: [attention.math], or let it choose: [attention.auto]");
+  EXPECT_EQ(refused("none"), "");
+}
+
 TEST_F(Flash, RefusesAnotherDevice) {
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN, MORTISE_CUDA),
             "attention.flash is a kernel of the CPU\n  fix: [attention.math]");
@@ -45,7 +55,9 @@ TEST_F(Flash, RefusesAMaskAndAWidthThatIsNotItsHeads) {
     EXPECT_NE(plugin.object<mortise_operator>("attention").forward(plugin.self(), &call, saved, &n), MORTISE_OK);
     return host.error();
   };
-  EXPECT_EQ(error(mask), "attention.flash takes no mask; write [attention.math] instead");
+  EXPECT_EQ(error(mask),
+            "attention.flash takes no mask, and the model announced none: its attribute `mask` is not \"keys\"\n"
+            "  fix: [attention.math]");
   EXPECT_EQ(error({}), "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
 }
 

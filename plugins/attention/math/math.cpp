@@ -19,6 +19,9 @@ class Math {
         dropout_(spec.number("dropout", 0)) {}
 
   static Refusal supports(const mortise_place* place) {
+    const std::string mask(Attrs(place).text("mask", "none"));
+    if (mask != "none" && mask != "keys")
+      return {"attention.math knows a mask of keys, [B, T], and no other (" + mask + ")", "another attention"};
     if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number("dropout", 0) == 0)
       return {};
     return {"dropout of attention.math runs on the CPU only", "dropout = 0"};

@@ -18,3 +18,11 @@ TEST(Math, RefusesDropoutOnAnotherDeviceInTrainingOnly) {
   place.mode = MORTISE_EVAL;
   EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("dropout", 0.1)}), "");
 }
+
+TEST(Math, TakesAMaskOfKeysAndRefusesOneThatItDoesNotKnow) {
+  FakeHost host;
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", {}, {attr("mask", "keys")}), "");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", {}, {attr("mask", "segments")}),
+            "attention.math knows a mask of keys, [B, T], and no other (segments)\n  fix: another attention");
+}

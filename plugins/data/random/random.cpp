@@ -12,6 +12,9 @@ constexpr int64_t kIgnored = -100;
 const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
                                  {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored},
                                  {MORTISE_STR("positions"), {}, 0}};
+// As plugin.toml has them: the product of a 32-bit word and the number of ids is to fit 64 bits, and the positions of
+// the longest sample are kept.
+constexpr int64_t kHighestId = 2147483647, kLongest = 16'777'216;
 constexpr uint32_t kLengthBlock = 0xFFFFFFFF;  // where the draw for a sample's length stands; its elements count from 0
 
 class Random {
@@ -24,6 +27,12 @@ class Random {
     if (length_ < 1)
       throw Error(MORTISE_E_CONFIG,
                   "data.random makes samples and needs a length\n  fix: [data] sequence_length = 128");
+    if (length_ > kLongest)
+      throw Error(MORTISE_E_CONFIG, "data.random makes samples of at most " + with_commas(kLongest) +
+                                        " ids, data.sequence_length is " + with_commas(length_) +
+                                        "\n  fix: [data] sequence_length = 128");
+    if (high_ > kHighestId)
+      config::refuse("high", "an id has 31 bits, " + with_commas(high_ - 1) + " has more", "high = 50257");
     if (low_ >= high_)
       config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_),
                      "low must be less than high");
@@ -42,6 +51,12 @@ class Random {
     about =
         with_commas(out->samples) + " samples of random ids, " + with_commas(low_) + " to " + with_commas(high_ - 1);
     out->about = str(about);
+    if (!MORTISE_HAS_ROOM(out, fingerprint)) return;
+    // All that a sample is a function of.
+    std::string& fingerprint = validation ? fingerprint_validation_ : fingerprint_train_;
+    const std::string lengths = std::to_string(shortest_ > 0 ? shortest_ : length_) + " to " + std::to_string(length_);
+    fingerprint = about + ", lengths " + lengths + ", seed " + std::to_string(uint64_t{key_[1]} << 32 | key_[0]);
+    out->fingerprint = str(fingerprint);
   }
 
   void vocabulary(int64_t* size) { *size = high_; }
@@ -91,7 +106,7 @@ class Random {
   int64_t length_ = 0;
   uint32_t key_[2] = {};
   std::vector<int64_t> positions_;
-  std::string about_train_, about_validation_;
+  std::string about_train_, about_validation_, fingerprint_train_, fingerprint_validation_;
 };
 
 const mortise_data kObject = {sizeof(mortise_data), std::size(kFields),       kFields,

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "mortise/testing/fake_host.hpp"
@@ -27,15 +28,43 @@ TEST_F(RandomData, DescribesItself) {
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   const mortise_data& data = plugin.object<mortise_data>("data");
   ASSERT_EQ(open(plugin, 512), MORTISE_OK);
-  mortise_split train = {sizeof train, 0, 0, {}}, validation = train;
+  const mortise_split train = plugin.describe("train"), validation = plugin.describe("validation");
   int64_t vocabulary = 0;
-  EXPECT_EQ(data.describe(plugin.self(), MORTISE_STR("train"), &train), MORTISE_OK);
-  EXPECT_EQ(data.describe(plugin.self(), MORTISE_STR("validation"), &validation), MORTISE_OK);
   EXPECT_EQ(data.vocabulary(plugin.self(), &vocabulary), MORTISE_OK);
   EXPECT_EQ(train.samples, 512);
   EXPECT_EQ(view(train.about), "512 samples of random ids, 100 to 29,999");
   EXPECT_EQ(validation.samples, 7);
   EXPECT_EQ(vocabulary, 30000);
+}
+
+TEST_F(RandomData, ItsFingerprintSaysAllThatASampleDependsOn) {
+  host_.set("validation_samples", 7);
+  const auto fingerprint = [&](int64_t length, uint64_t seed, std::string_view split = "train") {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, length, seed), MORTISE_OK);
+    return std::string(view(plugin.describe(split).fingerprint));
+  };
+  const uint64_t seed = (uint64_t{1} << 32) + 7;
+  EXPECT_EQ(fingerprint(64, seed), "512 samples of random ids, 100 to 29,999, lengths 64 to 64, seed 4294967303");
+  std::set<std::string> all = {fingerprint(64, seed), fingerprint(65, seed), fingerprint(64, 7),
+                               fingerprint(64, seed, "validation")};
+  for (const char* key : {"samples", "low", "high", "shortest"}) {
+    const int64_t before = std::map<std::string, int64_t>{{"samples", 512}, {"low", 100}, {"high", 30000}}[key];
+    host_.set(key, before + 1);
+    all.insert(fingerprint(64, seed));
+    host_.set(key, before);
+  }
+  EXPECT_EQ(all.size(), 8u);
+}
+
+TEST_F(RandomData, WritesNoFingerprintIntoTheShorterStructOfAnOlderHost) {
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  mortise_split older{};
+  older.struct_size = offsetof(mortise_split, fingerprint);
+  ASSERT_EQ(plugin.object<mortise_data>("data").describe(plugin.self(), MORTISE_STR("train"), &older), MORTISE_OK);
+  EXPECT_EQ(older.samples, 512);
+  EXPECT_EQ(older.fingerprint.ptr, nullptr);
 }
 
 TEST_F(RandomData, LabelsAreTheNextIds) {
@@ -130,6 +159,22 @@ TEST_F(RandomData, RefusesNumbersThatDoNotFitOneAnother) {
   host_.set("shortest", 0);
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   EXPECT_EQ(open(plugin, 0), MORTISE_E_CONFIG);
+}
+
+// The draw multiplies a word of 32 bits by the number of ids, and the positions of the longest sample are kept.
+TEST_F(RandomData, RefusesIdsAndLengthsThatItCannotCount) {
+  host_.set("high", std::numeric_limits<int64_t>::max());
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 8), MORTISE_E_CONFIG);
+    EXPECT_EQ(host_.blamed.value().key, "high");
+  }
+  host_.set("high", 30000);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(open(plugin, std::numeric_limits<int64_t>::max()), MORTISE_E_CONFIG);
+  EXPECT_EQ(host_.error(),
+            "data.random makes samples of at most 16,777,216 ids, data.sequence_length is 9,223,372,036,854,775,807\n"
+            "  fix: [data] sequence_length = 128");
 }
 
 TEST_F(RandomData, RefusesASampleThatItDoesNotHave) {

@@ -1,11 +1,13 @@
 // Text files as one row of tokens, cut into samples that each predict their next token.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
+#include "prose.hpp"
 
 namespace {
 using namespace mortise;
@@ -15,10 +17,45 @@ const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
                                  {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored},
                                  {MORTISE_STR("positions"), {}, 0}};
 
+// 128 bits of a row of tokens, for telling one row from another. Each step is invertible in the token, so rows of one
+// length that differ in one token always differ here; otherwise they agree by chance alone.
+class TokenHash {
+ public:
+  void add(int64_t token) {
+    for (size_t i = 0; i < 2; ++i) {
+      lanes_[i] = (lanes_[i] ^ static_cast<uint64_t>(token)) * kFactors[i];
+      lanes_[i] ^= lanes_[i] >> 32;
+    }
+  }
+  std::string text() const {
+    char hex[33];
+    std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(lanes_[0]),
+                  static_cast<unsigned long long>(lanes_[1]));
+    return hex;
+  }
+
+ private:
+  // The odd numbers nearest to 2^64 / golden ratio and 2^64 / sqrt(3).
+  static constexpr uint64_t kFactors[2] = {0x9E3779B97F4A7C15u, 0x93CD3A2C8198E269u};
+  uint64_t lanes_[2] = {0, 0};
+};
+
+// What a file begins with that has to be decompressed before it is text.
+struct Compressed {
+  std::string_view begins_with, name, with;
+};
+using namespace std::string_view_literals;
+constexpr Compressed kCompressed[] = {{"\x1F\x8B"sv, "gzip", "gunzip"},
+                                      {"\x28\xB5\x2F\xFD"sv, "Zstandard", "unzstd"},
+                                      {"\xFD\x37zXZ\0"sv, "xz", "unxz"},
+                                      {"BZh"sv, "bzip2", "bunzip2"},
+                                      {"PK\3\4"sv, "zip", "unzip"}};
+
 // The files of one split. Sample i pairs tokens [i·L, i·L + L) with those one further; the last sample may be shorter.
 struct Split {
   std::vector<int32_t> tokens;
-  std::string about;
+  TokenHash hash;
+  std::string about, fingerprint;
 
   int64_t samples(int64_t length) const {
     return tokens.size() < 2 ? 0 : (static_cast<int64_t>(tokens.size()) - 2) / length + 1;
@@ -46,6 +83,10 @@ class Text {
     while (positions_.size() < longest) positions_.push_back(static_cast<int64_t>(positions_.size()));
     out->samples = s.samples(length_);
     out->about = str(s.about);
+    if (!MORTISE_HAS_ROOM(out, fingerprint) || s.tokens.empty()) return;
+    s.fingerprint = with_commas(static_cast<int64_t>(s.tokens.size())) + " tokens, " + with_commas(length_) +
+                    " a sample, " + s.hash.text();
+    out->fingerprint = str(s.fingerprint);
   }
 
   void vocabulary(int64_t* size) { *size = 0; }  // the tokenizer knows
@@ -69,13 +110,14 @@ class Text {
  private:
   const Split& split_of(mortise_str split) const { return view(split) == "validation" ? validation_ : train_; }
 
-  static void read(std::string_view key, Split& split) {
+  void read(std::string_view key, Split& split) const {
     const std::vector<std::string_view> files = config::texts(key);
     if (files.empty()) config::refuse(key, "no file is named", std::string(key) + " = \"text.txt\"");
     for (const std::string_view file : files) {
       std::string text = contents(key, file);
+      if (prose_) text = prose(std::filesystem::path(file).extension().string(), text);
       if (file != files.back() && !text.empty() && text.back() != '\n') text += '\n';
-      append_tokens(key, file, text, split.tokens);
+      append_tokens(key, file, text, split);
     }
     const std::string first = std::filesystem::path(files[0]).filename().string();
     const int64_t others = static_cast<int64_t>(files.size()) - 1;
@@ -85,6 +127,9 @@ class Text {
     if (split.tokens.size() < 2)
       config::refuse(key, "there is too little text to learn from: " + split.about,
                      "name files with at least two tokens");
+    if (split.tokens.size() <= static_cast<size_t>(length_))
+      log_line(MORTISE_LOG_WARNING, split.about + ", is less than one sample of " + with_commas(length_) +
+                                        " (data.sequence_length): too little to learn from");
   }
 
   static std::string contents(std::string_view key, std::string_view file) {
@@ -97,11 +142,14 @@ class Text {
     std::ifstream in(std::string(file), std::ios::binary);
     if (!in.read(text.data(), static_cast<std::streamsize>(size)))
       config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
+    for (const Compressed& c : kCompressed)
+      if (text.starts_with(c.begins_with))
+        config::refuse(key, std::string(file) + " is no text: it is compressed (" + std::string(c.name) + ")",
+                       "decompress it (" + std::string(c.with) + ") and name the text");
     return text;
   }
 
-  static void append_tokens(std::string_view key, std::string_view file, std::string_view text,
-                            std::vector<int32_t>& tokens) {
+  static void append_tokens(std::string_view key, std::string_view file, std::string_view text, Split& split) {
     // Room for a token a byte is nearly always enough, so that text is encoded once.
     std::vector<int64_t> ids(text.size());
     size_t needed = 0;
@@ -114,12 +162,15 @@ class Text {
     if (status != MORTISE_OK)
       config::refuse(key, "the tokenizer cannot read " + std::string(file),
                      "the file must be what the tokenizer expects, UTF-8 text mostly");
-    for (const int64_t id : ids)
+    for (const int64_t id : ids) {
       if (id < 0 || id > std::numeric_limits<int32_t>::max())
         throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+      split.hash.add(id);
+    }
+    split.tokens.insert(split.tokens.end(), ids.begin(), ids.end());
   }
 
+  const bool prose_ = config::flag("prose");
   int64_t length_ = 0;
   Split train_, validation_;
   std::vector<int64_t> positions_;

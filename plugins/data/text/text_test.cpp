@@ -16,7 +16,7 @@ class TextData : public ::testing::Test {
   TextData() {
     std::filesystem::create_directories(folder_);
     host_.set_tokenizer({});
-    host_.unset("validation_path");
+    host_.unset("validation_path").set("prose", false);
   }
   ~TextData() override { std::filesystem::remove_all(folder_); }
 
@@ -28,13 +28,10 @@ class TextData : public ::testing::Test {
     const mortise_data_request request = {sizeof request, 0, length, 0};
     return plugin.object<mortise_data>("data").open(plugin.self(), &request);
   }
-  mortise_split describe(Plugin& plugin, std::string_view split = "train") {
-    mortise_split s = {sizeof s, 0, -1, {}};
-    EXPECT_EQ(plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s), MORTISE_OK);
-    return s;
-  }
+  mortise_split describe(Plugin& plugin, std::string_view split = "train") { return plugin.describe(split); }
   mortise_status status_of_describe(Plugin& plugin, std::string_view split) {
-    mortise_split s = {sizeof s, 0, -1, {}};
+    mortise_split s{};
+    s.struct_size = sizeof s;
     return plugin.object<mortise_data>("data").describe(plugin.self(), str(split), &s);
   }
 
@@ -208,4 +205,88 @@ TEST_F(TextData, RefusesARunWithoutASequenceLengthOrWithoutATokenizer) {
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   EXPECT_EQ(open(plugin, 8), MORTISE_E_NOT_FOUND);
 }
+
+TEST_F(TextData, ItsFingerprintIsThatOfTheTokensAndTheirCut) {
+  const auto fingerprint = [&](const std::vector<std::string>& texts, int64_t length) {
+    std::vector<std::string> files;
+    for (const std::string& text : texts) files.push_back(file(std::to_string(files.size()) + ".txt", text));
+    host_.set("path", files);
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, length), MORTISE_OK);
+    return std::string(view(describe(plugin).fingerprint));
+  };
+  const std::string one = fingerprint({"abcdefgh"}, 3);
+  EXPECT_TRUE(one.starts_with("8 tokens, 3 a sample, ")) << one;
+  EXPECT_EQ(one.size(), std::string("8 tokens, 3 a sample, ").size() + 32) << one;
+  EXPECT_EQ(fingerprint({"abcdefgh"}, 3), one);
+  EXPECT_EQ(fingerprint({"abcd\n", "efgh"}, 3), fingerprint({"abcd\nefgh"}, 3));  // names of files are nothing to it
+  // Reversed, one letter, two swapped, cut, doubled, other samples.
+  std::set<std::string> all = {one};
+  for (const char* other : {"hgfedcba", "abcdefgi", "abcdefhg", "bacdefgh", "abcdefg", "abcdefghabcdefgh"})
+    all.insert(fingerprint({other}, 3));
+  all.insert(fingerprint({"abcdefgh"}, 4));
+  EXPECT_EQ(all.size(), 8u);
+}
+
+TEST_F(TextData, HasNoFingerprintWithoutASplitNorForAnOlderHost) {
+  host_.set("path", std::vector<std::string>{file("a.txt", "abcdefgh")});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 3), MORTISE_OK);
+  EXPECT_EQ(describe(plugin, "validation").fingerprint.len, 0u);
+  mortise_split older{};
+  older.struct_size = offsetof(mortise_split, fingerprint);
+  ASSERT_EQ(plugin.object<mortise_data>("data").describe(plugin.self(), MORTISE_STR("train"), &older), MORTISE_OK);
+  EXPECT_EQ(older.samples, 3);
+  EXPECT_EQ(older.fingerprint.ptr, nullptr);
+}
+
+TEST_F(TextData, RefusesWhatIsCompressed) {
+  for (const auto& [bytes, name] : std::map<std::string, std::string>{{"\x1F\x8B\x08 and more", "gzip"},
+                                                                      {"\x28\xB5\x2F\xFD and more", "Zstandard"},
+                                                                      {"BZh91AY", "bzip2"},
+                                                                      {"PK\3\4 and more", "zip"}}) {
+    host_.set("path", std::vector<std::string>{file("a.txt", "abc"), file("b.gz", bytes)});
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 3), MORTISE_OK);
+    EXPECT_EQ(status_of_describe(plugin, "train"), MORTISE_E_CONFIG);
+    EXPECT_NE(host_.blamed.value().why.find("b.gz is no text: it is compressed (" + name + ")"), std::string::npos)
+        << host_.blamed->why;
+  }
+}
+
+TEST_F(TextData, WarnsOfATextThatIsShorterThanOneSample) {
+  for (const int64_t length : {5, 6, 128}) {
+    host_.set("path", std::vector<std::string>{file("a.txt", "abcdef")});
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, length), MORTISE_OK);
+    describe(plugin);
+  }
+  ASSERT_EQ(host_.log.size(), 2u);  // five tokens and each one's next are a whole sample
+  EXPECT_EQ(host_.log[1].text,
+            "a.txt, 6 tokens, is less than one sample of 128 (data.sequence_length): too little to learn from");
+}
+
+TEST_F(TextData, TakesOnlyProseIfAsked) {
+  const auto text_of = [&](const std::string& name, const std::string& text) {
+    host_.set("path", std::vector<std::string>{file(name, text)}).set("prose", true);
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(open(plugin, 1000), MORTISE_OK);
+    describe(plugin);
+    std::string all;
+    auto sample = plugin.samples("train", {0})[0];
+    for (const int64_t id : sample["input_ids"]) all.push_back(static_cast<char>(id));
+    return all + static_cast<char>(sample["labels"].back());
+  };
+  EXPECT_EQ(text_of("a.cpp",
+                    "#include <x>\n// Why it is so,\n// and not otherwise.\n//   int example = 1;\nint a;  // no\n"
+                    "  /// The second.\n\tint b;\n/** A block\n *  of    lines.\n */\nint c; /* one */\n/* short */\n"),
+            "Why it is so,\nand not otherwise.\n\nThe second.\n\nA block\nof lines.\n\nshort\n");
+  EXPECT_EQ(text_of("a.py", "#!/bin/python\n# A comment.\nx = 1  # no\n"), "A comment.\n\n");
+  EXPECT_EQ(
+      text_of("a.md",
+              "# Title\n\n\n\nSome words.\n```sh\nls\n```\n    indented code\n| a | table |\n* An item\n  of two\n"),
+      "# Title\n\nSome words.\n\n* An item\nof two\n");
+  EXPECT_EQ(text_of("a.txt", "// as it is  |\n"), "// as it is  |\n");
+}
+
 }  // namespace

@@ -1,4 +1,4 @@
-// The host's processor: how many threads we may use, what it is called, and memory as the kernel counts it.
+// The host's processor: how many threads compute, what it is called, and memory as the kernel counts it.
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "load.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -25,7 +26,7 @@ int64_t number_of(const char* file, std::string_view name = "") {
   return std::strtoll(line_of(file, name).c_str(), nullptr, 10);
 }
 
-int threads() {
+int processors_we_may_use() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more processors than cpu_set_t holds
@@ -47,8 +48,9 @@ class Cpu {
     if (index != 0)
       throw Error(MORTISE_E_CONFIG,
                   "device.cpu has no device " + std::to_string(index) + ": the processor is one device, 0");
-    const int n = threads();
+    const int n = set_threads();
     about_ = std::to_string(n) + (n == 1 ? " thread, " : " threads, ") + processor();
+    note_of_load(n);
   }
 
   void describe(mortise_str* about) { *about = str(about_); }
@@ -65,6 +67,29 @@ class Cpu {
   }
 
  private:
+  // As the manifest says, else as many as LibTorch chose. Returns what computation uses from now on.
+  static int set_threads() {
+    const mortise_value asked = config::get("threads");
+    if (!MORTISE_HAS(api.parallel, set_threads)) {
+      if (asked.tag != MORTISE_NONE)
+        config::refuse("threads", "this host lets no plugin set the number of threads", "OMP_NUM_THREADS, exported");
+      return processors_we_may_use();
+    }
+    if (asked.tag != MORTISE_NONE) check(api.parallel->set_threads(api.host, static_cast<int32_t>(asked.v.i)));
+    int32_t n = 0;
+    check(api.parallel->threads(api.host, &n));
+    return n;
+  }
+
+  static void note_of_load(int threads) {
+    const int others = others_running(line_of("/proc/loadavg", ""));
+    const int fewer = threads_without_sharing(threads, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), others);
+    if (fewer == threads) return;
+    log_line(MORTISE_LOG_INFO, "the machine is busy with " + std::to_string(others) +
+                                   (others == 1 ? " other thread" : " other threads") +
+                                   "; fewer of ours may be faster: --set device.cpu.threads=" + std::to_string(fewer));
+  }
+
   std::string about_;
 };
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "load.hpp"
 #include "mortise/testing/fake_host.hpp"
 
 namespace {
@@ -15,6 +16,14 @@ class CpuDevice : public ::testing::Test {
     EXPECT_EQ(device_.describe(plugin_.self(), &about), MORTISE_OK);
     return std::string(view(about));
   }
+  CpuDevice() { host_.unset("threads").set("wait", "auto"); }
+  // Without what a host of 0.1 does not have.
+  void become_older() {
+    static mortise_parallel_api older = *api.parallel;
+    older.struct_size = offsetof(mortise_parallel_api, threads);
+    api.parallel = &older;
+    host_.offer("mortise.parallel/0", &older);
+  }
   FakeHost host_;
   Plugin plugin_{host_, MORTISE_PLUGIN_FILE};
   const mortise_device& device_ = plugin_.object<mortise_device>("device");
@@ -22,22 +31,58 @@ class CpuDevice : public ::testing::Test {
 
 TEST_F(CpuDevice, IsTheHostsProcessor) { EXPECT_EQ(device_.kind, static_cast<uint32_t>(MORTISE_CPU)); }
 
-TEST_F(CpuDevice, NamesItsThreadsAndTheProcessor) {
+TEST_F(CpuDevice, NamesTheThreadsThatComputeAndTheProcessor) {
+  host_.threads = 7;
   const std::string about = describe();
-  cpu_set_t set;
-  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  EXPECT_TRUE(about.starts_with(std::to_string(CPU_COUNT(&set)) + " thread")) << about;
+  EXPECT_TRUE(about.starts_with("7 threads, ")) << about;
   EXPECT_GT(about.size(), about.find(", ") + 2) << about;
   EXPECT_EQ(about.find('('), std::string::npos) << about;
 }
 
-TEST_F(CpuDevice, CountsOnlyTheThreadsThatItMayUse) {
+TEST_F(CpuDevice, SetsTheThreadsThatTheManifestAsksFor) {
+  host_.set("threads", 1);
+  EXPECT_TRUE(describe().starts_with("1 thread, "));
+  EXPECT_EQ(host_.threads, 1);
+}
+
+TEST(Load, IsWhatRunsNowAndRanBefore) {
+  EXPECT_EQ(others_running("7.20 4.19 2.42 9/312 4711"), 7);
+  EXPECT_EQ(others_running("7.20 4.19 2.42 3/312 4711"), 2);  // a build that is over
+  EXPECT_EQ(others_running("0.20 0.19 0.42 9/312 4711"), 0);  // a moment
+  EXPECT_EQ(others_running("0.00 0.00 0.00 1/312 4711"), 0);
+  EXPECT_EQ(others_running(""), 0);
+}
+
+TEST(Load, MakesFewerThreadsFasterOnlyWhereTheyWouldShareAProcessor) {
+  EXPECT_EQ(threads_without_sharing(2, 2, 0), 2);
+  EXPECT_EQ(threads_without_sharing(2, 2, 1), 1);
+  EXPECT_EQ(threads_without_sharing(2, 2, 9), 1);
+  EXPECT_EQ(threads_without_sharing(4, 16, 9), 4);
+  EXPECT_EQ(threads_without_sharing(16, 16, 9), 7);
+  EXPECT_EQ(threads_without_sharing(1, 2, 9), 1);
+  EXPECT_EQ(threads_without_sharing(4, 2, 0), 4);  // who asks for more than there are gets them
+}
+
+TEST_F(CpuDevice, RefusesAnUnheardNumberOfThreadsUnderAnOlderHost) {
+  become_older();
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  host_.set("threads", 3);
+  EXPECT_EQ(plugin.object<mortise_device>("device").open(plugin.self(), 0), MORTISE_E_CONFIG);
+  EXPECT_EQ(host_.blamed.value().key, "threads");
+}
+
+TEST_F(CpuDevice, CountsOnlyTheProcessorsThatItMayUseUnderAnOlderHost) {
+  become_older();
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   CPU_ZERO(&one);
   CPU_SET(sched_getcpu(), &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_TRUE(describe().starts_with("1 thread, "));
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  mortise_str about{};
+  EXPECT_EQ(plugin.object<mortise_device>("device").open(plugin.self(), 0), MORTISE_OK);
+  EXPECT_EQ(device_.describe(plugin.self(), &about), MORTISE_OK);
+  EXPECT_TRUE(view(about).starts_with("1 thread, ")) << view(about);
   sched_setaffinity(0, sizeof before, &before);
 }
 

@@ -24,7 +24,13 @@ class NonFinite {
   void record(const mortise_event* event) {
     const Columns columns(*event->record);
     if (columns.kind() != "step") return;
-    in_a_row_ = columns.integer("skipped") != 0 ? in_a_row_ + 1 : 0;
+    const bool skipped = columns.integer("skipped") != 0;
+    // A loss scale that is being lowered is still being found: such a skip is the search, not a run gone wrong.
+    const bool searching = skipped && columns.number("scale", scale_) < scale_;
+    scale_ = columns.number("scale", scale_);
+    in_a_row_ = skipped && !searching ? in_a_row_ + 1 : 0;
+    if (in_a_row_ == 0) return;
+    say_how_many();
     if (in_a_row_ != stop_after_) return;
     const std::string reason =
         "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
@@ -38,8 +44,16 @@ class NonFinite {
   void load(uint32_t, mortise_str text) { in_a_row_ = std::strtoll(std::string(view(text)).c_str(), nullptr, 10); }
 
  private:
+  // For whoever shows the record after us: "(1 of 3 in a row before stopping)".
+  void say_how_many() const {
+    if (!MORTISE_HAS(api.loop, column)) return;
+    check(api.loop->column(api.host, MORTISE_STR("skipped_in_a_row"), value(in_a_row_)));
+    check(api.loop->column(api.host, MORTISE_STR("stop_after"), value(stop_after_)));
+  }
+
   static const mortise_blob kInARow;
   int64_t stop_after_, in_a_row_ = 0;
+  double scale_ = 0;  // of the record before; 0: nobody scales the loss
 };
 const mortise_blob NonFinite::kInARow = {sizeof(mortise_blob), 1, MORTISE_STR("in_a_row"), thunk<&NonFinite::save>,
                                          thunk<&NonFinite::load>};

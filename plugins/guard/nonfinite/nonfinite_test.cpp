@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "mortise/cpp/text.hpp"
 #include "mortise/testing/fake_host.hpp"
 
 using namespace mortise::testing;
@@ -71,6 +72,29 @@ TEST_F(NonFinite, SaysStepWhenOneIsEnough) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   plugin.notify("record", step(1));
   EXPECT_EQ(host.requests.at(0).reason, "the gradient was not finite in 1 step");
+}
+
+TEST_F(NonFinite, AddsToTheRecordHowManyStepsWereSkippedAndHowManyMayBe) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (const int expected : {1, 2}) {
+    ASSERT_EQ(plugin.notify("record", step(1)), MORTISE_OK);
+    const mortise::Columns columns(*host.columns.get());
+    EXPECT_EQ(columns.integer("skipped_in_a_row"), expected);
+    EXPECT_EQ(columns.integer("stop_after"), 3);
+  }
+  plugin.notify("record", step(0));
+  EXPECT_TRUE(mortise::Columns(*host.columns.get()).all().empty());
+}
+
+// The warm-up of fp16: the scale is halved until nothing overflows.
+TEST_F(NonFinite, CountsNoSkipAfterWhichTheLossScaleFell) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  double scale = 65536;
+  plugin.notify("record", step(0).add("scale", scale));
+  for (int i = 0; i < 10; ++i) plugin.notify("record", step(1).add("scale", scale /= 2));
+  EXPECT_TRUE(host.requests.empty());
+  for (int i = 0; i < 3; ++i) plugin.notify("record", step(1).add("scale", scale));  // it helps no more
+  EXPECT_EQ(host.requests.size(), 1u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "mortise/cpp/plugin.hpp"
@@ -64,6 +65,7 @@ class Prefetch {
   // Batch `index` if a worker has it or is about to, and orders those behind it. Empty: load it yourself.
   Batch take(Line& line, int64_t index) {
     std::unique_lock lock(mutex_);
+    start_workers();
     if (!line.ahead.empty() && line.ahead.front()->index != index) {  // a jump: what lies ahead is of no use
       std::erase_if(queue_, [&](const auto& item) { return item->line == &line; });
       line.ahead.clear();
@@ -81,11 +83,23 @@ class Prefetch {
       line.ahead.push_back(std::make_shared<Item>(Item{&line, i, State::kWaiting, {}}));
       queue_.push_back(line.ahead.back());
     }
-    while (static_cast<int64_t>(threads_.size()) < workers_) threads_.emplace_back([this] { work(); });
     wanted_.notify_all();
     if (!item) return {};
     done_.wait(lock, [&] { return item->state == State::kDone; });
     return std::move(item->batch);
+  }
+
+  // With fewer than were asked for, if the machine gives no more: the batches are the same for any number.
+  void start_workers() {
+    try {
+      while (static_cast<int64_t>(threads_.size()) < workers_) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& e) {
+      const std::string what = "thread " + std::to_string(threads_.size() + 1) + " of " + std::to_string(workers_) +
+                               " cannot be started: " + e.code().message();
+      if (threads_.empty()) throw Error(MORTISE_E_MEMORY, what + "\n  fix: [loader.prefetch] workers = 0");
+      workers_ = static_cast<int64_t>(threads_.size());
+      log_line(MORTISE_LOG_WARNING, what + "; loading with " + std::to_string(workers_));
+    }
   }
 
   void work() noexcept {
@@ -121,7 +135,8 @@ class Prefetch {
     stopping_ = false;
   }
 
-  const int64_t workers_, depth_;
+  int64_t workers_;
+  const int64_t depth_;
   std::map<std::pair<std::string, uint32_t>, Line>
       lines_;         // by split and mode; only the caller of `load` looks into the map
   std::mutex mutex_;  // of all below, and of every `ahead` and item

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <thread>
 
 #include "mortise/testing/fake_call.hpp"
@@ -146,6 +150,49 @@ TEST_F(Prefetch, WithoutWorkersIsNotThere) {
   EXPECT_EQ(load(0), 0);
   EXPECT_EQ(chain.kept, 0);
   EXPECT_TRUE(ahead.empty());
+}
+
+// Threads whose stacks do not fit the address space that is left.
+class LargeStacks {
+ public:
+  explicit LargeStacks(size_t stack, size_t room) {
+    getrlimit(RLIMIT_AS, &before_);
+    pthread_getattr_default_np(&attributes_before_);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, stack);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit = {pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + room, before_.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~LargeStacks() {
+    setrlimit(RLIMIT_AS, &before_);
+    pthread_setattr_default_np(&attributes_before_);
+    pthread_attr_destroy(&attributes_before_);
+  }
+
+ private:
+  rlimit before_{};
+  pthread_attr_t attributes_before_{};
+};
+
+TEST_F(Prefetch, LoadsWithTheThreadsThatTheMachineGives) {
+  const LargeStacks large(size_t{1} << 30, size_t{3} << 30);
+  configure(1000, 4);
+  for (int64_t i = 0; i < 20; ++i) ASSERT_EQ(load(i), i) << host.error();
+  ASSERT_EQ(host.log.size(), 1u);
+  EXPECT_NE(host.log[0].text.find(" of 1000 cannot be started: "), std::string::npos) << host.log[0].text;
+}
+
+TEST_F(Prefetch, RefusesWhereNoThreadCanBeStarted) {
+  const LargeStacks large(size_t{1} << 30, size_t{1} << 29);
+  configure(2, 4);
+  EXPECT_EQ(load(0), std::nullopt);
+  EXPECT_EQ(status, MORTISE_E_MEMORY);
+  EXPECT_NE(host.error().find("fix: [loader.prefetch] workers = 0"), std::string::npos) << host.error();
 }
 
 }  // namespace

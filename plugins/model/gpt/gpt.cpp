@@ -10,6 +10,7 @@
 //   h.i      branch, residual → branch, x        (a, r) = ln_1 of the sum;  (m, x) = ln_2(c_proj(attention(c_attn(a))),
 //   r);  branch = mlp(m) head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
+#include <cstdio>
 #include <tuple>
 
 #include "mortise/cpp/model.hpp"
@@ -36,6 +37,7 @@ class Gpt {
   void declare(mortise_builder* builder) {
     const Builder build(builder);
     const int64_t vocabulary = vocabulary_of(build);
+    check_size(vocabulary);
     check_length(build.fact("sequence_length").value_or(0));
 
     build.segment("embed");
@@ -105,6 +107,20 @@ class Gpt {
                      "with weights: the tokenizer and the data that they were made with; without: vocabulary = " +
                          std::to_string(*known));
     return own.v.i;
+  }
+  // Counted in floating point, which does not wrap: sizes that no memory holds are refused before they are multiplied.
+  void check_size(int64_t vocabulary) const {
+    constexpr double kMost = 0x1p45;  // in fp32 they fill the 128 TiB that a process can address
+    const auto width = static_cast<double>(width_);
+    const double parameters = static_cast<double>(layers_) * (12 * width + 13) * width +
+                              (static_cast<double>(vocabulary) + static_cast<double>(context_) + 2) * width;
+    if (parameters <= kMost) return;
+    char count[32];
+    std::snprintf(count, sizeof count, "%.1e", parameters);
+    config::refuse("width",
+                   std::to_string(layers_) + " layers of width " + std::to_string(width_) + " are " + count +
+                       " parameters, more than a process can address",
+                   "a smaller width, vocabulary or context, or fewer layers");
   }
   void check_length(int64_t length) const {
     if (length <= context_) return;

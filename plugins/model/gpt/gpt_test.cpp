@@ -104,6 +104,26 @@ TEST_F(Gpt, RefusesHeadsThatDoNotDivideTheWidth) {
   EXPECT_EQ(host.blamed->why, "5 heads do not divide a width of 64");
 }
 
+// 3 · 2^62 and 4 · 2^62 would wrap to something small.
+TEST_F(Gpt, RefusesSizesThatNoMemoryHolds) {
+  build.facts["vocabulary"] = 100;
+  const auto refused = [&](int64_t layers, int64_t width, int64_t context) {
+    host.blamed.reset();
+    host.set("layers", layers).set("width", width).set("context", context);
+    declare();
+    plugin.reset();
+    return host.blamed ? host.blamed->key + ": " + host.blamed->why : "";
+  };
+  EXPECT_EQ(refused(2, int64_t{1} << 62, 32),
+            "width: 2 layers of width 4611686018427387904 are 5.1e+38 parameters, more than a process can address");
+  EXPECT_EQ(refused(1024, 1 << 20, 32),
+            "width: 1024 layers of width 1048576 are 1.4e+16 parameters, more than a process can address");
+  EXPECT_EQ(refused(2, 64, int64_t{1} << 62),
+            "width: 2 layers of width 64 are 3.0e+20 parameters, more than a process can address");
+  EXPECT_TRUE(build.layers.empty());
+  EXPECT_EQ(refused(96, 12288, 2048), "");  // GPT-3
+}
+
 TEST_F(Gpt, RefusesASequenceLongerThanItsContext) {
   build.facts = {{"vocabulary", 100}, {"sequence_length", 33}};
   declare();

@@ -122,7 +122,10 @@ class Pieces {
 class Text {
  public:
   Text() {
-    for (const std::string_view p : config::texts("prompts")) prompts_.emplace_back(p);
+    for (const std::string_view p : config::texts("prompts")) {
+      if (p.empty()) config::refuse("prompts", "an empty prompt has no token to go on from", "prompts = [\"The \"]");
+      prompts_.emplace_back(p);
+    }
   }
 
   void generate(const mortise_sample_request* request) {

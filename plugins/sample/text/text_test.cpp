@@ -243,4 +243,10 @@ TEST_F(TextSampler, SaysWhatItMissesInAHostThatLacksIt) {
     EXPECT_EQ(host.error(), std::string("this host has no ") + id);
   }
 }
+
+TEST_F(TextSampler, RefusesAPromptWithoutAnything) {
+  host_.set("prompts", std::vector<std::string>{"ab", ""});
+  EXPECT_THROW(Plugin(host_, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_EQ(host_.blamed.value().key, "prompts");
+}
 }  // namespace

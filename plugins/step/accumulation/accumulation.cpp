@@ -21,6 +21,9 @@ std::string broken(double x) {
   return text;
 }
 
+constexpr int64_t kMostMicros = 1'000'000;  // as plugin.toml has it: the host counts micro-batches in 32 bits
+constexpr double kMostCounted = 0x1p53;     // beyond it, whole numbers have gaps in a double
+
 class Accumulation {
  public:
   Accumulation() : size_(config::get("global_batch_size")) {
@@ -30,7 +33,7 @@ class Accumulation {
       if (by_size)
         config::refuse("count", "`count` and `global_batch_size` say the same thing in two ways",
                        "leave out one of them");
-      micros_ = static_cast<int32_t>(count.v.i);
+      micros_ = checked("count", count.v.i);
     } else if (!by_size) {
       config::refuse("count", "it does not say how many micro-batches make a step",
                      "count = 4, or global_batch_size = 512");
@@ -43,6 +46,13 @@ class Accumulation {
   }
 
  private:
+  static int32_t checked(std::string_view key, int64_t micros) {
+    if (micros <= kMostMicros) return static_cast<int32_t>(micros);
+    config::refuse(key,
+                   with_commas(micros) + " micro-batches make no step; " + with_commas(kMostMicros) + " is the most",
+                   key == "count" ? "count = 4" : "a smaller global_batch_size, or a larger [data] micro_batch_size");
+  }
+
   int32_t micros_of_size() const {
     mortise_clock clock{};
     clock.struct_size = sizeof clock;
@@ -52,8 +62,12 @@ class Accumulation {
     if (length == 0)
       config::refuse("global_batch_size", "this data has no sequence length, so tokens do not say how many samples",
                      "global_batch_size = 512");
-    const int64_t size = std::llround(size_.v.f), once = int64_t{clock.micro_batch_size} * clock.ranks * length;
-    if (size % once == 0) return static_cast<int32_t>(size / once);
+    int64_t once = int64_t{clock.micro_batch_size} * clock.ranks;
+    if (size_.v.f > kMostCounted || __builtin_mul_overflow(once, length, &once))
+      config::refuse("global_batch_size", "these are more samples or tokens than can be counted",
+                     "global_batch_size = 512");
+    const int64_t size = std::llround(size_.v.f);
+    if (size % once == 0) return checked("global_batch_size", size / once);
 
     const std::string ranks = std::to_string(clock.ranks), micro = std::to_string(clock.micro_batch_size);
     const std::string each = tokens ? micro + " × " + std::to_string(length) : micro;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "mortise/testing/fake_host.hpp"
 
 using namespace mortise::testing;
@@ -94,6 +96,29 @@ TEST_F(Accumulation, RefusesTokensForDataWithoutASequenceLength) {
   host.clock.sequence_length = 0;
   EXPECT_EQ(window(), -1);
   EXPECT_EQ(host.blamed->key, "global_batch_size");
+}
+
+// 2^63 - 1 as 32 bits is -1.
+TEST_F(Accumulation, RefusesMoreMicroBatchesThanTheHostCounts) {
+  host.set("count", std::numeric_limits<int64_t>::max());
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_EQ(host.blamed->why, "9,223,372,036,854,775,807 micro-batches make no step; 1,000,000 is the most");
+  host.set("count", 1'000'000);
+  EXPECT_EQ(window(), 1'000'000);
+
+  host.unset("count").set("global_batch_size", amount(0x1p40, MORTISE_SAMPLES));
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->why, "8,589,934,592 micro-batches make no step; 1,000,000 is the most");
+}
+
+TEST_F(Accumulation, RefusesSizesThatCannotBeCounted) {
+  host.set("global_batch_size", amount(9.3e18, MORTISE_SAMPLES));
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->why, "these are more samples or tokens than can be counted");
+  host.set("global_batch_size", amount(4096, MORTISE_TOKENS));
+  host.clock.sequence_length = int64_t{1} << 60;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->why, "these are more samples or tokens than can be counted");
 }
 
 TEST_F(Accumulation, RefusesBothKeysAndNeither) {

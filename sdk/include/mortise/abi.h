@@ -147,7 +147,10 @@ typedef struct mortise_column {
 } mortise_column;
 
 /** What happened, complete: kind is "run", "step", "eval", "sample", "saved", "note" or "end". Borrowed for the event.
- */
+ *
+ *  A record of kind "step" comes of every step that was tried, so that guards see each. Its column `due` (INT) is 1
+ *  where `[log] every` asks for it to be shown: a logger leaves out what is neither due nor `skipped` (INT, 1 where the
+ *  step was not applied). Rates, memory and the time left stand in due records only, over the steps since the last. */
 typedef struct mortise_record {
   uint32_t struct_size, n_columns;
   mortise_str kind;
@@ -228,6 +231,9 @@ static inline const void *mortise_get(mortise_host *host, const char *id) {
 #define MORTISE_HAS(table, member)                                                                                \
   ((table) != NULL && (table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member) && \
    (table)->member != NULL)
+/** Whether a struct that the caller gave to be filled has room for `member`: those of older hosts are shorter. */
+#define MORTISE_HAS_ROOM(out, member) \
+  ((out)->struct_size >= offsetof(__typeof__(*(out)), member) + sizeof((out)->member))
 
 /* Members of tables. FN: a host's function. PLUG: a plugin's function, which gets its own `self`. */
 #define MORTISE_FN(name, ...) mortise_status (*name)(mortise_host * h, __VA_ARGS__) MORTISE_NOEXCEPT

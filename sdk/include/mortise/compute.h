@@ -12,6 +12,10 @@ typedef struct mortise_parallel_api {
    * Which piece runs on which thread must not change a result. */
   MORTISE_FN(run, int64_t n, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end) MORTISE_NOEXCEPT,
              void *user);
+  /** How many threads computation on the host's processor uses: those of `run` and of LibTorch's operators. */
+  MORTISE_FN(threads, int32_t *);
+  /** Sets that number, 1 or more, for the whole run. [build] For whoever provides `device`, in its `open`. */
+  MORTISE_FN(set_threads, int32_t);
 } mortise_parallel_api;
 
 /** "mortise.random/0" */

@@ -43,6 +43,10 @@ typedef struct mortise_loop_api {
    * "samples", "one", or one of the data's own). Weight 0 makes it a metric. Inside `forward` only. */
   MORTISE_FN(term, mortise_str name, mortise_tensor *sum, mortise_str unit, double weight);
   MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary */
+  /** Adds a column to the record that is being told: a FLOAT, an INT or a TEXT (copied), for the listeners that come
+   * after this one; plugin.toml's [capabilities] before = ["log.console", …] says who they are. [loop] Only inside a
+   * listener of `record`, whose array of columns may move by it. */
+  MORTISE_FN(column, mortise_str name, mortise_value);
 } mortise_loop_api;
 
 MORTISE_END

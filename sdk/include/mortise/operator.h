@@ -8,11 +8,12 @@
  * [N, width] → y (compute dtype), sum (stream dtype) sum = residual + dropout(branch); y = norm(sum) dropout attrs p x
  * → y linear          attrs name in out bias layout activation init   x [N, in] → y [N, out] (layout "out_in" as torch,
  * "in_out" as GPT-2's Conv1D; activation "none" "gelu" "gelu_tanh" "relu") attention       attrs heads head_dim causal
- * dropout    qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim] mlp             attrs name up down
- * width inner activation layout init_up init_down   x [N, width] → y [N, width]; a composite of linear head_loss attrs
- * name vocab width tie             x [N, width], labels [N] i64 (-100: ignored) or NONE → sum of the cross-entropy
- * (NONE without labels), logits (NONE unless wanted) `name` is the prefix of the parameters' names where it is not the
- * path. A plugin may add points of its own: [[operator]] in plugin.toml. */
+ * dropout mask ("none"; "keys": a mask will come)    qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T,
+ * heads·head_dim] mlp             attrs name up down width inner activation layout init_up init_down   x [N, width] → y
+ * [N, width]; a composite of linear head_loss attrs name vocab width tie             x [N, width], labels [N] i64
+ * (-100: ignored) or NONE → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted) `name` is the
+ * prefix of the parameters' names where it is not the path. A plugin may add points of its own: [[operator]] in
+ * plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H
 #include "build.h"

@@ -208,7 +208,9 @@ class FakeHost : public mortise_host {
     std::string reason;
   };
   std::vector<Request> requests;
+  FakeRecord columns = FakeRecord("");  // added to the record that was told last
   uint64_t seed = 0;
+  int32_t threads = 4;  // mortise.parallel/0 says so many, and is told of others
 
   // ---- parameters ----
 
@@ -602,6 +604,13 @@ class FakeHost : public mortise_host {
           of(h).requests.push_back({what, std::string(view(reason))});
           return MORTISE_OK;
         },
+        .column =
+            [](mortise_host* h, mortise_str name, mortise_value v) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                check(f.only_at("record"));
+                return f.columns.add(std::string(view(name)), v), MORTISE_OK;
+              });
+            },
     };
     return table;
   }
@@ -778,6 +787,12 @@ class FakeHost : public mortise_host {
           for (int64_t i = (n + piece - 1) / piece; i-- > 0;) body(user, i * piece, std::min(n, (i + 1) * piece));
           return MORTISE_OK;
         },
+        .threads = [](mortise_host* h, int32_t* out) noexcept -> mortise_status {
+          return *out = of(h).threads, MORTISE_OK;
+        },
+        .set_threads = [](mortise_host* h, int32_t n) noexcept -> mortise_status {
+          return of(h).threads = n, MORTISE_OK;
+        },
     };
     return table;
   }
@@ -895,6 +910,7 @@ class Plugin {
   mortise_status notify(std::string_view point, FakeRecord& record) {
     mortise_event event{};
     event.record = record.get();
+    host_.columns = FakeRecord("");
     return notify(point, event);
   }
   mortise_status notify(std::string_view point, FakeRecord&& record) { return notify(point, record); }
@@ -920,6 +936,15 @@ class Plugin {
     return s;
   }
 
+  // What a data plugin says of a split. Throws PluginError if it refuses.
+  mortise_split describe(std::string_view split) const {
+    mortise_split out{};
+    out.struct_size = sizeof out;
+    out.samples = -1;
+    if (const mortise_status s = object<mortise_data>("data").describe(self_, str(split), &out))
+      throw PluginError(s, host_.error());
+    return out;
+  }
   // What a data plugin puts for these numbers: one map of field to elements a sample. Throws PluginError if it refuses.
   std::vector<std::map<std::string, std::vector<int64_t>>> samples(std::string_view split,
                                                                    const std::vector<int64_t>& numbers) const {
