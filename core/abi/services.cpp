@@ -86,8 +86,8 @@ void state_keep(mortise_host* h, const mortise_blob* blob) {
 
 }  // namespace
 
-const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,  at_edge<loop_ledger>,
-                                   at_edge<loop_set_window>, at_edge<loop_vote>,   at_edge<loop_multiply>,
+const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,   at_edge<loop_ledger>,
+                                   at_edge<loop_set_window>, at_edge<loop_vote>,    at_edge<loop_multiply>,
                                    at_edge<loop_term>,       at_edge<loop_request>, at_edge<loop_column>};
 const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
 const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,

@@ -60,8 +60,10 @@ Samples::Samples(const Provided<mortise_data>& data, const SampleOptions& option
   const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
   const bool hold_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";
   const mortise_split train = options.train || hold_out ? describe(data, "train") : mortise_split{};
-  train_ = {"train", {}, options.micro_batch_size, options.shuffle, options.drop_last, escape_control(view(train.about))};
-  validation_ = {options.split, {}, options.eval_micro_batch_size, false, false, escape_control(view(validation.about))};
+  train_ = {
+      "train", {}, options.micro_batch_size, options.shuffle, options.drop_last, escape_control(view(train.about))};
+  validation_ = {options.split, {},    options.eval_micro_batch_size,
+                 false,         false, escape_control(view(validation.about))};
   train_.fingerprint = view(train.fingerprint);
   validation_.fingerprint = view(validation.fingerprint);
   std::vector<int64_t> to_train = first(train.samples), to_validate;

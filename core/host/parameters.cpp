@@ -20,10 +20,10 @@ namespace {
 namespace ta = torch::autograd;
 
 // Where the gradient of one use outside a pair arrives.
-struct Sink final : ta::Node {
+struct GradientSink final : ta::Node {
   Parameters& parameters;
   const mortise_param& param;
-  Sink(Parameters& all, const mortise_param& p) : Node(/*sequence_nr=*/UINT64_MAX), parameters(all), param(p) {}
+  GradientSink(Parameters& all, const mortise_param& p) : Node(/*sequence_nr=*/UINT64_MAX), parameters(all), param(p) {}
   std::string name() const override { return "gradient of " + param.name; }
   ta::variable_list apply(ta::variable_list&& grads) override {
     // Undefined: a node in between wrote the gradient elsewhere, or had none. The use has arrived all the same.
@@ -76,7 +76,7 @@ at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
   count_use(p, flags);
   if (!p.info.trainable || !(flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return s.value;
   at::Tensor alias = s.value.tensor_data();
-  auto sink = std::shared_ptr<Sink>(new Sink(*this, p), ta::deleteNode);
+  auto sink = std::shared_ptr<GradientSink>(new GradientSink(*this, p), ta::deleteNode);
   sink->add_input_metadata(alias);  // on the current stream
   ta::impl::set_gradient_edge(alias, {sink, 0});
   return alias;
