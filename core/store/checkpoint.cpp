@@ -83,6 +83,18 @@ auto undamaged(const Read& read) {
   }
 }
 
+void verify_file(const std::string& root, const std::string& path, const CheckpointManifest::File& file,
+                 ProgressLine& progress) {
+  undamaged([&] {
+    RunFile on_disk(root, path);
+    if (on_disk.bytes() != file.bytes)
+      damaged(on_disk.path(), with_commas(static_cast<int64_t>(on_disk.bytes())) + " bytes, " +
+                                  with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
+    if (sha256_of_file(on_disk, &progress) != file.sha256)
+      damaged(on_disk.path(), "its bytes are not those that were saved");
+  });
+}
+
 void remove_quietly(const std::string& folder) {
   std::error_code ignored;
   fs::remove_all(folder, ignored);
@@ -245,15 +257,7 @@ CheckpointManifest verify_checkpoint(const Found& found) {
   const CheckpointManifest m = parse_checkpoint_manifest(text, manifest);
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
   ProgressLine progress("checking " + std::to_string(m.files.size()) + " files", m.bytes());
-  for (const auto& [path, file] : m.files)
-    undamaged([&] {
-      RunFile on_disk(root, name + path);
-      if (on_disk.bytes() != file.bytes)
-        damaged(on_disk.path(), with_commas(static_cast<int64_t>(on_disk.bytes())) + " bytes, " +
-                                    with_commas(static_cast<int64_t>(file.bytes)) + " recorded");
-      if (sha256_of_file(on_disk, &progress) != file.sha256)
-        damaged(on_disk.path(), "its bytes are not those that were saved");
-    });
+  for (const auto& [path, file] : m.files) verify_file(root, name + path, file, progress);
   return m;
 }
 

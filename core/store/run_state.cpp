@@ -158,16 +158,19 @@ std::string blobs_text(const std::string& plugin, const PluginBlobs& blobs) {
 
 PluginBlobs parse_blobs(std::string_view text, const std::string& path) {
   // Of each: its key, its object's begin and end, two keys, two values.
-  const Json all = parse_object(text, path, 2, 8 * kMaxNames);
+  Json all = parse_object(text, path, 2, 8 * kMaxNames);
   PluginBlobs blobs;
-  for (const auto& [name, j] : all.items()) {
-    const auto wrong = [&](const char* what) { refuse(path, fmt::format("`{}` {}", escape_control(name), what)); };
+  for (const auto& item : all.items()) {
+    const auto wrong = [&](const char* what) {
+      refuse(path, fmt::format("`{}` {}", escape_control(item.key()), what));
+    };
+    Json& j = item.value();
     if (!j.is_object()) wrong("is not a state with `version` and `text`");
     const auto version = j.find("version"), content = j.find("text");
     if (version == j.end() || !version->is_number_unsigned() || version->get<uint64_t>() > UINT32_MAX)
       wrong("has no `version` that is a whole number below 2^32");
     if (content == j.end() || !content->is_string()) wrong("has no `text`");
-    blobs[name] = {version->get<uint32_t>(), content->get<std::string>()};
+    blobs[item.key()] = {version->get<uint32_t>(), std::move(content->get_ref<std::string&>())};
   }
   return blobs;
 }

@@ -36,7 +36,7 @@ struct PluginBlob {
 };
 using PluginBlobs = std::map<std::string, PluginBlob>;  // by name
 
-constexpr size_t kMaxBlobs = size_t{64} << 20;      // bytes of a file
+constexpr size_t kMaxBlobs = size_t{16} << 20;      // bytes of a file
 std::string blobs_file(const std::string& plugin);  // plugins/ID.json
 // Throws Failure (code plugin_state, exit 71) that names the plugin: a text is not UTF-8, or all of them are too much.
 std::string blobs_text(const std::string& plugin, const PluginBlobs& blobs);

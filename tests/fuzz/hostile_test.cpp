@@ -16,6 +16,7 @@
 #include "core/base/diagnostic.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/hash.hpp"
+#include "core/store/run_state.hpp"
 #include "formats/safetensors/safetensors.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -300,6 +301,29 @@ INSTANTIATE_TEST_SUITE_P(
             [] { return R"({"mortise":1,"step":5,"plugins":{},"files":{")" + std::string(kBody - 60, 'a') + "\":1}"; },
             "the file `"},
         Hostile{"TooLong", [] { return std::string(64 * kMiB, ' '); }, "it is larger than manifests are"}),
+    name_of);
+
+// What plugins keep may be long, and is a tree of JSON too.
+class HostileBlobs : public testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileBlobs, CostLittle) {
+  expect_little(cost_of(GetParam().make, [](const std::string& text) { parse_blobs(text, "hostile"); }), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    PluginStates, HostileBlobs,
+    testing::Values(
+        Hostile{"ManyNumbers",
+                [] { return filled(kHeader, "{", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}"); },
+                "it has more values than states have"},
+        Hostile{
+            "ManyKeysInOne",
+            [] { return filled(kHeader, R"({"a":{)", [](size_t i) { return "\"" + short_name(i) + "\":1"; }, "}}"); },
+            "it has more values than states have"},
+        Hostile{"ManyArrays", [] { return filled(kHeader, "[", [](size_t) { return "[]"; }, "]"); },
+                "it has more values than states have"},
+        Hostile{"DeepArrays", [] { return std::string(kHeader, '['); }, "it is nested deeper than states are"},
+        Hostile{"LongText", [] { return around(R"({"a":{"version":1,"text":")", 'v', "\"}}"); }, ""}),
     name_of);
 
 }  // namespace

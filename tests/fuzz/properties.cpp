@@ -1,5 +1,6 @@
 #include "tests/fuzz/properties.hpp"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -9,6 +10,7 @@
 #include "core/base/diagnostic.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/hash.hpp"
+#include "core/store/run_state.hpp"
 #include "formats/safetensors/safetensors.hpp"
 
 namespace mortise::fuzz {
@@ -94,6 +96,47 @@ bool try_manifest(std::string_view text) {
            second.plugins.at(id).sha256 == plugin.sha256;
   require(same, "what is written again is the same");
   require(manifest_text(second) == manifest_text(taken), "there is one way to write it");
+  return true;
+}
+
+bool try_run_state(std::string_view text) {
+  // The step that it says, so that other lies are reached.
+  int64_t step = 0;
+  if (const size_t at = text.find("\"applied\":"); at != std::string_view::npos)
+    step = std::strtoll(std::string(text.substr(at + 10, 24)).c_str(), nullptr, 10);
+  RunState taken;
+  try {
+    taken = parse_state(text, "fuzz", step);
+  } catch (const Failure& f) {
+    require(f.diagnostic.exit == kExitData && !f.diagnostic.effect.empty(), "a refusal is an exit of its own");
+    check_refusal(f.diagnostic.message, f.diagnostic.at);
+    return false;
+  }
+  require(taken.applied == step && taken.attempted >= step && taken.cursor >= taken.attempted, "counts agree");
+  for (const int64_t n : {taken.applied, taken.attempted, taken.samples, taken.tokens, taken.cursor})
+    require(n >= 0 && n <= int64_t{1} << 53, "counts are counts");
+  require(std::isfinite(taken.scale) && taken.scale > 0, "the scale scales");
+  const std::string again = state_text(taken);
+  require(state_text(parse_state(again, "fuzz", step)) == again, "what is written again is the same");
+  return true;
+}
+
+bool try_blobs(std::string_view text) {
+  PluginBlobs taken;
+  try {
+    taken = parse_blobs(text, "fuzz");
+  } catch (const Failure& f) {
+    require(f.diagnostic.exit == kExitData && !f.diagnostic.effect.empty(), "a refusal is an exit of its own");
+    check_refusal(f.diagnostic.message, f.diagnostic.at);
+    return false;
+  }
+  const std::string again = blobs_text("p.q", taken);
+  const PluginBlobs second = parse_blobs(again, "fuzz");
+  bool same = second.size() == taken.size();
+  for (const auto& [name, blob] : taken)
+    same =
+        same && second.contains(name) && second.at(name).version == blob.version && second.at(name).text == blob.text;
+  require(same, "what is written again is the same");
   return true;
 }
 

@@ -27,5 +27,8 @@ int check(const char* kind, bool (*taken)(std::string_view)) {
 TEST(Seeds, OfSafetensors) { EXPECT_GT(check("safetensors", try_safetensors), 40); }
 TEST(Seeds, OfManifests) { EXPECT_GT(check("manifest", try_manifest_body), 20); }
 
+TEST(Seeds, OfRunStates) { EXPECT_GT(check("state", try_run_state), 20); }
+TEST(Seeds, OfPluginsStates) { EXPECT_GT(check("blobs", try_blobs), 15); }
+
 }  // namespace
 }  // namespace mortise::fuzz
