@@ -46,18 +46,17 @@ inline std::string shown(std::string_view name) {
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat info{};
-    const bool is_file = fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-    int error = fd < 0 ? errno : is_file ? 0 : EISDIR;
-    if (is_file && info.st_size > 0) {
-      void* map = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-      if (map == MAP_FAILED) error = errno;
-      else map_ = map, size_ = static_cast<size_t>(info.st_size);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO is refused, not waited for
+    try {
+      map(fd, path);
+    } catch (...) {
+      if (fd >= 0) ::close(fd);
+      throw;
     }
-    if (fd >= 0) ::close(fd);
-    if (error) throw FormatError("not_read", path, std::string("cannot be opened: ") + std::strerror(error));
+    ::close(fd);
   }
+  // One that is open already; the descriptor remains the caller's. `path` is for errors.
+  MappedFile(int fd, const std::string& path) { map(fd, path); }
   ~MappedFile() {
     if (map_) ::munmap(map_, size_);
   }
@@ -66,6 +65,18 @@ class MappedFile {
   std::string_view bytes() const { return {static_cast<const char*>(map_), size_}; }
 
  private:
+  void map(int fd, const std::string& path) {
+    struct stat info{};
+    int error = fd < 0 || ::fstat(fd, &info) != 0 ? errno : 0;
+    if (error == 0 && !S_ISREG(info.st_mode)) error = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
+    if (error == 0 && info.st_size > 0) {
+      void* at = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+      if (at == MAP_FAILED) error = errno;
+      else map_ = at, size_ = static_cast<size_t>(info.st_size);
+    }
+    if (error) throw FormatError("not_read", path, std::string("cannot be opened: ") + std::strerror(error));
+  }
+
   void* map_ = nullptr;
   size_t size_ = 0;
 };

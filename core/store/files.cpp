@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "core/base/diagnostic.hpp"
+#include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
@@ -30,7 +32,82 @@ int uninterrupted(const Call& call) {
   throw Failure(d);
 }
 
+[[noreturn]] void refuse_to_read(const std::string& path, const std::string& why) {
+  throw Failure(trouble(kExitData, "not_read", why, path));
+}
+
+std::string reason_of(int error) {
+  if (error == ELOOP) return "it is a link, which is not followed";
+  if (error == ENOTDIR) return "it lies behind a link, or in what is no folder";
+  if (error == ENXIO) return "it is not a regular file";
+  return std::string("it cannot be read: ") + std::strerror(error);
+}
+
+// Opens `path` in `folder`, part by part and without a link among them. Negative: what errno says.
+int open_within(const std::string& folder, const std::string& path) {
+  int at = uninterrupted([&] { return ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); });
+  const std::vector<std::string> parts = split(path, '/');
+  for (size_t i = 0; at >= 0 && i < parts.size(); ++i) {
+    const int kind = i + 1 < parts.size() ? O_PATH | O_DIRECTORY : O_RDONLY | O_NONBLOCK;
+    const int next = uninterrupted([&] { return ::openat(at, parts[i].c_str(), kind | O_NOFOLLOW | O_CLOEXEC); });
+    const int error = errno;
+    ::close(at);
+    errno = error;
+    at = next;
+  }
+  return at;
+}
+
+bool stays_inside(const std::string& path) {
+  return std::ranges::none_of(split(path, '/'),
+                              [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
+}
+
 }  // namespace
+
+RunFile::RunFile(const std::string& folder, const std::string& path) : path_(folder + "/" + path) {
+  if (!stays_inside(path)) refuse_to_read(path_, "it is not inside " + folder);
+  fd_ = open_within(folder, path);
+  if (fd_ < 0) refuse_to_read(path_, reason_of(errno));
+  struct stat info{};
+  const int error = ::fstat(fd_, &info) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(info.st_mode)) {
+    bytes_ = static_cast<uint64_t>(info.st_size);
+    return;
+  }
+  ::close(fd_);
+  refuse_to_read(path_, error ? reason_of(error) : "it is not a regular file");
+}
+
+RunFile::~RunFile() { ::close(fd_); }
+
+size_t RunFile::read(void* to, size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::read(fd_, at + done, std::min<size_t>(bytes - done, size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse_to_read(path_, reason_of(errno));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
+std::string read_run_file(const std::string& folder, const std::string& path, size_t most) {
+  RunFile file(folder, path);
+  std::string text(std::min<uint64_t>(file.bytes(), most) + 1, '\0');  // one more shows that it has grown
+  text.resize(file.read(text.data(), text.size()));
+  if (file.bytes() > most || text.size() > most)
+    refuse_to_read(file.path(), "it is larger than " + byte_size(static_cast<int64_t>(most)));
+  return text;
+}
+
+std::optional<std::string> read_run_file_if_any(const std::string& folder, const std::string& path, size_t most) {
+  struct stat info{};
+  if (::lstat((folder + "/" + path).c_str(), &info) != 0 && errno == ENOENT) return std::nullopt;
+  return read_run_file(folder, path, most);
+}
 
 OpenFile::OpenFile(const std::string& path, std::string shown) : path_(path), shown_(std::move(shown)) {
   fd_ = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });

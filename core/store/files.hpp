@@ -2,7 +2,9 @@
 // from, everything else throws.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,32 @@ class OpenFile {
   std::string path_, shown_;
   int fd_ = -1;
 };
+
+// A file of a run directory, open for reading. Such a directory may come from a stranger: no part of `path` may be a
+// link, so that nothing outside `folder` is read, and only a regular file is opened, so that a FIFO or a device neither
+// hangs nor acts. `folder` itself may be reached through links (runs/latest).
+class RunFile {
+ public:
+  // "model/tokenizer.json" in "runs/x/checkpoints/step-5". Throws Failure (code not_read, exit 65).
+  RunFile(const std::string& folder, const std::string& path);
+  ~RunFile();
+  RunFile(const RunFile&) = delete;
+  RunFile& operator=(const RunFile&) = delete;
+  uint64_t bytes() const { return bytes_; }          // when it was opened
+  int descriptor() const { return fd_; }             // stays open as long as this object; for mmap
+  size_t read(void* to, size_t bytes);               // as many as there are, 0 at the end; throws Failure (exit 65)
+  const std::string& path() const { return path_; }  // with the folder, as errors name it
+
+ private:
+  std::string path_;
+  uint64_t bytes_ = 0;
+  int fd_ = -1;
+};
+// A small file of a run directory, whole. Throws Failure (code not_read, exit 65), also if it has more than `most`
+// bytes.
+std::string read_run_file(const std::string& folder, const std::string& path, size_t most);
+// The same, and nullopt if there is no such file.
+std::optional<std::string> read_run_file_if_any(const std::string& folder, const std::string& path, size_t most);
 
 void sync_folder(const std::string& path);
 void make_folder(const std::string& path, bool may_exist = true);

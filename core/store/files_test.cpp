@@ -1,6 +1,7 @@
 #include "core/store/files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -98,6 +99,69 @@ TEST_F(Files, MayBeEmptyAndMayBeLarge) {
   const std::string large(3'000'001, 'x');
   write_file(folder / "large", large);
   EXPECT_EQ(read("large"), large);
+}
+
+class RunFiles : public Files {
+ protected:
+  void SetUp() override {
+    Files::SetUp();
+    fs::create_directories(folder / "run/model");
+    std::ofstream(folder / "run/model/config.json") << "{}";
+    std::ofstream(folder / "secret") << "of another folder";
+  }
+  std::string refusal(const std::string& path, size_t most = 100) {
+    try {
+      read_run_file(folder / "run", path, most);
+      return "";
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.exit, kExitData);
+      EXPECT_EQ(f.diagnostic.code, "not_read");
+      EXPECT_EQ(f.diagnostic.at, (folder / "run").string() + "/" + path);
+      return f.diagnostic.message;
+    }
+  }
+};
+
+TEST_F(RunFiles, AreReadWholeUpToABound) {
+  EXPECT_EQ(read_run_file(folder / "run", "model/config.json", 2), "{}");
+  EXPECT_EQ(refusal("model/config.json", 1), "it is larger than 1 byte");
+  std::ofstream(folder / "run/empty");
+  EXPECT_EQ(read_run_file(folder / "run", "empty", 0), "");
+}
+
+TEST_F(RunFiles, AreNeverLinks) {
+  fs::create_symlink("../secret", folder / "run/state.json");
+  fs::create_symlink("model/config.json", folder / "run/inside.json");
+  fs::create_directory_symlink("model", folder / "run/linked");
+  EXPECT_EQ(refusal("state.json"), "it is a link, which is not followed");
+  EXPECT_EQ(refusal("inside.json"), "it is a link, which is not followed");
+  EXPECT_EQ(refusal("linked/config.json"), "it lies behind a link, or in what is no folder");
+}
+
+TEST_F(RunFiles, MayLieInAFolderThatALinkLeadsTo) {
+  fs::create_directory_symlink("run", folder / "latest");
+  EXPECT_EQ(read_run_file(folder / "latest", "model/config.json", 100), "{}");
+}
+
+TEST_F(RunFiles, DoNotLeaveTheirFolder) {
+  for (const char* path : {"../secret", "model/../../secret", "/etc/passwd", "", "model//config.json"})
+    EXPECT_EQ(refusal(path), "it is not inside " + (folder / "run").string()) << path;
+}
+
+// A reader that waited for a writer of the FIFO would hang here.
+TEST_F(RunFiles, AreRegularFiles) {
+  ASSERT_EQ(::mkfifo((folder / "run/status.json").c_str(), 0600), 0);
+  EXPECT_EQ(refusal("status.json"), "it is not a regular file");
+  EXPECT_EQ(refusal("model"), "it is not a regular file");
+}
+
+TEST_F(RunFiles, MayBeMissing) {
+  EXPECT_EQ(refusal("status.json"), "it cannot be read: No such file or directory");
+  EXPECT_EQ(read_run_file_if_any(folder / "run", "status.json", 100), std::nullopt);
+  EXPECT_EQ(read_run_file_if_any(folder / "none", "status.json", 100), std::nullopt);
+  EXPECT_EQ(read_run_file_if_any(folder / "run", "model/config.json", 100), "{}");
+  fs::create_symlink("nowhere", folder / "run/status.json");
+  EXPECT_THROW(read_run_file_if_any(folder / "run", "status.json", 100), Failure);
 }
 
 }  // namespace

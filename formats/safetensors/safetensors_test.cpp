@@ -2,6 +2,7 @@
 #include "formats/safetensors/safetensors.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -107,6 +108,9 @@ TEST_F(Safetensors, TooShort) {
   EXPECT_EQ(refusal(), "cannot be opened: No such file or directory");
   fs::create_directory(path);
   EXPECT_EQ(refusal(), "cannot be opened: Is a directory");
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);  // whoever waits for its writer hangs here
+  EXPECT_EQ(refusal(), "cannot be opened: Invalid argument");
 }
 
 TEST_F(Safetensors, HeaderLongerThanTheFile) {
