@@ -111,7 +111,8 @@ class LiveLine(Terminal):
         screen = Screen(seen, 30)
         between = [line for line in screen.drawn if STEP.match(line)]
         self.assertGreater(len(between), 0, seen)
-        self.assertEqual({len(line) for line in between}, {29}, between)
+        for line in between:
+            self.assertRegex(line, r"^step    \d+/3000(  loss [\d.]+)?$")
 
     def test_does_not_stand_in_the_way_of_an_error(self):
         self.file("run.toml", LONG.replace("[optimizer.adamw]", "[optimizer]\nlr = 1e30\n[optimizer.adamw]"))
