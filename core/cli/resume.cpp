@@ -67,10 +67,10 @@ Verified checkpoint_to_go_on_from(const std::string& dir, const std::string& fro
 void say_where(const std::string& dir, const Verified& checkpoint) {
   if (globals().quiet || globals().json) return;
   if (checkpoint.path.empty()) {
-    std::cerr << "resume  " << dir << " from the beginning: nothing was saved yet\n";
+    std::cerr << "resume  " << escape_control(dir) << " from the beginning: nothing was saved yet\n";
     return;
   }
-  std::cerr << fmt::format("resume  {} at step {} (checkpoints/{}: {} files, hashes match)\n", dir,
+  std::cerr << fmt::format("resume  {} at step {} (checkpoints/{}: {} files, hashes match)\n", escape_control(dir),
                            with_commas(checkpoint.step), fs::path(checkpoint.path).filename().string(),
                            checkpoint.manifest.files.size() + 1);  // with the manifest itself
 }
@@ -81,8 +81,8 @@ bool is_finished(const std::string& dir, const Planned& p) {
   if (!status || status->state != "finished") return false;
   if (make_run(p, {.purpose = Purpose::kPlan})->summary().steps > status->of) return false;
   if (!globals().quiet && !globals().json)
-    std::cerr << dir << " is finished, at step " << with_commas(status->step) << "; longer: " << resume_command(p, dir)
-              << " --set run.length=…\n";
+    std::cerr << escape_control(dir) << " is finished, at step " << with_commas(status->step)
+              << "; longer: " << resume_command(p, dir) << " --set run.length=…\n";
   return true;
 }
 
