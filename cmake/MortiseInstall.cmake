@@ -1,4 +1,5 @@
 # PREFIX/bin                      mortise, mortise-probe
+# PREFIX/lib/mortise              libmortise.so: the verbs that compute, loaded by bin/mortise when one is asked for
 # PREFIX/lib/mortise/plugins      family.name.so and family.name.toml, one pair a plugin
 # PREFIX/share/mortise            default.toml and the other manifests of configs/; plugin.map
 # PREFIX/include/mortise          the SDK's headers
@@ -17,8 +18,10 @@ foreach(program mortise mortise-probe)
   endif()
 endforeach()
 
-if(TARGET mortise) # by name: CMake's own way leaves out folders inside the source tree, where .deps is
-  set_target_properties(mortise PROPERTIES INSTALL_RPATH "${torch_dir}/lib")
+if(TARGET mortise_library)
+  install(TARGETS mortise_library LIBRARY DESTINATION lib/mortise)
+  # By name: CMake's own way leaves out folders inside the source tree, where .deps is.
+  set_target_properties(mortise_library PROPERTIES INSTALL_RPATH "${torch_dir}/lib")
 endif()
 
 foreach(plugin IN LISTS mortise_plugins)

@@ -2,7 +2,8 @@
 """What the built files ask of the machine and show to others. usage: scripts/check_binaries.py plugins|programs BUILD_FOLDER
 
 plugins   every plugin exports `mortise_plugin_v0` and nothing else, takes nothing from LibTorch, keeps the C++ library private, lies beside its toml
-programs  bin/mortise and bin/mortise-probe need no shared library but LibTorch, glibc and the compiler's own
+programs  bin/mortise and bin/mortise-probe need no shared library but glibc and the compiler's own; lib/libmortise.so LibTorch besides, and it
+          exports `mortise_main` alone
 """
 import re
 import subprocess
@@ -55,12 +56,18 @@ def check_plugins(build):
 
 def check_programs(build):
     errors = []
-    for name in ("mortise", "mortise-probe"):
-        path = build / "bin" / name
-        if path.is_file():
-            print(f"{name}: {' '.join(needed(path))}")
-            errors += [f"{name}: needs {library}; only LibTorch, glibc and libstdc++ may be shared" for library in needed(path)
-                       if not (GLIBC.match(library) or COMPILER.match(library) or library in ("libtorch_cpu.so", "libc10.so"))]
+    for name, torch in (("bin/mortise", False), ("bin/mortise-probe", False), ("lib/libmortise.so", True)):
+        path = build / name
+        if not path.is_file():
+            continue
+        print(f"{name}: {' '.join(needed(path))}")
+        for library in needed(path):
+            allowed = GLIBC.match(library) or COMPILER.match(library) or (torch and library in ("libtorch_cpu.so", "libc10.so"))
+            if not allowed:
+                errors.append(f"{name}: needs {library}; only {'LibTorch, ' if torch else ''}glibc and libstdc++ may be shared")
+        exported = symbols(path, "--defined-only") if torch else ["mortise_main"]
+        if exported != ["mortise_main"]:
+            errors.append(f"{name}: exports {', '.join(exported[:5]) or 'nothing'} where `mortise_main` alone is due")
     return errors
 
 

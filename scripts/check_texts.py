@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Laws of what is written, in the sources and in the documents. usage: scripts/check_texts.py verbs|lines
 
-verbs   every `mortise VERB` in a text names a verb of core/cli/main.cpp, and its word after that if it has several
+verbs   every `mortise VERB` in a text names a verb of core/cli/verbs.cpp, and its word after that if it has several
 lines   no line of source is longer than 120 characters
 """
 import re
@@ -37,7 +37,7 @@ def lines_of(path):
 
 def verbs():
     """Each verb of the program with the words that may follow it; none: whatever follows."""
-    main = (ROOT / "core/cli/main.cpp").read_text(encoding="utf-8")
+    main = (ROOT / "core/cli/verbs.cpp").read_text(encoding="utf-8")
     table = main[main.index("Verb>& verbs()"):]
     found = re.findall(r'\{"([a-z]+)",\s*"([^"]*)",\s*"', table[:table.index("return all;")])
     return {verb: set(re.findall(r"\b[a-z]+\b", usage)) for verb, usage in found}
@@ -46,7 +46,7 @@ def verbs():
 def check_verbs():
     known = verbs()
     if not {"train", "plugin"} <= set(known):
-        return [f"core/cli/main.cpp: the verbs are not found where they were: {sorted(known)}"]
+        return [f"core/cli/verbs.cpp: the verbs are not found where they were: {sorted(known)}"]
     said = re.compile(r"(?<![\w./-])mortise ([a-z]+)(?: ([a-z]+)\b(?![./:]))?")
     errors = []
     for path in files(TEXT):

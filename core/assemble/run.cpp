@@ -79,6 +79,7 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   o.keep_best = d.key("checkpoint", "best").is_set();
   if (const Value& limit = d.key("run", "time_limit"); limit.is_set()) o.time_limit_s = limit.as_amount().number;
   o.dir = request.dir;
+  o.resume_command = request.resume_command;
   o.name = d.manifest->name;
   o.plan_hash = d.plan->hash;
   o.summary = summary;

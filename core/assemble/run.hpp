@@ -23,8 +23,9 @@ enum class Purpose {
 struct RunRequest {
   const Manifest* manifest = nullptr;  // must outlive the run, as the plan
   const Plan* plan = nullptr;
-  std::string probe;  // the mortise-probe helper
-  std::string dir;    // the run directory, made already; "": nothing is written
+  std::string probe;           // the mortise-probe helper
+  std::string dir;             // the run directory, made already; "": nothing is written
+  std::string resume_command;  // how a person goes on with it
   Purpose purpose = Purpose::kTrain;
   std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   Found checkpoint;     // a verified one to go on from; without a path: from the beginning

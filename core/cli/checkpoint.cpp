@@ -1,4 +1,5 @@
 // mortise checkpoint list|verify DIR
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
 
 namespace fs = std::filesystem;
@@ -50,22 +52,21 @@ Row row_of(const Found& found, bool newest, const std::string& best) {
 void print(const std::vector<Row>& rows) {
   const auto line = [](const std::string& step, const std::string& saved, const std::string& size,
                        const std::string& state) {
-    const auto padded = [](const std::string& text, size_t width) {
-      return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
-    };
-    std::cout << padded(step, 9) << padded(saved, 22) << padded(size, 10) << state << "\n";
+    std::cout << fmt::format("{:<8} {:<21} {:<9} {}\n", step, saved, size, state);
   };
   line("step", "saved", "size", "state");
   for (const Row& r : rows) line(std::to_string(r.found.step), r.saved, r.size, escape_control(r.state));
 }
 
 void print_json(const std::vector<Row>& rows) {
-  std::string all;
+  Json all = Json::array();
   for (const Row& r : rows)
-    all += std::string(all.empty() ? "" : ",") + "{\"step\":" + std::to_string(r.found.step) +
-           ",\"path\":" + json_string(r.found.path) + ",\"state\":" + json_string(r.state) +
-           ",\"verified\":" + (r.damaged ? "false" : "true") + ",\"sha256\":" + json_string(r.sha256) + "}";
-  std::cout << "{\"checkpoints\":[" << all << "]}\n";
+    all.push_back({{"step", r.found.step},
+                   {"path", r.found.path},
+                   {"state", r.state},
+                   {"verified", !r.damaged},
+                   {"sha256", r.sha256}});
+  std::cout << text_of({{"checkpoints", all}}) << "\n";
 }
 
 }  // namespace
@@ -78,8 +79,7 @@ int checkpoint(const Arguments& args) {
   if (args.positional.size() < 2)
     throw Failure(mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {},
                           "mortise checkpoint " + what + " runs/latest"));
-  const std::string dir = args.positional[1], root = dir + "/checkpoints";
-  must_hold_a_run(dir, "checkpoint " + what);
+  const std::string dir = run_directory_at(args.positional[1], "checkpoint " + what), root = dir + "/checkpoints";
   std::error_code none;
   const std::string best = fs::read_symlink(root + "/best", none).string();
   std::vector<Row> rows;

@@ -6,22 +6,16 @@
 #include <iostream>
 #include <set>
 
-#include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
+#include "core/declare/summary.hpp"
 #include "core/store/checkpoint.hpp"
+#include "core/store/files.hpp"
 
 namespace fs = std::filesystem;
 
 namespace mortise::cli {
-
-const std::vector<Flag> kLayerFlags = {
-    {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
-    {"--use", "ID", "switch a plugin on"},
-    {"--without", "ID", "switch a plugin off"},
-    {"--include", "FILE", "a further layer above the file"},
-    {"--plugin-path", "DIR", "a further folder with plugins"}};
 
 std::string Arguments::last(const std::string& name, const std::string& otherwise) const {
   const auto found = flags.find(name);
@@ -46,9 +40,11 @@ Installation installation() {
   if (fs::exists(prefix / "lib/mortise/plugins")) {  // installed
     i.plugins = (prefix / "lib/mortise/plugins").string();
     i.share = (prefix / "share/mortise").string();
+    i.library = (prefix / "lib/mortise/libmortise.so").string();
   } else {  // the build tree lies in the source tree
     i.plugins = (prefix / "plugins").string();
     i.share = MORTISE_SOURCE_CONFIGS;
+    i.library = (prefix / "lib/libmortise.so").string();
   }
   i.probe = (prefix / "bin/mortise-probe").string();
   return i;
@@ -67,24 +63,40 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
   return r;
 }
 
-std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
-                                            std::vector<std::string>& searched, Report& report) {
+namespace {
+
+// Where the person, or who installed Mortise, put plugins.
+std::vector<std::string> own_plugin_folders(const Arguments& args) {
   std::vector<std::string> folders;
-  if (request) folders = plugin_paths_of(*request);
   for (const auto& dir : args.all("--plugin-path")) folders.push_back(fs::absolute(dir).string());
   if (const char* path = std::getenv("MORTISE_PLUGIN_PATH"))
     for (const auto& dir : split(path, ':'))
       if (!dir.empty()) folders.push_back(dir);
   if (const char* home = std::getenv("HOME")) folders.push_back(std::string(home) + "/.local/share/mortise/plugins");
   folders.push_back(installation().plugins);
+  return folders;
+}
+
+fs::path real(const fs::path& path) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(path, error);
+  return error ? path : found;
+}
+
+}  // namespace
+
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
+                                            std::vector<std::string>& searched, Report& report) {
+  std::vector<std::string> folders;
+  if (request) folders = plugin_paths_of(*request);
+  const std::vector<std::string> own = own_plugin_folders(args);
+  folders.insert(folders.end(), own.begin(), own.end());
   searched.clear();
   std::set<fs::path> seen;
   for (const auto& dir : folders)  // one folder named twice does not hold its plugins twice
-    if (std::error_code error; seen.insert(fs::weakly_canonical(dir, error)).second) searched.push_back(dir);
+    if (seen.insert(real(dir)).second) searched.push_back(dir);
   return scan_plugins(searched, report);
 }
-
-namespace {
 
 // A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…".
 std::string can_start(const PluginInfo& info) {
@@ -92,6 +104,25 @@ std::string can_start(const PluginInfo& info) {
   if (!file || fs::exists(file->as_text())) return "";
   const Value* why = fact_of(info, "needs", "why");
   return why ? why->as_text() : "no " + file->as_text();
+}
+
+namespace {
+
+// A run directory may come from somebody else, and a plugin is native code: a folder that only its run.toml names is
+// not taken. Throws Failure.
+void refuse_foreign_plugins(const Arguments& args, const PlanSource& source, ManifestRequest request) {
+  std::set<fs::path> own;
+  for (const auto& folders : {own_plugin_folders(args), source.folders})
+    for (const std::string& folder : folders) own.insert(real(folder));
+  request.includes.clear();
+  for (const std::string& folder : plugin_paths_of(request)) {
+    if (own.contains(real(folder))) continue;
+    Diagnostic d = mistake("foreign_plugins",
+                           source.file + " names a folder of plugins, " + folder + ", which is not on your plugin path",
+                           {source.file, 0, 0, "plugins.path"}, "if you trust it: --plugin-path " + shell_word(folder));
+    d.effect = "no plugin was loaded: a run directory may come from somebody else, and a plugin is native code";
+    throw Failure(d);
+  }
 }
 
 bool provides(const PluginSchema& plugin, const std::string& slot) {
@@ -151,48 +182,82 @@ void wait_as_the_device_says(const Plan& plan) {
   if (policy->second.as_text() != "auto") begin_anew_waiting(policy->second.as_text());
 }
 
+// The command line is a layer only where it says something.
+Manifest manifest_of(const ManifestRequest& request, Report& report) {
+  Manifest m = read_manifest(request, report);
+  if (request.set.empty() && request.use.empty() && request.without.empty()) m.layers.pop_back();
+  return m;
+}
+
+// The highest layer that names a plugin for the slot, on or off.
+const PluginTable* table_naming(const Manifest& manifest, const std::string& slot) {
+  const PluginTable* found = nullptr;
+  for (const PluginTable& t : manifest.plugins)
+    if (provides(*t.schema, slot) && (!found || t.layer > found->layer)) found = &t;
+  return found;
+}
+
+void switch_on(Planned& p, const std::string& slot, Report& read) {
+  const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
+  if (slot.empty() || read.has_errors() || std::ranges::any_of(p.manifest.plugins, on)) return;
+  const PluginTable* named = table_naming(p.manifest, slot);
+  if (!named) return;
+  p.request.use.push_back(named->schema->id);
+  read = {};
+  p.manifest = manifest_of(p.request, read);
+}
+
+// Folders named on the command line belong to the run, so that its run.toml says where its plugins were.
+void add_plugin_folders(const Arguments& args, Manifest& manifest) {
+  const auto table = manifest.tables.find("plugins");
+  if (table == manifest.tables.end() || !args.has("--plugin-path")) return;
+  Value& path = table->second["path"];
+  std::vector<Value> folders = path.as_list();
+  for (const auto& dir : args.all("--plugin-path")) {
+    const std::string folder = fs::absolute(dir).lexically_normal().string();
+    if (std::ranges::none_of(folders, [&](const Value& v) { return v.as_text() == folder; }))
+      folders.push_back({folder, {}});
+  }
+  path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
+}
+
+void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Report& planned) {
+  if (p.manifest.tables.empty()) return;  // a file that could not be read leaves nothing to plan
+  if (source.weights) p.weights = weights_path(p.manifest.get("model", "weights"), planned);
+  if (!p.weights.empty() && !read.has_errors()) {
+    Report quiet;  // what it finds is found again
+    const Plan plan = make_plan(p.manifest, p.catalogue, can_start, quiet);
+    if (const auto& claims = plan.at[kModel].providers; !claims.empty())
+      take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
+                        p.manifest, planned);
+  }
+  refuse_what_is_not_there(p.manifest, planned);
+  p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
+}
+
+// Of somebody else's directory nothing is read through a link, and nothing without an end.
+constexpr size_t kMostManifestBytes = size_t{1} << 20;
+
 }  // namespace
 
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot,
-                                      bool weights) {
+std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source) {
   auto p = std::make_unique<Planned>();
   Report scanned, read, planned;
-  p->request = manifest_request(args, file);
+  p->request = manifest_request(args, source.file);
+  if (!source.dir.empty()) {
+    p->request.text = read_run_file(source.dir, "run.toml", kMostManifestBytes);
+    p->request.recorded = true;
+    refuse_foreign_plugins(args, source, p->request);
+  }
   p->catalogue = catalogue(args, &p->request, p->request.searched, scanned);
   for (const auto& [id, info] : p->catalogue) p->schemas[id] = info.schema;
   for (const Diagnostic& d : scanned.all())
     if (d.level == Level::kError && !p->schemas.contains(d.plugin)) p->request.refused.insert(d.plugin);
   p->request.catalogue = &p->schemas;
-  p->manifest = read_manifest(p->request, read);
-  const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
-  const auto brings = std::ranges::find_if(p->schemas, [&](const auto& each) { return provides(each.second, slot); });
-  if (!slot.empty() && !read.has_errors() && brings != p->schemas.end() &&
-      std::ranges::none_of(p->manifest.plugins, on)) {
-    p->request.use.push_back(brings->first);
-    read = {};
-    p->manifest = read_manifest(p->request, read);
-  }
-  // Folders named on the command line belong to the run, so that its run.toml finds its plugins again.
-  if (auto table = p->manifest.tables.find("plugins"); table != p->manifest.tables.end() && args.has("--plugin-path")) {
-    Value& path = table->second["path"];
-    std::vector<Value> folders = path.as_list();
-    for (const auto& dir : args.all("--plugin-path"))
-      folders.push_back({fs::absolute(dir).lexically_normal().string(), {}});
-    path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
-  }
-  // A file that could not be read leaves no tables, and nothing to plan.
-  if (!p->manifest.tables.empty()) {
-    if (weights) p->weights = weights_path(p->manifest.get("model", "weights"), planned);
-    if (!p->weights.empty() && !read.has_errors()) {
-      Report quiet;  // what it finds is found again
-      const Plan plan = make_plan(p->manifest, p->catalogue, can_start, quiet);
-      if (const auto& claims = plan.at[kModel].providers; !claims.empty())
-        take_architecture(p->weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id,
-                          p->catalogue, p->manifest, planned);
-    }
-    refuse_what_is_not_there(p->manifest, planned);
-    p->plan = make_plan(p->manifest, p->catalogue, can_start, planned);
-  }
+  p->manifest = manifest_of(p->request, read);
+  switch_on(*p, source.slot, read);
+  add_plugin_folders(args, p->manifest);
+  make_plan_of(*p, source, read, planned);
   const Report all = together(scanned, read, planned, p->manifest);
   if (all.has_errors()) {
     say(all, "nothing was started.");
@@ -203,56 +268,65 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& 
   return p;
 }
 
-namespace {
-
-// What went wrong on the way from a plan to a run is told with the place in the manifest that named the weights, if it
-// is theirs. Throws Failed.
-template <class Body>
-auto started(const Planned& p, Body&& body) {
-  try {
-    return body();
-  } catch (const Failure& f) {
-    Diagnostic d = f.diagnostic;
-    const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
-    if (d.positions.empty() && of_weights)
-      d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
-    Report one;
-    one.add(d);
-    say(one, "nothing was started.");
-    throw Failed{f.diagnostic.exit};
-  }
+void refuse_start(const Planned& p, const Failure& failure) {
+  Diagnostic d = failure.diagnostic;
+  const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
+  if (d.positions.empty() && of_weights)
+    d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+  Report one;
+  one.add(d);
+  say(one, "nothing was started.");
+  throw Failed{d.exit};
 }
 
-}  // namespace
-
-Summary declared_summary(const Planned& p) {
+Summary declared_summary(const Planned& p, MakeEdge make_edge) {
   DeclareRequest ask;
   ask.manifest = &p.manifest;
   ask.plan = &p.plan;
   ask.probe = installation().probe;
   ask.weights = p.weights;
-  return started(p, [&] {
-    const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
-    return summary_of(declare(ask, std::make_unique<Edge>(p.plan.points, seed)), "");
-  });
+  const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
+  try {
+    return summary_of(declare(ask, make_edge(p.plan.points, seed)), "");
+  } catch (const Failure& f) {
+    if (f.diagnostic.code == "needs_libtorch") throw NeedsLibTorch{f.diagnostic.plugin};
+    refuse_start(p, f);
+  }
 }
 
-std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
-  ask.manifest = &p.manifest;
-  ask.plan = &p.plan;
-  ask.probe = installation().probe;
-  if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
-  ask.warn = [](const Diagnostic& d) { say(d); };
-  return started(p, [&] { return std::make_unique<Run>(std::move(ask)); });
+std::string run_directory_at(const std::string& word, const std::string& verb) {
+  std::error_code error;
+  if (!fs::exists(fs::path(word) / "run.toml", error))
+    throw Failure(trouble(kExitData, "no_run", word + " is no run directory: it has no run.toml", "",
+                          "mortise " + verb + " runs/latest"));
+  const fs::path real = fs::canonical(word), here = fs::current_path();
+  const std::string near = real.lexically_proximate(here).string();
+  return near == "." || near.starts_with("..") ? real.string() : near;
 }
 
-void must_hold_a_run(const std::string& dir, const std::string& verb) {
-  if (fs::exists(fs::path(dir) / "run.toml")) return;
-  throw Failure(trouble(kExitData, "no_run", dir + " is no run directory: it has no run.toml", "",
-                        "mortise " + verb + " runs/latest"));
+std::string resume_command(const Planned& p, const std::string& dir) {
+  std::set<fs::path> known;
+  for (const std::string& folder : own_plugin_folders({})) known.insert(real(folder));
+  std::string command = "mortise resume " + shell_word(dir);
+  for (const Value& folder : p.manifest.get("plugins", "path").as_list())
+    if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
+  return command;
 }
 
-Verified checkpoint_of(const std::string& dir, const std::string& which) {
+PlanSource source_of_run(const std::string& dir) { return {dir + "/run.toml", dir}; }
+
+// A manifest that stands where a run left it is the run's.
+PlanSource source_named(const std::string& word) {
+  std::error_code error;
+  const fs::path file(word), folder = file.parent_path();
+  if (fs::is_directory(file, error)) return source_of_run(run_directory_at(word, "plan"));
+  if (file.filename() != "run.toml") return {word, ""};
+  for (const char* beside : {"status.json", "sources/command.txt"})
+    if (fs::exists(folder / beside, error)) return {word, folder.empty() ? "." : folder.string()};
+  return {word, ""};
+}
+
+Verified checkpoint_of(const std::string& dir, const std::string& which, const std::string& flag) {
   const std::string root = dir + "/checkpoints";
   const auto refuse = [&](const std::string& message, const std::string& fix) {
     throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
@@ -271,9 +345,9 @@ Verified checkpoint_of(const std::string& dir, const std::string& which) {
   for (const Found& f : all)
     if (std::to_string(f.step) == wanted) return {f, verify_checkpoint(f)};
   if (!which.empty() && which != "best" && which != "latest")
-    refuse(dir + " has no checkpoint of step " + which, "--checkpoint " + either(steps));
+    refuse(dir + " has no checkpoint of step " + which, flag + " " + either(steps));
   auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
-  if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + dir);
+  if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + shell_word(dir));
   return *std::move(newest);
 }
 

@@ -13,6 +13,8 @@
 #include "core/store/checkpoint.hpp"
 
 namespace mortise {
+class Edge;
+class PointTable;
 class Run;
 struct RunRequest;
 struct Summary;
@@ -40,23 +42,23 @@ struct Verb {
   std::string name, usage, doc, example;
   std::vector<Flag> flags;
   size_t most_positional = 1;
-  int (*run)(const Arguments&);
+  bool takes_layers = false;  // layer_flags() too
 };
 const std::vector<Verb>& verbs();
+const std::vector<Flag>& layer_flags();   // --set --use --without --include --plugin-path
+const std::vector<Flag>& global_flags();  // of every verb
 
 // Global flags as they were given.
 struct Globals {
-  bool quiet = false, verbose = false, json = false, strict = false;
+  bool quiet = false, json = false, strict = false;
   bool colour = false;
   std::string command;  // as a shell would take it again
 };
 Globals& globals();
 
-extern const std::vector<Flag> kLayerFlags;  // --set --use --without --include --plugin-path
-
 // Folders of this installation, in the build tree or installed.
 struct Installation {
-  std::string prefix, plugins, share, probe;
+  std::string prefix, plugins, share, probe, library;
 };
 Installation installation();
 
@@ -73,10 +75,19 @@ struct Planned {
 struct Failed {
   int exit;
 };
-// If nothing that is on provides `slot`, the first plugin that does is switched on. Without `weights`, [model] weights
-// is not looked at: the run has weights of its own by now. Throws Failed.
-std::unique_ptr<Planned> make_planned(const Arguments& args, const std::string& file, const std::string& slot = "",
-                                      bool weights = true);
+// What a plan is made of.
+struct PlanSource {
+  std::string file;                       // a manifest
+  std::string dir;                        // the run directory whose run.toml it is; "": it is nobody's
+  std::string slot = {};                  // if nothing provides it, the plugin that a layer names for it is switched on
+  bool weights = true;                    // false: [model] weights is not looked at, the run has its own by now
+  std::vector<std::string> folders = {};  // of plugins that the person named elsewhere
+};
+PlanSource source_of_run(const std::string& dir);
+// A manifest or a run directory, as a person names it.
+PlanSource source_named(const std::string& word);
+// Throws Failed.
+std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source);
 // The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file.
 // Nothing is downloaded.
 std::string weights_path(const Value& stated, Report& report);
@@ -84,15 +95,30 @@ std::string weights_path(const Value& stated, Report& report);
 // against what is stated.
 void take_architecture(const std::string& weights, const std::string& model,
                        const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report);
-// Plugins loaded and the model declared, without LibTorch: what `plan` says of a run. Throws Failed.
-Summary declared_summary(const Planned& p);
-// The same, and allocated. The planned fills the request's
-// other fields. Throws Failed.
+// How a run's edge is made: a plain one, or, where LibTorch is there, a host.
+using MakeEdge = std::unique_ptr<Edge> (*)(const PointTable& points, uint64_t seed);
+std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // in libmortise.so only
+// Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsLibTorch if the edge is a
+// plain one and a plugin called for a tensor.
+Summary declared_summary(const Planned& p, MakeEdge make_edge);
+struct NeedsLibTorch {
+  std::string plugin;
+};
+// What went wrong on the way from a plan to a run is told with the place in the manifest that named the weights, if it
+// is theirs. Throws Failed.
+[[noreturn]] void refuse_start(const Planned& p, const Failure& failure);
+// Plugins loaded, the model declared and allocated. The planned fills the request's other fields. Throws Failed.
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
-// Refuses a folder that holds no run. Throws Failure.
-void must_hold_a_run(const std::string& dir, const std::string& verb);
+// The run directory that a word means, by its real name: not a link (runs/latest), without a slash at its end, never
+// ".". Refuses a folder that holds no run. Throws Failure.
+std::string run_directory_at(const std::string& word, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
-Verified checkpoint_of(const std::string& dir, const std::string& which = "");
+// `flag` is what asked for it.
+Verified checkpoint_of(const std::string& dir, const std::string& which = "", const std::string& flag = "--checkpoint");
+// "mortise resume DIR", with the folders of plugins that it will have to be told again.
+std::string resume_command(const Planned& p, const std::string& dir);
+// Whether a plugin can start on this machine, for make_plan: "" or why not.
+std::string can_start(const PluginInfo& info);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
                                             std::vector<std::string>& searched, Report& report);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
@@ -101,19 +127,23 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
 void say(const Report& report, std::string_view closing);
 void say(const Diagnostic& d);
 
-// What `mortise plan` says, and plan.txt of a run directory.
-void print_plan(std::ostream& out, const Planned& p, const Summary& s);
+// What `mortise plan` says, and plan.txt of a run directory; `width` as of print_structure.
+void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t width = 0);
+void print_json_plan(const Planned& p, const Summary* s);  // NULL: the structure alone
+PlanSource source_of_plan(const Arguments& args);          // ./run.toml if nothing is named
 
 int train(const Arguments&);
 int resume(const Arguments&);
 int checkpoint(const Arguments&);
-int plan(const Arguments&);
+int plan(const Arguments&);                 // without LibTorch; throws NeedsLibTorch
+bool asks_for_structure(const Arguments&);  // a form of `plan` that runs no plugin's code
+int plan_structure(const Arguments&);
+int plan_with(const Arguments&, MakeEdge make_edge);
 int points(const Arguments&);
 int explain(const Arguments&);
 int sample(const Arguments&);
 int eval(const Arguments&);
 int export_model(const Arguments&);
 int plugin(const Arguments&);
-int help(const Arguments&);
 
 }  // namespace mortise::cli

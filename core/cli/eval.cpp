@@ -1,12 +1,14 @@
 // mortise eval DIR|RUN
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 #include "core/manifest/path.hpp"
 
 namespace fs = std::filesystem;
@@ -59,7 +61,14 @@ std::string checkpoint_text(const std::string& dir, const Verified& checkpoint, 
   return "checkpoints/" + name;
 }
 
-std::string number_or_null(double v) { return std::isfinite(v) ? formatted("%.17g", v) : "null"; }
+void print_json(const Measured& m, const std::string& source, const Json& checkpoint, const std::string& split) {
+  Json all = {{"source", source}, {"checkpoint", checkpoint}, {"split", split}, {"data", m.about}};
+  for (const auto& [name, value] : m.values) all[name] = value;  // null if it is not finite
+  all["samples"] = m.samples;
+  all["tokens"] = m.tokens;
+  all["seconds"] = m.seconds;
+  std::cout << text_of(all) << "\n";
+}
 
 }  // namespace
 
@@ -67,15 +76,16 @@ int eval(const Arguments& args) {
   if (args.positional.empty())
     throw Failure(
         mistake("missing_word", "`mortise eval` needs a run directory or a manifest", {}, "mortise eval runs/latest"));
-  const std::string source = args.positional[0], asked = args.last("--checkpoint"),
-                    split = args.last("--split", "validation");
-  const bool is_dir = fs::is_directory(source);
-  if (is_dir) must_hold_a_run(source, "eval");
+  const bool is_dir = fs::is_directory(args.positional[0]);
+  const std::string source = is_dir ? run_directory_at(args.positional[0], "eval") : args.positional[0],
+                    asked = args.last("--checkpoint"), split = args.last("--split", "validation");
   if (!is_dir && !asked.empty())
     throw Failure(mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {},
                           "leave it out: [model] weights says which"));
   const Verified checkpoint = is_dir ? checkpoint_of(source, asked) : Verified{};
-  const auto planned = make_planned(args, is_dir ? source + "/run.toml" : source, "", /*weights=*/!is_dir);
+  PlanSource read = is_dir ? source_of_run(source) : source_named(source);
+  read.weights = !is_dir;
+  const auto planned = make_planned(args, read);
   if (!is_dir && planned->weights.empty())
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
@@ -83,27 +93,20 @@ int eval(const Arguments& args) {
   const auto run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = split});
   const Measured m = run->evaluate();
   if (m.samples == 0)
-    throw Failure(
-        mistake("no_validation_data", source + " has no " + split + " data", {},
-                "mortise eval " + source + " --data FILE, or a share of the training data: [data] validation = 0.1"));
-
+    throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
+                          "mortise eval " + shell_word(source) +
+                              " --data FILE, or a share of the training data: [data] validation = 0.1"));
   if (globals().json) {
-    std::cout << "{\"source\":" << json_string(source)
-              << ",\"checkpoint\":" << (is_dir ? json_string(checkpoint.path) : "null")
-              << ",\"split\":" << json_string(split) << ",\"data\":" << json_string(m.about);
-    for (const auto& [name, value] : m.values) std::cout << "," << json_string(name) << ":" << number_or_null(value);
-    std::cout << ",\"samples\":" << m.samples << ",\"tokens\":" << m.tokens
-              << ",\"seconds\":" << number_or_null(m.seconds) << "}\n";
+    print_json(m, source, is_dir ? Json(checkpoint.path) : Json(), split);
     return kExitOk;
   }
   std::vector<std::string> values;
-  for (const auto& [name, value] : m.values) values.push_back(name + " " + formatted("%.4g", value));
-  std::cout << escape_control(source) << ", "
-            << (is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights) << "      "
-            << m.about << ", " << with_commas(m.samples) << (m.samples == 1 ? " sample" : " samples") << "\n"
-            << join(values, "   ") << "          " << compute_dtype(planned->plan) << ", batch "
-            << planned->manifest.get("eval", "micro_batch_size").as_int() << ", " << formatted("%.1f", m.seconds)
-            << "s\n";
+  for (const auto& [name, value] : m.values) values.push_back(name + " " + fmt::format("{:.4g}", value));
+  std::cout << fmt::format("{}, {}      {}, {}{}\n{}          {}, batch {}, {:.1f}s\n", escape_control(source),
+                           is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights,
+                           m.about, with_commas(m.samples), m.samples == 1 ? " sample" : " samples",
+                           join(values, "   "), compute_dtype(planned->plan),
+                           planned->manifest.get("eval", "micro_batch_size").as_int(), m.seconds);
   return kExitOk;
 }
 

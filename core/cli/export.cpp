@@ -12,10 +12,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 #include "formats/safetensors/safetensors.hpp"
@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
-using Json = nlohmann::json;
 __extension__ typedef _Float16 Half;
 
 // One dtype under its names. The first three are written.
@@ -96,16 +95,16 @@ void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
   }
 }
 
-void write_weights(const SafetensorsFile& file, const Dtype& dtype, const Sink& sink) {
-  std::vector<TensorView> views = file.entries();
+void write_weights(const TensorFile& file, const Dtype& dtype, const Sink& sink) {
+  std::vector<TensorView> views = file.entries;
   const auto changes = [&](const TensorView& t) {
     return dtype_called(t.dtype, &Dtype::safetensors) && t.dtype != dtype.safetensors;
   };
   for (TensorView& t : views)
     if (changes(t))
       t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
-  write_safetensors(sink, views, file.metadata(), [&](size_t i) {
-    const TensorView& t = file.entries()[i];
+  write_safetensors(sink, views, file.metadata, [&](size_t i) {
+    const TensorView& t = file.entries[i];
     if (changes(t)) convert(t, dtype, sink);
     else sink(t.data, t.bytes);
   });
@@ -144,7 +143,8 @@ class NewFolder {
   static void must_be_free(const std::string& path) {
     std::error_code error;
     if (fs::exists(fs::symlink_status(path, error)))
-      refuse("out_exists", path + " exists; nothing is overwritten", "another folder: -o " + path + "-2", kExitExists);
+      refuse("out_exists", path + " exists; nothing is overwritten", "another folder: -o " + shell_word(path + "-2"),
+             kExitExists);
   }
   const std::vector<std::string>& names() const { return names_; }
   uint64_t bytes() const { return bytes_; }
@@ -155,18 +155,16 @@ class NewFolder {
   uint64_t bytes_ = 0;
 };
 
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+constexpr size_t kMostFileBytes = size_t{1} << 30;  // of a tokenizer: generous
 
-// The files of a model's folder besides its own two: what the tokenizer left there.
-std::vector<std::string> other_files(const std::string& folder) {
+// The files of a model's folder besides its own two, by name: what the tokenizer left there. Only what was saved: a
+// file that somebody put beside them is none of the checkpoint.
+std::vector<std::string> other_files(const CheckpointManifest& saved) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string(); name != "config.json" && name != "model.safetensors")
-      names.push_back(name);
-  std::ranges::sort(names);
+  for (const auto& [path, file] : saved.files)
+    if (const fs::path p = path;
+        p.parent_path() == "model" && p.filename() != "config.json" && p.filename() != "model.safetensors")
+      names.push_back(p.filename());
   return names;
 }
 
@@ -191,11 +189,11 @@ int export_model(const Arguments& args) {
   if (args.positional.empty())
     throw Failure(
         mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
-  std::string dir = args.positional[0], out = args.last("-o");
-  must_hold_a_run(dir, "export");
+  const std::string dir = run_directory_at(args.positional[0], "export");
+  std::string out = args.last("-o");
   if (out.empty())
-    throw Failure(
-        mistake("missing_value", "`mortise export` needs a folder to write", {}, "mortise export " + dir + " -o OUT"));
+    throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {},
+                          "mortise export " + shell_word(dir) + " -o OUT"));
   while (out.size() > 1 && out.back() == '/') out.pop_back();
   if (const std::string to = args.last("--to", "huggingface"); to != "huggingface")
     throw Failure(mistake("not_a_choice", "`" + to + "` is no form that is written", {}, "--to huggingface"));
@@ -213,10 +211,15 @@ int export_model(const Arguments& args) {
     if (!saved.files.contains(std::string("model/") + name))
       refuse("not_exported", checkpoint.path + " has no model/" + name,
              "a model whose plugin.toml says [config_json], saved as safetensors", kExitData);
-  Json config = Json::parse(contents(model + "/config.json"));
-  const SafetensorsFile weights(model + "/model.safetensors");
-  if (flag.empty() && !weights.entries().empty())
-    if (const Dtype* own = dtype_called(weights.entries()[0].dtype, &Dtype::safetensors)) dtype = own;
+  Json config = Json::parse(read_run_file(model, "config.json", kMostFileBytes), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    refuse("bad_config_json", model + "/config.json is no JSON object", "another checkpoint: --checkpoint STEP",
+           kExitData);
+  const RunFile file(model, "model.safetensors");
+  const MappedFile mapped(file.descriptor(), file.path());
+  const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
+  if (flag.empty() && !weights.entries.empty())
+    if (const Dtype* own = dtype_called(weights.entries[0].dtype, &Dtype::safetensors)) dtype = own;
   config["torch_dtype"] = dtype->torch;
   const std::string architecture =
       config.contains("architectures") ? config["architectures"][0].get<std::string>() : "AutoModel";
@@ -224,8 +227,8 @@ int export_model(const Arguments& args) {
   NewFolder folder(out);
   folder.text("config.json", config.dump(2) + "\n");
   folder.file("model.safetensors", [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
-  const std::vector<std::string> others = other_files(model);
-  for (const std::string& name : others) folder.text(name, contents(model + "/" + name));
+  const std::vector<std::string> others = other_files(saved);
+  for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
   folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, architecture, dtype->flag));
   folder.commit();
 

@@ -1,33 +1,30 @@
-// mortise plan [RUN]
+// mortise plan [RUN]: what manifests alone say, and how a plan is printed. `plan` itself, which asks the model, is in
+// plan_run.cpp.
+#include <spdlog/fmt/fmt.h>
+
 #include <fstream>
-#include <iomanip>
 #include <iostream>
 #include <iterator>
 #include <sstream>
 
-#include "core/assemble/run.hpp"
+#include "core/abi/edge.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/columns.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 #include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
+#include "core/declare/summary.hpp"
 
 namespace mortise::cli {
 namespace {
 
 void print_keys(const Manifest& m) {
-  const bool json = globals().json;
-  const char* between = "{\"keys\":[";
+  std::vector<Json> keys;
   const auto line = [&](const std::string& key, const Value& v) {
-    const std::string from = v.origin ? v.origin.text() : "default", value = v.text();
-    if (json) {
-      std::cout << between << "{\"key\":" << json_string(key)
-                << ",\"value\":" << (v.is_set() ? json_string(value) : "null") << ",\"from\":" << json_string(from)
-                << "}";
-      between = ",\n";
-      return;
-    }
-    std::cout << "  " << std::left << std::setw(36) << key << " " << std::setw(28) << (v.is_set() ? value : "-") << " "
-              << escape_control(from) << "\n";
+    const std::string from = v.origin ? v.origin.text() : "default";
+    if (globals().json) keys.push_back({{"key", key}, {"value", v.is_set() ? Json(v.text()) : Json()}, {"from", from}});
+    else std::cout << fmt::format("  {:<36} {:<28} {}\n", key, v.is_set() ? v.text() : "-", escape_control(from));
   };
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, v] : values) line(table + "." + key, v);
@@ -35,19 +32,15 @@ void print_keys(const Manifest& m) {
     for (const auto& [key, v] : p.values) line(p.schema->id + "." + key, v);
   for (const auto& r : m.rules)
     for (const auto& [key, v] : r.values) line("parameters." + r.name + "." + key, v);
-  if (json) std::cout << "]}\n";
+  if (globals().json) std::cout << list_text("keys", keys);
 }
 
-std::string mebibytes(int64_t bytes) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / (1024.0 * 1024.0);
-  return text.str();
-}
+std::string mebibytes(int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1024.0 * 1024.0)); }
 
 void print_memory(std::ostream& out, const Summary& s) {
   out << "\nmemory, MiB, exact from the declarations\n";
   const auto line = [&](const char* what, int64_t bytes) {
-    out << "  " << std::left << std::setw(13) << what << std::right << std::setw(10) << mebibytes(bytes) << "\n";
+    out << fmt::format("  {:<13}{:>10}\n", what, mebibytes(bytes));
   };
   line("weights", s.weights_bytes);
   line("gradients", s.gradients_bytes);
@@ -64,29 +57,9 @@ int print_layer(const Arguments& args) {
     throw Failure(mistake("unknown_layer", "no layer `" + name + "` is shipped", {}, "mortise plan --layer default"));
   std::ifstream in(manifest_request(args, "").default_file);
   const std::string text(std::istreambuf_iterator<char>(in), {});
-  if (globals().json) std::cout << "{\"layer\":\"default\",\"text\":" << json_string(text) << "}\n";
+  if (globals().json) std::cout << text_of({{"layer", "default"}, {"text", text}}) << "\n";
   else std::cout << text;
   return kExitOk;
-}
-
-// Lines of text as a JSON list.
-std::string json_lines(const std::vector<std::string>& lines) {
-  std::vector<std::string> quoted;
-  for (const auto& line : lines) quoted.push_back(json_string(line));
-  return "[" + join(quoted, ",\n") + "]";
-}
-
-void print_json_plan(const Planned& p, const Summary* s) {
-  std::cout << "{\"plan\":" << plan_json(p.plan) << ",\"repeat\":" << json_string(repeat_text(p.plan))
-            << ",\"advice\":" << json_lines(advice_of(p.plan, p.manifest, p.catalogue));
-  if (s)
-    std::cout << ",\"model\":{\"parameters\":" << s->parameters << "},\"length\":{\"steps\":" << s->steps
-              << ",\"samples_per_step\":" << s->samples_per_step << ",\"tokens_per_step\":" << s->tokens_per_step
-              << ",\"micros\":" << s->micros << ",\"ranks\":" << s->ranks
-              << "},\"memory\":{\"weights_bytes\":" << s->weights_bytes << ",\"gradients_bytes\":" << s->gradients_bytes
-              << ",\"optimizer_bytes\":" << s->states_bytes << ",\"casts_bytes\":" << s->casts_bytes
-              << ",\"copy_bytes\":" << s->copy_bytes << "}";
-  std::cout << "}\n";
 }
 
 int why(const Plan& plan, const std::string& point) {
@@ -96,32 +69,38 @@ int why(const Plan& plan, const std::string& point) {
     throw Failure(mistake("unknown_point", "no point is called `" + point + "`", {},
                           near.empty() ? "mortise points names them all" : "mortise plan --why " + near));
   }
-  if (globals().json)
-    std::cout << "{\"point\":" << json_string(point) << ",\"lines\":" << json_lines(split(text.str(), '\n')) << "}\n";
+  if (globals().json) std::cout << text_of({{"point", point}, {"lines", split(text.str(), '\n')}}) << "\n";
   else std::cout << text.str();
   return kExitOk;
 }
 
 std::string length_text(const Summary& s) {
-  std::ostringstream text;
-  text << with_commas(s.steps) << (s.steps == 1 ? " step" : " steps");
+  std::string text = with_commas(s.steps) + (s.steps == 1 ? " step" : " steps");
   const int64_t tokens = s.steps * s.tokens_per_step;
   if (tokens > 0)
-    text << " = " << (tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens))) << " tokens";
+    text += fmt::format(" = {} tokens",
+                        tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens)));
   if (s.steps_per_epoch > 0)
-    text << " = " << std::fixed << std::setprecision(2)
-         << static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch) << " epochs";
-  return text.str();
+    text += fmt::format(" = {:.2f} epochs", static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch));
+  return text;
+}
+
+// Who does what, without a line of a plugin's code; and what a plan says beyond that.
+void print_static(const Planned& p) {
+  std::cout << fmt::format("{}  ({})   plan {}\n\n", p.manifest.name, layers_text(p.manifest), p.plan.hash);
+  print_structure(std::cout, p.plan, {}, terminal_width(STDOUT_FILENO));
+  std::cout << "\nleft out: length, batch, data, device, parameters and memory, which plugins say: mortise plan "
+            << shell_word(p.manifest.path) << "\n";
 }
 
 }  // namespace
 
-void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
-  out << p.manifest.name << "  (" << layers_text(p.manifest, p.request) << ")   plan " << p.plan.hash << "\n";
+void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t width) {
+  out << p.manifest.name << "  (" << layers_text(p.manifest) << ")   plan " << p.plan.hash << "\n";
   out << "length   " << length_text(s) << "\nbatch    " << s.batch << "\nmodel    " << s.model;
   if (!s.weights.empty()) out << "\nweights  " << s.weights;
   out << "\ndata     " << s.data << "\ndevice   " << s.device << "\nrepeat   " << repeat_text(p.plan) << "\n\n";
-  print_structure(out, p.plan, s.details);
+  print_structure(out, p.plan, s.details, width);
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";
   print_memory(out, s);
@@ -129,35 +108,60 @@ void print_plan(std::ostream& out, const Planned& p, const Summary& s) {
   if (!advice.empty()) out << "\nadvice\n  " << join(advice, "\n  ") << "\n";
 }
 
-int plan(const Arguments& args) {
+void print_json_plan(const Planned& p, const Summary* s) {
+  Json all = {{"plan", plan_json(p.plan)},
+              {"repeat", repeat_text(p.plan)},
+              {"advice", advice_of(p.plan, p.manifest, p.catalogue)}};
+  if (s) {
+    all["model"] = {{"parameters", s->parameters}};
+    all["length"] = {{"steps", s->steps},
+                     {"samples_per_step", s->samples_per_step},
+                     {"tokens_per_step", s->tokens_per_step},
+                     {"micros", s->micros},
+                     {"ranks", s->ranks}};
+    all["memory"] = {{"weights_bytes", s->weights_bytes},
+                     {"gradients_bytes", s->gradients_bytes},
+                     {"optimizer_bytes", s->states_bytes},
+                     {"casts_bytes", s->casts_bytes},
+                     {"copy_bytes", s->copy_bytes}};
+  }
+  std::cout << text_of(all) << "\n";
+}
+
+PlanSource source_of_plan(const Arguments& args) {
+  return source_named(args.positional.empty() ? "run.toml" : args.positional[0]);
+}
+
+bool asks_for_structure(const Arguments& args) {
+  return args.has("--layer") || args.has("--keys") || args.has("--why") || args.has("--static");
+}
+
+int plan_structure(const Arguments& args) {
   if (args.has("--layer")) return print_layer(args);
-  const auto planned = make_planned(args, args.positional.empty() ? "run.toml" : args.positional[0]);
-  if (args.has("--keys")) {
-    print_keys(planned->manifest);
-    return kExitOk;
-  }
+  const auto planned = make_planned(args, source_of_plan(args));
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
-  if (args.has("--static")) {
-    if (globals().json) print_json_plan(*planned, nullptr);
-    else {
-      std::ostringstream text;
-      print_structure(text, planned->plan);
-      std::cout << escape_lines(text.str());
-    }
-    return kExitOk;
-  }
-  const Summary s = declared_summary(*planned);
-  if (args.has("--weights")) {
-    if (globals().json) std::cout << "{\"parameters\":" << json_lines(s.parameter_lines) << "}\n";
-    else std::cout << join(s.parameter_lines, "\n") << "\n";
-  } else if (globals().json) {
-    print_json_plan(*planned, &s);
-  } else {
-    std::ostringstream text;
-    print_plan(text, *planned, s);
-    std::cout << escape_lines(text.str());
-  }
+  if (args.has("--keys")) print_keys(planned->manifest);
+  else if (globals().json) print_json_plan(*planned, nullptr);
+  else print_static(*planned);
   return kExitOk;
+}
+
+int plan_with(const Arguments& args, MakeEdge make_edge) {
+  const auto planned = make_planned(args, source_of_plan(args));
+  const Summary s = declared_summary(*planned, make_edge);
+  const std::vector<std::string>& lines = s.parameter_lines;
+  std::ostringstream text;
+  if (args.has("--weights"))
+    text << (globals().json ? list_text("parameters", {lines.begin(), lines.end()}) : join(lines, "\n") + "\n");
+  else if (globals().json) print_json_plan(*planned, &s);
+  else print_plan(text, *planned, s, terminal_width(STDOUT_FILENO));
+  std::cout << escape_lines(text.str());
+  return kExitOk;
+}
+
+int plan(const Arguments& args) {
+  if (asks_for_structure(args)) return plan_structure(args);
+  return plan_with(args, [](const PointTable& points, uint64_t seed) { return std::make_unique<Edge>(points, seed); });
 }
 
 }  // namespace mortise::cli

@@ -29,12 +29,25 @@ const Stop kAfterBackward[] = {
 const Stop* stop_of(uint32_t point) { return std::ranges::find(kAfterBackward, point, &Stop::point); }
 bool is_stop(uint32_t point) { return stop_of(point) != std::end(kAfterBackward); }
 
-std::string shortened(const std::string& text) {
-  constexpr size_t kLongest = 56;
-  if (text_width(text) <= kLongest) return text;
+// The third column takes what the others leave of `width`, and at least this.
+constexpr size_t kLeastDetail = 56;
+
+std::string shortened(const std::string& text, size_t most) {
+  if (text_width(text) <= most) return text;
   size_t bytes = 0;
-  for (size_t width = 0; width < kLongest; ++bytes) width += (text[bytes] & 0xC0) != 0x80;
+  for (size_t width = 0; width < most; ++bytes) width += (text[bytes] & 0xC0) != 0x80;
   return text.substr(0, bytes - 1) + "…";
+}
+
+void shorten_details(Rows& rows, size_t width) {
+  size_t widths[4] = {};
+  const auto is_full = [](const auto& row) { return row.size() == 4; };
+  for (const auto& row : rows)
+    for (size_t i = 0; is_full(row) && i < row.size(); ++i) widths[i] = std::max(widths[i], text_width(row[i]));
+  const size_t others = widths[0] + widths[1] + widths[3] + 3 * kColumnGap;
+  const size_t most = std::max(kLeastDetail, width > others ? width - others : 0);
+  for (auto& row : rows)
+    if (is_full(row)) row[2] = shortened(row[2], most);
 }
 
 // The keys that a manifest set; plugin.toml's own values go without saying.
@@ -76,7 +89,7 @@ class Page {
     if (text.empty()) text = settings_of(plan_.members[member]);
     const std::string place = place_text(where, modes);
     if (text.empty() && place.empty()) text = info_of(plan_, member).schema.summary;
-    return shortened(place + (place.empty() || text.empty() ? "" : "; ") + text);
+    return place + (place.empty() || text.empty() ? "" : "; ") + text;
   }
   void row(const std::string& label, int member, std::string text, std::string from) {
     rows.push_back({"  " + label, id_of(plan_, member), std::move(text), std::move(from)});
@@ -181,8 +194,10 @@ void add_attached(Rows& rows, const Plan& plan, const std::string& point, const 
 
 }  // namespace
 
-void print_structure(std::ostream& out, const Plan& plan, const Details& details) {
-  print_columns(out, Page(plan, details).rows);
+void print_structure(std::ostream& out, const Plan& plan, const Details& details, size_t width) {
+  Rows rows = Page(plan, details).rows;
+  shorten_details(rows, width);
+  print_columns(out, rows);
 }
 
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {

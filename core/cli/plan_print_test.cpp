@@ -1,5 +1,8 @@
 #include <algorithm>
 
+#include "core/base/text.hpp"
+#include "core/cli/columns.hpp"
+#include "core/cli/json.hpp"
 #include "core/cli/print.hpp"
 #include "core/plan/plan_test.hpp"
 
@@ -123,8 +126,20 @@ TEST_F(Print, CutsALongDetail) {
   EXPECT_NE(text.find("  " + std::string(55, 'x') + "…  run.toml:3\n"), std::string::npos) << text;
 }
 
+TEST_F(Print, CutsNothingThatTheTerminalHasRoomFor) {
+  const std::string detail(100, 'x');
+  const auto wide = [&](size_t width) {
+    std::ostringstream out;
+    print_structure(out, plan, {{"device.cpu", detail}}, width);
+    return out.str();
+  };
+  EXPECT_NE(wide(200).find(detail), std::string::npos);
+  EXPECT_NE(wide(120).find(std::string(57, 'x')), std::string::npos);
+  for (const std::string& line : split(wide(120), '\n')) EXPECT_LE(text_width(line), 120u) << line;
+}
+
 TEST_F(Print, WritesTheSameTreeAsJson) {
-  const std::string text = plan_json(plan);
+  const std::string text = plan_json(plan).dump();
   EXPECT_EQ(text.find("{\"hash\":\"" + plan.hash +
                       "\",\"members\":[{\"id\":\"attention.auto\",\"version\":\"0.1.0\",\"values\":{},\"from\":"
                       "\"default.toml:8\"}"),

@@ -1,11 +1,13 @@
 // mortise plugin list [FAMILY] · mortise plugin info ID
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
-#include <iomanip>
 #include <iostream>
 #include <sstream>
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -17,49 +19,62 @@ std::string points_of(const PluginInfo& p) {
   return join(all, ", ");
 }
 
-int list(const std::map<std::string, PluginInfo>& known, const std::string& family) {
-  bool any = false;
-  for (const auto& [id, p] : known) {
-    if (!family.empty() && p.schema.family != family) continue;
-    if (globals().json) {
-      std::cout << (any ? ",\n" : "{\"plugins\":[") << "{\"id\":" << json_string(id)
-                << ",\"version\":" << json_string(p.version) << ",\"tier\":" << json_string(p.tier)
-                << ",\"status\":" << json_string(p.status) << ",\"summary\":" << json_string(p.schema.summary)
-                << ",\"library\":" << json_string(p.library) << "}";
-    } else {
-      std::cout << std::left << std::setw(28) << id << std::setw(8) << p.version << std::setw(10) << p.tier
-                << escape_control(p.schema.summary) << "\n";
-    }
-    any = true;
-  }
-  if (globals().json) std::cout << (any ? "]}\n" : "{\"plugins\":[]}\n");
-  if (any || globals().json) return kExitOk;
+[[noreturn]] void refuse_family(const std::map<std::string, PluginInfo>& known, const std::string& family) {
   std::vector<std::string> families;
   for (const auto& [id, p] : known)
-    if (std::find(families.begin(), families.end(), p.schema.family) == families.end())
-      families.push_back(p.schema.family);
+    if (std::ranges::find(families, p.schema.family) == families.end()) families.push_back(p.schema.family);
   const std::string near = nearest(family, families);
   throw Failure(mistake("unknown_family", "no plugin of the family `" + family + "` is installed", {},
                         near.empty() ? "families: " + join(families, " ") : "mortise plugin list " + near));
 }
 
+int list(const std::map<std::string, PluginInfo>& known, const std::string& family) {
+  std::vector<const PluginInfo*> shown;
+  for (const auto& [id, p] : known)
+    if (family.empty() || p.schema.family == family) shown.push_back(&p);
+  if (globals().json) {
+    std::vector<Json> plugins;
+    for (const PluginInfo* p : shown)
+      plugins.push_back({{"id", p->schema.id},
+                         {"version", p->version},
+                         {"tier", p->tier},
+                         {"status", p->status},
+                         {"summary", p->schema.summary},
+                         {"library", p->library}});
+    std::cout << list_text("plugins", plugins);
+    return kExitOk;
+  }
+  for (const PluginInfo* p : shown)
+    std::cout << fmt::format("{:<28}{:<8}{:<10}{}\n", p->schema.id, p->version, p->tier,
+                             escape_control(p->schema.summary));
+  if (shown.empty()) refuse_family(known, family);
+  return kExitOk;
+}
+
 void print_key(std::ostream& out, const KeySchema& k) {
-  out << "  " << std::left << std::setw(20) << k.name << std::setw(14) << k.type << std::setw(16)
-      << (k.default_value.is_set() ? k.default_value.text() : "-") << k.doc << "  (" << k.change << ")\n";
+  out << fmt::format("  {:<20}{:<14}{:<16}{}  ({})\n", k.name, k.type,
+                     k.default_value.is_set() ? k.default_value.text() : "-", k.doc, k.change);
 }
 
 void print_info_json(const PluginInfo& p) {
-  std::string keys;
+  Json keys = Json::array();
   for (const auto& [name, k] : p.schema.config.keys)
-    keys += std::string(keys.empty() ? "" : ",\n") + "{\"key\":" + json_string(name) +
-            ",\"type\":" + json_string(k.type) +
-            ",\"default\":" + (k.default_value.is_set() ? json_string(k.default_value.text()) : "null") +
-            ",\"change\":" + json_string(k.change) + ",\"doc\":" + json_string(k.doc) + "}";
-  std::cout << "{\"id\":" << json_string(p.schema.id) << ",\"version\":" << json_string(p.version)
-            << ",\"summary\":" << json_string(p.schema.summary) << ",\"source\":" << json_string(p.source)
-            << ",\"tier\":" << json_string(p.tier) << ",\"abi\":" << json_string(p.abi)
-            << ",\"status\":" << json_string(p.status) << ",\"points\":" << json_string(points_of(p))
-            << ",\"library\":" << json_string(p.library) << ",\"keys\":[" << keys << "]}\n";
+    keys.push_back({{"key", name},
+                    {"type", k.type},
+                    {"default", k.default_value.is_set() ? Json(k.default_value.text()) : Json()},
+                    {"change", k.change},
+                    {"doc", k.doc}});
+  std::cout << text_of({{"id", p.schema.id},
+                        {"version", p.version},
+                        {"summary", p.schema.summary},
+                        {"source", p.source},
+                        {"tier", p.tier},
+                        {"abi", p.abi},
+                        {"status", p.status},
+                        {"points", points_of(p)},
+                        {"library", p.library},
+                        {"keys", keys}})
+            << "\n";
 }
 
 int info(const std::map<std::string, PluginInfo>& known, const std::string& id) {

@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/columns.hpp"
+#include "core/cli/json.hpp"
 #include "core/cli/print.hpp"
 
 namespace mortise::cli {
@@ -31,16 +32,18 @@ void each_of(const PointTable& table, Stage stage, Visit visit) {
 std::string from_of(const PointRow& row) { return row.from.empty() ? "core" : row.from; }
 
 void print_points_json(std::ostream& out, const PointTable& table) {
-  const char* between = "[";
+  std::vector<std::string> rows;
   for (Stage stage : kStages)
     each_of(table, stage, [&](const PointRow& row) {
-      out << between << "{\"name\":" << json_string(row.name) << ",\"stage\":" << json_string(name_of(row.stage))
-          << ",\"kind\":" << json_string(name_of(row.kind)) << ",\"thread\":" << json_string(row.thread)
-          << ",\"fields\":" << json_string(row.fields) << ",\"doc\":" << json_string(row.doc)
-          << ",\"from\":" << json_string(from_of(row)) << "}";
-      between = ",\n ";
+      rows.push_back(text_of({{"name", row.name},
+                              {"stage", name_of(row.stage)},
+                              {"kind", name_of(row.kind)},
+                              {"thread", row.thread},
+                              {"fields", row.fields},
+                              {"doc", row.doc},
+                              {"from", from_of(row)}}));
     });
-  out << "]\n";
+  out << "[" << join(rows, ",\n ") << "]\n";
 }
 
 // A bar would end the cell.

@@ -2,6 +2,7 @@
 #pragma once
 #include <iosfwd>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,12 @@ namespace mortise::cli {
 
 // The sections of `mortise plan` that structure knows: who does what, around, after backward, listening, replaced.
 // `details` by plugin id is what a later stage learned ("8 × H200"); without it, the keys that a manifest set, or the
-// plugin's summary.
-void print_structure(std::ostream& out, const Plan& plan, const std::map<std::string, std::string>& details = {});
+// plugin's summary. Long ones are cut to what `width` columns leave them, and not below 56.
+void print_structure(std::ostream& out, const Plan& plan, const std::map<std::string, std::string>& details = {},
+                     size_t width = 0);
 // `mortise plan --why POINT`: every edge of the order there. False if no point is called so.
 bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
-std::string plan_json(const Plan& plan);
+nlohmann::ordered_json plan_json(const Plan& plan);
 // "same samples in the same order; bits repeatable", or whose bits differ and why.
 std::string repeat_text(const Plan& plan);
 // What is usually added and is not there: lines with the table to add.

@@ -1,5 +1,7 @@
 // The manifest as it was resolved. Layers are gone in one file, so what they settled is written down: tables that were
 // replaced are left out, and a lower layer's `where` leaves out what a higher one took.
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -11,13 +13,26 @@ namespace {
 
 constexpr const char* kModes[] = {"train", "eval", "sample"};
 
+// Files that a pattern matched, as the pattern: it says the same in one line, whatever their number.
+Value with_globs(Value v) {
+  if (!std::holds_alternative<std::vector<Value>>(v.data)) return v;
+  std::vector<Value> written;
+  std::string last;
+  for (Value& each : std::get<std::vector<Value>>(v.data)) {
+    const bool again = !each.glob.empty() && each.glob == last;
+    last = each.glob;
+    if (!last.empty()) each.data = last;
+    if (!again) written.push_back(std::move(each));
+  }
+  v.data = std::move(written);
+  return v;
+}
+
 void write_value(std::ostream& out, const std::string& key, const Value& v) {
   if (!v.is_set()) return;
-  const std::string line = key + " = " + v.text();
-  out << line;
-  if (v.origin)
-    out << std::string(line.size() < 36 ? 36 - line.size() : 1, ' ') << "# " << escape_control(v.origin.text());
-  out << "\n";
+  const std::string line = key + " = " + with_globs(v).text();
+  if (v.origin) out << fmt::format("{:<35} # {}\n", line, escape_control(v.origin.text()));
+  else out << line << "\n";
 }
 
 void write_selector(std::ostream& out, const Selector& where) {
@@ -85,17 +100,16 @@ bool is_borrowed(const std::string& key, const Value& v) { return !v.origin.key.
 
 }  // namespace
 
-std::string layers_text(const Manifest& m, const ManifestRequest& request) {
+std::string layers_text(const Manifest& m) {
   std::vector<std::string> names(m.layers.rbegin(), m.layers.rend());
-  std::ranges::rotate(names, names.begin() + 1);
-  if (request.set.empty() && request.use.empty() && request.without.empty()) names.pop_back();
+  const bool by_command = !names.empty() && names[0] == kCommandLine;
+  if (by_command) std::ranges::rotate(names, names.begin() + 1);
   return join(names, ", ");
 }
 
-std::string resolved_toml(const Manifest& m, const Plan& plan, const ManifestRequest& request) {
+std::string resolved_toml(const Manifest& m, const Plan& plan) {
   std::ostringstream out;
-  out << "# mortise " << MORTISE_VERSION << " · plan " << plan.hash << " · from "
-      << escape_control(layers_text(m, request)) << "\n";
+  out << fmt::format("# mortise {} · plan {} · from {}\n", MORTISE_VERSION, plan.hash, escape_control(layers_text(m)));
   for (const auto& [table, values] : m.tables) {
     out << "\n[" << table << "]\n";
     for (const auto& [key, v] : values)

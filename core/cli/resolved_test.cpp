@@ -33,7 +33,7 @@ class Resolved : public ManifestTest {
     EXPECT_EQ(errors, "");
     Report ignored;  // a run needs more than these tests do
     r.plan = make_plan(r.manifest, infos, [](const PluginInfo&) { return std::string(); }, ignored);
-    r.toml = resolved_toml(r.manifest, r.plan, request);
+    r.toml = resolved_toml(r.manifest, r.plan);
     return r;
   }
 
@@ -109,6 +109,49 @@ TEST_F(Resolved, KeepsTheOrderThatTheManifestSays) {
   const Read second = resolve("again.toml", first.toml);
   EXPECT_EQ(second.manifest.get("order", "block").text(), "[\"a.b\", \"c.d\"]");
   EXPECT_EQ(second.manifest.get("order", "grad.transform").text(), "[\"e.f\"]");
+}
+
+TEST_F(Resolved, WritesAPatternAndNotItsFiles) {
+  for (const char* name : {"text/a.txt", "text/b.txt", "text/deep/c.txt", "single.md"}) file(name, "text");
+  const Read first = resolve("run.toml", "[data.text]\npath = [\"text/*.txt\", \"single.md\", \"text/**/c.txt\"]\n");
+  ASSERT_EQ(plugin(first.manifest, "data.text").values.at("path").as_list().size(), 4u);
+  const std::string here = folder.string();
+  EXPECT_NE(first.toml.find("path = [\"" + here + "/text/*.txt\", \"" + here + "/single.md\", \"" + here +
+                            "/text/**/c.txt\"]"),
+            std::string::npos)
+      << first.toml;
+  const Read second = resolve("elsewhere/run.toml", first.toml);
+  EXPECT_EQ(plugin(second.manifest, "data.text").values.at("path").text(),
+            plugin(first.manifest, "data.text").values.at("path").text());
+  EXPECT_NE(second.toml.find("text/*.txt"), std::string::npos) << "and again";
+  std::filesystem::remove_all(folder / "text");  // who samples from a run needs none of its text
+  request.recorded = true;
+  EXPECT_EQ(resolve("elsewhere/run.toml", first.toml).toml.find("text/*.txt"), second.toml.find("text/*.txt"));
+}
+
+TEST_F(Resolved, KeepsWhereItsValuesAreFrom) {
+  const Read first = resolve("run.toml",
+                             "[run]\nlength = 30\nseed = 3\n[optimizer.adamw]\neps = 1e-3\n"
+                             "[parameters.head]\nwhere = \"head.*\"\nlr_scale = 10.0\n");
+  const std::string origins = origins_json(first.manifest);
+  const std::string changed = first.toml.substr(0, first.toml.find("seed = 3")) + "seed = 4" +
+                              first.toml.substr(first.toml.find("seed = 3") + 8);
+  Manifest again = resolve("runs/x/run.toml", changed).manifest;
+  EXPECT_EQ(again.get("run", "length").origin.file, "runs/x/run.toml");
+  restore_origins(again, origins);
+  EXPECT_EQ(again.get("run", "length").origin.text(), "run.toml:2:10");
+  EXPECT_EQ(again.get("run", "seed").origin.file, "runs/x/run.toml") << "somebody wrote another one there";
+  EXPECT_EQ(plugin(again, "optimizer.adamw").origin.text(), "run.toml:4:1");
+  EXPECT_EQ(plugin(again, "optimizer.adamw").values.at("eps").origin.text(), "run.toml:5:7");
+  EXPECT_EQ(again.rules.front().values.at("lr_scale").origin.text(),
+            first.manifest.rules.front().values.at("lr_scale").origin.text());
+  EXPECT_EQ(layers_text(again), layers_text(first.manifest));
+  for (const char* nonsense :
+       {"", "[]", "{\"values\":[1]}", "{\"values\":{\"run.length\":[\"30\",1,2,3]},\"layers\":[7]}"}) {
+    Manifest same = again;
+    restore_origins(same, nonsense);
+    EXPECT_EQ(origins_json(same), origins_json(again)) << nonsense;
+  }
 }
 
 TEST_F(Resolved, FollowsAKeyThatAnotherFollows) {

@@ -11,10 +11,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 
@@ -57,6 +57,23 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
+// What training writes to, in a directory that may come from somebody else: a link would lead out of it, a FIFO has no
+// end. Throws Failure.
+void refuse_links(const fs::path& dir) {
+  std::error_code error;
+  for (const char* name : {"run.toml", "status.json", "log.txt", "metrics.jsonl", "plan.txt", "env.json", "sources",
+                           "sources/command.txt", "sources/origins.json"}) {
+    const fs::file_status found = fs::symlink_status(dir / name, error);
+    const bool right = std::string_view(name) == "sources" ? fs::is_directory(found) : fs::is_regular_file(found);
+    if (!fs::exists(found) || right) continue;
+    Diagnostic d = trouble(kExitData, "not_a_file",
+                           (dir / name).string() + (fs::is_symlink(found) ? " is a link" : " is no ordinary file"), "",
+                           "remove it: rm " + shell_word((dir / name).string()));
+    d.effect = "nothing was started: a run writes there";
+    throw Failure(d);
+  }
+}
+
 }  // namespace
 
 std::string utc_now() {
@@ -76,30 +93,42 @@ std::string directory_of(const Manifest& manifest) {
 }
 
 std::optional<Status> status_of(const std::string& dir) {
-  std::ifstream in(dir + "/status.json");
-  const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  constexpr size_t kMostBytes = size_t{1} << 20;
   try {
+    const auto text = read_run_file_if_any(dir, "status.json", kMostBytes);
+    if (!text) return std::nullopt;
+    const Json j = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
     return Status{j.at("state"), j.at("step"), j.at("of")};
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  } catch (const Failure&) {
     return std::nullopt;
   }
 }
 
-RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again) {
+RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again)
+    : manifest_(manifest) {
   take(manifest, again);
+  refuse_links(path_);
   lock();
-  record(manifest, plan, request);
+  record(manifest, plan);
   copy_sources(manifest, request);
 }
 
-RunDirectory::RunDirectory(std::string path) : path_(std::move(path)), begun_(true) { lock(); }
+RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
+    : path_(std::move(path)), manifest_(manifest), begun_(true) {
+  refuse_links(path_);
+  lock();
+}
 
-void RunDirectory::record(const Manifest& manifest, const Plan& plan, const ManifestRequest& request) {
-  notes_ = ",\"tags\":" + manifest.get("run", "tags").text() + ",\"notes\":" + manifest.get("run", "notes").text();
-  write("run.toml", resolved_toml(manifest, plan, request));
+void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
+  fs::create_directories(path_ + "/sources");
+  write("run.toml", resolved_toml(manifest, plan));
+  write("sources/origins.json", origins_json(manifest));
 }
 
 void RunDirectory::add_command(const std::string& command) const {
+  fs::create_directories(path_ + "/sources");
   std::ofstream(path_ + "/sources/command.txt", std::ios::app) << command << "\n";
 }
 
@@ -163,7 +192,7 @@ void RunDirectory::begin(int64_t step, int64_t steps) {
   step_ = step;
   steps_ = steps;
   begun_ = true;
-  status("running", "null");
+  status("running", std::nullopt);
   // A hint for people; nothing depends on it.
   std::error_code ignored;
   const fs::path latest = fs::path(path_).parent_path() / "latest";
@@ -175,24 +204,31 @@ void RunDirectory::begin(int64_t step, int64_t steps) {
 
 void RunDirectory::progress(int64_t step) {
   step_ = step;
-  if (std::chrono::steady_clock::now() - written_ >= std::chrono::seconds(2)) status("running", "null");
+  if (std::chrono::steady_clock::now() - written_ >= std::chrono::seconds(2)) status("running", std::nullopt);
 }
 
-void RunDirectory::end(int exit) {
+void RunDirectory::end(int exit, int64_t step) {
+  step_ = step;
   const bool stopped = exit == kExitInterrupted || exit == kExitResumable;
-  status(exit == kExitOk ? "finished" : stopped ? "stopped" : "failed", std::to_string(exit));
+  status(exit == kExitOk ? "finished" : stopped ? "stopped" : "failed", exit);
 }
 
 // Told to who watches; a disk that is full does not end a training because of it.
-void RunDirectory::status(const std::string& state, const std::string& exit) {
+void RunDirectory::status(const std::string& state, std::optional<int> exit) {
   written_ = std::chrono::steady_clock::now();
   try {
-    const std::string resumable =
-        state == "finished" || checkpoints_in(path_ + "/checkpoints").empty() ? "false" : "true";
-    write("status.json", "{\"state\":" + json_string(state) + ",\"step\":" + std::to_string(step_) +
-                             ",\"of\":" + std::to_string(steps_) + ",\"updated\":" + json_string(utc_now()) +
-                             ",\"pid\":" + std::to_string(::getpid()) + ",\"host\":" + json_string(host_name()) +
-                             ",\"exit\":" + exit + ",\"resumable\":" + resumable + notes_ + "}\n");
+    const Value &tags = manifest_.get("run", "tags"), &notes = manifest_.get("run", "notes");
+    write("status.json", text_of({{"state", state},
+                                  {"step", step_},
+                                  {"of", steps_},
+                                  {"updated", utc_now()},
+                                  {"pid", ::getpid()},
+                                  {"host", host_name()},
+                                  {"exit", exit ? Json(*exit) : Json()},
+                                  {"resumable", state != "finished" && !checkpoints_in(path_ + "/checkpoints").empty()},
+                                  {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},
+                                  {"notes", notes.is_set() ? Json(notes.as_text()) : Json("")}}) +
+                             "\n");
   } catch (const Failure& f) {
     log(LogLevel::kDebug, f.diagnostic.message);
   }

@@ -11,10 +11,16 @@ namespace mortise::cli {
 
 // Every table that takes part, with every value and its source, as one TOML file that resolves to the same run from
 // anywhere. Tables that the layers settled differently at some places share them out by `except`.
-std::string resolved_toml(const Manifest& manifest, const Plan& plan, const ManifestRequest& request);
+std::string resolved_toml(const Manifest& manifest, const Plan& plan);
 
 // The layers by name: the file first, then what lies below it; the command line last, if it says anything.
-std::string layers_text(const Manifest& manifest, const ManifestRequest& request);
+constexpr const char* kCommandLine = "command line";
+std::string layers_text(const Manifest& manifest);
+
+// Where each table and value came from, as JSON for people and for a later resume: of a run.toml that is read again,
+// every source would be that file. Restored where the file still says what it said.
+std::string origins_json(const Manifest& manifest);
+void restore_origins(Manifest& manifest, std::string_view origins);
 
 std::string utc_now();  // 2026-11-21T04:11:09Z
 
@@ -36,27 +42,27 @@ class RunDirectory {
   // run.toml is taken as it is. `again`: a folder of that name without a run.toml, which a start that was cut short
   // left, is used.
   RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again = false);
-  // One that holds a run, to go on with it.
-  explicit RunDirectory(std::string path);
+  // One that holds a run, to go on with it. Throws Failure: a file that will be written is a link or no file.
+  RunDirectory(std::string path, const Manifest& manifest);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   const std::string& path() const { return path_; }
   void write(const std::string& name, std::string_view text) const;
-  void record(const Manifest& manifest, const Plan& plan,
-              const ManifestRequest& request);         // run.toml, and what status.json copies
-  void add_command(const std::string& command) const;  // to sources/command.txt
-  void begin(int64_t step, int64_t steps);             // status.json: running
-  void progress(int64_t step);                         // attempted so far; rewritten every two seconds at most
-  void end(int exit);                                  // status.json: finished, stopped or failed
+  void record(const Manifest& manifest, const Plan& plan);  // run.toml, and where its values are from
+  void add_command(const std::string& command) const;       // to sources/command.txt
+  void begin(int64_t step, int64_t steps);                  // status.json: running
+  void progress(int64_t step);                              // attempted so far; rewritten every two seconds at most
+  void end(int exit, int64_t step);                         // status.json: finished, stopped or failed
 
  private:
   void take(const Manifest& manifest, bool again);
   void lock();
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
-  void status(const std::string& state, const std::string& exit);
+  void status(const std::string& state, std::optional<int> exit);
 
-  std::string path_, notes_;
+  std::string path_;
+  Manifest manifest_;  // of which status.json copies tags and notes
   bool made_ = false, begun_ = false;
   int lock_ = -1;
   int64_t steps_ = 0, step_ = 0;

@@ -1,6 +1,7 @@
 #include "core/cli/run_directory.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -42,9 +43,9 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
     d.begin(0, 10);
     EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"running\",\"step\":0,\"of\":10,"), std::string::npos);
     d.progress(4);
-    d.end(kExitInterrupted);
+    d.end(kExitInterrupted, 5);
   }
-  EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"stopped\",\"step\":4,\"of\":10,"), std::string::npos);
+  EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"stopped\",\"step\":5,\"of\":10,"), std::string::npos);
   EXPECT_EQ(fs::read_symlink("runs/latest"), "one");
   EXPECT_EQ(RunDirectory(m, plan, request).path(), "runs/one-2");
 }
@@ -65,7 +66,7 @@ TEST_F(Directory, IsNotTakenTwice) {
   {
     RunDirectory d(m, plan, request);
     d.begin(0, 3);
-    d.end(kExitOk);
+    d.end(kExitOk, 0);
   }
   try {
     const RunDirectory again(m, plan, request);
@@ -89,9 +90,38 @@ TEST_F(Directory, KeepsEachSourceUnderANameOfItsOwn) {
   std::vector<std::string> names;
   for (const auto& each : fs::directory_iterator("runs/run/sources")) names.push_back(each.path().filename().string());
   std::ranges::sort(names);
-  EXPECT_EQ(names, (std::vector<std::string>{"base-2.toml", "base.toml", "default.toml", "run.toml", "small.toml"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"base-2.toml", "base.toml", "default.toml", "origins.json", "run.toml",
+                                             "small.toml"}));
   EXPECT_EQ(text("runs/run/sources/default.toml"), "[device.cpu]\n");
   EXPECT_EQ(text("runs/run/sources/run.toml"), text("run.toml"));
+}
+
+// A directory may come from a stranger: what a run would write to leads nowhere else, and has an end.
+TEST_F(Directory, RefusesLinksAndPipesWhereItWillWrite) {
+  const Manifest m = read("[run]\nname = \"one\"\n");
+  {
+    RunDirectory d(m, plan, request);
+    d.begin(0, 1);
+  }
+  file("precious.txt", "mine");
+  for (const char* name : {"log.txt", "metrics.jsonl", "status.json", "sources/command.txt"})
+    for (const bool link : {true, false}) {
+      const fs::path there = fs::path("runs/one") / name;
+      fs::remove(there);
+      if (link) fs::create_symlink(folder / "precious.txt", there);
+      else ASSERT_EQ(::mkfifo(there.c_str(), 0600), 0);
+      try {
+        const RunDirectory again("runs/one", m);
+        ADD_FAILURE() << there << " was taken";
+      } catch (const Failure& f) {
+        EXPECT_EQ(f.diagnostic.code, "not_a_file");
+        EXPECT_EQ(f.diagnostic.exit, kExitData);
+        EXPECT_TRUE(f.diagnostic.message.starts_with(there.string() + " is ")) << f.diagnostic.message;
+      }
+      EXPECT_FALSE(status_of("runs/one").has_value() && std::string(name) == "status.json");
+      fs::remove(there);
+    }
+  const RunDirectory sound("runs/one", m);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/json.hpp"
 
 namespace fs = std::filesystem;
 
@@ -34,10 +35,12 @@ double number(const Arguments& args, const std::string& flag, double otherwise) 
 int sample(const Arguments& args) {
   if (args.positional.empty())
     refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
-  const std::string dir = args.positional[0];
-  must_hold_a_run(dir, "sample");
+  const std::string dir = run_directory_at(args.positional[0], "sample");
   const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
-  const auto planned = make_planned(args, dir + "/run.toml", "sample", /*weights=*/false);
+  PlanSource source = source_of_run(dir);
+  source.slot = "sample";
+  source.weights = false;
+  const auto planned = make_planned(args, source);
   const auto run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = ""});
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
   SampleRequest request;
@@ -55,7 +58,7 @@ int sample(const Arguments& args) {
     if (globals().json) all += piece;
     else std::cout << piece << std::flush;
   });
-  if (globals().json) std::cout << "{\"text\":" << json_string(all) << "}";
+  if (globals().json) std::cout << text_of({{"text", all}});
   std::cout << "\n";
   return kExitOk;
 }

@@ -1,84 +1,102 @@
-// mortise train [RUN]: signals, the time limit, and what a run directory is told
+// mortise train [RUN]: the time limit, what a run directory is told, and how to go on
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 #include <thread>
 
 #include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/json.hpp"
+#include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
+#include "core/store/files.hpp"
 
 namespace mortise::cli {
 namespace {
 
-std::atomic<int> asked{0};
-std::atomic<bool> save_asked{false};
-
-void on_signal(int signal) {
-  if (signal == SIGINT && asked.exchange(SIGINT) == SIGINT) _exit(kExitInterrupted);  // twice: leave at once
-  if (signal == SIGTERM) asked = SIGTERM;
-  if (signal == SIGUSR1) save_asked = true;
-}
-
-void handle_signals() {
-  struct sigaction action{};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
-  signal(SIGHUP, SIG_IGN);
-}
-
 Interrupt interrupt() {
-  switch (asked.load()) {
+  switch (end_asked()) {
     case SIGINT: return Interrupt::kInterrupt;
     case SIGTERM: return Interrupt::kTerminate;
-    default: return save_asked.exchange(false) ? Interrupt::kSave : Interrupt::kNone;
+    default: return save_asked() ? Interrupt::kSave : Interrupt::kNone;
   }
+}
+
+// The exit of a run that was asked to end before it had begun; 0 if it was not.
+int exit_asked() {
+  const int signal = end_asked();
+  return signal == 0 ? kExitOk : signal == SIGINT ? kExitInterrupted : kExitResumable;
 }
 
 // Of the environment only what changes a run or explains one, never all of it.
 std::string environment(const Summary& summary) {
   utsname system{};
   ::uname(&system);
-  std::string variables;
+  Json variables = Json::object();
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MORTISE_RUNS",
                            "MORTISE_CACHE", "MORTISE_PLUGIN_PATH", "SLURM_JOB_ID"})
-    if (const char* value = std::getenv(name))
-      variables += std::string(variables.empty() ? "" : ",") + json_string(name) + ":" + json_string(value);
-  return "{\"mortise\":" + json_string(MORTISE_VERSION) + ",\"abi\":\"0.1\",\"began\":" + json_string(utc_now()) +
-         ",\"host\":" + json_string(system.nodename) +
-         ",\"system\":" + json_string(std::string(system.sysname) + " " + system.release + " " + system.machine) +
-         ",\"cpus\":" + std::to_string(std::thread::hardware_concurrency()) +
-         ",\"device\":" + json_string(summary.device) +
-         ",\"folder\":" + json_string(std::filesystem::current_path().string()) + ",\"variables\":{" + variables +
-         "}}\n";
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  return text_of({{"mortise", MORTISE_VERSION},
+                  {"abi", "0.1"},
+                  {"began", utc_now()},
+                  {"host", system.nodename},
+                  {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+                  {"cpus", std::thread::hardware_concurrency()},
+                  {"device", summary.device},
+                  {"folder", std::filesystem::current_path().string()},
+                  {"variables", variables}}) +
+         "\n";
 }
 
 LogLevel log_level(const Manifest& manifest) {
   if (globals().quiet) return LogLevel::kError;
-  if (globals().verbose) return LogLevel::kDebug;
   static const std::vector<std::string> names = {"error", "warning", "info", "debug"};
   return static_cast<LogLevel>(std::ranges::find(names, manifest.get("log", "level").as_text()) - names.begin());
 }
 
+// Of a run that goes on: every value as from where it was first written, not from its run.toml.
+constexpr size_t kMostOriginBytes = size_t{4} << 20;
+void restore_provenance(Planned& p, const std::string& dir) {
+  const auto origins = read_run_file_if_any(dir, "sources/origins.json", kMostOriginBytes);
+  if (!origins) return;
+  restore_origins(p.manifest, *origins);
+  Report known;  // it was made before, without a mistake
+  p.plan = make_plan(p.manifest, p.catalogue, can_start, known);
+}
+
+int train_from_here(RunDirectory& directory, Run& run) {
+  directory.begin(run.step(), run.summary().steps);
+  int exit = exit_asked();
+  if (exit == kExitOk)
+    exit = run.train([&] {
+      directory.progress(run.step());
+      return interrupt();
+    });
+  directory.end(exit, run.step());
+  return exit;
+}
+
 }  // namespace
 
-Session make_session(const Arguments& args, const std::string& file, bool weights) {
+Session make_session(const Arguments& args, const PlanSource& source) {
+  const auto planned = [&](const Arguments& with) {
+    auto p = make_planned(with, source);
+    if (!source.dir.empty()) restore_provenance(*p, source.dir);
+    return p;
+  };
   Session s;
-  s.run = make_planned(args, file, "", weights);
+  s.run = planned(args);
   if (globals().json || globals().quiet) {
     Arguments with = args;
     with.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
-    s.output = make_planned(with, file, "", weights);
+    s.output = planned(with);
   }
   return s;
 }
@@ -87,35 +105,30 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
+  if (const int exit = exit_asked()) return exit;
   const auto run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
   directory.write("env.json", environment(run->summary()));
   directory.add_command(globals().command);
-  handle_signals();
-  directory.begin(run->step(), run->summary().steps);
-  const auto between_steps = [&] {
-    directory.progress(run->step());
-    return interrupt();
-  };
   try {
-    const int exit = run->train(between_steps);
-    directory.end(exit);
-    return exit;
+    return train_from_here(directory, *run);
   } catch (const Failure& f) {
-    directory.end(f.diagnostic.exit);
+    directory.end(f.diagnostic.exit, run->step());
     throw;
   } catch (...) {
-    directory.end(kExitBug);
+    directory.end(kExitBug, run->step());
     throw;
   }
 }
 
 int train(const Arguments& args) {
-  const Session session = make_session(args, args.positional.empty() ? "run.toml" : args.positional[0]);
+  handle_signals();
+  const Session session = make_session(args, source_named(args.positional.empty() ? "run.toml" : args.positional[0]));
   const std::string dir = directory_of(session.run->manifest);
-  if (args.has("--resume") && std::filesystem::exists(dir + "/run.toml")) return resume_manifest(args, dir, session);
+  if (args.has("--resume") && std::filesystem::exists(dir + "/run.toml"))
+    return resume_manifest(args, run_directory_at(dir, "resume"), session);
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   return train_in(directory, session, {});
 }

@@ -10,7 +10,7 @@ struct Session {
   std::unique_ptr<Planned> run, output;
   const Planned& shown() const { return output ? *output : *run; }
 };
-Session make_session(const Arguments& args, const std::string& file, bool weights = true);
+Session make_session(const Arguments& args, const PlanSource& source);
 
 // Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
 // beginning.

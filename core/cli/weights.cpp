@@ -92,7 +92,7 @@ std::string weights_path(const Value& stated, Report& report) {
     if (fs::is_regular_file(file, error)) return typed(path);
   if (!fs::is_directory(path, error))
     return refuse("no_weights", "`" + typed(path) + "` is not a folder",
-                  "Mortise does not download: hf download NAME --local-dir " + typed(path));
+                  "Mortise does not download: hf download NAME --local-dir " + shell_word(typed(path)));
   if (fs::exists(path / "pytorch_model.bin", error) || fs::exists(path / "pytorch_model.bin.index.json", error))
     return refuse("pickle_only", typed(path) + " holds pytorch_model.bin only; Mortise reads no pickles",
                   "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + typed(path) +

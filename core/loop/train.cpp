@@ -251,12 +251,10 @@ int Training::end(int exit, const std::string& reason) {
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sample && !o_.dir.empty())
     r.text("next", "mortise sample " + shell_word(o_.dir) + " --prompt \"The core\"");
-  if (resumable && exit != kExitGuard) r.text("next", resume_command());
+  if (resumable && exit != kExitGuard) r.text("next", o_.resume_command);
   notify(r, kRunEnd);
   return exit;
 }
-
-std::string Training::resume_command() const { return "mortise resume " + shell_word(o_.dir); }
 
 std::string Training::last_checkpoint() const {
   const int64_t last = p_.saver.last_step();
@@ -269,7 +267,7 @@ void Training::abort() {
   end(kExitGuard, services_.reason);
   const int64_t good = p_.saver.newest_confirmed();
   std::string again;
-  if (good >= 0) again = resume_command() + " --from " + std::to_string(good) + " ";
+  if (good >= 0) again = o_.resume_command + " --from " + std::to_string(good) + " ";
   Diagnostic d = trouble(kExitGuard, "diverged", services_.reason,
                          "step " + with_commas(applied() + 1) + ", asked for by " + services_.requested_by,
                          "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
@@ -290,7 +288,7 @@ void Training::fail(const PluginError& e) {
   const std::string step = "step " + with_commas(services_.clock.attempted + 1);
   d.at = d.at.empty() ? step : step + "; " + d.at;
   d.effect = step + " was not applied; the run stopped" + last_checkpoint();
-  if (p_.saver.last_step() >= 0) d.fixes.push_back(resume_command());
+  if (p_.saver.last_step() >= 0) d.fixes.push_back(o_.resume_command);
   throw Failure(d);
 }
 

@@ -23,6 +23,7 @@ struct TrainOptions {
   bool keep_best = false;   // [checkpoint] best: an evaluation that is better than all before it is saved
   double time_limit_s = 0;  // of this process; 0: none
   std::string dir, name, plan_hash;
+  std::string resume_command;  // how a person goes on with the run
   Summary summary;
   double first_loss = NAN;                      // of the run, if it went on
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
@@ -84,7 +85,6 @@ class Training {
   int64_t applied() const { return services_.clock.applied; }
   double left_s() const;
   std::string last_checkpoint() const;
-  std::string resume_command() const;
 
   TrainParts p_;
   TrainOptions o_;

@@ -20,7 +20,8 @@ constexpr std::string_view kShipped = "mortise:";
 struct Source {
   std::string path;  // absolute
   std::string shown;
-  Position from;  // who asked for it
+  Position from;                         // who asked for it
+  std::optional<std::string> text = {};  // if it need not be read
 };
 
 bool is_there(const fs::path& path) {
@@ -55,10 +56,10 @@ class LayerReader {
   LayerReader(const std::string& shipped_dir, Report& report) : shipped_dir_(shipped_dir), report_(report) {}
 
   // A file that the command line names.
-  void read_named(const std::string& file, const std::string& shown) {
+  void read_named(const std::string& file, const std::string& shown, const std::optional<std::string>& known = {}) {
     if (file.empty()) return;
     const fs::path path = absolute_path(file, current_folder());
-    if (is_there(path)) return read({path, shown, {}});
+    if (known || is_there(path)) return read({path, shown, {}, known});
     const std::string near = nearest_file(path.stem(), path.parent_path());
     const std::string first = "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) +
                               "   (a first manifest; name your own data in it)";
@@ -124,7 +125,9 @@ class LayerReader {
 
     std::string text;
     Layer layer{source.shown, fs::path(source.path).parent_path(), {}, {}};
-    if (std::optional<TomlTable> root = read_toml(source.path, source.shown, report_, &text))
+    if (source.text) text = *source.text;
+    if (std::optional<TomlTable> root = source.text ? parse_toml(text, source.shown, report_)
+                                                    : read_toml(source.path, source.shown, report_, &text))
       layer.root = std::move(*root);
     layer.lines = split(text, '\n');
     open_.push_back(source);
@@ -168,7 +171,7 @@ std::optional<TomlNode> typed_value(const std::string& value, const Position& at
 std::vector<Layer> read_layers(const ManifestRequest& request, Report& report) {
   LayerReader reader(request.shipped_dir, report);
   reader.read_named(request.default_file, fs::path(request.default_file).filename());
-  reader.read_named(request.file, request.file);
+  reader.read_named(request.file, request.file, request.text);
   for (const std::string& include : request.includes)
     reader.include({include, {"command line: --include " + include, 0, 0, "include"}}, current_folder(), "");
   return std::move(reader.layers);

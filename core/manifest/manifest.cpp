@@ -333,7 +333,7 @@ class Merger {
     for (auto& [key, value] : values)
       if (resolve && value.is_set() && is_path_type(schema.keys.at(key).type))
         resolve_paths(value, table.find(key) != nullptr ? layers_[table.find(key)->layer].folder : current_folder(),
-                      report_);
+                      report_, request_.recorded);
     return values;
   }
 

@@ -2,6 +2,7 @@
 // runs and nothing is decided here about who provides what: that is the plan's.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ struct Manifest {
 
 struct ManifestRequest {
   std::string file;                            // the run manifest; "" is allowed when only plugins are listed
+  std::optional<std::string> text;             // what it says, if the caller has read it; positions still name `file`
+  bool recorded = false;                       // it is a run.toml: a pattern whose files are gone by now stays as it is
   std::string default_file;                    // default.toml
   std::string shipped_dir;                     // where "mortise:NAME" includes are found as NAME.toml
   std::vector<std::string> includes;           // --include

@@ -112,14 +112,16 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return found;
 }
 
-void resolve_paths(Value& value, const std::string& folder, Report& report) {
+void resolve_paths(Value& value, const std::string& folder, Report& report, bool keep_unmatched) {
   const bool list = std::holds_alternative<std::vector<Value>>(value.data);
   std::vector<Value> all;
   for (const Value& element : list ? value.as_list() : std::vector<Value>{value}) try {
       const std::string path = expanded(element, folder);
-      const std::vector<std::string> found = list ? expand_glob(path) : std::vector<std::string>{path};
+      std::vector<std::string> found = list ? expand_glob(path) : std::vector<std::string>{path};
+      const bool is_glob = found != std::vector<std::string>{path};
+      if (found.empty() && keep_unmatched) found = {path};
       if (found.empty()) report.add(no_match(element, path));
-      for (const std::string& name : found) all.push_back({name, element.origin});
+      for (const std::string& name : found) all.push_back({name, element.origin, is_glob ? path : ""});
     } catch (const Failure& failure) {
       report.add(failure.diagnostic);
     }

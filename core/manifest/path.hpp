@@ -9,8 +9,8 @@
 namespace mortise {
 
 // Replaces what `value` (type `path` or `list<path>`) says by absolute paths; in a list, globs by what they match,
-// sorted. `folder` is absolute.
-void resolve_paths(Value& value, const std::string& folder, Report& report);
+// sorted. `folder` is absolute. One that matches nothing is a mistake, or stays if `keep_unmatched`.
+void resolve_paths(Value& value, const std::string& folder, Report& report, bool keep_unmatched = false);
 
 // What a pattern with *, ? and ** (any folders) matches, sorted. An existing file is itself, whatever characters its
 // name has.

@@ -29,7 +29,8 @@ struct Selector {
 
 struct Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, Amount, std::vector<Value>, Selector> data;
-  Position origin;  // of the value itself; file is "default.toml", "plugin.toml of FAMILY.NAME", "preset gpt2", …
+  Position origin;        // of the value itself; file is "default.toml", "plugin.toml of FAMILY.NAME", "preset gpt2", …
+  std::string glob = {};  // of a path in a list: the absolute pattern that it matches, if one was written
   bool is_set() const { return data.index() != 0; }
   bool as_bool() const { return std::get<bool>(data); }
   int64_t as_int() const { return std::get<int64_t>(data); }

@@ -70,7 +70,7 @@ class Resume(Checkpoints):
         for step in (4, 8):
             run = self.interrupted_at("part", step, text)
             result = self.ok("resume", "runs/part")
-            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 5 files, hashes match)\n")
+            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 6 files, hashes match)\n")
             self.assertEqual(self.hash_of(run), self.hash_of(whole))
             self.assertEqual(self.losses(run), self.losses(whole))
             self.assertEqual([r["eval.loss"] for r in self.records(run, "eval")], [r["eval.loss"] for r in self.records(whole, "eval")])
@@ -145,7 +145,10 @@ class Resume(Checkpoints):
 
     def test_from_a_step_sets_the_later_ones_aside(self):
         run = self.interrupted_at("back", 12)
-        self.refused(["resume", "runs/back", "--from", "5"], "error[no_checkpoint]: runs/back has no checkpoint of step 5\n  fix: --checkpoint 12, 8 or 4\n", code=65)
+        self.refused(["resume", "runs/back", "--from", "5"], "error[no_checkpoint]: runs/back has no checkpoint of step 5\n  fix: --from 12, 8 or 4\n", code=65)
+        for word in ("none", "-1", "4x", "9" * 30):
+            result = self.mortise("resume", "runs/back", f"--from={word}")
+            self.assertEqual((result.code, "fix: --from 12, 8 or 4" in result.err), (65, True), result)
         self.ok("resume", "runs/back", "--from", "4", "--set", "optimizer.lr=1e-4")
         self.assertEqual(sorted(p.name for p in (run / "checkpoints/abandoned").iterdir()), ["step-12", "step-8"])
         self.assertEqual([s for s, *_ in self.losses(run)], list(range(1, 13)))

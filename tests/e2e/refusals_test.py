@@ -27,14 +27,14 @@ class Fixtures(e2e.Case):
         """A folder with a plugin.toml alone: what is decided from manifests needs no library."""
         self.file(f"more/{name}/plugin.toml", MANIFEST.format(id=name) + rest)
 
-    def built(self, name, rest, *definitions):
+    def built(self, name, rest, *definitions, source="listener.c"):
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
             self.skipTest("no C compiler")
         self.described(name, rest)
         folder = self.dir / "more" / name
         subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions, e2e.SOURCE / "tests/e2e/fixtures/listener.c", "-o", f"{name}.so"],
+                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions, e2e.SOURCE / "tests/e2e/fixtures" / source, "-o", f"{name}.so"],
                        cwd=folder, check=True, timeout=e2e.LIMIT_S)
         return folder / f"{name}.so"
 

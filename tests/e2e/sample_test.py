@@ -38,6 +38,13 @@ class Sample(e2e.Case):
         short, long = self.sample(*flags, "--tokens", "3"), self.sample(*flags, "--tokens", "9")
         self.assertTrue(long.startswith(short[:-1]), (short, long))
 
+    def test_the_sampler_is_the_one_that_the_default_names_not_the_first_of_the_alphabet(self):
+        toml = (e2e.PLUGINS / "sample.text.toml").read_text().replace("sample.text", "sample.another")
+        self.file("more/sample.another/plugin.toml", toml)  # without a library: to load it would be an error
+        self.assertEqual(self.sample("--prompt", "1", "--tokens", "2", "--plugin-path", "more")[:1], "1")
+        self.assertEqual(self.mortise("sample", "runs/small", "--plugin-path", "more", "--use", "sample.another").code, 71)
+        self.assertNotIn("sample", self.ok("plan").out, "a training that nobody asked for samples draws none")
+
     def test_what_is_no_run_directory(self):
         self.refused(["sample", "nowhere"], "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n", code=65)
         self.refused(["sample"], "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n")

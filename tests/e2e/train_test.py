@@ -80,7 +80,7 @@ class Directory(e2e.Case):
         self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/config.json", "checkpoints/step-2/model/model.safetensors",
                                  "checkpoints/step-2/optimizer/rank-0.safetensors",
                                  "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
-                                 "sources/default.toml", "sources/mine.toml", "status.json"])
+                                 "sources/default.toml", "sources/mine.toml", "sources/origins.json", "status.json"])
         for name in ("base.toml", "mine.toml"):
             self.assertEqual((run / "sources" / name).read_bytes(), (self.dir / name).read_bytes())
         self.assertEqual((run / "sources/command.txt").read_text(), f"{shlex.quote(str(e2e.MORTISE))} train mine.toml --set run.length=2 --set data.text.path=notes.txt\n")
@@ -150,7 +150,7 @@ class Ends(e2e.Case):
         self.assertEqual(self.status()["state"], "running")
         process.send_signal(signal.SIGINT)
         code, out, err = self.finish(process)
-        self.assertEqual((code, err), (130, ""))
+        self.assertEqual((code, err), (130, "next    mortise resume runs/run\n"))
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertRegex(out.splitlines()[-2], "^saved ")
         status = self.status()
@@ -161,7 +161,7 @@ class Ends(e2e.Case):
         process = self.begun()
         process.send_signal(signal.SIGTERM)
         code, _, err = self.finish(process)
-        self.assertEqual((code, err), (75, ""))
+        self.assertEqual((code, err), (75, "next    mortise resume runs/run\n"))
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
 
     def test_a_request_saves_and_goes_on(self):
@@ -178,7 +178,7 @@ class Ends(e2e.Case):
 
     def test_a_time_limit_saves_and_says_75(self):
         result = self.mortise("train", *LONG, "--set", "run.time_limit=1 s")
-        self.assertEqual((result.code, result.err), (75, ""), result)
+        self.assertEqual((result.code, result.err), (75, "next    mortise resume runs/run\n"), result)
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertEqual(self.status()["state"], "stopped")
 

@@ -114,6 +114,7 @@ enum class Look { kPlain, kDim, kWarning };
 // A line whose parts look different; in words it says the same without colour.
 class Line {
  public:
+  Line() = default;
   // "step    ": what a line is about stands in eight columns.
   explicit Line(std::string_view heading, Look look = Look::kDim) {
     std::string s(heading);
@@ -140,6 +141,21 @@ class Line {
     return *this;
   }
   Line& label(std::string_view text) { return add(text, Look::kDim); }
+  Line& add(const Line& other) {
+    parts_.insert(parts_.end(), other.parts_.begin(), other.parts_.end());
+    return *this;
+  }
+
+  // In characters.
+  size_t width() const {
+    size_t all = 0;
+    for (const Part& part : parts_) {
+      size_t room = std::string::npos;
+      clipped(part.text, room);
+      all += std::string::npos - room;
+    }
+    return all;
+  }
 
   // At most `width` characters of it.
   std::string text(bool coloured, size_t width = std::string::npos) const {
@@ -211,18 +227,39 @@ Interval interval_of(const Columns& c) {
   return i;
 }
 
-Line step_line(const Columns& c, const Interval& interval) {
+// A piece of a step's line. Where there is no room for all, those of the lowest rank are left out first.
+struct Clause {
+  int rank;
+  Line line;
+};
+
+std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
+  std::vector<Clause> all;
+  const auto say = [&](int rank) -> Line& { return all.emplace_back(Clause{rank, {}}).line; };
+  if (c.has("loss")) say(6).label("  loss ").add(plain(c.number("loss"), 3));
+  if (c.has("lr")) say(2).label("  lr ").add(format("%.1e", c.number("lr")));
+  if (c.has("grad_norm")) say(3).label("  grad ").add(plain(c.number("grad_norm"), 2));
+  if (interval.per_s) say(4).add("  " + short_count(*interval.per_s)).label(interval.tokens ? " tok/s" : " samples/s");
+  if (!interval.memory.empty()) say(0).label("  mem ").add(interval.memory);
+  if (c.number("data_wait_share") > 0.05)
+    say(1).add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
+  if (interval.left_s >= 0.5) say(5).add("  " + duration(interval.left_s, false)).label(" left");
+  return all;
+}
+
+Line step_line(const Columns& c, const Interval& interval, size_t width) {
   Line line("step");
   line.add(step_of(c));
   if (c.integer("skipped") != 0) return line.add(skipped(c), Look::kWarning);
-  if (c.has("loss")) line.label("  loss ").add(plain(c.number("loss"), 3));
-  if (c.has("lr")) line.label("  lr ").add(format("%.1e", c.number("lr")));
-  if (c.has("grad_norm")) line.label("  grad ").add(plain(c.number("grad_norm"), 2));
-  if (interval.per_s) line.add("  " + short_count(*interval.per_s)).label(interval.tokens ? " tok/s" : " samples/s");
-  if (!interval.memory.empty()) line.label("  mem ").add(interval.memory);
-  if (c.number("data_wait_share") > 0.05)
-    line.add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
-  if (interval.left_s >= 0.5) line.add("  " + duration(interval.left_s, false)).label(" left");
+  std::vector<Clause> clauses = clauses_of(c, interval);
+  size_t wanted = line.width();
+  for (const Clause& each : clauses) wanted += each.line.width();
+  while (wanted > width && clauses.size() > 1) {
+    const auto least = std::ranges::min_element(clauses, {}, &Clause::rank);
+    wanted -= least->line.width();
+    clauses.erase(least);
+  }
+  for (const Clause& each : clauses) line.add(each.line);
   return line;
 }
 
@@ -339,10 +376,10 @@ class Console {
   }
 
   void step(const Columns& c) {
-    const Line line = step_line(c, meanwhile_.take(c));
+    const Interval interval = meanwhile_.take(c);
     const bool scrolls = c.integer("due", 1) != 0 || c.integer("skipped") != 0;
-    if (scrolls) print(line);
-    if (!scrolls || !lines_shown_) draw(line);
+    if (scrolls) print(step_line(c, interval, lines_.terminal ? width_of(STDOUT_FILENO) : std::string::npos));
+    if (!scrolls || !lines_shown_) draw(c, interval);
   }
 
   void end(const Columns& c) {
@@ -365,10 +402,11 @@ class Console {
   }
 
   // At most ten times a second. One column less than there are: in the last one some terminals wrap.
-  void draw(const Line& line) {
+  void draw(const Columns& c, const Interval& interval) {
     if (!live_.terminal || Clock::now() - drawn_ < std::chrono::milliseconds(100) || is_in_background(STDERR_FILENO))
       return;
-    write(stderr, "\r" + line.text(live_.coloured, width_of(STDERR_FILENO) - 1) + "\x1b[K");
+    const size_t width = width_of(STDERR_FILENO) - 1;
+    write(stderr, "\r" + step_line(c, interval, width).text(live_.coloured, width) + "\x1b[K");
     drawn_ = Clock::now();
     shown_ = true;
   }

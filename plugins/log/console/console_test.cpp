@@ -344,6 +344,30 @@ TEST_F(OnATerminal, ClipsTheLineToTheWidth) {
       << "19 characters, colours not counted";
 }
 
+TEST_F(OnATerminal, LeavesOutWhatMattersLeastWhereItIsNarrow) {
+  const auto full = [](int number, bool due) {
+    return step(number, due)
+        .add("lr", 3e-4)
+        .add("grad_norm", 0.71)
+        .add("tokens_per_s", 412031.0)
+        .add("memory_bytes", int64_t{13} << 30)
+        .add("memory_total_bytes", int64_t{139} << 30)
+        .add("left_s", 724.0);
+  };
+  const std::map<std::string, std::string> plain = {{"TERM", "xterm"}, {"NO_COLOR", "1"}};
+  begin(plain, 100);
+  EXPECT_EQ(seen(full(10, true)),
+            "step    10/100  loss 2.500  lr 3.0e-04  grad 0.71  412k tok/s  mem 13/139 GiB  12m04s left\n");
+  begin(plain, 80);
+  EXPECT_EQ(seen(full(10, true)), "step    10/100  loss 2.500  lr 3.0e-04  grad 0.71  412k tok/s  12m04s left\n");
+  begin(plain, 60);
+  EXPECT_EQ(seen(full(10, true)), "step    10/100  loss 2.500  412k tok/s  12m04s left\n");
+  begin(plain, 30);
+  EXPECT_EQ(seen(full(10, true)), "step    10/100  loss 2.500\n");
+  wait();
+  EXPECT_EQ(seen(full(11, false)), "\rstep    11/100  loss 2.500\x1b[K") << "the line that is redrawn does the same";
+}
+
 TEST_F(OnATerminal, TellsFromTheLastDueRecordWhatTheStepsInBetweenDoNotSay) {
   begin();
   seen(step(10, true)

@@ -1,0 +1,234 @@
+#include "core/cli/command_line.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+
+#include "core/base/progress.hpp"
+#include "core/base/text.hpp"
+#include "core/manifest/vocabulary.hpp"
+#include "formats/file.hpp"
+
+namespace mortise::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& code, const std::string& message, std::vector<std::string> fixes) {
+  Diagnostic d = mistake(code, message);
+  d.fixes = std::move(fixes);
+  throw Failure(d);
+}
+
+const Verb& find_verb(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& v : verbs()) {
+    if (v.name == name) return v;
+    names.push_back(v.name);
+  }
+  if (name.starts_with("-"))
+    refuse("unknown_verb", "`" + name + "` stands where a verb is expected", {"mortise VERB " + shell_word(name)});
+  const std::string near = nearest(name, names);
+  refuse("unknown_verb", "no verb `" + name + "`", {near.empty() ? "mortise help" : "mortise " + near});
+}
+
+std::string without_dashes(const std::string& flag) {
+  return flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+}
+
+// What was meant by a flag that there is not: a key of the manifest, a flag whose value is called so, a typo.
+std::string instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
+                       const std::string& value) {
+  const std::string bare = without_dashes(name);
+  std::string key = bare, upper = bare;
+  std::ranges::replace(key, '-', '_');
+  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::vector<std::string> names;
+  for (const Flag* flag : flags) {
+    if (flag->value == upper) return flag->name + " " + (value.empty() ? flag->value : shell_word(value));
+    names.push_back(without_dashes(flag->name));
+  }
+  if (verb.takes_layers) {
+    const std::vector<std::string> keys = Vocabulary(manifest_request({}, "")).keys_called(key);
+    if (keys.size() == 1) return "--set " + keys[0] + "=" + (value.empty() ? "VALUE" : shell_word(value));
+  }
+  const std::string near = nearest(bare, names);
+  return near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near;
+}
+
+// `value`: what was typed behind it, if anything.
+const Flag& find_flag(const Verb& verb, const std::string& name, const std::string& value) {
+  static const std::vector<Flag> none;
+  std::vector<const Flag*> all;
+  for (const auto* flags : {&verb.flags, verb.takes_layers ? &layer_flags() : &none, &global_flags()})
+    for (const Flag& f : *flags) {
+      if (f.name == name) return f;
+      all.push_back(&f);
+    }
+  refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`",
+         {instead_of(verb, all, name, value)});
+}
+
+void take_global(const std::string& name, const std::string& value) {
+  Globals& g = globals();
+  if (name == "-q" || name == "--json") progress_screen().out = nullptr;
+  if (name == "-q") g.quiet = true;
+  if (name == "--json") g.json = true;
+  if (name == "--strict") g.strict = true;
+  if (name == "--color") {
+    if (value != "auto" && value != "always" && value != "never")
+      refuse("wrong_type", "--color is auto, always or never, this is `" + value + "`", {"--color auto"});
+    if (value == "auto") return;
+    g.colour = value == "always";
+    // Plugins that print have no other way to know.
+    setenv(g.colour ? "CLICOLOR_FORCE" : "NO_COLOR", "1", /*overwrite=*/1);
+    unsetenv(g.colour ? "NO_COLOR" : "CLICOLOR_FORCE");
+  }
+}
+
+Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
+  Arguments a;
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string name = words[i], value;
+    if (name.size() < 2 || name[0] != '-') {
+      a.positional.push_back(name);
+      continue;
+    }
+    const size_t equals = name.rfind("--", 0) == 0 ? name.find('=') : std::string::npos;
+    const bool joined = equals != std::string::npos;
+    if (joined) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const bool is_followed = i + 1 < words.size() && words[i + 1][0] != '-';
+    const Flag& flag = find_flag(verb, name, joined || !is_followed ? value : words[i + 1]);
+    if (!flag.value.empty() && !joined) {
+      if (i + 1 == words.size())
+        refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value,
+               {"mortise " + verb.name + " --help"});
+      value = words[++i];
+    }
+    a.flags[name].push_back(value);
+    take_global(name, value);
+  }
+  if (a.positional.size() > verb.most_positional)
+    refuse("too_many_words",
+           fmt::format("`mortise {}` takes {}; `{}` is one word too many", verb.name, verb.usage,
+                       a.positional[verb.most_positional]),
+           {"mortise " + verb.name + " --help"});
+  return a;
+}
+
+void print_flags(const std::vector<Flag>& flags) {
+  for (const Flag& f : flags)
+    if (!f.doc.empty())
+      std::cout << fmt::format("  {:<25} {}\n", f.name + (f.value.empty() ? "" : " " + f.value), f.doc);
+}
+
+std::string names_of(const std::vector<Flag>& flags) {
+  std::vector<std::string> names;
+  for (const Flag& f : flags) names.push_back(f.name);
+  return join(names, " ");
+}
+
+void print_verb_help(const Verb& v) {
+  std::cout << fmt::format("mortise {} {}\n  {}\n\n", v.name, v.usage, v.doc);
+  print_flags(v.flags);
+  const std::string shared = (v.takes_layers ? names_of(layer_flags()) + " " : "") + names_of(global_flags());
+  std::cout << fmt::format("  {}: mortise help flags\n\n  {}\n", shared, v.example);
+}
+
+void print_flags_help() {
+  std::cout << "flags of every verb that reads a manifest\n";
+  print_flags(layer_flags());
+  std::cout << "\nflags of every verb\n";
+  print_flags(global_flags());
+}
+
+void print_help() {
+  std::cout << "mortise: a training runtime; every technique is a plugin, switched on by a table in TOML\n\n";
+  for (const auto& v : verbs()) std::cout << fmt::format("  {:<33} {}\n", v.name + " " + v.usage, v.doc);
+  std::cout << "\nmortise help VERB says more; --version and --prefix say which one this is, and where.\n"
+               "Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug, 71 a "
+               "plugin, 73 the output exists,\n"
+               "74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
+}
+
+int help(const Arguments& args) {
+  if (args.positional.empty()) print_help();
+  else if (args.positional[0] == "flags") print_flags_help();
+  else print_verb_help(find_verb(args.positional[0]));
+  return kExitOk;
+}
+
+int run_words(const std::vector<std::string>& words, const RunVerb& run) {
+  if (words.empty() || words[0] == "-h" || words[0] == "--help") {
+    print_help();
+    return words.empty() ? kExitUsage : kExitOk;
+  }
+  if (words[0] == "--version") {
+    std::cout << "mortise " << MORTISE_VERSION << ", ABI 0.1\n";
+    return kExitOk;
+  }
+  if (words[0] == "--prefix") {
+    std::cout << installation().prefix << "\n";
+    return kExitOk;
+  }
+  const Verb& verb = find_verb(words[0]);
+  const Arguments args = parse(verb, {words.begin() + 1, words.end()});
+  if (args.has("-h") || args.has("--help")) {
+    print_verb_help(verb);
+    return kExitOk;
+  }
+  return verb.name == "help" ? help(args) : run(verb.name, args);
+}
+
+// A variable that is empty says nothing (no-color.org); 0 forces nothing (bixense.com/clicolors).
+bool colour_by_environment() {
+  const auto variable = [](const char* name) -> std::string_view {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (!variable("NO_COLOR").empty()) return false;
+  if (const std::string_view force = variable("CLICOLOR_FORCE"); !force.empty() && force != "0") return true;
+  return stderr_is_redrawn();
+}
+
+void take_environment(int argc, char** argv) {
+  globals().colour = colour_by_environment();
+  for (int i = 0; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--json")
+      globals().json = true;  // also for what is wrong with the flags before it
+    globals().command += (i ? " " : "") + shell_word(argv[i]);
+  }
+}
+
+}  // namespace
+
+int command_line(int argc, char** argv, const RunVerb& run) {
+  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
+  take_environment(argc, argv);
+  int exit = kExitOk;
+  try {
+    exit = run_words({argv + std::min(argc, 1), argv + argc}, run);
+  } catch (const Failed& f) {
+    exit = f.exit;
+  } catch (const Failure& f) {
+    say(f.diagnostic);
+    exit = f.diagnostic.exit;
+  } catch (const FormatError& e) {
+    exit = kExitData;
+    say(trouble(exit, e.code, e.message, e.path));
+  } catch (const std::exception& e) {
+    exit = kExitBug;
+    say(trouble(exit, "internal", e.what(), "",
+                "this is a mistake of ours: report it with the command line and the manifest"));
+  }
+  std::cout.flush();
+  if (!std::cout && exit == kExitOk) exit = kExitIo;
+  return exit;
+}
+
+}  // namespace mortise::cli

@@ -1,0 +1,26 @@
+#include "core/assemble/run.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/host/host.hpp"
+
+namespace mortise::cli {
+
+std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed) {
+  return std::make_unique<Host>(points, seed);
+}
+
+std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
+  ask.manifest = &p.manifest;
+  ask.plan = &p.plan;
+  ask.probe = installation().probe;
+  if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
+  if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
+  ask.warn = [](const Diagnostic& d) { say(d); };
+  try {
+    return std::make_unique<Run>(std::move(ask));
+  } catch (const Failure& f) {
+    refuse_start(p, f);
+  }
+}
+
+}  // namespace mortise::cli

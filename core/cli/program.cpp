@@ -1,0 +1,59 @@
+// bin/mortise. What computes nothing is done here, without LibTorch; every other verb is a function of libmortise.so,
+// which is loaded when it is needed.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/base/text.hpp"
+#include "core/cli/command_line.hpp"
+#include "core/cli/signals.hpp"
+#include "core/cli/wait_policy.hpp"
+
+namespace mortise::cli {
+namespace {
+
+// `plugin`: whose declaration needs LibTorch; "": the verb does.
+[[noreturn]] void refuse(const std::string& verb, const std::string& plugin, const std::string& path,
+                         const std::string& loader) {
+  if (!std::filesystem::exists(path))
+    throw Failure(trouble(kExitUnavailable, "no_library",
+                          "`mortise " + verb + "` needs libmortise.so, which is not there", path,
+                          "install all of Mortise: make install PREFIX=DIR"));
+  Diagnostic d =
+      trouble(kExitUnavailable, "no_libtorch",
+              (plugin.empty() ? "`mortise " + verb + "`" : plugin) + " needs LibTorch, which cannot be loaded", loader);
+  d.effect = "nothing was started; `points`, `plugin`, `checkpoint`, `export` and `plan` work without it";
+  d.fixes = {"export LD_LIBRARY_PATH=DIR   where DIR holds libtorch_cpu.so of LibTorch 2.11",
+             "pip install torch==2.11.0 has it in site-packages/torch/lib"};
+  throw Failure(d);
+}
+
+int run_in_library(const std::string& verb, const std::string& plugin, int argc, char** argv) {
+  // LibTorch's OpenMP threads spin for milliseconds before they sleep, which beside any other work costs whole time
+  // slices (docs/adr/0008). Its library reads the variable when it is loaded. Who set it knows better.
+  if (const char* const policy = policy_here(); *policy) setenv("OMP_WAIT_POLICY", policy, /*overwrite=*/0);
+  if (verb == "train" || verb == "resume") hold_signals();
+  const std::string path = installation().library;
+  void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed
+  if (!library) refuse(verb, plugin, path, ::dlerror());
+  const auto start = reinterpret_cast<int (*)(int, char**)>(::dlsym(library, "mortise_main"));
+  if (!start) refuse(verb, plugin, path, ::dlerror());
+  return start(argc, argv);
+}
+
+}  // namespace
+}  // namespace mortise::cli
+
+int main(int argc, char** argv) {
+  using namespace mortise::cli;
+  return command_line(argc, argv, [&](const std::string& verb, const Arguments& args) {
+    const Work work = light_work(verb);
+    if (!work) return run_in_library(verb, "", argc, argv);
+    try {
+      return work(args);
+    } catch (const NeedsLibTorch& needs) {
+      return run_in_library(verb, needs.plugin, argc, argv);
+    }
+  });
+}

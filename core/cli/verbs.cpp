@@ -1,0 +1,116 @@
+// The verbs: what each is called, takes and is for.
+#include "core/cli/common.hpp"
+
+namespace mortise::cli {
+const std::vector<Flag>& layer_flags() {
+  static const std::vector<Flag> all = {
+      {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
+      {"--use", "ID", "switch a plugin on"},
+      {"--without", "ID", "switch a plugin off"},
+      {"--include", "FILE", "a further layer above the file"},
+      {"--plugin-path", "DIR", "a further folder with plugins"}};
+  return all;
+}
+
+const std::vector<Flag>& global_flags() {
+  static const std::vector<Flag> all = {{"-q", "", "errors only"},
+                                        {"--json", "", "for machines"},
+                                        {"--color", "auto|always|never", "on a terminal by default"},
+                                        {"--strict", "", "warnings are errors"},
+                                        {"-h", "", "help on the verb, as --help"},
+                                        {"--help", "", ""}};
+  return all;
+}
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> all = {
+      {"train",
+       "[RUN]",
+       "train what the manifest says (./run.toml if left out)",
+       "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
+       {{"--resume", "", "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"}},
+       1,
+       true},
+      {"resume",
+       "DIR",
+       "go on with a run, from its newest checkpoint",
+       "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
+       {{"--from", "STEP", "from this checkpoint; later ones are set aside"}},
+       1,
+       true},
+      {"checkpoint",
+       "list|verify DIR",
+       "what a run has saved, and whether it still is what was saved",
+       "mortise checkpoint verify runs/gpt2",
+       {},
+       2},
+      {"plan",
+       "[RUN]",
+       "who does what, in what order, how much memory; runs nothing",
+       "mortise plan run.toml --why block",
+       {{"--why", "POINT", "the order at one point, with reasons"},
+        {"--keys", "", "every key, its value and where it is from"},
+        {"--weights", "", "every parameter by name"},
+        {"--layer", "NAME", "print a layer; `default` is the lowest"},
+        {"--static", "", "from manifests alone: no plugin is loaded, and LibTorch need not be there"}},
+       1,
+       true},
+      {"points",
+       "",
+       "the table of points: where a plugin can attach",
+       "mortise points --json",
+       {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the guide"}},
+       0},
+      {"sample",
+       "DIR",
+       "text from the model of a run directory",
+       "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
+       {{"--prompt", "TEXT", "what to go on from; else standard input, else the plugin's own"},
+        {"--tokens", "N", "how many"},
+        {"--temperature", "T", "0: always the likeliest"},
+        {"--top-k", "K", "of the K likeliest; 0: of all"},
+        {"--seed", "N", "of the draws; 0"},
+        {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
+       1,
+       true},
+      {"eval",
+       "DIR|RUN",
+       "measure a checkpoint of a run, or the weights that a manifest names",
+       "mortise eval runs/reviews --data test.txt",
+       {{"--data", "PATH", "on these files, not on the run's own validation data"},
+        {"--split", "validation|test", "which part of the data"},
+        {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
+       1,
+       true},
+      {"export",
+       "DIR",
+       "a checkpoint as a folder that Hugging Face's libraries read",
+       "mortise export runs/reviews -o reviews-hf",
+       {{"-o", "OUT", "the folder to write; it must not exist"},
+        {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"},
+        {"--dtype", "fp32|bf16|fp16", "of the weights; as they are"},  // MORTISE_F32, MORTISE_BF16, MORTISE_F16
+        {"--to", "huggingface", "the form; there is one"}},
+       1},
+      {"plugin",
+       "list [FAMILY] | info ID",
+       "what is installed, and what one of them is",
+       "mortise plugin info FAMILY.NAME",
+       {{"--plugin-path", "DIR", "a further folder with plugins"}},
+       2},
+      {"explain",
+       "[CODE]",
+       "what an error or warning means",
+       "mortise explain unknown_key",
+       {{"--markdown", "", "as the page of the documents"}},
+       1},
+      {"help",
+       "[VERB|flags]",
+       "this, or more about one verb, or the flags that many verbs take",
+       "mortise help train",
+       {},
+       1},
+  };
+  return all;
+}
+
+}  // namespace mortise::cli
