@@ -64,6 +64,7 @@ soak: configure
 	$(BUILD)/tests/hostile_test --gtest_brief=1
 	cmake --build $(BUILD) --target product mortise_shim
 	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) .deps/venv/bin/python tests/faults/survive_test.py Kill
+	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) .deps/venv/bin/python tests/faults/campaign.py
 
 parity: build
 	scripts/parity.sh $(BUILD)
