@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -19,7 +18,7 @@
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 #include "formats/safetensors/safetensors.hpp"
-#include "mortise/abi.h"
+#include "mortise/half.h"
 
 namespace fs = std::filesystem;
 
@@ -27,7 +26,6 @@ namespace mortise::cli {
 namespace {
 
 using Json = nlohmann::json;
-__extension__ typedef _Float16 Half;
 
 // One dtype under its names. The first three are written.
 struct Dtype {
@@ -60,20 +58,13 @@ T read_as(const char* at) {
 
 double read_number(const char* at, const std::string& dtype) {
   if (dtype == "F64") return read_as<double>(at);
-  if (dtype == "F16") return static_cast<double>(read_as<Half>(at));
-  return dtype == "BF16" ? std::bit_cast<float>(uint32_t{read_as<uint16_t>(at)} << 16) : read_as<float>(at);
-}
-
-// To the nearest, ties to even.
-uint16_t bfloat16_bits(float v) {
-  const auto bits = std::bit_cast<uint32_t>(v);
-  return std::isnan(v) ? uint16_t{0x7fc0} : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  if (dtype == "F16") return mortise_f16_to_float(read_as<uint16_t>(at));
+  return dtype == "BF16" ? mortise_bf16_to_float(read_as<uint16_t>(at)) : read_as<float>(at);
 }
 
 void write_number(char* to, double v, const Dtype& dtype) {
   const auto single = static_cast<float>(v);
-  const uint16_t bits =
-      dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
+  const uint16_t bits = dtype.type == MORTISE_BF16 ? mortise_bf16_from_double(v) : mortise_f16_from_double(v);
   if (dtype.bytes == 4) std::memcpy(to, &single, sizeof single);
   else std::memcpy(to, &bits, sizeof bits);
 }
