@@ -22,8 +22,7 @@ class Random {
     key_[0] = static_cast<uint32_t>(request->seed);
     key_[1] = static_cast<uint32_t>(request->seed >> 32);
     if (length_ < 1)
-      throw Error(MORTISE_E_CONFIG,
-                  "data.random makes samples and needs a length\n  fix: [data] sequence_length = 128");
+      throw Error(MORTISE_E_CONFIG, "data.random makes samples and needs a length", "[data] sequence_length = 128");
     if (low_ >= high_)
       config::refuse("low", "no id lies from " + with_commas(low_) + " to below " + with_commas(high_),
                      "low must be less than high");
