@@ -161,7 +161,7 @@ TEST(FakeHost, AChangeOfAParameterThatIsRefusedChangesNothing) {
   EXPECT_EQ(set("master_dtype", dtype_value(99)), MORTISE_E_ARGUMENT);
   EXPECT_EQ(set("grad_dtype", dtype_value(MORTISE_NO_DTYPE)), MORTISE_E_ARGUMENT);
   host.manifest = R"(listens = [{ point = "params.declared", writes = ["value_dtype"] }])";
-  EXPECT_EQ(set("grad_dtype", dtype_value(MORTISE_BF16)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set("grad_dtype", dtype_value(MORTISE_BF16)), MORTISE_E_PLUGIN);
   EXPECT_EQ(host.error(), "plugin.toml does not say that it writes `grad_dtype`");
   EXPECT_EQ(api.params->set(&host, nullptr, MORTISE_STR("value_dtype"), dtype_value(MORTISE_BF16)), MORTISE_E_ARGUMENT);
   EXPECT_EQ(std::memcmp(&before, &info_of(weight), sizeof before), 0);

@@ -25,6 +25,7 @@
 #include <assert.h>
 
 #include "ops.h"
+#include "optimizer.h"
 #include "plugin.h"
 MORTISE_BEGIN
 

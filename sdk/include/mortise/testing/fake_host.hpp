@@ -682,7 +682,7 @@ class FakeHost : public mortise_host {
                   return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
                 if (!f.manifest.empty() && f.manifest.find('"' + name + '"') == std::string_view::npos)
-                  return f.note_failure(MORTISE_E_ARGUMENT, "plugin.toml does not say that it writes `" + name + "`");
+                  return f.note_failure(MORTISE_E_PLUGIN, "plugin.toml does not say that it writes `" + name + "`");
                 if (dtype) return f.set_dtype(name, *dtype, v);
                 if (v.tag != MORTISE_LOGICAL)
                   return f.note_failure(MORTISE_E_ARGUMENT, "`trainable` takes true or false");
