@@ -56,10 +56,11 @@ T read_as(const char* at) {
   return v;
 }
 
-double read_number(const char* at, const std::string& dtype) {
-  if (dtype == "F64") return read_as<double>(at);
-  if (dtype == "F16") return mortise_f16_to_float(read_as<uint16_t>(at));
-  return dtype == "BF16" ? mortise_bf16_to_float(read_as<uint16_t>(at)) : read_as<float>(at);
+double read_number(const char* at, const Dtype& dtype) {
+  if (dtype.type == MORTISE_F64) return read_as<double>(at);
+  if (dtype.type == MORTISE_F16) return mortise_f16_to_float(read_as<uint16_t>(at));
+  if (dtype.type == MORTISE_BF16) return mortise_bf16_to_float(read_as<uint16_t>(at));
+  return read_as<float>(at);
 }
 
 void write_number(char* to, double v, const Dtype& dtype) {
@@ -72,14 +73,15 @@ void write_number(char* to, double v, const Dtype& dtype) {
 // One tensor's bytes in another dtype, a piece at a time.
 void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
   constexpr size_t kPiece = size_t{1} << 18;
-  const size_t from = dtype_called(t.dtype, &Dtype::safetensors)->bytes, n = t.bytes / from;
+  const Dtype& from = *dtype_called(t.dtype, &Dtype::safetensors);
+  const size_t n = t.bytes / from.bytes;
   std::vector<char> piece(std::min(n, kPiece) * dtype.bytes);
   for (size_t begin = 0; begin < n; begin += kPiece) {
     const size_t count = std::min(kPiece, n - begin);
     for (size_t i = 0; i < count; ++i) {
-      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from, t.dtype);
+      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from.bytes, from);
       write_number(&piece[i * dtype.bytes], v, dtype);
-      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype.safetensors)))
+      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype)))
         refuse("out_of_range", "`" + t.name + "` holds " + formatted("%g", v) + ", which " + dtype.flag + " cannot",
                std::string("--dtype ") + kDtypes[1].flag, kExitData);
     }
