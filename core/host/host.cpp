@@ -29,7 +29,6 @@ Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
   register_table("mortise.log/0", &kLogApi);
   register_table("mortise.parallel/0", &kParallelApi);
   register_table("mortise.random/0", &kRandomApi);
-  register_table("mortise.lists/0", &kListsApi);
   register_table("mortise.build/0", &kBuildApi);
 }
 

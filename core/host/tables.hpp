@@ -13,7 +13,6 @@ extern const mortise_config_api kConfigApi;
 extern const mortise_log_api kLogApi;
 extern const mortise_parallel_api kParallelApi;
 extern const mortise_random_api kRandomApi;
-extern const mortise_lists_api kListsApi;
 extern const mortise_build_api kBuildApi;
 
 }  // namespace mortise

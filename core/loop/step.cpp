@@ -114,7 +114,7 @@ void Step::update() {
     FilterScope filter(services_, Filter::kTransform);
     chains_.notify(kGradTransform, {});
   }
-  for (auto& o : optimizers_) o.step(ledger_, services_.clock.applied);
+  for (auto& o : optimizers_) o.step(ledger_);
   host_.parameters().publish(written_);
   chains_.notify(kStepCommit, {});
   ledger_.commit();

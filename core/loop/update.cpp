@@ -1,9 +1,6 @@
 #include "core/loop/update.hpp"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
-
-#include <map>
 
 #include "core/host/error.hpp"
 #include "core/host/handle.hpp"
@@ -26,10 +23,7 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
 }  // namespace
 
 Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params)
-    : by_(&plugins.start(member)), params_(params) {
-  if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
-    simple_ = plugins.object<mortise_optimizer_simple>(kOptimizer, member);
-  else device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
+    : by_(&plugins.start(member)), object_(plugins.object<mortise_optimizer>(kOptimizer, member)), params_(params) {
   for (mortise_param* p : params)
     if (p->info.trainable) slots_.push_back({p, specs_of(*p), nullptr, {}, {}});
 }
@@ -37,13 +31,7 @@ Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_par
 std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
   mortise_state_spec specs[MORTISE_MAX_STATES] = {};
   uint32_t n = 0;
-  if (simple_) {
-    for (; n < simple_.object->n_states && n < MORTISE_MAX_STATES; ++n)
-      specs[n] = {simple_.object->states[n], str("same"), p.info.master_dtype, 0, 0.0};
-  } else {
-    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs),
-                 &n);
-  }
+  object_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs), &n);
   std::vector<Spec> all;
   for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
     all.push_back(
@@ -80,12 +68,8 @@ std::vector<StoredTensor> Optimizer::states() const {
   return all;
 }
 
-void Optimizer::step(const Ledger& ledger, int64_t applied) {
+void Optimizer::step(const Ledger& ledger) {
   if (slots_.empty()) return;
-  simple_ ? step_simple(ledger, applied) : step_device(ledger);
-}
-
-void Optimizer::step_device(const Ledger& ledger) {
   slices_.clear();
   for (auto& s : slots_) {
     const ParameterState& p = *s.parameter;
@@ -103,39 +87,7 @@ void Optimizer::step_device(const Ledger& ledger) {
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }
-  device_.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c());
-}
-
-// The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in
-// its plugin.toml.
-void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
-  if (ledger.verdict.item<double>() == 0) return;
-  const at::Tensor lr = ledger.lr.cpu(), decay = ledger.weight_decay.cpu();
-  std::map<int32_t, std::vector<Slot*>> groups;
-  for (auto& s : slots_)
-    if (s.parameter->has_gradient) groups[s.parameter->declared->info.group].push_back(&s);
-  for (auto& [group, members] : groups) {
-    mortise_list params, grads;
-    std::vector<mortise_list> states(simple_.object->n_states);
-    std::vector<mortise_list*> state_handles;
-    for (Slot* s : members) {
-      params.tensors.push_back(s->parameter->master);
-      grads.tensors.push_back(s->parameter->grad);
-      for (size_t i = 0; i < states.size(); ++i) states[i].tensors.push_back(s->states[i]);
-    }
-    for (auto& l : states) state_handles.push_back(&l);
-    mortise_optimizer_group g{};
-    g.struct_size = sizeof g;
-    g.n_states = simple_.object->n_states;
-    g.lr = lr.const_data_ptr<double>()[group];
-    g.weight_decay = decay.const_data_ptr<double>()[group];
-    g.grad_multiplier = ledger.multiplier.item<double>();
-    g.applied = applied;
-    g.params = &params;
-    g.grads = &grads;
-    g.state = state_handles.data();
-    simple_.call(&mortise_optimizer_simple::step, "step", static_cast<const mortise_optimizer_group*>(&g));
-  }
+  object_.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()), &ledger.c());
 }
 
 }  // namespace mortise

@@ -1,10 +1,9 @@
-// The update face: each optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple
-// form.
+// The update face: each optimizer's slices of master, gradient and states.
 #pragma once
 #include <memory>
 #include <vector>
 
-#include "core/host/lists.hpp"
+#include "core/host/parameters.hpp"
 #include "core/loop/format.hpp"
 #include "core/loop/ledger.hpp"
 #include "core/loop/plugins.hpp"
@@ -23,8 +22,8 @@ class Optimizer {
   std::vector<StoredTensor> states() const;
 
   // Updates what got a gradient in this step.
-  void step(const Ledger& ledger, int64_t applied);
-  bool writes_value() const { return device_ && (device_.object->flags & MORTISE_WRITES_VALUE); }
+  void step(const Ledger& ledger);
+  bool writes_value() const { return object_ && (object_.object->flags & MORTISE_WRITES_VALUE); }
   const std::vector<mortise_param*>& params() const { return params_; }
   const std::string& id() const { return by_->id(); }
 
@@ -43,12 +42,9 @@ class Optimizer {
     std::vector<mortise_tensor*> handles;
   };
   std::vector<Spec> specs_of(const mortise_param& p) const;
-  void step_device(const Ledger& ledger);
-  void step_simple(const Ledger& ledger, int64_t applied);
 
   Instance* by_;
-  Provided<mortise_optimizer> device_;  // one of the two
-  Provided<mortise_optimizer_simple> simple_;
+  Provided<mortise_optimizer> object_;
   std::vector<mortise_param*> params_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;  // of the step under way
