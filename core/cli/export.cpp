@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -19,14 +18,13 @@
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 #include "formats/safetensors/safetensors.hpp"
-#include "mortise/abi.h"
+#include "mortise/half.h"
 
 namespace fs = std::filesystem;
 
 namespace mortise::cli {
 namespace {
 
-__extension__ typedef _Float16 Half;
 
 // One dtype under its names. The first three are written.
 struct Dtype {
@@ -57,22 +55,16 @@ T read_as(const char* at) {
   return v;
 }
 
-double read_number(const char* at, const std::string& dtype) {
-  if (dtype == "F64") return read_as<double>(at);
-  if (dtype == "F16") return static_cast<double>(read_as<Half>(at));
-  return dtype == "BF16" ? std::bit_cast<float>(uint32_t{read_as<uint16_t>(at)} << 16) : read_as<float>(at);
-}
-
-// To the nearest, ties to even.
-uint16_t bfloat16_bits(float v) {
-  const auto bits = std::bit_cast<uint32_t>(v);
-  return std::isnan(v) ? uint16_t{0x7fc0} : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+double read_number(const char* at, const Dtype& dtype) {
+  if (dtype.type == MORTISE_F64) return read_as<double>(at);
+  if (dtype.type == MORTISE_F16) return mortise_f16_to_float(read_as<uint16_t>(at));
+  if (dtype.type == MORTISE_BF16) return mortise_bf16_to_float(read_as<uint16_t>(at));
+  return read_as<float>(at);
 }
 
 void write_number(char* to, double v, const Dtype& dtype) {
   const auto single = static_cast<float>(v);
-  const uint16_t bits =
-      dtype.type == MORTISE_BF16 ? bfloat16_bits(single) : std::bit_cast<uint16_t>(static_cast<Half>(v));
+  const uint16_t bits = dtype.type == MORTISE_BF16 ? mortise_bf16_from_double(v) : mortise_f16_from_double(v);
   if (dtype.bytes == 4) std::memcpy(to, &single, sizeof single);
   else std::memcpy(to, &bits, sizeof bits);
 }
@@ -80,14 +72,15 @@ void write_number(char* to, double v, const Dtype& dtype) {
 // One tensor's bytes in another dtype, a piece at a time.
 void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
   constexpr size_t kPiece = size_t{1} << 18;
-  const size_t from = dtype_called(t.dtype, &Dtype::safetensors)->bytes, n = t.bytes / from;
+  const Dtype& from = *dtype_called(t.dtype, &Dtype::safetensors);
+  const size_t n = t.bytes / from.bytes;
   std::vector<char> piece(std::min(n, kPiece) * dtype.bytes);
   for (size_t begin = 0; begin < n; begin += kPiece) {
     const size_t count = std::min(kPiece, n - begin);
     for (size_t i = 0; i < count; ++i) {
-      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from, t.dtype);
+      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from.bytes, from);
       write_number(&piece[i * dtype.bytes], v, dtype);
-      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype.safetensors)))
+      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype)))
         refuse("out_of_range", "`" + t.name + "` holds " + formatted("%g", v) + ", which " + dtype.flag + " cannot",
                std::string("--dtype ") + kDtypes[1].flag, kExitData);
     }

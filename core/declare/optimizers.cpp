@@ -43,13 +43,7 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
 std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_param& p) {
   std::vector<mortise_state_spec> specs(MORTISE_MAX_STATES);
   uint32_t n = 0;
-  if (o.simple) {
-    n = o.simple.object->n_states;
-    for (uint32_t i = 0; i < std::min<uint32_t>(n, MORTISE_MAX_STATES); ++i)
-      specs[i] = {o.simple.object->states[i], str("same"), p.info.master_dtype, 0, 0.0};
-  } else {
-    o.device.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
-  }
+  o.object.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
   if (n > MORTISE_MAX_STATES) refuse(o, "keeps " + std::to_string(n) + " states; at most 8 can be kept");
   specs.resize(n);
   return specs;
@@ -72,9 +66,7 @@ DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mort
   DeclaredOptimizer o;
   o.by = &instances.start(member);
   o.params = std::move(params);
-  if (instances.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
-    o.simple = instances.object<mortise_optimizer_simple>(kOptimizer, member);
-  else o.device = instances.object<mortise_optimizer>(kOptimizer, member);
+  o.object = instances.object<mortise_optimizer>(kOptimizer, member);
   for (mortise_param* p : o.params)
     if (p->info.trainable) o.slots.push_back({p, states_of(o, *p)});
   return o;

@@ -19,8 +19,7 @@ struct StateSpec {
 
 struct DeclaredOptimizer {
   Instance* by = nullptr;
-  Provided<mortise_optimizer> device;  // one of the two forms
-  Provided<mortise_optimizer_simple> simple;
+  Provided<mortise_optimizer> object;
   std::vector<mortise_param*> params;
   struct Slot {
     mortise_param* param;
@@ -28,7 +27,7 @@ struct DeclaredOptimizer {
   };
   std::vector<Slot> slots;  // a trainable parameter each
 
-  bool writes_value() const { return device && (device.object->flags & MORTISE_WRITES_VALUE); }
+  bool writes_value() const { return object && (object.object->flags & MORTISE_WRITES_VALUE); }
   int64_t state_bytes() const;
 };
 

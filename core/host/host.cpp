@@ -34,7 +34,6 @@ Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
   register_table("mortise.batch/0", &kBatchApi);
   register_table("mortise.parallel/0", &kParallelApi);
   register_table("mortise.random/0", &kRandomApi);
-  register_table("mortise.lists/0", &kListsApi);
 }
 
 void Host::set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain) {

@@ -1,8 +1,7 @@
-// LibTorch's operators, lists of tensors and tensors through the C tables.
+// LibTorch's operators and tensors through the C tables.
 #include <ATen/ATen.h>
 
 #include "core/host/handle.hpp"
-#include "core/host/lists.hpp"
 #include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
 
@@ -205,81 +204,6 @@ TEST_F(Ops, TensorsThatWereWrittenThroughTheirBytesAreNoticedByAutograd) {
   x.mutable_data_ptr<float>()[0] = 7;
   kTensorApi.written(h, borrow(x));
   EXPECT_NE(thrown([&] { host.backward(y.sum()); }).text.find("inplace"), std::string::npos);
-}
-
-// ---- lists ----
-
-class Lists : public Ops {
- protected:
-  mortise_list make(uint64_t seed) { return {{random({3}, seed), random({2, 2}, seed + 100)}, {}}; }
-  mortise_list x = make(1), y = make(2), z = make(3);
-  // Compares both tensors of `l` with what `expected` makes of those of x, y and z as they were.
-  void expect(const mortise_list& l, const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor)>& expected) {
-    const mortise_list a0 = make(1), b0 = make(2), c0 = make(3);
-    ASSERT_EQ(l.tensors.size(), 2u);
-    for (size_t i = 0; i < 2; ++i)
-      EXPECT_TRUE(bitwise(l.tensors[i], expected(a0.tensors[i], b0.tensors[i], c0.tensors[i])));
-  }
-  mortise_list* made = nullptr;
-  void TearDown() override { kListsApi.release(h, made); }
-};
-
-TEST_F(Lists, WorkInPlaceOnTheFirst) {
-  ASSERT_EQ(kListsApi.lerp_(h, &x, &y, 0.25), MORTISE_OK);
-  expect(x, [](auto p, auto q, auto) { return at::lerp(p, q, 0.25); });
-  x = make(1);
-  ASSERT_EQ(kListsApi.mul_(h, &x, 3), MORTISE_OK);
-  expect(x, [](auto p, auto, auto) { return p * 3; });
-  x = make(1);
-  ASSERT_EQ(kListsApi.add_(h, &x, &y, 0.5), MORTISE_OK);
-  expect(x, [](auto p, auto q, auto) { return at::add(p, q, 0.5); });
-  x = make(1);
-  ASSERT_EQ(kListsApi.addcmul_(h, &x, &y, &z, 0.5), MORTISE_OK);
-  expect(x, [](auto p, auto q, auto r) { return at::addcmul(p, q, r, 0.5); });
-  x = make(1);
-  ASSERT_EQ(kListsApi.addcdiv_(h, &x, &y, &z, 0.5), MORTISE_OK);
-  expect(x, [](auto p, auto q, auto r) { return at::addcdiv(p, q, r, 0.5); });
-  x = make(1);
-  ASSERT_EQ(kListsApi.add_scalar_(h, &x, 2), MORTISE_OK);
-  expect(x, [](auto p, auto, auto) { return p + 2; });
-  x = make(1);
-  ASSERT_EQ(kListsApi.sign_(h, &x), MORTISE_OK);
-  expect(x, [](auto p, auto, auto) { return at::sign(p); });
-}
-
-TEST_F(Lists, MakeNewOnes) {
-  ASSERT_EQ(kListsApi.scaled(h, &x, 0.5, &made), MORTISE_OK);
-  expect(*made, [](auto p, auto, auto) { return p * 0.5; });
-  kListsApi.release(h, made);
-  ASSERT_EQ(kListsApi.lerp(h, &x, &y, 0.25, &made), MORTISE_OK);
-  expect(*made, [](auto p, auto q, auto) { return at::lerp(p, q, 0.25); });
-  kListsApi.release(h, made);
-  ASSERT_EQ(kListsApi.sqrt(h, &x, &made), MORTISE_OK);
-  ASSERT_EQ(made->tensors.size(), 2u);
-  mortise_tensor* const* items = nullptr;
-  uint32_t n = 0;
-  ASSERT_EQ(kListsApi.items(h, made, &items, &n), MORTISE_OK);
-  ASSERT_EQ(n, 2u);
-  EXPECT_EQ(items[1], borrow(made->tensors[1]));
-}
-
-TEST_F(Lists, ScaledGradientsAreInTheDtypeOfTheMaster) {
-  mortise_list half{{random({3}, 1, at::kBFloat16)}, {}};
-  ASSERT_EQ(kListsApi.scaled(h, &half, 0.5, &made), MORTISE_OK);
-  EXPECT_TRUE(
-      bitwise(made->tensors[0], half.tensors[0].to(at::kFloat) * 0.5));  // widened first: nothing is rounded twice
-}
-
-TEST_F(Lists, MayBeEmpty) {
-  mortise_list empty;
-  EXPECT_EQ(kListsApi.add_(h, &empty, &empty, 1), MORTISE_OK);
-  EXPECT_EQ(kListsApi.scaled(h, &empty, 1, &made), MORTISE_OK);
-  EXPECT_TRUE(made->tensors.empty());
-}
-
-TEST_F(Lists, OfDifferentLengthsAreRefused) {
-  mortise_list one{{random({3}, 1)}, {}};
-  EXPECT_EQ(kListsApi.add_(h, &x, &one, 1), MORTISE_E_OPERATOR);
 }
 
 }  // namespace

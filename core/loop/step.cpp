@@ -103,7 +103,7 @@ void Step::update() {
   p_.ledger.begin_update();
   p_.listeners.filter(services_, Filter::kVerdict, kStepVerdict);
   p_.listeners.filter(services_, Filter::kTransform, kGradTransform);
-  for (auto& o : p_.optimizers) o.step(p_.ledger, services_.clock.applied);
+  for (auto& o : p_.optimizers) o.step(p_.ledger);
   p_.host.parameters().publish(written_);
   p_.listeners.notify(kStepCommit, {});
   p_.ledger.commit();

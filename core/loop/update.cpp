@@ -1,9 +1,6 @@
 #include "core/loop/update.hpp"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
-
-#include <map>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
@@ -28,13 +25,8 @@ std::vector<NamedState> Optimizer::states() const {
   return all;
 }
 
-void Optimizer::step(const Ledger& ledger, int64_t applied) {
+void Optimizer::step(const Ledger& ledger) {
   if (slots_.empty()) return;
-  if (declared_.simple) step_simple(ledger, applied);
-  else step_device(ledger);
-}
-
-void Optimizer::step_device(const Ledger& ledger) {
   slices_.clear();
   for (auto& s : slots_) {
     const ParameterState& p = *s.parameter;
@@ -52,40 +44,8 @@ void Optimizer::step_device(const Ledger& ledger) {
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }
-  declared_.device.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()),
+  declared_.object.call(&mortise_optimizer::step, "step", slices_.data(), static_cast<uint32_t>(slices_.size()),
                         &ledger.c());
-}
-
-// The simple form reads the verdict, the multiplier and the rates on the host: one synchronisation a step, declared in
-// its plugin.toml.
-void Optimizer::step_simple(const Ledger& ledger, int64_t applied) {
-  if (ledger.verdict.item<double>() == 0) return;
-  const at::Tensor lr = ledger.lr.cpu(), decay = ledger.weight_decay.cpu();
-  std::map<int32_t, std::vector<Slot*>> groups;
-  for (auto& s : slots_)
-    if (s.parameter->has_gradient) groups[s.parameter->declared->info.group].push_back(&s);
-  for (auto& [group, members] : groups) {
-    mortise_list params, grads;
-    std::vector<mortise_list> states(declared_.simple.object->n_states);
-    std::vector<mortise_list*> state_handles;
-    for (Slot* s : members) {
-      params.tensors.push_back(s->parameter->master);
-      grads.tensors.push_back(s->parameter->grad);
-      for (size_t i = 0; i < states.size(); ++i) states[i].tensors.push_back(s->states[i]);
-    }
-    for (auto& l : states) state_handles.push_back(&l);
-    mortise_optimizer_group g{};
-    g.struct_size = sizeof g;
-    g.n_states = declared_.simple.object->n_states;
-    g.lr = lr.const_data_ptr<double>()[group];
-    g.weight_decay = decay.const_data_ptr<double>()[group];
-    g.grad_multiplier = ledger.multiplier.item<double>();
-    g.applied = applied;
-    g.params = &params;
-    g.grads = &grads;
-    g.state = state_handles.data();
-    declared_.simple.call(&mortise_optimizer_simple::step, "step", static_cast<const mortise_optimizer_group*>(&g));
-  }
 }
 
 }  // namespace mortise

@@ -1,11 +1,10 @@
-// The update: an optimizer's slices of master, gradient and states, and the adapter for optimizers of the simple form.
+// The update: an optimizer's slices of master, gradient and states.
 #pragma once
 #include <deque>
 #include <vector>
 
 #include "core/declare/optimizers.hpp"
 #include "core/host/host.hpp"
-#include "core/host/lists.hpp"
 #include "core/loop/ledger.hpp"
 
 namespace mortise {
@@ -22,7 +21,7 @@ class Optimizer {
   Optimizer(const DeclaredOptimizer& declared, Host& host);
   std::vector<NamedState> states() const;
   // Updates what got a gradient in this step.
-  void step(const Ledger& ledger, int64_t applied);
+  void step(const Ledger& ledger);
   bool writes_value() const { return declared_.writes_value(); }
   const std::vector<mortise_param*>& params() const { return declared_.params; }
 
@@ -33,8 +32,6 @@ class Optimizer {
     std::vector<at::Tensor> states;
     std::vector<mortise_tensor*> handles;
   };
-  void step_device(const Ledger& ledger);
-  void step_simple(const Ledger& ledger, int64_t applied);
 
   const DeclaredOptimizer& declared_;
   std::vector<Slot> slots_;

@@ -1,6 +1,6 @@
 // Lion: the sign of an interpolated momentum. Chen et al. 2023, arXiv:2302.06675.
 //   u = sign(b1 m + (1 - b1) g)      p = (1 - lr wd) p - lr u      m = b2 m + (1 - b2) g
-#include <mortise/plugin.h>
+#include <mortise/simple_optimizer.h>
 
 typedef struct {
   double beta1, beta2;
@@ -13,17 +13,15 @@ static mortise_status prepare(lion *l, mortise_host *host) {
 }
 
 // Called once a group, on applied steps only. Gradients in memory are scaled; `grad_multiplier` makes them true.
-static mortise_status step(lion *l, mortise_host *host, const mortise_lists_api *op, const mortise_optimizer_group *g) {
-  mortise_list *momentum = g->state[0], *grad = NULL, *u = NULL;
-  mortise_status s = op->scaled(host, g->grads, g->grad_multiplier, &grad);
-  if (!s) s = op->lerp(host, momentum, grad, 1 - l->beta1, &u);
-  if (!s) s = op->sign_(host, u);
-  if (!s) s = op->mul_(host, g->params, 1 - g->lr * g->weight_decay);
-  if (!s) s = op->add_(host, g->params, u, -g->lr);
-  if (!s) s = op->lerp_(host, momentum, grad, 1 - l->beta2);
-  op->release(host, u);
-  op->release(host, grad);
-  return s;  // the host keeps the text of whatever failed
+static mortise_status step(lion *l, const mortise_simple_group *g) {
+  mortise_list *momentum = g->states[0];
+  mortise_list *grad = mortise_list_scaled(g->grads, g->grad_multiplier);
+  mortise_list *u = mortise_list_lerp(momentum, grad, 1 - l->beta1);
+  mortise_list_sign_(u);
+  mortise_list_mul_(g->params, 1 - g->lr * g->weight_decay);
+  mortise_list_add_(g->params, u, -g->lr);
+  mortise_list_lerp_(momentum, grad, 1 - l->beta2);
+  return MORTISE_OK;  // what failed above is kept and returned for us
 }
 
-MORTISE_OPTIMIZER_SIMPLE(lion, prepare, step, "momentum")
+MORTISE_SIMPLE_OPTIMIZER(lion, prepare, step, "momentum")

@@ -14,6 +14,8 @@
 #include <bit>
 #include <cstring>
 
+#include "mortise/half.h"
+
 // One copy of each loop an instruction set, chosen when the library is loaded. A sanitizer is not ready yet at that
 // time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -46,13 +48,8 @@ struct F64 {
 struct BF16 {
   using memory = uint16_t;
   using type = float;
-  MORTISE_ALWAYS_INLINE static type load(memory m) { return std::bit_cast<float>(static_cast<uint32_t>(m) << 16); }
-  // To the nearest, ties to even.
-  MORTISE_ALWAYS_INLINE static memory store(type f) {
-    const uint32_t bits = std::bit_cast<uint32_t>(f);
-    const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    return static_cast<memory>(f != f ? 0x7FC0u : rounded);
-  }
+  MORTISE_ALWAYS_INLINE static type load(memory m) { return mortise_bf16_to_float(m); }
+  MORTISE_ALWAYS_INLINE static memory store(type f) { return mortise_bf16_from_float(f); }
 };
 
 struct Job {

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "mortise/cpp/ops.hpp"
+
 namespace {
 using namespace mortise;
 using namespace mortise::testing;
@@ -132,13 +134,65 @@ TEST(FakeHost, ParametersCanBeFoundAndChangedWhileTheyAreDeclared) {
   EXPECT_EQ(found, weight);
   EXPECT_EQ(info_of(weight).numel, 12);
   EXPECT_EQ(view(info_of(weight).tags[0]), "head");
-  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("trainable"), value(false)), MORTISE_E_ARGUMENT);
   host.point = "params.declared";
   EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("trainable"), value(false)), MORTISE_OK);
   EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("value_dtype"), dtype_value(MORTISE_BF16)), MORTISE_OK);
-  EXPECT_EQ(api.params->set(&host, weight, MORTISE_STR("name"), value("x")), MORTISE_E_ARGUMENT);
   EXPECT_EQ(info_of(weight).trainable, 0);
   EXPECT_EQ(info_of(weight).value_dtype, static_cast<uint32_t>(MORTISE_BF16));
+  mortise_param* table = host.add_param("mask", "buffer", {3});
+  EXPECT_EQ(api.params->set(&host, table, MORTISE_STR("trainable"), value(true)), MORTISE_OK);
+  EXPECT_EQ(info_of(table).trainable, 0) << "nothing trains a buffer";
+}
+
+TEST(FakeHost, AChangeOfAParameterThatIsRefusedChangesNothing) {
+  FakeHost host;
+  mortise_param* weight = host.add_param("h.0.weight", "matrix", {3, 4});
+  const mortise_param_info before = info_of(weight);
+  const auto set = [&](std::string_view field, const mortise_value& v) {
+    return api.params->set(&host, weight, str(field), v);
+  };
+  EXPECT_EQ(set("trainable", value(false)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "only allowed in params.declared");
+  host.point = "params.declared";
+  EXPECT_EQ(set("name", value("x")), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(set("trainable", value(0)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set("value_dtype", value(3)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set("value_dtype", dtype_value(MORTISE_I64)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set("master_dtype", dtype_value(99)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set("grad_dtype", dtype_value(MORTISE_NO_DTYPE)), MORTISE_E_ARGUMENT);
+  host.manifest = R"(listens = [{ point = "params.declared", writes = ["value_dtype"] }])";
+  EXPECT_EQ(set("grad_dtype", dtype_value(MORTISE_BF16)), MORTISE_E_PLUGIN);
+  EXPECT_EQ(host.error(), "plugin.toml does not say that it writes `grad_dtype`");
+  EXPECT_EQ(api.params->set(&host, nullptr, MORTISE_STR("value_dtype"), dtype_value(MORTISE_BF16)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(std::memcmp(&before, &info_of(weight), sizeof before), 0);
+  EXPECT_EQ(set("value_dtype", dtype_value(MORTISE_BF16)), MORTISE_OK);
+}
+
+TEST(FakeHost, CopiesBetweenDtypesAsLibTorchDoes) {
+  FakeHost host;
+  const Tensor from = host.tensor<double>({3}, {1.01, -2, 70000});
+  const Tensor bf16 = empty(MORTISE_BF16, {3}), half = empty(MORTISE_F16, {3}), whole = empty(MORTISE_I32, {3});
+  for (const Tensor* to : {&bf16, &half, &whole}) ops::copy_(*to, from);
+  EXPECT_EQ(host.values<uint16_t>(bf16), (std::vector<uint16_t>{0x3F81, 0xC000, 0x4789}));
+  EXPECT_EQ(host.element(half.get(), 0), 1.009765625);
+  EXPECT_TRUE(std::isinf(host.element(half.get(), 2)));
+  EXPECT_EQ(host.values<int32_t>(whole), (std::vector<int32_t>{1, -2, 70000}));
+  EXPECT_EQ(host.times_written(bf16.get()), 1);
+}
+
+// A pointer of any other kind was taken for a bool once.
+template <class T>
+concept IsValue = requires(T v) { value(v); };
+static_assert(IsValue<mortise_tensor*> && IsValue<mortise_param*> && IsValue<mortise_batch*> && IsValue<const char*>);
+static_assert(!IsValue<mortise_kept*> && !IsValue<const mortise_tensor*> && !IsValue<void*> && !IsValue<int*>);
+
+TEST(Value, OfAHandleIsATensorAndOfNoHandleNone) {
+  FakeHost host;
+  const Tensor t = host.tensor<float>({1}, {1});
+  EXPECT_EQ(value(t.get()).tag, static_cast<uint32_t>(MORTISE_TENSOR));
+  EXPECT_EQ(value(t.get()).v.t, t.get());
+  EXPECT_EQ(value(static_cast<mortise_tensor*>(nullptr)).tag, static_cast<uint32_t>(MORTISE_NONE));
+  EXPECT_EQ(value("text").tag, static_cast<uint32_t>(MORTISE_TEXT));
 }
 
 TEST(FakeHost, RunsEachElementOnceInPiecesTheLastFirst) {

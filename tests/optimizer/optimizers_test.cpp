@@ -1,7 +1,13 @@
-// Twenty steps of each optimizer beside the same steps in ATen's operators, in the order of torch/optim/adam.py and
-// sgd.py (torch 2.11).
+// Twenty steps of each optimizer beside the same steps in ATen's operators: those of the house in the order of
+// torch/optim/adam.py and sgd.py (torch 2.11), and the example's in plain C, of the simple form, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros_like.h>
@@ -9,6 +15,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <deque>
 
 #include "mortise/testing/fake_slice.hpp"
 
@@ -100,6 +108,126 @@ TYPED_TEST(Optimizers, SGDWithMomentumFollowsTorch) {
 TYPED_TEST(Optimizers, SGDWithNesterovFollowsTorch) {
   this->host.set("momentum", 0.9).set("nesterov", true);
   EXPECT_LE(units_apart<TypeParam>("optimizer.sgd", this->host, sgd_momentum<true>), kUnits);
+}
+
+// ---- the simple form ----
+
+// A tensor of the fake host as ATen sees it: the same memory.
+at::Tensor shared(mortise_tensor* t) {
+  const mortise::Info info(t);
+  const auto type = info.dtype == MORTISE_F64 ? at::kDouble : info.dtype == MORTISE_BF16 ? at::kBFloat16 : at::kFloat;
+  return at::from_blob(info.data, at::IntArrayRef(info.sizes, info.rank), at::TensorOptions().dtype(type));
+}
+mortise::Tensor copied(const at::Tensor& t) {
+  mortise::Tensor out = mortise::empty(t.scalar_type() == at::kDouble ? MORTISE_F64 : MORTISE_F32, t.sizes());
+  shared(out.get()).copy_(t);
+  return out;
+}
+
+// The operators of mortise/simple_optimizer.h, boxed, as mortise.ops/0 calls them.
+void define_operators(FakeHost& host) {
+  for (const char* name :
+       {"to.dtype", "_foreach_mul.Scalar", "_foreach_lerp.Scalar", "_foreach_sqrt", "_foreach_lerp_.Scalar",
+        "_foreach_mul_.Scalar", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_addcmul_.Scalar",
+        "_foreach_addcdiv_.Scalar", "_foreach_sign_"}) {
+    const std::string schema = std::string("aten::") + name;
+    const size_t dot = schema.find('.');
+    const std::string overload = dot == std::string::npos ? "" : schema.substr(dot + 1);
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(schema.substr(0, dot).c_str(), overload.c_str());
+    host.op_list(schema, [op](std::span<const mortise_value> args) {
+      torch::jit::Stack stack;
+      for (const mortise_value& v : args) {
+        if (v.tag == MORTISE_TENSOR) stack.emplace_back(shared(v.v.t));
+        if (v.tag == MORTISE_FLOAT) stack.emplace_back(v.v.f);
+        if (v.tag == MORTISE_LOGICAL) stack.emplace_back(v.v.i != 0);
+        if (v.tag == MORTISE_DTYPE) stack.emplace_back(static_cast<int64_t>(at::kFloat));
+        if (v.tag == MORTISE_NONE) stack.emplace_back();
+        if (v.tag != MORTISE_TENSORS) continue;
+        c10::List<at::Tensor> list;
+        for (uint32_t i = 0; i < v.count; ++i) list.push_back(shared(v.v.ts[i]));
+        stack.emplace_back(std::move(list));
+      }
+      op.callBoxed(stack);
+      std::vector<mortise::Tensor> results;
+      for (const c10::IValue& v : stack) {
+        if (v.isTensor()) results.push_back(copied(v.toTensor()));
+        if (!v.isTensorList()) continue;
+        for (const at::Tensor& t : v.toTensorVector()) results.push_back(copied(t));
+      }
+      return results;
+    });
+  }
+}
+
+// examples/01_c_optimizer/lion.c over lists of tensors, as ATen's functions.
+struct Lion {
+  std::vector<at::Tensor> params, momentum;
+  void step(std::vector<at::Tensor> grads, double multiplier, double lr, double decay) {
+    for (at::Tensor& g : grads)
+      if (g.scalar_type() == at::kBFloat16) g = g.to(at::kFloat);
+    grads = at::_foreach_mul(grads, multiplier);
+    std::vector<at::Tensor> update = at::_foreach_lerp(momentum, grads, 1 - 0.9);
+    at::_foreach_sign_(update);
+    at::_foreach_mul_(params, 1 - lr * decay);
+    at::_foreach_add_(params, update, -lr);
+    at::_foreach_lerp_(momentum, grads, 1 - 0.99);
+  }
+};
+
+template <class Master, class Grad>
+void expect_the_same_bits(FakeHost& host, std::vector<Grad> (*gradient)(uint64_t seed)) {
+  define_operators(host);
+  host.set("beta1", 0.9).set("beta2", 0.99);
+  host.lr = {kRate, kRate / 3};
+  host.weight_decay = {kDecay, 0};
+  Plugin optimizer(host, MORTISE_LION);
+  const std::vector<Master> start = normal<Master>(1);
+  std::deque<FakeSlice> slices;
+  for (int i = 0; i < 3; ++i) {
+    slices.emplace_back(host, optimizer, host.add_param("w", "matrix", {kLength}), start, gradient(1));
+    slices.back().slice.group = i == 2;
+  }
+  Lion groups[2];
+  for (const size_t group : {0, 0, 1}) {
+    groups[group].params.push_back(tensor(start));
+    groups[group].momentum.push_back(at::zeros_like(groups[group].params.back()));
+  }
+  put(host.ledger().multiplier, 1.0 / 3);
+  for (uint64_t t = 1; t <= kSteps; ++t) {
+    for (uint64_t i = 0; i < 3; ++i) {
+      const std::vector<Grad> g = gradient(100 * i + t);
+      std::copy(g.begin(), g.end(), mortise::Info(slices[i].slice.grad).as<Grad>());
+    }
+    put<int64_t>(host.ledger().applied, static_cast<int64_t>(t) - 1);
+    groups[0].step({shared(slices[0].slice.grad), shared(slices[1].slice.grad)}, 1.0 / 3, kRate, kDecay);
+    groups[1].step({shared(slices[2].slice.grad)}, 1.0 / 3, kRate / 3, 0);
+    ASSERT_EQ(update(host, optimizer, {&slices[0], &slices[1], &slices[2]}), MORTISE_OK) << host.error();
+  }
+  const auto same = [&](const at::Tensor& expected, mortise_tensor* t) {
+    return std::memcmp(expected.const_data_ptr(), mortise::Info(t).data, expected.nbytes()) == 0;
+  };
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(same(groups[i / 2].params[i % 2], slices[i].slice.master)) << i;
+    EXPECT_TRUE(same(groups[i / 2].momentum[i % 2], slices[i].slice.states[0])) << i;
+  }
+  EXPECT_FALSE(same(tensor(start), slices[0].slice.master));
+}
+
+TEST(SimpleForm, LionHasTheBitsOfATensListsInFP32) {
+  FakeHost host;
+  expect_the_same_bits<float, float>(host, normal<float>);
+}
+TEST(SimpleForm, LionHasTheBitsOfATensListsInFP64) {
+  FakeHost host;
+  expect_the_same_bits<double, double>(host, normal<double>);
+}
+TEST(SimpleForm, LionWidensGradientsInBF16BeforeTheyAreScaled) {
+  FakeHost host;
+  expect_the_same_bits<float, uint16_t>(host, [](uint64_t seed) {
+    std::vector<uint16_t> bits;
+    for (const float x : normal<float>(seed)) bits.push_back(mortise_bf16_from_float(x));
+    return bits;
+  });
 }
 
 }  // namespace

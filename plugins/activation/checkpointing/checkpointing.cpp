@@ -5,65 +5,55 @@
 #include <memory>
 #include <vector>
 
+#include "mortise/cpp/call.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
 using namespace mortise;
 
+bool requires_grad(Ref t) { return t.handle && (Info(t).flags & MORTISE_REQUIRES_GRAD); }
+
 // One pass of one block, from its forward to its backward.
 struct Region {
-  mortise_kept* kept = nullptr;
+  static constexpr mortise_str kName = MORTISE_STR("activation.checkpointing");
+  // Parameters are used inside, so the output needs a gradient even when no input does.
+  static constexpr uint32_t kFlags = MORTISE_NODE_REQUIRES_GRAD;
+
+  Kept kept;
   uint32_t flags = 0;                // of the pass that is kept
   std::vector<mortise_value> args;   // numbers as they are; tensors are saved by the node
   std::vector<bool> differentiable;  // which tensors want a gradient
-  ~Region() {
-    if (kept) api.call->drop(api.host, kept);
-  }
-};
 
-bool requires_grad(Ref t) { return t.handle && (Info(t).flags & MORTISE_REQUIRES_GRAD); }
-
-mortise_status forward(void* state, mortise_node* node, const mortise_value* in, uint32_t n, mortise_value* out,
-                       uint32_t m) noexcept {
-  return guard([&] {
-    const Region& region = *static_cast<Region*>(state);
+  void forward(mortise_node* node, std::span<const mortise_value> in, std::span<mortise_value> out) const {
     std::vector<mortise_tensor*> inputs;
-    for (uint32_t i = 0; i < n; ++i) inputs.push_back(Ref(in[i]));
-    check(api.autograd->save(api.host, node, inputs.data(), n));
-    check(api.call->run(api.host, region.kept, MORTISE_FIRST_PASS | region.flags, in, n, out, m));
-  });
-}
+    for (const mortise_value& v : in) inputs.push_back(Ref(v));
+    save(node, inputs);
+    check(kept.run(MORTISE_FIRST_PASS | flags, in, out));
+  }
 
-mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* grad_out, uint32_t m,
-                        mortise_tensor** grad_in, uint32_t n) noexcept {
-  return guard([&] {
-    const Region& region = *static_cast<Region*>(state);
-    if (std::none_of(grad_out, grad_out + m, [](mortise_tensor* g) { return g != nullptr; })) return;
+  void backward(mortise_node* node, std::span<mortise_tensor* const> grad_out,
+                std::span<mortise_tensor*> grad_in) const {
+    if (std::ranges::all_of(grad_out, [](mortise_tensor* g) { return g == nullptr; })) return;
 
-    std::vector<mortise_value> args = region.args;
-    std::vector<Tensor> held;  // what `args` and `leaves` borrow
+    std::vector<mortise_value> given = args;
+    std::vector<Tensor> held;  // what `given` and `leaves` borrow
     std::vector<mortise_tensor*> leaves;
-    std::vector<uint32_t> leaf_of;
-    for (uint32_t i = 0; i < n; ++i) {
-      if (args[i].tag != MORTISE_TENSOR) continue;
-      Tensor saved;
-      check(api.autograd->saved(api.host, node, i, saved.put()));
-      if (region.differentiable[i]) {
-        Tensor leaf;
-        check(api.autograd->detach(api.host, saved.get(), 1, leaf.put()));
-        leaves.push_back(leaf.get());
+    std::vector<size_t> leaf_of;
+    for (size_t i = 0; i < grad_in.size(); ++i) {
+      if (given[i].tag != MORTISE_TENSOR) continue;
+      held.push_back(saved(node, static_cast<uint32_t>(i)));
+      if (differentiable[i]) {
+        held.back() = detach(held.back(), true);
+        leaves.push_back(held.back().get());
         leaf_of.push_back(i);
-        saved = std::move(leaf);
       }
-      args[i] = value(saved);
-      held.push_back(std::move(saved));
+      given[i] = value(held.back());
     }
 
-    std::vector<mortise_value> results(m, none());
-    const mortise_status ran = api.call->run(api.host, region.kept, MORTISE_GRAD | MORTISE_REPLAY | region.flags,
-                                             args.data(), n, results.data(), m);
+    std::vector<mortise_value> results(grad_out.size(), none());
+    const mortise_status ran = kept.run(MORTISE_GRAD | MORTISE_REPLAY | flags, given, results);
     std::vector<mortise_tensor*> roots, seeds;
-    for (uint32_t k = 0; k < m; ++k) {
+    for (size_t k = 0; k < results.size(); ++k) {
       held.push_back(take(results[k]));
       if (ran != MORTISE_OK || !grad_out[k] || !requires_grad(held.back())) continue;
       roots.push_back(held.back().get());
@@ -71,22 +61,10 @@ mortise_status backward(void* state, mortise_node* node, mortise_tensor* const* 
     }
     check(ran);
     if (roots.empty()) return;
-    std::vector<mortise_tensor*> grads(leaves.size());
-    check(api.autograd->backward(api.host, roots.data(), seeds.data(), static_cast<uint32_t>(roots.size()),
-                                 leaves.data(), grads.data(), static_cast<uint32_t>(leaves.size()), 0));
-    for (size_t k = 0; k < leaves.size(); ++k) grad_in[leaf_of[k]] = grads[k];
-  });
-}
-
-void drop(void* state) noexcept { delete static_cast<Region*>(state); }
-
-// Parameters are used inside, so the output needs a gradient even when no input does.
-constexpr mortise_node_fns kNode = {sizeof(mortise_node_fns),
-                                    MORTISE_NODE_REQUIRES_GRAD,
-                                    MORTISE_STR("activation.checkpointing"),
-                                    forward,
-                                    backward,
-                                    drop};
+    std::vector<Tensor> grads = mortise::backward(roots, seeds, leaves);
+    for (size_t k = 0; k < grads.size(); ++k) grad_in[leaf_of[k]] = grads[k].release();
+  }
+};
 
 class Checkpointing {
  public:
@@ -107,10 +85,8 @@ class Checkpointing {
       region->args.push_back(arg);
       region->differentiable.push_back(requires_grad(arg));
     }
-    check(api.call->keep(api.host, call, next, keep_.data(), static_cast<uint32_t>(keep_.size()), &region->kept));
-    // The node owns the region from here on, also when `apply` fails.
-    check(api.autograd->apply(api.host, &kNode, region.release(), call->args, call->n_args, call->results,
-                              call->n_results));
+    region->kept = Kept(call, next, keep_);
+    apply_node(std::move(region), {call->args, call->n_args}, {call->results, call->n_results});
   }
 
  private:

@@ -69,8 +69,8 @@ class Text {
     need(api.tokenizer, "mortise.tokenizer/0");
     length_ = request->sequence_length;
     if (length_ < 1)
-      throw Error(MORTISE_E_CONFIG,
-                  "data.text cuts text into samples and needs a length\n  fix: [data] sequence_length = 128");
+      throw Error(MORTISE_E_CONFIG, "data.text cuts text into samples and needs a length",
+                  "[data] sequence_length = 128");
   }
 
   // Reads the files: of a split that nobody asks for they need not be there.

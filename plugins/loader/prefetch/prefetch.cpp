@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "mortise/cpp/call.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -46,18 +47,15 @@ class Prefetch {
   // What lies ahead in one split.
   struct Line {
     std::string split;
-    mortise_kept* kept = nullptr;
+    Kept kept;
     std::deque<std::shared_ptr<Item>> ahead;
-    ~Line() {
-      if (kept) api.call->drop(api.host, kept);
-    }
   };
 
   Line& line_of(const mortise_call* call, mortise_next* next) {
     Line& line = lines_[{std::string(view(call->args[0].v.s)), call->mode}];
     if (!line.kept) {
       line.split = view(call->args[0].v.s);
-      check(api.call->keep(api.host, call, next, nullptr, 0, &line.kept));
+      line.kept = Kept(call, next);
     }
     return line;
   }
@@ -113,8 +111,7 @@ class Prefetch {
       lock.unlock();
       const mortise_value args[] = {value(std::string_view(item->line->split)), value(item->index)};
       mortise_value result = none();
-      const bool good = api.call->run(api.host, item->line->kept, 0, args, 2, &result, 1) == MORTISE_OK &&
-                        result.tag == MORTISE_BATCH;
+      const bool good = item->line->kept.run(0, args, {&result, 1}) == MORTISE_OK && result.tag == MORTISE_BATCH;
       lock.lock();
       if (good) item->batch = Batch::own(result.v.b);
       item->state = State::kDone;

@@ -36,7 +36,8 @@ class AdamW {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
       throw Error(MORTISE_E_UNSUPPORTED,
                   "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                      " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
+                      " are in another dtype",
+                  "precision.bf16, which keeps fp32 weights beside the bf16 ones");
     specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     *n = 2;
@@ -49,7 +50,7 @@ class AdamW {
     for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
     for_pieces(jobs,
                [](const Job& j, int64_t begin, int64_t end) { kernels::adamw_update(j.step, j.arrays, begin, end); });
-    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i));
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), jobs[i].arrays.copy != nullptr);
   }
 
  private:

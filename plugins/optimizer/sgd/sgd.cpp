@@ -70,7 +70,8 @@ class SGD {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
       throw Error(MORTISE_E_UNSUPPORTED,
                   "optimizer.sgd updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                      " are in another dtype\n  fix: precision.bf16, which keeps fp32 weights beside the bf16 ones");
+                      " are in another dtype",
+                  "precision.bf16, which keeps fp32 weights beside the bf16 ones");
     *n = momentum_ != 0;
     if (*n) specs[0] = {MORTISE_STR("momentum_buffer"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
   }
@@ -81,7 +82,7 @@ class SGD {
     std::vector<Job> jobs;
     for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
     for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) { j.run(j, begin, end); });
-    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i));
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), jobs[i].copy != nullptr);
   }
 
  private:

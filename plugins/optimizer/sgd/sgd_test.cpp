@@ -92,4 +92,13 @@ TEST_F(SGD, WritesTheBF16Value) {
   EXPECT_EQ(host.values<uint16_t>(slice.slice.value), std::vector<uint16_t>(3, 0x3F81));
 }
 
+TEST_F(SGD, LeavesAValueOfAnotherDtypeToTheHostsCast) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (const uint32_t dtype : {MORTISE_F32, MORTISE_F16}) {
+    FakeSlice slice(host, plugin, param(), std::vector<double>(3, 1), std::vector<double>(3, 1), dtype);
+    ASSERT_EQ(update(host, plugin, {&slice}), MORTISE_OK) << host.error();
+    EXPECT_NEAR(host.element(slice.slice.value, 0), 0.899, 1e-3);
+  }
+}
+
 }  // namespace

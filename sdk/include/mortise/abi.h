@@ -178,14 +178,13 @@ typedef mortise_status (*mortise_event_fn)(void *self, const mortise_event *) MO
 /** One attachment; it must also stand in plugin.toml. Exactly one of the four pointers is set. */
 typedef struct mortise_attachment {
   uint32_t struct_size;
-  uint32_t flags;          /* MORTISE_SIMPLE_OPTIMIZER, or 0 */
+  uint32_t flags;          /* 0 */
   mortise_str point;       /* "optimizer", "block", "step.window", … */
   const void *object;      /* provide an object or operator: mortise_optimizer, mortise_operator, … by the point */
   mortise_call_fn provide; /* provide a call */
   mortise_wrap_fn wrap;    /* wrap a call */
   mortise_event_fn listen; /* listen to an event or filter */
 } mortise_attachment;
-enum { MORTISE_SIMPLE_OPTIMIZER = 1 };
 
 /* ---- the two ends ---- */
 

@@ -4,6 +4,7 @@
 // makes `api` private to it).
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -74,6 +75,9 @@ struct HostError {
 class Error : public std::runtime_error {
  public:
   Error(mortise_status status, const std::string& what) : std::runtime_error(what), status_(status) {}
+  // With what the user can write or do instead.
+  Error(mortise_status status, const std::string& what, const std::string& fix)
+      : std::runtime_error(what + "\n  fix: " + fix), status_(status) {}
   mortise_status status() const { return status_; }
 
  private:
@@ -86,23 +90,28 @@ inline void check(mortise_status s) {
     raise(s);
 }
 
-// Runs `body` at the edge: no exception leaves.
-template <class Body>
-mortise_status guard(Body&& body) noexcept {
+// Runs `body` at the edge: no exception leaves. `report` gets the status and the text of what the host has not
+// described already, and returns the status.
+template <class Body, class Report>
+mortise_status guard(Body&& body, Report&& report) noexcept {
   try {
     body();
     return MORTISE_OK;
   } catch (const HostError& e) {
     return e.status;
   } catch (const Error& e) {
-    return api.host->fail(api.host, e.status(), str(e.what()));
+    return report(e.status(), str(e.what()));
   } catch (const std::bad_alloc&) {
-    return api.host->fail(api.host, MORTISE_E_MEMORY, MORTISE_STR("out of memory"));
+    return report(MORTISE_E_MEMORY, MORTISE_STR("out of memory"));
   } catch (const std::exception& e) {
-    return api.host->fail(api.host, MORTISE_E_PLUGIN, str(e.what()));
+    return report(MORTISE_E_PLUGIN, str(e.what()));
   } catch (...) {
-    return api.host->fail(api.host, MORTISE_E_PLUGIN, MORTISE_STR("an exception of an unknown type"));
+    return report(MORTISE_E_PLUGIN, MORTISE_STR("an exception of an unknown type"));
   }
+}
+template <class Body>
+mortise_status guard(Body&& body) noexcept {
+  return guard(body, [](mortise_status status, mortise_str text) { return api.host->fail(api.host, status, text); });
 }
 
 // The table, or an Error if this host has none. A constructor asks for what its plugin cannot do without.
@@ -181,8 +190,12 @@ inline Tensor empty(uint32_t dtype, std::initializer_list<int64_t> sizes, bool o
 // ---- values ----
 
 inline mortise_value none() { return {MORTISE_NONE, 0, {.i = 0}}; }
-inline mortise_value value(Ref t) { return t.handle ? mortise_value{MORTISE_TENSOR, 0, {.t = t.handle}} : none(); }
-inline mortise_value value(const Tensor& t) { return value(Ref(t)); }
+// A pointer to anything but what stands below would become a bool.
+template <class T>
+mortise_value value(T*) = delete;
+inline mortise_value value(mortise_tensor* t) { return t ? mortise_value{MORTISE_TENSOR, 0, {.t = t}} : none(); }
+inline mortise_value value(Ref t) { return value(t.handle); }
+inline mortise_value value(const Tensor& t) { return value(t.get()); }
 inline mortise_value value(int64_t i) { return {MORTISE_INT, 0, {.i = i}}; }
 inline mortise_value value(int i) { return {MORTISE_INT, 0, {.i = i}}; }
 inline mortise_value value(double f) { return {MORTISE_FLOAT, 0, {.f = f}}; }
@@ -357,13 +370,26 @@ inline void log_line(uint32_t level, std::string_view line) {
   if (api.log) api.log->write(api.host, level, str(line));
 }
 
-// Splits [0, n) over the host's threads: body(begin, end).
+// Splits [0, n) over the host's threads: body(begin, end). The first exception of a piece is thrown here when all are
+// done; pieces that begin after it are left out.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
-  using B = std::remove_reference_t<Body>;
-  check(api.parallel->run(
-      api.host, n, grain, [](void* user, int64_t begin, int64_t end) noexcept { (*static_cast<B*>(user))(begin, end); },
-      &body));
+  struct Shared {
+    std::remove_reference_t<Body>& body;
+    std::atomic<bool> failed = false;
+    std::exception_ptr first = nullptr;
+  } shared{body};
+  const auto piece = [](void* user, int64_t begin, int64_t end) noexcept {
+    Shared& s = *static_cast<Shared*>(user);
+    if (s.failed.load(std::memory_order_relaxed)) return;
+    try {
+      s.body(begin, end);
+    } catch (...) {
+      if (!s.failed.exchange(true)) s.first = std::current_exception();
+    }
+  };
+  check(api.parallel->run(api.host, n, grain, piece, &shared));
+  if (shared.first) std::rethrow_exception(shared.first);
 }
 
 }  // namespace mortise

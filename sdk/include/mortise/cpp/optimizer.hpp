@@ -26,19 +26,21 @@ inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
                                                  size_t{i} * slices->struct_size);
 }
 
-// Where an optimizer writes the slice's value in the pass of its update; null if there is none, or if it is not bf16.
+// Where an optimizer may write the slice's value in the pass of its update; null if there is none, or if it is not
+// bf16.
 template <class T>
 T* bf16_value(const mortise_slice& s) {
   if (!s.value) return nullptr;
   const Info value(s.value);
   return value.dtype == MORTISE_BF16 ? value.as<T>() : nullptr;
 }
-// Tells autograd what was written. A value in another dtype than bf16 is cast here, by the host's operator.
-inline void finish_slice(const mortise_slice& s) {
+// Tells autograd what was written. The value is cast from the master here, by the host's operator, unless the update
+// has written it itself.
+inline void finish_slice(const mortise_slice& s, bool value_written = false) {
   api.tensor->written(api.host, s.master);
   for (uint32_t i = 0; i < s.n_states; ++i) api.tensor->written(api.host, s.states[i]);
   if (!s.value) return;
-  if (Info(s.value).dtype == MORTISE_BF16) api.tensor->written(api.host, s.value);
+  if (value_written) api.tensor->written(api.host, s.value);
   else ops::copy_(s.value, s.master);
 }
 

@@ -6,6 +6,9 @@
 //     void transform(const mortise_event*) { … }
 //   };
 //   MORTISE_PLUGIN(Clip, mortise::listen<&Clip::transform>("grad.transform"))
+//
+// An exception may leave any of them: the host gets a status and the text. From a destructor that is noexcept(false) it
+// is logged; every other destructor must not throw, as always in C++. Nor may the function of a thread of one's own.
 #pragma once
 #include "mortise/cpp/core.hpp"
 #include "mortise/plugin.h"
@@ -54,7 +57,11 @@ mortise_status create(mortise_host* host, void** self) noexcept {
 }
 template <class Class>
 void destroy(void* self) noexcept {
-  delete static_cast<Class*>(self);
+  guard([&] { delete static_cast<Class*>(self); },
+        [](mortise_status status, mortise_str text) {
+          log_line(MORTISE_LOG_ERROR, "an exception left the plugin's destructor: " + std::string(view(text)));
+          return status;
+        });
 }
 }  // namespace detail
 
@@ -65,11 +72,12 @@ void destroy(void* self) noexcept {
   MORTISE_EMBED_MANIFEST                                                                              \
   static mortise_status mortise_list_attachments(void*, const mortise_attachment** list, uint32_t* n, \
                                                  uint32_t* stride) noexcept {                         \
-    static const std::initializer_list<mortise_attachment> all = {__VA_ARGS__};                       \
-    *list = all.begin();                                                                              \
-    *n = static_cast<uint32_t>(all.size());                                                           \
-    *stride = sizeof(mortise_attachment);                                                             \
-    return MORTISE_OK;                                                                                \
+    return mortise::guard([&] {                                                                       \
+      static const std::initializer_list<mortise_attachment> all = {__VA_ARGS__};                     \
+      *list = all.begin();                                                                            \
+      *n = static_cast<uint32_t>(all.size());                                                         \
+      *stride = sizeof(mortise_attachment);                                                           \
+    });                                                                                               \
   }                                                                                                   \
   extern "C" const mortise_plugin* mortise_plugin_v0(void) noexcept {                                 \
     static const mortise_plugin plugin = {sizeof(mortise_plugin),                                     \

@@ -20,7 +20,8 @@
 //   mortise.params/0         parameters made up by `add_param`; no `use`
 //   mortise.grads/0          `norm` alone
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
-//   mortise.ops/0            operators that the test defines by `op`
+//   mortise.ops/0            operators that the test defines by `op`, and aten::copy_ between numbers; `_foreach_*` for
+//                            optimizers of the simple form in mortise/testing/fake_lists.hpp
 //   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
 //   mortise.random/0         key from `seed`, site = draw
 //   mortise.tokenizer/0      none until `set_tokenizer`
@@ -47,6 +48,7 @@
 #include <set>
 
 #include "mortise/cpp/core.hpp"
+#include "mortise/half.h"
 
 namespace mortise::testing {
 
@@ -132,6 +134,10 @@ class FakeHost : public mortise_host {
       return of(h).note_failure(s, std::string(view(text)));
     };
     clock = {sizeof(mortise_clock), 1, 1, 8, 0, 0, 0, 0, 0, 0, 0};
+    op("aten::copy_", [this](std::span<const mortise_value> args) {
+      copy(args[0].v.t, args[1].v.t);
+      return Tensor::share(args[0].v.t);
+    });
     open_api(this);
   }
   FakeHost(const FakeHost&) = delete;
@@ -168,6 +174,14 @@ class FakeHost : public mortise_host {
   // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) {
   // return Tensor(…); });
   void op(const std::string& schema, std::function<Tensor(std::span<const mortise_value>)> body) {
+    op_list(schema, [body = std::move(body)](std::span<const mortise_value> args) {
+      std::vector<Tensor> one;
+      one.push_back(body(args));
+      return one;
+    });
+  }
+  // The same for an operator with any number of results: a list has one an element.
+  void op_list(const std::string& schema, std::function<std::vector<Tensor>(std::span<const mortise_value>)> body) {
     ops_[schema] = std::move(body);
   }
 
@@ -261,27 +275,56 @@ class FakeHost : public mortise_host {
   std::vector<T> values(const Tensor& t) {
     return values<T>(t.get());
   }
-  // The one element of a tensor of any of the usual types.
+  // The one element of a tensor of any type.
   double number(mortise_tensor* handle) {
     const FakeTensor* t = find(handle);
     if (!t || t->numel != 1) throw std::invalid_argument("not a tensor of one element");
-    const auto read = [&]<class T>(T x) { return std::memcpy(&x, t->bytes.get(), sizeof x), static_cast<double>(x); };
+    return element(handle, 0);
+  }
+  // One element of a tensor of any type.
+  double element(mortise_tensor* handle, int64_t i) {
+    const FakeTensor* t = element_of(handle, i);
+    const std::byte* at = t->bytes.get() + static_cast<size_t>(i) * dtype_size(t->dtype);
+    const auto read = [at]<class T>(T x) { return std::memcpy(&x, at, sizeof x), x; };
     switch (t->dtype) {
       case MORTISE_F32: return read(float());
       case MORTISE_F64: return read(double());
-      case MORTISE_I64: return read(int64_t());
+      case MORTISE_BF16: return mortise_bf16_to_float(read(uint16_t()));
+      case MORTISE_F16: return mortise_f16_to_float(read(uint16_t()));
+      case MORTISE_I64: return static_cast<double>(read(int64_t()));
       case MORTISE_I32: return read(int32_t());
-      case MORTISE_U8:
-      case MORTISE_BOOL: return read(uint8_t());
-      default: throw std::invalid_argument("number() knows no half precision");
+      default: return read(uint8_t());
     }
+  }
+  // Casts as LibTorch does: what becomes a half is a float first.
+  void set_element(mortise_tensor* handle, int64_t i, double x) {
+    FakeTensor* t = element_of(handle, i);
+    std::byte* at = t->bytes.get() + static_cast<size_t>(i) * dtype_size(t->dtype);
+    const auto write = [at]<class T>(T v) { std::memcpy(at, &v, sizeof v); };
+    switch (t->dtype) {
+      case MORTISE_F32: return write(static_cast<float>(x));
+      case MORTISE_F64: return write(x);
+      case MORTISE_BF16: return write(mortise_bf16_from_float(static_cast<float>(x)));
+      case MORTISE_F16: return write(mortise_f16_from_float(static_cast<float>(x)));
+      case MORTISE_I64: return write(static_cast<int64_t>(x));
+      case MORTISE_I32: return write(static_cast<int32_t>(x));
+      default: return write(static_cast<uint8_t>(x));
+    }
+  }
+  // aten::copy_: casts, and autograd hears of it.
+  void copy(mortise_tensor* to, mortise_tensor* from) {
+    const int64_t n = need_tensor(to)->numel;
+    if (need_tensor(from)->numel != n) throw std::invalid_argument("copy_ between tensors of two sizes");
+    for (int64_t i = 0; i < n; ++i) set_element(to, i, element(from, i));
+    ++find(to)->written;
   }
   // How often `written` was said of a tensor.
   int times_written(mortise_tensor* handle) { return find(handle) ? find(handle)->written : 0; }
 
   // ---- for Plugin ----
 
-  std::string_view point;  // the point that is being told or called; filters and votes are only allowed at theirs
+  std::string_view point;     // the point that is being told or called; filters and votes are only allowed at theirs
+  std::string_view manifest;  // plugin.toml of the newest plugin: what it writes must stand in it
 
   struct Row {
     std::map<uint32_t, std::vector<int64_t>> fields;
@@ -389,6 +432,11 @@ class FakeHost : public mortise_host {
     if (t->n_bytes) std::memset(t->bytes.get(), 0xFF, t->n_bytes);
     const std::scoped_lock lock(mutex_);
     return *tensors_.insert(t.release()).first;
+  }
+  FakeTensor* element_of(const mortise_tensor* handle, int64_t i) {
+    FakeTensor* t = find(handle);
+    if (!t || i < 0 || i >= t->numel) throw std::invalid_argument("no such element of a tensor");
+    return t;
   }
   FakeTensor* find(const mortise_tensor* handle) {
     const std::scoped_lock lock(mutex_);
@@ -634,23 +682,38 @@ class FakeHost : public mortise_host {
         .set =
             [](mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
               return answer(h, [&](FakeHost& f) {
+                mortise_param_info& info = f.need_param(p)->info;
+                const std::string name(view(field));
+                uint32_t* dtype = name == "value_dtype" ? &info.value_dtype : nullptr;
+                if (name == "master_dtype") dtype = &info.master_dtype;
+                if (name == "grad_dtype") dtype = &info.grad_dtype;
+                if (!dtype && name != "trainable")
+                  return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
-                mortise_param_info& info = as<FakeParam>(p)->info;
-                const std::string_view name = view(field);
-                if (name == "trainable" && v.tag == MORTISE_LOGICAL)
-                  return info.trainable = v.v.i != 0, mortise_status{MORTISE_OK};
-                uint32_t* dtype = name == "value_dtype"    ? &info.value_dtype
-                                  : name == "master_dtype" ? &info.master_dtype
-                                  : name == "grad_dtype"   ? &info.grad_dtype
-                                                           : nullptr;
-                if (!dtype || v.tag != MORTISE_DTYPE)
-                  return f.note_failure(MORTISE_E_ARGUMENT, "no such field, or not of this type: " + std::string(name));
-                *dtype = static_cast<uint32_t>(v.v.i);
+                if (!f.manifest.empty() && f.manifest.find('"' + name + '"') == std::string_view::npos)
+                  return f.note_failure(MORTISE_E_PLUGIN, "plugin.toml does not say that it writes `" + name + "`");
+                if (dtype) return f.set_dtype(name, *dtype, v);
+                if (v.tag != MORTISE_LOGICAL)
+                  return f.note_failure(MORTISE_E_ARGUMENT, "`trainable` takes true or false");
+                info.trainable = v.v.i != 0 && view(info.role) != "buffer";
                 return mortise_status{MORTISE_OK};
               });
             },
     };
     return table;
+  }
+  FakeParam* need_param(mortise_param* handle) {
+    for (const auto& p : params_)
+      if (as_handle<mortise_param>(p.get()) == handle) return p.get();
+    note_failure(MORTISE_E_ARGUMENT, "not a parameter of this host");
+    throw HostError{MORTISE_E_ARGUMENT};
+  }
+  mortise_status set_dtype(const std::string& field, uint32_t& dtype, const mortise_value& v) {
+    const bool is_float = v.v.i >= MORTISE_F32 && v.v.i <= MORTISE_F16;
+    if (v.tag != MORTISE_DTYPE || !is_float)
+      return note_failure(MORTISE_E_ARGUMENT, "`" + field + "` takes one of the float dtypes");
+    dtype = static_cast<uint32_t>(v.v.i);
+    return MORTISE_OK;
   }
 
   static const mortise_grads_api& grads_table() {
@@ -761,9 +824,9 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n, mortise_value* results,
                uint32_t m, uint32_t* n_results) noexcept {
               return answer(h, [&](FakeHost& f) {
-                Tensor t = f.ops_.at(*as<std::string>(o))({args, n});
-                if (m > 0) results[0] = value(t), t.release();
-                *n_results = 1;
+                std::vector<Tensor> all = f.ops_.at(*as<std::string>(o))({args, n});
+                for (uint32_t i = 0; i < m && i < all.size(); ++i) results[i] = value(all[i]), all[i].release();
+                *n_results = static_cast<uint32_t>(all.size());
                 return MORTISE_OK;
               });
             },
@@ -771,7 +834,10 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, const mortise_op* o, const mortise_value* args, uint32_t n,
                mortise_tensor** out) noexcept {
               return answer(h, [&](FakeHost& f) {
-                return *out = f.ops_.at(*as<std::string>(o))({args, n}).release(), MORTISE_OK;
+                std::vector<Tensor> all = f.ops_.at(*as<std::string>(o))({args, n});
+                if (all.size() != 1) return f.note_failure(MORTISE_E_ARGUMENT, "it does not return one tensor");
+                *out = all[0].release();
+                return mortise_status{MORTISE_OK};
               });
             },
     };
@@ -861,7 +927,7 @@ class FakeHost : public mortise_host {
   std::set<FakeBatch*> batches_;
   std::map<std::string, std::unique_ptr<Setting>, std::less<>> config_;
   std::map<std::string, const void*, std::less<>> tables_;
-  std::map<std::string, std::function<Tensor(std::span<const mortise_value>)>> ops_;
+  std::map<std::string, std::function<std::vector<Tensor>(std::span<const mortise_value>)>> ops_;
   std::vector<std::unique_ptr<FakeParam>> params_;
   std::optional<FakeTokenizer> tokenizer_;
   mortise_ledger ledger_{};
@@ -879,6 +945,7 @@ class Plugin {
     plugin_ = entry();
     if (plugin_->abi_major != MORTISE_ABI_MAJOR) throw PluginError(MORTISE_E_PLUGIN, "another ABI");
     host.point = "";
+    host.manifest = manifest();
     if (const mortise_status s = plugin_->create(&host, &self_)) {
       if (self_) plugin_->destroy(self_);
       throw PluginError(s, host.error());
@@ -887,7 +954,10 @@ class Plugin {
   }
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
-  ~Plugin() { plugin_->destroy(self_); }
+  ~Plugin() {
+    plugin_->destroy(self_);
+    host_.manifest = {};
+  }
 
   void* self() const { return self_; }
   std::string_view manifest() const { return view(plugin_->manifest); }

@@ -1,8 +1,11 @@
-// A parameter as an optimizer of the device form sees it, for tests: master, gradient, states, and the value if it is
-// other memory.
+// A parameter as an optimizer sees it, for tests: master, gradient, states, and the value if it is other memory.
 //
 //   FakeSlice slice(host, plugin, host.add_param("w", "matrix", {2}), std::vector<double>{1, 2},
-//   std::vector<double>{0.5, -0.5}); EXPECT_EQ(update(host, plugin, {&slice}), MORTISE_OK);
+//                   std::vector<double>{0.5, -0.5});
+//   EXPECT_EQ(update(host, plugin, {&slice}), MORTISE_OK);
+//
+// After a step each value is its master, cast: an optimizer that says MORTISE_WRITES_VALUE must have seen to it, or
+// `update` fails and `host.error()` says where; for the others it is cast here, as the core does.
 #pragma once
 #include "mortise/testing/fake_host.hpp"
 
@@ -19,7 +22,10 @@ class FakeSlice {
     info_.grad_dtype = dtype_of<Grad>();
     master_ = host.tensor({n}, master);
     grad_ = host.tensor({n}, grad);
-    if (value_dtype) value_ = empty(value_dtype, {n});
+    if (value_dtype) {
+      value_ = empty(value_dtype, {n});
+      for (int64_t i = 0; i < n; ++i) host.set_element(value_.get(), i, host.element(master_.get(), i));
+    }
     mortise_state_spec specs[MORTISE_MAX_STATES] = {};
     uint32_t n_states = 0;
     check(plugin.object<mortise_optimizer>("optimizer").states(plugin.self(), &info_, specs, &n_states));
@@ -49,11 +55,48 @@ class FakeSlice {
   std::vector<mortise_tensor*> handles_;
 };
 
+// What is wrong with the value of a slice after a step that was to write it; empty: nothing. `times_written` is that
+// of before.
+inline std::string wrong_value(FakeHost& host, const mortise_slice& s, const std::vector<double>& before,
+                               int times_written) {
+  const std::string name = "the value of " + std::string(view(s.info->name));
+  const Tensor cast = empty(Info(s.value).dtype, {s.length});
+  host.copy(cast.get(), s.master);
+  bool changed = false;
+  for (int64_t i = 0; i < s.length; ++i) {
+    const double is = host.element(s.value, i), wanted = host.element(cast.get(), i);
+    if (is != wanted && !(is != is && wanted != wanted))
+      return name + " is " + std::to_string(is) + " at " + std::to_string(i) + ", its master cast is " +
+             std::to_string(wanted) + ": an optimizer with MORTISE_WRITES_VALUE writes or casts every value";
+    changed = changed || is != before[static_cast<size_t>(i)];
+  }
+  return changed && host.times_written(s.value) == times_written ? name + " was changed without `written`" : "";
+}
+
 inline mortise_status update(FakeHost& host, const Plugin& plugin, std::initializer_list<const FakeSlice*> slices) {
+  const auto& optimizer = plugin.object<mortise_optimizer>("optimizer");
   std::vector<mortise_slice> flat;
-  for (const FakeSlice* s : slices) flat.push_back(s->slice);
-  return plugin.object<mortise_optimizer>("optimizer")
-      .step(plugin.self(), flat.data(), static_cast<uint32_t>(flat.size()), &host.ledger());
+  std::vector<std::vector<double>> before;
+  std::vector<int> times_written;
+  for (const FakeSlice* s : slices) {
+    flat.push_back(s->slice);
+    before.emplace_back();
+    for (int64_t i = 0; s->slice.value && i < s->slice.length; ++i)
+      before.back().push_back(host.element(s->slice.value, i));
+    times_written.push_back(host.times_written(s->slice.value));
+  }
+  const auto n = static_cast<uint32_t>(flat.size());
+  if (const mortise_status s = optimizer.step(plugin.self(), flat.data(), n, &host.ledger())) return s;
+  for (size_t i = 0; i < flat.size(); ++i) {
+    if (!flat[i].value) continue;
+    if (!(optimizer.flags & MORTISE_WRITES_VALUE)) {
+      host.copy(flat[i].value, flat[i].master);
+      continue;
+    }
+    const std::string wrong = wrong_value(host, flat[i], before[i], times_written[i]);
+    if (!wrong.empty()) return host.fail(&host, MORTISE_E_PLUGIN, str(wrong));
+  }
+  return MORTISE_OK;
 }
 
 // Writes into a ledger's tensor: put(host.ledger().verdict, 0.0).
