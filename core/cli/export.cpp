@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
-
 // One dtype under its names. The first three are written.
 struct Dtype {
   const char *flag, *safetensors, *torch;

@@ -1,5 +1,6 @@
 // What the host makes of rows, of first values, of threads and of a plugin's configuration.
 #include "core/host/batch.hpp"
+#include "core/abi/tables.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -304,7 +305,7 @@ void TestHost::build_chains() {
 // ---- running ----
 
 void TestHost::begin_step() {
-  host.attempted = host.attempted.defined() ? host.attempted + 1 : at::ones({}, at::kLong);
+  host.attempted = host.attempted.defined() ? host.attempted.add(1) : at::full({}, 1, at::kLong);
   host.parameters().begin_step();
 }
 

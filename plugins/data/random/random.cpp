@@ -25,12 +25,11 @@ class Random {
     key_[0] = static_cast<uint32_t>(request->seed);
     key_[1] = static_cast<uint32_t>(request->seed >> 32);
     if (length_ < 1)
-      throw Error(MORTISE_E_CONFIG,
-                  "data.random makes samples and needs a length",
-                  "[data] sequence_length = 128");
+      throw Error(MORTISE_E_CONFIG, "data.random makes samples and needs a length", "[data] sequence_length = 128");
     if (length_ > kLongest)
-      throw Error(MORTISE_E_CONFIG, "data.random makes samples of at most " + with_commas(kLongest) +
-                                        " ids, data.sequence_length is " + with_commas(length_),
+      throw Error(MORTISE_E_CONFIG,
+                  "data.random makes samples of at most " + with_commas(kLongest) + " ids, data.sequence_length is " +
+                      with_commas(length_),
                   "[data] sequence_length = 128");
     if (high_ > kHighestId)
       config::refuse("high", "an id has 31 bits, " + with_commas(high_ - 1) + " has more", "high = 50257");
