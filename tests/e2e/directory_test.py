@@ -27,8 +27,10 @@ class Names(e2e.Case):
         return run
 
     def test_resume_goes_on_in_the_directory_that_a_name_means(self):
+        run, kept = self.unfinished(), self.dir / "kept"
+        (self.dir / "runs").rename(kept)
         for name, folder in (("runs/latest", "."), ("runs/run/", "."), ("runs/latest/", "."), ("./runs/../runs/run", "."), (".", "runs/run"), ("../latest", "runs/run")):
-            run = self.unfinished()
+            shutil.copytree(kept, self.dir / "runs", symlinks=True)
             result = e2e.Result(subprocess.run([e2e.MORTISE, "resume", name], cwd=self.dir / folder, env=self.environment(), capture_output=True, timeout=e2e.LIMIT_S, check=False))
             self.assertEqual(result.code, 0, (name, result))
             shown = "runs/run" if folder == "." else str(run)
