@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import re
 import shlex
 import shutil
 import signal
@@ -135,14 +134,11 @@ class Early(e2e.Case):
     """Signals that come before the first step, while libraries and plugins load."""
 
     def signalled(self, number, after):
-        """A training that gets a signal `after` seconds from when it is ready for one."""
+        """A training that gets a signal `after` seconds from when it began to load its libraries."""
         self.file("run.toml", TINY.replace("length = 6", "length = 100000000"))
         process = self.start("train")
-        ready = 1 << (number - 1)
-        while process.poll() is None:
-            masks = dict(re.findall(r"Sig(Blk|Cgt|Ign):\s+([0-9a-f]+)", pathlib.Path(f"/proc/{process.pid}/status").read_text()))
-            if any(int(mask, 16) & ready for mask in masks.values()):
-                break
+        while process.poll() is None and "libmortise.so" not in pathlib.Path(f"/proc/{process.pid}/maps").read_text():
+            pass
         time.sleep(after)
         process.send_signal(number)
         return process
