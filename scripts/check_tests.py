@@ -23,8 +23,10 @@ def main():
         sys.exit(__doc__)
     build, ctest = Path(sys.argv[1]).resolve(), sys.argv[2]
     shown = subprocess.run([ctest, "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True, text=True).stdout
-    words = {word for test in json.loads(shown)["tests"] for word in test.get("command", [])}
-    programs = {Path(word).name for word in words}
+    tests = json.loads(shown)["tests"]
+    words = {word for test in tests for word in test.get("command", [])}
+    # One that is not built yet has no command; its name is that of the executable all the same.
+    programs = {Path(word).name for word in words} | {test["name"] for test in tests}
     compiled = {}  # source -> targets
     for entry in json.loads((build / "compile_commands.json").read_text()):
         target = re.search(r"CMakeFiles/([^/]+)\.dir/", entry["output"])

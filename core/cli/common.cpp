@@ -319,7 +319,7 @@ PlanSource source_of_run(const std::string& dir) { return {dir + "/run.toml", di
 PlanSource source_named(const std::string& word) {
   std::error_code error;
   const fs::path file(word), folder = file.parent_path();
-  if (fs::is_directory(file, error)) return source_of_run(run_directory_at(word, "plan"));
+  if (fs::exists(file / "run.toml", error)) return source_of_run(run_directory_at(word, "plan"));
   if (file.filename() != "run.toml") return {word, ""};
   for (const char* beside : {"status.json", "sources/command.txt"})
     if (fs::exists(folder / beside, error)) return {word, folder.empty() ? "." : folder.string()};

@@ -116,9 +116,9 @@ class Added(e2e.Case):
         run = self.train("first", TINY, "--plugin-path", "more", "--use", "optimizer.lion")
         self.assertRegex((run / "plan.txt").read_text(), r"replaced +optimizer\.adamw \(first\.toml:13\) by optimizer\.lion\n")
         self.assertIn(f'path = ["{more}"]', (run / "run.toml").read_text())
-        self.ok("train", run / "run.toml", "--set", "run.dir=again")
+        self.ok("train", run / "run.toml", "--set", "run.dir=again", "--plugin-path", "more")
         self.assertEqual(self.weights(run), self.weights(self.dir / "again"))
-        self.ok("sample", run, "--tokens", "1")
+        self.assertIn("error[foreign_plugins]", self.mortise("sample", run, "--tokens", "1").err)
         self.assertEqual(self.ok("sample", run, "--tokens", "1", "--plugin-path", "more").err, "")  # a folder named twice holds nothing twice
 
     def test_one_id_in_two_folders_is_an_error_for_its_users(self):

@@ -137,6 +137,11 @@ class Loop(Stopped):
         self.assertIs(bool(self.records(self.train("done"), "end")[0]["resumable"]), False)
 
     @unittest.expectedFailure
+    def test_the_next_line_can_be_typed(self):
+        result = self.ok("train", "--use", "sample.text", "--set", "sample.text.tokens=2", env={"MORTISE_RUNS": "my runs"})
+        self.assertIn("\nnext    mortise sample 'my runs/run' --prompt", result.out)
+
+    @unittest.expectedFailure
     def test_a_run_that_had_no_step_left_has_no_loss_of_nan(self):
         run = self.train("run", RUN)
         self.stop_at(run, 8)
