@@ -27,9 +27,12 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
 
 Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_param*>& params)
     : by_(&plugins.start(member)), params_(params) {
-  if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER)
+  if (plugins.attachment(member, "optimizer", "object").flags & MORTISE_SIMPLE_OPTIMIZER) {
+    check_simple_optimizer(*by_->member->info);
     simple_ = plugins.object<mortise_optimizer_simple>(kOptimizer, member);
-  else device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
+  } else {
+    device_ = plugins.object<mortise_optimizer>(kOptimizer, member);
+  }
   for (mortise_param* p : params)
     if (p->info.trainable) slots_.push_back({p, specs_of(*p), nullptr, {}, {}});
 }
