@@ -260,6 +260,7 @@ TEST(Scan, WarnsOfALibraryWithoutItsToml) {
   EXPECT_TRUE(scan_plugins({folder.text()}, report).empty());
   ASSERT_EQ(report.all().size(), 1u);
   EXPECT_FALSE(report.has_errors());
+  EXPECT_EQ(report.all()[0].code, "plugin_without_toml");
   EXPECT_EQ(report.all()[0].message, "a.b.so has no plugin.toml beside it");
 }
 
