@@ -1,4 +1,6 @@
-"""The work that benchmarks share: the quickstart's big brother, a GPT of 6 layers, width 384, 6 heads, sequence 256, batch 8, over random bytes, with AdamW in fp32."""
+"""The work that benchmarks share: the quickstart's big brother, a GPT of 6 layers, width 384, 6 heads, sequence 256,
+batch 8, over random bytes, with AdamW in fp32."""
+
 import json
 import os
 import pathlib
@@ -35,7 +37,19 @@ at_end = false
 def command(folder, steps, dropout=0.0, more=""):
     """What trains it in the run directory FOLDER/run. `more` goes on in [checkpoint], and may begin tables."""
     manifest = pathlib.Path(folder) / "bench.toml"
-    manifest.write_text(MANIFEST.format(steps=steps, folder=folder, batch=BATCH, length=LENGTH, layers=LAYERS, heads=HEADS, width=WIDTH, dropout=dropout, more=more))
+    manifest.write_text(
+        MANIFEST.format(
+            steps=steps,
+            folder=folder,
+            batch=BATCH,
+            length=LENGTH,
+            layers=LAYERS,
+            heads=HEADS,
+            width=WIDTH,
+            dropout=dropout,
+            more=more,
+        )
+    )
     return [os.environ["MORTISE"], "train", str(manifest)]
 
 

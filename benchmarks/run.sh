@@ -8,7 +8,8 @@ python=.deps/parity/bin/python
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/start/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/train_step/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/checkpoint/bench.py
-"$python" -c 'import accelerate, lightning' 2>/dev/null || "$python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps --only-binary=:all: \
+"$python" -c 'import accelerate, lightning' 2>/dev/null || "$python" -m pip install --quiet \
+  --disable-pip-version-check --no-input --no-deps --only-binary=:all: \
   --require-hashes -r scripts/requirements-trainers.txt
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/trainers/bench.py
 PATH="$PWD/.deps/bin:$PATH" cmake --build build --target bench_abi kernel_adamw_bench kernel_dropout_bench >/dev/null

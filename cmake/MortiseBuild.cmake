@@ -1,4 +1,5 @@
-# What the folders of the tree are made with: mortise_room(), mortise_format(), mortise_kernel(), and, from the SDK, mortise_add_plugin().
+# What the folders of the tree are made with: mortise_room(), mortise_format(), mortise_kernel(), and, from the SDK,
+# mortise_add_plugin().
 
 # Folders take part as soon as they have a CMakeLists.txt.
 macro(mortise_add_folder folder)
@@ -8,26 +9,30 @@ macro(mortise_add_folder folder)
 endmacro()
 
 macro(mortise_add_folders pattern)
-  file(GLOB mortise_folders CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/${pattern}/CMakeLists.txt")
+  file(GLOB mortise_folders CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
+    "${PROJECT_SOURCE_DIR}/${pattern}/CMakeLists.txt")
   foreach(mortise_folder IN LISTS mortise_folders)
     get_filename_component(mortise_folder "${mortise_folder}" DIRECTORY)
     mortise_add_folder("${mortise_folder}")
   endforeach()
 endmacro()
 
-# The SDK as plugins in the tree see it: its headers, and kernels/ under both spellings ("kernels/x/x.h" and "x/x.h"), never core/.
+# The SDK as plugins in the tree see it: its headers, and kernels/ under both spellings ("kernels/x/x.h" and "x/x.h"),
+# never core/.
 add_library(mortise_sdk INTERFACE)
 add_library(Mortise::sdk ALIAS mortise_sdk)
 target_include_directories(mortise_sdk INTERFACE "${PROJECT_SOURCE_DIR}/sdk/include")
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
 file(CREATE_LINK "${PROJECT_SOURCE_DIR}/kernels" "${PROJECT_BINARY_DIR}/include/kernels" SYMBOLIC)
 add_library(mortise_kernel_headers INTERFACE)
-target_include_directories(mortise_kernel_headers INTERFACE "${PROJECT_BINARY_DIR}/include" "${PROJECT_SOURCE_DIR}/kernels")
+target_include_directories(mortise_kernel_headers INTERFACE "${PROJECT_BINARY_DIR}/include"
+  "${PROJECT_SOURCE_DIR}/kernels")
 
 # The SDK as the host sees it: with the project root, so that files are named from there ("core/base/text.hpp").
 add_library(mortise_tree INTERFACE)
 target_include_directories(mortise_tree INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/sdk/include")
-target_compile_definitions(mortise_tree INTERFACE MORTISE_VERSION="${PROJECT_VERSION}" MORTISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+target_compile_definitions(mortise_tree INTERFACE MORTISE_VERSION="${PROJECT_VERSION}"
+  MORTISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   MORTISE_BINARY_DIR="${PROJECT_BINARY_DIR}")
 
 include("${PROJECT_SOURCE_DIR}/sdk/cmake/MortisePlugin.cmake")
@@ -82,7 +87,8 @@ function(mortise_room name)
   endif()
 endfunction()
 
-# mortise_format(NAME SOURCES file… [TESTS file…] [TEST_LINKS target…]): formats/NAME becomes mortise_format_NAME, for the core and for plugins.
+# mortise_format(NAME SOURCES file… [TESTS file…] [TEST_LINKS target…]): formats/NAME becomes mortise_format_NAME, for
+# the core and for plugins.
 function(mortise_format name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_format "${arg_UNPARSED_ARGUMENTS}")
@@ -95,7 +101,8 @@ function(mortise_format name)
   endif()
 endfunction()
 
-# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw pointers. No LibTorch.
+# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw
+# pointers. No LibTorch.
 function(mortise_kernel name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_kernel "${arg_UNPARSED_ARGUMENTS}")

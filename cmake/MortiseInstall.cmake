@@ -7,7 +7,8 @@
 # PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
 # PREFIX/share/doc/mortise        the guide
 #
-# The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when this was built
+# The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when
+# this was built
 # (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
 
 include(GNUInstallDirs)
@@ -31,7 +32,8 @@ foreach(plugin IN LISTS mortise_plugins)
 endforeach()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN
+  "*.hpp")
 if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)
 endif()
@@ -42,6 +44,7 @@ configure_package_config_file(sdk/cmake/MortiseConfig.cmake.in "${PROJECT_BINARY
                               INSTALL_DESTINATION lib/cmake/Mortise)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/sdk/MortiseConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 configure_file(sdk/cmake/mortise.pc.in "${PROJECT_BINARY_DIR}/sdk/mortise.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake" "${PROJECT_BINARY_DIR}/sdk/MortiseConfigVersion.cmake" sdk/cmake/MortisePlugin.cmake
+install(FILES "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake" "${PROJECT_BINARY_DIR}/sdk/MortiseConfigVersion.cmake"
+  sdk/cmake/MortisePlugin.cmake
         DESTINATION lib/cmake/Mortise)
 install(FILES "${PROJECT_BINARY_DIR}/sdk/mortise.pc" DESTINATION lib/pkgconfig)

@@ -23,14 +23,17 @@ foreach(lang C CXX)
 endforeach()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wundef
-                    -Wno-missing-field-initializers # tables of functions are written with designated initialisers and grow at their end
+                    # tables of functions are written with designated initialisers and grow at their end
+                    -Wno-missing-field-initializers
                     "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 if(MORTISE_WERROR)
   add_compile_options(-Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ 12 and 13 report these for correct code of their own library once it is inlined, pages of it (GCC bugs 105651, 105329, 107852).
-  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+  # g++ 12 and 13 report these for correct code of their own library once it is inlined, pages of it (GCC bugs 105651,
+  # 105329, 107852).
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow
+    -Wno-stringop-overread)
 endif()
 
 # Built anywhere, a file gives the same bytes: no path of this machine in __FILE__.
@@ -61,5 +64,6 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=2)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(MORTISE_PLUGIN_OUTPUT_DIR "${CMAKE_BINARY_DIR}/plugins")
 
-# LibTorch finds its CUDA runtime library through its own DT_RPATH, and we find LibTorch in the same way, before LD_LIBRARY_PATH is asked.
+# LibTorch finds its CUDA runtime library through its own DT_RPATH, and we find LibTorch in the same way, before
+# LD_LIBRARY_PATH is asked.
 add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,--disable-new-dtags>")

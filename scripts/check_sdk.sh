@@ -1,5 +1,6 @@
 #!/bin/sh
-# The installed SDK serves people who have nothing but it: the example's optimizer in C, copied out of the tree and built by a C compiler alone and by CMake.
+# The installed SDK serves people who have nothing but it: the example's optimizer in C, copied out of the tree and
+# built by a C compiler alone and by CMake.
 # usage: scripts/check_sdk.sh BUILD_FOLDER CMAKE
 set -eu
 build=$(cd "$1" && pwd)
@@ -23,7 +24,8 @@ else
   flags="-I$prefix/include -shared -fPIC -fvisibility=hidden -Wl,--version-script=$prefix/share/mortise/plugin.map"
 fi
 mkdir -p by_hand/plugins
-${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror $flags -DMORTISE_PLUGIN_TOML='"plugin.toml"' *.c -o "by_hand/plugins/$id.so"
+${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror $flags -DMORTISE_PLUGIN_TOML='"plugin.toml"' *.c -o \
+  "by_hand/plugins/$id.so"
 cp plugin.toml "by_hand/plugins/$id.toml"
 python3 "$check" plugins by_hand
 

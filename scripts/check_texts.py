@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Laws of what is written, in the sources and in the documents. usage: scripts/check_texts.py verbs|lines
+"""Laws of what is written, in the sources and in the documents. usage: scripts/check_texts.py verbs|lines|codes
 
 verbs   every `mortise VERB` in a text names a verb of core/cli/verbs.cpp, and its word after that if it has several
+codes   every code of an error in core/ and formats/ stands in core/base/errors.def, every row there is used, and the
+        test that it names exists and knows the code
 lines   no line of source is longer than 120 characters
 """
 import re
@@ -50,6 +52,8 @@ def check_verbs():
     said = re.compile(r"(?<![\w./-])mortise ([a-z]+)(?: ([a-z]+)\b(?![./:]))?")
     errors = []
     for path in files(TEXT):
+        if path.suffix == ".cmake" or path.name == "CMakeLists.txt":
+            continue  # there, `mortise` is a target
         for number, line in enumerate(lines_of(path), 1):
             for match in said.finditer(line):
                 verb, word = match[1], match[2]
@@ -65,8 +69,88 @@ def check_lines():
             for path in files(SOURCE) for number, line in enumerate(lines_of(path), 1) if len(line) > MOST_COLUMNS]
 
 
+# What makes an error: its code stands among the first arguments, and no other argument there is a bare slug.
+MAKERS = re.compile(r"\b(?:mistake|trouble|refusal|plugins_mistake|plugin_error|add_mistake|TomlError|FormatError|"
+                    r"report_unavailable|refuse|missing|warn|disagree)\b(?:\s+\w+)?\s*[({]")
+SLUG = re.compile(r'"([a-z]+(?:_[a-z0-9]+)+)"')
+ROW = re.compile(r'ERROR\((\w+), (\d+),\s*"[^"]*",\s*"([^"]*)"\)')
+MOST_WITHOUT_A_TEST = 8  # comes down, never up
+
+
+def first_arguments(text, at, most=3):
+    """The arguments of a call whose bracket ends at `at`, as text, with commas inside brackets left alone."""
+    depth, commas, quoted, end = 0, 0, "", at
+    while end < len(text):
+        c = text[end]
+        if quoted:
+            if c == "\\":
+                end += 1
+            elif c == quoted:
+                quoted = ""
+        elif c == '"':
+            quoted = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            commas += 1
+        if depth < 0 or commas == most:
+            break
+        end += 1
+    return text[at:end]
+
+
+def is_test(path):
+    return path.stem.endswith("_test") or path.stem.startswith(("test_", "testing")) or "fixtures" in path.parts
+
+
+def used_codes():
+    """Each code that a source makes, with a place."""
+    used = {}
+    for path in files({".cpp", ".hpp"}):
+        if path.parts[0] not in ("core", "formats") or is_test(path):
+            continue
+        text = "\n".join(lines_of(path))
+        places = [(match.start(), first_arguments(text, match.end())) for match in MAKERS.finditer(text)]
+        places += [(match.start(), match[0]) for match in re.finditer(r'\bcode (?:=|==) "\w+"', text)]
+        for at, part in places:
+            for slug in SLUG.findall(part):
+                used.setdefault(slug, f"{path}:{text.count(chr(10), 0, at) + 1}")
+    return used
+
+
+def test_knows(test, code):
+    """Whether the test `Suite.Name` or `FILE::name` is there, in a file that speaks of the code."""
+    head, name = test.split("::") if "::" in test else test.split(".")
+    pattern = rf"def {name}\b" if "::" in test else rf"TEST(?:_F|_P)?\({head},\s*{name}\)"
+    for path in files({".cpp", ".py"}):
+        if is_test(path) and ("::" not in test or path.name == head):
+            text = "\n".join(lines_of(path))
+            if re.search(pattern, text) and re.search(rf"\b{code}\b", text):
+                return True
+    return False
+
+
+def check_codes():
+    rows = {code: test for code, _, test in ROW.findall("\n".join(lines_of(Path("core/base/errors.def"))))}
+    used = used_codes()
+    # Words that stand where a code could, and are something else.
+    errors = [f"{at}: `{code}` stands in no row of core/base/errors.def" for code, at in sorted(used.items())
+              if code not in rows and code not in {"lr_scale"}]
+    source = "\n".join("\n".join(lines_of(path)) for path in files({".cpp", ".hpp"})
+                       if path.parts[0] in ("core", "formats") and not is_test(path))
+    errors += [f"core/base/errors.def: nothing makes `{code}`" for code in rows if f'"{code}"' not in source]
+    errors += [f"core/base/errors.def: no test `{test}` speaks of `{code}`" for code, test in rows.items()
+               if test and not test_knows(test, code)]
+    without = [code for code, test in rows.items() if not test]
+    if len(without) > MOST_WITHOUT_A_TEST:
+        errors.append(f"core/base/errors.def: {len(without)} codes name no test: {' '.join(without)}")
+    return errors
+
+
 def main():
-    checks = {"verbs": check_verbs, "lines": check_lines}
+    checks = {"verbs": check_verbs, "lines": check_lines, "codes": check_codes}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     errors = checks[sys.argv[1]]()

@@ -1,9 +1,12 @@
 #!/bin/sh
-# Puts in place what the build needs, and nothing else. Every make target calls it; when all is there it takes a few milliseconds.
+# Puts in place what the build needs, and nothing else. Every make target calls it; when all is there it takes a few
+# milliseconds.
 #
-#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes); ccache and mold if they can be had
-#                           (installed by apt as root or through a passwordless sudo; otherwise the one line to run is printed)
-#   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel pinned by hash; Boost's headers too
+#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes); ccache and
+#                           mold if they can be had (installed by apt as root or through a passwordless sudo; otherwise
+#                           the one line to run is printed)
+#   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel
+#                           pinned by hash; Boost's headers too
 #                           where the distribution's are older than 1.81
 #
 # No GPU, no CUDA toolkit. Nothing outside .deps/ is touched but by apt. `rm -rf .deps` undoes the rest.
@@ -14,7 +17,8 @@ include=${MORTISE_SYSTEM_INCLUDE:-/usr/include}
 key=$(cat scripts/setup.sh scripts/requirements.txt scripts/requirements-boost.txt | sha256sum)
 
 # What the distribution must provide: a file that shows it, and the package that brings it.
-wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev gtest/gtest.h:libgtest-dev openssl/sha.h:libssl-dev"
+wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev
+        gtest/gtest.h:libgtest-dev openssl/sha.h:libssl-dev"
 
 missing_packages() {
   for pair in $wanted; do
@@ -28,7 +32,8 @@ boost_version() { # of the system's headers; 0 without any
 }
 
 ready() {
-  [ "$(cat .deps/stamp 2>/dev/null)" = "$key" ] && [ -x .deps/bin/cmake ] && [ -x .deps/bin/ninja ] && [ -e .deps/torch/lib/libtorch_cpu.so ] &&
+  [ "$(cat .deps/stamp 2>/dev/null)" = "$key" ] && [ -x .deps/bin/cmake ] && [ -x .deps/bin/ninja ] && [ -e \
+    .deps/torch/lib/libtorch_cpu.so ] &&
     { [ -e .deps/include/boost/version.hpp ] || [ -e "$include/boost/version.hpp" ]; } && [ -z "$(missing_packages)" ]
 }
 
@@ -42,7 +47,8 @@ fail() {
   exit 1
 }
 
-[ "$(uname -sm)" = "Linux x86_64" ] || fail "Linux on x86_64 is what LibTorch's pinned wheels are for; this is $(uname -sm)"
+[ "$(uname -sm)" = "Linux x86_64" ] || fail \
+  "Linux on x86_64 is what LibTorch's pinned wheels are for; this is $(uname -sm)"
 mkdir -p .deps
 exec 9>.deps/lock
 if command -v flock >/dev/null; then # two makes at once: the second waits
@@ -54,7 +60,8 @@ fi
 find_python() {
   for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10 python3.14 /usr/bin/python3; do
     if command -v "$candidate" >/dev/null 2>&1 &&
-      "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+      "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' \
+        2>/dev/null; then
       command -v "$candidate"
       return 0
     fi
@@ -81,7 +88,8 @@ if [ -n "$packages$optional" ]; then
   if [ $may = yes ]; then
     say "installing$packages$optional"
     apt() { # quiet when all goes well
-      ${root:+sudo -n} env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@" >.deps/apt.log 2>&1
+      ${root:+sudo -n} env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o Acquire::Retries=3 -o \
+        DPkg::Lock::Timeout=300 "$@" >.deps/apt.log 2>&1
     }
     apt update || say "apt-get update failed; going on with the lists that are here"
     if ! apt install --no-install-recommends $packages $optional; then
@@ -95,11 +103,13 @@ if [ -n "$packages$optional" ]; then
     if command -v apt-get >/dev/null; then
       fail "these packages are missing, and installing them needs root:$packages" "$line"
     fi
-    fail "missing, by their Debian names:$packages" "install them with this machine's package manager, then run this again"
+    fail "missing, by their Debian names:$packages" \
+      "install them with this machine's package manager, then run this again"
   fi
   packages=$(missing_packages)
   [ -z "$packages" ] || fail "still missing after the installation:$packages" "$line"
-  [ -n "$python" ] || python=$(find_python) || fail "no Python 3.10 to 3.14 that can make an environment (python3 -m venv)" \
+  [ -n "$python" ] || python=$(find_python) || fail \
+    "no Python 3.10 to 3.14 that can make an environment (python3 -m venv)" \
     "install one and its venv module, or say which: PYTHON=/path/to/python3 make"
 fi
 
@@ -112,12 +122,15 @@ fi
 touch .deps/unfinished
 if [ ! -d .deps/venv ]; then
   say "making a Python environment in .deps/venv with $python"
-  "$python" -m venv .deps/venv || fail "$python -m venv failed" "install python3-venv, or say which Python: PYTHON=/path/to/python3 make"
+  "$python" -m venv .deps/venv || fail "$python -m venv failed" \
+    "install python3-venv, or say which Python: PYTHON=/path/to/python3 make"
 fi
 pip_install() {
-  PIP_USER=0 PIP_TARGET='' .deps/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-compile --only-binary=:all: \
+  PIP_USER=0 PIP_TARGET='' .deps/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+    --no-deps --no-compile --only-binary=:all: \
     --require-hashes --retries 5 -r "$1" ||
-    fail "pip could not install $1" "look at the lines above: no network, no space (1.5 GB are needed), or an index that lacks a file"
+    fail "pip could not install $1" \
+      "look at the lines above: no network, no space (1.5 GB are needed), or an index that lacks a file"
 }
 say "installing CMake, Ninja, clang-format and LibTorch 2.11 into .deps (about 1.3 GB, once)"
 pip_install scripts/requirements.txt
@@ -139,7 +152,8 @@ done
 ln -sfn "../$site/clang_format/data/bin/clang-format" .deps/bin/clang-format
 ln -sfn ../venv/bin/ninja .deps/bin/ninja
 ln -sfn "$site/torch" .deps/torch
-.deps/bin/cmake --version >/dev/null && .deps/bin/ninja --version >/dev/null || fail "the tools in .deps do not run here" "rm -rf .deps, then make again"
+.deps/bin/cmake --version >/dev/null && .deps/bin/ninja --version >/dev/null || fail \
+  "the tools in .deps do not run here" "rm -rf .deps, then make again"
 
 rm -f .deps/unfinished
 echo "$key" >.deps/stamp

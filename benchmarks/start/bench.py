@@ -1,9 +1,12 @@
 """From the shell to the first step of the quickstart. usage: bench.py [TIMES], with MORTISE naming the binary.
 
-A fresh process each time, files in the page cache; until the record of step 1 stands on standard output: the text read and
-tokenised, the plugins checked and loaded, the step itself included; nothing is held out, so nothing is evaluated before it. The peer is what a script of
+A fresh process each time, files in the page cache; until the record of step 1 stands on standard output: the text read
+and
+tokenised, the plugins checked and loaded, the step itself included; nothing is held out, so nothing is evaluated before
+it. The peer is what a script of
 transformers' Trainer imports before its first line runs.
 """
+
 import json
 import os
 import pathlib
@@ -18,8 +21,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def first_step():
     with tempfile.TemporaryDirectory() as folder:
-        command = [os.environ["MORTISE"], "train", ROOT / "configs/quickstart.toml", "--json", "--set", "run.length=1", "--set", f"run.dir={folder}/run",
-                   "--set", "log.every=1", "--set", "data.validation=0.0"]
+        command = [
+            os.environ["MORTISE"],
+            "train",
+            ROOT / "configs/quickstart.toml",
+            "--json",
+            "--set",
+            "run.length=1",
+            "--set",
+            f"run.dir={folder}/run",
+            "--set",
+            "log.every=1",
+            "--set",
+            "data.validation=0.0",
+        ]
         before = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             step = next(line for line in process.stdout if json.loads(line)["event"] == "step")

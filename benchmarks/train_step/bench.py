@@ -1,9 +1,13 @@
-"""The training step of a GPT against PyTorch eager on the same CPU and threads. usage: bench.py [PAIRS], with MORTISE naming the binary.
+"""The training step of a GPT against PyTorch eager on the same CPU and threads. usage: bench.py [PAIRS], with MORTISE
+naming the binary.
 
-GPT of 6 layers, width 384, 6 heads, sequence 256, batch 8, bytes, AdamW with two groups, fp32; at dropout 0 and 0.1. Five interleaved pairs, each side in a fresh
-process, 2 warm-up steps apart; the figure of a run is its median step, the figure of the benchmark the median of the pairs' ratios (ours / theirs in samples/s).
+GPT of 6 layers, width 384, 6 heads, sequence 256, batch 8, bytes, AdamW with two groups, fp32; at dropout 0 and 0.1.
+Five interleaved pairs, each side in a fresh
+process, 2 warm-up steps apart; the figure of a run is its median step, the figure of the benchmark the median of the
+pairs' ratios (ours / theirs in samples/s).
 The peer is written as one would in PyTorch: nn.Linear, F.scaled_dot_product_attention, torch.optim.AdamW(fused=True).
 """
+
 import os
 import pathlib
 import statistics
@@ -44,8 +48,14 @@ def peer(dropout):
 
         def forward(self, x):
             b, t, c = x.shape
-            q, k, v = (y.view(b, t, HEADS, c // HEADS).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).split(c, dim=2))
-            y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True).transpose(1, 2).reshape(b, t, c)
+            q, k, v = (
+                y.view(b, t, HEADS, c // HEADS).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).split(c, dim=2)
+            )
+            y = (
+                F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+                .transpose(1, 2)
+                .reshape(b, t, c)
+            )
             x = x + F.dropout(self.c_proj(y), dropout)
             return x + F.dropout(self.out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")), dropout)
 
@@ -65,8 +75,14 @@ def peer(dropout):
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
     model = Gpt().train()
-    optimizer = torch.optim.AdamW([{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.01},
-                                   {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}], lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.01},
+            {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+        ],
+        lr=1e-3,
+        fused=True,
+    )
     seconds = []
     for _ in range(STEPS):
         ids = torch.randint(0, 256, (BATCH, LENGTH + 1))
@@ -83,12 +99,19 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--peer":
         return peer(float(sys.argv[2]))
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print(f"GPT {LAYERS} x {WIDTH}, sequence {LENGTH}, batch {BATCH}, AdamW, fp32, {len(os.sched_getaffinity(0))} threads; samples/s, medians; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"GPT {LAYERS} x {WIDTH}, sequence {LENGTH}, batch {BATCH}, AdamW, fp32, {len(os.sched_getaffinity(0))} "
+        f"threads; samples/s, medians; load {os.getloadavg()[0]:.1f}"
+    )
     for dropout in (0.0, 0.1):
         rows = [(ours(dropout), theirs(dropout)) for _ in range(pairs)]
         ratios = sorted(a / b for a, b in rows)
-        print(f"dropout {dropout}: mortise {statistics.median(a for a, _ in rows):.2f}  torch {statistics.median(b for _, b in rows):.2f}  "
-              f"ratio {statistics.median(ratios):.3f} (pairs {', '.join(f'{r:.3f}' for r in ratios)})", flush=True)
+        print(
+            f"dropout {dropout}: mortise {statistics.median(a for a, _ in rows):.2f}  torch "
+            f"{statistics.median(b for _, b in rows):.2f}  "
+            f"ratio {statistics.median(ratios):.3f} (pairs {', '.join(f'{r:.3f}' for r in ratios)})",
+            flush=True,
+        )
     return None
 
 

@@ -1,9 +1,14 @@
-"""The same training by Mortise, transformers' Trainer and Lightning, on the CPU. usage: bench.py [ROUNDS], with MORTISE naming the binary.
+"""The same training by Mortise, transformers' Trainer and Lightning, on the CPU. usage: bench.py [ROUNDS], with MORTISE
+naming the binary.
 
-GPT-2's architecture (6 layers, width 384, 6 heads, sequence 256, 256 ids), batch 8, fp32, AdamW in two groups, warm-up and cosine, clipping at 1.0, no checkpoints; a
-record of every step here, of every tenth there; at dropout 0.1, as GPT-2 is, and 0. The peers train transformers' GPT2LMHeadModel with their own defaults besides. Rounds of all three
-interleaved, each in a fresh process. Two figures: samples a second, the median step after the first four; and seconds from the shell to the end of 24 steps.
+GPT-2's architecture (6 layers, width 384, 6 heads, sequence 256, 256 ids), batch 8, fp32, AdamW in two groups, warm-up
+and cosine, clipping at 1.0, no checkpoints; a
+record of every step here, of every tenth there; at dropout 0.1, as GPT-2 is, and 0. The peers train transformers'
+GPT2LMHeadModel with their own defaults besides. Rounds of all three
+interleaved, each in a fresh process. Two figures: samples a second, the median step after the first four; and seconds
+from the shell to the end of 24 steps.
 """
+
 import json
 import os
 import pathlib
@@ -32,7 +37,9 @@ norm = 1.0
 def mortise(dropout, folder):
     # A record of each step has no time of its own; the clock is this process's, at the other end of the pipe.
     stamps = []
-    with subprocess.Popen([*command(folder, STEPS, dropout, MORE), "--json"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*command(folder, STEPS, dropout, MORE), "--json"], stdout=subprocess.PIPE, text=True
+    ) as process:
         for line in process.stdout:
             if json.loads(line)["event"] == "step":
                 stamps.append(time.perf_counter())
@@ -46,8 +53,19 @@ def model_and_data(dropout):
 
     torch.manual_seed(0)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    config = transformers.GPT2Config(vocab_size=256, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, resid_pdrop=dropout, embd_pdrop=dropout,
-                                     attn_pdrop=dropout, bos_token_id=0, eos_token_id=0, use_cache=False)
+    config = transformers.GPT2Config(
+        vocab_size=256,
+        n_positions=LENGTH,
+        n_embd=WIDTH,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
     ids = torch.randint(0, 256, (512, LENGTH))
     return transformers.GPT2LMHeadModel(config), [{"input_ids": row, "labels": row} for row in ids]
 
@@ -62,8 +80,21 @@ def trainer(dropout, folder):
             stamps.append(time.perf_counter())
 
     model, data = model_and_data(dropout)
-    arguments = transformers.TrainingArguments(output_dir=folder, per_device_train_batch_size=BATCH, max_steps=STEPS, learning_rate=1e-3, weight_decay=0.01, max_grad_norm=1.0,
-                                               lr_scheduler_type="cosine", warmup_steps=3, logging_steps=10, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True)
+    arguments = transformers.TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=BATCH,
+        max_steps=STEPS,
+        learning_rate=1e-3,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        lr_scheduler_type="cosine",
+        warmup_steps=3,
+        logging_steps=10,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
     transformers.Trainer(model, arguments, train_dataset=data, callbacks=[Stamp()]).train()
     return stamps
 
@@ -92,12 +123,24 @@ def lightning(dropout, folder):
         def configure_optimizers(self):
             decayed = [p for p in self.parameters() if p.dim() > 1]
             others = [p for p in self.parameters() if p.dim() <= 1]
-            optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
-            return [optimizer], [{"scheduler": transformers.get_cosine_schedule_with_warmup(optimizer, 3, STEPS), "interval": "step"}]
+            optimizer = torch.optim.AdamW(
+                [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}], lr=1e-3
+            )
+            return [optimizer], [
+                {"scheduler": transformers.get_cosine_schedule_with_warmup(optimizer, 3, STEPS), "interval": "step"}
+            ]
 
     model, data = model_and_data(dropout)
-    fit = pl.Trainer(accelerator="cpu", max_steps=STEPS, gradient_clip_val=1.0, enable_checkpointing=False, logger=False, enable_progress_bar=False, default_root_dir=folder,
-                     callbacks=[Stamp()])
+    fit = pl.Trainer(
+        accelerator="cpu",
+        max_steps=STEPS,
+        gradient_clip_val=1.0,
+        enable_checkpointing=False,
+        logger=False,
+        enable_progress_bar=False,
+        default_root_dir=folder,
+        callbacks=[Stamp()],
+    )
     fit.fit(Module(model), torch.utils.data.DataLoader(data, batch_size=BATCH, shuffle=True))
     return stamps
 
@@ -109,7 +152,12 @@ def measure(name, dropout):
         if name == "mortise":
             stamps = mortise(dropout, folder)
         else:
-            out = subprocess.run([sys.executable, "-W", "ignore", __file__, "--peer", name, str(dropout), folder], check=True, capture_output=True, text=True)
+            out = subprocess.run(
+                [sys.executable, "-W", "ignore", __file__, "--peer", name, str(dropout), folder],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             stamps = json.loads(out.stdout.splitlines()[-1])
         seconds = time.perf_counter() - before
     steps = [b - a for a, b in zip(stamps, stamps[1:])]
@@ -124,14 +172,24 @@ def main():
         return
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     names = ("mortise", "trainer", "lightning")
-    print(f"GPT {LAYERS} x {WIDTH}, sequence {LENGTH}, batch {BATCH}, fp32, {len(os.sched_getaffinity(0))} threads, {rounds} rounds, {STEPS} steps; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"GPT {LAYERS} x {WIDTH}, sequence {LENGTH}, batch {BATCH}, fp32, {len(os.sched_getaffinity(0))} threads, "
+        f"{rounds} rounds, {STEPS} steps; load {os.getloadavg()[0]:.1f}"
+    )
     for dropout in (0.1, 0.0):
         rows = [{name: measure(name, dropout) for name in names} for _ in range(rounds)]
         for name in names:
             rate, seconds = (statistics.median(row[name][i] for row in rows) for i in (0, 1))
             ratios = [statistics.median(row[name][i] / row["mortise"][i] for row in rows) for i in (0, 1)]
-            print(f"dropout {dropout}  {name:10} {rate:6.2f} samples/s  {seconds:5.1f} s" +
-                  ("" if name == "mortise" else f"   mortise is {1 / ratios[0]:.2f} times as fast, {ratios[1]:.2f} with the start"), flush=True)
+            print(
+                f"dropout {dropout}  {name:10} {rate:6.2f} samples/s  {seconds:5.1f} s"
+                + (
+                    ""
+                    if name == "mortise"
+                    else f"   Mortise is {1 / ratios[0]:.2f} times as fast, {ratios[1]:.2f} with the start"
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ class Errors : public ManifestTest {
     ManifestTest::SetUp();
     file("shipped/foreign_names.toml", R"(
 [keys]
-batch_size = ["samples that one device handles at once are `micro_batch_size` in [data]", "samples of a whole step are `global_batch_size` in [step.accumulation]"]
+batch_size = ["samples that one device handles at once are `micro_batch_size` in [data]",
+              "samples of a whole step are `global_batch_size` in [step.accumulation]"]
 learning_rate = "optimizer.lr"
 save_steps = "checkpoint.every"
 max_grad_norm = "gradient.clip.norm"

@@ -69,7 +69,7 @@ std::vector<std::string> Vocabulary::ids_of(const std::string& family) const {
   return ids;
 }
 
-// Plugins of any family whose own name this is: `clip` is gradient.clip.
+// Plugins of any family whose own name this is.
 std::vector<std::string> Vocabulary::ids_called(const std::string& name) const {
   std::vector<std::string> ids;
   for (const auto& [id, plugin] : catalogue_)
@@ -193,7 +193,7 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     return is_name && table_and_key(targets[0]).first == table ? fixed(d.fixes[0], table_and_key(targets[0]).second)
                                                                : d;
   }
-  // [optimizer] name = "adamw", [precision] dtype = "bf16"
+  // [FAMILY] name = "NAME", or any other key with the name of a plugin of it.
   if (is_family(table) && name != "name" && value.text() != nullptr)
     if (const std::string id = family_member(table, *value.text()); !id.empty())
       return fixed("a plugin is switched on by its table: " + in_brackets(id));

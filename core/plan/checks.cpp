@@ -110,6 +110,10 @@ void check_listener(const EnabledTable& holding, const PointRow& row, const List
           id_of(*holding.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field",
           holding, listen.origin,
           fields.empty() ? "nothing is written there: leave `writes` out" : "its fields: " + join(fields, ", ")));
+  if (row.kind == Kind::Filter && listen.writes.empty() && listen.reads.empty())
+    report.add(plugins_mistake(
+        "writes_missing", id_of(*holding.info) + " listens to the filter " + quoted(row.name) + " and writes nothing",
+        holding, listen.origin, "writes = [\"" + join(fields, "\", \"") + "\"], or reads, if it only looks"));
   check_capture(holding, row, listen.capture, listen.origin, report);
 }
 
@@ -165,6 +169,61 @@ void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>&
                          id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
                          {run->second.at("deterministic").origin, holding.table->origin},
                          {"leave out " + table_of(*holding.info), "deterministic = false"}));
+}
+
+void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Report& report) {
+  const std::vector<Claim>& claims = plan.at[kDevice].providers;
+  const PluginInfo* device = claims.empty() ? nullptr : &info_of(plan, claims.back().member);
+  const auto texts_in = [](const Value& value) {
+    std::vector<std::string> texts;
+    if (const auto* one = std::get_if<std::string>(&value.data)) texts = {*one};
+    if (const auto* list = std::get_if<std::vector<Value>>(&value.data))
+      for (const Value& each : *list)
+        if (const auto* text = std::get_if<std::string>(&each.data)) texts.push_back(*text);
+    return texts;
+  };
+  for (const EnabledTable& holding : holdings) {
+    for (const auto& [table, facts] : holding.info->facts) {
+      const auto devices = facts.find("devices");
+      if (devices == facts.end() || !device) continue;
+      const std::vector<std::string> names = texts_in(devices->second);
+      if (contains(names, device->schema.name)) continue;
+      std::vector<std::string> tables;
+      for (const std::string& name : names) tables.push_back("[device." + name + "]");
+      Diagnostic d = refusal(
+          "wrong_device", id_of(*holding.info) + " works on " + either(names) + ", this run on " + id_of(*device),
+          {holding.table->origin, claims.back().origin},
+          {either(tables) + ", or another plugin: mortise plugin list " + holding.info->schema.family});
+      d.plugin = id_of(*holding.info);
+      d.exit = kExitUnavailable;
+      report.add(std::move(d));
+    }
+    const Value* cut = fact_of(*holding.info, "optimizer", "cut");
+    const std::vector<std::string> said = cut ? texts_in(*cut) : std::vector<std::string>{"element"};
+    const std::string how = said.empty() ? "" : said[0];
+    const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 &&
+                        how.find_first_not_of("0123456789", 6) == std::string::npos;
+    if (said.size() != 1 || (!blocks && !contains({"element", "rows", "tensor"}, how)))
+      report.add(plugins_mistake("not_a_choice",
+                                 "optimizer.cut of " + id_of(*holding.info) + " is no way to cut a tensor", holding,
+                                 cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
+    for (const std::string& sync : holding.info->syncs)
+      if (sync != "verdict" && plan.points.find(sync) < 0)
+        report.add(plugins_mistake("unknown_point",
+                                   id_of(*holding.info) + " waits for " + quoted(sync) + ", which is no point", holding,
+                                   {}, "syncs = [\"verdict\"], or the point at which it waits"));
+  }
+}
+
+void check_simple_optimizer(const PluginInfo& info) {
+  if (!info.syncs.empty()) return;
+  Diagnostic d = refusal(
+      "syncs_missing", info.schema.id + " is an optimizer of the simple form, which waits for the device in each step",
+      {}, {"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
+  d.at = info.toml_path;
+  d.plugin = info.schema.id;
+  d.exit = kExitPlugin;
+  throw Failure(std::move(d));
 }
 
 void check_conflicts(const std::vector<EnabledTable>& holdings, Report& report) {

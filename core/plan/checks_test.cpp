@@ -62,7 +62,7 @@ TEST_F(Checks, SayWhoNeedsAPointThatNobodyProvides) {
 }
 
 TEST_F(Checks, SayWhoNeedsACapabilityThatNobodyProvides) {
-  world.listener("gradient.clip", "grad.transform").requires_ = {"grad.complete"};
+  world.listener("gradient.clip", "grad.transform", {}, {"multiplier"}).requires_ = {"grad.complete"};
   world.table("gradient.clip", 20);
   world.provider("parallel.ddp", {"replicas"}).capabilities = {"grad.complete"};
   EXPECT_EQ(world.errors(),
@@ -214,6 +214,72 @@ TEST_F(Checks, RefuseAnOperatorWithTheNameOfAPointOfTheCore) {
             "error[point_taken]: operators.rows brings an operator `step`, which is a point of the core\n"
             "  --> run.toml:90:1\n"
             "  fix: another name in plugins/operators.rows.toml\n");
+}
+
+TEST_F(Checks, RefuseAnOptimizerThatCannotWorkOnTheDevice) {
+  Value& devices = world.catalogue["optimizer.adamw"].facts["optimizer"]["devices"];
+  devices.data = std::vector<Value>{{std::string("cpu"), {}}, {std::string("cuda"), {}}};
+  EXPECT_EQ(world.errors(), "");
+  devices.data = std::vector<Value>{{std::string("cuda"), {}}};
+  EXPECT_EQ(world.errors(),
+            "error[wrong_device]: optimizer.adamw works on cuda, this run on device.cpu\n"
+            "  --> run.toml:5:1 and run.toml:3:1\n"
+            "  fix: [device.cuda], or another plugin: mortise plugin list optimizer\n");
+  EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
+}
+
+TEST_F(Checks, KnowTheWaysToCutATensor) {
+  Value& cut = world.catalogue["optimizer.adamw"].facts["optimizer"]["cut"];
+  for (const char* how : {"element", "rows", "tensor", "block:256"}) {
+    cut.data = std::string(how);
+    EXPECT_EQ(world.errors(), "") << how;
+  }
+  for (const char* how : {"", "elements", "block:", "block:x", "block:-1", "block:99999999999999"}) {
+    cut.data = std::string(how);
+    EXPECT_TRUE(world.errors().starts_with("error[not_a_choice]: optimizer.cut of optimizer.adamw is no way")) << how;
+  }
+  cut.data = int64_t{3};
+  EXPECT_EQ(world.report.exit_code(), kExitPlugin);
+  EXPECT_NE(world.errors(), "");
+}
+
+TEST_F(Checks, RefuseToWaitForWhatIsNoPoint) {
+  world.catalogue["optimizer.adamw"].syncs = {"verdict", "step.verdict"};
+  EXPECT_EQ(world.errors(), "");
+  world.catalogue["optimizer.adamw"].syncs = {"the verdict"};
+  EXPECT_EQ(world.errors(),
+            "error[unknown_point]: optimizer.adamw waits for `the verdict`, which is no point\n"
+            "  --> run.toml:5:1\n"
+            "  at: plugins/optimizer.adamw.toml\n"
+            "  fix: syncs = [\"verdict\"], or the point at which it waits\n");
+}
+
+TEST_F(Checks, RefuseASimpleOptimizerThatDoesNotSayThatItWaits) {
+  PluginInfo& adamw = world.catalogue["optimizer.adamw"];
+  try {
+    check_simple_optimizer(adamw);
+    FAIL();
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "syncs_missing");
+    EXPECT_EQ(f.diagnostic.exit, kExitPlugin);
+    EXPECT_EQ(f.diagnostic.fixes, Ids{"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
+  }
+  adamw.syncs = {"verdict"};
+  check_simple_optimizer(adamw);
+}
+
+TEST_F(Checks, RefuseAListenerOfAFilterThatSaysNotWhatItWrites) {
+  world.listener("step.accumulation", "step.window");
+  world.table("step.accumulation", 20);
+  EXPECT_EQ(world.errors(),
+            "error[writes_missing]: step.accumulation listens to the filter `step.window` and writes nothing\n"
+            "  --> run.toml:20:1\n"
+            "  at: plugins/step.accumulation.toml\n"
+            "  fix: writes = [\"micros\"], or reads, if it only looks\n");
+  world.listener("step.accumulation", "step.window", {}, {"micros"});
+  EXPECT_EQ(world.errors(), "");
+  world.listener("step.accumulation", "step.window", {"micros"});
+  EXPECT_EQ(world.errors(), "");
 }
 
 }  // namespace

@@ -53,9 +53,12 @@ bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report
 void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 // With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
 void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
+// What facts of plugin.toml say of the run's device, and of what the host may do with a plugin.
+void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_conflicts(const std::vector<EnabledTable>&, Report&);
 
-// Six hexadecimal digits over ids, versions, order and values, but not over where in a manifest they stand.
-std::string hash_of(const Plan&);
+// Six hexadecimal digits over ids, versions, order and every value that is not `free`, the core's own among them, but
+// not over where in a manifest they stand.
+std::string hash_of(const Plan&, const Manifest&);
 
 }  // namespace mortise

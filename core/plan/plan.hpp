@@ -79,6 +79,10 @@ using CanStart = std::string (*)(const PluginInfo&);
 Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start,
                Report& report);
 
+// An optimizer of the simple form waits for the device in each step, which its plugin.toml must say. Only the loaded
+// plugin knows its form. Throws Failure.
+void check_simple_optimizer(const PluginInfo& info);
+
 // An element that selectors speak of.
 struct Element {
   std::string path;        // of a layer, segment or parameter

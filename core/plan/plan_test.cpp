@@ -198,5 +198,79 @@ TEST_F(Hash, ChangesWithAPlace) {
   EXPECT_NE(world.plan().hash, first);
 }
 
+// Rates, batches, lengths: what the core's own tables and the families' say.
+class HashOfCoreTables : public ::testing::Test {
+ protected:
+  HashOfCoreTables() {
+    set("optimizer", "lr", 1e-3);
+    set("data", "micro_batch_size", int64_t{8});
+    set("run", "length", Amount{100, Unit::kSteps});
+    set("run", "notes", std::string("first try"));
+    set("eval", "every", Amount{10, Unit::kSteps});
+    set("order", "block", std::vector<Value>{{std::string("a.one"), {}}});
+    first = hash();
+  }
+  void set(const std::string& table, const std::string& key, decltype(Value::data) data) {
+    world.manifest.tables[table][key] = {std::move(data), {"run.toml", 1, 1, table + "." + key}};
+  }
+  std::string hash() { return world.plan().hash; }
+  World world = World::runnable();
+  std::string first;
+};
+
+TEST_F(HashOfCoreTables, ChangesWithEachNumberThatMatters) {
+  set("optimizer", "lr", 5.0);
+  EXPECT_NE(hash(), first);
+  set("optimizer", "lr", 1e-3);
+  EXPECT_EQ(hash(), first);
+  set("data", "micro_batch_size", int64_t{4});
+  EXPECT_NE(hash(), first);
+  set("data", "micro_batch_size", int64_t{8});
+  set("run", "length", Amount{101, Unit::kSteps});
+  EXPECT_NE(hash(), first);
+  set("run", "length", Amount{100, Unit::kEpochs});
+  EXPECT_NE(hash(), first);
+  set("run", "length", Amount{100, Unit::kSteps});
+  set("order", "block", std::vector<Value>{{std::string("a.two"), {}}});
+  EXPECT_NE(hash(), first);
+}
+
+TEST_F(HashOfCoreTables, StaysWithWhatIsFreeAndWithPaths) {
+  set("run", "notes", std::string("second try"));
+  set("run", "dir", std::string("/elsewhere"));
+  set("eval", "every", Amount{20, Unit::kSteps});
+  set("checkpoint", "keep", int64_t{7});
+  set("model", "weights", std::string("/elsewhere"));
+  EXPECT_EQ(hash(), first);
+}
+
+TEST_F(HashOfCoreTables, ChangesWithModesAndPlacesOfATable) {
+  world.plugin("a.quiet");  // attaches nowhere: its modes and places are the plugin's own affair
+  PluginTable& table = world.table("a.quiet", 20);
+  const std::string all = hash();
+  table.modes = {1};
+  const std::string eval = hash();
+  EXPECT_NE(eval, all);
+  table.modes = {};
+  table.where = where({"role:norm"});
+  EXPECT_NE(hash(), all);
+}
+
+TEST_F(HashOfCoreTables, ChangesWithTheRulesOfParameters) {
+  ParameterRule rule{"no_decay", where({"role:norm"}), 1, {}, {}};
+  rule.values["weight_decay"].data = 0.0;
+  world.manifest.rules = {rule};
+  const std::string with = hash();
+  EXPECT_NE(with, first);
+  world.manifest.rules[0].values["weight_decay"].data = 0.1;
+  EXPECT_NE(hash(), with);
+  world.manifest.rules = {rule};
+  world.manifest.rules[0].where.match = {"role:vector"};
+  EXPECT_NE(hash(), with);
+  world.manifest.rules = {rule};
+  world.manifest.rules[0].layer = 3;  // alone, in whatever file
+  EXPECT_EQ(hash(), with);
+}
+
 }  // namespace
 }  // namespace mortise::test

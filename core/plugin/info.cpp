@@ -151,8 +151,7 @@ class Reader {
     fill("points", {{"provides", &info_.schema.provides},
                     {"wraps", wraps},
                     {"listens", listens},
-                    {"chooses", &info_.chooses, nullptr, "list<id>"},
-                    {"covers", &info_.covers}});
+                    {"chooses", &info_.chooses, nullptr, "list<id>"}});
   }
 
   void read_capabilities() {

@@ -50,7 +50,6 @@ provides = ["optimizer", "schedule"]
 wraps    = [{ point = "block", band = "repeat", capture = true }]
 listens  = [{ point = "params.declared", reads = ["role"], writes = ["trainable"] }]
 chooses  = ["attention.one", "attention.two"]
-covers   = ["linear"]
 
 [operator.swirl]
 arguments = "x [N]"
@@ -98,7 +97,6 @@ doc     = "The decay."
   EXPECT_EQ(info.listens[0].writes, std::vector<std::string>{"trainable"});
   EXPECT_FALSE(info.listens[0].capture);
   EXPECT_EQ(info.chooses.size(), 2u);
-  EXPECT_EQ(info.covers, std::vector<std::string>{"linear"});
   ASSERT_EQ(info.operators.size(), 1u);
   EXPECT_EQ(info.operators[0].name + ": " + info.operators[0].arguments + " -> " + info.operators[0].results,
             "swirl: x [N] -> y [N]");
@@ -262,6 +260,7 @@ TEST(Scan, WarnsOfALibraryWithoutItsToml) {
   EXPECT_TRUE(scan_plugins({folder.text()}, report).empty());
   ASSERT_EQ(report.all().size(), 1u);
   EXPECT_FALSE(report.has_errors());
+  EXPECT_EQ(report.all()[0].code, "plugin_without_toml");
   EXPECT_EQ(report.all()[0].message, "a.b.so has no plugin.toml beside it");
 }
 

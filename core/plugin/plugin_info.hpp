@@ -34,7 +34,6 @@ struct PluginInfo {
   std::vector<WrapInfo> wraps;
   std::vector<ListenInfo> listens;
   std::vector<OperatorRow> operators;
-  std::vector<std::string> covers;   // [points] covers: points that a fused composite does without calling them
   std::vector<std::string> chooses;  // [points] chooses: a provider that picks one of these at each place by `supports`
   std::vector<std::string> capabilities, requires_, syncs, after, before;
   std::vector<ConflictInfo> conflicts;

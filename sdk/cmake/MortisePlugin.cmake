@@ -1,12 +1,16 @@
-# mortise_add_plugin(): one plugin, one shared library. The same file serves the tree itself and, installed, plugins made elsewhere.
+# mortise_add_plugin(): one plugin, one shared library. The same file serves the tree itself and, installed, plugins
+# made elsewhere.
 #
-#   mortise_add_plugin(family.name SOURCES file… [TESTS file…] [KERNELS name…] [LANGUAGE C|CXX] [LINKS library…] [TEST_LINKS target…])
+#   mortise_add_plugin(family.name SOURCES file… [TESTS file…] [KERNELS name…] [LANGUAGE C|CXX] [LINKS library…]
+#                      [TEST_LINKS target…])
 #
 #   family.name.so    a module that exports `mortise_plugin_v0` and nothing else, with the C++ library kept private
-#   family.name.toml  beside it, a copy of plugin.toml; the library carries the same text (MORTISE_PLUGIN_TOML is its path while compiling)
+#   family.name.toml  beside it, a copy of plugin.toml; the library carries the same text (MORTISE_PLUGIN_TOML is its
+#                     path while compiling)
 #   family.name_test  GoogleTest, where tests are built; MORTISE_PLUGIN_FILE is the library's path
 #
-# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for what plugin.toml names in [links].
+# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for what plugin.toml
+# names in [links].
 
 set(_mortise_plugin_dir "${CMAKE_CURRENT_LIST_DIR}")
 
@@ -16,14 +20,16 @@ function(_mortise_refuse_unknown function words)
   endif()
 endfunction()
 
-# Files that are listed but not written yet leave their target out, with a warning, so that one unfinished folder does not stop the others;
+# Files that are listed but not written yet leave their target out, with a warning, so that one unfinished folder does
+# not stop the others;
 # the test `check_complete` fails as long as there is one. Sets MISSING in the caller.
 function(_mortise_missing name)
   set(missing "")
   foreach(file IN LISTS ARGN)
     if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${file}" AND NOT EXISTS "${file}")
       list(APPEND missing "${file}")
-      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}") # comes back when the file does
+      # comes back when the file does
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}")
     endif()
   endforeach()
   if(missing AND NOT COMMAND mortise_room) # a plugin made elsewhere
@@ -39,7 +45,8 @@ function(_mortise_register_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})
   # An executable whose tests were lost by the linker runs 0 of them and is content; we are not.
-  set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
+  set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 600 ENVIRONMENT
+    "OMP_NUM_THREADS=1")
 endfunction()
 
 function(mortise_add_plugin id)
@@ -83,7 +90,8 @@ function(mortise_add_plugin id)
     target_link_libraries(${id} PRIVATE mortise_kernel_${kernel})
   endforeach()
   target_compile_options(${id} PRIVATE -ffunction-sections -fdata-sections)
-  target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>" -Wl,--gc-sections -Wl,--no-undefined
+  target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>" -Wl,--gc-sections
+    -Wl,--no-undefined
                                     "-Wl,--version-script=${map}" "$<$<CONFIG:Release>:-s>")
   if(MORTISE_SANITIZE) # a sanitizer's own symbols come from the executable
     set_property(TARGET ${id} PROPERTY LINK_OPTIONS -static-libgcc "-Wl,--version-script=${map}")
@@ -92,7 +100,8 @@ function(mortise_add_plugin id)
   # The library carries plugin.toml: a change of that file compiles the sources again.
   target_compile_definitions(${id} PRIVATE "MORTISE_PLUGIN_TOML=\"${toml}\"")
   set_property(SOURCE ${arg_SOURCES} APPEND PROPERTY OBJECT_DEPENDS "${toml}")
-  add_custom_command(OUTPUT "${output}/${id}.toml" COMMAND "${CMAKE_COMMAND}" -E copy "${toml}" "${output}/${id}.toml" DEPENDS "${toml}" VERBATIM)
+  add_custom_command(OUTPUT "${output}/${id}.toml" COMMAND "${CMAKE_COMMAND}" -E copy "${toml}" "${output}/${id}.toml"
+    DEPENDS "${toml}" VERBATIM)
   add_custom_target(${id}.manifest ALL DEPENDS "${output}/${id}.toml")
   add_dependencies(${id} ${id}.manifest)
   set_property(GLOBAL APPEND PROPERTY MORTISE_PLUGINS ${id})

@@ -85,6 +85,18 @@ TEST(FakeHost, KnowsOnlyTheKeysThatTheTestSets) {
   EXPECT_EQ(host.error(), "the test sets no key `nmae`");
 }
 
+TEST(FakeHost, RefusesAKeyThatIsReadAsAnotherType) {
+  FakeHost host;
+  host.set("count", int64_t{1}).set("rate", 0.5).set("yes", true).unset("none");
+  EXPECT_EQ(config::integer("count"), 1);
+  EXPECT_TRUE(config::flag("yes"));
+  EXPECT_FALSE(config::flag("none"));
+  EXPECT_THROW(config::flag("count"), Error);
+  EXPECT_THROW(config::number("count"), Error);
+  EXPECT_THROW(config::integer("rate"), Error);
+  EXPECT_THROW(config::integer("yes"), Error);
+}
+
 TEST(FakeHost, KeepsARefusalOfAKey) {
   FakeHost host;
   EXPECT_THROW(config::refuse("rate", "it is too high", "rate = 1"), HostError);

@@ -5,9 +5,23 @@ import e2e
 from e2e import TINY
 
 # Of a record, what is no arithmetic.
-CLOCKED = {"time", "samples_per_s", "tokens_per_s", "data_wait_share", "left_s", "memory_bytes", "memory_peak_bytes", "memory_total_bytes", "seconds"}
+CLOCKED = {
+    "time",
+    "samples_per_s",
+    "tokens_per_s",
+    "data_wait_share",
+    "left_s",
+    "memory_bytes",
+    "memory_peak_bytes",
+    "memory_total_bytes",
+    "seconds",
+}
 PLACES = {"dir", "path", "run", "name", "plan", "next"}
-DROPOUT = TINY.replace("width = 16", "width = 16\ndropout = 0.1").replace("layers = 1", "layers = 2").replace("length = 6", "length = 3")
+DROPOUT = (
+    TINY.replace("width = 16", "width = 16\ndropout = 0.1")
+    .replace("layers = 1", "layers = 2")
+    .replace("length = 6", "length = 3")
+)
 
 
 class Bits(e2e.Case):
@@ -25,15 +39,27 @@ class Bits(e2e.Case):
     def test_workers_change_nothing(self):
         # The same batches in the same order, whatever the workers.
         one = self.train("one", DROPOUT)
-        self.assertEqual(self.weights(one), self.weights(self.train("three", DROPOUT, "--set", "loader.prefetch.workers=3")))
+        self.assertEqual(
+            self.weights(one), self.weights(self.train("three", DROPOUT, "--set", "loader.prefetch.workers=3"))
+        )
         self.assertEqual(self.weights(one), self.weights(self.train("none", DROPOUT, "--without", "loader.prefetch")))
 
     def test_the_resolved_manifest_gives_the_same_weights_from_anywhere(self):
         # Layers that replace, share out and switch off: all of it has to survive in one file.
-        self.file("base.toml", DROPOUT + "betas = [0.9, 0.95]\n[precision.bf16]\n[parameters.ends]\nwhere = [\"wte.*\", \"ln_f.*\"]\nlr_scale = 0.5\n")
-        first = self.train("first", 'include = ["base.toml"]\n[optimizer.sgd]\nmomentum = 0.9\n[optimizer]\nlr = 0.1\n[optimizer.adamw]\nwhere = "role:norm"\n'
-                                    '[precision.fp32]\n[schedule.cosine]\n[parameters.first]\nwhere = "h.0.ln_1.*"\nweight_decay = 0.3\n'
-                                    '[parameters.last]\nwhere = "ln_f.*"\nlr_scale = 0.25\n[attention.math]\nmodes = ["eval"]\n[log.console]\nenabled = false\n')
+        self.file(
+            "base.toml",
+            DROPOUT
+            + "betas = [0.9, 0.95]\n[precision.bf16]\n[parameters.ends]\nwhere = [\"wte.*\", \"ln_f.*\"]\n"
+              "lr_scale = 0.5\n",
+        )
+        first = self.train(
+            "first",
+            'include = ["base.toml"]\n[optimizer.sgd]\nmomentum = 0.9\n[optimizer]\nlr = 0.1\n[optimizer.adamw]\n'
+            'where = "role:norm"\n'
+            '[precision.fp32]\n[schedule.cosine]\n[parameters.first]\nwhere = "h.0.ln_1.*"\nweight_decay = 0.3\n'
+            '[parameters.last]\nwhere = "ln_f.*"\nlr_scale = 0.25\n[attention.math]\nmodes = ["eval"]\n[log.console]\n'
+            'enabled = false\n',
+        )
         (self.dir / "elsewhere").mkdir()
         result = self.ok("train", first / "run.toml", "--set", f"run.dir={self.dir}/elsewhere/again")
         self.assertEqual((result.out, result.err), ("", ""))
@@ -43,9 +69,13 @@ class Bits(e2e.Case):
 
     def test_weights_of_a_run_are_where_another_begins(self):
         first = self.train("first")
-        second = self.train("second", TINY, "--set", "model.weights=runs/first", "--set", "optimizer.lr=0", "--set", "run.length=1")
+        second = self.train(
+            "second", TINY, "--set", "model.weights=runs/first", "--set", "optimizer.lr=0", "--set", "run.length=1"
+        )
         self.assertEqual(self.weights(first), self.weights(second))
-        third = self.train("third", TINY, "--set", "model.weights=runs/first/checkpoints/latest/model", "--set", "run.length=1")
+        third = self.train(
+            "third", TINY, "--set", "model.weights=runs/first/checkpoints/latest/model", "--set", "run.length=1"
+        )
         self.assertNotEqual(self.weights(first), self.weights(third))
         # Its run.toml says so too.
         self.ok("train", third / "run.toml", "--set", "run.dir=again")

@@ -10,12 +10,25 @@ import e2e
 class CommandLine(e2e.Case):
     def test_words_that_are_nearly_right(self):
         self.refused(["trian"], "error[unknown_verb]: no verb `trian`\n  fix: mortise train\n")
-        self.refused(["train", "--sett", "a=1"], "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n")
-        self.refused(["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n")
-        self.refused(["train", "a", "b"], "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n  fix: mortise train --help\n")
-        self.refused(["--json", "train"], '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is expected","at":null,"also":[],'
-                                          '"beside":null,"lines":[],"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB --json","edit":null}],'
-                                          '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n')
+        self.refused(
+            ["train", "--sett", "a=1"], "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n"
+        )
+        self.refused(
+            ["train", "--set"], "error[missing_value]: `--set` needs a value: --set K=V\n  fix: mortise train --help\n"
+        )
+        self.refused(
+            ["train", "a", "b"],
+            "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n"
+            "  fix: mortise train --help\n",
+        )
+        self.refused(
+            ["--json", "train"],
+            '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is '
+            'expected","at":null,"also":[],'
+            '"beside":null,"lines":[],"context":null,"holds":null,"effect":null,"fix":[{"text":"mortise VERB '
+            '--json","edit":null}],'
+            '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n',
+        )
 
     def test_a_flag_that_is_a_key_a_value_or_nothing(self):
         for words, fix in ((["train", "--lr", "1e-3"], "--set optimizer.lr=1e-3"),
@@ -73,19 +86,38 @@ class CommandLine(e2e.Case):
 
     def test_colour_is_for_terminals_and_for_those_who_ask(self):
         plain, red = "error[unknown_verb]: ", "\x1b[1;31merror[unknown_verb]\x1b[0m: "
-        for flags, env, begin in (((), {}, plain), ((), {"CLICOLOR_FORCE": "1"}, red), ((), {"NO_COLOR": "1"}, plain), ((), {"CLICOLOR_FORCE": "0"}, plain),
-                                  ((), {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, plain), ((), {"NO_COLOR": "", "CLICOLOR_FORCE": "1"}, red)):
+        for flags, env, begin in (
+            ((), {}, plain),
+            ((), {"CLICOLOR_FORCE": "1"}, red),
+            ((), {"NO_COLOR": "1"}, plain),
+            ((), {"CLICOLOR_FORCE": "0"}, plain),
+            ((), {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, plain),
+            ((), {"NO_COLOR": "", "CLICOLOR_FORCE": "1"}, red),
+        ):
             self.assertTrue(self.mortise("trian", *flags, env=env).err.startswith(begin), (flags, env))
         self.assertIn("\x1b[1;31merror[file_missing]", self.mortise("plan", "none.toml", "--color=always").err)
-        self.assertTrue(self.mortise("plan", "none.toml", "--color", "never", env={"CLICOLOR_FORCE": "1"}).err.startswith("error["))
-        self.refused(["plan", "--color", "blue"], "error[wrong_type]: --color is auto, always or never, this is `blue`\n  fix: --color auto\n")
+        self.assertTrue(
+            self.mortise("plan", "none.toml", "--color", "never", env={"CLICOLOR_FORCE": "1"}).err.startswith("error[")
+        )
+        self.refused(
+            ["plan", "--color", "blue"],
+            "error[wrong_type]: --color is auto, always or never, this is `blue`\n  fix: --color auto\n",
+        )
 
     def test_an_answer_that_cannot_be_written_is_no_success(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         for verb in (["plan", "--layer", "default"], ["points"], ["plugin", "list"], ["help"]):
             with open("/dev/full", "wb") as full:
-                done = subprocess.run([e2e.MORTISE, *verb], cwd=self.dir, env=self.environment(), stdout=full, stderr=subprocess.PIPE, timeout=e2e.LIMIT_S, check=False)
+                done = subprocess.run(
+                    [e2e.MORTISE, *verb],
+                    cwd=self.dir,
+                    env=self.environment(),
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    timeout=e2e.LIMIT_S,
+                    check=False,
+                )
             self.assertEqual(done.returncode, 74, verb)
 
     def test_without_a_word_the_help_and_64(self):

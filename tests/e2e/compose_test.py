@@ -29,22 +29,38 @@ class Compose(e2e.Case):
         self.assertNotEqual(self.weights(self.train("two", text)), self.weights(self.train("one")))
 
     def test_two_optimizers_each_with_its_own_lr(self):
-        text = "[optimizer]\nweight_decay = 0.1\n" + TINY + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
+        text = (
+            "[optimizer]\nweight_decay = 0.1\n" + TINY + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
+        )
         out = self.plan(text)
         self.assertRegex(out, r"(?m)^  6 tensors, lr 5\.0e-01, .*: optimizer\.sgd$")
         self.assertRegex(out, r"(?m)^  \d+ tensors, lr 2\.0e-03, weight decay 0\.1: optimizer\.adamw$")
         own = self.train("own", text)
-        self.assertNotEqual(self.weights(own), self.weights(self.train("shared", text.replace("lr = 0.5\n", "lr = 2e-3\n"))))
-        self.assertEqual(self.weights(own), self.weights(self.train("set", text.replace("lr = 0.5\n", ""), "--set", "optimizer.sgd.lr=0.5")))
+        self.assertNotEqual(
+            self.weights(own), self.weights(self.train("shared", text.replace("lr = 0.5\n", "lr = 2e-3\n")))
+        )
+        self.assertEqual(
+            self.weights(own),
+            self.weights(self.train("set", text.replace("lr = 0.5\n", ""), "--set", "optimizer.sgd.lr=0.5")),
+        )
         # The resolved manifest says it too.
-        self.assertEqual(self.weights(own), self.weights(self.train("again", (own / "run.toml").read_text().replace('name = "own"', 'name = "again"'))))
+        self.assertEqual(
+            self.weights(own),
+            self.weights(self.train("again", (own / "run.toml").read_text().replace('name = "own"', 'name = "again"'))),
+        )
         # With one provider, there is one place for it.
         self.file("one.toml", TINY + "lr = 2e-3\n")
-        self.refused(["plan", "one.toml"], "error[unknown_key]: [optimizer.adamw] has no key `lr`\n  --> one.toml:14:1\n"
-                                           "  fix: `lr` belongs in [optimizer]\n\n1 error; nothing was started.\n")
+        self.refused(
+            ["plan", "one.toml"],
+            "error[unknown_key]: [optimizer.adamw] has no key `lr`\n  --> one.toml:14:1\n"
+            "  fix: `lr` belongs in [optimizer]\n\n1 error; nothing was started.\n",
+        )
 
     def test_another_attention_in_evaluation(self):
-        text = TINY.replace("micro_batch_size", "validation = 0.2\nmicro_batch_size") + '[attention.math]\nmodes = ["eval"]\n'
+        text = (
+            TINY.replace("micro_batch_size", "validation = 0.2\nmicro_batch_size")
+            + '[attention.math]\nmodes = ["eval"]\n'
+        )
         out = self.plan(text)
         self.assertRegex(out, r"(?m)^  attention +attention\.math +.*eval")
         self.assertRegex(out, r"(?m)^  attention +attention\.auto +in train, sample; -> attention\.flash")
@@ -58,9 +74,15 @@ class Compose(e2e.Case):
         self.file("run.toml", TINY + "[activation.checkpointing]\n[activation.twice]\n")
         result = self.mortise("plan", "--static", "--plugin-path", "more")
         self.assertEqual(result.code, 64, result)
-        self.assertRegex(result.err, r"^error\[\w+\]: activation\.checkpointing and activation\.twice both wrap in band `repeat` at `block`, and nothing orders them\n")
+        self.assertRegex(
+            result.err,
+            r"^error\[\w+\]: activation\.checkpointing and activation\.twice both wrap in band `repeat` at `block`, "
+            r"and nothing orders them\n",
+        )
         self.assertIn("  --> run.toml:14:1 and run.toml:15:1\n", result.err)
-        self.file("more/activation.twice/plugin.toml", WRAPPER + '[capabilities]\nafter = ["activation.checkpointing"]\n')
+        self.file(
+            "more/activation.twice/plugin.toml", WRAPPER + '[capabilities]\nafter = ["activation.checkpointing"]\n'
+        )
         result = self.mortise("plan", "--static", "--plugin-path", "more")
         self.assertEqual(result.code, 0, result)
 
@@ -74,8 +96,12 @@ class Compose(e2e.Case):
     def test_a_later_layer_replaces_and_the_plan_says_so(self):
         self.file("base.toml", TINY + "[precision.bf16]\n")
         out = self.plan('include = ["base.toml"]\n[optimizer.sgd]\n[precision.fp32]\n[schedule.cosine]\n')
-        self.assertRegex(out, r"replaced +optimizer\.adamw \(base\.toml:13\) by optimizer\.sgd\n +precision\.bf16 \(base\.toml:14\) by precision\.fp32\n"
-                              r" +schedule\.constant \(default\.toml:\d+\) by schedule\.cosine\n")
+        self.assertRegex(
+            out,
+            r"replaced +optimizer\.adamw \(base\.toml:13\) by optimizer\.sgd\n +precision\.bf16 \(base\.toml:14\) by "
+            r"precision\.fp32\n"
+            r" +schedule\.constant \(default\.toml:\d+\) by schedule\.cosine\n",
+        )
         self.refused(["plan", "--set", "precision.bf16.enabled=true"],
                      "error[set_not_on]: precision.bf16 is not on: precision.fp32 (run.toml:3) replaced it\n"
                      "  --> command line: --set precision.bf16.enabled=true\n"

@@ -19,7 +19,8 @@ STEP = re.compile(r"step +(\d+)/3000 ")
 
 
 class Screen:
-    """What a person sees of a stream: lines, with what `\\r` and `\\x1b[K` do to them. Anything else that moves the cursor is a mistake."""
+    """What a person sees of a stream: lines, with what `\\r` and `\\x1b[K` do to them. Anything else that moves the
+    cursor is a mistake."""
 
     def __init__(self, stream, columns):
         self.lines, self.drawn, column = [""], [], 0
@@ -69,8 +70,15 @@ class Terminal(e2e.Case):
         """Exit, what the terminal got, and what a pipe on stdout got."""
         ours, theirs = self.open(columns)
         environment = self.environment(**{"TERM": "xterm", **(env or {})})
-        process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.dir, env=environment, stdin=theirs, stdout=subprocess.PIPE if err_only else theirs, stderr=theirs,
-                                   preexec_fn=before)
+        process = subprocess.Popen(
+            [e2e.MORTISE, *args],
+            cwd=self.dir,
+            env=environment,
+            stdin=theirs,
+            stdout=subprocess.PIPE if err_only else theirs,
+            stderr=theirs,
+            preexec_fn=before,
+        )
         self.addCleanup(process.kill)
         os.close(theirs)
         seen = self.read(ours)
@@ -92,7 +100,9 @@ class LiveLine(Terminal):
         screen = Screen(seen, 100)
         self.assertEqual(self.steps(screen.lines), [1000, 2000, 3000], screen.text)
         words = [line.split()[0] for line in screen.lines[:-1]]
-        self.assertEqual(words, ["run", "model", "data", "device", "batch", "step", "step", "step", "saved", "done"], screen.text)
+        self.assertEqual(
+            words, ["run", "model", "data", "device", "batch", "step", "step", "step", "saved", "done"], screen.text
+        )
         self.assertEqual(screen.lines[-1], "", "the prompt comes at the beginning of a line")
 
         between = self.steps(screen.drawn)
@@ -103,7 +113,11 @@ class LiveLine(Terminal):
         later = [line for line in screen.drawn if self.steps([line])[0] > 1000]
         self.assertGreater(len(later), 0, seen)
         for line in later:
-            self.assertRegex(line, r"^step    \d+/3000  loss [\d.]+  lr \d\.\de-\d\d  grad [\d.]+  \S+ tok/s  mem \S+ [GM]iB(  \S+ left)?$")
+            self.assertRegex(
+                line,
+                r"^step    \d+/3000  loss [\d.]+  lr \d\.\de-\d\d  grad [\d.]+  \S+ tok/s  mem \S+ [GM]iB(  \S+ "
+                r"left)?$",
+            )
 
     def test_fits_the_terminal(self):
         code, seen, _ = self.on_terminal("train", columns=30)
@@ -128,7 +142,16 @@ class LiveLine(Terminal):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
-        code, seen, _ = self.on_terminal("train", "--set", "log.every=5", "--set", "run.length=6000", "--set", "checkpoint.at_end=false", before=small_files)
+        code, seen, _ = self.on_terminal(
+            "train",
+            "--set",
+            "log.every=5",
+            "--set",
+            "run.length=6000",
+            "--set",
+            "checkpoint.at_end=false",
+            before=small_files,
+        )
         self.assertEqual(code, 0, seen)
         self.assertIn("\x1b[K", seen)
         warned = [line for line in Screen(seen, 100).lines if "cannot write" in line]
@@ -138,9 +161,16 @@ class LiveLine(Terminal):
 
     def test_makes_room_for_the_last_lines_after_control_c(self):
         ours, theirs = self.open()
-        process = subprocess.Popen([e2e.MORTISE, "train", "--set", "run.length=100000000", "--set", "log.every=100000000"], cwd=self.dir,
-                                   env=self.environment(TERM="xterm"), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        process = subprocess.Popen(
+            [e2e.MORTISE, "train", "--set", "run.length=100000000", "--set", "log.every=100000000"],
+            cwd=self.dir,
+            env=self.environment(TERM="xterm"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         self.addCleanup(process.kill)
         os.close(theirs)
         seen = ""
@@ -166,8 +196,14 @@ class LiveLine(Terminal):
     def test_goes_together_with_tee(self):
         for _ in range(3):  # on a busy machine tee may come so late that the live line is there again
             ours, theirs = self.open()
-            process = subprocess.Popen(["bash", "-c", '"$0" train | tee lines', e2e.MORTISE], cwd=self.dir, env=self.environment(TERM="xterm"), stdin=theirs,
-                                       stdout=theirs, stderr=theirs)
+            process = subprocess.Popen(
+                ["bash", "-c", '"$0" train | tee lines', e2e.MORTISE],
+                cwd=self.dir,
+                env=self.environment(TERM="xterm"),
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+            )
             self.addCleanup(process.kill)
             os.close(theirs)
             seen = self.read(ours)
@@ -191,9 +227,18 @@ class LiveLine(Terminal):
 
     def test_leaves_the_terminal_of_another_job_alone(self):
         ours, theirs = self.open()
-        # A shell with job control, as people have: what it starts with & is a group of its own, which the terminal does not belong to.
-        process = subprocess.Popen(["bash", "-c", 'set -m; "$0" train & wait "$!"', e2e.MORTISE], cwd=self.dir, env=self.environment(TERM="xterm"), stdin=theirs,
-                                   stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        # A shell with job control, as people have: what it starts with & is a group of its own, which the terminal does
+        # not belong to.
+        process = subprocess.Popen(
+            ["bash", "-c", 'set -m; "$0" train & wait "$!"', e2e.MORTISE],
+            cwd=self.dir,
+            env=self.environment(TERM="xterm"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         self.addCleanup(process.kill)
         os.close(theirs)
         seen = self.read(ours)
@@ -207,20 +252,38 @@ class Colour(Terminal):
         short = ("train", "--set", "run.length=2", "--set", "log.every=1", "--set", "run.seed=1")
         dim = "\x1b[2mstep    \x1b[0m1/2\x1b[2m  loss \x1b[0m"
         seen = {}
-        for name, args, env in (("on", (), {}), ("never", ("--color", "never"), {"CLICOLOR_FORCE": "1"}), ("no", (), {"NO_COLOR": "1"}),
-                                ("empty", (), {"NO_COLOR": ""}), ("both", (), {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}), ("always", ("--color=always",), {"NO_COLOR": "1"})):
+        for name, args, env in (
+            ("on", (), {}),
+            ("never", ("--color", "never"), {"CLICOLOR_FORCE": "1"}),
+            ("no", (), {"NO_COLOR": "1"}),
+            ("empty", (), {"NO_COLOR": ""}),
+            ("both", (), {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}),
+            ("always", ("--color=always",), {"NO_COLOR": "1"}),
+        ):
             code, seen[name], _ = self.on_terminal(*short, *args, env=env)
             self.assertEqual(code, 0, seen[name])
             self.assertEqual(dim in seen[name], name in ("on", "empty", "always"), (name, seen[name]))
             self.assertEqual("\x1b[2m" in seen[name], name in ("on", "empty", "always"), (name, seen[name]))
         # A busy machine may wait for data, and says so.
-        words = {re.sub(r"\d\S*", "N", COLOUR.sub("", text)).split("batch")[1].split("saved")[0].replace("  waiting for data N", "") for text in seen.values()}
+        words = {
+            re.sub(r"\d\S*", "N", COLOUR.sub("", text))
+            .split("batch")[1]
+            .split("saved")[0]
+            .replace("  waiting for data N", "")
+            for text in seen.values()
+        }
         self.assertEqual(len(words), 1, words)
 
     def test_a_pipe_gets_colour_only_if_it_is_asked_for_and_no_live_line_then_either(self):
         short = ("train", "--set", "run.length=150", "--set", "log.every=100")
-        for args, env, coloured in (((), {}, False), (("--color", "auto"), {}, False), (("--color", "always"), {}, True), ((), {"CLICOLOR_FORCE": "1"}, True),
-                                    ((), {"CLICOLOR_FORCE": "0"}, False), (("--color", "never"), {"CLICOLOR_FORCE": "1"}, False)):
+        for args, env, coloured in (
+            ((), {}, False),
+            (("--color", "auto"), {}, False),
+            (("--color", "always"), {}, True),
+            ((), {"CLICOLOR_FORCE": "1"}, True),
+            ((), {"CLICOLOR_FORCE": "0"}, False),
+            (("--color", "never"), {"CLICOLOR_FORCE": "1"}, False),
+        ):
             result = self.mortise(*short, *args, env={"TERM": "xterm", **env})
             self.assertEqual((result.code, result.err), (0, ""), result)
             self.assertNotIn("\r", result.out)

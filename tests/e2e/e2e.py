@@ -59,19 +59,34 @@ class Case(unittest.TestCase):
         return path
 
     def environment(self, **more):
-        """Of the caller's environment only what finds the program's libraries; no plugins of the person who runs the tests."""
+        """Of the caller's environment only what finds the program's libraries; no plugins of the person who runs the
+        tests."""
         env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
         env.update(HOME=str(self.dir / "home"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", LC_ALL="C.UTF-8", **more)
         return env
 
     def mortise(self, *args, stdin=b"", env=None, **more):
-        done = subprocess.run([MORTISE, *map(str, args)], cwd=self.dir, env=self.environment(**(env or {})), input=stdin, capture_output=True,
-                              timeout=LIMIT_S, check=False, **more)
+        done = subprocess.run(
+            [MORTISE, *map(str, args)],
+            cwd=self.dir,
+            env=self.environment(**(env or {})),
+            input=stdin,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            **more,
+        )
         return Result(done)
 
     def start(self, *args, **more):
-        process = subprocess.Popen([MORTISE, *map(str, args)], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   **more)
+        process = subprocess.Popen(
+            [MORTISE, *map(str, args)],
+            cwd=self.dir,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **more,
+        )
         self.addCleanup(process.kill)
         return process
 

@@ -54,17 +54,35 @@ class FirstFiles(e2e.Case):
 
     def test_files_that_cannot_be_read_say_so_and_nothing_else(self):
         (self.dir / "folder.toml").mkdir()
-        self.refused(["train", "folder.toml"],
-                     "error[cannot_read]: `folder.toml` cannot be read\n  --> folder.toml\n  fix: name a TOML file that can be read\n" + NOTHING, code=74)
+        self.refused(
+            ["train", "folder.toml"],
+            "error[cannot_read]: `folder.toml` cannot be read\n  --> folder.toml\n"
+            "  fix: name a TOML file that can be read\n"
+            + NOTHING,
+            code=74,
+        )
         self.file("zero.toml", b"\x7fELF\x00\x01")
         result = self.mortise("train", "zero.toml")
         self.assertEqual((result.code, result.out), (64, ""))
-        self.assertRegex(result.err, r"^error\[toml_syntax\]: .*a zero byte.*\n  --> zero\.toml:1:5\n   1 \| \\x7fELF\\x00\\x01\n  fix: .*\n\n1 error; nothing was started\.\n$")
+        self.assertRegex(
+            result.err,
+            r"^error\[toml_syntax\]: .*a zero byte.*\n  --> zero\.toml:1:5\n   1 \| \\x7fELF\\x00\\x01\n  fix: .*\n\n1 "
+            r"error; nothing was started\.\n$",
+        )
         result = self.mortise("train", "none.toml")
         self.assertEqual((result.code, result.out), (64, ""))
-        self.assertRegex(result.err, rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
-                                     r"  fix: cp '?/.+/quickstart\.toml'? none\.toml   \(a first manifest; name your own data in it\)\n" + NOTHING + "$")
-        for name, text in (("lists", "a = " + "[" * 5000 + "]" * 5000), ("dots", ".".join(["a"] * 5000) + " = 1"), ("tables", "[" + ".".join(["a"] * 500) + "]")):
+        self.assertRegex(
+            result.err,
+            rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
+            r"  fix: cp '?/.+/quickstart\.toml'? none\.toml   \(a first manifest; name your own data in it\)\n"
+            + NOTHING
+            + "$",
+        )
+        for name, text in (
+            ("lists", "a = " + "[" * 5000 + "]" * 5000),
+            ("dots", ".".join(["a"] * 5000) + " = 1"),
+            ("tables", "[" + ".".join(["a"] * 500) + "]"),
+        ):
             self.file(f"{name}.toml", text)
             result = self.mortise("train", f"{name}.toml")
             self.assertEqual(result.code, 64, result)
@@ -81,7 +99,9 @@ class FirstFiles(e2e.Case):
         except PermissionError:
             self.skipTest("another user may not start the program")
         self.assertEqual(result.code, 74, result)
-        self.assertTrue(result.err.startswith("error[cannot_read]: `secret.toml` cannot be read\n  --> secret.toml\n"), result.err)
+        self.assertTrue(
+            result.err.startswith("error[cannot_read]: `secret.toml` cannot be read\n  --> secret.toml\n"), result.err
+        )
 
     def test_broken_toml_is_shown_with_its_line(self):
         self.file("run.toml", "[run]\nlength = = 3\n")
@@ -94,36 +114,40 @@ class FirstFiles(e2e.Case):
 
 class Manifests(e2e.Case):
     def test_several_mistakes_of_one_file_in_the_order_of_its_lines(self):
-        self.file("run.toml", 'precision = "bf16"\n\n[optimizer]\nlr = "3e-4"\n\n[optimizer.adamw]\nbeta1 = 0.9\ninclude = ["x.toml"]\n\n'
-                              '[optimizer.sgd]\n\n[model.gpt]\ndropout = 10\n[data.random]\n')
-        self.refused(["train"],
-                     "error[value_for_table]: `precision` is a family, not a key\n"
-                     "  --> run.toml:1:1\n"
-                     "   1 | precision = \"bf16\"\n"
-                     "  fix: [precision.bf16]\n"
-                     "\n"
-                     "error[wrong_type]: optimizer.lr is a number, this is text\n"
-                     "  --> run.toml:4:6\n"
-                     "   4 | lr = \"3e-4\"\n"
-                     "  fix: lr = 3e-4\n"
-                     "\n"
-                     "error[unknown_key]: [optimizer.adamw] has no key `beta1`\n"
-                     "  --> run.toml:7:1\n"
-                     "  fix: betas = [0.9, 0.999]\n"
-                     "  see: mortise plugin info optimizer.adamw\n"
-                     "\n"
-                     "error[include_placement]: `include` stands inside [optimizer.adamw]\n"
-                     "  --> run.toml:8:1\n"
-                     "  fix: move it to the top of the file, before the first table (a key belongs to the table above it)\n"
-                     "\n"
-                     "error[out_of_range]: model.gpt.dropout is 0 to 1, this is 10\n"
-                     "  --> run.toml:13:11\n"
-                     "  fix: 0.1 for 10 per cent\n"
-                     "\n" + USE_A_PLACE +
-                     "  --> run.toml:6:1 and run.toml:10:1\n"
-                     "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n"
-                     "\n"
-                     "6 errors; nothing was started.\n")
+        self.file(
+            "run.toml",
+            'precision = "bf16"\n\n[optimizer]\nlr = "3e-4"\n\n[optimizer.adamw]\nbeta1 = 0.9\ninclude = ["x.toml"]\n\n'
+            '[optimizer.sgd]\n\n[model.gpt]\ndropout = 10\n[data.random]\n',
+        )
+        self.refused(
+            ["train"],
+            "error[value_for_table]: `precision` is a family, not a key\n"
+            "  --> run.toml:1:1\n"
+            "   1 | precision = \"bf16\"\n"
+            "  fix: [precision.bf16]\n"
+            "\n"
+            "error[wrong_type]: optimizer.lr is a number, this is text\n"
+            "  --> run.toml:4:6\n"
+            "   4 | lr = \"3e-4\"\n"
+            "  fix: lr = 3e-4\n"
+            "\n"
+            "error[unknown_key]: [optimizer.adamw] has no key `beta1`\n"
+            "  --> run.toml:7:1\n"
+            "  fix: betas = [0.9, 0.999]\n"
+            "  see: mortise plugin info optimizer.adamw\n"
+            "\n"
+            "error[include_placement]: `include` stands inside [optimizer.adamw]\n"
+            "  --> run.toml:8:1\n"
+            "  fix: move it to the top of the file, before the first table (a key belongs to the table above it)\n"
+            "\n"
+            "error[out_of_range]: model.gpt.dropout is 0 to 1, this is 10\n"
+            "  --> run.toml:13:11\n"
+            "  fix: 0.1 for 10 per cent\n"
+            "\n" + USE_A_PLACE + "  --> run.toml:6:1 and run.toml:10:1\n"
+            "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n"
+            "\n"
+            "6 errors; nothing was started.\n",
+        )
 
     def test_a_mistyped_plugin_is_one_mistake_not_two(self):
         self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.adam_w"))
@@ -135,10 +159,12 @@ class Manifests(e2e.Case):
     def test_a_missing_include_names_the_file_that_is_near(self):
         self.file("common/base.toml", TINY)
         self.file("nlp/run.toml", 'include = ["common/base.toml"]\n' + TINY)
-        self.refused(["train", "nlp/run.toml"],
-                     "error[include_missing]: no file `common/base.toml`\n"
-                     f"  --> nlp/run.toml:1:12    looked at {self.dir}/nlp/common/base.toml (relative to nlp/run.toml)\n"
-                     f"  fix: there is {self.dir}/common/base.toml: include = [\"../common/base.toml\"]\n" + NOTHING)
+        self.refused(
+            ["train", "nlp/run.toml"],
+            "error[include_missing]: no file `common/base.toml`\n"
+            f"  --> nlp/run.toml:1:12    looked at {self.dir}/nlp/common/base.toml (relative to nlp/run.toml)\n"
+            f"  fix: there is {self.dir}/common/base.toml: include = [\"../common/base.toml\"]\n" + NOTHING,
+        )
 
     def test_set_speaks_of_what_is_on_only(self):
         self.refused(["train", "--set", "optimizer.sgd.momentum=0.9"],
@@ -153,8 +179,29 @@ class Manifests(e2e.Case):
                      "  --> run.toml:7:8\n"
                      "  fix: export FINEWEB=/path/to/it   or write ${FINEWEB:-/path/to/it}\n" + NOTHING)
 
+    def test_a_sequence_longer_than_the_model_takes(self):
+        text = e2e.TINY.replace("width = 16", "width = 16\ncontext = 8")
+        self.file("run.toml", text)
+        self.refused(
+            ["plan"],
+            "error[sequence_too_long]: data.sequence_length is 16, model.gpt takes at most 8\n"
+            "  --> run.toml:5:19\n"
+            "  fix: sequence_length = 8\n" + NOTHING,
+        )
+
+    def test_two_rules_for_one_parameter(self):
+        rules = '[parameters.a]\nwhere = "*"\nlr = 1\n[parameters.b]\nwhere = "role:norm"\nlr = 2\n'
+        self.file("run.toml", e2e.TINY + rules)
+        result = self.mortise("plan")
+        self.assertEqual(result.code, 64)
+        self.assertIn("error[two_rules]: parameters.a and parameters.b set `lr` of ", result.err)
+
     def test_warnings_go_on_and_are_errors_under_strict(self):
-        warning = "[not_on]: optimizer.sgd is not on\n  --> command line: --without optimizer.sgd\n  fix: leave out --without optimizer.sgd\n"
+        warning = (
+            "[not_on]: optimizer.sgd is not on\n"
+            "  --> command line: --without optimizer.sgd\n"
+            "  fix: leave out --without optimizer.sgd\n"
+        )
         result = self.ok("plan", "--static", "--without", "optimizer.sgd")
         self.assertEqual(result.err, "warning" + warning)
         self.assertEqual(self.ok("plan", "--static", "--without", "optimizer.sgd", "-q").err, "")
@@ -181,26 +228,46 @@ class ModelAndData(e2e.Case):
         self.file("run.toml", TINY + '[optimizer.sgd]\nwhere = "encoder.layers.*"\n')
         result = self.mortise("train")
         self.assertEqual(result.code, 64, result)
-        self.assertTrue(result.err.startswith("error[matches_nothing]: `encoder.layers.*` matches no parameter of model.gpt\n  --> run.toml:15:9\n  fix: h.*.attn.* matches 4 "), result.err)
+        self.assertTrue(
+            result.err.startswith(
+                "error[matches_nothing]: `encoder.layers.*` matches no parameter of model.gpt\n  --> run.toml:15:9\n"
+                "  fix: h.*.attn.* matches 4 "
+            ),
+            result.err,
+        )
         self.nothing_left()
 
     def test_a_global_batch_that_cannot_be_split(self):
-        refusal = "error[batch_arithmetic]: 6 samples a step cannot be split over micro-batches of 4\n  --> {}    6 / 4 = 1.50\n  fix: {}\n" + NOTHING
+        refusal = (
+            "error[batch_arithmetic]: 6 samples a step cannot be split over micro-batches of 4\n"
+            "  --> {}    6 / 4 = 1.50\n  fix: {}\n"
+            + NOTHING
+        )
         repaired = "--set step.accumulation.global_batch_size=8"
         self.file("run.toml", TINY + "[step.accumulation]\nglobal_batch_size = 6\n")
         self.refused(["train"], refusal.format("run.toml:15:21", repaired))
         self.refused(["plan"], refusal.format("run.toml:15:21", repaired))
         error = json.loads(self.mortise("train", "--json").err)
-        self.assertEqual((error["code"], error["exit"], error["plugin"], error["beside"]), ("batch_arithmetic", 64, "step.accumulation", "6 / 4 = 1.50"))
-        self.assertEqual(error["at"], {"file": "run.toml", "line": 15, "column": 21, "key": "step.accumulation.global_batch_size"})
+        self.assertEqual(
+            (error["code"], error["exit"], error["plugin"], error["beside"]),
+            ("batch_arithmetic", 64, "step.accumulation", "6 / 4 = 1.50"),
+        )
+        self.assertEqual(
+            error["at"], {"file": "run.toml", "line": 15, "column": 21, "key": "step.accumulation.global_batch_size"}
+        )
         # The value may stand in another layer than the file; the fix can be pasted.
         self.file("run.toml", TINY)
         on = ["train", "--use", "step.accumulation", "--set"]
-        self.refused([*on, "step.accumulation.global_batch_size=6"], refusal.format("command line: --set step.accumulation.global_batch_size=6", repaired))
-        self.refused([*on, "step.accumulation.global_batch_size=100 tokens"],
-                     "error[batch_arithmetic]: 100 tokens a step cannot be split over micro-batches of 4 × 16\n"
-                     "  --> command line: --set step.accumulation.global_batch_size=100 tokens    100 / (4 × 16) = 1.56\n"
-                     "  fix: --set 'step.accumulation.global_batch_size=128 tokens'\n" + NOTHING)
+        self.refused(
+            [*on, "step.accumulation.global_batch_size=6"],
+            refusal.format("command line: --set step.accumulation.global_batch_size=6", repaired),
+        )
+        self.refused(
+            [*on, "step.accumulation.global_batch_size=100 tokens"],
+            "error[batch_arithmetic]: 100 tokens a step cannot be split over micro-batches of 4 × 16\n"
+            "  --> command line: --set step.accumulation.global_batch_size=100 tokens    100 / (4 × 16) = 1.56\n"
+            "  fix: --set 'step.accumulation.global_batch_size=128 tokens'\n" + NOTHING,
+        )
         self.nothing_left()
         self.ok("train", "--use", "step.accumulation", *repaired.split())
 
@@ -213,18 +280,31 @@ class ModelAndData(e2e.Case):
 
     def test_weights_that_cannot_be_taken(self):
         where = "  --> command line: --set model.weights="
-        self.refused(["train", "--set", "model.weights=bert"], f"error[no_weights]: `bert` is not a folder\n{where}bert\n"
-                     f"  fix: Mortise does not download: hf download NAME --local-dir bert\n" + NOTHING, code=65)
+        self.refused(
+            ["train", "--set", "model.weights=bert"],
+            f"error[no_weights]: `bert` is not a folder\n{where}bert\n"
+            f"  fix: Mortise does not download: hf download NAME --local-dir bert\n" + NOTHING,
+            code=65,
+        )
         self.file("old/pytorch_model.bin", b"pickle")
-        self.refused(["train", "--set", "model.weights=old"], f"error[pickle_only]: old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
-                     f"  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"old\").save_pretrained(\"old\")'\n" + NOTHING, code=65)
+        self.refused(
+            ["train", "--set", "model.weights=old"],
+            f"error[pickle_only]: old holds pytorch_model.bin only; Mortise reads no pickles\n{where}old\n"
+            f"  fix: python -c 'from transformers import AutoModel as A; "
+            f"A.from_pretrained(\"old\").save_pretrained(\"old\")'\n"
+            + NOTHING,
+            code=65,
+        )
         header = b'{"wte.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
         self.file("other/model.safetensors", len(header).to_bytes(8, "little") + header + b"abcd")
         result = self.mortise("train", "--set", "model.weights=other")
         self.assertEqual(result.code, 65, result)
         self.assertRegex(result.err, r"^error\[(missing_tensors|wrong_tensor)\]: ")
-        self.refused(["train", "--set", "device.memory_limit=1 GiB"], "error[not_available]: `device.memory_limit` is not available in this version\n"
-                     "  --> command line: --set device.memory_limit=1 GiB\n  fix: leave it out\n" + NOTHING)
+        self.refused(
+            ["train", "--set", "device.memory_limit=1 GiB"],
+            "error[not_available]: `device.memory_limit` is not available in this version\n"
+            "  --> command line: --set device.memory_limit=1 GiB\n  fix: leave it out\n" + NOTHING,
+        )
         self.nothing_left()
 
     def test_heads_that_do_not_divide_the_width(self):

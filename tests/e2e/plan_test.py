@@ -19,14 +19,28 @@ class Plan(e2e.Case):
             self.assertTrue(line.startswith(head), out)
         self.assertEqual(lines[6], "repeat   same samples in the same order; bits repeatable")
         sections = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
-        self.assertEqual(sections[7:], ["who does what", "around, outermost first", "after backward, in order", "listening", "parameters", "memory, MiB, exact from the declarations", "advice"])
+        self.assertEqual(
+            sections[7:],
+            [
+                "who does what",
+                "around, outermost first",
+                "after backward, in order",
+                "listening",
+                "parameters",
+                "memory, MiB, exact from the declarations",
+                "advice",
+            ],
+        )
         self.assertRegex(out, r"(?m)^  model +model\.gpt .* run\.toml:9$")
         self.assertRegex(out, r"(?m)^  device +device\.cpu .* default\.toml:\d+$")
         order = [line.split()[1] for line in out.split("in order\n")[1].split("listening")[0].splitlines()]
         self.assertEqual(order, ["parallel.none", "guard.nonfinite", "gradient.clip", "optimizer.adamw"])
 
     def test_advice_is_on_what_nobody_decided(self):
-        clip, rate = "no gradient is clipped: [gradient.clip] norm = 1.0", 'the learning rate stays at its peak: [schedule.cosine], with [schedule] warmup = "3%"'
+        clip, rate = (
+            "no gradient is clipped: [gradient.clip] norm = 1.0",
+            'the learning rate stays at its peak: [schedule.cosine], with [schedule] warmup = "3%"',
+        )
         self.assertTrue(self.ok("plan").out.endswith(f"\nadvice\n  {clip}\n  {rate}\n"))
         self.assertTrue(self.ok("plan", "--use", "gradient.clip").out.endswith(f"\nadvice\n  {rate}\n"))
         self.assertNotIn("advice", self.ok("plan", "--use", "gradient.clip", "--use", "schedule.constant").out)
@@ -36,18 +50,25 @@ class Plan(e2e.Case):
 
     def test_the_manifest_orders_wrappers_of_one_band(self):
         for name in ("one", "two"):
-            self.file(f"more/adapter.{name}/plugin.toml", f'[plugin]\nid = "adapter.{name}"\nversion = "0.1.0"\nsummary = "Changes blocks"\nstatus = "alpha"\nabi = "0.1"\n'
-                                                          '[points]\nwraps = [{ point = "block", band = "adapt", capture = true }]\n')
+            self.file(
+                f"more/adapter.{name}/plugin.toml",
+                f'[plugin]\nid = "adapter.{name}"\nversion = "0.1.0"\nsummary = "Changes blocks"\nstatus = "alpha"\n'
+                f'abi = "0.1"\n'
+                '[points]\nwraps = [{ point = "block", band = "adapt", capture = true }]\n',
+            )
         both = TINY + "[adapter.one]\n[adapter.two]\n"
         static = ["plan", "--static", "--plugin-path", "more"]
         self.file("run.toml", both)
-        self.refused(static,
-                     "error[unordered_wrappers]: adapter.one and adapter.two both wrap in band `adapt` at `block`, and nothing orders them\n"
-                     "  --> run.toml:14:1 and run.toml:15:1\n"
-                     "  fix: [order] block = [\"adapter.one\", \"adapter.two\"]   (the outermost first)\n"
-                     "       or give one of them another `where` or `modes`: [adapter.two] modes = [\"train\"]\n"
-                     "       or say in the plugin.toml of adapter.two: [capabilities] after = [\"adapter.one\"]\n"
-                     "\n1 error; nothing was started.\n")
+        self.refused(
+            static,
+            "error[unordered_wrappers]: adapter.one and adapter.two both wrap in band `adapt` at `block`, and nothing "
+            "orders them\n"
+            "  --> run.toml:14:1 and run.toml:15:1\n"
+            "  fix: [order] block = [\"adapter.one\", \"adapter.two\"]   (the outermost first)\n"
+            "       or give one of them another `where` or `modes`: [adapter.two] modes = [\"train\"]\n"
+            "       or say in the plugin.toml of adapter.two: [capabilities] after = [\"adapter.one\"]\n"
+            "\n1 error; nothing was started.\n",
+        )
         self.file("run.toml", both + '[order]\nblock = ["adapter.two", "adapter.one"]\n')
         self.assertRegex(self.ok(*static).out, r"(?m)^  block +adapter\.two .*\n +adapter\.one ")
         self.assertEqual(self.ok(*static, "--why", "block").out,
@@ -55,14 +76,21 @@ class Plan(e2e.Case):
                          "  before  adapter.one          because adapter.one stands after adapter.two in [order]\n"
                          "block     adapter.one (adapt)  run.toml:14\n"
                          "  after   adapter.two          because it stands after adapter.two in [order]\n")
-        self.assertRegex(self.ok(*static, "--set", 'order.block=["adapter.one", "adapter.two"]').out, r"(?m)^  block +adapter\.one .*\n +adapter\.two ")
+        self.assertRegex(
+            self.ok(*static, "--set", 'order.block=["adapter.one", "adapter.two"]').out,
+            r"(?m)^  block +adapter\.one .*\n +adapter\.two ",
+        )
         self.refused([*static, "--without", "adapter.one"],
                      "error[wrong_order]: [order] names adapter.one at `block`, which is not on\n"
                      "  --> run.toml:17:25\n"
                      "  fix: [adapter.one] switches it on; or leave it out\n"
                      "\n1 error; nothing was started.\n")
         self.file("run.toml", both + '[order]\nblok = ["adapter.two", "adapter.one"]\n')
-        self.assertIn("error[unknown_point]: [order] names `blok`, which is no point\n  --> run.toml:17:8\n  fix: it is called `block`\n", self.mortise(*static).err)
+        self.assertIn(
+            "error[unknown_point]: [order] names `blok`, which is no point\n  --> run.toml:17:8\n"
+            "  fix: it is called `block`\n",
+            self.mortise(*static).err,
+        )
 
     def test_keys_name_their_sources(self):
         self.file("run.toml", TINY + "[parameters.head]\nwhere = \"wte.*\"\nlr_scale = 0.5\n")
@@ -82,11 +110,17 @@ class Plan(e2e.Case):
         self.assertIn("gradient.clip", out)
         self.assertIn("because", out)
         self.assertEqual(json.loads(self.ok("plan", "--why", "block", "--json").out)["point"], "block")
-        self.refused(["plan", "--why", "blok"], "error[unknown_point]: no point is called `blok`\n  fix: mortise plan --why block\n")
+        self.refused(
+            ["plan", "--why", "blok"],
+            "error[unknown_point]: no point is called `blok`\n  fix: mortise plan --why block\n",
+        )
 
     def test_static_loads_no_plugin(self):
         # A plugin without its library: the structure is known all the same.
-        self.file("more/optimizer.other/plugin.toml", (e2e.PLUGINS / "optimizer.sgd.toml").read_text().replace("optimizer.sgd", "optimizer.other"))
+        self.file(
+            "more/optimizer.other/plugin.toml",
+            (e2e.PLUGINS / "optimizer.sgd.toml").read_text().replace("optimizer.sgd", "optimizer.other"),
+        )
         self.file("run.toml", TINY.replace("optimizer.adamw", "optimizer.other"))
         out = self.ok("plan", "--static", "--plugin-path", "more").out
         self.assertRegex(out, r"(?m)^  optimizer +optimizer\.other ")
@@ -94,28 +128,40 @@ class Plan(e2e.Case):
 
     def test_json_is_the_same_tree(self):
         plan = json.loads(self.ok("plan", "--json").out)
-        self.assertEqual(plan["length"], {"steps": 6, "samples_per_step": 4, "tokens_per_step": 64, "micros": 1, "ranks": 1})
+        self.assertEqual(
+            plan["length"], {"steps": 6, "samples_per_step": 4, "tokens_per_step": 64, "micros": 1, "ranks": 1}
+        )
         self.assertGreater(plan["memory"]["optimizer_bytes"], plan["memory"]["weights_bytes"])
         static = json.loads(self.ok("plan", "--json", "--static").out)
         self.assertEqual(plan["plan"], static["plan"])
 
     def test_the_copy_of_a_save_in_the_background_is_counted(self):
         self.assertNotIn("host memory", self.ok("plan").out)
-        self.assertRegex(self.ok("plan", "--set", "checkpoint.background=true").out, r"\n  and in host memory \d+\.\d: the copy that \[checkpoint\] background saves from\n")
+        self.assertRegex(
+            self.ok("plan", "--set", "checkpoint.background=true").out,
+            r"\n  and in host memory \d+\.\d: the copy that \[checkpoint\] background saves from\n",
+        )
         memory = json.loads(self.ok("plan", "--json", "--set", "checkpoint.background=true").out)["memory"]
         self.assertEqual(memory["copy_bytes"], memory["weights_bytes"] + memory["optimizer_bytes"])
 
     def test_weights_and_layers(self):
         out = self.ok("plan", "--weights").out
         self.assertRegex(out, r"(?m)^h\.0\.attn\.c_attn\.weight .*\b16\b.*\b48\b|\b48\b.*\b16\b")
-        self.assertEqual(len(json.loads(self.ok("plan", "--weights", "--json").out)["parameters"]), len(out.splitlines()))
+        self.assertEqual(
+            len(json.loads(self.ok("plan", "--weights", "--json").out)["parameters"]), len(out.splitlines())
+        )
         self.assertEqual(self.ok("plan", "--layer", "default").out, (e2e.SOURCE / "configs/default.toml").read_text())
-        self.refused(["plan", "--layer", "middle"], "error[unknown_layer]: no layer `middle` is shipped\n  fix: mortise plan --layer default\n")
+        self.refused(
+            ["plan", "--layer", "middle"],
+            "error[unknown_layer]: no layer `middle` is shipped\n  fix: mortise plan --layer default\n",
+        )
 
     def test_it_allocates_nothing(self):
         # 1.56 G parameters would be 6 GB of weights; the plan of them fits into little, and soon.
         self.file("big.toml", '[data.random]\n[model.gpt]\npreset = "gpt2_1558m"\n[optimizer.adamw]\n')
-        process = subprocess.Popen([e2e.MORTISE, "plan", "big.toml"], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [e2e.MORTISE, "plan", "big.toml"], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE
+        )
         out = process.stdout.read().decode()
         process.stdout.close()
         _, status, used = os.wait4(process.pid, 0)
@@ -130,8 +176,12 @@ class Plan(e2e.Case):
         for path in sorted((e2e.SOURCE / "configs").glob("*.toml")):
             if path.name in ("default.toml", "foreign_names.toml"):
                 continue
-            self.file("run.toml", f'include = ["mortise:{path.stem}"]\n' + ("" if "[data." in path.read_text() else "[data.random]\n") +
-                      ("" if "[model." in path.read_text() else "[model.gpt]\n[optimizer.adamw]\n"))
+            self.file(
+                "run.toml",
+                f'include = ["mortise:{path.stem}"]\n'
+                + ("" if "[data." in path.read_text() else "[data.random]\n")
+                + ("" if "[model." in path.read_text() else "[model.gpt]\n[optimizer.adamw]\n"),
+            )
             self.assertEqual(self.ok("plan").err, "", path)
         self.file("run.toml", 'include = ["mortise:gpt2_124m"]\n[data.random]\n')
         out = self.ok("plan").out

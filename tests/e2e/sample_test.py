@@ -46,9 +46,19 @@ class Sample(e2e.Case):
         self.assertNotIn("sample.text", self.ok("plan", "--static").out, "a training that nobody asked for samples draws none")
 
     def test_what_is_no_run_directory(self):
-        self.refused(["sample", "nowhere"], "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n", code=65)
-        self.refused(["sample"], "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n")
-        self.refused(["sample", "runs/small", "--tokens", "many"], "error[wrong_type]: --tokens is a number of 0 or more, this is `many`\n  fix: mortise sample --help\n")
+        self.refused(
+            ["sample", "nowhere"],
+            "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n",
+            code=65,
+        )
+        self.refused(
+            ["sample"],
+            "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n",
+        )
+        self.refused(
+            ["sample", "runs/small", "--tokens", "many"],
+            "error[wrong_type]: --tokens is a number of 0 or more, this is `many`\n  fix: mortise sample --help\n",
+        )
         step = self.checkpoint(self.run_dir)
         weights = step / "model/model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-8])

@@ -7,7 +7,10 @@ import e2e
 from e2e import TINY
 
 # One step of a hundred thousand micro-batches: minutes.
-ENDLESS = TINY.replace('[data.text]\npath = "notes.txt"', "[data.random]\nsamples = 1_000_000") + "[step.accumulation]\ncount = 100_000\n"
+ENDLESS = (
+    TINY.replace('[data.text]\npath = "notes.txt"', "[data.random]\nsamples = 1_000_000")
+    + "[step.accumulation]\ncount = 100_000\n"
+)
 
 
 class Twice(e2e.Case):

@@ -8,9 +8,24 @@ from e2e import TINY
 
 SHAPED = "[model.gpt]\nlayers = 1\nheads = 2\nwidth = 16\n"
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
-CONFIG = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 256, "vocab_size": 256, "activation_function": "gelu_new",
-          "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
-          "add_cross_attention": False, "architectures": ["GPT2LMHeadModel"], "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+CONFIG = {
+    "model_type": "gpt2",
+    "n_layer": 1,
+    "n_head": 2,
+    "n_embd": 16,
+    "n_positions": 256,
+    "vocab_size": 256,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "architectures": ["GPT2LMHeadModel"],
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+}
 
 
 def read(path):
@@ -18,7 +33,11 @@ def read(path):
     data = path.read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
     header, body = json.loads(data[8:8 + n]), data[8 + n:]
-    return {name: (e["dtype"], e["shape"], body[e["data_offsets"][0]:e["data_offsets"][1]]) for name, e in header.items() if name != "__metadata__"}
+    return {
+        name: (e["dtype"], e["shape"], body[e["data_offsets"][0] : e["data_offsets"][1]])
+        for name, e in header.items()
+        if name != "__metadata__"
+    }
 
 
 def safetensors(tensors):
@@ -51,7 +70,11 @@ class Weights(e2e.Case):
         run = self.train("first", TINY, "--set", "run.length=2")
         self.model = run / "checkpoints/latest/model"
         self.tensors = read(self.model / "model.safetensors")
-        self.file("next.toml", TINY.replace("length = 6", "length = 1").replace(SHAPED, "[model]\nweights = \"hf\"\n[model.gpt]\n") + "[optimizer]\nlr = 0.0\n")
+        self.file(
+            "next.toml",
+            TINY.replace("length = 6", "length = 1").replace(SHAPED, "[model]\nweights = \"hf\"\n[model.gpt]\n")
+            + "[optimizer]\nlr = 0.0\n",
+        )
 
     def folder(self, tensors=None, config=CONFIG, files=None):
         if config is not None:
@@ -64,7 +87,10 @@ class Weights(e2e.Case):
         result = self.ok("train", "next.toml", *flags)
         self.assertEqual(result.err, "")
         run = self.dir / re.search(r"^run     next -> (.*)$", result.out, re.M)[1]
-        return read(run / "checkpoints/latest/model/model.safetensors"), re.search(r"^weights (.*)$", result.out, re.M)[1]
+        return (
+            read(run / "checkpoints/latest/model/model.safetensors"),
+            re.search(r"^weights (.*)$", result.out, re.M)[1],
+        )
 
     def same(self, mine, theirs):
         self.assertEqual(mine.keys(), theirs.keys())
@@ -77,10 +103,18 @@ class Weights(e2e.Case):
         self.assertNotIn("lm_head.weight", self.tensors)
         self.assertEqual(self.tensors["h.0.attn.c_attn.weight"][1], [16, 48])  # [in, out]
         again = self.train("again", TINY, "--set", "run.length=2")
-        self.assertEqual((again / "checkpoints/latest/MANIFEST.json").read_bytes(), (self.model.parent / "MANIFEST.json").read_bytes())
-        named = self.train("named", TINY.replace("width = 16", "width = 16\nvocabulary = 300\ndropout = 0.25"), "--set", "run.length=1")
+        self.assertEqual(
+            (again / "checkpoints/latest/MANIFEST.json").read_bytes(),
+            (self.model.parent / "MANIFEST.json").read_bytes(),
+        )
+        named = self.train(
+            "named", TINY.replace("width = 16", "width = 16\nvocabulary = 300\ndropout = 0.25"), "--set", "run.length=1"
+        )
         config = json.loads((named / "checkpoints/latest/model/config.json").read_text())
-        self.assertEqual((config["vocab_size"], config["resid_pdrop"], config["embd_pdrop"], config["attn_pdrop"]), (300, 0.25, 0.25, 0.25))
+        self.assertEqual(
+            (config["vocab_size"], config["resid_pdrop"], config["embd_pdrop"], config["attn_pdrop"]),
+            (300, 0.25, 0.25, 0.25),
+        )
 
     def test_a_folder_fixes_the_architecture(self):
         self.folder()
@@ -108,26 +142,48 @@ class Weights(e2e.Case):
 
     def test_the_manifest_may_not_contradict_the_folder(self):
         self.folder()
-        self.file("other.toml", (self.dir / "next.toml").read_text().replace("[model.gpt]\n", "[model.gpt]\nwidth = 32\nheads = 2\n"))
-        self.refused(["train", "other.toml"], "error[weights_disagree]: model.gpt.width is 32, the weights are of 16\n  --> other.toml:12:9 and hf/config.json:5\n"
-                                              "  fix: leave it out: the weights fix it\n\n1 error; nothing was started.\n")
+        self.file(
+            "other.toml",
+            (self.dir / "next.toml").read_text().replace("[model.gpt]\n", "[model.gpt]\nwidth = 32\nheads = 2\n"),
+        )
+        self.refused(
+            ["train", "other.toml"],
+            "error[weights_disagree]: model.gpt.width is 32, the weights are of 16\n"
+            "  --> other.toml:12:9 and hf/config.json:5\n"
+            "  fix: leave it out: the weights fix it\n\n1 error; nothing was started.\n",
+        )
         result = self.mortise("train", "next.toml", "--set", "model.gpt.preset=gpt2_124m")
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[weights_disagree]: model.gpt.layers is 12, the weights are of 1\n  --> preset gpt2_124m and hf/config.json:3\n", result.err)
+        self.assertIn(
+            "error[weights_disagree]: model.gpt.layers is 12, the weights are of 1\n"
+            "  --> preset gpt2_124m and hf/config.json:3\n",
+            result.err,
+        )
         self.assertEqual(result.err.count("error[weights_disagree]"), 5, result)
         # Dropout is no matter of the architecture: the folder's, unless the manifest says.
         self.folder(config={**CONFIG, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1})
         self.assertRegex(self.ok("plan", "next.toml", "--keys").out, r"model\.gpt\.dropout +0\.1 +hf/config\.json:17\n")
-        self.assertRegex(self.ok("plan", "next.toml", "--keys", "--set", "model.gpt.dropout=0").out, r"model\.gpt\.dropout +0\.0 +command line")
+        self.assertRegex(
+            self.ok("plan", "next.toml", "--keys", "--set", "model.gpt.dropout=0").out,
+            r"model\.gpt\.dropout +0\.0 +command line",
+        )
         self.folder(config={**CONFIG, "resid_pdrop": 0.1})
-        self.refused(["train", "next.toml"], "error[weights_disagree]: the weights have resid_pdrop 0.1 and embd_pdrop 0.0; both are `model.gpt.dropout`\n"
-                                             "  --> hf/config.json:17 and hf/config.json:18\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n")
+        self.refused(
+            ["train", "next.toml"],
+            "error[weights_disagree]: the weights have resid_pdrop 0.1 and embd_pdrop 0.0; both are "
+            "`model.gpt.dropout`\n"
+            "  --> hf/config.json:17 and hf/config.json:18\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
+        )
         self.ok("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
 
     def test_weights_of_another_model(self):
         self.folder(config={**CONFIG, "model_type": "bert"})
-        self.refused(["train", "next.toml"], "error[weights_disagree]: the weights are of model_type `bert`; model.gpt is `gpt2`\n  --> next.toml:10:11 and hf/config.json:2\n"
-                                             "  fix: other weights, or another model\n\n1 error; nothing was started.\n")
+        self.refused(
+            ["train", "next.toml"],
+            "error[weights_disagree]: the weights are of model_type `bert`; model.gpt is `gpt2`\n"
+            "  --> next.toml:10:11 and hf/config.json:2\n"
+            "  fix: other weights, or another model\n\n1 error; nothing was started.\n",
+        )
         self.folder(config={**CONFIG, "activation_function": "relu", "layer_norm_epsilon": 1e-6})
         err = self.mortise("train", "next.toml").err
         self.assertIn("the weights are of activation_function `relu`; model.gpt is `gelu_new`\n", err)
@@ -137,14 +193,26 @@ class Weights(e2e.Case):
         for text in ("", "[]", "{", "\xff"):
             self.file("hf/config.json", text)
             result = self.mortise("train", "next.toml")
-            self.assertEqual((result.code, result.err.splitlines()[0]), (65, "error[bad_config_json]: hf/config.json is no JSON object"), result)
+            self.assertEqual(
+                (result.code, result.err.splitlines()[0]),
+                (65, "error[bad_config_json]: hf/config.json is no JSON object"),
+                result,
+            )
 
     def test_shards_prefixes_and_dtypes(self):
         names = list(self.tensors)
         prefixed = {f"transformer.{n}": self.tensors[n] for n in names}
-        files = {"model-00001-of-00002.safetensors": dict(list(prefixed.items())[:7]), "model-00002-of-00002.safetensors": dict(list(prefixed.items())[7:])}
+        files = {
+            "model-00001-of-00002.safetensors": dict(list(prefixed.items())[:7]),
+            "model-00002-of-00002.safetensors": dict(list(prefixed.items())[7:]),
+        }
         self.folder(files=files)
-        self.file("hf/model.safetensors.index.json", json.dumps({"metadata": {"total_size": 1}, "weight_map": {n: f for f, some in files.items() for n in some}}))
+        self.file(
+            "hf/model.safetensors.index.json",
+            json.dumps(
+                {"metadata": {"total_size": 1}, "weight_map": {n: f for f, some in files.items() for n in some}}
+            ),
+        )
         loaded, said = self.taken()
         self.same(loaded, self.tensors)
         self.assertEqual(said, "hf: 16 tensors taken")
@@ -154,7 +222,10 @@ class Weights(e2e.Case):
             self.same(self.taken()[0], {n: converted(t, "F32") for n, t in other.items()})
 
     def test_names_that_mean_nothing_here(self):
-        mask = {"h.0.attn.bias": ("F32", [1, 1, 4, 4], bytes(64)), "transformer.h.0.attn.masked_bias": ("F32", [], bytes(4))}
+        mask = {
+            "h.0.attn.bias": ("F32", [1, 1, 4, 4], bytes(64)),
+            "transformer.h.0.attn.masked_bias": ("F32", [], bytes(4)),
+        }
         self.folder({**self.tensors, **mask, "lm_head.weight": self.tensors["wte.weight"]})
         self.assertEqual(self.taken()[1], "hf: 16 tensors taken")
         self.folder({**self.tensors, "score.weight": ("F32", [1], bytes(4)), "extra\u00e9": ("I64", [1], bytes(8))})
@@ -162,34 +233,61 @@ class Weights(e2e.Case):
         other = bytearray(self.tensors["wte.weight"][2])
         other[0] ^= 1
         self.folder({**self.tensors, "lm_head.weight": ("F32", [256, 16], bytes(other))})
-        self.refused(["train", "next.toml"], "error[wrong_tensor]: `lm_head.weight` differs from `wte.weight`; in model.gpt `lm_head.weight` is `wte.weight`\n"
-                                             "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[wrong_tensor]: `lm_head.weight` differs from `wte.weight`; in model.gpt `lm_head.weight` is "
+            "`wte.weight`\n"
+            "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n",
+            code=65,
+        )
         self.folder({**self.tensors, "transformer.ln_f.bias": self.tensors["ln_f.bias"]})
-        self.refused(["train", "next.toml"], "error[two_tensors]: `transformer.ln_f.bias` and `ln_f.bias` are both `ln_f.bias` of model.gpt\n"
-                                             "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[two_tensors]: `transformer.ln_f.bias` and `ln_f.bias` are both `ln_f.bias` of model.gpt\n"
+            "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n",
+            code=65,
+        )
 
     def test_what_is_missing_and_what_may_be(self):
         short = {n: t for n, t in self.tensors.items() if not n.startswith("h.0.ln")}
         self.folder(short)
-        self.refused(["train", "next.toml"], "error[missing_tensors]: the weights lack 4 of 16 tensors that model.gpt needs\n  --> next.toml:10:11\n"
-                                             "  at: hf: no h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, h.0.ln_2.bias\n"
-                                             "  fix: is the file of another model? or let them start anew: [model] new = [\"h.0.ln_*\"]\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[missing_tensors]: the weights lack 4 of 16 tensors that model.gpt needs\n  --> next.toml:10:11\n"
+            "  at: hf: no h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, h.0.ln_2.bias\n"
+            "  fix: is the file of another model? or let them start anew: [model] new = [\"h.0.ln_*\"]\n\n"
+            "1 error; nothing was started.\n",
+            code=65,
+        )
         self.assertEqual(self.mortise("plan", "next.toml").code, 65)  # before anything is allocated
         loaded, said = self.taken("--set", "model.new=[\"h.0.ln_*\"]")
-        self.assertEqual(said, "hf: 12 tensors taken; new h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, h.0.ln_2.bias (from run.seed)")
+        self.assertEqual(
+            said,
+            "hf: 12 tensors taken; new h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, h.0.ln_2.bias (from run.seed)",
+        )
         self.assertEqual(set(numbers(loaded["h.0.ln_1.weight"])), {1.0})
         self.assertEqual(numbers(loaded["wte.weight"]), numbers(self.tensors["wte.weight"]))
-        self.refused(["train", "next.toml", "--set", "model.new=[\"h.0.ln_*\",\"classifier.*\"]"],
-                     "error[matches_nothing]: `classifier.*` of model.new matches no parameter of model.gpt\n"
-                     "  --> command line: --set model.new=[\"h.0.ln_*\",\"classifier.*\"]\n  fix: all names: mortise plan --weights\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml", "--set", "model.new=[\"h.0.ln_*\",\"classifier.*\"]"],
+            "error[matches_nothing]: `classifier.*` of model.new matches no parameter of model.gpt\n"
+            "  --> command line: --set model.new=[\"h.0.ln_*\",\"classifier.*\"]\n"
+            "  fix: all names: mortise plan --weights\n\n1 error; nothing was started.\n",
+            code=65,
+        )
 
     def test_wrong_shapes_and_kinds(self):
         turned = ("F32", [48, 16], self.tensors["h.0.attn.c_attn.weight"][2])
         self.folder({**self.tensors, "h.0.attn.c_attn.weight": turned})
-        self.refused(["train", "next.toml"], "error[wrong_tensor]: `h.0.attn.c_attn.weight` is [48, 16] in the weights, [16, 48] in model.gpt\n"
-                                             "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[wrong_tensor]: `h.0.attn.c_attn.weight` is [48, 16] in the weights, [16, 48] in model.gpt\n"
+            "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n",
+            code=65,
+        )
         self.folder({**self.tensors, "ln_f.bias": ("I64", [16], bytes(128))})
-        self.assertIn("`ln_f.bias` is of I64; weights are F64, F32, BF16 or F16\n", self.mortise("train", "next.toml").err)
+        self.assertIn(
+            "`ln_f.bias` is of I64; weights are F64, F32, BF16 or F16\n", self.mortise("train", "next.toml").err
+        )
 
     def test_hostile_folders(self):
         self.folder(files={"a.safetensors": self.tensors})
@@ -198,16 +296,30 @@ class Weights(e2e.Case):
             self.file("hf/model.safetensors.index.json", json.dumps({"weight_map": {"wte.weight": name}}))
             result = self.mortise("train", "next.toml")
             self.assertEqual(result.code, 65, result)
-            self.assertTrue(result.err.startswith("error[bad_index]: the file of `wte.weight` is no name of a file beside the index: "), result)
+            self.assertTrue(
+                result.err.startswith(
+                    "error[bad_index]: the file of `wte.weight` is no name of a file beside the index: "
+                ),
+                result,
+            )
         self.file("hf/model.safetensors.index.json", json.dumps({"weight_map": {"wte.weight": "b.safetensors"}}))
-        self.refused(["train", "next.toml"], "error[not_read]: cannot be opened: No such file or directory\n  --> next.toml:10:11\n"
-                                             "  at: hf/b.safetensors\n\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[not_read]: cannot be opened: No such file or directory\n  --> next.toml:10:11\n"
+            "  at: hf/b.safetensors\n\n1 error; nothing was started.\n",
+            code=65,
+        )
         (self.dir / "hf/model.safetensors.index.json").unlink()
         self.assertEqual(self.mortise("train", "next.toml").code, 65)
         self.file("hf/pytorch_model.bin", b"\x80\x04.")
-        self.refused(["train", "next.toml"], "error[pickle_only]: hf holds pytorch_model.bin only; Mortise reads no pickles\n  --> next.toml:10:11\n"
-                                             "  fix: python -c 'from transformers import AutoModel as A; A.from_pretrained(\"hf\").save_pretrained(\"hf\")'\n"
-                                             "\n1 error; nothing was started.\n", code=65)
+        self.refused(
+            ["train", "next.toml"],
+            "error[pickle_only]: hf holds pytorch_model.bin only; Mortise reads no pickles\n  --> next.toml:10:11\n"
+            "  fix: python -c 'from transformers import AutoModel as A; "
+            "A.from_pretrained(\"hf\").save_pretrained(\"hf\")'\n"
+            "\n1 error; nothing was started.\n",
+            code=65,
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The program itself, killed and starved: what it said to be saved is there, and the run that was killed ends as the one that was not.
+"""The program itself, killed and starved: what it said to be saved is there, and the run that was killed ends as the
+one that was not.
 
-    MORTISE_KILLS=1000 MORTISE_SEED=7 python3 tests/faults/survive_test.py Kill      (`make soak`)
+MORTISE_KILLS=1000 MORTISE_SEED=7 python3 tests/faults/survive_test.py Kill      (`make soak`)
 """
+
 import json
 import os
 import pathlib
@@ -37,7 +39,11 @@ class Survive(e2e.Case):
         return (good[0]["step"], good[0]["sha256"]) if good else (-1, "")
 
     def faults(self, **more):
-        return {"LD_PRELOAD": str(self.shim), "FAULT_REPORT": str(self.dir / "report"), **{f"FAULT_{k}": str(v) for k, v in more.items()}}
+        return {
+            "LD_PRELOAD": str(self.shim),
+            "FAULT_REPORT": str(self.dir / "report"),
+            **{f"FAULT_{k}": str(v) for k, v in more.items()},
+        }
 
     def report(self):
         path = self.dir / "report"
@@ -59,23 +65,39 @@ class Kill(Survive):
             while True:
                 inside = dice.random() < 0.5
                 (self.dir / "report").unlink(missing_ok=True)
-                env = self.faults(WITH="kill", SAVE=dice.randint(1, 3), AT=dice.randint(1, 50)) if inside and killed < KILLS else {}
-                process = subprocess.Popen([e2e.MORTISE, "train", "--resume"], cwd=self.dir, env=self.environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                env = (
+                    self.faults(WITH="kill", SAVE=dice.randint(1, 3), AT=dice.randint(1, 50))
+                    if inside and killed < KILLS
+                    else {}
+                )
+                process = subprocess.Popen(
+                    [e2e.MORTISE, "train", "--resume"],
+                    cwd=self.dir,
+                    env=self.environment(**env),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
                 try:
-                    out, err = process.communicate(timeout=dice.uniform(0.15, 0.6) if not inside and killed < KILLS else e2e.LIMIT_S)
+                    out, err = process.communicate(
+                        timeout=dice.uniform(0.15, 0.6) if not inside and killed < KILLS else e2e.LIMIT_S
+                    )
                 except subprocess.TimeoutExpired:
                     process.kill()
                     out, err = process.communicate()
                 begun = re.search(rb"resume  runs/run at step ([\d,]+)", err)
                 lost += begun is not None and int(begun[1].replace(b",", b"")) < saved
-                saved = max([saved] + [int(step.replace(b",", b"")) for step in re.findall(rb"(?m)^saved   ([\d,]+)", out)])
+                saved = max(
+                    [saved] + [int(step.replace(b",", b"")) for step in re.findall(rb"(?m)^saved   ([\d,]+)", out)]
+                )
                 if process.returncode == 0:
                     break
                 self.assertEqual(process.returncode, -9, (out, err))
                 killed += 1
                 in_save += any(line.endswith(" fault") for line in self.report())
             self.assertEqual(self.newest("run"), (length, whole))
-            self.assertEqual([r["step"] for r in self.records(self.dir / "runs/run", "step")], list(range(1, length + 1)))
+            self.assertEqual(
+                [r["step"] for r in self.records(self.dir / "runs/run", "step")], list(range(1, length + 1))
+            )
         print(f"{killed} kills in {runs} runs, {in_save} of them inside a save, seed {SEED}", file=sys.stderr)
         self.assertEqual(lost, 0)
         self.assertGreaterEqual(in_save * 5, killed)
@@ -103,7 +125,9 @@ class Starve(Survive):
                 name = f"{behaviour}-{times}".lower()
                 (self.dir / "report").unlink(missing_ok=True)
                 self.file(f"{name}.toml", RUN.format(length=length, every=1))
-                result = self.mortise("train", f"{name}.toml", env=self.faults(WITH=behaviour, TIMES=times, SAVE=3, EACH=1))
+                result = self.mortise(
+                    "train", f"{name}.toml", env=self.faults(WITH=behaviour, TIMES=times, SAVE=3, EACH=1)
+                )
                 fired = sum(line.endswith(" fault") for line in self.report())
                 with self.subTest(name):
                     # The last saves are longer than `calls` and free of faults, so the end is saved.
@@ -125,8 +149,11 @@ class Starve(Survive):
         self.file("last.toml", RUN.format(length=4, every=2))
         result = self.mortise("train", "last.toml", env=self.faults(WITH="ENOSPC", TIMES="ever", SAVE=2, AT=1))
         self.assertEqual(result.code, 74, result)
-        self.assertRegex(result.err, r"warning\[checkpoint_not_saved\]: step 4 is not saved: .*No space left on device\n"
-                                     r"  effect: training goes on; step 2 is kept and is still the latest\n  fix: free space")
+        self.assertRegex(
+            result.err,
+            r"warning\[checkpoint_not_saved\]: step 4 is not saved: .*No space left on device\n"
+            r"  effect: training goes on; step 2 is kept and is still the latest\n  fix: free space",
+        )
         self.assertEqual(self.newest("last")[0], 2)
         self.assertIn("resume  runs/last at step 2 ", self.ok("train", "last.toml", "--resume").err)
 

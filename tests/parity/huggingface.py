@@ -2,15 +2,22 @@
 
     MORTISE=build/bin/mortise python3 tests/parity/huggingface.py [--folder DIR] [small|medium|large|xl …]
 
-Each size is written by transformers with random weights (biases and norms too, so that none of them can be left out unnoticed), loaded here, and all
-logits of two texts of 64 bytes are compared; small ones also as shards. The first size is then trained ten steps, exported, and compared again, as it is
+Each size is written by transformers with random weights (biases and norms too, so that none of them can be left out
+unnoticed), loaded here, and all
+logits of two texts of 64 bytes are compared; small ones also as shards. The first size is then trained ten steps,
+exported, and compared again, as it is
 and in bf16, where every weight must be torch's rounding of the fp32 one.
 
-The bound. A logit is a sum over `width` products, of size about 1. Two orders of summing in fp32 (2^-24 = 6e-8 a rounding) part by about
-6e-8 * sqrt(width) * (rms of a product) = 6e-8 * |logit|-ish, and the residual stream that it reads has gathered 2 roundings in each of 2 * layers
-additions and as many in each part before it, some 10 * layers in all: sqrt(10 * 48) * 6e-8 = 1.3e-6 for the largest model here, times the few sigmas of
-the worst of 6.4 million logits: 6e-6. The bound is 1e-5, in units of the largest logit or of 1; a forgotten bias moves logits by 1e-1.
+The bound. A logit is a sum over `width` products, of size about 1. Two orders of summing in fp32 (2^-24 = 6e-8 a
+rounding) part by about
+6e-8 * sqrt(width) * (rms of a product) = 6e-8 * |logit|-ish, and the residual stream that it reads has gathered 2
+roundings in each of 2 * layers
+additions and as many in each part before it, some 10 * layers in all: sqrt(10 * 48) * 6e-8 = 1.3e-6 for the largest
+model here, times the few sigmas of
+the worst of 6.4 million logits: 6e-6. The bound is 1e-5, in units of the largest logit or of 1; a forgotten bias moves
+logits by 1e-1.
 """
+
 import argparse
 import gc
 import json
@@ -29,7 +36,12 @@ from transformers.utils import logging
 
 MORTISE = pathlib.Path(os.environ["MORTISE"]).absolute()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SIZES = {"small": (12, 12, 768), "medium": (24, 16, 1024), "large": (36, 20, 1280), "xl": (48, 25, 1600)}  # layers, heads, width
+SIZES = {
+    "small": (12, 12, 768),
+    "medium": (24, 16, 1024),
+    "large": (36, 20, 1280),
+    "xl": (48, 25, 1600),
+}  # layers, heads, width
 LENGTH, TEXTS, STEPS, BOUND = 64, 2, 10, 1e-5
 TEXT = (ROOT / "README.md").read_bytes()
 MEASURED = TEXT[:LENGTH * TEXTS + 1]
@@ -61,9 +73,27 @@ def build_plugin(folder):
     source = pathlib.Path(__file__).parent / "logits"
     folder.mkdir()
     shutil.copy(source / "plugin.toml", folder / "test.logits.toml")
-    subprocess.run(["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", f"-I{ROOT}/sdk/include", "-static-libgcc",
-                    "-static-libstdc++", f"-Wl,--version-script={ROOT}/sdk/cmake/plugin.map", '-DMORTISE_PLUGIN_TOML="plugin.toml"', "logits.cpp", "-o",
-                    folder / "test.logits.so"], cwd=source, check=True)
+    subprocess.run(
+        [
+            "c++",
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-fvisibility-inlines-hidden",
+            f"-I{ROOT}/sdk/include",
+            "-static-libgcc",
+            "-static-libstdc++",
+            f"-Wl,--version-script={ROOT}/sdk/cmake/plugin.map",
+            '-DMORTISE_PLUGIN_TOML="plugin.toml"',
+            "logits.cpp",
+            "-o",
+            folder / "test.logits.so",
+        ],
+        cwd=source,
+        check=True,
+    )
 
 
 def model_of(size):
@@ -84,7 +114,8 @@ def logits_of(model):
 
 
 def mortise(folder, *args):
-    """What it prints, and what it took: the largest resident set of any of them so far, pages of mapped files among them."""
+    """What it prints, and what it took: the largest resident set of any of them so far, pages of mapped files among
+    them."""
     before = time.monotonic()
     done = subprocess.run([MORTISE, *map(str, args)], cwd=folder, check=True, capture_output=True, text=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
@@ -93,7 +124,17 @@ def mortise(folder, *args):
 
 def logits_here(folder, source):
     file = folder / "logits.bin"
-    _, cost = mortise(folder, "eval", source, "--plugin-path", folder / "plugins", "--use", "test.logits", "--set", f"test.logits.path={file}")
+    _, cost = mortise(
+        folder,
+        "eval",
+        source,
+        "--plugin-path",
+        folder / "plugins",
+        "--use",
+        "test.logits",
+        "--set",
+        f"test.logits.path={file}",
+    )
     numbers = torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.float32).view(TEXTS, LENGTH, -1)
     file.unlink()
     return numbers, cost
@@ -104,7 +145,11 @@ def compare(name, ours, theirs, cost=""):
     scale = max(1.0, theirs.abs().max().item())
     worst = (ours - theirs).abs().max().item() / scale
     ok = worst <= BOUND
-    print(f"{name}: {ours.numel():,} logits, largest {scale:.2f}, worst {worst:.1e} (bound {BOUND:.0e})  {'ok' if ok else 'FAIL'}  {cost}", flush=True)
+    print(
+        f"{name}: {ours.numel():,} logits, largest {scale:.2f}, worst {worst:.1e} (bound {BOUND:.0e})  "
+        f"{'ok' if ok else 'FAIL'}  {cost}",
+        flush=True,
+    )
     return ok
 
 
@@ -137,17 +182,36 @@ def trained(folder, size):
     weights, run = folder / size, folder / "runs/trained"
     model_of(size).save_pretrained(weights)
     out, _ = mortise(folder, "train", manifest(folder, "trained", weights))
-    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if json.loads(line)["event"] == "step"]
+    losses = [
+        json.loads(line)["loss"]
+        for line in (run / "metrics.jsonl").read_text().splitlines()
+        if json.loads(line)["event"] == "step"
+    ]
     assert len(losses) == STEPS and losses[-1] < losses[0] - 0.1, losses
-    print(f"{size}: {STEPS} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}; {[line for line in out.splitlines() if line.startswith('weights')][0]}", flush=True)
+    print(
+        f"{size}: {STEPS} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}; "
+        f"{[line for line in out.splitlines() if line.startswith('weights')][0]}",
+        flush=True,
+    )
     mortise(folder, "export", run, "-o", folder / "exported")
     mortise(folder, "export", run, "-o", folder / "half", "--dtype", "bf16")
     ours, cost = logits_here(folder, run)
-    exported, half, checkpoint = load(folder / "exported"), load(folder / "half"), load(run / "checkpoints/latest/model")
-    results = [compare(f"{size}, trained and exported", ours, logits_of(exported), cost), compare(f"{size}, the checkpoint itself", ours, logits_of(checkpoint))]
+    exported, half, checkpoint = (
+        load(folder / "exported"),
+        load(folder / "half"),
+        load(run / "checkpoints/latest/model"),
+    )
+    results = [
+        compare(f"{size}, trained and exported", ours, logits_of(exported), cost),
+        compare(f"{size}, the checkpoint itself", ours, logits_of(checkpoint)),
+    ]
     pairs = list(zip(exported.state_dict().items(), half.state_dict().items()))
-    same = all(n == m and b.dtype == torch.bfloat16 and torch.equal(a.to(torch.bfloat16), b) for (n, a), (m, b) in pairs)
-    print(f"{size}, exported in bf16: {len(pairs)} tensors as torch rounds them  {'ok' if same else 'FAIL'}", flush=True)
+    same = all(
+        n == m and b.dtype == torch.bfloat16 and torch.equal(a.to(torch.bfloat16), b) for (n, a), (m, b) in pairs
+    )
+    print(
+        f"{size}, exported in bf16: {len(pairs)} tensors as torch rounds them  {'ok' if same else 'FAIL'}", flush=True
+    )
     return results + [same]
 
 

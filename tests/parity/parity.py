@@ -1,13 +1,20 @@
-"""A GPT trained for 100 steps by Mortise and by transformers' GPT2LMHeadModel with torch.optim.AdamW: same weights, same batches, dropout 0.
+"""A GPT trained for 100 steps by Mortise and by transformers' GPT2LMHeadModel with torch.optim.AdamW: same weights,
+same batches, dropout 0.
 
-fp32: the loss of every step within 1e-5 relative. Both sides do the same sums in another order; over 100 AdamW steps that perturbation was measured to grow to
-2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake (a wrong decay group moves the loss by 1e-3).
+fp32: the loss of every step within 1e-5 relative. Both sides do the same sums in another order; over 100 AdamW steps
+that perturbation was measured to grow to
+2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake (a wrong decay group moves the loss by
+1e-3).
 
-bf16: Mortise's policy against torch's CPU autocast. They differ by design: autocast gives its norms and softmax in bf16 on the CPU, Mortise in fp32. One bf16
-rounding is 2^-9 = 2e-3 relative; the loss is a mean over 1,024 tokens of a sum over some twenty roundings in sequence (4 blocks x 5), which are independent, so
-its error is about sqrt(20) * 2e-3 / sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part, each step adding as much. The bound is
+bf16: Mortise's policy against torch's CPU autocast. They differ by design: autocast gives its norms and softmax in bf16
+on the CPU, Mortise in fp32. One bf16
+rounding is 2^-9 = 2e-3 relative; the loss is a mean over 1,024 tokens of a sum over some twenty roundings in sequence
+(4 blocks x 5), which are independent, so
+its error is about sqrt(20) * 2e-3 / sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part,
+each step adding as much. The bound is
 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
 """
+
 import json
 import os
 import pathlib
@@ -51,7 +58,20 @@ lr = {lr}
 def train(folder, name, text, steps, lr, more=""):
     run = folder / name
     manifest = folder / (name + ".toml")
-    manifest.write_text(MANIFEST.format(steps=steps, dir=run, batch=BATCH, length=LENGTH, text=text, layers=LAYERS, heads=HEADS, width=WIDTH, lr=lr, more=more))
+    manifest.write_text(
+        MANIFEST.format(
+            steps=steps,
+            dir=run,
+            batch=BATCH,
+            length=LENGTH,
+            text=text,
+            layers=LAYERS,
+            heads=HEADS,
+            width=WIDTH,
+            lr=lr,
+            more=more,
+        )
+    )
     subprocess.run([MORTISE, "train", str(manifest), "--without", "log.console"], check=True)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return run, [r["loss"] for r in records if r["event"] == "step"]
@@ -63,13 +83,31 @@ def read_safetensors(path):
     header = json.loads(data[8:8 + n])
     body = bytearray(data[8 + n:])
     kinds = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16}
-    return {name: torch.frombuffer(body, dtype=kinds[e["dtype"]], count=(e["data_offsets"][1] - e["data_offsets"][0]) // kinds[e["dtype"]].itemsize,
-                                   offset=e["data_offsets"][0]).reshape(e["shape"]).clone()
-            for name, e in header.items() if name != "__metadata__"}
+    return {
+        name: torch.frombuffer(
+            body,
+            dtype=kinds[e["dtype"]],
+            count=(e["data_offsets"][1] - e["data_offsets"][0]) // kinds[e["dtype"]].itemsize,
+            offset=e["data_offsets"][0],
+        )
+        .reshape(e["shape"])
+        .clone()
+        for name, e in header.items()
+        if name != "__metadata__"
+    }
 
 
 def reference(weights, text, bf16):
-    config = GPT2Config(vocab_size=256, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=LENGTH,
+        n_embd=WIDTH,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+    )
     model = GPT2LMHeadModel(config)
     missing, unexpected = model.transformer.load_state_dict(weights, strict=False)
     assert not unexpected and all("attn.bias" in m for m in missing), (missing, unexpected)
@@ -78,7 +116,9 @@ def reference(weights, text, bf16):
     # The groups of default.toml: no decay on biases and norms.
     decayed = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=LR)
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=LR
+    )
     tokens = torch.tensor(list(text), dtype=torch.long)
     losses = []
     for step in range(STEPS):
@@ -99,8 +139,12 @@ def compare(name, ours, theirs, bound, first_bound):
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
     first = abs(ours[0] - theirs[0]) / abs(theirs[0])
     ok = worst <= bound and first <= first_bound and len(ours) == len(theirs) == STEPS
-    print(f"{name}: loss {ours[0]:.6f} -> {ours[-1]:.6f}, transformers {theirs[0]:.6f} -> {theirs[-1]:.6f}; "
-          f"worst of {STEPS} steps {worst:.1e} (bound {bound:.0e}), first {first:.1e} (bound {first_bound:.0e})  {'ok' if ok else 'FAIL'}", flush=True)
+    print(
+        f"{name}: loss {ours[0]:.6f} -> {ours[-1]:.6f}, transformers {theirs[0]:.6f} -> {theirs[-1]:.6f}; "
+        f"worst of {STEPS} steps {worst:.1e} (bound {bound:.0e}), first {first:.1e} (bound {first_bound:.0e})  "
+        f"{'ok' if ok else 'FAIL'}",
+        flush=True,
+    )
     return ok
 
 
@@ -116,7 +160,10 @@ def main():
         weights = read_safetensors(start / "checkpoints/latest/model/model.safetensors")
         _, fp32 = train(folder, "fp32", file, STEPS, LR)
         _, bf16 = train(folder, "bf16", file, STEPS, LR, "[precision.bf16]")
-        results = [compare("fp32", fp32, reference(weights, text, False), 1e-5, 1e-6), compare("bf16", bf16, reference(weights, text, True), 2e-2, 2e-3)]
+        results = [
+            compare("fp32", fp32, reference(weights, text, False), 1e-5, 1e-6),
+            compare("bf16", bf16, reference(weights, text, True), 2e-2, 2e-3),
+        ]
     passed = sum(results)
     print(f"{passed} passed, {len(results) - passed} failed")
     return 0 if all(results) else 1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The same GPT, weights and batches here and in transformers' GPT-2 with torch.optim.AdamW; then weights from one to the other and back. Called by
+# The same GPT, weights and batches here and in transformers' GPT-2 with torch.optim.AdamW; then weights from one to the
+# other and back. Called by
 # `make parity`, which sets MORTISE.
 set -eu
 here=$(dirname "$0")

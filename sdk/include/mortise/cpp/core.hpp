@@ -332,9 +332,18 @@ inline mortise_value get(std::string_view key) {
   check(need(api.config, "mortise.config/0").get(api.host, str(key), &v));
   return v;
 }
-inline double number(std::string_view key) { return get(key).v.f; }
-inline int64_t integer(std::string_view key) { return get(key).v.i; }
-inline bool flag(std::string_view key) { return get(key).v.i != 0; }
+// A key that its own plugin.toml describes with another type than the plugin reads is a mistake of the plugin. Of a key
+// that nobody set and that has no default, the value is 0.
+inline mortise_value get_as(std::string_view key, uint32_t tag, const char* type) {
+  const mortise_value v = get(key);
+  if (v.tag != tag && v.tag != MORTISE_NONE)
+    throw Error(MORTISE_E_PLUGIN,
+                "`" + std::string(key) + "` is read as a " + type + ", and plugin.toml says otherwise");
+  return v;
+}
+inline double number(std::string_view key) { return get_as(key, MORTISE_FLOAT, "float").v.f; }
+inline int64_t integer(std::string_view key) { return get_as(key, MORTISE_INT, "int").v.i; }
+inline bool flag(std::string_view key) { return get_as(key, MORTISE_LOGICAL, "bool").v.i != 0; }
 inline std::string_view text(std::string_view key) {
   const mortise_value v = get(key);
   return v.tag == MORTISE_TEXT ? view(v.v.s) : std::string_view();
