@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "host": {"abi", "model", "plan", "manifest", "base"},  # never loop: loop drives the host
     "loop": {"host", "abi", "declare", "model", "store", "plan", "base"},
     "assemble": {"loop", "host", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
-    "cli": {"assemble", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
+    "cli": {"assemble", "host", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
 }
 TORCH_ROOMS = {"host", "loop", "assemble"}
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -61,9 +61,11 @@ BUDGETS = {
     "plan": 1200,
     "model": 300,
     "host": 2300,
-    "loop": 2900,
+    "loop": 2000,
+    "abi": 900,
+    "declare": 1100,
     "assemble": 1100,
-    "store": 1100,
+    "store": 1200,
     "cli": 3200,
 }
 

@@ -289,7 +289,6 @@ Summary declared_summary(const Planned& p, MakeEdge make_edge) {
   try {
     return summary_of(declare(ask, make_edge(p.plan.points, seed)), "");
   } catch (const Failure& f) {
-    if (f.diagnostic.code == "needs_libtorch") throw NeedsLibTorch{f.diagnostic.plugin};
     refuse_start(p, f);
   }
 }

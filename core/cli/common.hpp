@@ -98,12 +98,8 @@ void take_architecture(const std::string& weights, const std::string& model,
 // How a run's edge is made: a plain one, or, where LibTorch is there, a host.
 using MakeEdge = std::unique_ptr<Edge> (*)(const PointTable& points, uint64_t seed);
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // in libmortise.so only
-// Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsLibTorch if the edge is a
-// plain one and a plugin called for a tensor.
+// Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsTensors.
 Summary declared_summary(const Planned& p, MakeEdge make_edge);
-struct NeedsLibTorch {
-  std::string plugin;
-};
 // What went wrong on the way from a plan to a run is told with the place in the manifest that named the weights, if it
 // is theirs. Throws Failed.
 [[noreturn]] void refuse_start(const Planned& p, const Failure& failure);
@@ -135,7 +131,7 @@ PlanSource source_of_plan(const Arguments& args);          // ./run.toml if noth
 int train(const Arguments&);
 int resume(const Arguments&);
 int checkpoint(const Arguments&);
-int plan(const Arguments&);                 // without LibTorch; throws NeedsLibTorch
+int plan(const Arguments&);                 // without LibTorch; throws NeedsTensors
 bool asks_for_structure(const Arguments&);  // a form of `plan` that runs no plugin's code
 int plan_structure(const Arguments&);
 int plan_with(const Arguments&, MakeEdge make_edge);

@@ -9,6 +9,7 @@
 #include "core/cli/command_line.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/wait_policy.hpp"
+#include "core/declare/declared.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
     if (!work) return run_in_library(verb, "", argc, argv);
     try {
       return work(args);
-    } catch (const NeedsLibTorch& needs) {
+    } catch (const NeedsTensors& needs) {
       return run_in_library(verb, needs.plugin, argc, argv);
     }
   });

@@ -217,11 +217,8 @@ Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
   try {
     fill(d, request);
   } catch (const PluginError& e) {
-    if (d.edge->needs_tensors.empty()) throw Failure(d.instances->diagnose(e));
-    Diagnostic needs =
-        trouble(kExitUnavailable, "needs_libtorch", d.edge->needs_tensors + " is declared with LibTorch");
-    needs.plugin = d.edge->needs_tensors;
-    throw Failure(needs);
+    if (!d.edge->needs_tensors.empty()) throw NeedsTensors{d.edge->needs_tensors};
+    throw Failure(d.instances->diagnose(e));
   } catch (const FormatError& e) {
     throw Failure(diagnostic_of(e));
   } catch (const std::exception& e) {  // std::bad_alloc, std::length_error: more than memory holds

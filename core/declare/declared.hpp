@@ -59,8 +59,12 @@ struct Declared {
   int32_t window() const;
 };
 
-// `edge` is a plain one, or a host with tensors. Throws Failure; its code is `needs_libtorch` if a plugin called for a
-// tensor and the edge is a plain one.
+// A plugin called for a tensor, and the edge is a plain one.
+struct NeedsTensors {
+  std::string plugin;
+};
+
+// `edge` is a plain one, or a host with tensors. Throws Failure or NeedsTensors.
 Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge);
 
 // What is wrong with a file of somebody else's format.

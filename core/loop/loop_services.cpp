@@ -33,8 +33,8 @@ void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_v
   // A pass whose graph is made again later keeps no graph now: the term would train nothing, and nobody would notice.
   if (weight != 0 && (f->call->flags & MORTISE_FIRST_PASS) && !t.requires_grad())
     throw PluginError(MORTISE_E_UNSUPPORTED,
-                      "the term `" + text + "` is given inside a block that is checkpointed, where it would train " +
-                          "nothing; leave this block out of checkpointing, or give the term weight 0");
+                      "the term `" + text + "` is given inside a block that is computed again in backward, where it " +
+                          "would train nothing; exclude this block there, or give the term weight 0");
   const bool wanted = (f->call->flags & MORTISE_GRAD) && at::GradMode::is_enabled();
   if (weight != 0 && wanted && !t.requires_grad())
     throw PluginError(MORTISE_E_ARGUMENT,
