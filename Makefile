@@ -24,7 +24,8 @@ help:
 	@echo 'make tidy         clang-tidy over the sources: three minutes'
 	@echo 'make clean        remove the build folders; .deps stays'
 	@echo
-	@echo 'PRESET=dev        line numbers and asserts, in build-dev/;  CMAKE_ARGS=… goes to the configuration, such as -DMORTISE_WERROR=OFF'
+	@echo 'PRESET=dev        line numbers and asserts, in build-dev/;  CMAKE_ARGS=… goes to the configuration,' \
+	  'such as -DMORTISE_WERROR=OFF'
 
 setup:
 	@scripts/setup.sh
@@ -57,14 +58,15 @@ fuzz: setup
 
 SOAK_SEED ?= $(shell date +%s)
 SOAK_TIMES ?= 20
+SOAK_PY := .deps/venv/bin/python
 soak: configure
 	cmake --build $(BUILD) --target crash_states_test shim_test hostile_test
 	MORTISE_CRASH_SEED=$(SOAK_SEED) MORTISE_CRASH_TIMES=$(SOAK_TIMES) $(BUILD)/tests/crash_states_test
 	$(BUILD)/tests/shim_test --gtest_repeat=$(SOAK_TIMES) --gtest_brief=1
 	$(BUILD)/tests/hostile_test --gtest_brief=1
 	cmake --build $(BUILD) --target product mortise_shim
-	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) .deps/venv/bin/python tests/faults/survive_test.py Kill
-	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) .deps/venv/bin/python tests/faults/campaign.py
+	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/survive_test.py Kill
+	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/campaign.py
 
 parity: build
 	scripts/parity.sh $(BUILD)

@@ -11,7 +11,8 @@ if(NOT MORTISE_SANITIZE) # they read sources only: once is enough
   add_test(NAME check_format COMMAND "${PROJECT_SOURCE_DIR}/scripts/format.sh" --dry-run -Werror)
 endif()
 if(MORTISE_TORCH AND NOT MORTISE_SANITIZE) # elsewhere some are left out on purpose
-  add_test(NAME check_tests COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_tests.py" "${PROJECT_BINARY_DIR}" "${CMAKE_CTEST_COMMAND}")
+  add_test(NAME check_tests COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_tests.py"
+    "${PROJECT_BINARY_DIR}" "${CMAKE_CTEST_COMMAND}")
 endif()
 foreach(kind plugins programs)
   add_test(NAME check_${kind} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_binaries.py" ${kind}

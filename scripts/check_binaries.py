@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""What the built files ask of the machine and show to others. usage: scripts/check_binaries.py plugins|programs BUILD_FOLDER
+"""What the built files ask of the machine and show to others. \
+usage: scripts/check_binaries.py plugins|programs BUILD_FOLDER
 
-plugins   every plugin exports `mortise_plugin_v0` and nothing else, takes nothing from LibTorch, keeps the C++ library private, lies beside its toml
-programs  bin/mortise and bin/mortise-probe need no shared library but glibc and the compiler's own; lib/libmortise.so LibTorch besides, and it
+plugins   every plugin exports `mortise_plugin_v0` and nothing else, takes nothing from LibTorch, \
+keeps the C++ library private, lies beside its toml
+programs  bin/mortise and bin/mortise-probe need no shared library but glibc and the compiler's own; \
+lib/libmortise.so LibTorch besides, and it
           exports `mortise_main` alone
 """
 import re
@@ -31,8 +34,8 @@ def needed(path):
 
 
 def sanitized(path):
-    return any(re.match(r"lib(asan|ubsan|tsan)", library) for library in needed(path)) or any("__asan" in s or "__tsan" in s or "__ubsan" in s
-                                                                                                 for s in symbols(path, "--undefined-only"))
+    return any(re.match(r"lib(asan|ubsan|tsan)", library) for library in needed(path)) or any(
+        "__asan" in s or "__tsan" in s or "__ubsan" in s for s in symbols(path, "--undefined-only"))
 
 
 def check_plugins(build):
@@ -42,8 +45,10 @@ def check_plugins(build):
     for path in plugins:
         exported = symbols(path, "--defined-only")
         if exported != ["mortise_plugin_v0"]:
-            errors.append(f"{path.name}: exports {', '.join(exported[:5]) or 'nothing'} where `mortise_plugin_v0` alone is due")
-        errors += [f"{path.name}: takes `{symbol[:100]}` from LibTorch" for symbol in symbols(path, "--undefined-only") if TORCH_SYMBOL.search(symbol)]
+            errors.append(f"{path.name}: exports {', '.join(exported[:5]) or 'nothing'} where "
+                          "`mortise_plugin_v0` alone is due")
+        errors += [f"{path.name}: takes `{symbol[:100]}` from LibTorch" for symbol in symbols(path, "--undefined-only")
+                   if TORCH_SYMBOL.search(symbol)]
         for library in needed(path):
             if TORCH_LIBRARY.match(library):
                 errors.append(f"{path.name}: needs {library}; a portable plugin needs nothing of LibTorch")
@@ -62,9 +67,11 @@ def check_programs(build):
             continue
         print(f"{name}: {' '.join(needed(path))}")
         for library in needed(path):
-            allowed = GLIBC.match(library) or COMPILER.match(library) or (torch and library in ("libtorch_cpu.so", "libc10.so"))
+            allowed = (GLIBC.match(library) or COMPILER.match(library) or
+                       (torch and library in ("libtorch_cpu.so", "libc10.so")))
             if not allowed:
-                errors.append(f"{name}: needs {library}; only {'LibTorch, ' if torch else ''}glibc and libstdc++ may be shared")
+                errors.append(f"{name}: needs {library}; only {'LibTorch, ' if torch else ''}"
+                              "glibc and libstdc++ may be shared")
         exported = symbols(path, "--defined-only") if torch else ["mortise_main"]
         if exported != ["mortise_main"]:
             errors.append(f"{name}: exports {', '.join(exported[:5]) or 'nothing'} where `mortise_main` alone is due")

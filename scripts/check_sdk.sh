@@ -45,7 +45,8 @@ echo "$(ls mortise/*.h | wc -l) headers compile by themselves"
 # 4. The installed program starts, where it is part of this build.
 if [ -x "$prefix/bin/mortise" ]; then
   "$prefix/bin/mortise" --version
-  if [ -e "$prefix/lib/mortise/libmortise.so" ]; then # and finds its library, its plugins and LibTorch from where it lies now
+  # and finds its library, its plugins and LibTorch from where it lies now
+  if [ -e "$prefix/lib/mortise/libmortise.so" ]; then
     printf '[data.random]\n[model.gpt]\n[optimizer.adamw]\n' >"$work/run.toml"
     "$prefix/bin/mortise" plan "$work/run.toml" | head -n 1
   fi

@@ -22,7 +22,8 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     build, ctest = Path(sys.argv[1]).resolve(), sys.argv[2]
-    shown = subprocess.run([ctest, "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run([ctest, "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True,
+                           text=True).stdout
     tests = json.loads(shown)["tests"]
     words = {word for test in tests for word in test.get("command", [])}
     # One that is not built yet has no command; its name is that of the executable all the same.
@@ -31,8 +32,10 @@ def main():
     for entry in json.loads((build / "compile_commands.json").read_text()):
         target = re.search(r"CMakeFiles/([^/]+)\.dir/", entry["output"])
         compiled.setdefault(Path(entry["file"]).resolve(), set()).add(target[1] if target else "")
-    errors = [f"{path.relative_to(ROOT)}: no registered test runs it" for path in files("*_test.py") if str(path) not in words]
-    errors += [f"{path.relative_to(ROOT)}: no registered test has it" for path in files("*_test.cpp") if not compiled.get(path, set()) & programs]
+    errors = [f"{path.relative_to(ROOT)}: no registered test runs it" for path in files("*_test.py")
+              if str(path) not in words]
+    errors += [f"{path.relative_to(ROOT)}: no registered test has it" for path in files("*_test.cpp")
+               if not compiled.get(path, set()) & programs]
     print(f"{len(files('*_test.py'))} tests in Python, {len(files('*_test.cpp'))} in C++")
     for error in errors:
         print(error)

@@ -1,4 +1,5 @@
-"""State that survives: a run that is stopped and goes on is the run that was never stopped, bit for bit; what is damaged is seen; what changed is said."""
+"""State that survives: a run that is stopped and goes on is the run that was never stopped, bit for bit; what is
+damaged is seen; what changed is said."""
 import json
 import pathlib
 import shutil
@@ -8,7 +9,8 @@ import time
 
 import e2e
 
-LONGER = e2e.TINY.replace("length = 6", "length = 12").replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1")
+LONGER = e2e.TINY.replace("length = 6", "length = 12").replace("sequence_length = 16",
+                                                               "sequence_length = 16\nvalidation = 0.1")
 RUN = LONGER.replace("width = 16", "width = 16\ndropout = 0.1") + """\
 [schedule.cosine]
 [schedule]
@@ -70,17 +72,20 @@ class Resume(Checkpoints):
         for step in (4, 8):
             run = self.interrupted_at("part", step, text)
             result = self.ok("resume", "runs/part")
-            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 6 files, hashes match)\n")
+            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 6 files, "
+                                         "hashes match)\n")
             self.assertEqual(self.hash_of(run), self.hash_of(whole))
             self.assertEqual(self.losses(run), self.losses(whole))
-            self.assertEqual([r["eval.loss"] for r in self.records(run, "eval")], [r["eval.loss"] for r in self.records(whole, "eval")])
+            self.assertEqual([r["eval.loss"] for r in self.records(run, "eval")],
+                             [r["eval.loss"] for r in self.records(whole, "eval")])
             shutil.rmtree(run)
 
     def test_is_the_run_that_was_never_stopped(self):
         self.same_as_uninterrupted(RUN)
 
     def test_is_so_in_bf16_with_checkpointing_and_momentum_too(self):
-        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.sgd]\nmomentum = 0.9\n[precision.bf16]\n[activation.checkpointing]"))
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.sgd]\nmomentum = 0.9\n"
+                                                                    "[precision.bf16]\n[activation.checkpointing]"))
 
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
@@ -102,7 +107,8 @@ class Resume(Checkpoints):
         run = self.dir / "runs/run"
         whole = self.hash_of(run)
         finished = self.ok("train", "--resume")
-        self.assertEqual((finished.out, finished.err), ("", "runs/run is finished, at step 12; longer: mortise resume runs/run --set run.length=…\n"))
+        self.assertEqual((finished.out, finished.err), ("", "runs/run is finished, at step 12; longer: "
+                                                            "mortise resume runs/run --set run.length=…\n"))
         shutil.rmtree(run)
         run = self.interrupted_at("run", 8)
         self.assertIn("resume  runs/run at step 8 ", self.ok("train", "--resume").err)
@@ -111,7 +117,8 @@ class Resume(Checkpoints):
 
     def test_begins_again_where_nothing_was_saved(self):
         run = self.interrupted_at("early", 0)
-        self.assertEqual(self.ok("resume", "runs/early").err, "resume  runs/early from the beginning: nothing was saved yet\n")
+        self.assertEqual(self.ok("resume", "runs/early").err,
+                         "resume  runs/early from the beginning: nothing was saved yet\n")
         self.assertEqual([s for s, *_ in self.losses(run)], list(range(1, 13)))
         shutil.rmtree(run / "checkpoints")
         for name in ("run.toml", "status.json", "metrics.jsonl"):  # killed before the manifest was written
@@ -126,9 +133,11 @@ class Resume(Checkpoints):
         file.write_bytes(file.read_bytes()[:-4])
         listed = self.mortise("checkpoint", "verify", "runs/hurt")
         self.assertEqual(listed.code, 65)
-        self.assertRegex(listed.out, r"(?m)^8 .* damaged: optimizer/rank-0\.safetensors: [\d,]+ bytes, [\d,]+ recorded$")
+        self.assertRegex(listed.out,
+                         r"(?m)^8 .* damaged: optimizer/rank-0\.safetensors: [\d,]+ bytes, [\d,]+ recorded$")
         result = self.ok("resume", "runs/hurt")
-        self.assertIn("warning[checkpoint_damaged]: step 8 is not what was saved\n  at: runs/hurt/checkpoints/step-8/optimizer/rank-0.safetensors: ", result.err)
+        self.assertIn("warning[checkpoint_damaged]: step 8 is not what was saved\n"
+                      "  at: runs/hurt/checkpoints/step-8/optimizer/rank-0.safetensors: ", result.err)
         self.assertIn("effect: passed over", result.err)
         self.assertIn("resume  runs/hurt at step 4 ", result.err)
         self.assertEqual(self.hash_of(run), self.hash_of(whole))
@@ -145,7 +154,8 @@ class Resume(Checkpoints):
 
     def test_from_a_step_sets_the_later_ones_aside(self):
         run = self.interrupted_at("back", 12)
-        self.refused(["resume", "runs/back", "--from", "5"], "error[no_checkpoint]: runs/back has no checkpoint of step 5\n  fix: --from 12, 8 or 4\n", code=65)
+        self.refused(["resume", "runs/back", "--from", "5"],
+                     "error[no_checkpoint]: runs/back has no checkpoint of step 5\n  fix: --from 12, 8 or 4\n", code=65)
         for word in ("none", "-1", "4x", "9" * 30):
             result = self.mortise("resume", "runs/back", f"--from={word}")
             self.assertEqual((result.code, "fix: --from 12, 8 or 4" in result.err), (65, True), result)
@@ -166,7 +176,8 @@ class Resume(Checkpoints):
         self.assertIn("error[run_busy]: another process is training runs/busy (running, step ", result.err)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=e2e.LIMIT_S), 75)
-        self.assertIn("resume  runs/busy at step ", self.mortise("resume", "runs/busy", "--set", "run.time_limit=1 s").err)
+        self.assertIn("resume  runs/busy at step ",
+                      self.mortise("resume", "runs/busy", "--set", "run.time_limit=1 s").err)
 
 
 class Changes(Checkpoints):
@@ -175,14 +186,17 @@ class Changes(Checkpoints):
         self.train("gpt", RUN)
 
     def test_are_reported_by_class(self):
-        self.file("gpt.toml", RUN.replace("[optimizer.adamw]", "[optimizer]\nlr = 3e-4\n[optimizer.adamw]").replace("[log]\nevery = 1", "[log]\nevery = 50"))
+        self.file("gpt.toml", RUN.replace("[optimizer.adamw]", "[optimizer]\nlr = 3e-4\n[optimizer.adamw]")
+                  .replace("[log]\nevery = 1", "[log]\nevery = 50"))
         self.refused(["train", "gpt.toml", "--resume"],
                      "error[manifest_changed]: gpt.toml no longer describes runs/gpt\n"
                      "  numeric  optimizer.lr  none -> 3e-4     gpt.toml:16:6 (was default of optimizer.lr)\n"
-                     "  free     log.every     1 -> 50     gpt.toml:30:9 (was runs/gpt/run.toml:LINE)     (would be taken)\n".replace(
+                     "  free     log.every     1 -> 50     gpt.toml:30:9 (was runs/gpt/run.toml:LINE)"
+                     "     (would be taken)\n".replace(
                          "run.toml:LINE", "run.toml:" + self.place("every = 1 ", "[log]")) +
                      "  fix: continue as it was:   mortise resume runs/gpt\n"
-                     "       continue changed:     mortise resume runs/gpt --set optimizer.lr=3e-4 --set log.every=50     (recorded in the run)\n"
+                     "       continue changed:     mortise resume runs/gpt --set optimizer.lr=3e-4 --set log.every=50"
+                     "     (recorded in the run)\n"
                      "       begin again:          mortise train gpt.toml\n")
 
     def place(self, key, table):
@@ -193,11 +207,13 @@ class Changes(Checkpoints):
     def test_of_what_is_fixed_are_refused(self):
         result = self.mortise("resume", "runs/gpt", "--set", "data.shuffle=false")
         self.assertEqual(result.code, 64)
-        self.assertEqual(result.err, "error[fixed_key]: `data.shuffle` is fixed for a run; its checkpoints are of true\n"
+        self.assertEqual(result.err,
+                         "error[fixed_key]: `data.shuffle` is fixed for a run; its checkpoints are of true\n"
                          "  --> command line: --set data.shuffle=false\n"
                          "  effect: with false it would be another run\n"
                          "  fix: begin again: mortise train runs/gpt/run.toml --set data.shuffle=false\n")
-        for flags in (("--use", "precision.bf16"), ("--without", "gradient.clip"), ("--set", "optimizer.adamw.eps=1e-3", "--set", "model.gpt.width=32")):
+        for flags in (("--use", "precision.bf16"), ("--without", "gradient.clip"),
+                      ("--set", "optimizer.adamw.eps=1e-3", "--set", "model.gpt.width=32")):
             result = self.mortise("resume", "runs/gpt", *flags)
             self.assertEqual(result.code, 64, result)
             self.assertIn("error[fixed_key]: ", result.err)
@@ -208,7 +224,8 @@ class Changes(Checkpoints):
 
     def test_of_what_is_free_are_taken(self):
         run = self.dir / "runs/gpt"
-        self.file("gpt.toml", RUN.replace("every = 1\n", "every = 2\n").replace("length = 12", "length = 12\nnotes = \"again\""))
+        self.file("gpt.toml", RUN.replace("every = 1\n", "every = 2\n")
+                  .replace("length = 12", "length = 12\nnotes = \"again\""))
         self.assertIn("is finished", self.ok("train", "gpt.toml", "--resume").err)
         status = json.loads((run / "status.json").read_text())
         status["state"] = "running"
@@ -224,12 +241,15 @@ class Kept(Checkpoints):
         self.assertEqual(self.steps(self.train("two", RUN, "--set", "checkpoint.every=2")), [10, 12])
 
     def test_one_of_each_longer_interval(self):
-        self.assertEqual(self.steps(self.train("some", RUN, "--set", "checkpoint.every=1", "--set", "checkpoint.keep=1", "--set", "checkpoint.keep_every=5")), [5, 10, 12])
+        self.assertEqual(self.steps(self.train("some", RUN, "--set", "checkpoint.every=1", "--set", "checkpoint.keep=1",
+                                               "--set", "checkpoint.keep_every=5")), [5, 10, 12])
 
     def test_the_best(self):
         # A rate that is far too high: the first evaluation stays the best.
-        run = self.train("best", RUN.replace("[schedule.cosine]", "[schedule.constant]").replace("warmup = 2", "warmup = 0"),
-                         "--set", "checkpoint.every=100", "--set", "checkpoint.best=eval.loss", "--set", "eval.every=3", "--set", "optimizer.lr=0.3", "--set", "checkpoint.keep=1")
+        run = self.train("best", RUN.replace("[schedule.cosine]", "[schedule.constant]")
+                         .replace("warmup = 2", "warmup = 0"),
+                         "--set", "checkpoint.every=100", "--set", "checkpoint.best=eval.loss", "--set", "eval.every=3",
+                         "--set", "optimizer.lr=0.3", "--set", "checkpoint.keep=1")
         evals = {r["step"]: r["eval.loss"] for r in self.records(run, "eval")}
         best = min(evals, key=evals.get)
         self.assertEqual((run / "checkpoints/best").readlink(), pathlib.Path(f"step-{best}"))

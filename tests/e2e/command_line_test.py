@@ -75,7 +75,8 @@ class CommandLine(e2e.Case):
         second = {"plugin": {"list", "info"}, "checkpoint": {"list", "verify"}}
         named = list(self.named_verbs(*folders))
         self.assertGreater(len(named), 5)
-        return [(at, words) for at, words in named if words[0] not in verbs or (words[0] in second and words[1:] and words[1] not in second[words[0]])]
+        return [(at, words) for at, words in named if words[0] not in verbs or
+                (words[0] in second and words[1:] and words[1] not in second[words[0]])]
 
     def test_texts_name_verbs_that_there_are(self):
         self.assertEqual(self.unknown("core/cli", "core/manifest", "core/loop"), [])

@@ -12,7 +12,9 @@ import e2e
 from e2e import TINY
 from refusals_test import Fixtures
 
-LONG = TINY.replace("length = 6", "length = 8").replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1") + "[checkpoint]\nevery = 2\nkeep = 9\n[log]\nevery = 1\n"
+LONG = TINY.replace("length = 6", "length = 8").replace(
+    "sequence_length = 16", "sequence_length = 16\nvalidation = 0.1") + (
+    "[checkpoint]\nevery = 2\nkeep = 9\n[log]\nevery = 1\n")
 
 
 class Names(e2e.Case):
@@ -28,9 +30,12 @@ class Names(e2e.Case):
     def test_resume_goes_on_in_the_directory_that_a_name_means(self):
         run, kept = self.unfinished(), self.dir / "kept"
         (self.dir / "runs").rename(kept)
-        for name, folder in (("runs/latest", "."), ("runs/run/", "."), ("runs/latest/", "."), ("./runs/../runs/run", "."), (".", "runs/run"), ("../latest", "runs/run")):
+        for name, folder in (("runs/latest", "."), ("runs/run/", "."), ("runs/latest/", "."),
+                             ("./runs/../runs/run", "."), (".", "runs/run"), ("../latest", "runs/run")):
             shutil.copytree(kept, self.dir / "runs", symlinks=True)
-            result = e2e.Result(subprocess.run([e2e.MORTISE, "resume", name], cwd=self.dir / folder, env=self.environment(), capture_output=True, timeout=e2e.LIMIT_S, check=False))
+            result = e2e.Result(subprocess.run([e2e.MORTISE, "resume", name], cwd=self.dir / folder,
+                                               env=self.environment(), capture_output=True, timeout=e2e.LIMIT_S,
+                                               check=False))
             self.assertEqual(result.code, 0, (name, result))
             shown = "runs/run" if folder == "." else str(run)
             self.assertTrue(result.err.startswith(f"resume  {shown} at step 4 "), (name, result))
@@ -42,13 +47,15 @@ class Names(e2e.Case):
 
     def test_every_verb_says_the_same_of_each_name(self):
         self.train("run", LONG)
-        for verb in (["sample", "--tokens", "2", "--temperature", "0"], ["eval", "--json"], ["checkpoint", "list"], ["plan"], ["plan", "--static"]):
+        for verb in (["sample", "--tokens", "2", "--temperature", "0"], ["eval", "--json"], ["checkpoint", "list"],
+                     ["plan"], ["plan", "--static"]):
             words = verb[1:] if verb[0] != "checkpoint" else []
             start = verb[:1] if verb[0] != "checkpoint" else verb
             seen = set()
             for name in ("runs/run", "runs/latest", "runs/run/", "./runs/latest/"):
                 result = self.ok(*start, name, *words)
-                seen.add(json.dumps({k: v for k, v in json.loads(result.out).items() if k != "seconds"}) if verb[0] == "eval" else result.out)
+                seen.add(json.dumps({k: v for k, v in json.loads(result.out).items() if k != "seconds"})
+                         if verb[0] == "eval" else result.out)
             self.assertEqual(len(seen), 1, (verb, seen))
         for n, name in enumerate(("runs/latest", "runs/run/")):
             self.ok("export", name, "-o", f"out{n}")
@@ -56,7 +63,8 @@ class Names(e2e.Case):
 
     def test_a_path_with_a_space_can_be_typed_again(self):
         self.file("run.toml", LONG)
-        result = self.mortise("train", "--set", "run.length=100000000", "--set", "run.time_limit=1 s", env={"MORTISE_RUNS": "my runs"})
+        result = self.mortise("train", "--set", "run.length=100000000", "--set", "run.time_limit=1 s",
+                              env={"MORTISE_RUNS": "my runs"})
         self.assertEqual(result.code, 75, result)
         self.assertEqual(result.err, "next    mortise resume 'my runs/run'\n")
         self.assertEqual(self.mortise(*shlex.split(result.err)[2:], "--set", "run.time_limit=1 s").code, 75)
@@ -72,14 +80,17 @@ class Foreign(Fixtures):
         self.built("log.fixture", '\n[points]\nlistens = [{ point = "run.end" }]\n')
         self.file("run.toml", TINY + "[log.fixture]\n")
         self.ok("train", "--plugin-path", "more", "--set", "checkpoint.every=3")
-        self.verbs = [["sample", "runs/run", "--tokens", "2"], ["eval", "runs/run", "--data", "notes.txt"], ["resume", "runs/run", "--set", "run.length=7"], ["plan", "runs/run"],
-                      ["plan", "runs/run/run.toml"], ["plan", "--static", "runs/latest"], ["eval", "runs/run/run.toml"], ["train", "runs/run/run.toml"]]
+        self.verbs = [["sample", "runs/run", "--tokens", "2"], ["eval", "runs/run", "--data", "notes.txt"],
+                      ["resume", "runs/run", "--set", "run.length=7"], ["plan", "runs/run"],
+                      ["plan", "runs/run/run.toml"], ["plan", "--static", "runs/latest"],
+                      ["eval", "runs/run/run.toml"], ["train", "runs/run/run.toml"]]
 
     def test_its_plugins_are_not_loaded(self):
         for verb in self.verbs:
             result = self.mortise(*verb)
             self.assertEqual((result.code, result.out), (64, ""), (verb, result))
-            self.assertRegex(result.err, r"^error\[foreign_plugins\]: runs/run/run\.toml names a folder of plugins, " + str(self.dir / "more") + r", which is not on your plugin path\n"
+            self.assertRegex(result.err, r"^error\[foreign_plugins\]: runs/run/run\.toml names a folder of plugins, " +
+                                         str(self.dir / "more") + r", which is not on your plugin path\n"
                                          r"  --> runs/run/run\.toml\n"
                                          r"  effect: no plugin was loaded: .*\n"
                                          r"  fix: if you trust it: --plugin-path " + str(self.dir / "more") + r"\n$")
@@ -127,7 +138,8 @@ class Foreign(Fixtures):
         (model / "tokenizer.json").symlink_to(secret)
         (model / "notes.txt").write_text("not saved")
         result = self.ok("export", "runs/run", "-o", "out")
-        self.assertEqual(sorted(os.listdir(self.dir / "out")), ["README.md", "config.json", "model.safetensors"], result)
+        self.assertEqual(sorted(os.listdir(self.dir / "out")), ["README.md", "config.json", "model.safetensors"],
+                         result)
 
 
 class Early(e2e.Case):
@@ -158,7 +170,8 @@ class Early(e2e.Case):
         deadline = time.monotonic() + e2e.LIMIT_S
         while not list(self.dir.glob("runs/run/checkpoints/step-1/MANIFEST.json")):
             self.assertIsNone(process.poll(), "it ended")
-            self.assertLess(time.monotonic(), deadline, "the checkpoint that was asked for before the first step is that of step 1")
+            self.assertLess(time.monotonic(), deadline,
+                            "the checkpoint that was asked for before the first step is that of step 1")
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=e2e.LIMIT_S)

@@ -28,23 +28,30 @@ class Export(e2e.Case):
         result = self.ok("export", "runs/small", "-o", "out")
         self.assertEqual(result.err, "")
         self.assertRegex(result.out, r"^wrote   out/  config\.json model\.safetensors README\.md    \d+(\.\d+)? KiB\n"
-                                     r"names   Hugging Face's; no tokenizer files: tokenizer\.byte has none        load: GPT2LMHeadModel\.from_pretrained\(\"out\"\)\n$")
+                                     r"names   Hugging Face's; no tokenizer files: tokenizer\.byte has none        "
+                                     r"load: GPT2LMHeadModel\.from_pretrained\(\"out\"\)\n$")
         self.assertEqual(sorted(os.listdir(self.dir / "out")), ["README.md", "config.json", "model.safetensors"])
-        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(), (self.model / "model.safetensors").read_bytes())
-        self.assertEqual(json.loads((self.dir / "out/config.json").read_text()), {**json.loads((self.model / "config.json").read_text()), "torch_dtype": "float32"})
+        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(),
+                         (self.model / "model.safetensors").read_bytes())
+        self.assertEqual(json.loads((self.dir / "out/config.json").read_text()),
+                         {**json.loads((self.model / "config.json").read_text()), "torch_dtype": "float32"})
         # The byte tokenizer has no special tokens, and transformers' own defaults lie outside of its vocabulary.
         config = json.loads((self.dir / "out/config.json").read_text())
         self.assertEqual([config["vocab_size"], config["bos_token_id"], config["eos_token_id"]], [256, None, None])
         sha256 = json.loads((self.model.parent / "MANIFEST.json").read_text())["sha256"]
         readme = (self.dir / "out/README.md").read_text()
-        for text in ("# small\n", "Step 2 of the run `small`", f"`{sha256}`", "as fp32", "GPT2LMHeadModel.from_pretrained"):
+        for text in ("# small\n", "Step 2 of the run `small`", f"`{sha256}`", "as fp32",
+                     "GPT2LMHeadModel.from_pretrained"):
             self.assertIn(text, readme)
         answer = json.loads(self.ok("export", "runs/small", "-o", "second/", "--checkpoint", "1", "--json").out)
-        self.assertEqual((answer["path"], answer["step"], answer["dtype"], answer["files"]), ("second", 1, "fp32", ["config.json", "model.safetensors", "README.md"]))
+        self.assertEqual((answer["path"], answer["step"], answer["dtype"], answer["files"]),
+                         ("second", 1, "fp32", ["config.json", "model.safetensors", "README.md"]))
 
     def test_dtypes_are_rounded_to_the_nearest(self):
         ours = read(self.model / "model.safetensors")
-        for flag, dtype, torch, rounded in (("bf16", "BF16", "bfloat16", nearest_bfloat16), ("fp16", "F16", "float16", lambda v: struct.unpack("<e", struct.pack("<e", v))[0])):
+        for flag, dtype, torch, rounded in (
+                ("bf16", "BF16", "bfloat16", nearest_bfloat16),
+                ("fp16", "F16", "float16", lambda v: struct.unpack("<e", struct.pack("<e", v))[0])):
             self.ok("export", "runs/small", "-o", flag, "--dtype", flag)
             self.assertEqual(json.loads((self.dir / flag / "config.json").read_text())["torch_dtype"], torch)
             theirs = read(self.dir / flag / "model.safetensors")
@@ -58,7 +65,9 @@ class Export(e2e.Case):
 
     def test_nothing_is_overwritten(self):
         self.file("out/mine", "")
-        self.refused(["export", "runs/small", "-o", "out"], "error[out_exists]: out exists; nothing is overwritten\n  fix: another folder: -o out-2\n", code=73)
+        self.refused(["export", "runs/small", "-o", "out"],
+                     "error[out_exists]: out exists; nothing is overwritten\n"
+                     "  fix: another folder: -o out-2\n", code=73)
         self.assertEqual(os.listdir(self.dir / "out"), ["mine"])
         os.symlink("nowhere", self.dir / "link")
         self.assertEqual(self.mortise("export", "runs/small", "-o", "link").code, 73)
@@ -76,10 +85,15 @@ class Export(e2e.Case):
         self.assertEqual(sorted(os.listdir(self.dir)), before)
 
     def test_what_cannot_be_exported(self):
-        self.refused(["export", "nowhere", "-o", "out"], "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise export runs/latest\n", code=65)
-        self.refused(["export", "runs/small"], "error[missing_value]: `mortise export` needs a folder to write\n  fix: mortise export runs/small -o OUT\n")
-        self.refused(["export", "runs/small", "-o", "out", "--dtype", "int8"], "error[not_a_choice]: `int8` is no dtype of an export\n  fix: --dtype fp32, bf16 or fp16\n")
-        self.refused(["export", "runs/small", "-o", "out", "--to", "gguf"], "error[not_a_choice]: `gguf` is no form that is written\n  fix: --to huggingface\n")
+        self.refused(["export", "nowhere", "-o", "out"],
+                     "error[no_run]: nowhere is no run directory: it has no run.toml\n"
+                     "  fix: mortise export runs/latest\n", code=65)
+        self.refused(["export", "runs/small"], "error[missing_value]: `mortise export` needs a folder to write\n"
+                                               "  fix: mortise export runs/small -o OUT\n")
+        self.refused(["export", "runs/small", "-o", "out", "--dtype", "int8"],
+                     "error[not_a_choice]: `int8` is no dtype of an export\n  fix: --dtype fp32, bf16 or fp16\n")
+        self.refused(["export", "runs/small", "-o", "out", "--to", "gguf"],
+                     "error[not_a_choice]: `gguf` is no form that is written\n  fix: --to huggingface\n")
         weights = self.model / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
         result = self.mortise("export", "runs/small", "-o", "out", "--checkpoint", "2")
@@ -94,7 +108,8 @@ class Eval(e2e.Case):
         measured = {r["step"]: r for r in self.records(run, "eval")}
         result = self.ok("eval", "runs/small")
         self.assertEqual(result.err, "")
-        self.assertRegex(result.out, r"^runs/small, checkpoints/best \(step \d\)      notes\.txt, [\d,]+ tokens, held out, \d+ samples\n"
+        self.assertRegex(result.out, r"^runs/small, checkpoints/best \(step \d\)      "
+                                     r"notes\.txt, [\d,]+ tokens, held out, \d+ samples\n"
                                      r"eval\.loss \d\.\d+          fp32, batch 4, \d+\.\ds\n$")
         for step in (3, 6):
             answer = json.loads(self.ok("eval", "runs/small", "--checkpoint", str(step), "--json").out)
@@ -105,17 +120,22 @@ class Eval(e2e.Case):
     def test_other_data_and_other_keys(self):
         self.train("small")
         self.refused(["eval", "runs/small"], "error[no_validation_data]: runs/small has no validation data\n"
-                                             "  fix: mortise eval runs/small --data FILE, or a share of the training data: [data] validation = 0.1\n")
+                                             "  fix: mortise eval runs/small --data FILE, "
+                                             "or a share of the training data: [data] validation = 0.1\n")
         self.file("elsewhere/test.txt", "7 8 9 " * 50)
         answer = json.loads(self.ok("eval", "runs/small", "--data", "elsewhere/test.txt", "--json").out)
         self.assertEqual((answer["data"], answer["tokens"], answer["samples"]), ("test.txt, 300 tokens", 299, 19))
-        few = json.loads(self.ok("eval", "runs/small", "--data", "elsewhere/*.txt", "--set", "eval.samples=3", "--set", "eval.micro_batch_size=2", "--json").out)
+        few = json.loads(self.ok("eval", "runs/small", "--data", "elsewhere/*.txt", "--set", "eval.samples=3",
+                                 "--set", "eval.micro_batch_size=2", "--json").out)
         self.assertEqual((few["samples"], few["tokens"]), (3, 48))
-        self.assertIn("  bf16, batch 4, ", self.ok("eval", "runs/small", "--data", "elsewhere/test.txt", "--use", "precision.bf16").out)
+        self.assertIn("  bf16, batch 4, ",
+                      self.ok("eval", "runs/small", "--data", "elsewhere/test.txt", "--use", "precision.bf16").out)
         result = self.mortise("eval", "runs/small", "--data", "nowhere.txt")
         self.assertEqual(result.code, 64, result)
         self.assertIn("--> command line: --data nowhere.txt\n", result.err)
-        self.refused(["eval", "runs/small", "--split", "test"], "error[no_split]: data.text knows no split `test`\n  fix: any file can be measured on: --data FILE\n")
+        self.refused(["eval", "runs/small", "--split", "test"],
+                     "error[no_split]: data.text knows no split `test`\n"
+                     "  fix: any file can be measured on: --data FILE\n")
 
     def test_what_needs_no_training_data_does_without(self):
         run = self.train("small", VALIDATED)
@@ -132,19 +152,25 @@ class Eval(e2e.Case):
     def test_a_manifest_that_names_weights(self):
         run = self.train("small", VALIDATED)
         loss = self.records(run, "eval")[-1]["eval.loss"]
-        self.file("measure.toml", VALIDATED.replace("[model.gpt]\nlayers = 1\nheads = 2\nwidth = 16\n", "[model]\nweights = \"runs/small\"\n[model.gpt]\n"))
+        self.file("measure.toml", VALIDATED.replace("[model.gpt]\nlayers = 1\nheads = 2\nwidth = 16\n",
+                                                    "[model]\nweights = \"runs/small\"\n[model.gpt]\n"))
         answer = json.loads(self.ok("eval", "measure.toml", "--json").out)
         self.assertEqual((answer["eval.loss"], answer["checkpoint"]), (loss, None))
-        self.assertIn("measure.toml, weights runs/small/checkpoints/step-6/model: 16 tensors taken      notes.txt", self.ok("eval", "measure.toml").out)
+        self.assertIn("measure.toml, weights runs/small/checkpoints/step-6/model: 16 tensors taken      notes.txt",
+                      self.ok("eval", "measure.toml").out)
         self.refused(["eval", "small.toml"], "error[no_weights]: small.toml names no weights to measure\n"
-                                             "  fix: [model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest\n")
-        self.refused(["eval", "measure.toml", "--checkpoint", "6"], "error[not_a_run]: --checkpoint is of a run directory, measure.toml is a manifest\n"
-                                                                    "  fix: leave it out: [model] weights says which\n")
+                                             "  fix: [model] weights = \"FOLDER\", "
+                                             "or a run directory: mortise eval runs/latest\n")
+        self.refused(["eval", "measure.toml", "--checkpoint", "6"],
+                     "error[not_a_run]: --checkpoint is of a run directory, measure.toml is a manifest\n"
+                     "  fix: leave it out: [model] weights says which\n")
         self.refused(["eval", "nowhere"], self.mortise("plan", "nowhere").err)
         self.file("random.toml", VALIDATED.replace("[data.text]\npath = \"notes.txt\"", "[data.random]"))
         self.ok("train", "random.toml", "--set", "run.length=1")
-        self.refused(["eval", "runs/random", "--data", "notes.txt"], "error[no_split]: data.random reads no file to measure on\n  --> command line: --data notes.txt\n"
-                                                                     "  fix: leave out --data\n")
+        self.refused(["eval", "runs/random", "--data", "notes.txt"],
+                     "error[no_split]: data.random reads no file to measure on\n"
+                     "  --> command line: --data notes.txt\n"
+                     "  fix: leave out --data\n")
         self.ok("eval", "runs/random", "--set", "eval.samples=4")
         # Nothing of it is left behind.
         self.assertFalse((self.dir / "runs/measure").exists())

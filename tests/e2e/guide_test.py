@@ -44,7 +44,8 @@ class Guide(e2e.Case):
 
     def test_every_command_prints_what_the_page_says(self):
         page = blocks(PAGE.read_text())
-        self.assertEqual({language for language, _, _ in page} - {"console", *LANGUAGES}, set(), "such a block nobody runs")
+        self.assertEqual({language for language, _, _ in page} - {"console", *LANGUAGES}, set(),
+                         "such a block nobody runs")
         work = self.dir / "work"
         script, expected = ["exec 2>&1"], []
         for language, name, body in page:
@@ -61,10 +62,12 @@ class Guide(e2e.Case):
         build = e2e.MORTISE.parent.parent
         cmake = os.environ.get("CMAKE") or shutil.which("cmake") or e2e.SOURCE / ".deps/bin/cmake"
         prefix = self.dir / "prefix"
-        subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True, timeout=e2e.LIMIT_S)
+        subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True,
+                       timeout=e2e.LIMIT_S)
         self.assertTrue((prefix / "share/doc/mortise/writing_a_plugin.md").exists())
         path = f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", "\n".join(script)], cwd=work, env=self.environment(PREFIX=str(prefix)) | {"PATH": path},
+        done = subprocess.run(["sh", "-c", "\n".join(script)], cwd=work,
+                              env=self.environment(PREFIX=str(prefix)) | {"PATH": path},
                               capture_output=True, timeout=2 * e2e.LIMIT_S, check=False)
         outcomes = re.split(r"\n==== (\d+)\n", done.stdout.decode())
         self.assertEqual(len(outcomes) // 2, len(expected), done.stdout.decode())
@@ -72,7 +75,8 @@ class Guide(e2e.Case):
             with self.subTest(command=command):
                 printed += "" if printed in ("", "\n") or printed.endswith("\n") else "\n"
                 self.assertEqual(code, "0", printed)
-                self.assertTrue(matches(wanted, printed), f"$ {command}\nthe page says:\n{wanted}\nit printed:\n{printed}")
+                self.assertTrue(matches(wanted, printed),
+                                f"$ {command}\nthe page says:\n{wanted}\nit printed:\n{printed}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ import subprocess
 import e2e
 
 LIBRARY = e2e.MORTISE.parent.parent / "lib/libmortise.so"
-LIGHT = (["--help"], ["--version"], ["help", "train"], ["help", "flags"], ["points"], ["points", "--json"], ["plugin", "list"], ["plugin", "info", "optimizer.adamw"],
-         ["plan", "--static"], ["plan", "--static", "--json"], ["plan", "--keys"], ["plan", "--why", "block"], ["plan", "--layer", "default"])
+LIGHT = (["--help"], ["--version"], ["help", "train"], ["help", "flags"], ["points"], ["points", "--json"],
+         ["plugin", "list"], ["plugin", "info", "optimizer.adamw"],
+         ["plan", "--static"], ["plan", "--static", "--json"], ["plan", "--keys"], ["plan", "--why", "block"],
+         ["plan", "--layer", "default"])
 HEAVY = (["train"], ["resume", "runs/run"], ["plan"], ["sample", "runs/run"], ["eval", "runs/run"])
 
 
@@ -25,15 +27,18 @@ class Alone(e2e.Case):
 
     def alone(self, *args):
         environment = {k: v for k, v in self.environment().items() if k != "LD_LIBRARY_PATH"}
-        return e2e.Result(subprocess.run([self.program, *args], cwd=self.dir, env=environment, capture_output=True, timeout=e2e.LIMIT_S, check=False))
+        return e2e.Result(subprocess.run([self.program, *args], cwd=self.dir, env=environment, capture_output=True,
+                                         timeout=e2e.LIMIT_S, check=False))
 
     def without_libtorch(self):
         """libmortise.so beside it, and the folder of LibTorch that it knows is not there."""
         library = LIBRARY.read_bytes()
-        known = re.search(r"RPATH.*\[([^\]]+)\]", subprocess.run(["readelf", "-d", "-W", LIBRARY], check=True, capture_output=True, text=True).stdout)[1]
+        known = re.search(r"RPATH.*\[([^\]]+)\]", subprocess.run(["readelf", "-d", "-W", LIBRARY], check=True,
+                                                                 capture_output=True, text=True).stdout)[1]
         gone = "/nowhere".ljust(len(known), "_")
         (self.dir / "prefix/lib").mkdir(exist_ok=True)
-        (self.dir / "prefix/lib/libmortise.so").write_bytes(library.replace(known.encode() + b"\0", gone.encode() + b"\0"))
+        (self.dir / "prefix/lib/libmortise.so").write_bytes(library.replace(known.encode() + b"\0",
+                                                                            gone.encode() + b"\0"))
 
     def test_what_computes_nothing_works(self):
         self.train("run")
@@ -47,9 +52,10 @@ class Alone(e2e.Case):
         for verb in HEAVY:
             result = self.alone(*verb)
             self.assertEqual(result.code, 69, result)
-            self.assertEqual(result.err, f"error[no_library]: `mortise {verb[0]}` needs libmortise.so, which is not there\n"
-                                         f"  at: {self.dir}/prefix/lib/libmortise.so\n"
-                                         "  fix: install all of Mortise: make install PREFIX=DIR\n")
+            self.assertEqual(result.err,
+                             f"error[no_library]: `mortise {verb[0]}` needs libmortise.so, which is not there\n"
+                             f"  at: {self.dir}/prefix/lib/libmortise.so\n"
+                             "  fix: install all of Mortise: make install PREFIX=DIR\n")
 
     def test_the_others_say_that_libtorch_is_missing(self):
         self.train("run")
@@ -57,16 +63,19 @@ class Alone(e2e.Case):
         for verb in HEAVY:
             result = self.alone(*verb)
             self.assertEqual((result.code, result.out), (69, ""), result)
-            self.assertRegex(result.err, rf"^error\[no_libtorch\]: `mortise {verb[0]}` needs LibTorch, which cannot be loaded\n"
-                                         r"  at: libtorch_cpu\.so: cannot open shared object file: .*\n"
-                                         r"  effect: nothing was started; .*\n"
-                                         r"  fix: export LD_LIBRARY_PATH=DIR   where DIR holds libtorch_cpu\.so of LibTorch [\d.]+\n"
-                                         r"       .*\n$")
+            self.assertRegex(result.err,
+                             rf"^error\[no_libtorch\]: `mortise {verb[0]}` needs LibTorch, which cannot be loaded\n"
+                             r"  at: libtorch_cpu\.so: cannot open shared object file: .*\n"
+                             r"  effect: nothing was started; .*\n"
+                             r"  fix: export LD_LIBRARY_PATH=DIR   where DIR holds libtorch_cpu\.so of LibTorch "
+                             r"[\d.]+\n"
+                             r"       .*\n$")
         self.assertEqual(self.alone("plan", "--static").code, 0)
 
     def test_words_that_are_wrong_need_no_library(self):
         result = self.alone("train", "--sett", "a=1")
-        self.assertEqual((result.code, result.err), (64, "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n"))
+        self.assertEqual((result.code, result.err),
+                         (64, "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n"))
 
 
 class Quick(e2e.Case):
@@ -74,7 +83,8 @@ class Quick(e2e.Case):
         """Of the processor, which a busy machine does not stretch: the median of nine."""
         spent = []
         for _ in range(9):
-            process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.dir, env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.dir, env=self.environment(),
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(process.returncode, 0, args)
@@ -95,7 +105,8 @@ class Static(e2e.Case):
     def test_it_says_what_it_leaves_out(self):
         out = self.ok("plan", "--static").out
         self.assertRegex(out, r"^run  \(run\.toml, default\.toml\)   plan [0-9a-f]{6}\n\nwho does what ")
-        self.assertTrue(out.endswith("\nleft out: length, batch, data, device, parameters and memory, which plugins say: mortise plan run.toml\n"), out)
+        self.assertTrue(out.endswith("\nleft out: length, batch, data, device, parameters and memory, "
+                                     "which plugins say: mortise plan run.toml\n"), out)
         self.assertEqual(self.ok("plan").out.split("   plan ")[1][:6], out.split("   plan ")[1][:6], "the same plan")
 
     def test_a_path_with_a_space_can_be_typed_again(self):

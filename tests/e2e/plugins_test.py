@@ -11,23 +11,30 @@ from e2e import TINY
 class Known(e2e.Case):
     def test_the_page_of_points_is_what_the_program_says(self):
         page = e2e.SOURCE / "docs/guide/points.md"
-        self.assertEqual(page.read_text(), self.ok("points", "--markdown").out, f"make it again: {e2e.MORTISE} points --markdown > {page}")
+        self.assertEqual(page.read_text(), self.ok("points", "--markdown").out,
+                         f"make it again: {e2e.MORTISE} points --markdown > {page}")
         rows = json.loads(self.ok("points", "--json").out)
         names = {row["name"] for row in rows}
         self.assertGreaterEqual(names, {"block", "forward", "record", "optimizer", "attention"})
         self.assertIn("block", self.ok("points").out)
 
     def test_list_and_info(self):
-        self.assertRegex(self.ok("plugin", "list", "optimizer").out, r"^optimizer\.adamw +\d\S* +\w+ +.+\noptimizer\.sgd .*\n$")
+        self.assertRegex(self.ok("plugin", "list", "optimizer").out,
+                         r"^optimizer\.adamw +\d\S* +\w+ +.+\noptimizer\.sgd .*\n$")
         everything = json.loads(self.ok("plugin", "list", "--json").out)["plugins"]
         self.assertGreater(len(everything), 20)
         self.assertEqual({os.path.dirname(p["library"]) for p in everything}, {str(e2e.PLUGINS)})
         out = self.ok("plugin", "info", "optimizer.adamw").out
-        for text in ("optimizer.adamw 0.1.0  ", "\nsource   ", "\npoints   optimizer\n", "\n[optimizer.adamw]\n", "  betas ", "[0.9, 0.999]", "  family default: [optimizer] lr = "):
+        for text in ("optimizer.adamw 0.1.0  ", "\nsource   ", "\npoints   optimizer\n", "\n[optimizer.adamw]\n",
+                     "  betas ", "[0.9, 0.999]", "  family default: [optimizer] lr = "):
             self.assertIn(text, out)
         self.assertEqual(json.loads(self.ok("plugin", "info", "model.gpt", "--json").out)["id"], "model.gpt")
-        self.refused(["plugin", "info", "optimizer.adam"], "error[unknown_plugin]: no plugin is called `optimizer.adam`\n  fix: mortise plugin info optimizer.adamw\n")
-        self.refused(["plugin", "list", "optimiser"], "error[unknown_family]: no plugin of the family `optimiser` is installed\n  fix: mortise plugin list optimizer\n")
+        self.refused(["plugin", "info", "optimizer.adam"],
+                     "error[unknown_plugin]: no plugin is called `optimizer.adam`\n"
+                     "  fix: mortise plugin info optimizer.adamw\n")
+        self.refused(["plugin", "list", "optimiser"],
+                     "error[unknown_family]: no plugin of the family `optimiser` is installed\n"
+                     "  fix: mortise plugin list optimizer\n")
 
     def test_every_shipped_plugin_explains_itself(self):
         for plugin in json.loads(self.ok("plugin", "list", "--json").out)["plugins"]:
@@ -65,8 +72,10 @@ class Broken(e2e.Case):
         self.assertTrue(result.err.endswith("nothing was started.\n"), result.err)
 
     def test_an_attachment_that_does_not_fit_its_point(self):
-        self.folder("guard.odd", '[plugin]\nid = "guard.odd"\nversion = "0.1.0"\nsummary = "Listens wrongly"\nstatus = "alpha"\nabi = "0.1"\n'
-                                 '[points]\nlistens = [\n  { point = "step.window", writes = ["count"] },\n  { point = "record", capture = true },\n]\n')
+        self.folder("guard.odd", '[plugin]\nid = "guard.odd"\nversion = "0.1.0"\nsummary = "Listens wrongly"\n'
+                                 'status = "alpha"\nabi = "0.1"\n'
+                                 '[points]\nlistens = [\n  { point = "step.window", writes = ["count"] },\n'
+                                 '  { point = "record", capture = true },\n]\n')
         result = self.mortise("plan", "--static", "--plugin-path", "more", "--use", "guard.odd")
         toml = "plugin.toml of guard.odd"
         self.assertEqual((result.code, result.out), (71, ""))
@@ -74,7 +83,8 @@ class Broken(e2e.Case):
                          "error[unknown_field]: guard.odd writes `count` at `step.window`, which has no such field\n"
                          f"  --> command line: --use guard.odd\n  at: {toml}:9:3\n  fix: its fields: micros\n"
                          "\n"
-                         "error[capture_outside_step]: guard.odd says `capture` at `record`, which is not inside `step`\n"
+                         "error[capture_outside_step]: guard.odd says `capture` at `record`, "
+                         "which is not inside `step`\n"
                          f"  --> command line: --use guard.odd\n  at: {toml}:10:3\n  fix: leave `capture` out there\n"
                          "\n2 errors; nothing was started.\n")
 
@@ -111,15 +121,19 @@ class Added(e2e.Case):
         source, more = e2e.SOURCE / "examples/01_c_optimizer", self.dir / "more"
         more.mkdir()
         shutil.copy(source / "plugin.toml", more / "optimizer.lion.toml")
-        subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', "lion.c", "-o", more / "optimizer.lion.so"], cwd=source, check=True, timeout=e2e.LIMIT_S)
+        subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include",
+                        f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', "lion.c", "-o", more / "optimizer.lion.so"],
+                       cwd=source, check=True, timeout=e2e.LIMIT_S)
         run = self.train("first", TINY, "--plugin-path", "more", "--use", "optimizer.lion")
-        self.assertRegex((run / "plan.txt").read_text(), r"replaced +optimizer\.adamw \(first\.toml:13\) by optimizer\.lion\n")
+        self.assertRegex((run / "plan.txt").read_text(),
+                         r"replaced +optimizer\.adamw \(first\.toml:13\) by optimizer\.lion\n")
         self.assertIn(f'path = ["{more}"]', (run / "run.toml").read_text())
         self.ok("train", run / "run.toml", "--set", "run.dir=again", "--plugin-path", "more")
         self.assertEqual(self.weights(run), self.weights(self.dir / "again"))
         self.assertIn("error[foreign_plugins]", self.mortise("sample", run, "--tokens", "1").err)
-        self.assertEqual(self.ok("sample", run, "--tokens", "1", "--plugin-path", "more").err, "")  # a folder named twice holds nothing twice
+        # a folder named twice holds nothing twice
+        self.assertEqual(self.ok("sample", run, "--tokens", "1", "--plugin-path", "more").err, "")
 
     def test_one_id_in_two_folders_is_an_error_for_its_users(self):
         more = self.dir / "more"

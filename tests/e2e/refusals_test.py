@@ -1,4 +1,5 @@
-"""Errors that no shipped plugin causes yet, caused by plugins of the test's own: real folders, real libraries, the real program."""
+"""Errors that no shipped plugin causes yet, caused by plugins of the test's own: real folders, real libraries, the real
+program."""
 import json
 import os
 import shutil
@@ -33,8 +34,10 @@ class Fixtures(e2e.Case):
             self.skipTest("no C compiler")
         self.described(name, rest)
         folder = self.dir / "more" / name
-        subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions, e2e.SOURCE / "tests/e2e/fixtures" / source, "-o", f"{name}.so"],
+        subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include",
+                        f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions,
+                        e2e.SOURCE / "tests/e2e/fixtures" / source, "-o", f"{name}.so"],
                        cwd=folder, check=True, timeout=e2e.LIMIT_S)
         return folder / f"{name}.so"
 
@@ -62,35 +65,42 @@ class Hollow(Fixtures):
 
 
 class Conflict(Fixtures):
-    NOT_ON_CPU = '\n[capabilities]\nconflicts = [{ with = "optimizer.adamw", why = "it has no CPU implementation", fix = "[optimizer.sgd]" }]\n'
+    NOT_ON_CPU = ('\n[capabilities]\nconflicts = [{ with = "optimizer.adamw", why = "it has no CPU implementation", '
+                  'fix = "[optimizer.sgd]" }]\n')
 
     def test_names_both_sides_the_reason_and_the_fix(self):
         self.built("offload.fixture", LISTENS + self.NOT_ON_CPU)
         self.file("run.toml", TINY + "[offload.fixture]\n")
-        refusal = ("error[conflict]: offload.fixture and optimizer.adamw cannot be on together: it has no CPU implementation\n"
+        refusal = ("error[conflict]: offload.fixture and optimizer.adamw cannot be on together: "
+                   "it has no CPU implementation\n"
                    "  --> {}\n"
                    "  fix: [optimizer.sgd]\n" + NOTHING)
         self.refused_alike([], refusal.format("run.toml:14:1 and run.toml:13:1"), 64)
         error = self.error()
-        self.assertEqual((error["code"], error["exit"], error["at"]["line"], error["also"][0]["line"]), ("conflict", 64, 14, 13))
+        self.assertEqual((error["code"], error["exit"], error["at"]["line"], error["also"][0]["line"]),
+                         ("conflict", 64, 14, 13))
         # The sides may come from different layers.
         self.file("base.toml", TINY)
         self.file("run.toml", 'include = ["base.toml"]\n[offload.fixture]\n')
         self.refused_alike([], refusal.format("run.toml:2:1 and base.toml:13:1"), 64)
-        self.refused_alike(["base.toml", "--use", "offload.fixture"], refusal.format("command line: --use offload.fixture and base.toml:13:1"), 64)
+        self.refused_alike(["base.toml", "--use", "offload.fixture"],
+                           refusal.format("command line: --use offload.fixture and base.toml:13:1"), 64)
         # What the fix says is a run.
         self.ok(*self.train("--use", "optimizer.sgd"))
 
 
 class Secret(Fixtures):
     def test_a_key_in_the_place_of_the_name_of_a_variable(self):
-        self.built("log.fixture", LISTENS + '\n[config.key_env]\ntype = "env"\ndefault = "FIXTURE_API_KEY"\nchange = "free"\ndoc = "Where the key is."\n')
+        self.built("log.fixture", LISTENS + '\n[config.key_env]\ntype = "env"\ndefault = "FIXTURE_API_KEY"\n'
+                                            'change = "free"\ndoc = "Where the key is."\n')
         key = "0c1d2e3f" * 5
         self.file("run.toml", TINY + f'[log.fixture]\nkey_env = "{key}"\n')
         result = self.mortise(*self.train())
-        self.assertEqual(result.err, "error[secret_in_manifest]: log.fixture.key_env is the name of an environment variable; this looks like a key\n"
+        self.assertEqual(result.err, "error[secret_in_manifest]: log.fixture.key_env is the name of an environment "
+                                     "variable; this looks like a key\n"
                                      "  --> run.toml:15:11\n"
-                                     '  fix: key_env = "FIXTURE_API_KEY", exported where the run starts; revoke this key if the file was shared\n' + NOTHING)
+                                     '  fix: key_env = "FIXTURE_API_KEY", exported where the run starts; '
+                                     'revoke this key if the file was shared\n' + NOTHING)
         self.assertEqual((result.code, result.out), (64, ""))
         self.assertNotIn(key, json.dumps(self.error()))
         self.assertFalse((self.dir / "runs").exists(), "no run directory holds a copy")
@@ -101,7 +111,8 @@ class Secret(Fixtures):
 class Device(Fixtures):
     def setUp(self):
         super().setUp()
-        self.described("device.fixture", '\n[points]\nprovides = ["device"]\n\n[needs]\nfile = "/dev/mortise_fixture"\nwhy = "no fixture driver"\n')
+        self.described("device.fixture", '\n[points]\nprovides = ["device"]\n\n[needs]\nfile = "/dev/mortise_fixture"\n'
+                                         'why = "no fixture driver"\n')
 
     def test_that_cannot_run_here_is_an_error_with_another_to_use(self):
         self.file("run.toml", TINY + "[device.fixture]\n")
@@ -115,7 +126,8 @@ class Device(Fixtures):
     def test_that_cannot_run_here_falls_back_where_the_layer_says_so(self):
         self.file("run.toml", TINY + '[device.fixture]\nfallback = ["device.cpu"]\n')
         out = self.ok(*self.train()).out
-        self.assertRegex(out, r"\ndevice  device\.cpu, .*device\.fixture cannot run here: no fixture driver; fallback of run\.toml:14\n")
+        self.assertRegex(out, r"\ndevice  device\.cpu, .*device\.fixture cannot run here: no fixture driver; "
+                              r"fallback of run\.toml:14\n")
 
 
 class Abi(Fixtures):
@@ -137,7 +149,8 @@ class Abi(Fixtures):
         library = self.built("guard.fixture", LISTENS)
         library.write_bytes(library.read_bytes().replace(b"mortise_plugin_v0", b"mortise_plugin_v9"))
         self.file("run.toml", TINY + "[guard.fixture]\n")
-        self.refused_alike([], "error[built_for_another]: guard.fixture exports `mortise_plugin_v9`; this host asks for `mortise_plugin_v0`\n"
+        self.refused_alike([], "error[built_for_another]: guard.fixture exports `mortise_plugin_v9`; "
+                               "this host asks for `mortise_plugin_v0`\n"
                                f"  at: {library}\n"
                                "  effect: it was not loaded\n"
                                f"  fix: {REBUILD}\n" + NOTHING, 71)

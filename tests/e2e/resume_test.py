@@ -101,9 +101,11 @@ class Recorded(Stopped):
         run = self.stop_at(self.train("run", RUN), 6)
         self.assertIn("at step 6 ", self.ok("resume", "runs/run", "--from", "latest").err)
         result = self.mortise("resume", "runs/run", "--from", "best")
-        self.assertEqual((result.code, "error[no_checkpoint]: runs/run has no best checkpoint\n" in result.err), (65, True), result)
+        self.assertEqual((result.code, "error[no_checkpoint]: runs/run has no best checkpoint\n" in result.err),
+                         (65, True), result)
         result = self.mortise("resume", "runs/run", "--from", "yesterday")
-        self.assertEqual((result.code, result.err), (65, "error[no_checkpoint]: runs/run has no checkpoint of step yesterday\n  fix: --from 8, 6, 4 or 2\n"))
+        self.assertEqual((result.code, result.err), (65, "error[no_checkpoint]: runs/run has no checkpoint of step "
+                                                         "yesterday\n  fix: --from 8, 6, 4 or 2\n"))
 
 
 class Loop(Stopped):
@@ -138,7 +140,8 @@ class Loop(Stopped):
 
     @unittest.expectedFailure
     def test_the_next_line_can_be_typed(self):
-        result = self.ok("train", "--use", "sample.text", "--set", "sample.text.tokens=2", env={"MORTISE_RUNS": "my runs"})
+        result = self.ok("train", "--use", "sample.text", "--set", "sample.text.tokens=2",
+                         env={"MORTISE_RUNS": "my runs"})
         self.assertIn("\nnext    mortise sample 'my runs/run' --prompt", result.out)
 
     @unittest.expectedFailure

@@ -42,8 +42,10 @@ class Sample(e2e.Case):
         toml = (e2e.PLUGINS / "sample.text.toml").read_text().replace("sample.text", "sample.another")
         self.file("more/sample.another/plugin.toml", toml)  # without a library: to load it would be an error
         self.assertEqual(self.sample("--prompt", "1", "--tokens", "2", "--plugin-path", "more")[:1], "1")
-        self.assertEqual(self.mortise("sample", "runs/small", "--plugin-path", "more", "--use", "sample.another").code, 71)
-        self.assertNotIn("sample.text", self.ok("plan", "--static").out, "a training that nobody asked for samples draws none")
+        self.assertEqual(self.mortise("sample", "runs/small", "--plugin-path", "more", "--use", "sample.another").code,
+                         71)
+        self.assertNotIn("sample.text", self.ok("plan", "--static").out,
+                         "a training that nobody asked for samples draws none")
 
     def test_what_is_no_run_directory(self):
         self.refused(

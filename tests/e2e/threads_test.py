@@ -4,7 +4,8 @@ import pathlib
 
 import e2e
 
-LONG = ("--set", "run.length=100000", "--set", "data.sequence_length=64", "--set", "model.gpt.width=64", "--set", "log.every=1")
+LONG = ("--set", "run.length=100000", "--set", "data.sequence_length=64", "--set", "model.gpt.width=64",
+        "--set", "log.every=1")
 
 
 class Threads(e2e.Case):
@@ -45,7 +46,8 @@ class Threads(e2e.Case):
         short = ("train", "--set", "run.length=1")
         result = self.ok(*short, env={"OMP_WAIT_POLICY": "active", "OMP_DISPLAY_ENV": "true"})
         self.assertIn("OMP_WAIT_POLICY = 'ACTIVE'", result.err)
-        result = self.ok(*short, "--set", "device.cpu.wait=passive", env={"OMP_WAIT_POLICY": "active", "OMP_DISPLAY_ENV": "true"})
+        result = self.ok(*short, "--set", "device.cpu.wait=passive",
+                         env={"OMP_WAIT_POLICY": "active", "OMP_DISPLAY_ENV": "true"})
         self.assertIn("OMP_WAIT_POLICY = 'PASSIVE'", result.err)
         self.assertEqual(result.out.count("device  "), 1)  # what began anew had said nothing yet
 

@@ -28,11 +28,14 @@ class Output(e2e.Case):
             self.assertRegex(line, f"^{pattern}$")
 
     def test_every_line_of_a_short_run(self):
-        self.file("run.toml", TINY.replace("length = 6", "length = 6\nname = \"first\"").replace("micro_batch_size", "validation = 0.1\nmicro_batch_size"))
-        result = self.ok("train", "--set", "log.every=3", "--set", "eval.every=4", "--use", "sample.text", "--set", "sample.text.tokens=4")
+        self.file("run.toml", TINY.replace("length = 6", "length = 6\nname = \"first\"")
+                  .replace("micro_batch_size", "validation = 0.1\nmicro_batch_size"))
+        result = self.ok("train", "--set", "log.every=3", "--set", "eval.every=4", "--use", "sample.text",
+                         "--set", "sample.text.tokens=4")
         self.assertEqual(result.err, "")
         # The sample is any bytes; what is left are the lines with a word at their beginning.
-        out = "\n".join(line for line in result.out.splitlines() if re.match(r"(run|model|data|device|batch|step|eval|saved|done|next) ", line))
+        out = "\n".join(line for line in result.out.splitlines()
+                        if re.match(r"(run|model|data|device|batch|step|eval|saved|done|next) ", line))
         self.lines(out, [
             r"run     first -> runs/first",
             r"model   model\.gpt [\d,]+ parameters",
@@ -49,10 +52,12 @@ class Output(e2e.Case):
         ])
 
         records = self.records(self.dir / "runs/first")
-        self.assertEqual([r["event"] for r in records], ["run", "step", "eval", "step", "eval", "sample", "saved", "end"])
+        self.assertEqual([r["event"] for r in records],
+                         ["run", "step", "eval", "step", "eval", "sample", "saved", "end"])
         run, step, evaluation, end = records[0], records[1], records[2], records[-1]
         self.assertEqual((run["name"], run["steps"], run["dir"]), ("first", 6, "runs/first"))
-        self.assertEqual((step["step"], step["of"], step["samples"], step["tokens"], step["micros"], step["skipped"]), (3, 6, 12, 192, 1, 0))
+        self.assertEqual((step["step"], step["of"], step["samples"], step["tokens"], step["micros"], step["skipped"]),
+                         (3, 6, 12, 192, 1, 0))
         self.assertGreater(step["loss"], evaluation["eval.loss"] * 0.5)
         self.assertEqual((end["steps"], end["exit"]), (6, 0))
         for record in records:
@@ -62,7 +67,8 @@ class Output(e2e.Case):
         result = self.ok("train", "--json", "--set", "run.length=2", "--set", "log.every=1")
         self.assertEqual(result.err, "")
         self.assertEqual(result.out, (self.dir / "runs/run/metrics.jsonl").read_text())
-        self.assertEqual([json.loads(line)["event"] for line in result.out.splitlines()], ["run", "step", "step", "saved", "end"])
+        self.assertEqual([json.loads(line)["event"] for line in result.out.splitlines()],
+                         ["run", "step", "step", "saved", "end"])
 
     def test_without_the_console_nothing_is_said(self):
         for flags in (("--without", "log.console"), ("-q",)):
@@ -77,20 +83,27 @@ class Directory(e2e.Case):
         self.ok("train", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt")
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
-        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/config.json", "checkpoints/step-2/model/model.safetensors",
+        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/config.json",
+                                 "checkpoints/step-2/model/model.safetensors",
                                  "checkpoints/step-2/optimizer/rank-0.safetensors",
-                                 "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json", "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml", "sources/base.toml", "sources/command.txt",
+                                 "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json",
+                                 "env.json", "log.txt", "metrics.jsonl", "plan.txt", "run.toml",
+                                 "sources/base.toml", "sources/command.txt",
                                  "sources/default.toml", "sources/mine.toml", "sources/origins.json", "status.json"])
         for name in ("base.toml", "mine.toml"):
             self.assertEqual((run / "sources" / name).read_bytes(), (self.dir / name).read_bytes())
-        self.assertEqual((run / "sources/command.txt").read_text(), f"{shlex.quote(str(e2e.MORTISE))} train mine.toml --set run.length=2 --set data.text.path=notes.txt\n")
-        self.assertEqual((run / "plan.txt").read_text(), self.ok("plan", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt").out)
+        self.assertEqual((run / "sources/command.txt").read_text(),
+                         f"{shlex.quote(str(e2e.MORTISE))} train mine.toml --set run.length=2 "
+                         "--set data.text.path=notes.txt\n")
+        self.assertEqual((run / "plan.txt").read_text(),
+                         self.ok("plan", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt").out)
 
         status = json.loads((run / "status.json").read_text())
         self.assertRegex(status.pop("updated"), r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertGreater(status.pop("pid"), 1)
         self.assertNotEqual(status.pop("host"), "")
-        self.assertEqual(status, {"state": "finished", "step": 2, "of": 2, "exit": 0, "resumable": False, "tags": ["a", "b"], "notes": 'say "hi"'})
+        self.assertEqual(status, {"state": "finished", "step": 2, "of": 2, "exit": 0, "resumable": False,
+                                  "tags": ["a", "b"], "notes": 'say "hi"'})
         environment = json.loads((run / "env.json").read_text())
         self.assertEqual(environment["variables"], {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
 
@@ -183,7 +196,8 @@ class Ends(e2e.Case):
         self.assertEqual(self.status()["state"], "stopped")
 
     def test_a_reader_that_goes_away_ends_no_run(self):
-        process = subprocess.run(["bash", "-c", '"$0" train --set log.every=1 | head -n 2; exit "${PIPESTATUS[0]}"', e2e.MORTISE], cwd=self.dir, env=self.environment(),
+        process = subprocess.run(["bash", "-c", '"$0" train --set log.every=1 | head -n 2; exit "${PIPESTATUS[0]}"',
+                                  e2e.MORTISE], cwd=self.dir, env=self.environment(),
                                  capture_output=True, timeout=e2e.LIMIT_S, check=False)
         self.assertEqual(len(process.stdout.splitlines()), 2)
         self.assertIn(process.returncode, (0, 74), process.stderr)

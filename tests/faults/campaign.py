@@ -2,10 +2,12 @@
 
     MORTISE_ADVERSITIES=300 MORTISE_SEED=7 python3 tests/faults/campaign.py      (`make soak`)
 
-survive_test.py kills a run that keeps everything it needs. Here the run keeps as little as it may (keep = 1, best), what it finds when it goes on
-is not what it left, and it is told to stop in every way there is. After each process, by a verifier of its own:
+survive_test.py kills a run that keeps everything it needs. Here the run keeps as little as it may (keep = 1, best),
+what it finds when it goes on is not what it left, and it is told to stop in every way there is. After each process, by
+a verifier of its own:
 
-    announced   a checkpoint that was "saved" is there and whole, unless retention may have removed it or this test damaged it
+    announced   a checkpoint that was "saved" is there and whole, unless retention may have removed it or this test
+                damaged it
     newest      the run goes on from the newest checkpoint that is whole, never from an older one
     past        nothing newer than that stays among the checkpoints, except what was saved since
     best        the one that state.json calls the best is there
@@ -36,7 +38,8 @@ SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shi
 ADVERSITIES = int(os.environ.get("MORTISE_ADVERSITIES", "8"))
 SEED = int(os.environ.get("MORTISE_SEED", "1"))
 TRACE = bool(os.environ.get("MORTISE_TRACE"))
-HAS_FINGERPRINT = False  # of the training text in a checkpoint; True as soon as there is one: the test below then must pass
+# Of the training text in a checkpoint; True as soon as there is one: the test below then must pass.
+HAS_FINGERPRINT = False
 
 LENGTH = 30
 BASE = e2e.TINY.replace("length = 6", f"length = {LENGTH}").replace("width = 16", "width = 16\ndropout = 0.1") \
@@ -70,7 +73,8 @@ KINDS = [
     Kind("one, in the background", 1, keep_every=12, more="background = true\n"),
     Kind("two", 2),
 ]
-SIGNALS = {"terminate": (signal.SIGTERM, 75), "interrupt": (signal.SIGINT, 130), "kill": (signal.SIGKILL, -9), "stop and kill": (signal.SIGSTOP, -9)}
+SIGNALS = {"terminate": (signal.SIGTERM, 75), "interrupt": (signal.SIGINT, 130), "kill": (signal.SIGKILL, -9),
+           "stop and kill": (signal.SIGSTOP, -9)}
 STOPS = [*SIGNALS, "kill in a save", "kill in a resume"]
 DAMAGES = ["flip", "truncate", "delete", "link", "fifo"]
 
@@ -147,7 +151,8 @@ class Disturbed:
             self.move()
 
     def damage(self):
-        """Of a newer checkpoint: a copy under a later step, or the newest itself if there is another one to go on from."""
+        """Of a newer checkpoint: a copy under a later step, or the newest itself if there is another one to go on
+        from."""
         whole = self.whole()
         if not whole:
             return
@@ -201,7 +206,8 @@ class Disturbed:
     # One process
 
     def go_on(self, stop):
-        """Starts or resumes, stops it by `stop` (None: lets it end) and looks at what there is. False: it cannot go on."""
+        """Starts or resumes, stops it by `stop` (None: lets it end) and looks at what there is. False: it cannot go
+        on."""
         before = self.whole()
         env, target = {}, None
         if stop == "kill in a save":
@@ -235,8 +241,8 @@ class Disturbed:
         return code != 0 or finished or stop is not None or self.end(out)
 
     def process(self, args, env, stop, target):
-        process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.case.dir, env=self.case.environment(**env), stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.case.dir, env=self.case.environment(**env),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         head = b""
         try:
             if target:
@@ -261,25 +267,29 @@ class Disturbed:
         whole, folders = self.whole(), self.folders()
         for step in self.announced[-self.kind.keep:]:
             if step not in whole and step not in self.damaged:
-                self.violation("announced", f"step {step} was saved and is {'damaged' if step in folders else 'gone'}; there are {sorted(folders)}")
+                self.violation("announced", f"step {step} was saved and is {'damaged' if step in folders else 'gone'}; "
+                                            f"there are {sorted(folders)}")
         if resumed is not None and code != -9 or saved:
             since = -1 if resumed is None else resumed
             stale = [step for step in folders if step > since and step not in whole]
             if stale:
-                self.violation("past", f"{stale} are newer than step {since}, which it went on from, and nobody saved them")
+                self.violation("past", f"{stale} are newer than step {since}, which it went on from, "
+                                       "and nobody saved them")
         best = self.best()
         if best >= 0 and best not in whole and best not in self.damaged:
             self.violation("best", f"the best is of step {best}; there are {sorted(whole)}")
         if saved and code in (0, 75, 130):
             # Beside what [checkpoint] names: what it went on from, and the newest that the step after has confirmed.
-            counted = [s for s in whole if s not in (best, resumed) and not (self.kind.keep_every and s % self.kind.keep_every == 0)]
+            counted = [s for s in whole if s not in (best, resumed) and
+                       not (self.kind.keep_every and s % self.kind.keep_every == 0)]
             if len(counted) > self.kind.keep + 1:
                 self.violation("bound", f"keep = {self.kind.keep}, and there are {sorted(whole)}")
 
     def end(self, out):
         whole = self.whole()
         if max(whole, default=-1) != LENGTH or whole[LENGTH] != self.case.hashes[self.kind.name]:
-            self.violation("end", f"the last checkpoint is {max(whole, default=None)}, or has another hash; {out[-200:]}")
+            self.violation("end", f"the last checkpoint is {max(whole, default=None)}, or has another hash; "
+                                  f"{out[-200:]}")
         steps = [r["step"] for r in self.case.records(self.dir, "step")]
         if steps != list(range(1, LENGTH + 1)):
             self.violation("end", f"the records are of steps {steps}")
@@ -323,7 +333,8 @@ class Campaign(e2e.Case):
 
 
 class ChangedText(Campaign):
-    """The text that a run was trained on is part of it: with another one it would be another run, under the old one's name."""
+    """The text that a run was trained on is part of it: with another one it would be another run, under the old one's
+    name."""
 
     def refuses_until_it_is_put_back(self, change):
         kind = KINDS[2]
