@@ -5,6 +5,7 @@
 #include "core/abi/tables.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 namespace mortise {
@@ -57,8 +58,10 @@ const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batc
                                    &Batch::release, &Batch::to_device);
 // How many threads there will be is known without them: a device says so in the plan.
 mortise_status threads(mortise_host* h, int32_t* out) noexcept {
-  const int32_t set = plugin_of(h).owner->threads;
-  *out = set > 0 ? set : static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const char* const stated = std::getenv("OMP_NUM_THREADS");
+  const int32_t set = plugin_of(h).owner->threads, of_user = stated ? std::atoi(stated) : 0;
+  const auto processors = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  *out = set > 0 ? set : of_user > 0 ? of_user : processors;
   return MORTISE_OK;
 }
 mortise_status set_threads(mortise_host* h, int32_t n) noexcept {

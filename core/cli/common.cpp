@@ -10,8 +10,8 @@
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
 #include "core/declare/summary.hpp"
-#include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
+#include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
 
@@ -325,29 +325,8 @@ PlanSource source_named(const std::string& word) {
   return {word, ""};
 }
 
-Verified checkpoint_of(const std::string& dir, const std::string& which, const std::string& flag) {
-  const std::string root = dir + "/checkpoints";
-  const auto refuse = [&](const std::string& message, const std::string& fix) {
-    throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
-  };
-  const std::vector<Found> all = checkpoints_in(root);
-  if (all.empty()) refuse(dir + " has no checkpoint yet", "wait for the first one; [checkpoint] every says when");
-  std::vector<std::string> steps;
-  for (const Found& f : all) steps.push_back(std::to_string(f.step));
-  std::error_code error;
-  std::string wanted = which;
-  if (which.empty() || which == "best") {
-    const std::string link = fs::read_symlink(root + "/best", error).string();
-    if (!error && link.starts_with("step-")) wanted = link.substr(5);
-    else if (which == "best") refuse(dir + " has no best checkpoint", "[checkpoint] best = \"eval.loss\" keeps one");
-  }
-  for (const Found& f : all)
-    if (std::to_string(f.step) == wanted) return {f, verify_checkpoint(f)};
-  if (!which.empty() && which != "best" && which != "latest")
-    refuse(dir + " has no checkpoint of step " + which, flag + " " + either(steps));
-  auto newest = newest_checkpoint(root, [](const Diagnostic& d) { say(d); });
-  if (!newest) refuse("no checkpoint of " + dir + " is what was saved", "mortise checkpoint verify " + shell_word(dir));
-  return *std::move(newest);
+Verified checkpoint_of(const std::string& dir, const std::string& which) {
+  return CheckpointFolder(dir + "/checkpoints").find(which, "--checkpoint", [](const Diagnostic& d) { say(d); });
 }
 
 void say(const Report& report, std::string_view closing) {

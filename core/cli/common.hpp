@@ -109,8 +109,7 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 // ".". Refuses a folder that holds no run. Throws Failure.
 std::string run_directory_at(const std::string& word, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
-// `flag` is what asked for it.
-Verified checkpoint_of(const std::string& dir, const std::string& which = "", const std::string& flag = "--checkpoint");
+Verified checkpoint_of(const std::string& dir, const std::string& which = "");
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.
 std::string resume_command(const Planned& p, const std::string& dir);
 // Whether a plugin can start on this machine, for make_plan: "" or why not.

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     if (!work) return run_in_library(verb, "", argc, argv);
     try {
       return work(args);
-    } catch (const NeedsTensors& needs) {
+    } catch (const mortise::NeedsTensors& needs) {
       return run_in_library(verb, needs.plugin, argc, argv);
     }
   });

@@ -10,8 +10,8 @@
 #include "core/cli/changes.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
-#include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
+#include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
 
@@ -44,24 +44,6 @@ std::string without(const Arguments& args, const std::string& flag) {
       if (name != flag && name != "--json" && name != "-q")
         all += " " + name + (value.empty() ? "" : " " + shell_word(value));
   return all;
-}
-
-// Later checkpoints than the one to go on from belong to a past that is given up, or are damaged; they stay, out of the
-// way of those that will be saved.
-void set_aside_later(const std::string& root, int64_t step) {
-  for (const Found& found : checkpoints_in(root)) {
-    if (found.step <= step) continue;
-    const fs::path aside = fs::path(root) / "abandoned" / fs::path(found.path).filename();
-    fs::create_directories(aside.parent_path());
-    fs::remove_all(aside);
-    rename_path(found.path, aside.string());
-  }
-}
-
-// One without a path where nothing was saved yet.
-Verified checkpoint_to_go_on_from(const std::string& dir, const std::string& from) {
-  if (!from.empty()) return checkpoint_of(dir, from, "--from");
-  return checkpoints_in(dir + "/checkpoints").empty() ? Verified{} : checkpoint_of(dir, "latest");
 }
 
 void say_where(const std::string& dir, const Verified& checkpoint) {
@@ -98,10 +80,8 @@ Manifest to_record(const Manifest& was, Manifest now) {
 int go_on(const std::string& dir, const Session& session, const Manifest& was, const std::string& from, bool changed) {
   if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
-  const std::string root = dir + "/checkpoints";
-  const Verified checkpoint = checkpoint_to_go_on_from(dir, from);
-  remove_leftovers(root);
-  if (!checkpoint.path.empty()) set_aside_later(root, checkpoint.step);
+  CheckpointFolder folder(dir + "/checkpoints");
+  const Verified checkpoint = folder.resume(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
   if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
   say_where(dir, checkpoint);
   return train_in(directory, session, checkpoint);

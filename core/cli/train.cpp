@@ -71,7 +71,12 @@ void restore_provenance(Planned& p, const std::string& dir) {
   p.plan = make_plan(p.manifest, p.catalogue, can_start, known);
 }
 
-int train_from_here(RunDirectory& directory, Run& run) {
+void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
+  const bool stopped = exit == kExitInterrupted || exit == kExitResumable;
+  if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
+}
+
+int train_from_here(RunDirectory& directory, const Planned& planned, Run& run) {
   directory.begin(run.step(), run.summary().steps);
   int exit = exit_asked();
   if (exit == kExitOk)
@@ -80,6 +85,7 @@ int train_from_here(RunDirectory& directory, Run& run) {
       return interrupt();
     });
   directory.end(exit, run.step());
+  say_how_to_go_on(planned, directory.path(), exit);
   return exit;
 }
 
@@ -113,7 +119,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   directory.write("env.json", environment(run->summary()));
   directory.add_command(globals().command);
   try {
-    return train_from_here(directory, *run);
+    return train_from_here(directory, planned, *run);
   } catch (const Failure& f) {
     directory.end(f.diagnostic.exit, run->step());
     throw;

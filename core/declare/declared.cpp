@@ -180,10 +180,10 @@ void fill(Declared& d, const DeclareRequest& request) {
   open_data(d, request);
   d.layers = std::make_unique<LayerProviders>(*d.edge, plugins, d.device.object->kind);
   declare_model(d);
-  d.layers->check();
   filter_parameters(d);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
   d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
+  d.layers->check();
   if (!request.weights.empty()) {
     const Value& lacks = d.key("model", "new");
     d.weights = std::make_unique<Weights>(request.weights, d.edge->declaration(), *d.model.by->member->info,

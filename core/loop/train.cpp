@@ -242,6 +242,7 @@ int Training::end(int exit, const std::string& reason) {
   if (exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied()) evaluate();
   if (exit == kExitOk && p_.sample) sample();
   if (exit == kExitOk ? o_.save_at_end : exit != kExitGuard) save();
+  if (exit == kExitOk) p_.saver.confirm(applied());  // no step will follow that could say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
   RecordBuilder r("end");
@@ -251,7 +252,6 @@ int Training::end(int exit, const std::string& reason) {
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sample && !o_.dir.empty())
     r.text("next", "mortise sample " + shell_word(o_.dir) + " --prompt \"The core\"");
-  if (resumable && exit != kExitGuard) r.text("next", o_.resume_command);
   notify(r, kRunEnd);
   return exit;
 }

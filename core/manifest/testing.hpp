@@ -81,6 +81,7 @@ class ManifestTest : public testing::Test {
       layers = 24
       width = 1024)");
     add("data.text", {"data"}, {}, "[config.path]\ntype = \"list<path>\"\n[config.cache]\ntype = \"path\"");
+    add("sample.text", {"sample"}, {}, "");
     add("data.random", {"data"}, {}, "[config.samples]\ntype = \"int\"\ndefault = 100");
     add("precision.bf16", {}, {"precision.compute"}, "");
     add("precision.fp32", {}, {"precision.compute"}, "");

@@ -172,6 +172,9 @@ void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>&
 }
 
 void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Report& report) {
+  // Of a run whose device cannot run, nothing more is to be said about devices.
+  const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };
+  if (std::ranges::any_of(report.all(), cannot_run)) return;
   const std::vector<Claim>& claims = plan.at[kDevice].providers;
   const PluginInfo* device = claims.empty() ? nullptr : &info_of(plan, claims.back().member);
   const auto texts_in = [](const Value& value) {

@@ -72,7 +72,7 @@ class Resume(Checkpoints):
         for step in (4, 8):
             run = self.interrupted_at("part", step, text)
             result = self.ok("resume", "runs/part")
-            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 6 files, "
+            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 7 files, "
                                          "hashes match)\n")
             self.assertEqual(self.hash_of(run), self.hash_of(whole))
             self.assertEqual(self.losses(run), self.losses(whole))

@@ -12,8 +12,8 @@ LIBRARY = e2e.MORTISE.parent.parent / "lib/libmortise.so"
 LIGHT = (["--help"], ["--version"], ["help", "train"], ["help", "flags"], ["points"], ["points", "--json"],
          ["plugin", "list"], ["plugin", "info", "optimizer.adamw"],
          ["plan", "--static"], ["plan", "--static", "--json"], ["plan", "--keys"], ["plan", "--why", "block"],
-         ["plan", "--layer", "default"])
-HEAVY = (["train"], ["resume", "runs/run"], ["plan"], ["sample", "runs/run"], ["eval", "runs/run"])
+         ["plan", "--layer", "default"], ["plan"], ["plan", "--json"], ["explain", "unknown_key"])
+HEAVY = (["train"], ["resume", "runs/run"], ["sample", "runs/run"], ["eval", "runs/run"])
 
 
 class Alone(e2e.Case):
@@ -23,6 +23,7 @@ class Alone(e2e.Case):
         super().setUp()
         (self.dir / "prefix/bin").mkdir(parents=True)
         self.program = shutil.copy(e2e.MORTISE, self.dir / "prefix/bin/mortise")
+        shutil.copy(e2e.MORTISE.parent / "mortise-probe", self.dir / "prefix/bin/mortise-probe")
         os.symlink(e2e.PLUGINS, self.dir / "prefix/plugins")
 
     def alone(self, *args):

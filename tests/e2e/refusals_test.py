@@ -130,6 +130,17 @@ class Device(Fixtures):
                               r"fallback of run\.toml:14\n")
 
 
+class Ranks(e2e.Case):
+    def test_several_ranks_are_not_several_runs(self):
+        self.file("run.toml", TINY)
+        for variable in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+            result = self.mortise("train", env={variable: "2"})
+            self.assertEqual(result.code, 64, result)
+            self.assertIn("error[ranks_not_started]: ", result.err)
+            self.assertIn(f"{variable}=2", result.err)
+        self.ok("train", env={"WORLD_SIZE": "1"})
+
+
 class Abi(Fixtures):
     def test_a_plugin_built_for_another_is_not_loaded(self):
         library = self.built("guard.fixture", LISTENS, "-DFIXTURE_MINOR=99")

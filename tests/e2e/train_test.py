@@ -83,7 +83,8 @@ class Directory(e2e.Case):
         self.ok("train", "mine.toml", "--set", "run.length=2", "--set", "data.text.path=notes.txt")
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
-        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/model/config.json",
+        self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/data.json",
+                                 "checkpoints/step-2/model/config.json",
                                  "checkpoints/step-2/model/model.safetensors",
                                  "checkpoints/step-2/optimizer/rank-0.safetensors",
                                  "checkpoints/step-2/plugins/guard.nonfinite.json", "checkpoints/step-2/state.json",
@@ -205,7 +206,7 @@ class Ends(e2e.Case):
         self.assertEqual(self.status()["state"], "finished")
 
     def test_a_rate_beyond_reason_is_stopped_by_the_guard(self):
-        result = self.mortise("train", "--set", "optimizer.lr=1e30", "--set", "run.length=20")
+        result = self.mortise("train", "--set", "optimizer.lr=1e6", "--set", "run.length=20")
         self.assertEqual(result.code, 76, result)
         self.assertRegex(result.err, r"^error\[diverged\]: the gradient was not finite in 3 steps in a row\n"
                                      r"  at: step \d+, asked for by guard\.nonfinite\n"

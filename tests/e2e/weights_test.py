@@ -21,6 +21,8 @@ CONFIG = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
     "architectures": ["GPT2LMHeadModel"],
     "resid_pdrop": 0.0,
     "embd_pdrop": 0.0,

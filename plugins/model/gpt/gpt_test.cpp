@@ -91,7 +91,7 @@ TEST_F(Gpt, RefusesAVocabularySmallerThanTheDatas) {
   host.set("vocabulary", 99);
   declare();
   ASSERT_TRUE(host.blamed);
-  EXPECT_EQ(host.blamed->why, "the data has ids up to 99");
+  EXPECT_EQ(host.blamed->why, "the data has ids up to 99, the model a vocabulary of 99");
   EXPECT_EQ(host.blamed->fix,
             "with weights: the tokenizer and the data that they were made with; without: vocabulary = 100");
 }
