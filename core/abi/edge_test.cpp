@@ -1,0 +1,107 @@
+#include "core/abi/edge.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+struct EdgeTest : ::testing::Test {
+  PointTable points;
+  Edge edge{points, 1};
+  PluginHost& window = edge.add_plugin("test.x", nullptr, nullptr);
+  template <class Table>
+  const Table& table(const char* id) {
+    const auto* t = static_cast<const Table*>(mortise_get(&window, id));
+    EXPECT_NE(t, nullptr) << id;
+    return *t;
+  }
+  mortise_param& param(const std::string& role) {
+    mortise_param& p = edge.declaration().params.emplace_back();
+    p.name = role + ".weight";
+    p.role = role;
+    p.info.trainable = role != "buffer";
+    p.info.value_dtype = p.info.master_dtype = p.info.grad_dtype = MORTISE_F32;
+    return p;
+  }
+  mortise_status set(mortise_param& p, const char* field, mortise_value v) {
+    return table<mortise_params_api>("mortise.params/0").set(&window, &p, str(std::string_view(field)), v);
+  }
+};
+
+TEST_F(EdgeTest, WithoutTensorsRefusesWhoCallsForThemAndSaysWhoItWas) {
+  const auto& ops = table<mortise_ops_api>("mortise.ops/0");
+  mortise_op* op = nullptr;
+  EXPECT_EQ(edge.needs_tensors, "");
+  EXPECT_EQ(ops.find(&window, MORTISE_STR("aten::add.Tensor"), &op), MORTISE_E_UNSUPPORTED);
+  EXPECT_EQ(take_error(MORTISE_E_UNSUPPORTED), "test.x calls for tensors, and LibTorch is not loaded");
+  EXPECT_EQ(edge.needs_tensors, "test.x");
+  // What gives nothing back is harmless.
+  table<mortise_tensor_api>("mortise.tensor/0").release(&window, nullptr);
+}
+
+TEST_F(EdgeTest, KnowsHowManyThreadsThereWillBe) {
+  const auto& parallel = table<mortise_parallel_api>("mortise.parallel/0");
+  int32_t n = 0;
+  EXPECT_EQ(parallel.set_threads(&window, 3), MORTISE_OK);
+  EXPECT_EQ(parallel.threads(&window, &n), MORTISE_OK);
+  EXPECT_EQ(n, 3);
+  EXPECT_EQ(parallel.set_threads(&window, 0), MORTISE_E_ARGUMENT);
+}
+
+TEST_F(EdgeTest, HasNoTokenizerUntilThereIsOne) { EXPECT_EQ(mortise_get(&window, "mortise.tokenizer/0"), nullptr); }
+
+TEST_F(EdgeTest, ParametersAreSetInTheirPhaseOnly) {
+  window.writes = {"trainable"};
+  mortise_param& p = param("matrix");
+  EXPECT_EQ(set(p, "trainable", {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_E_ARGUMENT);
+  EXPECT_TRUE(p.info.trainable);
+  edge.declaring_parameters = true;
+  EXPECT_EQ(set(p, "trainable", {MORTISE_LOGICAL, 0, {.i = 0}}), MORTISE_OK);
+  EXPECT_FALSE(p.info.trainable);
+}
+
+TEST_F(EdgeTest, ARefusedFieldOfAParameterIsNotChanged) {
+  window.writes = {"trainable", "value_dtype"};
+  edge.declaring_parameters = true;
+  mortise_param &p = param("matrix"), &buffer = param("buffer");
+  EXPECT_EQ(set(p, "master_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_E_PLUGIN) << "not written";
+  EXPECT_EQ(set(p, "value_dtype", {MORTISE_INT, 0, {.i = MORTISE_BF16}}), MORTISE_E_ARGUMENT) << "no dtype";
+  EXPECT_EQ(set(p, "value_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_I64}}), MORTISE_E_ARGUMENT) << "no floats";
+  EXPECT_EQ(set(p, "value_dtype", {MORTISE_DTYPE, 0, {.i = 99}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(set(p, "colour", {MORTISE_INT, 0, {.i = 1}}), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(set(buffer, "trainable", {MORTISE_LOGICAL, 0, {.i = 1}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(p.info.master_dtype, uint32_t{MORTISE_F32});
+  EXPECT_EQ(p.info.value_dtype, uint32_t{MORTISE_F32});
+  EXPECT_FALSE(buffer.info.trainable);
+  EXPECT_EQ(set(p, "value_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
+  EXPECT_EQ(p.info.value_dtype, uint32_t{MORTISE_BF16});
+}
+
+TEST_F(EdgeTest, BeforeTheLoopThereIsNoLedgerAndNoModel) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  const mortise_ledger* ledger = nullptr;
+  EXPECT_EQ(loop.ledger(&window, &ledger), MORTISE_E_ARGUMENT);
+  mortise_clock clock{};
+  clock.struct_size = sizeof clock;
+  EXPECT_EQ(loop.clock(&window, &clock), MORTISE_OK);
+  EXPECT_EQ(clock.micros, 1);
+}
+
+TEST_F(EdgeTest, FiltersAreOpenOneAtATime) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  window.writes = {"micros"};
+  EXPECT_EQ(loop.set_window(&window, 4), MORTISE_E_ARGUMENT);
+  {
+    const FilterScope open(edge.services, Filter::kWindow);
+    EXPECT_EQ(loop.set_window(&window, 0), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(loop.set_window(&window, 4), MORTISE_OK);
+  }
+  EXPECT_EQ(edge.services.window, 4);
+  EXPECT_EQ(loop.set_window(&window, 2), MORTISE_E_ARGUMENT) << "closed again";
+}
+
+}  // namespace
+}  // namespace mortise

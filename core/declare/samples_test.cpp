@@ -1,0 +1,184 @@
+#include "core/declare/samples.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace mortise {
+namespace {
+
+// A data plugin that has so many samples in each split, and nothing else.
+struct Data {
+  int64_t train = 100, validation = 0;
+  static mortise_status describe(void* self, mortise_str split, mortise_split* out) noexcept {
+    const auto* data = static_cast<const Data*>(self);
+    out->samples = view(split) == "train" ? data->train : data->validation;
+    out->about = str(view(split));
+    return MORTISE_OK;
+  }
+  PluginInfo info = [] {
+    PluginInfo i;
+    i.schema.id = "data.fake";
+    return i;
+  }();
+  Member member{&info, nullptr};
+  Instance instance = [this] {
+    Instance i;
+    i.member = &member;
+    i.self = this;
+    return i;
+  }();
+  mortise_data object = [] {
+    mortise_data d{};
+    d.struct_size = sizeof d;
+    d.describe = describe;
+    return d;
+  }();
+  Provided<mortise_data> provided() { return {&object, &instance}; }
+};
+
+SampleOptions options() {
+  SampleOptions o;
+  o.micro_batch_size = 8;
+  o.eval_micro_batch_size = 8;
+  o.seed = 3;
+  return o;
+}
+
+std::vector<int64_t> epoch(Samples& samples, const std::string& split, int64_t number) {
+  std::vector<int64_t> all;
+  const int64_t n = samples.micros_per_epoch(split);
+  for (int64_t i = number * n; i < (number + 1) * n; ++i) {
+    const Samples::Micro m = samples.micro(split, i);
+    all.insert(all.end(), m.numbers(), m.numbers() + m.n);
+  }
+  return all;
+}
+
+std::vector<int64_t> sorted(std::vector<int64_t> numbers) {
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+TEST(Samples, EveryEpochHasEachOnceInAnOrderOfItsOwn) {
+  Data data;
+  Samples samples(data.provided(), options());
+  const auto first = epoch(samples, "train", 0), second = epoch(samples, "train", 1);
+  std::vector<int64_t> each(100);
+  std::iota(each.begin(), each.end(), 0);
+  EXPECT_EQ(sorted(first), each);
+  EXPECT_EQ(sorted(second), each);
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, each);
+  EXPECT_EQ(epoch(samples, "train", 0), first) << "pure in its number";
+}
+
+TEST(Samples, TheOrderHangsOnTheSeedAlone) {
+  Data data;
+  SampleOptions other = options();
+  other.seed = 4;
+  Samples a(data.provided(), options()), b(data.provided(), options()), c(data.provided(), other);
+  EXPECT_EQ(epoch(a, "train", 5), epoch(b, "train", 5));
+  EXPECT_NE(epoch(a, "train", 5), epoch(c, "train", 5));
+}
+
+// Sattolo's variant, one index less, would never leave a sample where it is; Fisher and Yates leaves one on average.
+TEST(Samples, AShuffleLeavesOneInItsPlaceOnAverage) {
+  Data data;
+  Samples samples(data.provided(), options());
+  int64_t left = 0;
+  for (int64_t e = 0; e < 400; ++e) {
+    const auto order = epoch(samples, "train", e);
+    for (size_t i = 0; i < order.size(); ++i) left += order[i] == static_cast<int64_t>(i);
+  }
+  EXPECT_NEAR(static_cast<double>(left) / 400, 1, 0.25);  // five standard errors of a mean of 400 with variance 1
+}
+
+TEST(Samples, WithoutShufflingStandAsTheyAre) {
+  Data data;
+  SampleOptions o = options();
+  o.shuffle = false;
+  Samples samples(data.provided(), o);
+  EXPECT_TRUE(std::ranges::is_sorted(epoch(samples, "train", 0)));
+}
+
+TEST(Samples, TheLastMicroBatchIsShortOrDropped) {
+  Data data;
+  SampleOptions o = options();
+  Samples samples(data.provided(), o);
+  EXPECT_EQ(samples.micros_per_epoch("train"), 13);
+  EXPECT_EQ(samples.micro("train", 12).n, 4u);
+  EXPECT_EQ(samples.micro("train", 13).n, 8u) << "the next epoch";
+  o.drop_last = true;
+  Samples dropped(data.provided(), o);
+  EXPECT_EQ(dropped.micros_per_epoch("train"), 12);
+  EXPECT_EQ(epoch(dropped, "train", 0).size(), 96u);
+}
+
+TEST(Samples, WhatIsHeldOutIsNeverTrainedOn) {
+  Data data;
+  SampleOptions o = options();
+  o.validation = 0.15;
+  Samples samples(data.provided(), o);
+  EXPECT_EQ(samples.count("validation"), 15);
+  EXPECT_EQ(samples.count("train"), 85);
+  const auto train = epoch(samples, "train", 0), held = epoch(samples, "validation", 0);
+  std::set<int64_t> both(train.begin(), train.end());
+  both.insert(held.begin(), held.end());
+  EXPECT_EQ(both.size(), 100u);
+  EXPECT_TRUE(std::ranges::is_sorted(held));
+  EXPECT_NE(held.back(), 14) << "drawn, not the first ones";
+  EXPECT_EQ(samples.micro("validation", 0).split, "train");
+}
+
+TEST(Samples, TheDatasOwnValidationComesFirst) {
+  Data data;
+  data.validation = 20;
+  SampleOptions o = options();
+  o.validation = 0.5;
+  Samples samples(data.provided(), o);
+  EXPECT_EQ(samples.count("train"), 100);
+  EXPECT_EQ(samples.count("validation"), 20);
+  EXPECT_EQ(samples.micro("validation", 0).split, "validation");
+}
+
+TEST(Samples, OfAnEvaluationOnSomeAreDrawn) {
+  Data data;
+  data.validation = 1000;
+  SampleOptions o = options();
+  o.eval_samples = 50;
+  Samples samples(data.provided(), o);
+  const auto some = epoch(samples, "validation", 0);
+  EXPECT_EQ(some.size(), 50u);
+  EXPECT_TRUE(std::ranges::is_sorted(some));
+  EXPECT_GT(some.back(), 500) << "not the first ones only";
+}
+
+TEST(Samples, RanksShareAnEpochWithoutOverlap) {
+  Data data;
+  std::multiset<int64_t> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    SampleOptions o = options();
+    o.rank = rank;
+    o.ranks = 3;
+    Samples samples(data.provided(), o);
+    EXPECT_EQ(samples.micros_per_epoch("train"), 5);
+    const auto own = epoch(samples, "train", 0);
+    all.insert(own.begin(), own.end());
+  }
+  EXPECT_EQ(all.size(), 100u);
+  EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 100u);
+}
+
+TEST(Samples, TooFewOrTooManyAreRefused) {
+  Data data;
+  data.train = 0;
+  EXPECT_THROW(Samples(data.provided(), options()), PluginError);
+  data.train = int64_t{1} << 40;
+  EXPECT_THROW(Samples(data.provided(), options()), PluginError);
+}
+
+}  // namespace
+}  // namespace mortise

@@ -226,7 +226,7 @@ int Training::exit_asked_for(const std::function<Interrupt()>& interrupt) {
   if (services_.requested == MORTISE_STOP) return end(kExitOk, services_.reason);
   if (services_.requested == MORTISE_ABORT) abort();
   if (o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s)
-    return end(kExitResumable, "run.time_limit reached");
+    return end(kExitResumable, "the time limit of run.time_limit is reached");
   switch (interrupt()) {
     case Interrupt::kNone: return -1;
     case Interrupt::kSave: save(); return -1;

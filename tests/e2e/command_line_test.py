@@ -57,7 +57,8 @@ class CommandLine(e2e.Case):
         flags = self.ok("help", "flags").out
         for flag in ("--set K=V", "--include FILE", "-q ", "--json ", "--strict "):
             self.assertIn(f"\n  {flag}", flags)
-        self.refused(["plan", "-v"], "error[unknown_flag]: `mortise plan` has no flag `-v`\n  fix: mortise plan --help\n")
+        self.refused(["plan", "-v"],
+                     "error[unknown_flag]: `mortise plan` has no flag `-v`\n  fix: mortise plan --help\n")
 
     def named_verbs(self, *folders):
         """(file:line, words after `mortise`) of what texts tell people to type."""

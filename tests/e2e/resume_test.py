@@ -54,7 +54,8 @@ class Data(Stopped):
             text.write_text(changed)
             result = self.mortise("resume", "runs/mine")
             self.assertEqual(result.code, 65, result)
-            self.assertIn("error[data_changed]: the data of the split `train` is not what this run began with", result.err)
+            self.assertIn("error[data_changed]: the data of the split `train` is not what this run began with",
+                          result.err)
             self.assertRegex(result.err, r"was \d+ samples .*, is \d+ samples")
         text.write_text(whole)
         self.ok("resume", "runs/mine")
@@ -121,11 +122,11 @@ class Recorded(Stopped):
                          (65, True), result)
         result = self.mortise("resume", "runs/run", "--from", "yesterday")
         self.assertEqual((result.code, result.err), (65, "error[no_checkpoint]: runs/run has no checkpoint of step "
-                                                         "yesterday\n  fix: --from 8, 6, 4 or 2\n"))
+                                                         "yesterday, only of 8, 6, 4 or 2\n  fix: --from 8\n"))
 
 
 class Loop(Stopped):
-    """What the loop's own records say. Each is expected to fail until core/loop does it."""
+    """What the loop's own records say."""
 
     def test_the_time_left_is_of_the_steps_of_this_attempt(self):
         run = self.train("run", TINY.replace("length = 6", "length = 600") + "[log]\nevery = 50\n")
