@@ -221,8 +221,9 @@ Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
     throw Failure(d.instances->diagnose(e));
   } catch (const FormatError& e) {
     throw Failure(diagnostic_of(e));
-  } catch (const std::exception& e) {  // std::bad_alloc, std::length_error: more than memory holds
-    throw Failure(trouble(kExitUnavailable, "out_of_memory", "not enough memory to declare the run", e.what()));
+  } catch (const std::exception&) {  // std::bad_alloc, std::length_error: more than memory holds
+    throw Failure(trouble(kExitUnavailable, "out_of_memory", "not enough memory to declare the run", "",
+                          "fewer samples, or a smaller model"));
   }
   return d;
 }

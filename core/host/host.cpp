@@ -3,20 +3,31 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
+
 #include "core/abi/error.hpp"
+#include "core/base/text.hpp"
 #include "core/host/batch.hpp"
 #include "core/host/tables.hpp"
 
 namespace mortise {
 namespace {
 
+// LibTorch's paragraph, as one line; the allocator of the CPU throws no class of its own.
+std::string memory_text(const std::string& text) {
+  constexpr std::string_view kWanted = "you tried to allocate ";
+  const size_t at = text.find(kWanted);
+  const long long bytes = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + kWanted.size());
+  return bytes > 0 ? "not enough memory: a tensor of " + byte_size(bytes) + " was wanted" : "not enough memory";
+}
+
 bool read_exception(const std::exception& e, mortise_status* status, std::string* text) {
   const auto* error = dynamic_cast<const c10::Error*>(&e);
   if (!error) return false;
   *text = error->what_without_backtrace();
-  // The allocator of the CPU throws no class of its own.
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || text->find("DefaultCPUAllocator") != text->npos;
   *status = memory ? MORTISE_E_MEMORY : MORTISE_E_OPERATOR;
+  if (memory) *text = memory_text(*text);
   return true;
 }
 

@@ -85,11 +85,6 @@ TOO_MUCH = [("model.gpt", "vocabulary", "2000000000"), ("data.random", "high", "
             ("data.random", "samples", "1000000000")]
 # What fails today in the core, "TABLE.KEY = VALUE". One that has been mended fails here too, until it is taken out.
 KNOWN = {
-    f"data.pad_to_multiple = {2**63 - 1}": "signal 8",
-    # An allocation that fails outside of a plugin's call is told as our mistake, with LibTorch's trace.
-    "model.gpt.vocabulary = 2000000000": "exit 70",
-    "data.random.high = 2147483647": "exit 70",
-    "data.random.samples = 1000000000": "exit 70",
     # A selector of a wrong type is told as missing besides.
     **{f"parameters.mine.where = {v}": "2 errors" for v in (*VALUES, "true")},
 }
