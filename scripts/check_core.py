@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "plan": {"plugin", "manifest", "base"},
     "model": {"plan", "manifest", "base"},
     "store": {"model", "plan", "plugin", "manifest", "base"},
-    "host": {"model", "plan", "manifest", "base"},  # never loop: loop drives the host
+    "host": {"model", "plan", "plugin", "manifest", "base"},  # never loop: loop drives the host
     "loop": {"host", "model", "store", "plan", "plugin", "manifest", "base"},
     "cli": {"loop", "host", "model", "store", "plan", "plugin", "manifest", "base"},
 }

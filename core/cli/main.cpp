@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/loop/run.hpp"
+#include "core/plugin/crash.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -254,6 +255,7 @@ int main(int argc, char** argv) {
       cli::globals().json = true;  // also for what is wrong with the flags before it
     cli::globals().command += (i ? " " : "") + shell_word(argv[i]);
   }
+  set_guard_output([](const Diagnostic& d) { cli::say(d); }, cli::globals().json);
   int exit = kExitOk;
   try {
     exit = cli::run_main({argv + 1, argv + argc});

@@ -15,6 +15,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/training.hpp"
 #include "core/loop/run.hpp"
+#include "core/plugin/crash.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -87,7 +88,8 @@ int train_in(RunDirectory& directory, const Session& session, const std::string&
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
-  const auto run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
+  const RunUnderWay under_way(directory.path(), [&](int exit) { directory.end(exit); });
+  auto run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
@@ -95,16 +97,20 @@ int train_in(RunDirectory& directory, const Session& session, const std::string&
   directory.add_command(globals().command);
   handle_signals();
   directory.begin(run->step(), run->summary().steps);
+  RunUnderWay::set_step(run->step() + 1);
   const auto began = std::chrono::steady_clock::now();
   const Value& limit = planned.manifest.get("run", "time_limit");
   const auto between_steps = [&] {
     directory.progress(run->step());
+    RunUnderWay::set_step(run->step() + 1);
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
     if (limit.is_set() && spent.count() >= limit.as_amount().number) return Interrupt::kTerminate;
     return interrupt();
   };
   try {
-    const int exit = run->train(between_steps);
+    int exit = run->train(between_steps);
+    run.reset();  // what goes wrong when a plugin is destroyed counts too
+    if (exit == kExitOk && any_late_failure()) exit = kExitPlugin;
     directory.end(exit);
     return exit;
   } catch (const Failure& f) {

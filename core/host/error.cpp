@@ -5,16 +5,47 @@
 
 #include <new>
 
+#include "mortise/cpp/strings.hpp"
+
 namespace mortise {
 namespace {
-thread_local std::string text_of_thread;
+
+constexpr size_t kLongestText = size_t{1} << 24;
+
+thread_local std::string text_of_thread, plugin_of_thread;
+thread_local bool is_of_host = false;  // the text is of an exception of the host's own
+
+// Of a text that cannot be read; "" if it can.
+std::string complaint_of(mortise_str text) {
+  if (!text.ptr && text.len > 0) return "a text of " + std::to_string(text.len) + " bytes at NULL";
+  return text.len > kLongestText ? "a text of " + std::to_string(text.len) + " bytes" : "";
 }
 
-void clear_error() { text_of_thread.clear(); }
+}  // namespace
+
+void clear_error() {
+  text_of_thread.clear();
+  plugin_of_thread.clear();
+  is_of_host = false;
+}
 
 mortise_status set_error(mortise_status status, std::string text) {
   text_of_thread = std::move(text);
+  plugin_of_thread.clear();
+  is_of_host = false;
   return status == MORTISE_OK ? MORTISE_E_PLUGIN : status;
+}
+
+std::string_view text_of(mortise_str text) {
+  if (text.len == 0) return {};
+  if (const std::string complaint = complaint_of(text); !complaint.empty())
+    throw PluginError(MORTISE_E_ARGUMENT, "gave " + complaint);
+  return view(text);
+}
+
+std::string text_or_complaint(mortise_str text) noexcept {
+  const std::string complaint = complaint_of(text);
+  return complaint.empty() ? std::string(text_of(text)) : "(" + complaint + ")";
 }
 
 std::string take_error(mortise_status status) {
@@ -22,11 +53,31 @@ std::string take_error(mortise_status status) {
   return std::exchange(text_of_thread, {});
 }
 
+mortise_status status_of_plugin(mortise_status returned) noexcept {
+  return returned == MORTISE_E_INTERNAL && !is_of_host ? MORTISE_E_PLUGIN : returned;
+}
+
+mortise_status status_of_throw() noexcept {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return set_error(MORTISE_E_PLUGIN, std::string("an exception left the plugin: ") + e.what());
+  } catch (...) {
+    return set_error(MORTISE_E_PLUGIN, "an exception of an unknown type left the plugin");
+  }
+}
+
 mortise_status status_of_exception() noexcept {
+  const auto of_host = [](mortise_status status) {
+    is_of_host = true;
+    return status;
+  };
   try {
     throw;
   } catch (const PluginError& e) {
-    return set_error(e.status(), e.text());
+    set_error(e.status(), e.text());
+    plugin_of_thread = e.plugin();
+    return of_host(e.status() == MORTISE_OK ? MORTISE_E_PLUGIN : e.status());
   } catch (const c10::OutOfMemoryError& e) {
     return set_error(MORTISE_E_MEMORY, e.what_without_backtrace());
   } catch (const c10::Error& e) {
@@ -38,16 +89,17 @@ mortise_status status_of_exception() noexcept {
   } catch (const std::invalid_argument& e) {
     return set_error(MORTISE_E_ARGUMENT, e.what());
   } catch (const std::exception& e) {
-    return set_error(MORTISE_E_INTERNAL, e.what());
+    return of_host(set_error(MORTISE_E_INTERNAL, e.what()));
   } catch (...) {
-    return set_error(MORTISE_E_INTERNAL, "an exception of an unknown type");
+    return of_host(set_error(MORTISE_E_INTERNAL, "an exception of an unknown type"));
   }
 }
 
 void throw_status(mortise_status status, std::string_view plugin, std::string_view what) {
+  std::string innermost = std::exchange(plugin_of_thread, {});
   std::string text = take_error(status);
   text.append("\nin plugin ").append(plugin).append(", ").append(what);
-  throw PluginError(status, std::move(text));
+  throw PluginError(status, std::move(text), innermost.empty() ? std::string(plugin) : std::move(innermost));
 }
 
 }  // namespace mortise

@@ -8,10 +8,12 @@
 namespace mortise {
 namespace {
 
-const void* get_interface(mortise_host* h, mortise_str id) noexcept { return host_of(h).table(view(id)); }
+const void* get_interface(mortise_host* h, mortise_str id) noexcept {
+  return h ? host_of(h).table(text_or_complaint(id)) : nullptr;
+}
 
 mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
-  return set_error(code, std::string(view(text)));
+  return set_error(code, text_or_complaint(text));
 }
 
 }  // namespace

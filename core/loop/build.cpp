@@ -44,7 +44,10 @@ int64_t context_of(const Member& model) {
 Run::Parts::Parts(RunRequest r)
     : request(std::move(r)), manifest(*request.manifest), plan(*request.plan),
       host(plan.points, static_cast<uint64_t>(key(manifest, "run", "seed").as_int())),
-      plugins(host, plan, request.probe), chains(host, plan, plugins) {}
+      plugins(host, plan, request.probe), chains(host, plan, plugins) {
+  if (const Value& limit = key(manifest, "run", "call_timeout"); limit.is_set())
+    watchdog.emplace(std::chrono::duration<double>(limit.as_amount().number));
+}
 
 void Run::Parts::build() {
   open_device();
@@ -111,6 +114,10 @@ void Run::Parts::open_data() {
   o.validation = key(manifest, "data", "validation").as_float();
   o.seed = host.seed();
   comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&o.rank), static_cast<int32_t*>(&o.ranks));
+  if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      comm.by->id() + " says that this is rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks),
+                      comm.by->id());
   feed = std::make_unique<Feed>(data, o);
 
   mortise_clock& clock = services.clock;
@@ -161,7 +168,9 @@ void Run::Parts::apply_filters() {
       e.struct_size = sizeof e;
       e.point = kParamsDeclared;
       e.param = &host.declaration().params[i];
-      if (const mortise_status s = listen(by.self, &e)) throw_from(by, s, "params.declared");
+      if (const mortise_status s = call_plugin({by.id(), "params.declared", host.declaration().params[i].name},
+                                               listen, by.self, static_cast<const mortise_event*>(&e)))
+        throw_from(by, s, "params.declared");
     }
   }
 }
@@ -261,7 +270,7 @@ void Run::Parts::summarise() {
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
   const std::string& why = plan.at[kDevice].providers.back().why;
-  s.device = device.by->id() + ", " + std::string(view(about)) +
+  s.device = device.by->id() + ", " + std::string(text_of(about)) +
              (why.find("cannot run here") != std::string::npos ? "        " + why : "");
   s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" +
             std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) + " accumulated × " +

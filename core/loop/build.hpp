@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 #include <deque>
+#include <optional>
 
 #include "core/loop/chains.hpp"
 #include "core/loop/feed.hpp"
@@ -12,6 +13,7 @@
 #include "core/loop/services.hpp"
 #include "core/loop/step.hpp"
 #include "core/loop/update.hpp"
+#include "core/plugin/crash.hpp"
 
 namespace mortise {
 
@@ -31,6 +33,7 @@ struct Run::Parts {
   Services services;
   std::unique_ptr<Feed> feed;  // outlives the plugins: one may have threads that load
   std::unique_ptr<Passes> passes;
+  std::optional<CallWatchdog> watchdog;  // over every call of the plugins, the last one too
   Plugins plugins;
   Chains chains;
   Provided<mortise_device> device;

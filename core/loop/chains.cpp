@@ -51,7 +51,7 @@ Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Ho
   int yes = 1;
   mortise_str why{}, fix{};
   op.call(&mortise_operator::supports, "supports of " + layer.slot, &place, &yes, &why, &fix);
-  return {yes != 0, std::string(view(why)), std::string(view(fix))};
+  return {yes != 0, std::string(text_of(why)), std::string(text_of(fix))};
 }
 
 Diagnostic cannot_run_here(const std::string& id, const mortise_layer& layer, const Answer& a, const Position& at) {
@@ -175,8 +175,9 @@ void Chains::build(const Provided<mortise_model>& model) {
       provider->point = "segment";
       const auto* object = model.object;
       void* self = model.by->self;
-      provider->core = [object, self, s](mortise_call& call) {
-        if (const mortise_status status = object->segment(self, &call, static_cast<uint32_t>(s)))
+      provider->core = [object, self, s, id = std::string_view(provider->plugin->id)](mortise_call& call) {
+        if (const mortise_status status = call_plugin({id, "segment", view(call.path)}, object->segment, self, &call,
+                                                      static_cast<uint32_t>(s)))
           throw PluginError(status, take_error(status));
       };
       std::vector<size_t> here;
@@ -234,7 +235,9 @@ void Chains::notify(Point point, mortise_event event) const {
   event.point = point;
   clear_error();
   for (const auto& l : listeners_[point])
-    if (const mortise_status s = l.fn(l.by->self, &event)) throw_from(*l.by, s, plan_.points[point].name);
+    if (const mortise_status s = call_plugin({l.by->id(), plan_.points[point].name, {}}, l.fn, l.by->self,
+                                             static_cast<const mortise_event*>(&event)))
+      throw_from(*l.by, s, plan_.points[point].name);
 }
 
 }  // namespace mortise

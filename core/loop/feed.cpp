@@ -37,7 +37,28 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
   mortise_split s{};
   s.struct_size = sizeof s;
   data.call(&mortise_data::describe, "describe", str(name), &s);
+  constexpr int64_t kMostSamples = int64_t{1} << 40;
+  if (s.samples < 0 || s.samples > kMostSamples)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      data.by->id() + " says that it has " + std::to_string(s.samples) + " samples of `" +
+                          std::string(name) + "`",
+                      data.by->id());
+  text_of(s.about);
   return s;
+}
+
+void check_fields(const Provided<mortise_data>& data) {
+  constexpr uint32_t kMostFields = 64;
+  const mortise_data& object = *data.object;
+  if (object.n_fields == 0 || object.n_fields > kMostFields || !object.fields)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      data.by->id() + " says that a sample has " + std::to_string(object.n_fields) +
+                          (object.fields ? " fields" : " fields, at NULL"),
+                      data.by->id());
+  for (uint32_t f = 0; f < object.n_fields; ++f) {
+    text_of(object.fields[f].name);
+    text_of(object.fields[f].unit);
+  }
 }
 
 }  // namespace
@@ -45,6 +66,7 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
 Feed::Feed(Provided<mortise_data> data, const FeedOptions& options) : data_(data), options_(options) {
   if (const Value* threads = fact_of(*data.by->member->info, "data", "threads"))
     one_thread_ = threads->as_text() == "one";
+  check_fields(data);
 
   const mortise_split validation = options.split.empty() ? mortise_split{} : describe(data, options.split);
   const bool held_out = validation.samples == 0 && options.validation > 0 && options.split == "validation";

@@ -24,6 +24,19 @@ struct Waiting {
   }
 };
 
+// What a plugin found in a file is as long as it says.
+void check_entry(const mortise_entry& e, at::ScalarType type) {
+  constexpr uint32_t kMostDimensions = 64;
+  const std::string name(text_of(e.name));
+  uint64_t bytes = c10::elementSize(type);
+  bool fits = e.n_dims <= kMostDimensions && (e.n_dims == 0 || e.sizes) && (e.bytes == 0 || e.data);
+  fits = fits && !e.whole == !e.offset;
+  for (uint32_t i = 0; fits && i < e.n_dims; ++i)
+    fits = e.sizes[i] >= 0 && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(e.sizes[i]), &bytes);
+  if (!fits || bytes != e.bytes)
+    throw PluginError(MORTISE_E_DATA, "`" + name + "` does not have the sizes or the bytes that are said of it");
+}
+
 template <class Call>
 void call_through(const Waiting& waiting, Call&& call) {
   try {
@@ -73,6 +86,7 @@ std::vector<StoredTensor> read_tensors(const Format& format, std::string_view by
       const at::ScalarType type = scalar_type(e->dtype);
       if (type == at::ScalarType::Undefined)
         throw PluginError(MORTISE_E_DATA, "`" + std::string(view(e->name)) + "` is of a dtype that is not known");
+      check_entry(*e, type);
       StoredTensor t;
       t.name = view(e->name);
       t.tensor = at::from_blob(const_cast<void*>(e->data), at::IntArrayRef(e->sizes, e->n_dims),

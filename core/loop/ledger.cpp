@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/host/handle.hpp"
 
 namespace mortise {
@@ -39,6 +40,13 @@ double Ledger::rate(int64_t a) const {
   double factor = 1;
   schedule_.call(&mortise_schedule::factor, "factor", std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0),
                  &factor);
+  // Of the peak: above it is no schedule's business, but a little more than 1 may be meant.
+  constexpr double kMostOfPeak = 1.5;
+  if (!(factor >= 0 && factor <= kMostOfPeak))
+    throw PluginError(MORTISE_E_PLUGIN,
+                      schedule_.by->id() + " wants " + formatted("%g", factor) + " times the peak rate at step " +
+                          std::to_string(a) + "; from 0 to " + formatted("%g", kMostOfPeak) + " is allowed",
+                      schedule_.by->id());
   return factor;
 }
 

@@ -9,6 +9,7 @@
 #include "core/host/error.hpp"
 #include "core/host/host.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plugin/load.hpp"
 
 namespace mortise {
 
@@ -16,7 +17,9 @@ struct Instance {
   const Member* member = nullptr;
   PluginHost* host = nullptr;
   const mortise_plugin* descriptor = nullptr;
+  std::string_view library;  // the bytes that were loaded
   void* self = nullptr;
+  bool created = false;
   std::vector<const mortise_attachment*> attachments;
   const std::string& id() const { return member->info->schema.id; }
 };
@@ -47,7 +50,8 @@ void Provided<T>::call(Fn T::* fn, std::string_view what, Args... args) const {
   if (!by || !has(fn))
     throw PluginError(MORTISE_E_PLUGIN,
                       (by ? by->id() : std::string("nobody")) + " has no function `" + std::string(what) + "`");
-  if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
+  if (const mortise_status s = call_plugin({by->id(), what, {}}, object->*fn, by->self, args...))
+    throw_from(*by, s, what);
 }
 
 class Plugins {
@@ -69,13 +73,18 @@ class Plugins {
   }
   template <class T>
   Provided<T> object(Point point, int member) {
-    return {static_cast<const T*>(attachment(member, plan_.points[point].name, "object").object), &start(member)};
+    const auto* object = static_cast<const T*>(attachment(member, plan_.points[point].name, "object").object);
+    check_object(start(member), plan_.points[point].name, object->struct_size, sizeof(T));
+    return {object, &start(member)};
   }
   const Instance& of(const PluginHost& host) const;  // whose window this is
+  std::string_view library(int member) const;        // the bytes that were loaded; empty if it was not started
   // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.
   Diagnostic diagnose(const PluginError& error) const;
 
  private:
+  static void check_object(const Instance& by, std::string_view point, uint32_t struct_size, size_t whole);
+
   Host& host_;
   const Plan& plan_;
   std::string probe_;

@@ -48,7 +48,7 @@ void Run::Parts::sample(const SampleRequest& ask, const std::function<void(std::
   r.seed = ask.seed;
   r.user = const_cast<void*>(static_cast<const void*>(&emit));
   r.emit = [](void* user, mortise_str piece) noexcept -> mortise_status {
-    return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(view(piece)); });
+    return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(text_of(piece)); });
   };
   sampler.call(&mortise_sampler::generate, "generate", static_cast<const mortise_sample_request*>(&r));
 }

@@ -30,8 +30,12 @@ Saver::Saver(Run::Parts& p) : p_(p) {
     keep_every_ = p.lengths.steps(v, "checkpoint.keep_every");
   background_ = saves_in_background(p);
   if (!can_save()) return;
-  for (const Member& member : p.plan.members)
-    plugins_[member.info->schema.id] = {member.info->version, sha256_of_file(member.info->library)};
+  for (size_t i = 0; i < p.plan.members.size(); ++i) {
+    const PluginInfo& info = *p.plan.members[i].info;
+    const std::string_view loaded = p.plugins.library(static_cast<int>(i));  // what runs, whatever its file is by now
+    const std::string hash = loaded.empty() ? sha256_of_file(info.library) : sha256_of(loaded.data(), loaded.size());
+    plugins_[info.schema.id] = {info.version, hash};
+  }
   if (!p.request.checkpoint.empty()) last_step_ = p.services.clock.applied;
 }
 

@@ -15,6 +15,7 @@ void only_in(Services& s, Filter filter, const char* what) {
 }
 
 void loop_clock(mortise_host* h, mortise_clock* out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "the clock was asked for with NULL to put it");
   *out = services_of(h).clock;
   out->struct_size = sizeof *out;
 }
@@ -74,6 +75,9 @@ void tokenizer_decode(mortise_host* h, const int64_t* ids, size_t n, char* text,
 
 void state_keep(mortise_host* h, const mortise_blob* blob) {
   const PluginHost& by = plugin_of(h);
+  if (!blob || blob->struct_size < sizeof *blob || !blob->save || !blob->load)
+    throw PluginError(MORTISE_E_ARGUMENT, by.id + " keeps a state without its size, its `save` or its `load`", by.id);
+  text_of(blob->name);
   std::vector<KeptBlob>& all = services_of(h).blobs;
   const std::string_view name = view(blob->name);
   if (name.empty() ||

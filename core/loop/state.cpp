@@ -107,11 +107,14 @@ std::map<std::string, std::string> blobs(const Run::Parts& p) {
     std::string text;
     const mortise_sink sink = {
         sizeof sink, 0, &text, [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
-          return guarded([&] { static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes); });
+          return guarded([&] {
+            static_cast<std::string*>(user)->append(text_of({static_cast<const char*>(data), size_t{bytes}}));
+          });
         }};
     const Instance& by = p.plugins.of(*kept.host);
     clear_error();
-    if (const mortise_status s = kept.blob->save(by.self, &sink)) throw_from(by, s, "save");
+    if (const mortise_status s = call_plugin({by.id(), "save", {}}, kept.blob->save, by.self, &sink))
+      throw_from(by, s, "save");
     by_plugin[by.id()][std::string(view(kept.blob->name))] = {{"version", kept.blob->version}, {"text", text}};
   }
   std::map<std::string, std::string> files;
@@ -129,7 +132,9 @@ void restore_blobs(const Run::Parts& p, const std::string& folder) {
     if (!j.is_object()) continue;  // it was not there when this was saved
     const std::string text = j.value("text", "");
     clear_error();
-    if (const mortise_status s = kept.blob->load(by.self, j.value("version", 0u), str(text))) throw_from(by, s, "load");
+    if (const mortise_status s =
+            call_plugin({by.id(), "load", {}}, kept.blob->load, by.self, j.value("version", 0u), str(text)))
+      throw_from(by, s, "load");
   }
 }
 
@@ -173,7 +178,7 @@ void copy_to_host(Snapshot& s, const Snapshot& earlier) {
 CheckpointManifest store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
                          const std::map<std::string, SavedPlugin>& plugins) {
   CheckpointWriter writer(root, step);
-  const std::string extension(view(format.object->extension));
+  const std::string extension(text_of(format.object->extension));
   for (const auto& [file, list] : s.tensors)
     writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
   for (const auto& [file, text] : s.texts) writer.file(file, text);

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/host/error.hpp"
@@ -35,19 +36,27 @@ Optimizer::Optimizer(Plugins& plugins, int member, const std::vector<mortise_par
 }
 
 std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
-  mortise_state_spec specs[MORTISE_MAX_STATES] = {};
-  uint32_t n = 0;
-  if (simple_) {
-    for (; n < simple_.object->n_states && n < MORTISE_MAX_STATES; ++n)
-      specs[n] = {simple_.object->states[n], str("same"), p.info.master_dtype, 0, 0.0};
-  } else {
-    device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, static_cast<mortise_state_spec*>(specs),
-                 &n);
-  }
+  // A plugin that writes a few too many is refused below; it does not write over the host's stack.
+  std::vector<mortise_state_spec> specs(8 * MORTISE_MAX_STATES);
+  uint32_t n = simple_ ? simple_.object->n_states : 0;
+  const auto refuse = [&](const std::string& what) {
+    throw PluginError(MORTISE_E_PLUGIN, by_->id() + " has " + what + " for " + p.name, by_->id());
+  };
+  if (device_) device_.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
+  if (n > MORTISE_MAX_STATES)
+    refuse(std::to_string(n) + " states, more than the " + std::to_string(MORTISE_MAX_STATES) + " that there may be,");
+  if (simple_ && n > 0 && !simple_.object->states) refuse("states without names");
+  for (uint32_t i = 0; simple_ && i < n; ++i)
+    specs[i] = {simple_.object->states[i], str("same"), p.info.master_dtype, 0, 0.0};
   std::vector<Spec> all;
-  for (uint32_t i = 0; i < n && i < MORTISE_MAX_STATES; ++i)
-    all.push_back(
-        {std::string(view(specs[i].name)), state_sizes(p, view(specs[i].relation)), specs[i].dtype, specs[i].fill});
+  for (uint32_t i = 0; i < n; ++i) {
+    const std::string name(text_of(specs[i].name));
+    if (name.empty()) refuse("a state without a name");
+    if (std::ranges::find(all, name, &Spec::name) != all.end()) refuse("two states called `" + name + "`");
+    if (scalar_type(specs[i].dtype) == at::ScalarType::Undefined)
+      refuse("the state `" + name + "` of dtype " + std::to_string(specs[i].dtype) + ", which there is not,");
+    all.push_back({name, state_sizes(p, text_of(specs[i].relation)), specs[i].dtype, specs[i].fill});
+  }
   return all;
 }
 

@@ -195,7 +195,7 @@ TEST(Watchdog, EndsACallThatDoesNotComeBack) {
   });
   EXPECT_EQ(end.exit(), kExitPlugin);
   EXPECT_TRUE(end.said.starts_with(
-      "error[plugin_hangs]: data.bad did not come back from `get` for 0.1s, which is run.call_timeout\n"))
+      "error[plugin_hangs]: no return for 0.1s, which is run.call_timeout: of data.bad from `get`\n"))
       << end.said;
 }
 
