@@ -20,6 +20,8 @@ namespace {
 void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements,
                size_t length) {
   if (!rows || (length > 0 && !elements)) throw PluginError(MORTISE_E_ARGUMENT, "put of no elements, or into no rows");
+  if (length > size_t{INT32_MAX})
+    throw PluginError(MORTISE_E_ARGUMENT, "put of " + std::to_string(length) + " elements");
   if (row >= rows->rows.size() || field >= rows->rows[row].size())
     throw PluginError(MORTISE_E_ARGUMENT,
                       "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");

@@ -36,10 +36,11 @@ mortise_status set_error(mortise_status status, std::string text) {
   return status == MORTISE_OK ? MORTISE_E_PLUGIN : status;
 }
 
-std::string_view text_of(mortise_str text) {
+std::string_view text_of(mortise_str text, std::string_view plugin) {
   if (text.len == 0) return {};
   if (const std::string complaint = complaint_of(text); !complaint.empty())
-    throw PluginError(MORTISE_E_ARGUMENT, "gave " + complaint);
+    throw PluginError(MORTISE_E_ARGUMENT, std::string(plugin) + (plugin.empty() ? "gave " : " gave ") + complaint,
+                      std::string(plugin));
   return view(text);
 }
 

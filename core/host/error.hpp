@@ -52,8 +52,9 @@ mortise_status call_plugin(const PluginCall& call, mortise_status (*function)(Pa
   }
 }
 
-// A text that a plugin gave. Throws PluginError where it is NULL with a length, or longer than any text is.
-std::string_view text_of(mortise_str text);
+// A text that a plugin gave. Throws PluginError where it is NULL with a length, or longer than any text is; `plugin` is
+// named where nobody else will do it: of what a plugin's function returned.
+std::string_view text_of(mortise_str text, std::string_view plugin = {});
 // The same where nothing may be thrown: what is wrong with it instead.
 std::string text_or_complaint(mortise_str text) noexcept;
 

@@ -241,8 +241,8 @@ void run_operator(const mortise_next& link, mortise_call& call) {
                             " cannot be kept: it has no backward of its own; keep the operators that it is made of");
     mortise_saved none[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
-    const mortise_status status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward, link.self,
-                                              &call, static_cast<mortise_saved*>(none), &n);
+    const mortise_status status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward,
+                                              link.self, &call, static_cast<mortise_saved*>(none), &n);
     if (status != MORTISE_OK) throw PluginError(status, take_error(status));
     return;
   }

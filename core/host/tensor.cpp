@@ -44,8 +44,8 @@ void empty(mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank,
                                               (sizes ? "; there are at most 64" : " without their sizes"));
   for (uint32_t i = 0; i < rank; ++i)
     if (sizes[i] < 0)
-      throw PluginError(MORTISE_E_ARGUMENT, "empty of the size " + std::to_string(sizes[i]) + " in dimension " +
-                                                std::to_string(i));
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        "empty of the size " + std::to_string(sizes[i]) + " in dimension " + std::to_string(i));
   const auto device = on_cpu ? c10::Device(c10::kCPU) : host_of(h).device();
   *out = give(at::empty(at::IntArrayRef(sizes, rank), at::TensorOptions().dtype(type).device(device)));
 }

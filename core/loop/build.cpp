@@ -81,7 +81,10 @@ void Run::Parts::open_data() {
   data = plugins.object<mortise_data>(kData);
   replicas = plugins.object<mortise_replicas>(kReplicas);
   schedule = plugins.object<mortise_schedule>(kSchedule);
-  if (!plan.at[kCheckpointFormat].providers.empty()) format = plugins.object<mortise_format>(kCheckpointFormat);
+  if (!plan.at[kCheckpointFormat].providers.empty()) {
+    format = plugins.object<mortise_format>(kCheckpointFormat);
+    text_of(format.object->extension, format.by->id());
+  }
   if (!plan.at[kSample].providers.empty()) sampler = plugins.object<mortise_sampler>(kSample);
   const auto& claims = plan.at[kModel].providers;
   const Member& model_member = plan.members[static_cast<size_t>(claims.back().member)];
@@ -115,9 +118,10 @@ void Run::Parts::open_data() {
   o.seed = host.seed();
   comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&o.rank), static_cast<int32_t*>(&o.ranks));
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks)
-    throw PluginError(MORTISE_E_PLUGIN,
-                      comm.by->id() + " says that this is rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks),
-                      comm.by->id());
+    throw PluginError(
+        MORTISE_E_PLUGIN,
+        comm.by->id() + " says that this is rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks),
+        comm.by->id());
   feed = std::make_unique<Feed>(data, o);
 
   mortise_clock& clock = services.clock;
@@ -168,8 +172,8 @@ void Run::Parts::apply_filters() {
       e.struct_size = sizeof e;
       e.point = kParamsDeclared;
       e.param = &host.declaration().params[i];
-      if (const mortise_status s = call_plugin({by.id(), "params.declared", host.declaration().params[i].name},
-                                               listen, by.self, static_cast<const mortise_event*>(&e)))
+      if (const mortise_status s = call_plugin({by.id(), "params.declared", host.declaration().params[i].name}, listen,
+                                               by.self, static_cast<const mortise_event*>(&e)))
         throw_from(by, s, "params.declared");
     }
   }
@@ -270,7 +274,7 @@ void Run::Parts::summarise() {
   mortise_str about{};
   device.call(&mortise_device::describe, "describe", &about);
   const std::string& why = plan.at[kDevice].providers.back().why;
-  s.device = device.by->id() + ", " + std::string(text_of(about)) +
+  s.device = device.by->id() + ", " + std::string(text_of(about, device.by->id())) +
              (why.find("cannot run here") != std::string::npos ? "        " + why : "");
   s.batch = with_commas(s.samples_per_step) + " samples × " + with_commas(c.sequence_length) + " tokens (" +
             std::to_string(c.micro_batch_size) + " a device × " + std::to_string(c.micros) + " accumulated × " +

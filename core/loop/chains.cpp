@@ -51,7 +51,7 @@ Answer supports(const Provided<mortise_operator>& op, const Plan& plan, const Ho
   int yes = 1;
   mortise_str why{}, fix{};
   op.call(&mortise_operator::supports, "supports of " + layer.slot, &place, &yes, &why, &fix);
-  return {yes != 0, std::string(text_of(why)), std::string(text_of(fix))};
+  return {yes != 0, std::string(text_of(why, op.by->id())), std::string(text_of(fix, op.by->id()))};
 }
 
 Diagnostic cannot_run_here(const std::string& id, const mortise_layer& layer, const Answer& a, const Position& at) {
@@ -176,8 +176,8 @@ void Chains::build(const Provided<mortise_model>& model) {
       const auto* object = model.object;
       void* self = model.by->self;
       provider->core = [object, self, s, id = std::string_view(provider->plugin->id)](mortise_call& call) {
-        if (const mortise_status status = call_plugin({id, "segment", view(call.path)}, object->segment, self, &call,
-                                                      static_cast<uint32_t>(s)))
+        if (const mortise_status status =
+                call_plugin({id, "segment", view(call.path)}, object->segment, self, &call, static_cast<uint32_t>(s)))
           throw PluginError(status, take_error(status));
       };
       std::vector<size_t> here;

@@ -39,11 +39,11 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
   data.call(&mortise_data::describe, "describe", str(name), &s);
   constexpr int64_t kMostSamples = int64_t{1} << 40;
   if (s.samples < 0 || s.samples > kMostSamples)
-    throw PluginError(MORTISE_E_PLUGIN,
-                      data.by->id() + " says that it has " + std::to_string(s.samples) + " samples of `" +
-                          std::string(name) + "`",
-                      data.by->id());
-  text_of(s.about);
+    throw PluginError(
+        MORTISE_E_PLUGIN,
+        data.by->id() + " says that it has " + std::to_string(s.samples) + " samples of `" + std::string(name) + "`",
+        data.by->id());
+  text_of(s.about, data.by->id());
   return s;
 }
 
@@ -56,8 +56,8 @@ void check_fields(const Provided<mortise_data>& data) {
                           (object.fields ? " fields" : " fields, at NULL"),
                       data.by->id());
   for (uint32_t f = 0; f < object.n_fields; ++f) {
-    text_of(object.fields[f].name);
-    text_of(object.fields[f].unit);
+    text_of(object.fields[f].name, data.by->id());
+    text_of(object.fields[f].unit, data.by->id());
   }
 }
 
@@ -132,6 +132,11 @@ mortise_batch* Feed::load(std::string_view name, int64_t index) {
     if (one_thread_) lock.lock();
     data_.call(&mortise_data::get, "get", str(s.name), all->data() + begin, static_cast<uint32_t>(n), &rows);
   }
+  const auto is_empty = [](const auto& row) { return std::ranges::all_of(row, &std::vector<int64_t>::empty); };
+  if (n > 0 && std::ranges::all_of(rows.rows, is_empty))
+    throw PluginError(MORTISE_E_PLUGIN,
+                      data_.by->id() + " gave " + std::to_string(n) + " samples of `" + s.name + "` without an element",
+                      data_.by->id());
   for (const auto& row : rows.rows)
     for (const auto& field : row)
       if (options_.sequence_length > 0 && static_cast<int64_t>(field.size()) > options_.sequence_length) {

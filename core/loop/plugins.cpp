@@ -45,8 +45,8 @@ void check_attachment(const Instance& i, const mortise_attachment& a, uint32_t n
 void list_attachments(Instance& i) {
   const mortise_attachment* first = nullptr;
   uint32_t n = 0, stride = 0;
-  if (const mortise_status s = call_plugin({i.id(), "attachments", {}}, i.descriptor->attachments, i.self, &first, &n,
-                                           &stride))
+  if (const mortise_status s =
+          call_plugin({i.id(), "attachments", {}}, i.descriptor->attachments, i.self, &first, &n, &stride))
     throw_from(i, s, "attachments");
   if (n == 0) return;
   if (!first) refuse_attachments(i, "that there are " + std::to_string(n) + ", at NULL");
@@ -136,6 +136,7 @@ Instance& Plugins::start(int member) {
   for (const ListenInfo& l : m.info->listens) instance->host->writes.insert(l.writes.begin(), l.writes.end());
   guard_process();
   const LoadedPlugin loaded = load_plugin(*m.info, probe_);
+  guard_process();
   instance->descriptor = loaded.descriptor;
   instance->library = loaded.library;
   slot = std::move(instance);  // known from here on, so that what `create` refuses is found
@@ -153,8 +154,9 @@ const mortise_attachment& Plugins::attachment(int member, std::string_view point
   const Instance& i = start(member);
   for (const auto* a : i.attachments)
     if (view(a->point) == point && attaches(*a, how)) return *a;
-  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) +
-                                          "` (" + std::string(how) + "); the library does not",
+  throw PluginError(MORTISE_E_PLUGIN,
+                    "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" +
+                        std::string(how) + "); the library does not",
                     i.id());
 }
 

@@ -178,7 +178,7 @@ void copy_to_host(Snapshot& s, const Snapshot& earlier) {
 CheckpointManifest store(const Snapshot& s, const Format& format, const std::string& root, int64_t step,
                          const std::map<std::string, SavedPlugin>& plugins) {
   CheckpointWriter writer(root, step);
-  const std::string extension(text_of(format.object->extension));
+  const std::string extension(view(format.object->extension));
   for (const auto& [file, list] : s.tensors)
     writer.file(file + extension, [&](const Sink& sink) { write_tensors(format, list, sink); });
   for (const auto& [file, text] : s.texts) writer.file(file, text);

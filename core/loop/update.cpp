@@ -12,15 +12,17 @@
 namespace mortise {
 namespace {
 
-std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation) {
+std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation, const std::string& plugin) {
   if (relation == "same") return p.sizes;
   if (relation == "scalar") return {};
   std::vector<int64_t> sizes = p.sizes;
   if (relation == "rows" && !sizes.empty()) sizes.pop_back();
   else if (relation == "columns" && sizes.size() > 1) sizes.erase(sizes.end() - 2);
   else
-    throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) +
-                                              "`; relations are same, rows, columns, scalar");
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      plugin + " has a state of " + p.name + " with the relation `" + std::string(relation) +
+                          "`; relations are same, rows, columns, scalar",
+                      plugin);
   return sizes;
 }
 
@@ -50,12 +52,13 @@ std::vector<Optimizer::Spec> Optimizer::specs_of(const mortise_param& p) const {
     specs[i] = {simple_.object->states[i], str("same"), p.info.master_dtype, 0, 0.0};
   std::vector<Spec> all;
   for (uint32_t i = 0; i < n; ++i) {
-    const std::string name(text_of(specs[i].name));
+    const std::string name(text_of(specs[i].name, by_->id()));
     if (name.empty()) refuse("a state without a name");
     if (std::ranges::find(all, name, &Spec::name) != all.end()) refuse("two states called `" + name + "`");
     if (scalar_type(specs[i].dtype) == at::ScalarType::Undefined)
       refuse("the state `" + name + "` of dtype " + std::to_string(specs[i].dtype) + ", which there is not,");
-    all.push_back({name, state_sizes(p, text_of(specs[i].relation)), specs[i].dtype, specs[i].fill});
+    all.push_back(
+        {name, state_sizes(p, text_of(specs[i].relation, by_->id()), by_->id()), specs[i].dtype, specs[i].fill});
   }
   return all;
 }

@@ -238,10 +238,10 @@ Diagnostic ending(std::string code, std::string message, std::string plugin) {
 Diagnostic hang_of(const std::vector<const PluginCall*>& calls, std::chrono::duration<double> limit) {
   std::vector<std::string> names;
   for (const PluginCall* call : calls) names.push_back(std::string(call->plugin) + " from " + describe(*call));
-  Diagnostic d = ending("plugin_hangs",
-                        "no return for " + formatted("%gs", limit.count()) + ", which is run.call_timeout: of " +
-                            join(names, ", of "),
-                        std::string(calls.front()->plugin));
+  Diagnostic d = ending(
+      "plugin_hangs",
+      "no return for " + formatted("%gs", limit.count()) + ", which is run.call_timeout: of " + join(names, ", of "),
+      std::string(calls.front()->plugin));
   d.fixes.push_back("--set run.call_timeout=default allows any time");
   return d;
 }
@@ -316,9 +316,9 @@ void guard_process() {
   std::call_once(once, [] {
     guarded_process = getpid();
     take_signals();
-    on_exit(on_process_exit, nullptr);
     at_quick_exit([] { on_process_exit(-1, nullptr); });
   });
+  on_exit(on_process_exit, nullptr);
 }
 
 void set_guard_output(std::function<void(const Diagnostic&)> print, bool json) {
@@ -339,7 +339,13 @@ RunUnderWay::~RunUnderWay() {
   when_ended() = nullptr;
 }
 
-void RunUnderWay::set_step(int64_t step) { run_texts.step = step; }
+void RunUnderWay::set_step(int64_t step) {
+  run_texts.step = step;
+  static int first_calls = 2;  // before and after the first step, which makes much that an exit destroys
+  if (first_calls == 0) return;
+  --first_calls;
+  guard_process();
+}
 
 void register_code(const std::string& plugin, const void* begin, size_t bytes) {
   const size_t at = n_code.load();

@@ -14,8 +14,9 @@
 
 namespace mortise {
 
-// Takes SIGSEGV, SIGABRT, SIGFPE, SIGBUS and SIGILL where nobody did yet, and the end of the process; once a process.
-// A signal keeps its default action, after the line. An exit from inside a call ends with 71.
+// Takes SIGSEGV, SIGABRT, SIGFPE, SIGBUS and SIGILL where nobody did yet, and the end of the process. A signal keeps
+// its default action, after the line. An exit from inside a call ends with 71. Called again after a library was loaded:
+// at an exit what was registered last runs first, and so nothing of the library is destroyed before.
 void guard_process();
 
 // How errors of this module are printed; by default as text to stderr. `json`: the line of a signal is an object.

@@ -61,7 +61,7 @@ static int instance;
 static volatile int zero;
 static inline void hang(void) { for (;;) pause(); }
 static inline void segv(void) { *(volatile int *)(uintptr_t)zero = 1; }
-static inline void fpe(void) { zero = 1 / zero; }
+static inline void fpe(void) { zero = 100 / zero; }
 static inline void bus(void) { *(volatile int *)mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_create("b", 0), 0) = 1; }
 __attribute__((noinline)) static int deep(volatile char *outer) {
   volatile char room[4096];
@@ -359,6 +359,7 @@ data("about_null", "NULL", describe="o->about = (mortise_str){ NULL, 5 };", quic
 data("get_segv", "get", get="segv();", code=SEGV)
 data("get_exit", "get", get="exit(0);", quick=True)
 data("get_hang", "get", get="hang();", args=TIMEOUT)
+data("get_nothing", "without an element")
 data("get_wrong_row", "get", get="int64_t one = 1; return TABLE(mortise_batch_api, \"mortise.batch/0\")->put(host, rows, n + 5, 0, &one, 1);")
 data("get_wild_length", "get", get="int64_t one = 1; return TABLE(mortise_batch_api, \"mortise.batch/0\")->put(host, rows, 0, 0, &one, (size_t)1 << 61);")
 
