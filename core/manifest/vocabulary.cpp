@@ -202,6 +202,7 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
   Diagnostic d =
       mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at,
               near.empty() ? list : (flag.empty() ? in_brackets(near) : flag + near) + "    others: " + list);
+  d.plugin = id;
   if (!request_.searched.empty()) d.beside = "looked in " + join(request_.searched, ", ");
   return d;
 }

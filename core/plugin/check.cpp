@@ -66,7 +66,7 @@ void check_exports(const PluginInfo& info, const ElfFile& file) {
            {"define it as <mortise/abi.h> declares it, with MORTISE_EXPORT"});
   if (std::count(entries.begin(), entries.end(), entry) == 0)
     refuse(info, "built_for_another", id + " exports `" + entries[0] + "`; this host asks for `" + entry + "`",
-           {"rebuild it against this installation: mortise plugin build"});
+           {"rebuild it with the SDK of this installation"});
   std::erase(entries, entry);
   others.insert(others.begin(), entries.begin(), entries.end());
   if (others.empty()) return;
@@ -132,7 +132,7 @@ void check_glibc(const PluginInfo& info, const ElfFile& file) {
   const auto symbol = std::ranges::find(file.undefined, *newest, &ElfSymbol::version);
   const std::string whose = symbol == file.undefined.end() ? "" : " (for `" + symbol->name + "`)";
   refuse(info, "glibc_too_old", info.schema.id + " needs glibc " + newest->substr(6) + whose + "; this is " + here,
-         {"build it here, or on the oldest system that it is to run on: mortise plugin build"});
+         {"build it here, or on the oldest system that it is to run on"});
 }
 
 }  // namespace
@@ -142,10 +142,10 @@ bool check_elf(const PluginInfo& info, std::string_view bytes) {
   if (file.machine != kThisMachine)
     refuse(info, "wrong_machine",
            info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
-           {"build it here: mortise plugin build"});
+           {"build it here, with the SDK of this installation"});
   if (file.type != ET_DYN)
     refuse(info, "not_elf", info.schema.id + " is an object file or a program, no shared library",
-           {"link it with -shared: mortise plugin build"});
+           {"link it with -shared"});
   check_exports(info, file);
   check_imports(info, file);
   check_glibc(info, file);

@@ -40,8 +40,7 @@ int open_library(const PluginInfo& info, size_t& size) {
   const std::string& id = info.schema.id;
   const int file = moved_up(open(info.library.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file < 0 && (errno == ENOENT || errno == ENOTDIR))
-    refuse(info, "plugin_missing", id + " has a plugin.toml, but no library",
-           {"build it: mortise plugin build; or copy the library there"});
+    refuse(info, "plugin_missing", id + " has a plugin.toml, but no library", {"build it, or copy the library there"});
   if (file < 0)
     refuse(info, "plugin_missing", id + " cannot be read: " + strerror(errno), {"chmod a+r " + info.library});
   struct stat status{};

@@ -19,7 +19,7 @@
 namespace mortise {
 namespace {
 
-const std::string kRebuild = "rebuild it against this installation: mortise plugin build";
+const std::string kRebuild = "rebuild it with the SDK of this installation";
 
 // `abi` is "0.1"; its form was checked when plugin.toml was read.
 std::pair<int, int> wanted_abi(const PluginInfo& info) {

@@ -133,10 +133,10 @@ void probe(const PluginInfo& info, const LoadFrom& from, const std::string& help
   if (answer.starts_with(nonce + " ok ")) return;
   if (answer.starts_with(load))
     refuse(info, "load_failed", id + " does not load: " + loader_text(answer.substr(load.size()), file, info.library),
-           {"rebuild it here: mortise plugin build"});
+           {"rebuild it here, with the SDK of this installation"});
   if (answer.starts_with(descriptor))
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()),
-           {"rebuild it against this installation: mortise plugin build"});
+           {"rebuild it with the SDK of this installation"});
   const std::string words = last_words(ending.output);
   if (ending.timed_out)
     refuse(info, "probe_timed_out",

@@ -123,7 +123,7 @@ class Abi(Fixtures):
         refusal = ("error[built_for_another]: guard.fixture is built for ABI 0.99; this is 0.1\n"
                    f"  at: {library}\n"
                    "  effect: it was not loaded\n"
-                   "  fix: install a newer Mortise, or rebuild it against this installation: mortise plugin build\n" + NOTHING)
+                   "  fix: install a newer Mortise, or rebuild it with the SDK of this installation\n" + NOTHING)
         self.refused_alike([], refusal, 71)
         self.assertEqual(self.error()["plugin"], "guard.fixture")
         # Nobody else is stopped by it, and rebuilt it runs.
@@ -138,7 +138,7 @@ class Abi(Fixtures):
         self.refused_alike([], "error[built_for_another]: guard.fixture exports `mortise_plugin_v9`; this host asks for `mortise_plugin_v0`\n"
                                f"  at: {library}\n"
                                "  effect: it was not loaded\n"
-                               "  fix: rebuild it against this installation: mortise plugin build\n" + NOTHING, 71)
+                               "  fix: rebuild it with the SDK of this installation\n" + NOTHING, 71)
 
 
 if __name__ == "__main__":

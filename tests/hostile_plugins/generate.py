@@ -15,7 +15,7 @@ import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SEGV, ABRT, FPE, BUS, ILL = -11, -6, -8, -7, -4
-TIMEOUT = ("--set", "run.call_timeout=1 s")
+TIMEOUT = ("--set", "run.call_timeout=2 s")
 
 
 @dataclasses.dataclass

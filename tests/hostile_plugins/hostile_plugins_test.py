@@ -3,6 +3,7 @@
 By default the ones that stand for a kind each; MORTISE_HOSTILE=all takes every one (make soak), MORTISE_HOSTILE=NAME that one.
 """
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -63,6 +64,17 @@ class Hostile(e2e.Case):
         self.assertEqual(json.loads(status.read_text())["state"], "running")
         again = self.mortise("train", "--resume", "--plugin-path", "bad/silent")
         self.assertNotEqual((again.code, json.loads(status.read_text())["state"]), (0, "running"), again)
+
+    def test_a_checkpoint_records_what_was_loaded(self):
+        # It puts something else where its file lies, as an upgrade in the middle of a run would.
+        exchanged = generate.Case("exchanged", create='FILE *f; unlink(getenv("PLACE")); f = fopen(getenv("PLACE"), "w"); fputs("another", f); fclose(f);', before="#include <stdio.h>")
+        generate.build_all(self.dir / "bad", [exchanged])
+        library = self.dir / "bad/exchanged/bad.exchanged.so"
+        loaded = hashlib.sha256(library.read_bytes()).hexdigest()
+        result = self.mortise("train", "--plugin-path", "bad/exchanged", "--use", "bad.exchanged", env={"PLACE": str(library)})
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(library.read_text(), "another")
+        self.assertIn(loaded, (self.checkpoint(self.dir / "runs/run") / "MANIFEST.json").read_text())
 
     def test_machines_get_objects(self):
         cases = [each for each in generate.CASES if each.name in ("record_overflow", "create_exit", "attachments_null")]
