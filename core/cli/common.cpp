@@ -132,14 +132,14 @@ Report together(const Report& scanned, const Report& read, const Report& planned
     add(std::move(d));
   }
   for (const Diagnostic& d : read.all()) {
-    const auto refuses_it = [&](const Diagnostic& s) {
-      return s.level == Level::kError && !s.plugin.empty() && s.plugin == d.plugin;
-    };
-    if (std::ranges::any_of(scanned.all(), refuses_it)) continue;  // that nobody is called so only follows
     if (d.code == "unknown_table")
       for (const std::string& id :
            {named(d.message), d.fixes.empty() ? "" : d.fixes[0].substr(d.fixes[0].starts_with("["))})
         mistyped.insert(id.substr(0, id.find('.')));
+    const auto refuses_it = [&](const Diagnostic& s) {
+      return s.level == Level::kError && !s.plugin.empty() && s.plugin == d.plugin;
+    };
+    if (std::ranges::any_of(scanned.all(), refuses_it)) continue;  // that nobody is called so only follows
     add(d);
   }
   for (const Diagnostic& d : planned.all())

@@ -228,6 +228,9 @@ Diagnostic ending(std::string code, std::string message, std::string plugin) {
 }
 
 [[noreturn]] void end_process(const Diagnostic& d) {
+  static std::atomic<bool> taken{false};
+  if (taken.exchange(true))
+    for (;;) pause();  // another thread is at it
   printer()(d);
   if (run_texts.active && when_ended()) when_ended()(kExitPlugin);
   std::cout.flush();
@@ -256,6 +259,8 @@ const PluginCall* innermost_plugin() {
 void on_process_exit(int status, void*) {
   if (getpid() != guarded_process) return;  // a child that a plugin made
   const PluginCall* call = innermost_plugin();
+  // A second thread that exits meanwhile must find a function here too, and wait in it.
+  if (call || run_texts.active) on_exit(on_process_exit, nullptr);
   const std::string how = status < 0 ? "quick_exit()" : "exit(" + std::to_string(status) + ")";
   if (call)
     end_process(ending("plugin_exited", std::string(call->plugin) + " called " + how + " in " + describe(*call),

@@ -159,6 +159,25 @@ TEST(Exit, OfAThreadThatNobodyKnowsIsOneTooWhileARunIsUnderWay) {
   EXPECT_TRUE(end.said.starts_with("error[plugin_exited]: a thread that the core did not start called exit(0)\n"));
 }
 
+TEST(Exit, OfSeveralThreadsAtOnceIsSaidOnce) {
+  const End end = end_of([] {
+    set_guard_output(
+        [](const Diagnostic& d) {
+          usleep(50'000);
+          print(std::cerr, d, false);
+        },
+        false);
+    const auto leave = [] {
+      const PluginScope scope("data.bad", "get");
+      exit(0);
+    };
+    std::thread other(leave);
+    leave();
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_EQ(end.said, "error[plugin_exited]: data.bad called exit(0) in `get`\n");
+}
+
 TEST(Exit, OutsideOfPluginsIsLeftAlone) {
   const End end = end_of([] { exit(3); });
   EXPECT_EQ(end.exit(), 3);
