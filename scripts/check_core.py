@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "store": {"model", "plan", "plugin", "manifest", "base"},
     "abi": {"model", "plan", "plugin", "manifest", "base"},
     "declare": {"abi", "model", "plan", "plugin", "manifest", "base"},
-    "host": {"abi", "model", "plan", "manifest", "base"},  # never loop: loop drives the host
+    "host": {"abi", "model", "plan", "plugin", "manifest", "base"},  # never loop: loop drives the host
     "loop": {"host", "abi", "declare", "model", "store", "plan", "base"},
     "assemble": {"loop", "host", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},
     "cli": {"assemble", "declare", "abi", "model", "store", "plan", "plugin", "manifest", "base"},

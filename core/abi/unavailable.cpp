@@ -11,6 +11,7 @@ namespace mortise {
 namespace {
 
 mortise_status refuse(mortise_host* h) noexcept {
+  if (!h) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
   PluginHost& by = plugin_of(h);
   if (by.owner->needs_tensors.empty()) by.owner->needs_tensors = by.id;
   return set_error(MORTISE_E_UNSUPPORTED, by.id + " calls for tensors, and LibTorch is not loaded");
@@ -57,11 +58,13 @@ const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batc
                                    &Batch::release, &Batch::to_device);
 // How many threads there will be is known without them: a device says so in the plan.
 mortise_status threads(mortise_host* h, int32_t* out) noexcept {
+  if (!h || !out) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the host or for the result");
   const int32_t set = plugin_of(h).owner->threads;
   *out = set > 0 ? set : static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
   return MORTISE_OK;
 }
 mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
+  if (!h) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
   if (n < 1) return set_error(MORTISE_E_ARGUMENT, std::to_string(n) + " threads compute nothing");
   plugin_of(h).owner->threads = n;
   return MORTISE_OK;

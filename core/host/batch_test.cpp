@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/abi/tables.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 #include "core/host/tables.hpp"
@@ -296,6 +297,7 @@ TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
     b.segment("s");
     p = b.param("embed.weight", {3, 2});
     b.param("head.weight", {3, 2}, {.tie = p});
+    host.get().declaring_parameters = true;
     EXPECT_EQ(kParamsApi.set(h, p, MORTISE_STR("master_dtype"), {MORTISE_DTYPE, 0, {.i = MORTISE_F32}}),
               MORTISE_E_PLUGIN);
     EXPECT_EQ(take_error(MORTISE_E_PLUGIN),

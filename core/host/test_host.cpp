@@ -1,7 +1,9 @@
 #include "core/host/test_host.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -157,7 +159,7 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   p.table->schema = &p.info->schema;
   p.table->values = std::move(values);
   p.window = &host.add_plugin(p.info->schema.id, &p.info->schema, p.table.get());
-  p.descriptor = load_plugin(*p.info, "");
+  p.descriptor = load_plugin(*p.info, "").descriptor;
   for (const auto& row : p.info->operators) point(row.name);
   const auto ask = [&](mortise_status s, const char* what) {
     if (s != MORTISE_OK) throw_status(s, p.window->id, what);
