@@ -5,6 +5,8 @@
 #include "core/abi/tables.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <thread>
 
 namespace mortise {
@@ -56,11 +58,18 @@ const Autograd kAutograd =
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
                                    &Batch::release, &Batch::to_device);
+// What LibTorch will take where nobody asks.
+int32_t threads_by_environment() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const long n = text ? std::strtol(text, nullptr, 10) : 0;
+  if (n > 0 && n <= INT32_MAX) return static_cast<int32_t>(n);
+  return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+}
 // How many threads there will be is known without them: a device says so in the plan.
 mortise_status threads(mortise_host* h, int32_t* out) noexcept {
   if (!h || !out) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the host or for the result");
   const int32_t set = plugin_of(h).owner->threads;
-  *out = set > 0 ? set : static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  *out = set > 0 ? set : threads_by_environment();
   return MORTISE_OK;
 }
 mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
