@@ -65,6 +65,7 @@ soak: configure
 	$(BUILD)/tests/shim_test --gtest_repeat=$(SOAK_TIMES) --gtest_brief=1
 	$(BUILD)/tests/hostile_test --gtest_brief=1
 	cmake --build $(BUILD) --target product mortise_shim
+	MORTISE=$(BUILD)/bin/mortise MORTISE_HOSTILE=all $(SOAK_PY) -B tests/hostile_plugins/hostile_plugins_test.py
 	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/survive_test.py Kill
 	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/campaign.py
 

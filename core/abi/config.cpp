@@ -60,6 +60,7 @@ const Value* value_in_table(const PluginHost& p, const std::string& key) {
 
 void get(mortise_host* h, mortise_str key, mortise_value* out) {
   PluginHost& p = plugin_of(h);
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "config.get was called with NULL for the value");
   const std::string name(view(key));
   std::lock_guard lock(p.mutex);
   if (const auto made = p.config.find(name); made != p.config.end()) {
@@ -76,12 +77,11 @@ void get(mortise_host* h, mortise_str key, mortise_value* out) {
 mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
                       mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
-  const std::string name(view(key));
-  const bool slug =
-      code.len && view(code).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
-  Diagnostic d =
-      mistake(slug ? std::string(view(code)) : "refused_value", std::string(view(why)), {}, std::string(view(fix)));
-  d.beside = view(beside);
+  const std::string name = text_or_complaint(key), slug = text_or_complaint(code), reason = text_or_complaint(why);
+  const bool is_slug =
+      !slug.empty() && slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  Diagnostic d = mistake(is_slug ? slug : "refused_value", reason, {}, text_or_complaint(fix));
+  d.beside = text_or_complaint(beside);
   d.plugin = p.id;
   const Value* v = value_in_table(p, name);
   const bool written = v && (v->origin.line || v->origin.file.starts_with("command line"));  // no default
@@ -91,7 +91,7 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   else d.at = at.key;
   p.blame = std::move(d);
   p.blamed = true;
-  return set_error(MORTISE_E_CONFIG, std::string(view(why)));
+  return set_error(MORTISE_E_CONFIG, reason);
 }
 
 mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_str fix) noexcept {
@@ -100,7 +100,7 @@ mortise_status blame(mortise_host* h, mortise_str key, mortise_str why, mortise_
 
 void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
   try {
-    log(static_cast<LogLevel>(std::min<uint32_t>(level, 3)), plugin_of(h).id + ": " + std::string(view(line)));
+    log(static_cast<LogLevel>(std::min<uint32_t>(level, 3)), plugin_of(h).id + ": " + text_or_complaint(line));
   } catch (...) {  // a log line that cannot be written stops nothing
   }
 }

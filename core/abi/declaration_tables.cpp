@@ -9,10 +9,42 @@ namespace {
 void build_segment(mortise_host*, mortise_builder* b, mortise_str path, uint32_t flags) {
   add_segment(*b, view(path), flags);
 }
+
+void check_texts(const mortise_str* texts, uint32_t n, const char* what) {
+  if (n > 0 && !texts) throw PluginError(MORTISE_E_ARGUMENT, std::string(what) + " are NULL");
+  for (uint32_t i = 0; i < n; ++i) text_of(texts[i]);
+}
+
+// What add_layer and add_param read of the specs.
+void check_spec(const mortise_layer_spec* spec) {
+  if (!spec || spec->struct_size < sizeof *spec)
+    throw PluginError(MORTISE_E_ARGUMENT, "a layer is declared by a spec without its size");
+  text_of(spec->slot);
+  text_of(spec->path);
+  if (spec->n_attrs > 0 && !spec->attrs) throw PluginError(MORTISE_E_ARGUMENT, "the attributes of a layer are NULL");
+  for (uint32_t i = 0; i < spec->n_attrs; ++i) {
+    text_of(spec->attrs[i].key);
+    if (spec->attrs[i].value.tag == MORTISE_TEXT) text_of(spec->attrs[i].value.v.s);
+  }
+}
+void check_spec(const mortise_param_spec* spec) {
+  constexpr uint32_t kMostDimensions = 64;
+  if (!spec || spec->struct_size < sizeof *spec)
+    throw PluginError(MORTISE_E_ARGUMENT, "a parameter is declared by a spec without its size");
+  for (const mortise_str text : {spec->name, spec->role, spec->init}) text_of(text);
+  if (spec->rank > kMostDimensions || (spec->rank > 0 && !spec->sizes && !spec->tie))
+    throw PluginError(MORTISE_E_ARGUMENT, "parameter " + std::string(view(spec->name)) + " has " +
+                                              std::to_string(spec->rank) + " dimensions, at most 64, or no sizes");
+  if (spec->dims) check_texts(spec->dims, spec->rank, "the names of dimensions");
+  check_texts(spec->tags, spec->n_tags, "tags");
+}
+
 void build_layer(mortise_host* h, mortise_builder* b, const mortise_layer_spec* spec, mortise_layer** out) {
+  check_spec(spec);
   *out = add_layer(*b, edge_of(h).points(), *spec);
 }
 void build_param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec, mortise_param** out) {
+  check_spec(spec);
   *out = add_param(*b, *spec);
 }
 void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* out) {
@@ -22,6 +54,14 @@ void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* ou
   *out = found->second;
 }
 
+void must_be_there(const mortise_param* p) {
+  if (!p) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the parameter");
+}
+
+void info(mortise_host*, const mortise_param* p, const mortise_param_info** out) {
+  must_be_there(p);
+  *out = &p->info;
+}
 void find(mortise_host* h, mortise_str name, mortise_param** out) {
   *out = edge_of(h).declaration().find(view(name));
   if (!*out) throw PluginError(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
@@ -40,6 +80,7 @@ uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
 
 // Everything is checked before anything is changed.
 void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
+  must_be_there(p);
   const std::string name(view(field));
   uint32_t* dtype = dtype_field(p->info, name);
   if (name != "trainable" && !dtype)
@@ -64,15 +105,14 @@ void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) 
 
 }  // namespace
 
-mortise_status param_info_of(mortise_host*, const mortise_param* p, const mortise_param_info** out) noexcept {
-  *out = &p->info;
-  return MORTISE_OK;
+mortise_status param_info_of(mortise_host* h, const mortise_param* p, const mortise_param_info** out) noexcept {
+  return at_edge<info>(h, p, out);
 }
 mortise_status param_by_name(mortise_host* h, mortise_str name, mortise_param** out) noexcept {
-  return guarded([&] { find(h, name, out); });
+  return at_edge<find>(h, name, out);
 }
 mortise_status set_param_field(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) noexcept {
-  return guarded([&] { set(h, p, field, v); });
+  return at_edge<set>(h, p, field, v);
 }
 
 const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>,

@@ -7,11 +7,11 @@ namespace mortise {
 namespace {
 
 const void* get_interface(mortise_host* h, mortise_str id) noexcept {
-  return h && id.ptr ? edge_of(h).table(view(id)) : nullptr;
+  return h ? edge_of(h).table(text_or_complaint(id)) : nullptr;
 }
 
 mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
-  return set_error(code, std::string(view(text)));
+  return set_error(code, text_or_complaint(text));
 }
 
 }  // namespace

@@ -5,21 +5,25 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
+#include "core/plugin/calls.hpp"
 #include "mortise/abi.h"
 
 namespace mortise {
 
 class PluginError : public std::exception {
  public:
-  PluginError(mortise_status status, std::string text) : status_(status), text_(std::move(text)) {}
+  PluginError(mortise_status status, std::string text, std::string plugin = "")
+      : status_(status), text_(std::move(text)), plugin_(std::move(plugin)) {}
   mortise_status status() const { return status_; }
+  const std::string& plugin() const { return plugin_; }  // the innermost that failed; "" where nobody is to blame
   const std::string& text() const { return text_; }
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
   mortise_status status_;
-  std::string text_;
+  std::string text_, plugin_;
 };
 
 // This thread's text, until somebody takes it. Cleared around a call of a plugin: the text of a failure that was dealt
@@ -35,6 +39,29 @@ void set_exception_reader(ExceptionReader reader);
 // The exception under way as a status with its text kept.
 mortise_status status_of_exception() noexcept;
 
+// What a plugin returned, seen by the host: its own "internal" error is not the host's.
+mortise_status status_of_plugin(mortise_status returned) noexcept;
+// The exception under way, which a plugin let out through its table: a failure of that plugin.
+mortise_status status_of_throw() noexcept;
+
+// Every call of a function of a plugin. It is charged to the plugin, and no exception leaves: the tables' functions are
+// `noexcept` in C++, but who calls cannot know what they were written in.
+template <class... Parameters, class... Arguments>
+mortise_status call_plugin(const PluginCall& call, mortise_status (*function)(Parameters...), Arguments... arguments) {
+  const PluginScope scope(call.plugin, call.what, call.where);
+  try {
+    return status_of_plugin(function(arguments...));
+  } catch (...) {
+    return status_of_throw();
+  }
+}
+
+// A text that a plugin gave. Throws PluginError where it is NULL with a length, or longer than any text is; `plugin` is
+// named where nobody else will do it: of what a plugin's function returned.
+std::string_view text_of(mortise_str text, std::string_view plugin = {});
+// The same where nothing may be thrown: what is wrong with it instead.
+std::string text_or_complaint(mortise_str text) noexcept;
+
 // Throws what a plugin's callback returned, with one more line: "in plugin ID, WHAT".
 [[noreturn]] void throw_status(mortise_status status, std::string_view plugin, std::string_view what);
 
@@ -49,12 +76,28 @@ mortise_status guarded(Body&& body) noexcept {
   }
 }
 
+// What a plugin passes to any function of the tables: its own host, texts that are there, room for a result.
+template <class T>
+void check_argument(const T& argument) {
+  using Target = std::remove_pointer_t<T>;
+  if constexpr (std::is_same_v<T, mortise_str>) {
+    text_of(argument);
+  } else if constexpr (std::is_same_v<T, mortise_host*>) {
+    if (!argument) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
+  } else if constexpr (std::is_pointer_v<T> && std::is_pointer_v<Target> && !std::is_const_v<Target>) {
+    if (!argument) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  }
+}
+
 template <auto function>
 struct AtEdge;
 template <class... Arguments, void (*function)(Arguments...)>
 struct AtEdge<function> {
   static mortise_status call(Arguments... arguments) noexcept {
-    return guarded([&] { function(arguments...); });
+    return guarded([&] {
+      (check_argument(arguments), ...);
+      function(arguments...);
+    });
   }
 };
 // A function that may throw, as the C tables hold it.

@@ -5,6 +5,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/crash.hpp"
 #include "core/plugin/load.hpp"
 
 namespace mortise {
@@ -17,18 +18,47 @@ std::pair<const char*, int> outcome_of(mortise_status status) {
     case MORTISE_E_DATA: return {"bad_data", kExitData};
     case MORTISE_E_IO: return {"io_failed", kExitIo};
     case MORTISE_E_MEMORY: return {"out_of_memory", kExitUnavailable};
+    // Of the host: what a plugin returns never is (status_of_plugin).
     case MORTISE_E_INTERNAL: return {"internal", kExitBug};
     default: return {"plugin_failed", kExitPlugin};
   }
 }
 
+constexpr uint32_t kMostAttachments = 256, kMostStride = 4096, kMostName = 128;
+
+[[noreturn]] void refuse_attachments(const Instance& i, const std::string& why) {
+  throw PluginError(MORTISE_E_PLUGIN, i.id() + " says of its attachments " + why, i.id());
+}
+
+void check_attachment(const Instance& i, const mortise_attachment& a, uint32_t number) {
+  const std::string which = "number " + std::to_string(number + 1);
+  if (a.struct_size < sizeof(mortise_attachment))
+    refuse_attachments(i, "that " + which + " is " + std::to_string(a.struct_size) + " bytes long");
+  if (!a.point.ptr || a.point.len == 0 || a.point.len > kMostName)
+    refuse_attachments(i, "that " + which + " is at no point: its name is NULL, empty or too long");
+  const int ways = (a.object != nullptr) + (a.provide != nullptr) + (a.wrap != nullptr) + (a.listen != nullptr);
+  if (ways != 1)
+    refuse_attachments(i, "that " + which + ", `" + std::string(view(a.point)) + "`, attaches in " +
+                              std::to_string(ways) + " ways; it must be one");
+}
+
 void list_attachments(Instance& i) {
   const mortise_attachment* first = nullptr;
   uint32_t n = 0, stride = 0;
-  if (const mortise_status s = i.descriptor->attachments(i.self, &first, &n, &stride)) throw_from(i, s, "attachments");
+  if (const mortise_status s =
+          call_plugin({i.id(), "attachments", {}}, i.descriptor->attachments, i.self, &first, &n, &stride))
+    throw_from(i, s, "attachments");
+  if (n == 0) return;
+  if (!first) refuse_attachments(i, "that there are " + std::to_string(n) + ", at NULL");
+  if (n > kMostAttachments)
+    refuse_attachments(i, "that there are " + std::to_string(n) + "; at most " + std::to_string(kMostAttachments));
+  if (stride < sizeof(mortise_attachment) || stride > kMostStride || stride % alignof(mortise_attachment) != 0)
+    refuse_attachments(i, "that one is every " + std::to_string(stride) + " bytes");
+  const PluginScope scope(i.id(), "attachments");
   for (uint32_t k = 0; k < n; ++k) {
     const auto* a =
         reinterpret_cast<const mortise_attachment*>(reinterpret_cast<const char*>(first) + size_t{k} * stride);
+    check_attachment(i, *a, k);
     i.attachments.push_back(a);
   }
 }
@@ -47,7 +77,8 @@ void compare_with_manifest(const Instance& i) {
       for (const auto& p : info.schema.provides) known = known || p == point;
     if (!known)
       throw PluginError(MORTISE_E_PLUGIN,
-                        info.schema.id + " attaches to `" + point + "` in a way that its plugin.toml does not say");
+                        info.schema.id + " attaches to `" + point + "` in a way that its plugin.toml does not say",
+                        info.schema.id);
   }
 }
 
@@ -64,8 +95,35 @@ void throw_from(const Instance& by, mortise_status status, std::string_view what
 }
 
 Instances::~Instances() {
-  for (auto i = order_.rbegin(); i != order_.rend(); ++i)
-    if ((*i)->self) (*i)->descriptor->destroy((*i)->self);
+  for (auto i = order_.rbegin(); i != order_.rend(); ++i) {
+    const Instance& each = **i;
+    if (!each.created || !each.self) continue;
+    const PluginScope scope(each.id(), "destroy");
+    try {
+      void (*const destroy)(void*) = each.descriptor->destroy;
+      destroy(each.self);
+    } catch (...) {
+      const mortise_status status = status_of_throw();
+      Diagnostic d = trouble(kExitPlugin, "plugin_failed", take_error(status), "in plugin " + each.id() + ", destroy");
+      d.plugin = each.id();
+      report_late_failure(d);
+    }
+  }
+}
+
+// A table may end before ours, but not before its first members, nor is it longer than any could be.
+void Instances::check_object(const Instance& by, std::string_view point, uint32_t struct_size, size_t whole) {
+  constexpr size_t kFirstMembers = 24;
+  if (struct_size >= std::min(whole, kFirstMembers) && struct_size <= kMostStride) return;
+  throw PluginError(MORTISE_E_PLUGIN,
+                    by.id() + " says that its object at `" + std::string(point) + "` is " +
+                        std::to_string(struct_size) + " bytes long",
+                    by.id());
+}
+
+std::string_view Instances::library(int member) const {
+  const auto& started = started_[static_cast<size_t>(member)];
+  return started ? started->library : std::string_view();
 }
 
 Instance& Instances::start(int member) {
@@ -76,10 +134,17 @@ Instance& Instances::start(int member) {
   instance->member = &m;
   instance->host = &edge_.add_plugin(m.info->schema.id, &m.info->schema, m.table);
   for (const ListenInfo& l : m.info->listens) instance->host->writes.insert(l.writes.begin(), l.writes.end());
-  instance->descriptor = load_plugin(*m.info, probe_);
+  guard_process();
+  const LoadedPlugin loaded = load_plugin(*m.info, probe_);
+  guard_process();
+  instance->descriptor = loaded.descriptor;
+  instance->library = loaded.library;
   slot = std::move(instance);  // known from here on, so that what `create` refuses is found
   order_.push_back(slot.get());
-  if (const mortise_status s = slot->descriptor->create(slot->host, &slot->self)) throw_from(*slot, s, "create");
+  if (const mortise_status s = call_plugin({slot->id(), "create", {}}, slot->descriptor->create,
+                                           static_cast<mortise_host*>(slot->host), &slot->self))
+    throw_from(*slot, s, "create");
+  slot->created = true;
   list_attachments(*slot);
   compare_with_manifest(*slot);
   return *slot;
@@ -89,8 +154,10 @@ const mortise_attachment& Instances::attachment(int member, std::string_view poi
   const Instance& i = start(member);
   for (const auto* a : i.attachments)
     if (view(a->point) == point && attaches(*a, how)) return *a;
-  throw PluginError(MORTISE_E_PLUGIN, "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) +
-                                          "` (" + std::string(how) + "); the library does not");
+  throw PluginError(MORTISE_E_PLUGIN,
+                    "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" +
+                        std::string(how) + "); the library does not",
+                    i.id());
 }
 
 const Instance& Instances::of(const PluginHost& host) const {
@@ -104,7 +171,9 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   std::vector<std::string> lines = split(error.text(), '\n');
   const std::string message = lines.empty() ? "" : lines[0];
   if (!lines.empty()) lines.erase(lines.begin());
-  return trouble(exit, code, message, join(lines, "; "));
+  Diagnostic d = trouble(exit, code, message, join(lines, "; "));
+  d.plugin = error.plugin();
+  return d;
 }
 
 }  // namespace mortise

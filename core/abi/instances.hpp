@@ -31,14 +31,19 @@ class Instances {
   }
   template <class T>
   Provided<T> object(Point point, int member) {
-    return {static_cast<const T*>(attachment(member, plan_.points[point].name, "object").object), &start(member)};
+    const auto* object = static_cast<const T*>(attachment(member, plan_.points[point].name, "object").object);
+    check_object(start(member), plan_.points[point].name, object->struct_size, sizeof(T));
+    return {object, &start(member)};
   }
   const Instance& of(const PluginHost& host) const;  // whose window this is
+  std::string_view library(int member) const;        // the bytes that were loaded; empty if it was not started
   const Plan& plan() const { return plan_; }
   // A failure of a plugin as a person reads it: with the position of the value that it refused, if it refused one.
   Diagnostic diagnose(const PluginError& error) const;
 
  private:
+  static void check_object(const Instance& by, std::string_view point, uint32_t struct_size, size_t whole);
+
   Edge& edge_;
   const Plan& plan_;
   std::string probe_;

@@ -15,7 +15,10 @@ void Listeners::notify(Point point, mortise_event event) const {
   event.point = point;
   for (const auto& l : at_[point]) {
     clear_error();
-    if (const mortise_status s = l.fn(l.by->self, &event)) throw_from(*l.by, s, points_[point].name);
+    const std::string& name = points_[point].name;
+    if (const mortise_status s =
+            call_plugin({l.by->id(), name, {}}, l.fn, l.by->self, static_cast<const mortise_event*>(&event)))
+      throw_from(*l.by, s, name);
   }
 }
 

@@ -17,7 +17,9 @@ struct Instance {
   const Member* member = nullptr;
   PluginHost* host = nullptr;
   const mortise_plugin* descriptor = nullptr;
+  std::string_view library;  // the bytes that were loaded
   void* self = nullptr;
+  bool created = false;
   std::vector<const mortise_attachment*> attachments;
   const std::string& id() const { return member->info->schema.id; }
 };
@@ -48,7 +50,8 @@ void Provided<T>::call(Fn T::* fn, std::string_view what, Args... args) const {
   if (!by || !has(fn))
     throw PluginError(MORTISE_E_PLUGIN,
                       (by ? by->id() : std::string("nobody")) + " has no function `" + std::string(what) + "`");
-  if (const mortise_status s = (object->*fn)(by->self, args...)) throw_from(*by, s, what);
+  if (const mortise_status s = call_plugin({by->id(), what, {}}, object->*fn, by->self, args...))
+    throw_from(*by, s, what);
 }
 
 }  // namespace mortise

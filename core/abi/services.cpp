@@ -21,7 +21,10 @@ void only_in(mortise_host* h, Filter filter, const char* what) {
   if (services_of(h).filter != filter) throw PluginError(MORTISE_E_ARGUMENT, what);
 }
 
-void loop_clock(mortise_host* h, mortise_clock* out) { *out = services_of(h).clock; }
+void loop_clock(mortise_host* h, mortise_clock* out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "the clock was asked for with NULL to put it");
+  *out = services_of(h).clock;
+}
 void loop_ledger(mortise_host* h, const mortise_ledger** out) { *out = &loop_of(h, "ledger").ledger(); }
 void loop_set_window(mortise_host* h, int32_t micros) {
   only_in(h, Filter::kWindow, "the window is set in step.window only");
@@ -76,6 +79,9 @@ void tokenizer_decode(mortise_host* h, const int64_t* ids, size_t n, char* text,
 
 void state_keep(mortise_host* h, const mortise_blob* blob) {
   const PluginHost& by = plugin_of(h);
+  if (!blob || blob->struct_size < sizeof *blob || !blob->save || !blob->load)
+    throw PluginError(MORTISE_E_ARGUMENT, by.id + " keeps a state without its size, its `save` or its `load`", by.id);
+  text_of(blob->name);
   std::vector<KeptBlob>& all = services_of(h).blobs;
   const std::string_view name = view(blob->name);
   const auto same = [&](const KeptBlob& b) { return b.host == &by && view(b.blob->name) == name; };

@@ -5,6 +5,7 @@
 #include "core/abi/tables.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <thread>
 
@@ -12,6 +13,7 @@ namespace mortise {
 namespace {
 
 mortise_status refuse(mortise_host* h) noexcept {
+  if (!h) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
   PluginHost& by = plugin_of(h);
   if (by.owner->needs_tensors.empty()) by.owner->needs_tensors = by.id;
   return set_error(MORTISE_E_UNSUPPORTED, by.id + " calls for tensors, and LibTorch is not loaded");
@@ -56,15 +58,22 @@ const Autograd kAutograd =
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
                                    &Batch::release, &Batch::to_device);
+// What LibTorch will take where nobody asks.
+int32_t threads_by_environment() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const long n = text ? std::strtol(text, nullptr, 10) : 0;
+  if (n > 0 && n <= INT32_MAX) return static_cast<int32_t>(n);
+  return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+}
 // How many threads there will be is known without them: a device says so in the plan.
 mortise_status threads(mortise_host* h, int32_t* out) noexcept {
-  const char* const stated = std::getenv("OMP_NUM_THREADS");
-  const int32_t set = plugin_of(h).owner->threads, of_user = stated ? std::atoi(stated) : 0;
-  const auto processors = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-  *out = set > 0 ? set : of_user > 0 ? of_user : processors;
+  if (!h || !out) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the host or for the result");
+  const int32_t set = plugin_of(h).owner->threads;
+  *out = set > 0 ? set : threads_by_environment();
   return MORTISE_OK;
 }
 mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
+  if (!h) return set_error(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
   if (n < 1) return set_error(MORTISE_E_ARGUMENT, std::to_string(n) + " threads compute nothing");
   plugin_of(h).owner->threads = n;
   return MORTISE_OK;

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "core/abi/error.hpp"
+#include "core/model/declaration.hpp"
 
 namespace mortise {
 namespace {
@@ -46,7 +47,23 @@ mortise_entry to_c(const StoredEntry& e) {
   return c;
 }
 
+// What a plugin found in a file is as long as it says.
+void check_entry(const mortise_entry& e) {
+  constexpr uint32_t kMostDimensions = 64;
+  const std::string name(text_of(e.name));
+  if (e.dtype == MORTISE_NO_DTYPE || e.dtype > MORTISE_BOOL)
+    throw PluginError(MORTISE_E_DATA, "`" + name + "` is of a dtype that is not known");
+  auto bytes = static_cast<uint64_t>(dtype_bytes(e.dtype));
+  bool fits = e.n_dims <= kMostDimensions && (e.n_dims == 0 || e.sizes) && (e.bytes == 0 || e.data);
+  fits = fits && !e.whole == !e.offset;
+  for (uint32_t i = 0; fits && i < e.n_dims; ++i)
+    fits = e.sizes[i] >= 0 && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(e.sizes[i]), &bytes);
+  if (!fits || bytes != e.bytes)
+    throw PluginError(MORTISE_E_DATA, "`" + name + "` does not have the sizes or the bytes that are said of it");
+}
+
 StoredEntry from_c(const mortise_entry& c) {
+  check_entry(c);
   StoredEntry e;
   e.name = view(c.name);
   e.dtype = c.dtype;

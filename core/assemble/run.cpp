@@ -35,7 +35,7 @@ void generate(const Declared& d, const SampleRequest& ask, const std::function<v
   r.seed = ask.seed;
   r.user = const_cast<void*>(static_cast<const void*>(&emit));
   r.emit = [](void* user, mortise_str piece) noexcept -> mortise_status {
-    return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(view(piece)); });
+    return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(text_of(piece)); });
   };
   d.sampler.call(&mortise_sampler::generate, "generate", static_cast<const mortise_sample_request*>(&r));
 }
@@ -55,8 +55,13 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
   o.format = tensor_format(d);
   o.retention = retention_of(d);
   o.background = saves_in_background(d);
-  for (const Member& m : d.plan->members)
-    o.plugins[m.info->schema.id] = {m.info->version, sha256_of_file(m.info->library)};
+  for (size_t m = 0; m < d.plan->members.size(); ++m) {
+    const PluginInfo& info = *d.plan->members[m].info;
+    const std::string_view loaded =
+        d.instances->library(static_cast<int>(m));  // what runs, whatever its file is by now
+    const std::string hash = loaded.empty() ? sha256_of_file(info.library) : sha256_of(loaded.data(), loaded.size());
+    o.plugins[info.schema.id] = {info.version, hash};
+  }
   if (!request.checkpoint.path.empty()) {
     o.resumed = request.checkpoint.step;
     o.best = {state.best, state.best_step};

@@ -91,11 +91,14 @@ void add_blobs(const Declared& d, std::map<std::string, std::string>& texts) {
     sink.struct_size = sizeof sink;
     sink.user = &text;
     sink.write = [](void* user, const void* data, uint64_t bytes) noexcept -> mortise_status {
-      return guarded([&] { static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes); });
+      return guarded(
+          [&] { static_cast<std::string*>(user)->append(text_of({static_cast<const char*>(data), size_t{bytes}})); });
     };
     const Instance& by = d.instances->of(*kept.host);
     clear_error();
-    if (const mortise_status s = kept.blob->save(by.self, &sink)) throw_from(by, s, "save");
+    if (const mortise_status s =
+            call_plugin({by.id(), "save", {}}, kept.blob->save, by.self, static_cast<const mortise_sink*>(&sink)))
+      throw_from(by, s, "save");
     by_plugin[by.id()][std::string(view(kept.blob->name))] = {kept.blob->version, text};
   }
   for (const auto& [id, blobs] : by_plugin) texts[blobs_file(id)] = blobs_text(id, blobs);
@@ -144,7 +147,8 @@ void restore_blobs(const Declared& d, const Found& checkpoint) {
     const auto saved = blobs.find(std::string(view(kept.blob->name)));
     if (saved == blobs.end()) continue;  // it was not there when this was saved
     clear_error();
-    if (const mortise_status s = kept.blob->load(by.self, saved->second.version, str(saved->second.text)))
+    if (const mortise_status s = call_plugin({by.id(), "load", {}}, kept.blob->load, by.self, saved->second.version,
+                                             str(saved->second.text)))
       throw_from(by, s, "load");
   }
 }

@@ -11,6 +11,7 @@
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/manifest/vocabulary.hpp"
+#include "core/plugin/crash.hpp"
 #include "formats/file.hpp"
 
 namespace mortise::cli {
@@ -210,6 +211,7 @@ void take_environment(int argc, char** argv) {
 int command_line(int argc, char** argv, const RunVerb& run) {
   signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
   take_environment(argc, argv);
+  set_guard_output([](const Diagnostic& d) { say(d); }, globals().json);
   int exit = kExitOk;
   try {
     exit = run_words({argv + std::min(argc, 1), argv + argc}, run);

@@ -162,6 +162,10 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   for (const Diagnostic& d : read.all()) {
     if (d.code == "unknown_table")
       for (const std::string& id : {d.about, d.meant}) mistyped.insert(id.substr(0, id.find('.')));
+    const auto refuses_it = [&](const Diagnostic& s) {
+      return s.level == Level::kError && !s.plugin.empty() && s.plugin == d.plugin;
+    };
+    if (std::ranges::any_of(scanned.all(), refuses_it)) continue;  // that nobody is called so only follows
     add(d);
   }
   // What a plugin that could not be read would provide, nobody knows.

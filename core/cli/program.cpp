@@ -10,6 +10,7 @@
 #include "core/cli/signals.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
+#include "core/plugin/crash.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -34,6 +35,7 @@ int run_in_library(const std::string& verb, const std::string& plugin, int argc,
   // LibTorch's OpenMP threads spin for milliseconds before they sleep, which beside any other work costs whole time
   // slices (docs/adr/0008). Its library reads the variable when it is loaded. Who set it knows better.
   if (const char* const policy = policy_here(); *policy) setenv("OMP_WAIT_POLICY", policy, /*overwrite=*/0);
+  release_signals();  // the library guards the plugins that it loads itself
   if (verb == "train" || verb == "resume") hold_signals();
   const std::string path = installation().library;
   void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "core/cli/json.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
+#include "core/plugin/crash.hpp"
 #include "core/store/files.hpp"
 
 namespace mortise::cli {
@@ -76,17 +78,15 @@ void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
 }
 
-int train_from_here(RunDirectory& directory, const Planned& planned, Run& run) {
+int train_from_here(RunDirectory& directory, Run& run) {
   directory.begin(run.step(), run.summary().steps);
-  int exit = exit_asked();
-  if (exit == kExitOk)
-    exit = run.train([&] {
-      directory.progress(run.step());
-      return interrupt();
-    });
-  directory.end(exit, run.step());
-  say_how_to_go_on(planned, directory.path(), exit);
-  return exit;
+  RunUnderWay::set_step(run.step() + 1);
+  if (const int exit = exit_asked()) return exit;
+  return run.train([&] {
+    directory.progress(run.step());
+    RunUnderWay::set_step(run.step() + 1);
+    return interrupt();
+  });
 }
 
 }  // namespace
@@ -112,19 +112,30 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
   if (const int exit = exit_asked()) return exit;
-  const auto run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
+  std::unique_ptr<Run> run;
+  int64_t reached = checkpoint.step;
+  const auto step = [&] { return run ? reached = run->step() : reached; };  // also of a run that is being destroyed
+  const RunUnderWay under_way(directory.path(), resume_command(planned, directory.path()),
+                              [&](int exit) { directory.end(exit, step()); });
+  run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
   directory.write("env.json", environment(run->summary()));
   directory.add_command(globals().command);
   try {
-    return train_from_here(directory, planned, *run);
+    int exit = train_from_here(directory, *run);
+    step();
+    run.reset();  // what goes wrong when a plugin is destroyed counts too
+    if (exit == kExitOk && any_late_failure()) exit = kExitPlugin;
+    directory.end(exit, step());
+    say_how_to_go_on(planned, directory.path(), exit);
+    return exit;
   } catch (const Failure& f) {
-    directory.end(f.diagnostic.exit, run->step());
+    directory.end(f.diagnostic.exit, step());
     throw;
   } catch (...) {
-    directory.end(kExitBug, run->step());
+    directory.end(kExitBug, step());
     throw;
   }
 }

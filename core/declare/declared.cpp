@@ -60,6 +60,29 @@ void refuse_other_ranks(const Declared& d) {
                 "leave " + d.comm.by->id() + " out"));
 }
 
+void join_ranks(Declared& d) {
+  d.comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&d.rank), static_cast<int32_t*>(&d.ranks));
+  if (d.ranks >= 1 && d.rank >= 0 && d.rank < d.ranks) return;
+  const std::string& id = d.comm.by->id();
+  throw PluginError(MORTISE_E_PLUGIN,
+                    id + " says that this is rank " + std::to_string(d.rank) + " of " + std::to_string(d.ranks), id);
+}
+
+void check_fields(const Provided<mortise_data>& data) {
+  constexpr uint32_t kMostFields = 64;
+  const mortise_data& object = *data.object;
+  const std::string& id = data.by->id();
+  if (object.n_fields == 0 || object.n_fields > kMostFields || !object.fields)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      id + " says that a sample has " + std::to_string(object.n_fields) +
+                          (object.fields ? " fields" : " fields, at NULL"),
+                      id);
+  for (uint32_t f = 0; f < object.n_fields; ++f) {
+    text_of(object.fields[f].name, id);
+    text_of(object.fields[f].unit, id);
+  }
+}
+
 void open_data(Declared& d, const DeclareRequest& request) {
   d.sequence_length = sequence_length_of(d);
   mortise_data_request ask{};
@@ -67,6 +90,8 @@ void open_data(Declared& d, const DeclareRequest& request) {
   ask.sequence_length = d.sequence_length;
   ask.seed = d.edge->seed();
   d.data.call(&mortise_data::open, "open", static_cast<const mortise_data_request*>(&ask));
+
+  check_fields(d.data);
 
   SampleOptions o;
   o.train = request.train_samples;
@@ -116,7 +141,7 @@ void declare_model(Declared& d) {
     throw;
   }
   if (declaration.segments.empty() || declaration.params.empty())
-    throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters");
+    throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters", d.model.by->id());
 }
 
 // params.declared: each listener on the parameters that its `where` takes.
@@ -133,7 +158,9 @@ void filter_parameters(Declared& d) {
       e.point = kParamsDeclared;
       e.param = &declaration.params[i];
       clear_error();
-      if (const mortise_status s = listen(by.self, &e)) throw_from(by, s, "params.declared");
+      if (const mortise_status s = call_plugin({by.id(), "params.declared", declaration.params[i].name}, listen,
+                                               by.self, static_cast<const mortise_event*>(&e)))
+        throw_from(by, s, "params.declared");
     }
   }
   d.edge->declaring_parameters = false;
@@ -165,7 +192,7 @@ void fill(Declared& d, const DeclareRequest& request) {
     d.device.call(&mortise_device::open, "open", int32_t{0});
   d.edge->device_opened(d.device.object->kind);
   d.comm = plugins.object<mortise_comm>(kComm);
-  d.comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&d.rank), static_cast<int32_t*>(&d.ranks));
+  join_ranks(d);
   if (request.open_device) refuse_other_ranks(d);
   if (!d.plan->at[kTokenizer].providers.empty())
     d.edge->services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
@@ -176,6 +203,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   d.schedule = plugins.object<mortise_schedule>(kSchedule);
   d.model = plugins.object<mortise_model>(kModel);
   d.format = plugins.object<mortise_format>(kCheckpointFormat);
+  if (d.format) text_of(d.format.object->extension, d.format.by->id());
   d.sampler = plugins.object<mortise_sampler>(kSample);
   open_data(d, request);
   d.layers = std::make_unique<LayerProviders>(*d.edge, plugins, d.device.object->kind);
@@ -213,6 +241,8 @@ Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
   d.manifest = request.manifest;
   d.plan = request.plan;
   d.edge = std::move(edge);
+  if (const Value& limit = d.key("run", "call_timeout"); limit.is_set())
+    d.watchdog = std::make_unique<CallWatchdog>(std::chrono::duration<double>(limit.as_amount().number));
   d.instances = std::make_unique<Instances>(*d.edge, *d.plan, request.probe);
   try {
     fill(d, request);

@@ -16,6 +16,7 @@
 #include "core/declare/weights.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plugin/crash.hpp"
 #include "mortise/objects.h"
 
 namespace mortise {
@@ -36,6 +37,7 @@ struct Declared {
   std::unique_ptr<Edge> edge;
   std::unique_ptr<Samples> samples;
   int64_t sequence_length = 0;
+  std::unique_ptr<CallWatchdog> watchdog;  // over every call of the plugins, `destroy` too; NULL: none is asked for
   // Destroyed before what stands above: a plugin may have threads that load.
   std::unique_ptr<Instances> instances;
   std::unique_ptr<Listeners> listeners;

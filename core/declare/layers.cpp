@@ -57,7 +57,7 @@ LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>
   int yes = 1;
   mortise_str why{}, fix{};
   op.call(&mortise_operator::supports, "supports of " + layer.slot, &place, &yes, &why, &fix);
-  return {yes != 0, std::string(view(why)), std::string(view(fix))};
+  return {yes != 0, std::string(text_of(why, op.by->id())), std::string(text_of(fix, op.by->id()))};
 }
 
 void LayerProviders::cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
@@ -109,7 +109,7 @@ void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, con
       cannot_run(op.by->id(), layer, a, table ? table->origin : Position{});
     }
     if (!op.has(&mortise_operator::forward))
-      throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot);
+      throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
     if (op.has(&mortise_operator::declare))
       op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
               &layer.data[mode]);

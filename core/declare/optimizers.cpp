@@ -19,7 +19,7 @@ double family_number(const Manifest& m, const Member& member, const char* name, 
   return d == defaults.end() || !d->second.is_set() ? otherwise : d->second.as_float();
 }
 
-std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation) {
+std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation, const std::string& plugin) {
   std::vector<int64_t> sizes = p.sizes;
   if (relation == "same") return sizes;
   if (relation == "scalar") return {};
@@ -31,17 +31,20 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
     sizes.erase(sizes.end() - 2);
     return sizes;
   }
-  throw PluginError(MORTISE_E_ARGUMENT, "a state of " + p.name + " has the relation `" + std::string(relation) +
-                                            "`; relations are same, rows, columns, scalar");
+  throw PluginError(MORTISE_E_ARGUMENT,
+                    plugin + " has a state of " + p.name + " with the relation `" + std::string(relation) +
+                        "`; relations are same, rows, columns, scalar",
+                    plugin);
 }
 
 [[noreturn]] void refuse(const DeclaredOptimizer& o, const std::string& what) {
-  throw PluginError(MORTISE_E_PLUGIN, o.by->id() + " " + what);
+  throw PluginError(MORTISE_E_PLUGIN, o.by->id() + " " + what, o.by->id());
 }
 
 // What the plugin says it keeps of one parameter.
 std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_param& p) {
-  std::vector<mortise_state_spec> specs(MORTISE_MAX_STATES);
+  // A plugin that writes a few too many is refused below; it does not write over the host's memory.
+  std::vector<mortise_state_spec> specs(8 * MORTISE_MAX_STATES);
   uint32_t n = 0;
   o.object.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
   if (n > MORTISE_MAX_STATES) refuse(o, "keeps " + std::to_string(n) + " states; at most 8 can be kept");
@@ -52,12 +55,12 @@ std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_
 std::vector<StateSpec> states_of(const DeclaredOptimizer& o, const mortise_param& p) {
   std::vector<StateSpec> all;
   for (const mortise_state_spec& s : asked(o, p)) {
-    const std::string name(view(s.name));
+    const std::string name(text_of(s.name, o.by->id()));
     if (name.empty() || std::ranges::any_of(all, [&](const StateSpec& other) { return other.name == name; }))
       refuse(o, "names a state of " + p.name + " `" + name + "` twice, or not at all");
     if (s.dtype == MORTISE_NO_DTYPE || s.dtype > MORTISE_BOOL)
       refuse(o, "keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
-    all.push_back({name, state_sizes(p, view(s.relation)), s.dtype, s.fill});
+    all.push_back({name, state_sizes(p, text_of(s.relation, o.by->id()), o.by->id()), s.dtype, s.fill});
   }
   return all;
 }

@@ -34,11 +34,15 @@ mortise_split describe(const Provided<mortise_data>& data, std::string_view name
   mortise_split s{};
   s.struct_size = sizeof s;
   data.call(&mortise_data::describe, "describe", str(name), &s);
-  constexpr int64_t kMost = int64_t{1} << 33;  // their order alone takes 64 GiB
+  constexpr int64_t kMost = int64_t{1} << 33;      // their order alone takes 64 GiB
+  constexpr int64_t kNoNumber = int64_t{1} << 40;  // so many nobody has: the plugin is wrong, not the data
   if (s.samples < 0 || s.samples > kMost)
-    throw PluginError(MORTISE_E_DATA, data.by->id() + " says that `" + std::string(name) + "` has " +
-                                          std::to_string(s.samples) + " samples; 0 to " + std::to_string(kMost) +
-                                          " can be put in order");
+    throw PluginError(s.samples < 0 || s.samples > kNoNumber ? MORTISE_E_PLUGIN : MORTISE_E_DATA,
+                      data.by->id() + " says that `" + std::string(name) + "` has " + std::to_string(s.samples) +
+                          " samples; 0 to " + std::to_string(kMost) + " can be put in order",
+                      data.by->id());
+  text_of(s.about, data.by->id());
+  text_of(s.fingerprint, data.by->id());
   return s;
 }
 

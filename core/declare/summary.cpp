@@ -46,6 +46,14 @@ std::string parameter_text(const mortise_param& p) {
   return text;
 }
 
+std::string described_device(const Declared& d) {
+  return diagnosed(*d.instances, [&] {
+    mortise_str about{};
+    d.device.call(&mortise_device::describe, "describe", &about);
+    return std::string(text_of(about, d.device.by->id()));
+  });
+}
+
 }  // namespace
 
 Summary summary_of(const Declared& d, const std::string& dir) {
@@ -65,13 +73,12 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.data =
       fmt::format("{} {} · {} to train, {} to validate", d.data.by->id(), d.samples->about("train"),
                   counted(d.samples->count("train"), "sample", "samples"), with_commas(d.samples->count("validation")));
-  mortise_str about{};
-  d.device.call(&mortise_device::describe, "describe", &about);
+  const std::string device_text = described_device(d);
   const Claim& device = d.plan->at[kDevice].providers.back();
-  s.device = d.device.by->id() + ", " + escape_control(view(about));
+  s.device = d.device.by->id() + ", " + escape_control(device_text);
   if (device.stands_in) s.device += "        " + device.why;
   s.batch = batch_text(c, s);
-  s.details[d.device.by->id()] = view(about);
+  s.details[d.device.by->id()] = device_text;
   s.details[d.model.by->id()] = parameters_text(s.parameters) + ", " +
                                 counted(static_cast<int64_t>(declaration.segments.size()), "segment", "segments");
   s.details[d.data.by->id()] = d.samples->about("train");

@@ -54,8 +54,9 @@ struct ApplyNode final : ta::Node {
     for (size_t o = 0; o < grads.size(); ++o) grad_out[static_cast<size_t>(result_of_output[o])] = borrow(grads[o]);
     node->self = shared_from_this();
     clear_error();
-    const mortise_status status = node->fns.backward(node->state, node.get(), grad_out.data(), n_results,
-                                                     grad_in.data(), static_cast<uint32_t>(grad_in.size()));
+    const mortise_status status =
+        call_plugin({node->plugin, "backward", label}, node->fns.backward, node->state, node.get(), grad_out.data(),
+                    n_results, grad_in.data(), static_cast<uint32_t>(grad_in.size()));
     node->self.reset();
     ta::variable_list out(static_cast<size_t>(num_outputs()));
     for (size_t i = 0; i < grad_in.size(); ++i) {
@@ -76,6 +77,8 @@ void part_from_others(mortise_value* out, uint32_t m) {
 
 void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mortise_value* in, uint32_t n,
            mortise_value* out, uint32_t m) {
+  if (!fns || !fns->forward) throw PluginError(MORTISE_E_ARGUMENT, "a node without its function `forward`");
+  text_of(fns->name);
   auto node = std::make_unique<mortise_node>(*fns, state, plugin_of(h).id);
   bool graph = (fns->flags & MORTISE_NODE_REQUIRES_GRAD) != 0;
   graph = (graph || any_requires_grad(in, n)) && at::GradMode::is_enabled();
@@ -83,7 +86,7 @@ void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mort
   {
     at::NoGradGuard no_grad;
     clear_error();
-    status = fns->forward(state, node.get(), in, n, out, m);
+    status = call_plugin({plugin_of(h).id, "forward", view(fns->name)}, fns->forward, state, node.get(), in, n, out, m);
   }
   if (status != MORTISE_OK) {
     release_results(out, m);
@@ -149,6 +152,18 @@ void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* con
   }
 }
 
+// `grads` is an array, which may be empty and NULL; at_edge would take it for a result without a place.
+mortise_status backward_at_edge(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n,
+                                mortise_tensor* const* inputs, mortise_tensor** grads, uint32_t m,
+                                uint32_t flags) noexcept {
+  return guarded([&] {
+    check_argument(h);
+    if ((n > 0 && (!roots || !seeds)) || (m > 0 && (!inputs || !grads)))
+      throw PluginError(MORTISE_E_ARGUMENT, "backward was called with NULL for an array that is not empty");
+    backward(h, roots, seeds, n, inputs, grads, m, flags);
+  });
+}
+
 }  // namespace
 
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
@@ -164,6 +179,6 @@ void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::v
 }
 
 const mortise_autograd_api kAutogradApi = {
-    sizeof(mortise_autograd_api), at_edge<apply>, at_edge<save>, at_edge<saved>, at_edge<detach>, at_edge<backward>};
+    sizeof(mortise_autograd_api), at_edge<apply>, at_edge<save>, at_edge<saved>, at_edge<detach>, backward_at_edge};
 
 }  // namespace mortise

@@ -19,13 +19,21 @@ namespace {
 
 void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements,
                size_t length) {
+  if (!rows || (length > 0 && !elements)) throw PluginError(MORTISE_E_ARGUMENT, "put of no elements, or into no rows");
+  if (length > size_t{INT32_MAX})
+    throw PluginError(MORTISE_E_ARGUMENT, "put of " + std::to_string(length) + " elements");
   if (row >= rows->rows.size() || field >= rows->rows[row].size())
     throw PluginError(MORTISE_E_ARGUMENT,
                       "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
   rows->rows[row][field].assign(elements, elements + length);
 }
 
+void must_be_there(const mortise_batch* batch) {
+  if (!batch) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the batch");
+}
+
 void batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mortise_tensor** out) {
+  must_be_there(batch);
   for (const auto& [name, tensor] : batch->fields)
     if (name == view(field)) {
       *out = borrow(tensor);
@@ -35,6 +43,8 @@ void batch_get(mortise_host*, const mortise_batch* batch, mortise_str field, mor
 }
 
 void batch_name(mortise_host*, const mortise_batch* batch, uint32_t index, mortise_str* out) {
+  must_be_there(batch);
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
   if (index >= batch->fields.size())
     throw PluginError(MORTISE_E_NOT_FOUND, "the batch has " + std::to_string(batch->fields.size()) + " fields");
   *out = str(batch->fields[index].first);
@@ -47,6 +57,7 @@ void batch_create(mortise_host*, const mortise_batch* like, mortise_batch** out)
 }
 
 void batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_tensor* tensor) {
+  must_be_there(batch);
   for (auto& [name, old] : batch->fields)
     if (name == view(field)) {
       old = share(tensor);
@@ -69,7 +80,9 @@ int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest,
 
 }  // namespace
 
-void retain(mortise_batch* b) { b->references.fetch_add(1, std::memory_order_relaxed); }
+void retain(mortise_batch* b) {
+  if (b) b->references.fetch_add(1, std::memory_order_relaxed);
+}
 void release(mortise_batch* b) {
   if (b && b->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete b;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/abi/tables.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 #include "core/host/tables.hpp"

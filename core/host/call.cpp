@@ -23,8 +23,11 @@ namespace {
 thread_local Frame* frame_of_thread = nullptr;
 
 mortise_status run_link(const mortise_next& link, mortise_call& call) {
-  if (link.wrap) return link.wrap(link.self, &call, link.next);
-  if (link.call) return link.call(link.self, &call);
+  const PluginCall charged{link.plugin ? std::string_view(link.plugin->id) : std::string_view(), link.point,
+                           view(call.path)};
+  if (link.wrap) return call_plugin(charged, link.wrap, link.self, &call, link.next);
+  if (link.call) return call_plugin(charged, link.call, link.self, &call);
+  const PluginScope scope(charged.plugin, charged.what, charged.where);
   return guarded([&] { link.op ? run_operator(link, call) : link.core(call); });
 }
 

@@ -12,7 +12,11 @@ namespace mortise {
 namespace {
 
 void parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) {
-  at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) { body(user, begin, end); });
+  const PluginCall* call = current_call();
+  at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) {
+    const PluginScope scope(call);
+    body(user, begin, end);
+  });
 }
 
 void parallel_threads(mortise_host*, int32_t* out) { *out = at::get_num_threads(); }

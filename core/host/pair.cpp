@@ -97,7 +97,7 @@ struct PairNode final : ta::Node {
     frame.uses = &ignored;  // a value used again by backward is no new use
     FrameScope scope(frame);
     clear_error();
-    return link.op->backward(link.self, &call, &b);
+    return call_plugin({link.plugin->id, "backward", view(call.path)}, link.op->backward, link.self, &call, &b);
   }
 };
 
@@ -114,8 +114,12 @@ ForwardResult forward(const mortise_next& link, mortise_call& call) {
     Frame frame = *current_frame();
     frame.uses = &r.uses;
     FrameScope scope(frame);
-    status = link.op->forward(link.self, &call, saved, &n);
+    status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward, link.self, &call,
+                         static_cast<mortise_saved*>(saved), &n);
   }
+  if (status == MORTISE_OK && n > MORTISE_MAX_SAVED)
+    throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " saves " + std::to_string(n) + " tensors; at most " +
+                                              std::to_string(MORTISE_MAX_SAVED));
   for (uint32_t i = 0; i < n && i < MORTISE_MAX_SAVED; ++i) {
     SavedEntry e{saved[i].from, saved[i].index, take(saved[i].tensor), {}};
     if (e.from == MORTISE_SAVE_CAST && e.tensor.defined()) e.cast = e.tensor.scalar_type();
@@ -237,7 +241,8 @@ void run_operator(const mortise_next& link, mortise_call& call) {
                             " cannot be kept: it has no backward of its own; keep the operators that it is made of");
     mortise_saved none[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
-    const mortise_status status = link.op->forward(link.self, &call, none, &n);
+    const mortise_status status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward,
+                                              link.self, &call, static_cast<mortise_saved*>(none), &n);
     if (status != MORTISE_OK) throw PluginError(status, take_error(status));
     return;
   }

@@ -14,7 +14,7 @@ namespace mortise {
 namespace {
 
 void info(mortise_host*, const mortise_tensor* h, mortise_tensor_info* out) {
-  if (!h) throw PluginError(MORTISE_E_ARGUMENT, "info of no tensor");
+  if (!h || !out) throw PluginError(MORTISE_E_ARGUMENT, "info of no tensor, or into NULL");
   const at::Tensor t = share(h);
   out->rank = static_cast<uint32_t>(t.dim());
   out->sizes = t.sizes().data();
@@ -38,13 +38,24 @@ void empty(mortise_host* h, uint32_t dtype, const int64_t* sizes, uint32_t rank,
   const auto type = scalar_type(dtype);
   if (type == at::ScalarType::Undefined)
     throw PluginError(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
+  constexpr uint32_t kMostDimensions = 64;
+  if (rank > kMostDimensions || (rank > 0 && !sizes))
+    throw PluginError(MORTISE_E_ARGUMENT, "empty of " + std::to_string(rank) + " dimensions" +
+                                              (sizes ? "; there are at most 64" : " without their sizes"));
+  for (uint32_t i = 0; i < rank; ++i)
+    if (sizes[i] < 0)
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        "empty of the size " + std::to_string(sizes[i]) + " in dimension " + std::to_string(i));
   const auto device = on_cpu ? c10::Device(c10::kCPU) : host_of(h).device();
   *out = give(at::empty(at::IntArrayRef(sizes, rank), at::TensorOptions().dtype(type).device(device)));
 }
 
-void written(mortise_host*, mortise_tensor* h) noexcept { reinterpret_cast<c10::TensorImpl*>(h)->bump_version(); }
+void written(mortise_host*, mortise_tensor* h) noexcept {
+  if (h) reinterpret_cast<c10::TensorImpl*>(h)->bump_version();
+}
 
 void read(mortise_host*, const mortise_tensor* h, void* to, size_t bytes) {
+  if (!h || !to) throw PluginError(MORTISE_E_ARGUMENT, "read of no tensor, or into NULL");
   const at::Tensor t = share(h).cpu().contiguous();
   if (bytes != t.nbytes())
     throw PluginError(MORTISE_E_ARGUMENT,

@@ -1,8 +1,10 @@
 #include "core/host/test_host.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -158,7 +160,7 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   p.table->schema = &p.info->schema;
   p.table->values = std::move(values);
   p.window = &host.add_plugin(p.info->schema.id, &p.info->schema, p.table.get());
-  p.descriptor = load_plugin(*p.info, "");
+  p.descriptor = load_plugin(*p.info, "").descriptor;
   for (const auto& row : p.info->operators) point(row.name);
   const auto ask = [&](mortise_status s, const char* what) {
     if (s != MORTISE_OK) throw_status(s, p.window->id, what);

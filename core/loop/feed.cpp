@@ -1,5 +1,7 @@
 #include "core/loop/feed.hpp"
 
+#include <algorithm>
+
 #include "core/abi/error.hpp"
 
 namespace mortise {
@@ -28,6 +30,12 @@ mortise_batch* Feed::load(std::string_view split, int64_t index) {
     data_.call(&mortise_data::get, "get", str(micro.split), micro.numbers(), micro.n, &rows);
   }
   check_lengths(rows);
+  const auto is_empty = [](const auto& row) { return std::ranges::all_of(row, &std::vector<int64_t>::empty); };
+  if (micro.n > 0 && std::ranges::all_of(rows.rows, is_empty))
+    throw PluginError(MORTISE_E_PLUGIN,
+                      data_.by->id() + " gave " + std::to_string(micro.n) + " samples of `" + std::string(micro.split) +
+                          "` without an element",
+                      data_.by->id());
   return collate(rows, data_.object->fields, data_.object->n_fields, options_.sequence_length,
                  options_.pad_to_multiple);
 }

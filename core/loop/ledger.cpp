@@ -42,8 +42,10 @@ double Ledger::rate(int64_t a) const {
   const double progress = std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0);
   schedule_.call(&mortise_schedule::factor, "factor", progress, &factor);
   if (factor >= 0 && factor <= 1) return factor;
-  throw PluginError(MORTISE_E_PLUGIN, schedule_.by->id() + " gave the factor " + std::to_string(factor) + " at " +
-                                          std::to_string(progress) + "; a factor is 0 to 1 of the peak");
+  throw PluginError(MORTISE_E_PLUGIN,
+                    schedule_.by->id() + " gave the factor " + std::to_string(factor) + " at " +
+                        std::to_string(progress) + "; a factor is 0 to 1 of the peak",
+                    schedule_.by->id());
 }
 
 void Ledger::refill(int64_t steps, int64_t known) {

@@ -462,7 +462,7 @@ TEST_F(Errors, SetOfUnknownThings) {
          "\n"
          "error[unknown_key]: [run] has no key `a`\n"
          "  --> command line: --set run.a.b=1\n"
-         "  fix: [run] has deterministic, dir, length, name, notes, seed, tags, time_limit\n");
+         "  fix: [run] has call_timeout, deterministic, dir, length, name, notes, seed, tags, time_limit\n");
 }
 
 TEST_F(Errors, SetSyntax) {

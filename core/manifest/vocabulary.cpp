@@ -251,7 +251,7 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
   if (likely.empty())
     if (const std::string near = nearest(id, names_of(catalogue_)); !near.empty()) likely = {near};
   Diagnostic d = mistake(flag.empty() ? "unknown_table" : "unknown_plugin", "no plugin is called `" + id + "`", at);
-  d.about = id;
+  d.about = d.plugin = id;
   if (!likely.empty()) d.meant = likely[0];
   for (std::string& other : likely) other = written(other);
   d.fixes = {likely.empty() ? list : either(likely) + "    others: " + list};

@@ -7,9 +7,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "core/base/text.hpp"
 #include "core/plugin/load.hpp"
@@ -50,12 +48,9 @@ std::string machine_name(uint16_t machine) {
   return "another machine (ELF number " + std::to_string(machine) + ")";
 }
 
-ElfFile read(const PluginInfo& info) {
-  std::ifstream in(info.library, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
+ElfFile read(const PluginInfo& info, std::string_view bytes) {
   try {
-    return read_elf(bytes.str());
+    return read_elf(bytes);
   } catch (const ElfError& e) {
     refuse(info, "not_elf", info.schema.id + " is no whole shared library: " + e.what(),
            {"build it again, or copy it again from where it came"});
@@ -142,8 +137,8 @@ void check_glibc(const PluginInfo& info, const ElfFile& file) {
 
 }  // namespace
 
-void check_elf(const PluginInfo& info) {
-  const ElfFile file = read(info);
+bool check_elf(const PluginInfo& info, std::string_view bytes) {
+  const ElfFile file = read(info, bytes);
   if (file.machine != kThisMachine)
     refuse(info, "wrong_machine",
            info.schema.id + " is built for " + machine_name(file.machine) + "; this is " + machine_name(kThisMachine),
@@ -154,6 +149,7 @@ void check_elf(const PluginInfo& info) {
   check_exports(info, file);
   check_imports(info, file);
   check_glibc(info, file);
+  return file.run_path.find("$ORIGIN") != file.run_path.npos || file.run_path.find("${ORIGIN}") != file.run_path.npos;
 }
 
 }  // namespace mortise

@@ -264,6 +264,43 @@ TEST(Scan, WarnsOfALibraryWithoutItsToml) {
   EXPECT_EQ(report.all()[0].message, "a.b.so has no plugin.toml beside it");
 }
 
+TEST(Scan, WarnsOnceOfEachPlaceThatOthersMayChange) {
+  using fs = std::filesystem::perms;
+  const TemporaryFolder folder;
+  for (const char* name : {"a.flat", "b.flat"}) {
+    place(folder / ("open/" + std::string(name) + ".toml"), name);
+    write_file(folder / ("open/" + std::string(name) + ".so"), "");
+  }
+  place(folder / "closed/c.own/plugin.toml", "c.own");
+  write_file(folder / "closed/c.own/c.own.so", "");
+  std::filesystem::permissions(folder / "open", fs::others_write, std::filesystem::perm_options::add);
+  std::filesystem::permissions(folder / "closed/c.own/c.own.so", fs::others_write, std::filesystem::perm_options::add);
+  Report report;
+  const std::string open = folder / "open";
+  EXPECT_EQ(scan_plugins({open, folder / "closed"}, report).size(), 3u);
+  EXPECT_EQ(scan_plugins({open + "/"}, report).size(), 2u);
+  ASSERT_EQ(report.all().size(), 2u);
+  EXPECT_FALSE(report.has_errors());
+  EXPECT_EQ(report.all()[0].message, "the plugin folder " + open + " may be changed by everybody");
+  EXPECT_EQ(report.all()[0].fixes.at(0), "chmod o-w " + open);
+  EXPECT_EQ(report.all()[1].message, "the library of c.own may be changed by everybody");
+}
+
+TEST(Scan, TrustsTheGroupThatIsItsOwnersAlone) {
+  const TemporaryFolder folder;
+  place(folder / "a.flat.toml", "a.flat");
+  write_file(folder / "a.flat.so", "");
+  std::filesystem::permissions(folder.text(), std::filesystem::perms::group_write, std::filesystem::perm_options::add);
+  const gid_t other = 65534;  // nogroup
+  Report own, others;
+  scan_plugins({folder.text()}, own);
+  if (chown(folder.text().c_str(), uid_t(-1), other) != 0) GTEST_SKIP() << "only root may give files away";
+  EXPECT_TRUE(own.all().empty()) << own.all()[0].message;
+  scan_plugins({folder.text()}, others);
+  ASSERT_EQ(others.all().size(), 1u);
+  EXPECT_EQ(others.all()[0].code, "plugin_writable");
+}
+
 TEST(Scan, FindsTheFixtures) {
   Report report;
   const auto plugins = scan_plugins({MORTISE_FIXTURES}, report);

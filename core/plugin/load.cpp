@@ -1,30 +1,23 @@
 #include "core/plugin/load.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <link.h>
 
 #include <algorithm>
-#include <boost/dll/shared_library.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <vector>
 
+#include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/crash.hpp"
 #include "core/plugin/descriptor.hpp"
 #include "core/plugin/refuse.hpp"
 
 namespace mortise {
 namespace {
-
-void check_readable(const PluginInfo& info) {
-  if (!std::filesystem::exists(info.library))
-    refuse(info, "plugin_missing", info.schema.id + " has a plugin.toml, but no library",
-           {"copy the library there, or build it: " + kBuildIt});
-  if (access(info.library.c_str(), R_OK) != 0)
-    refuse(info, "plugin_missing", info.schema.id + " cannot be read: " + strerror(errno),
-           {"chmod a+r " + info.library});
-}
 
 // `abi` is "0.1"; its form was checked when plugin.toml was read.
 std::pair<int, int> wanted_abi(const PluginInfo& info) {
@@ -46,35 +39,75 @@ void check_abi(const PluginInfo& info, std::pair<int, int> abi, std::pair<int, i
          {abi > ours ? "install a newer Mortise, or " + kRebuild : kRebuild});
 }
 
-// Boost's error_code overload says "Bad file descriptor" of everything; the throwing one carries the loader's text,
-// inside its own.
-std::string loader_text(std::string_view text) {
-  constexpr std::string_view kBefore = "(dlerror system message: ", kAfter = "): ";
-  const size_t from = text.find(kBefore), to = text.rfind(kAfter);
-  return std::string(from != text.npos && to != text.npos && to > from
-                         ? text.substr(from + kBefore.size(), to - from - kBefore.size())
-                         : text);
+using Entry = decltype(&mortise_plugin_v0);
+
+// A library that is loaded. Never closed: its code may stand in tables of ours and on stacks of other threads until the
+// process ends, and its file stays open because the loader knows it by the descriptor's number.
+struct Library {
+  LibraryImage image;
+  Entry entry;
+};
+
+std::vector<std::unique_ptr<Library>>& libraries() {
+  static auto* const all = new std::vector<std::unique_ptr<Library>>;
+  return *all;
 }
 
-decltype(&mortise_plugin_v0) open(const PluginInfo& info) {
-  using namespace boost::dll;
-  const auto mode = load_mode::rtld_now | load_mode::rtld_local | static_cast<load_mode::type>(RTLD_NODELETE);
-  try {
-    // Never closed: its code may stand in tables of ours and on stacks of other threads until the process ends.
-    static auto* const kept = new std::vector<shared_library>;
-    return kept->emplace_back(std::filesystem::absolute(info.library), mode)
-        .get<const mortise_plugin*() noexcept>("mortise_plugin_v0");
-  } catch (const std::exception& e) {
-    refuse(info, "load_failed", info.schema.id + " does not load: " + escape_control(loader_text(e.what())),
-           {kRebuild});
+// A debugger and a profiler find symbols by the file's own name.
+bool asked_for_files() { return std::getenv("MORTISE_PLUGINS_FROM_FILES") != nullptr; }
+
+// From the bytes that were checked; from the file itself where that cannot be.
+LoadFrom where_from(const PluginInfo& info, const LibraryImage& image, bool needs_its_folder) {
+  if (needs_its_folder || asked_for_files()) {
+    if (!asked_for_files())
+      log(LogLevel::kInfo,
+          info.schema.id + " finds libraries beside it ($ORIGIN), so it is loaded from its file: " + info.library);
+    return {std::filesystem::absolute(info.library).string(), -1};
   }
+  if (!image.not_from_memory().empty())
+    log(LogLevel::kInfo, info.schema.id + " is loaded from its file, not from memory: " + image.not_from_memory());
+  return {image.path(), image.file()};
+}
+
+void register_code_of(const std::string& id, void* handle) {
+  link_map* map = nullptr;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return;
+  struct Wanted {
+    const std::string& id;
+    ElfW(Addr) base;
+  } wanted{id, map->l_addr};
+  dl_iterate_phdr(
+      [](dl_phdr_info* loaded, size_t, void* user) {
+        const auto& each = *static_cast<Wanted*>(user);
+        if (loaded->dlpi_addr != each.base) return 0;
+        for (int i = 0; i < loaded->dlpi_phnum; ++i) {
+          const ElfW(Phdr) & part = loaded->dlpi_phdr[i];
+          if (part.p_type == PT_LOAD && (part.p_flags & PF_X))
+            register_code(each.id, reinterpret_cast<const void*>(each.base + part.p_vaddr), part.p_memsz);
+        }
+        return 1;
+      },
+      &wanted);
+}
+
+const Library& open(const PluginInfo& info, LibraryImage image, const LoadFrom& from) {
+  const PluginScope scope(info.schema.id, "its constructors");
+  void* const handle = dlopen(from.path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  const auto entry = handle ? reinterpret_cast<Entry>(dlsym(handle, "mortise_plugin_v0")) : nullptr;
+  if (!entry)
+    refuse(info, "load_failed", info.schema.id + " does not load: " + loader_text(dlerror(), from.path, info.library),
+           {kRebuild});
+  register_code_of(info.schema.id, handle);
+  return *libraries().emplace_back(new Library{std::move(image), entry});
 }
 
 int line_of_difference(std::string_view a, std::string_view b) {
   return 1 + static_cast<int>(std::count(a.begin(), std::ranges::mismatch(a, b).in1, '\n'));
 }
 
-const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* plugin) {
+const mortise_plugin* shake_hands(const PluginInfo& info, Entry entry) {
+  const PluginScope scope(info.schema.id, "mortise_plugin_v0");
+  const mortise_plugin* const plugin = entry();
   if (const char* fault = descriptor_fault(plugin))
     refuse(info, "handshake_failed", info.schema.id + ": " + fault, {kRebuild});
   check_abi(info, {plugin->abi_major, plugin->abi_minor}, wanted_abi(info));
@@ -89,13 +122,25 @@ const mortise_plugin* shake_hands(const PluginInfo& info, const mortise_plugin* 
 
 }  // namespace
 
-const mortise_plugin* load_plugin(const PluginInfo& info, const std::string& helper) {
-  check_readable(info);
-  check_elf(info);
+std::string loader_text(std::string text, const std::string& path, const std::string& library) {
+  if (path != library)
+    for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + library.size()))
+      text.replace(at, path.size(), library);
+  return escape_control(text);
+}
+
+LoadedPlugin load_plugin(const PluginInfo& info, const std::string& helper) {
+  LibraryImage image(info);
+  const bool needs_its_folder = check_elf(info, image.bytes());
   check_abi(info, wanted_abi(info), {0, 0});
+  const auto loaded = [&](const auto& library) { return library->image.bytes() == image.bytes(); };
+  const auto known = std::ranges::find_if(libraries(), loaded);
+  if (known != libraries().end()) return {shake_hands(info, (*known)->entry), (*known)->image.bytes()};
+  const LoadFrom from = where_from(info, image, needs_its_folder);
   // A native plugin is not probed: the helper has no LibTorch, and loading it there would take most of a second.
-  if (!helper.empty() && info.tier != "native") probe(info, helper);
-  return shake_hands(info, open(info)());
+  if (!helper.empty() && info.tier != "native") probe(info, from, helper);
+  const Library& library = open(info, std::move(image), from);
+  return {shake_hands(info, library.entry), library.image.bytes()};
 }
 
 }  // namespace mortise

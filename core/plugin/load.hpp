@@ -3,22 +3,38 @@
 #include <chrono>
 #include <string>
 
+#include "core/plugin/image.hpp"
 #include "core/plugin/plugin_info.hpp"
 #include "mortise/abi.h"
 
 namespace mortise {
 
 // Refuses, by a Failure, a library whose own bytes say that it is not a plugin for this machine and for what its
-// plugin.toml says of it.
-void check_elf(const PluginInfo& info);
+// plugin.toml says of it. True if it finds libraries of its own by where it lies ($ORIGIN): it cannot be loaded from
+// elsewhere.
+bool check_elf(const PluginInfo& info, std::string_view bytes);
 
-// Returns when `helper` (mortise-probe) loaded info.library in a process of its own and found a sound descriptor in it;
+// What dlopen() is given, by the host and by the probe.
+struct LoadFrom {
+  std::string path;
+  int file = -1;  // behind a path of /proc/self/fd; the probe's process gets it; -1: `path` is a file's
+};
+
+// Returns when `helper` (mortise-probe) loaded the library in a process of its own and found a sound descriptor in it;
 // throws a Failure for each other end.
-void probe(const PluginInfo& info, const std::string& helper,
+void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper,
            std::chrono::milliseconds limit = std::chrono::seconds(5));
+
+// What the loader says, with the name that a person knows where it says `path`.
+std::string loader_text(std::string text, const std::string& path, const std::string& library);
+
+struct LoadedPlugin {
+  const mortise_plugin* descriptor = nullptr;
+  std::string_view library;  // the bytes of what was loaded, for its hash; they stay
+};
 
 // All of it. Throws Failure, a code of its own for each way to be wrong. `helper` is the path of mortise-probe; ""
 // skips the probe (tests). One thread at a time. [build]
-const mortise_plugin* load_plugin(const PluginInfo& info, const std::string& helper);
+LoadedPlugin load_plugin(const PluginInfo& info, const std::string& helper);
 
 }  // namespace mortise

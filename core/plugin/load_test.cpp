@@ -1,6 +1,7 @@
 #include "core/plugin/load.hpp"
 
 #include <elf.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -14,6 +15,8 @@ Diagnostic refusal(const PluginInfo& info, const std::string& helper = "") {
 }
 Diagnostic refusal(const std::string& name, const std::string& helper = "") { return refusal(fixture(name), helper); }
 
+LoadFrom file_of(const std::string& name) { return {fixture(name).library, -1}; }
+
 // The good fixture with some of its bytes changed, in a file of its own.
 PluginInfo changed(const TemporaryFolder& folder, const std::function<void(std::string&)>& change) {
   PluginInfo info = fixture("good");
@@ -26,9 +29,10 @@ PluginInfo changed(const TemporaryFolder& folder, const std::function<void(std::
 
 TEST(Load, TakesAGoodPlugin) {
   const PluginInfo info = fixture("good");
-  const mortise_plugin* plugin = load_plugin(info, MORTISE_PROBE);
+  const auto [plugin, library] = load_plugin(info, MORTISE_PROBE);
   EXPECT_EQ(std::string_view(plugin->manifest.ptr, plugin->manifest.len), info.toml_text);
-  EXPECT_EQ(load_plugin(info, ""), plugin) << "the same library, once in this process";
+  EXPECT_EQ(library, read_file(info.library));
+  EXPECT_EQ(load_plugin(info, "").descriptor, plugin) << "the same library, once in this process";
 }
 
 TEST(Load, HasOneFormOfRefusal) {
@@ -91,6 +95,43 @@ TEST(Load, RefusesANewerGlibc) {
   EXPECT_EQ(d.message.substr(0, 29), "fixture.good needs glibc 9.2.") << d.message;
 }
 
+TEST(Load, RefusesWhatIsNoFileWithoutWaitingForIt) {
+  const TemporaryFolder folder;
+  PluginInfo info = fixture("good");
+  info.library = folder / "fixture.good.so";
+  ASSERT_EQ(mkfifo(info.library.c_str(), 0600), 0);
+  EXPECT_EQ(refusal(info).message, "fixture.good is no whole shared library: it is no regular file of at most 4 GiB");
+}
+
+// A plugin that exchanges itself for another one while it is probed: what was probed is what is loaded.
+TEST(Load, OpensTheFileOnce) {
+  const TemporaryFolder folder;
+  PluginInfo info = fixture("exchanges");
+  const std::string own = read_file(info.library);
+  info.library = folder / "fixture.exchanges.so";
+  write_file(info.library, own);
+  ASSERT_EQ(setenv("FIXTURE_PLACE", info.library.c_str(), 1), 0);
+  ASSERT_EQ(setenv("FIXTURE_OTHER", fixture("crashes").library.c_str(), 1), 0);
+  const LoadedPlugin loaded = load_plugin(info, MORTISE_PROBE);
+  EXPECT_EQ(read_file(info.library), read_file(fixture("crashes").library)) << "it was exchanged";
+  EXPECT_EQ(loaded.library, own);
+  EXPECT_EQ(std::string_view(loaded.descriptor->manifest.ptr, loaded.descriptor->manifest.len), info.toml_text);
+}
+
+TEST(Load, FindsLibrariesBesideAPluginThatAsksForThem) {
+  PluginInfo info = fixture("beside");
+  info.links = {"libacme.so*"};
+  EXPECT_NE(load_plugin(info, MORTISE_PROBE).descriptor, nullptr);
+}
+
+TEST(Image, CannotBeChangedAnyMore) {
+  const LibraryImage image(fixture("good"));
+  ASSERT_EQ(image.not_from_memory(), "");
+  EXPECT_EQ(pwrite(image.file(), "x", 1, 0), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(ftruncate(image.file(), 0), -1);
+}
+
 // ---- what it exports and imports ----
 
 TEST(Load, RefusesALibraryThatIsNoPlugin) {
@@ -122,7 +163,7 @@ TEST(Load, RefusesALibraryThatItsTierDoesNotAllow) {
 TEST(Load, TakesALibraryThatLinksAllows) {
   PluginInfo info = fixture("needs_acme");
   info.links = {"libacme.so*"};
-  EXPECT_NE(load_plugin(info, ""), nullptr);
+  EXPECT_NE(load_plugin(info, "").descriptor, nullptr);
 }
 
 TEST(Load, RefusesLibTorchToAPortablePlugin) {
@@ -135,7 +176,7 @@ TEST(Load, RefusesLibTorchToAPortablePlugin) {
 TEST(Load, TakesLibTorchFromANativePlugin) {
   PluginInfo info = fixture("needs_torch");
   info.tier = "native";
-  EXPECT_NO_THROW(check_elf(info));
+  EXPECT_NO_THROW(check_elf(info, read_file(info.library)));
 }
 
 // Without the library in its list, the host's own LibTorch would be found: the name is what gives it away.
@@ -156,7 +197,8 @@ TEST(Probe, NamesTheSignal) {
 }
 
 TEST(Probe, DoesNotWaitForever) {
-  const Diagnostic d = failure_of([] { probe(fixture("hangs"), MORTISE_PROBE, std::chrono::milliseconds(300)); });
+  const Diagnostic d =
+      failure_of([] { probe(fixture("hangs"), file_of("hangs"), MORTISE_PROBE, std::chrono::milliseconds(300)); });
   EXPECT_EQ(d.code, "probe_timed_out");
 }
 
@@ -174,7 +216,7 @@ TEST(Probe, IsNotFooledByAForgedAnswer) {
 
 TEST(Probe, DoesNotWaitForWhatAPluginLeavesBehind) {
   const auto begin = std::chrono::steady_clock::now();
-  probe(fixture("spawns"), MORTISE_PROBE);
+  probe(fixture("spawns"), file_of("spawns"), MORTISE_PROBE);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
 }
 
@@ -185,7 +227,7 @@ TEST(Probe, PassesOnTheLoadersWords) {
 }
 
 TEST(Probe, SaysWhenItsHelperIsMissing) {
-  const Diagnostic d = refusal("good", "/nowhere/mortise-probe");
+  const Diagnostic d = refusal("hangs", "/nowhere/mortise-probe");
   EXPECT_EQ(d.code, "probe_silent");
   EXPECT_EQ(d.message, "mortise-probe does not start: No such file or directory");
 }

@@ -32,10 +32,13 @@ std::string new_nonce() {
   return std::to_string(random()) + std::to_string(random());
 }
 
+// Where the child finds the library that was opened here.
+constexpr int kChildsFile = 3;
+
 // stdin from nowhere, stdout and stderr into the pipe, no signal blocked or ignored, and a process group of its own, so
 // that whatever the plugin starts can be ended with it. posix_spawn, because a process that holds gigabytes should not
 // be forked. Returns an errno.
-int start(const char* const* arguments, int out, pid_t& child) {
+int start(const char* const* arguments, int out, int library, pid_t& child) {
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -49,6 +52,7 @@ int start(const char* const* arguments, int out, pid_t& child) {
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, out, 1);
   posix_spawn_file_actions_adddup2(&files, out, 2);
+  if (library >= 0) posix_spawn_file_actions_adddup2(&files, library, kChildsFile);
   const int error =
       posix_spawn(&child, arguments[0], &files, &attributes, const_cast<char* const*>(arguments), environ);
   posix_spawn_file_actions_destroy(&files);
@@ -104,15 +108,16 @@ std::string find_answer(const std::string& output) {
 
 }  // namespace
 
-void probe(const PluginInfo& info, const std::string& helper, std::chrono::milliseconds limit) {
+void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper, std::chrono::milliseconds limit) {
   const std::string& id = info.schema.id;
   const std::string nonce = new_nonce();
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
     refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(errno)), {"ulimit -n 1024"});
-  const char* const arguments[] = {helper.c_str(), info.library.c_str(), nonce.c_str(), nullptr};
+  const std::string file = from.file >= 0 ? LibraryImage::path_in(kChildsFile) : from.path;
+  const char* const arguments[] = {helper.c_str(), file.c_str(), nonce.c_str(), nullptr};
   pid_t child = 0;
-  const int error = start(arguments, ends[1], child);
+  const int error = start(arguments, ends[1], from.file, child);
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);
@@ -127,7 +132,8 @@ void probe(const PluginInfo& info, const std::string& helper, std::chrono::milli
                                               info.library + " 1"};
   if (answer.starts_with(nonce + " ok ")) return;
   if (answer.starts_with(load))
-    refuse(info, "load_failed", id + " does not load: " + escape_control(answer.substr(load.size())), {kRebuild});
+    refuse(info, "load_failed", id + " does not load: " + loader_text(answer.substr(load.size()), file, info.library),
+           {kRebuild});
   if (answer.starts_with(descriptor))
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {kRebuild});
   const std::string words = last_words(ending.output);

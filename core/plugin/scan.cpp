@@ -1,7 +1,13 @@
 // Which plugins the folders hold. Nothing of a library is opened here.
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
+#include "core/base/text.hpp"
 #include "core/manifest/check.hpp"
 #include "core/plugin/plugin_info.hpp"
 #include "core/plugin/refuse.hpp"
@@ -22,6 +28,38 @@ void warn_of_lone_library(const fs::path& library, Report& report) {
                               {"copy its " + id + ".toml there too"});
   d.level = Level::kWarning;
   d.effect = "it is not seen as a plugin";
+  report.add(std::move(d));
+}
+
+// Many systems give each user a group of the same name, and let it write whatever they make.
+bool is_group_of_its_owner(const struct stat& status) {
+  const passwd* const owner = getpwuid(status.st_uid);
+  const std::string name = owner ? owner->pw_name : "";
+  const group* const of = getgrgid(status.st_gid);
+  return of ? name == of->gr_name : status.st_gid == status.st_uid;
+}
+
+// Who else may change what is at `path`; "" if nobody. Links are followed.
+std::string other_writers(const fs::path& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0) return "";
+  if (status.st_mode & S_IWOTH) return "everybody";
+  if (!(status.st_mode & S_IWGRP) || is_group_of_its_owner(status)) return "";
+  const group* const of = getgrgid(status.st_gid);
+  return "the group " + (of ? std::string(of->gr_name) : std::to_string(status.st_gid));
+}
+
+// Once a process: the folders are read more than once.
+void warn_if_writable(const fs::path& path, const std::string& what, Report& report) {
+  static std::set<fs::path> warned;
+  const std::string who = other_writers(path);
+  std::error_code ignored;
+  if (who.empty() || !warned.insert(fs::canonical(path, ignored)).second) return;
+  Diagnostic d = mistake("plugin_writable", what + " may be changed by " + who, {},
+                         std::string(who == "everybody" ? "chmod o-w " : "chmod g-w ") + shell_word(path.string()));
+  d.level = Level::kWarning;
+  d.at = path;
+  d.effect = "whoever changes it runs code in your trainings";
   report.add(std::move(d));
 }
 
@@ -62,6 +100,10 @@ std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& f
     for (const fs::path& path : entries_of(folder)) {
       const auto found = plugin_at(path, report);
       if (!found) continue;
+      const fs::path own = found->toml.parent_path();
+      warn_if_writable(folder, "the plugin folder " + folder, report);
+      warn_if_writable(own, "the plugin folder " + own.string(), report);
+      warn_if_writable(own / (found->id + ".so"), "the library of " + found->id, report);
       const auto [first, is_new] = seen.emplace(found->id, found->toml);
       if (is_new) {
         if (auto info = read_plugin_info(found->toml, found->id, report)) plugins.emplace(found->id, std::move(*info));

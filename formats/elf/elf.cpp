@@ -158,6 +158,8 @@ ElfFile read_elf(std::string_view bytes) {
   const Dynamic dynamic = read_dynamic(image, found);
   const Strings strings(image, dynamic);
   for (const uint64_t at : dynamic.needed) file.needed.push_back(strings[at]);
+  for (const int64_t tag : {DT_RPATH, DT_RUNPATH})
+    if (dynamic.has(tag)) file.run_path = strings[dynamic.get(tag)];
   read_symbols(image, dynamic, strings, file);
   return file;
 }

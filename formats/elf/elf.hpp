@@ -16,6 +16,7 @@ struct ElfSymbol {
 struct ElfFile {
   uint16_t machine = 0, type = 0;   // EM_…, ET_…
   std::vector<std::string> needed;  // DT_NEEDED, in order
+  std::string run_path;             // DT_RUNPATH, else DT_RPATH: where those are looked for first
   std::vector<std::string> exported;
   std::vector<ElfSymbol> undefined;   // those without which it does not load: weak ones are left out
   std::vector<std::string> versions;  // "GLIBC_2.34": each must be there, also if only a weak symbol is of it

@@ -69,7 +69,8 @@ class Broken(e2e.Case):
         self.assertNotEqual(result.code, 0)
         self.assertRegex(result.err, r"^error\[\w+\]: ")
         self.assertIn("more/optimizer.broken/plugin.toml", result.err)
-        self.assertTrue(result.err.endswith("nothing was started.\n"), result.err)
+        self.assertNotIn("no plugin is called", result.err)
+        self.assertTrue(result.err.endswith("1 error; nothing was started.\n"), result.err)
 
     def test_an_attachment_that_does_not_fit_its_point(self):
         self.folder("guard.odd", '[plugin]\nid = "guard.odd"\nversion = "0.1.0"\nsummary = "Listens wrongly"\n'

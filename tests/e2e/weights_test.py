@@ -164,7 +164,7 @@ class Weights(e2e.Case):
         self.assertEqual(result.err.count("error[weights_disagree]"), 5, result)
         # Dropout is no matter of the architecture: the folder's, unless the manifest says.
         self.folder(config={**CONFIG, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1})
-        self.assertRegex(self.ok("plan", "next.toml", "--keys").out, r"model\.gpt\.dropout +0\.1 +hf/config\.json:18\n")
+        self.assertRegex(self.ok("plan", "next.toml", "--keys").out, r"model\.gpt\.dropout +0\.1 +hf/config\.json:19\n")
         self.assertRegex(
             self.ok("plan", "next.toml", "--keys", "--set", "model.gpt.dropout=0").out,
             r"model\.gpt\.dropout +0\.0 +command line",
@@ -174,7 +174,7 @@ class Weights(e2e.Case):
             ["train", "next.toml"],
             "error[weights_disagree]: the weights have resid_pdrop 0.1 and embd_pdrop 0.0; both are "
             "`model.gpt.dropout`\n"
-            "  --> hf/config.json:18 and hf/config.json:18\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
+            "  --> hf/config.json:19 and hf/config.json:18\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
         )
         self.ok("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
 

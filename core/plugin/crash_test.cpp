@@ -1,0 +1,248 @@
+// Ends of a process, each in a child: what it says, and with which status it ends.
+#include "core/plugin/crash.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <functional>
+
+#include "core/plugin/test_fixtures.hpp"
+
+namespace mortise {
+namespace {
+
+struct End {
+  int status = 0;
+  std::string said;
+  int signal() const { return WIFSIGNALED(status) ? WTERMSIG(status) : 0; }
+  int exit() const { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+};
+
+// `body` in a process of its own, with stderr here.
+End end_of(const std::function<void()>& body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    for (const int each : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL}) signal(each, SIG_DFL);
+    guard_process();
+    body();
+    _exit(0);
+  }
+  close(ends[1]);
+  End end;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) end.said.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  waitpid(child, &end.status, 0);
+  return end;
+}
+
+void crash() {
+  volatile int* nowhere = nullptr;
+  *nowhere = 1;
+}
+
+[[gnu::noinline]] int deep(volatile char* outer, uint64_t levels) {
+  volatile char room[4096];
+  room[0] = outer ? outer[0] : char{1};
+  return levels == 0 ? 0 : deep(room, levels - 1) + room[0];
+}
+
+// A run directory with a checkpoint of step 3.
+std::string run_in(const TemporaryFolder& folder) {
+  std::filesystem::create_directories(folder / "checkpoints/step-3");
+  std::filesystem::create_directory_symlink("step-3", folder / "checkpoints/latest");
+  return folder.text();
+}
+
+TEST(Crash, NamesPluginPointPlaceStepAndTheWayToGoOn) {
+  const TemporaryFolder folder;
+  const std::string dir = run_in(folder);
+  const End end = end_of([&] {
+    const RunUnderWay run(dir, "mortise resume " + dir, {});
+    RunUnderWay::set_step(5);
+    const PluginScope scope("optimizer.bad", "block", "h.3");
+    crash();
+  });
+  EXPECT_EQ(end.signal(), SIGSEGV);
+  EXPECT_EQ(end.said,
+            "error[plugin_crashed]: optimizer.bad crashed in `block` at h.3 (SIGSEGV at 0x0); step 5; last checkpoint "
+            "is step 3; fix: mortise resume " +
+                dir + "\n");
+}
+
+TEST(Crash, SaysThatNothingIsSaved) {
+  const TemporaryFolder folder;
+  const End end = end_of([&] {
+    const RunUnderWay run(folder.text(), "mortise resume " + folder.text(), {});
+    const PluginScope scope("optimizer.bad", "step");
+    abort();
+  });
+  EXPECT_EQ(end.signal(), SIGABRT);
+  EXPECT_EQ(end.said,
+            "error[plugin_crashed]: optimizer.bad crashed in `step` (SIGABRT); step 0; nothing is saved yet\n");
+}
+
+TEST(Crash, IsAnObjectForMachines) {
+  const End end = end_of([] {
+    set_guard_output([](const Diagnostic&) {}, /*json=*/true);
+    const PluginScope scope("optimizer.bad", "a \"step\"");
+    raise(SIGFPE);
+  });
+  EXPECT_EQ(end.signal(), SIGFPE);
+  EXPECT_EQ(end.said,
+            "{\"level\":\"error\",\"code\":\"plugin_crashed\",\"message\":\"optimizer.bad crashed in `a \\\"step\\\"` "
+            "(SIGFPE)\",\"fix\":[],\"plugin\":\"optimizer.bad\",\"exit\":null}\n");
+}
+
+TEST(Crash, IsTheCoresOutsideOfEveryPlugin) {
+  EXPECT_EQ(end_of([] { raise(SIGILL); }).said, "error[crashed]: the core crashed (SIGILL)\n");
+  const End inside = end_of([] {
+    const PluginScope around("optimizer.bad", "block");
+    const PluginScope core("", "forward");
+    raise(SIGBUS);
+  });
+  EXPECT_EQ(inside.said, "error[crashed]: the core crashed in `forward` (SIGBUS)\n");
+}
+
+TEST(Crash, IsSaidByNobodyOnceTheSignalsAreGivenBack) {
+  const End end = end_of([] {
+    release_signals();
+    const PluginScope scope("optimizer.bad", "step");
+    raise(SIGFPE);
+  });
+  EXPECT_EQ(end.signal(), SIGFPE);
+  EXPECT_EQ(end.said, "");
+}
+
+TEST(Crash, SaysThatTheStackIsFullOnItsOwnStack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers move stacks";
+#endif
+  for (const bool elsewhere : {false, true}) {
+    const auto overflow = [] {
+      const PluginScope scope("optimizer.bad", "step");
+      deep(nullptr, UINT64_MAX);
+    };
+    const End end = end_of([&] { elsewhere ? std::thread(overflow).join() : overflow(); });
+    EXPECT_EQ(end.signal(), SIGSEGV);
+    EXPECT_EQ(end.said, "error[plugin_crashed]: optimizer.bad crashed in `step` (SIGSEGV, stack overflow)\n");
+  }
+}
+
+TEST(Crash, FindsThePluginOfAThreadThatItMadeItself) {
+  const End end = end_of([] {
+    const auto at = reinterpret_cast<uintptr_t>(&crash) & ~uintptr_t{4095};
+    register_code("data.bad", reinterpret_cast<const void*>(at), 2 * 4096);
+    std::thread(crash).join();
+  });
+  EXPECT_EQ(end.said, "error[plugin_crashed]: data.bad crashed in a thread of its own (SIGSEGV at 0x0)\n");
+}
+
+TEST(Exit, InsideACallIsAFailureOfThePlugin) {
+  const TemporaryFolder folder;
+  const End end = end_of([&] {
+    const RunUnderWay run(run_in(folder), "mortise resume " + folder.text(),
+                          [](int code) { std::cerr << "ended " << code << "\n"; });
+    RunUnderWay::set_step(2);
+    const PluginScope scope("optimizer.bad", "step");
+    exit(0);
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_EQ(
+      end.said,
+      "error[plugin_exited]: optimizer.bad called exit(0) in `step`\n  at: step 2\n  effect: the run stopped; last "
+      "checkpoint is step 3\n  fix: mortise resume " +
+          folder.text() + "\nended 71\n");
+}
+
+TEST(Exit, OfAThreadThatNobodyKnowsIsOneTooWhileARunIsUnderWay) {
+  const TemporaryFolder folder;
+  const End end = end_of([&] {
+    const RunUnderWay run(folder.text(), "mortise resume " + folder.text(), {});
+    std::thread([] { exit(0); }).join();
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_TRUE(end.said.starts_with("error[plugin_exited]: a thread that the core did not start called exit(0)\n"));
+}
+
+TEST(Exit, OfSeveralThreadsAtOnceIsSaidOnce) {
+  const End end = end_of([] {
+    set_guard_output(
+        [](const Diagnostic& d) {
+          usleep(50'000);
+          print(std::cerr, d, false);
+        },
+        false);
+    const auto leave = [] {
+      const PluginScope scope("data.bad", "get");
+      exit(0);
+    };
+    std::thread other(leave);
+    leave();
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_EQ(end.said, "error[plugin_exited]: data.bad called exit(0) in `get`\n");
+}
+
+TEST(Exit, OutsideOfPluginsIsLeftAlone) {
+  const End end = end_of([] { exit(3); });
+  EXPECT_EQ(end.exit(), 3);
+  EXPECT_EQ(end.said, "");
+}
+
+TEST(Exit, OfAChildThatAPluginMadeIsLeftAlone) {
+  const End end = end_of([] {
+    const PluginScope scope("data.bad", "open");
+    const pid_t child = fork();
+    if (child == 0) exit(4);
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(WEXITSTATUS(status));
+  });
+  EXPECT_EQ(end.exit(), 4);
+  EXPECT_EQ(end.said, "");
+}
+
+TEST(Exit, IsNotZeroAfterALateFailure) {
+  const End end = end_of([] {
+    report_late_failure(trouble(kExitPlugin, "plugin_failed", "too late"));
+    exit(0);
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_EQ(end.said, "error[plugin_failed]: too late\n");
+}
+
+TEST(Watchdog, EndsACallThatDoesNotComeBack) {
+  const End end = end_of([] {
+    const CallWatchdog watchdog(std::chrono::milliseconds(100));
+    const PluginScope scope("data.bad", "get");
+    for (;;) pause();
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_TRUE(end.said.starts_with(
+      "error[plugin_hangs]: no return for 0.1s, which is run.call_timeout: of data.bad from `get`\n"))
+      << end.said;
+}
+
+TEST(Watchdog, LetsManyShortCallsAndTheCoreTakeTheirTime) {
+  const End end = end_of([] {
+    const CallWatchdog watchdog(std::chrono::milliseconds(100));
+    const PluginScope around("model.good", "block");
+    for (int i = 0; i < 20; ++i) {
+      const PluginScope scope("data.good", "get");
+      usleep(20'000);
+    }
+    const PluginScope core("", "forward");
+    usleep(300'000);
+  });
+  EXPECT_EQ(end.exit(), 0);
+  EXPECT_EQ(end.said, "");
+}
+
+}  // namespace
+}  // namespace mortise
