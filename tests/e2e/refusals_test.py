@@ -57,7 +57,8 @@ class Fixtures(e2e.Case):
 class Hollow(Fixtures):
     def test_a_function_that_a_table_lacks_is_named_not_called(self):
         self.file("run.toml", TINY)
-        for size, fault in (("sizeof(mortise_schedule)", "has no function `factor`"), ("8", "says that its object at `schedule` is 8 bytes long")):
+        for size, fault in (("sizeof(mortise_schedule)", "has no function `factor`"),
+                            ("8", "says that its object at `schedule` is 8 bytes long")):
             self.built("schedule.fixture", '\n[points]\nprovides = ["schedule"]\n', f"-DFIXTURE_HOLLOW={size}")
             result = self.mortise(*self.train("--use", "schedule.fixture"))
             self.assertEqual(result.code, 71, result)

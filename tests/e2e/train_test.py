@@ -193,7 +193,8 @@ class Ends(e2e.Case):
 
     def test_a_time_limit_saves_and_says_75(self):
         result = self.mortise("train", *LONG, "--set", "run.time_limit=1 s")
-        self.assertEqual((result.code, result.err, result.out.splitlines()[-1]), (75, "", "next    mortise resume runs/run"), result)
+        self.assertEqual((result.code, result.err, result.out.splitlines()[-1]),
+                         (75, "", "next    mortise resume runs/run"), result)
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertEqual(self.status()["state"], "stopped")
 

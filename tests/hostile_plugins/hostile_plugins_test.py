@@ -1,6 +1,8 @@
-"""The program with each of generate.py's plugins: never exit 0, never a silent death, one error that names the plugin and the place.
+"""The program with each of generate.py's plugins: never exit 0, never a silent death, one error that names the plugin
+and the place.
 
-By default the ones that stand for a kind each; MORTISE_HOSTILE=all takes every one (make soak), MORTISE_HOSTILE=NAME that one.
+By default the ones that stand for a kind each; MORTISE_HOSTILE=all takes every one (make soak), MORTISE_HOSTILE=NAME
+that one.
 """
 import concurrent.futures
 import hashlib
@@ -23,7 +25,8 @@ class Hostile(e2e.Case):
     def judge(self, each):
         """What is wrong with how the program met this plugin; "" if nothing."""
         folder = self.dir / "bad" / each.name
-        result = self.mortise("train", "--plugin-path", folder, "--use", each.id, "--set", "run.length=3", "--set", f"run.dir=runs/{each.name}", *each.args)
+        result = self.mortise("train", "--plugin-path", folder, "--use", each.id, "--set", "run.length=3",
+                              "--set", f"run.dir=runs/{each.name}", *each.args)
         found = []
         if result.code != each.code:
             found.append(f"exit {result.code}, not {each.code}")
@@ -51,27 +54,35 @@ class Hostile(e2e.Case):
     def test_a_crash_says_how_to_go_on(self):
         generate.build_all(self.dir / "bad", [each for each in generate.CASES if each.name == "record_overflow"])
         self.train("good", e2e.TINY.replace("length = 6", "length = 2"))
-        result = self.mortise("resume", "runs/good", "--plugin-path", "bad/record_overflow", "--use", "bad.record_overflow", "--set", "run.length=4")
+        result = self.mortise("resume", "runs/good", "--plugin-path", "bad/record_overflow",
+                              "--use", "bad.record_overflow", "--set", "run.length=4")
         self.assertEqual(result.code, generate.SEGV, result)
-        self.assertIn(f"; step 3; last checkpoint is step 2; fix: mortise resume runs/good --plugin-path {self.dir}/bad/record_overflow\n", result.err)
+        self.assertIn("; step 3; last checkpoint is step 2; "
+                      f"fix: mortise resume runs/good --plugin-path {self.dir}/bad/record_overflow\n", result.err)
 
     def test_a_plan_names_it_with_and_without_libtorch(self):
         makes_a_tensor = ("int64_t one = 1; mortise_tensor *t; mortise_status s = "
-                          "TABLE(mortise_tensor_api, \"mortise.tensor/0\")->empty(host, MORTISE_F32, &one, 1, 1, &t); if (s) return s;")
+                          "TABLE(mortise_tensor_api, \"mortise.tensor/0\")->empty(host, MORTISE_F32, &one, 1, 1, &t); "
+                          "if (s) return s;")
         cases = [generate.Case("light", create="segv();"), generate.Case("heavy", create=makes_a_tensor + " segv();"),
                  generate.Case("heavy_exit", create=makes_a_tensor + " exit(0);")]
         generate.build_all(self.dir / "bad", cases)
-        for each, code, said in zip(cases, (generate.SEGV, generate.SEGV, 71), ("crashed in `create`", "crashed in `create`", "called exit(0) in `create`"), strict=True):
+        for each, code, said in zip(cases, (generate.SEGV, generate.SEGV, 71),
+                                    ("crashed in `create`", "crashed in `create`", "called exit(0) in `create`"),
+                                    strict=True):
             result = self.mortise("plan", "--plugin-path", f"bad/{each.name}", "--use", each.id)
             self.assertEqual(result.code, code, result)
             self.assertIn(f"{each.id} {said}", result.err)
             self.assertEqual(result.err.count("error["), 1, result)
 
     def test_a_run_that_ended_without_a_word_is_not_over(self):
-        silent = generate.Case("silent", functions=generate.Case("x").functions.replace("return 0", "_exit(0)"), attach=generate.Case("x").attach.replace('"run.begin", 9', '"step.end", 8'),
+        silent = generate.Case("silent",
+                               functions=generate.Case("x").functions.replace("return 0", "_exit(0)"),
+                               attach=generate.Case("x").attach.replace('"run.begin", 9', '"step.end", 8'),
                                points='listens = [{ point = "step.end" }]')
         generate.build_all(self.dir / "bad", [silent])
-        self.assertEqual(self.mortise("train", "--resume", "--plugin-path", "bad/silent", "--use", "bad.silent").code, 0)  # nobody can see this
+        self.assertEqual(self.mortise("train", "--resume", "--plugin-path", "bad/silent", "--use", "bad.silent").code,
+                         0)  # nobody can see this
         status = self.dir / "runs/run/status.json"
         self.assertEqual(json.loads(status.read_text())["state"], "running")
         again = self.mortise("train", "--resume", "--plugin-path", "bad/silent")
@@ -79,11 +90,15 @@ class Hostile(e2e.Case):
 
     def test_a_checkpoint_records_what_was_loaded(self):
         # It puts something else where its file lies, as an upgrade in the middle of a run would.
-        exchanged = generate.Case("exchanged", create='FILE *f; unlink(getenv("PLACE")); f = fopen(getenv("PLACE"), "w"); fputs("another", f); fclose(f);', before="#include <stdio.h>")
+        exchanged = generate.Case("exchanged",
+                                  create='FILE *f; unlink(getenv("PLACE")); f = fopen(getenv("PLACE"), "w"); '
+                                         'fputs("another", f); fclose(f);',
+                                  before="#include <stdio.h>")
         generate.build_all(self.dir / "bad", [exchanged])
         library = self.dir / "bad/exchanged/bad.exchanged.so"
         loaded = hashlib.sha256(library.read_bytes()).hexdigest()
-        result = self.mortise("train", "--plugin-path", "bad/exchanged", "--use", "bad.exchanged", env={"PLACE": str(library)})
+        result = self.mortise("train", "--plugin-path", "bad/exchanged", "--use", "bad.exchanged",
+                              env={"PLACE": str(library)})
         self.assertEqual(result.code, 0, result)
         self.assertEqual(library.read_text(), "another")
         self.assertIn(loaded, (self.checkpoint(self.dir / "runs/run") / "MANIFEST.json").read_text())
