@@ -177,6 +177,9 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
   if (std::ranges::any_of(report.all(), cannot_run)) return;
   const std::vector<Claim>& claims = plan.at[kDevice].providers;
   const PluginInfo* device = claims.empty() ? nullptr : &info_of(plan, claims.back().member);
+  // A device of another name may say that it is of a known kind: [device] kind = "cpu".
+  const Value* stated = device ? fact_of(*device, "device", "kind") : nullptr;
+  const std::string kind = stated ? stated->as_text() : device ? device->schema.name : "";
   const auto texts_in = [](const Value& value) {
     std::vector<std::string> texts;
     if (const auto* one = std::get_if<std::string>(&value.data)) texts = {*one};
@@ -190,7 +193,7 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
       const auto devices = facts.find("devices");
       if (devices == facts.end() || !device) continue;
       const std::vector<std::string> names = texts_in(devices->second);
-      if (contains(names, device->schema.name)) continue;
+      if (contains(names, kind)) continue;
       std::vector<std::string> tables;
       for (const std::string& name : names) tables.push_back("[device." + name + "]");
       Diagnostic d = refusal(

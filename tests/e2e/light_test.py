@@ -3,7 +3,6 @@ import os
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 
 import e2e
@@ -79,23 +78,7 @@ class Alone(e2e.Case):
                          (64, "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n"))
 
 
-class Quick(e2e.Case):
-    def seconds(self, *args):
-        """Of the processor, which a busy machine does not stretch: the median of nine."""
-        spent = []
-        for _ in range(9):
-            process = subprocess.Popen([e2e.MORTISE, *args], cwd=self.dir, env=self.environment(),
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            self.assertEqual(process.returncode, 0, args)
-            spent.append(used.ru_utime + used.ru_stime)
-        return statistics.median(spent)
-
-    def test_within_fifty_milliseconds(self):
-        for args in LIGHT:
-            self.assertLess(self.seconds(*args), 0.05, args)
-
+class Needs(e2e.Case):
     def test_the_program_knows_nothing_of_libtorch(self):
         needed = subprocess.run(["readelf", "-d", "-W", e2e.MORTISE], check=True, capture_output=True, text=True).stdout
         self.assertNotIn("torch", needed)

@@ -174,7 +174,7 @@ class Weights(e2e.Case):
             ["train", "next.toml"],
             "error[weights_disagree]: the weights have resid_pdrop 0.1 and embd_pdrop 0.0; both are "
             "`model.gpt.dropout`\n"
-            "  --> hf/config.json:19 and hf/config.json:18\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
+            "  --> hf/config.json:19 and hf/config.json:20\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
         )
         self.ok("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
 

@@ -482,7 +482,8 @@ def toml(each):
     return (f'[plugin]\nid = "{each.id}"\nversion = "0.1.0"\nsummary = "Bad in one way: {each.name}"\n'
             'status = "alpha"\nsource = "none"\ntier = "portable"\nabi = "0.1"\n'
             f"\n[points]\n{each.points}\n"
-            + ('\n[optimizer]\ncut = "element"\ndevices = ["cpu", "cuda"]\n' if each.family == "optimizer" else ""))
+            + ('\n[optimizer]\ncut = "element"\ndevices = ["cpu", "cuda"]\n' if each.family == "optimizer" else "")
+            + ('\n[device]\nkind = "cpu"\n' if each.family == "device" else ""))
 
 
 def source(each):
