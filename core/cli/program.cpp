@@ -34,7 +34,11 @@ namespace {
 int run_in_library(const std::string& verb, const std::string& plugin, int argc, char** argv) {
   // LibTorch's OpenMP threads spin for milliseconds before they sleep, which beside any other work costs whole time
   // slices (docs/adr/0008). Its library reads the variable when it is loaded. Who set it knows better.
-  if (const char* const policy = policy_here(); *policy) setenv("OMP_WAIT_POLICY", policy, /*overwrite=*/0);
+  if (const char* const policy = policy_here(); *policy) {
+    setenv("OMP_WAIT_POLICY", policy, /*overwrite=*/0);
+    // Some tens of microseconds of spinning: as long as the loops of a step are apart.
+    setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
+  }
   release_signals();  // the library guards the plugins that it loads itself
   if (verb == "train" || verb == "resume") hold_signals();
   const std::string path = installation().library;
