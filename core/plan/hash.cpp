@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/base/text.hpp"
 #include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 
@@ -75,8 +76,7 @@ std::string essence_of(const Plan& plan, const Manifest& manifest) {
 }  // namespace
 
 std::string hash_of(const Plan& plan, const Manifest& manifest) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: the name need not resist anybody
-  for (unsigned char byte : essence_of(plan, manifest)) hash = (hash ^ byte) * 0x100000001b3;
+  const uint64_t hash = hash_text(essence_of(plan, manifest));  // the name need not resist anybody
   char digits[7];
   std::snprintf(digits, sizeof digits, "%06x", static_cast<unsigned>((hash ^ hash >> 24 ^ hash >> 48) & 0xffffff));
   return digits;
