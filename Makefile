@@ -8,7 +8,7 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench install format tidy clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench bench-versus install format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
@@ -18,6 +18,7 @@ help:
 	@echo 'make soak         the crashes and faults of a save again, SOAK_TIMES=20 as many, others each time (SOAK_SEED)'
 	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
 	@echo 'make bench        make the published figures again'
+	@echo 'make bench-versus OTHER=BUILD: start, step, save and ABI of this tree beside another build of Mortise'
 	@echo 'make install      PREFIX=$(PREFIX)'
 	@echo 'make build        bin/mortise and the plugins, no tests'
 	@echo 'make format       clang-format over the whole tree'
@@ -74,6 +75,10 @@ parity: build
 
 bench: build
 	benchmarks/run.sh
+
+bench-versus: build
+	cmake --build $(BUILD) --target bench_abi
+	MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B benchmarks/versus.py $(OTHER)
 
 install: build
 	cmake --install $(BUILD) --prefix "$(PREFIX)"
