@@ -8,7 +8,8 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench bench-versus install format tidy clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench bench-versus install
+.PHONY: format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'

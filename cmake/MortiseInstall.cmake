@@ -8,8 +8,7 @@
 # PREFIX/share/doc/mortise        the guide
 #
 # The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when
-# this was built
-# (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
+# this was built (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -37,19 +37,17 @@ TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Plugins whose names are words that prose and code use in other senses: only the full id is looked for.
 ORDINARY = set("""
     accumulation accuracy aten auto byte console constant context cpu cuda efficient fused gpu half host huggingface
-    jsonl linear local math none
-    offload optimizer patience pipeline prefetch random safetensors sync table tensor text tokens zero nonfinite memory
-    file shell
+    jsonl linear local math none offload optimizer patience pipeline prefetch random safetensors sync table tensor text
+    tokens zero nonfinite memory file shell
 """.split())
 # Techniques by name, whether their plugin is in the tree yet or not.
 TECHNIQUES = set("""
     adafactor adam adamw adamw_8bit adamw_anyprecision bert bf16 checkpointing clip cosine cudnn cuda_graph ddp dropless
-    empty_cache flash fp16 fp32
-    fsdp gpt kahan lion llama lora momentum moe muon nesterov nvme rmsprop sgd tensorboard tf32 wandb zero1 zero2 zero3
+    empty_cache flash fp16 fp32 fsdp gpt kahan lion llama lora momentum moe muon nesterov nvme rmsprop sgd tensorboard
+    tf32 wandb zero1 zero2 zero3
 """.split())
 # Names of plugins that are names of element types too. In capitals ("BF16" of safetensors), or in a line with the
-# type's own constant
-# (`if (name == "bf16") return MORTISE_BF16;`), the type is meant.
+# type's own constant (`if (name == "bf16") return MORTISE_BF16;`), the type is meant.
 ELEMENT_TYPES = {"bf16", "fp16", "fp32"}
 ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half|Float)\b")
 

@@ -2,9 +2,8 @@
 naming the binary.
 
 GPT-2's architecture (6 layers, width 384, 6 heads, sequence 256, 256 ids), batch 8, fp32, AdamW in two groups, warm-up
-and cosine, clipping at 1.0, no checkpoints; a
-record of every step here, of every tenth there; at dropout 0.1, as GPT-2 is, and 0. The peers train transformers'
-GPT2LMHeadModel with their own defaults besides. Rounds of all three
+and cosine, clipping at 1.0, no checkpoints; a record of every step here, of every tenth there; at dropout 0.1, as GPT-2
+is, and 0. The peers train transformers' GPT2LMHeadModel with their own defaults besides. Rounds of all three
 interleaved, each in a fresh process. Two figures: samples a second, the median step after the first four; and seconds
 from the shell to the end of 24 steps.
 """

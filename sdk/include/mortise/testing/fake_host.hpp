@@ -3,8 +3,8 @@
 //   using namespace mortise::testing;
 //   TEST(Cosine, EndsAtItsFinalShare) {
 //     FakeHost host;
-//     host.set("final", 0.1);                          // the plugin's configuration: every key that it reads, defaults
-//     too Plugin plugin(host, MORTISE_PLUGIN_FILE);        // dlopen, create; throws PluginError if the plugin refuses
+//     host.set("final", 0.1);  // the plugin's configuration: every key that it reads, defaults too
+//     Plugin plugin(host, MORTISE_PLUGIN_FILE);  // dlopen, create; throws PluginError if the plugin refuses
 //     double factor = 0;
 //     plugin.object<mortise_schedule>("schedule").factor(plugin.self(), 1.0, &factor);
 //     EXPECT_DOUBLE_EQ(factor, 0.1);
@@ -15,8 +15,7 @@
 //   mortise.config/0         `set`, `unset`; a refusal is kept in `blamed`
 //   mortise.log/0            lines in `log`
 //   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the
-//   host: voting outside
-//                            step.verdict fails
+//                            host: voting outside step.verdict fails
 //   mortise.params/0         parameters made up by `add_param`; no `use`
 //   mortise.grads/0          `norm` alone
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
