@@ -33,8 +33,8 @@ std::string free_space(int64_t keep) {
 }  // namespace
 
 Saver::Saver(SaverOptions options)
-    : options_(std::move(options)), folder_(options_.root, options_.resumed), bests_({options_.best}),
-      last_step_(options_.resumed), confirmed_(options_.resumed - 1) {}
+    : options_(std::move(options)), folder_(options_.root, options_.resumed, options_.best.step),
+      bests_({options_.best}), last_step_(options_.resumed), confirmed_(options_.resumed - 1) {}
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   if (!can_save() || step == last_step_) return;
