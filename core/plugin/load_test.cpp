@@ -188,6 +188,18 @@ TEST(Load, RefusesCallsOfLibTorchByName) {
             "which a portable plugin may not");
 }
 
+TEST(Load, KnowsEveryNameSpaceOfLibTorchAndNoOther) {
+  for (const auto& [name, called] :
+       {std::pair("calls_c10", "c10::Tensor::run()"), std::pair("calls_torch_jit", "torch::jit::run()"),
+        std::pair("calls_caffe2", "caffe2::run()")}) {
+    const Diagnostic d = refusal(name);
+    EXPECT_EQ(d.code, "imports_not_allowed") << name;
+    EXPECT_NE(d.message.find("calls LibTorch's `" + std::string(called) + "`"), d.message.npos) << d.message;
+  }
+  const PluginInfo info = fixture("calls_format");  // format::run() has `at::` in its name
+  EXPECT_NO_THROW(check_elf(info, read_file(info.library)));
+}
+
 // ---- the probe ----
 
 TEST(Probe, NamesTheSignal) {
@@ -258,6 +270,14 @@ TEST_P(Handshake, RefusesAnotherManifest) {
   const Diagnostic d = refusal("other_toml", GetParam());
   EXPECT_EQ(d.code, "manifest_differs");
   EXPECT_EQ(d.message, "fixture.other_toml carries another plugin.toml than the one beside it; they part in line 2");
+}
+
+// One letter is another plugin.toml, too.
+TEST_P(Handshake, RefusesAnotherManifestOfTheSameLength) {
+  PluginInfo info = fixture("good");
+  info.toml_text[info.toml_text.size() / 2] ^= 1;
+  const Diagnostic d = failure_of([&] { load_plugin(info, GetParam()); });
+  EXPECT_EQ(d.code, "manifest_differs");
 }
 
 INSTANTIATE_TEST_SUITE_P(, Handshake, testing::Values("", MORTISE_PROBE),
