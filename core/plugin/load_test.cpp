@@ -220,8 +220,9 @@ TEST(Probe, NoticesAConstructorThatExits) {
   EXPECT_EQ(d.message, "fixture.leaves ends the process while it is loaded: exit code 3");
 }
 
+// Asked alone: whoever believes it loads the library here, and that ends this process with 0.
 TEST(Probe, IsNotFooledByAForgedAnswer) {
-  const Diagnostic d = refusal("forges", MORTISE_PROBE);
+  const Diagnostic d = failure_of([] { probe(fixture("forges"), file_of("forges"), MORTISE_PROBE); });
   EXPECT_EQ(d.code, "probe_silent");
   EXPECT_EQ(d.message, "fixture.forges answered the probe in our place, with another number");
 }
