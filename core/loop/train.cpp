@@ -159,7 +159,8 @@ bool Training::evaluate() {
   const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
   const bool better = std::isfinite(loss) && !(loss >= p_.saver.best().value);
-  const bool best = o_.keep_best && p_.saver.can_save() && better;
+  // What nothing was trained of is not worth keeping, and no checkpoint is made of it.
+  const bool best = o_.keep_best && p_.saver.can_save() && better && applied() > 0;
   if (best) p_.saver.set_best({loss, applied()});
   RecordBuilder r("eval");
   r.integer("step", applied()).integer("of", o_.length);
@@ -239,9 +240,10 @@ int Training::exit_asked_for(const std::function<Interrupt()>& interrupt) {
 // Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
   take_reports(true);
-  if (exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied()) evaluate();
+  const bool evaluates = exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied();
+  const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
-  if (exit == kExitOk ? o_.save_at_end : exit != kExitGuard) save();
+  if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
   if (exit == kExitOk) p_.saver.confirm(applied());  // no step will follow that could say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
