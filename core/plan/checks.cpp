@@ -114,6 +114,11 @@ void check_listener(const EnabledTable& holding, const PointRow& row, const List
     report.add(plugins_mistake(
         "writes_missing", id_of(*holding.info) + " listens to the filter " + quoted(row.name) + " and writes nothing",
         holding, listen.origin, "writes = [\"" + join(fields, "\", \"") + "\"], or reads, if it only looks"));
+  if (listen.everywhere && row.name != "params.declared")
+    report.add(plugins_mistake("needless_everywhere",
+                               id_of(*holding.info) + " says `everywhere` at " + quoted(row.name) +
+                                   ", where no `where` narrows what a listener is told",
+                               holding, listen.origin, "leave `everywhere` out there"));
   check_capture(holding, row, listen.capture, listen.origin, report);
 }
 
