@@ -104,7 +104,7 @@ class Compose(e2e.Case):
         for everywhere, frozen in (("", r"h\.0\.mlp\..*"), (", everywhere = true", r"(?!.*ln_).*")):
             fixtures.built("adapter.freezes", listens % everywhere, source="freezes.c")
             for line in self.ok("plan", "--weights", "--plugin-path", "more").out.splitlines():
-                self.assertEqual(line.endswith("  frozen"), bool(re.fullmatch(frozen, line.split()[0])), line)
+                self.assertEqual("  frozen" in line, bool(re.fullmatch(frozen, line.split()[0])), line)
 
     def test_a_later_layer_replaces_and_the_plan_says_so(self):
         self.file("base.toml", TINY + "[precision.bf16]\n")
