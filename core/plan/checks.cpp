@@ -226,17 +226,6 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
   }
 }
 
-void check_simple_optimizer(const PluginInfo& info) {
-  if (!info.syncs.empty()) return;
-  Diagnostic d = refusal(
-      "syncs_missing", info.schema.id + " is an optimizer of the simple form, which waits for the device in each step",
-      {}, {"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
-  d.at = info.toml_path;
-  d.plugin = info.schema.id;
-  d.exit = kExitPlugin;
-  throw Failure(std::move(d));
-}
-
 void check_conflicts(const std::vector<EnabledTable>& holdings, Report& report) {
   std::set<std::pair<const PluginInfo*, const PluginInfo*>> said;  // once for two that name each other
   for (const EnabledTable& a : holdings)

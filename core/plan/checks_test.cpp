@@ -266,20 +266,6 @@ TEST_F(Checks, RefuseToWaitForWhatIsNoPoint) {
             "  fix: syncs = [\"verdict\"], or the point at which it waits\n");
 }
 
-TEST_F(Checks, RefuseASimpleOptimizerThatDoesNotSayThatItWaits) {
-  PluginInfo& adamw = world.catalogue["optimizer.adamw"];
-  try {
-    check_simple_optimizer(adamw);
-    FAIL();
-  } catch (const Failure& f) {
-    EXPECT_EQ(f.diagnostic.code, "syncs_missing");
-    EXPECT_EQ(f.diagnostic.exit, kExitPlugin);
-    EXPECT_EQ(f.diagnostic.fixes, Ids{"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
-  }
-  adamw.syncs = {"verdict"};
-  check_simple_optimizer(adamw);
-}
-
 TEST_F(Checks, RefuseAListenerOfAFilterThatSaysNotWhatItWrites) {
   world.listener("step.accumulation", "step.window");
   world.table("step.accumulation", 20);
