@@ -140,7 +140,7 @@ TEST_F(Resolved, WritesAPatternAndNotItsFiles) {
   EXPECT_NE(second.toml.find("text/*.txt"), std::string::npos) << "and again";
   std::filesystem::remove_all(folder / "text");  // who samples from a run needs none of its text
   request.recorded = true;
-  EXPECT_EQ(resolve("elsewhere/run.toml", first.toml).toml.find("text/*.txt"), second.toml.find("text/*.txt"));
+  EXPECT_NE(resolve("elsewhere/run.toml", first.toml).toml.find("text/*.txt"), std::string::npos);
 }
 
 TEST_F(Resolved, KeepsWhereItsValuesAreFrom) {
