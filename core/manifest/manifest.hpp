@@ -45,13 +45,13 @@ struct Manifest {
 };
 
 struct ManifestRequest {
-  std::string file;                            // the run manifest; "" is allowed when only plugins are listed
-  std::optional<std::string> text;             // what it says, if the caller has read it; positions still name `file`
-  bool recorded = false;  // it is a run.toml: whole without default_file, and a pattern without files stays as it is
-  std::string default_file;                    // default.toml
-  std::string shipped_dir;                     // where "mortise:NAME" includes are found as NAME.toml
-  std::vector<std::string> includes;           // --include
-  std::vector<std::string> set, use, without;  // --set K=V, --use ID, --without ID, in order
+  std::string file;                 // the run manifest; "" is allowed when only plugins are listed
+  std::optional<std::string> text;  // what it says, if the caller has read it; positions still name `file`
+  bool recorded = false;     // it is a run.toml: whole without default_file, and a pattern without files stays as it is
+  std::string default_file;  // default.toml
+  std::string shipped_dir;   // where "mortise:NAME" includes are found as NAME.toml
+  std::vector<std::string> includes;                               // --include
+  std::vector<std::string> set, use, without;                      // --set K=V, --use ID, --without ID, in order
   const std::map<std::string, PluginSchema>* catalogue = nullptr;  // by id
   std::vector<std::string> searched;                               // folders that the catalogue came from, for errors
   std::set<std::string> refused;  // ids whose plugin.toml was refused: their tables are passed over
