@@ -32,7 +32,7 @@ endforeach()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN
-  "*.hpp")
+  "*.hpp" PATTERN "*.def")
 if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)
 endif()

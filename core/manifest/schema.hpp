@@ -47,8 +47,8 @@ struct PluginSchema {
 struct CoreSchema {
   std::map<std::string, TableSchema> tables;  // [run], [optimizer], …
   TableSchema rule;                           // [parameters.NAME]
-  TableSchema reserved;            // what the host reads in every plugin's table: enabled, where, modes, fallback
-  std::vector<std::string> later;  // "data.padding": keys of the design that this version does not read
+  TableSchema reserved;                       // what the host reads in every plugin's table: enabled, where, …
+  std::vector<std::string> later;             // "data.padding": keys of the design that this version does not read
   bool is_family(const std::string& table) const;
 };
 const CoreSchema& core_schema();

@@ -13,7 +13,7 @@ TEST(CoreSchema, DescribesEveryKey) {
       EXPECT_FALSE(schema.type.empty()) << name << "." << key;
     }
   EXPECT_EQ(core.rule.keys.size(), 7u);
-  EXPECT_EQ(core.reserved.keys.size(), 4u);
+  EXPECT_EQ(core.reserved.keys.size(), 5u);
   EXPECT_TRUE(core.is_family("optimizer"));
   EXPECT_FALSE(core.is_family("run"));
   EXPECT_FALSE(core.is_family("gradient"));

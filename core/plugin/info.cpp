@@ -146,7 +146,8 @@ class Reader {
       return {{"point", &listen.point, "point = \"record\""},
               {"reads", &listen.reads},
               {"writes", &listen.writes},
-              {"capture", &listen.capture}};
+              {"capture", &listen.capture},
+              {"everywhere", &listen.everywhere}};
     };
     fill("points", {{"provides", &info_.schema.provides},
                     {"wraps", wraps},

@@ -18,6 +18,7 @@ struct ListenInfo {
   std::string point;
   std::vector<std::string> reads, writes;
   bool capture = false;
+  bool everywhere = false;  // `where` of the plugin's table does not narrow what this listener is told
   Position origin;
 };
 struct ConflictInfo {

@@ -16,7 +16,7 @@ using Sink = std::function<void(const void* data, size_t bytes)>;
 // A file under a name of its own until it is complete. Throws Failure (exit 74) naming `shown` and the system's reason.
 class OpenFile {
  public:
-  OpenFile(const std::string& path, std::string shown);  // new, or emptied; never a link
+  OpenFile(const std::string& path, std::string shown);  // new: refuses if anything lies there
   ~OpenFile();                                           // not finished: removed
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;

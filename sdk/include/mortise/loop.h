@@ -4,7 +4,8 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** The host's clock. `applied` may be some steps old on a device that runs ahead. */
+/** The host's clock. `applied` may be some steps old on a device that runs ahead. Whoever asks sets struct_size first;
+ * nothing behind it is written. */
 typedef struct mortise_clock {
   uint32_t struct_size;
   int32_t micros, ranks, micro_batch_size;

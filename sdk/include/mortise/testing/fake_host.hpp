@@ -47,6 +47,7 @@
 #include <set>
 
 #include "mortise/cpp/core.hpp"
+#include "mortise/dtype.h"
 #include "mortise/half.h"
 
 namespace mortise::testing {
@@ -57,10 +58,7 @@ struct PluginError : std::runtime_error {
   mortise_status status;
 };
 
-inline size_t dtype_size(uint32_t dtype) {
-  constexpr size_t sizes[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
-  return dtype < std::size(sizes) ? sizes[dtype] : 0;
-}
+inline size_t dtype_size(uint32_t dtype) { return mortise_dtype_of(dtype)->bytes; }
 template <class T>
 constexpr uint32_t dtype_of() {
   if constexpr (std::is_same_v<T, float>) return MORTISE_F32;
@@ -708,8 +706,7 @@ class FakeHost : public mortise_host {
     throw HostError{MORTISE_E_ARGUMENT};
   }
   mortise_status set_dtype(const std::string& field, uint32_t& dtype, const mortise_value& v) {
-    const bool is_float = v.v.i >= MORTISE_F32 && v.v.i <= MORTISE_F16;
-    if (v.tag != MORTISE_DTYPE || !is_float)
+    if (v.tag != MORTISE_DTYPE || !mortise_dtype_is_float(static_cast<uint32_t>(v.v.i)))
       return note_failure(MORTISE_E_ARGUMENT, "`" + field + "` takes one of the float dtypes");
     dtype = static_cast<uint32_t>(v.v.i);
     return MORTISE_OK;
