@@ -217,8 +217,8 @@ class Weights(e2e.Case):
             ["train", "next.toml"],
             "error[unknown_config]: hf/config.json has keys that model.gpt does not know\n"
             "  --> next.toml:10:11\n"
-            "  hf/config.json:22  rope_parameters = {\"factor\":8.0,\"rope_type\":\"llama3\"}\n"
-            "  hf/config.json:28  sliding_window = 4096\n"
+            "  hf/config.json:24  rope_parameters = {\"factor\":8.0,\"rope_type\":\"llama3\"}\n"
+            "  hf/config.json:30  sliding_window = 4096\n"
             "  effect: another model would be trained\n"
             "  fix: a plugin for that model; if they change nothing, leave them out of hf/config.json\n\n"
             "1 error; nothing was started.\n",
