@@ -45,6 +45,7 @@ quickstart:
 	@$(MAKE) --no-print-directory build
 	@echo '[3/3] mortise train configs/quickstart.toml'
 	@$(BUILD)/bin/mortise train configs/quickstart.toml
+	@echo 'the program is $(BUILD)/bin/mortise; `make install PREFIX=DIR` puts it into DIR/bin'
 
 test: configure
 	cmake --build $(BUILD)

@@ -38,7 +38,8 @@ def main():
             f"each): {ratios[-1]:.3f}",
             flush=True,
         )
-    print(f"saving in the background: {statistics.median(ratios):.3f} of the time without, median of {pairs} pairs")
+    print(f"saving in the background: {statistics.median(ratios):.3f} of the time without, median of {pairs} pairs "
+          f"({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 if __name__ == "__main__":

@@ -377,7 +377,7 @@ TEST(Declared, MistakesComeBackAsAStatusWithAText) {
   EXPECT_EQ(kGradsApi.norm(h, &norm), MORTISE_E_ARGUMENT);  // nobody computed one yet
 }
 
-TEST(Interfaces, AreLentById) {
+TEST(Interfaces, AreFoundById) {
   TestHost host;
   PluginHost& p = host.window("test.x");
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/0")), &kOpsApi);

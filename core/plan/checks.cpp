@@ -39,7 +39,7 @@ Diagnostic plugins_mistake(std::string code, std::string message, const EnabledT
   return d;
 }
 
-// A plugin that would bring the operator, or "".
+// A plugin that defines the operator, or "".
 std::string plugin_defining(const Catalogue& catalogue, const std::string& name) {
   for (const auto& [id, info] : catalogue)
     if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return id;

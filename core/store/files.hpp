@@ -1,4 +1,4 @@
-// Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on
+// Files and folders that are complete or absent, and the calls beneath: short writes and interruptions are gone on
 // from, everything else throws Failure (exit 74): code no_space where the disk is full, else not_written.
 #pragma once
 #include <cstddef>

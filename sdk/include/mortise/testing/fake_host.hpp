@@ -71,7 +71,7 @@ constexpr uint32_t dtype_of() {
   return MORTISE_NO_DTYPE;
 }
 
-// How a test lends a tokenizer.
+// A tokenizer that a test gives to the plugin.
 struct FakeTokenizer {
   int64_t size = 256;
   std::function<std::vector<int64_t>(std::string_view)> encode = [](std::string_view text) {
