@@ -63,7 +63,7 @@ BUDGETS = {
     "abi": 1000,
     "declare": 1200,
     "assemble": 1100,
-    "store": 1200,
+    "store": 1250,
     "cli": 3200,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 500, "safetensors": 300, "toml": 350}

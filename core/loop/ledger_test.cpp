@@ -100,6 +100,21 @@ TEST(Ledger, OneVoteAgainstSkips) {
   EXPECT_EQ(rates.ledger->verdict.item<double>(), 1) << "a vote is of one step";
 }
 
+// Steps are counted and gradients multiplied by it.
+TEST(Ledger, AVoteIsZeroOrOneWhateverItsNumber) {
+  Rates rates({}, {});
+  const auto verdict = [&](double vote) {
+    rates.ledger->begin_update();
+    rates.ledger->vote(scalar(vote));
+    return rates.ledger->verdict.item<double>();
+  };
+  EXPECT_EQ(verdict(0.25), 1);
+  EXPECT_EQ(verdict(-3), 1);
+  EXPECT_EQ(verdict(INFINITY), 1);
+  EXPECT_EQ(verdict(NAN), 0);
+  EXPECT_EQ(verdict(-0.0), 0);
+}
+
 TEST(Ledger, GoesOnWhereItWas) {
   Rates rates({4, 8}, [](double progress) { return 1 - progress; });
   for (int i = 0; i < 3; ++i) rates.step();
