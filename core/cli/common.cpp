@@ -228,9 +228,6 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
 }
 
-// Of somebody else's directory nothing is read through a link, and nothing without an end.
-constexpr size_t kMostManifestBytes = size_t{1} << 20;
-
 }  // namespace
 
 std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source) {

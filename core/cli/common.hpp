@@ -84,6 +84,8 @@ struct PlanSource {
   std::vector<std::string> folders = {};  // of plugins that the person named elsewhere
 };
 PlanSource source_of_run(const std::string& dir);
+// Of somebody else's directory nothing is read through a link, and nothing without an end.
+constexpr size_t kMostManifestBytes = size_t{1} << 20;
 // A manifest or a run directory, as a person names it.
 PlanSource source_named(const std::string& word);
 // Throws Failed.
