@@ -81,10 +81,13 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
   if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
-  const Verified checkpoint = folder.resume(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
-  if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+  const Verified checkpoint = folder.choose(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
   say_where(dir, checkpoint);
-  return train_in(directory, session, checkpoint);
+  // A resume that is refused leaves the run as it was.
+  return train_in(directory, session, checkpoint, [&] {
+    folder.go_on_from(checkpoint);
+    if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+  });
 }
 
 bool is_lasting(const Change& c) { return c.key != kTimeLimit; }
