@@ -319,6 +319,22 @@ Verified checkpoint_of(const std::string& dir, const std::string& which) {
   return CheckpointFolder(dir + "/checkpoints").find(which, "--checkpoint", [](const Diagnostic& d) { say(d); });
 }
 
+void with_checkpoint(const std::string& dir, const std::string& which,
+                     const std::function<void(const Verified&)>& use) {
+  const auto newest = [&] {
+    const std::vector<Found> there = checkpoints_in(dir + "/checkpoints");
+    return there.empty() ? -1 : there[0].step;
+  };
+  for (int left = 5;; --left) {
+    const int64_t before = newest();
+    try {
+      return use(checkpoint_of(dir, which));
+    } catch (const Failure&) {
+      if (left == 0 || newest() == before) throw;
+    }
+  }
+}
+
 void say(const Report& report, std::string_view closing) {
   if (globals().json) report.print_json(std::cerr);
   else report.print(std::cerr, globals().colour, closing);
