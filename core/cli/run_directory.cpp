@@ -167,6 +167,23 @@ void RunDirectory::lock() {
          "wait until it ends, or stop it");
 }
 
+bool RunDirectory::is_here() const {
+  struct stat held{}, named{};
+  if (lock_ < 0 || ::fstat(lock_, &held) != 0) return true;
+  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+void RunDirectory::must_be_here() const {
+  if (is_here()) return;
+  std::error_code error;
+  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(lock_), error);
+  Diagnostic d = trouble(kExitIo, "dir_moved", path_ + " was moved or replaced while it was trained in", "",
+                         "mortise resume " + shell_word(now.string()));
+  d.effect = "stopped; nothing was written to what has that name now";
+  throw Failure(d);
+}
+
 // It was empty, so what has these names is of this object.
 RunDirectory::~RunDirectory() {
   std::error_code ignored;
@@ -226,7 +243,9 @@ void RunDirectory::begin(int64_t step, int64_t steps) {
 
 void RunDirectory::progress(int64_t step) {
   step_ = step;
-  if (std::chrono::steady_clock::now() - written_ >= std::chrono::seconds(2)) status("running", std::nullopt);
+  if (std::chrono::steady_clock::now() - written_ < std::chrono::seconds(2)) return;
+  must_be_here();
+  status("running", std::nullopt);
 }
 
 void RunDirectory::end(int exit, int64_t step) {
@@ -238,6 +257,7 @@ void RunDirectory::end(int exit, int64_t step) {
 // Told to who watches; a disk that is full does not end a training because of it.
 void RunDirectory::status(const std::string& state, std::optional<int> exit) {
   written_ = std::chrono::steady_clock::now();
+  if (!is_here()) return;
   try {
     const Value &tags = manifest_.get("run", "tags"), &notes = manifest_.get("run", "notes");
     write("status.json", text_of({{"state", state},

@@ -53,12 +53,15 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   const std::string& path() const { return path_; }
+  // Throws Failure (exit 74): the folder was moved or replaced. What has its name now may be another run's.
+  void must_be_here() const;
   void write(const std::string& name, std::string_view text) const;
   void record(const Manifest& manifest, const Plan& plan);  // run.toml, and where its values are from
   void add_command(const std::string& command) const;       // to sources/command.txt
   void begin(int64_t step, int64_t steps);                  // status.json: running
-  void progress(int64_t step);                              // attempted so far; rewritten every two seconds at most
-  void end(int exit, int64_t step);                         // status.json: finished, stopped or failed
+  // Attempted so far; rewritten every two seconds at most. Throws Failure as must_be_here() does.
+  void progress(int64_t step);
+  void end(int exit, int64_t step);  // status.json: finished, stopped or failed
 
  private:
   struct Taken {
@@ -68,11 +71,12 @@ class RunDirectory {
   RunDirectory(Taken taken, const Manifest& manifest);
   static Taken take(const Manifest& manifest, bool again);
   void lock();
+  bool is_here() const;
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
   void status(const std::string& state, std::optional<int> exit);
 
   std::string path_;
-  Manifest manifest_;  // of which status.json copies tags and notes
+  Manifest manifest_;                // of which status.json copies tags and notes
   bool made_ = false, new_ = false;  // the folder; its files, which stay once the run has begun
   int lock_ = -1;
   int64_t steps_ = 0, step_ = 0;

@@ -14,6 +14,7 @@
 #include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/changes.hpp"
 #include "core/cli/json.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
@@ -120,7 +121,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     // Of a run that was not restored, what was true before still is.
     if (run || checkpoint.path.empty()) directory.end(exit, step());
   });
-  run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
+  run = make_run(planned, {.dir = directory.path(),
+                           .before_save = [&] { directory.must_be_here(); },
+                           .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
+                           .checkpoint = checkpoint});
   restored();
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());

@@ -19,6 +19,9 @@ Session make_session(const Arguments& args, const PlanSource& source);
 int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
              const std::function<void()>& restored = [] {});
 
+// A manifest as it is once it was written to a run directory: what run.toml is compared with.
+Manifest recorded(const Planned& p);
+
 // `train --resume` where the run directory of the manifest holds a run.
 int resume_manifest(const Arguments& args, const std::string& dir, const Session& session);
 
