@@ -106,6 +106,33 @@ class Theirs(e2e.Case):
         self.assertEqual({name: (self.dir / name).read_text() for name in mine}, mine)
 
 
+class Moved(e2e.Case):
+    def test_a_directory_that_is_moved_ends_its_training(self):
+        text = TINY.replace("length = 6", "length = 100000000") + "[checkpoint]\nevery = 100000000\n"
+        self.file("run.toml", text)
+        for replaced in (True, False):
+            process = self.start("train")
+            for line in process.stdout:
+                if line.startswith(b"step    2/"):
+                    break
+            run, moved = self.dir / "runs/run", self.dir / f"moved-{replaced}"
+            run.rename(moved)
+            if replaced:
+                shutil.copytree(moved, run)
+            before = (run / "status.json").read_bytes() if replaced else None
+            process.send_signal(signal.SIGUSR1)
+            out, err = process.communicate(timeout=e2e.LIMIT_S)
+            self.assertEqual(process.returncode, 74, (out, err))
+            self.assertRegex(err.decode(), r"(?m)^error\[dir_moved\]: runs/run was moved or replaced .*\n"
+                                           rf"  effect: .*\n  fix: mortise resume {moved}\n")
+            if replaced:
+                self.assertEqual((run / "status.json").read_bytes(), before)
+                self.assertFalse((run / "checkpoints").exists())
+                shutil.rmtree(run)
+            self.assertFalse(run.exists())
+            shutil.rmtree(self.dir / "runs")
+
+
 class Refused(e2e.Case):
     """A resume that is refused leaves the run as it was."""
 
