@@ -183,15 +183,25 @@ class Resume(Checkpoints):
 
 
 class Limits(e2e.Case):
+    def limited(self, size, *words):
+        """With files of `size` bytes at most; plugins are not copied into memory files, which count too."""
+        return self.mortise("train", *words, env={"MORTISE_PLUGINS_FROM_FILES": "1"},
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+
     def test_a_file_that_may_not_grow_is_a_save_that_failed(self):
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
-        self.file("run.toml", e2e.TINY + "[checkpoint]\nevery = 2\n")
-        result = self.mortise("train", preexec_fn=limit)
+        self.file("run.toml", e2e.TINY.replace("width = 16", "width = 64") + "[checkpoint]\nevery = 2\n")
+        result = self.limited(1 << 16)
         self.assertEqual(result.code, 74, result)
         self.assertEqual(result.err.count("warning[checkpoint_not_saved]: step "), 3, result)
         self.assertIn("File too large", result.err)
-        self.assertIn("end", result.out)
+        self.assertIn("step    6/6", result.out)
         self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["state"], "failed")
+
+    def test_a_directory_that_cannot_be_written_is_not_left_behind(self):
+        result = self.limited(100, "--set", "run.dir=new")
+        self.assertEqual(result.code, 74, result)
+        self.assertIn("File too large", result.err)
+        self.assertFalse((self.dir / "new").exists())
 
     def test_what_is_retired_meanwhile_is_chosen_anew(self):
         self.file("run.toml", e2e.TINY.replace("length = 6", "length = 100000000") + "[checkpoint]\nevery = 1\nkeep = 1\n")

@@ -150,11 +150,13 @@ class Refused(e2e.Case):
         self.assertTrue((run / "checkpoints/abandoned/step-4").is_dir())
 
     def test_a_value_that_a_plugin_refuses_is_not_recorded(self):
-        run = self.train("run", TINY)
+        run = self.train("run", TINY + "[checkpoint]\nevery = 3\nkeep = 9\n")
         recorded = (run / "run.toml").read_bytes()
-        result = self.mortise("resume", "runs/run", "--set", "run.length=8", "--set", "schedule.over=1e-9 epochs")
-        print(result)
-        self.assertEqual((run / "run.toml").read_bytes(), recorded)
+        for words in (["--set", "run.length=8"], ["--from", "3"]):
+            result = self.mortise("resume", "runs/run", *words, "--set", "optimizer.adamw.betas=[0.9]")
+            self.assertEqual(result.code, 64, result)
+            self.assertEqual((run / "run.toml").read_bytes(), recorded)
+        self.assertIn("resume  runs/run at step 6 ", self.ok("resume", "runs/run", "--set", "run.length=8").err)
 
 
 class Foreign(Fixtures):
