@@ -84,6 +84,7 @@ class Directory(e2e.Case):
         run = self.dir / "runs/mine"
         files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
         self.assertEqual(files, ["checkpoints/step-2/MANIFEST.json", "checkpoints/step-2/data.json",
+                                 "checkpoints/step-2/fixed.json",
                                  "checkpoints/step-2/model/config.json",
                                  "checkpoints/step-2/model/model.safetensors",
                                  "checkpoints/step-2/optimizer/rank-0.safetensors",
