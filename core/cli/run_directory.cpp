@@ -148,8 +148,8 @@ RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
 }
 
 void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
+  write("run.toml", resolved_toml(manifest, plan));  // first: a process killed now leaves a run, or nothing
   fs::create_directories(path_ + "/sources");
-  write("run.toml", resolved_toml(manifest, plan));
   write("sources/origins.json", origins_json(manifest));
 }
 

@@ -66,7 +66,9 @@ TEST_F(Directory, LeavesAlonePeoplesFilesInAFolderThatTheyNamed) {
         EXPECT_EQ(f.diagnostic.exit, kExitUsage);
       }
     }
-    if (dir == "dir = \"mine\"") EXPECT_THROW(RunDirectory("mine", m), Failure) << "to go on in it";
+    if (dir == "dir = \"mine\"") {
+      EXPECT_THROW(RunDirectory("mine", m), Failure) << "to go on in it";
+    }
   }
   EXPECT_EQ(text("mine/run.toml"), "[run]\n");
   EXPECT_EQ(text("mine/sources/keep.txt"), "x");

@@ -16,8 +16,9 @@ Session make_session(const Arguments& args, const PlanSource& source);
 
 // Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
 // beginning. `restored` is called once the run is assembled and restored, before anything of it is written.
-int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
-             const std::function<void()>& restored = [] {});
+int train_in(
+    RunDirectory& directory, const Session& session, const Found& checkpoint,
+    const std::function<void()>& restored = [] {});
 
 // A manifest as it is once it was written to a run directory: what run.toml is compared with.
 Manifest recorded(const Planned& p);
