@@ -1,5 +1,5 @@
-/* Optimizers: two functions over slices, without a synchronisation. For the simple form, written in ten minutes with
- * list operations and host numbers, see simple_optimizer.h, an adapter over this one. */
+/* Optimizers: two functions over slices, without a synchronisation. simple_optimizer.h is an adapter over this form:
+ * numbers on the host and lists of tensors, at the price of one synchronisation a step. */
 #ifndef MORTISE_OPTIMIZER_H
 #define MORTISE_OPTIMIZER_H
 #include "config.h"
