@@ -162,6 +162,18 @@ class Tables(e2e.Case):
             seen |= {(kind, name) for name in columns}
         self.assertEqual({(kind, name) for kind in rows for name, _, _ in rows[kind]} - seen, set(), told)
 
+    def test_the_manifests_of_its_page(self):
+        found = blocks((GUIDE / "manifest.md").read_text())
+        self.assertEqual([language for language, _, _ in found], ["toml", "toml"])
+        base = e2e.TINY.replace("[optimizer.adamw]\n", "").replace("layers = 1", "layers = 5")
+        for _, _, body in found:
+            with self.subTest(body):
+                adamw = "" if "[optimizer.adamw]" in body else "[optimizer.adamw]\n"
+                self.file("run.toml", base + adamw + body)
+                plan = self.ok("plan").out
+        self.assertRegex(plan, r"\n  20 tensors, .*: optimizer\.sgd\n")  # 5 blocks × 4: `*` stands for dots too
+        self.assertRegex(plan, r"activation\.checkpointing +at h\.\* except h\.0 one in 2")
+
     def test_every_key_of_plugin_toml(self):
         page = (GUIDE / "writing_a_plugin.md").read_text()
         info = (e2e.SOURCE / "core/plugin/info.cpp").read_text()

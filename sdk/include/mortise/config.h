@@ -15,8 +15,8 @@ typedef struct mortise_config_api {
    * reason and fix. */
   MORTISE_FN(blame, mortise_str key, mortise_str why, mortise_str fix);
   /** Likewise, under a code of its own.
-   *   code    letters a to z, digits and `_`, such as "batch_arithmetic"; scripts and `--json` see it. Anything else is taken
-   *           for "refused_value", which is what `blame` says
+   *   code    letters a to z, digits and `_`, such as "batch_arithmetic"; scripts and `--json` see it. Anything else is
+   *           taken for "refused_value", which is what `blame` says
    *   beside  stands to the right of the position, "512 / (16 × 6) = 5.33"; may be empty */
   MORTISE_FN(refuse, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix);
 } mortise_config_api;

@@ -96,7 +96,7 @@ typedef struct mortise_model {
   /** Declares segments, layers and parameters, in the order of forward. [build] */
   MORTISE_PLUG(declare, mortise_builder *);
   /** Runs one segment: args are the results of the one before (none for the first); call->batch has the fields. Under
-   * autograd when the call has MORTISE_GRAD, so what it computes with layers and LibTorch's operators is differentiated.
+   * autograd where the call has MORTISE_GRAD: what it computes with layers and LibTorch's operators is differentiated.
    * The last segment gives the loss by loop.term (loop.h), not in a replay (MORTISE_REPLAY), and by convention has
    * results[0] the sum of the loss (NONE without labels) and results[1] the logits [B, T, vocab] (NONE unless wanted).
    * Re-entrant; keeps parameters, never tensors. */

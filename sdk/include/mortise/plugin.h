@@ -1,7 +1,7 @@
 /* For plugins in plain C: embedding plugin.toml and reading the configuration.
  *
- * Compile with -DMORTISE_PLUGIN_TOML='"plugin.toml"': the path of the file as a C string, quotation marks included, from
- * the folder in which the compiler runs. CMake's mortise_add_plugin() defines it; pkg-config's flags do not. */
+ * Compile with -DMORTISE_PLUGIN_TOML='"plugin.toml"': the path of the file as a C string, quotation marks included,
+ * from the folder in which the compiler runs. CMake's mortise_add_plugin() defines it; pkg-config's flags do not. */
 #ifndef MORTISE_PLUGIN_H
 #define MORTISE_PLUGIN_H
 #include <stdlib.h>
