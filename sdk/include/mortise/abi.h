@@ -8,8 +8,11 @@
  *   - The first argument is the plugin's own `mortise_host *`, so that errors, time and bytes are charged to it.
  *   - It returns 0, or a status; the text of a failure is kept by the host and the caller need only return the status.
  *   - Arguments are borrowed for the call. Handles in results are owned by the receiver, who releases them.
- *   - [any-thread]. Other tags: [loop] the thread that trains, [build] while the run is assembled, [autograd] while
- * backward runs, [data] a loader's thread.
+ *   - It may be called on any thread: [any-thread]. Other tags:
+ *       [build]     while the run is assembled
+ *       [loop]      the thread that trains
+ *       [autograd]  while backward runs
+ *       [data]      a loader's thread
  *   - No C++ type, exception, allocator or FILE * crosses. Every function pointer is noexcept in C++.
  *   - A struct begins with its own size and only ever grows at its end.
  *
