@@ -1,5 +1,7 @@
 #include "core/loop/test_run.hpp"
 
+#include <cmath>
+
 namespace mortise::testing {
 namespace {
 
@@ -86,6 +88,17 @@ TEST(Ledger, MultipliesOverOneToTheScaleAnewInEachStep) {
   EXPECT_EQ(rates.ledger->multiplier.item<double>(), 0.125 / 4);
   rates.step();
   EXPECT_EQ(rates.ledger->multiplier.item<double>(), 0.125) << "factors are of one step";
+}
+
+TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
+  Rates rates({0, 10}, nullptr);
+  rates.ledger->refill(0, 0);
+  rates.ledger->begin_update();
+  rates.ledger->vote(at::full({}, true, at::kBool));  // what isfinite gives
+  rates.ledger->vote(at::full({}, -2, at::kLong));
+  EXPECT_EQ(rates.ledger->verdict.item<double>(), 1);
+  rates.ledger->vote(scalar(std::nan("")));
+  EXPECT_EQ(rates.ledger->verdict.item<double>(), 0);
 }
 
 TEST(Ledger, OneVoteAgainstSkips) {

@@ -1,5 +1,5 @@
-/* The simple form of an optimizer, for authors who want ten minutes rather than the last per cent: plain C,
- * header-only, an adapter over `mortise_optimizer` (optimizer.h). The adapter reads the ledger on the host, so that the
+/* The simple form of an optimizer: plain C, header-only, an adapter over `mortise_optimizer` (optimizer.h). It is
+ * short to write, and somewhat slower than the form below it. The adapter reads the ledger on the host, so that the
  * author gets numbers, and hands over lists of tensors, so that one call works on all parameters of a group, on any
  * device. The price is one synchronisation a step: plugin.toml says `syncs = ["verdict"]` in [capabilities].
  *
