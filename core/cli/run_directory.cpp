@@ -31,9 +31,11 @@ namespace {
   throw Failure(d);
 }
 
-[[noreturn]] void not_empty(const fs::path& p, const Position& at) {
-  Diagnostic d = mistake("dir_not_empty", p.string() + " is not empty, and holds no run: it has no run.toml of one", at,
-                         "a folder that is new or empty: --set run.dir=DIR");
+[[noreturn]] void not_empty(const fs::path& p, const Manifest& manifest) {
+  const Value& stated = manifest.get("run", "dir");
+  Diagnostic d =
+      mistake("dir_not_empty", p.string() + " is not empty, and holds no run: it has no run.toml of one",
+              stated.is_set() ? stated.origin : Position{}, "a folder that is new or empty: --set run.dir=DIR");
   d.effect = "nothing was started: a run would write over files there";
   throw Failure(d);
 }
@@ -134,7 +136,7 @@ RunDirectory::RunDirectory(Taken taken, const Manifest& manifest)
 RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again)
     : RunDirectory(take(manifest, again), manifest) {
   lock();
-  if (!is_empty(path_)) not_empty(path_, manifest.get("run", "dir").origin);
+  if (!is_empty(path_)) not_empty(path_, manifest);
   new_ = true;
   record(manifest, plan);
   copy_sources(manifest, request);
@@ -142,7 +144,7 @@ RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const Man
 
 RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
     : RunDirectory(Taken{std::move(path), false}, manifest) {
-  if (!is_run(path_)) not_empty(path_, manifest.get("run", "dir").origin);
+  if (!is_run(path_)) not_empty(path_, manifest);
   refuse_links(path_);
   lock();
 }

@@ -155,7 +155,7 @@ class Own(e2e.Case):
         self.train("run", TINY + "[checkpoint]\nevery = 3\n[sample.text]\n")
         for length in (7, 8):
             self.ok("resume", "runs/run", "--set", f"run.length={length}", "--set", "optimizer.lr=1e-4")
-        self.ok("resume", "runs/run", "--set", "run.length=9", "--without", "sample.text")
+        self.ok("resume", "runs/run", "--set", "run.length=9", "--without", "log.jsonl")
 
     def test_what_follows_the_length_goes_on_following_it(self):
         self.train("run", TINY)
