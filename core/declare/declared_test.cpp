@@ -96,6 +96,15 @@ TEST(Optimizers, HaveEachTrainableParameterOnce) {
   }
 }
 
+TEST(Optimizers, NeedSomethingThatIsNotFrozen) {
+  const Diagnostic d = refused("[parameters.f]\nwhere = [\"*\"]\nfreeze = true\n");
+  EXPECT_EQ(d.code, "nothing_to_train");
+  EXPECT_EQ(d.message.substr(0, 4), "all ");
+  ASSERT_EQ(d.positions.size(), 1u);
+  EXPECT_EQ(d.positions[0].text(), "run.toml:16:10");
+  const Ready rest("[parameters.f]\nwhere = [\"*.weight\"]\nfreeze = true\n");
+}
+
 TEST(Optimizers, TakeTheirOwnNumbersTheFamilysOrTheirDefaults) {
   const auto rates = [](const std::string& more) {
     Ready run("[optimizer.adamw]\n" + more);

@@ -125,7 +125,8 @@ void LayerProviders::check() const {
       assign(plan.at[point], plan, layers, mode, "layer", plan.points[point].name, report);
   }
   std::vector<Element> everything = d.layer_elements();
-  for (const auto& s : d.segments) everything.push_back({s.path, "", "block", {}, {}});
+  for (const auto& s : d.segments)
+    if (s.flags & MORTISE_BLOCK) everything.push_back({s.path, "", "block", {}, {}});
   for (const auto& e : d.param_elements()) everything.push_back(e);
   check_where(plan, everything, "layer or parameter", report);
   for (const auto& found : report.all())
