@@ -125,7 +125,7 @@ void declare_model(Declared& d) {
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;
-  mortise_builder builder{declaration, {}};
+  mortise_builder builder{declaration, {}, {nullptr, d.model.by->id()}};
   builder.provide = [&](mortise_layer& layer, const mortise_layer_spec& spec) {
     try {
       d.layers->declare(builder, layer, spec);
