@@ -166,6 +166,19 @@ void filter_parameters(Declared& d) {
   d.edge->declaring_parameters = false;
 }
 
+void check_trainable(const Declared& d) {
+  const auto& params = d.edge->declaration().params;
+  if (std::ranges::any_of(params, [](const mortise_param& p) { return p.info.trainable != 0; })) return;
+  Diagnostic refused = mistake("nothing_to_train",
+                               "all " + std::to_string(params.size()) + " parameters of " + d.model.by->id() +
+                                   " are frozen: nothing is left to train",
+                               {}, "freeze less: give [parameters.NAME] another `where`, or leave out `freeze`");
+  for (const ParameterRule& rule : d.manifest->rules)
+    if (const auto freeze = rule.values.find("freeze"); freeze != rule.values.end() && freeze->second.as_bool())
+      refused.positions.push_back(freeze->second.origin);
+  throw Failure(refused);
+}
+
 void measure_lengths(Declared& d) {
   mortise_clock& clock = d.edge->services.clock;
   const int64_t micros = d.window(), per_epoch = d.samples->micros_per_epoch("train");
@@ -210,6 +223,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   declare_model(d);
   filter_parameters(d);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
+  if (request.train_samples) check_trainable(d);
   d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
   d.layers->check();
   if (!request.weights.empty()) {
