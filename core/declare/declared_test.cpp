@@ -69,11 +69,20 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
   const Diagnostic d = refused("[attention.flash]\n", {"model.gpt.dropout=0.1"});
   EXPECT_EQ(d.code, "cannot_run_here");
   EXPECT_NE(d.message.find("attention.flash cannot run at h.0.attn: "), std::string::npos) << d.message;
+  // A fallback is for machines that lack something.
+  const Diagnostic fallback =
+      refused("[attention.flash]\nfallback = [\"attention.math\"]\n", {"model.gpt.dropout=0.1"});
+  EXPECT_EQ(fallback.fixes.size(), d.fixes.size() + 1);
+  EXPECT_EQ(fallback.fixes.back(),
+            "write [attention.math] itself: `fallback` counts only where the machine lacks what attention.flash needs");
 }
 
 TEST(Layers, AClaimThatTakesNothingIsRefused) {
   const Diagnostic d = refused("[attention.math]\nwhere = \"h.9.*\"\n");
   EXPECT_EQ(d.code, "matches_nothing");
+  // Of the model, but nowhere where the plugin attaches: checkpointing repeats blocks.
+  EXPECT_EQ(refused("[activation.checkpointing]\nwhere = \"h.1.attn\"\n").code, "matches_nothing");
+  EXPECT_EQ(refused("[optimizer.adamw]\n[precision.bf16]\nwhere = \"slot:linear\"\n").code, "matches_nothing");
 }
 
 // ---- optimizers ----

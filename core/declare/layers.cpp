@@ -52,7 +52,13 @@ LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>
 
 void LayerProviders::cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
                                 const Position& at) const {
-  throw Failure(mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + answer.why, at, answer.fix));
+  Diagnostic d = mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + answer.why, at, answer.fix);
+  const auto& members = instances_.plan().members;
+  const auto member = std::ranges::find(members, id, [](const Member& m) { return m.info->schema.id; });
+  if (member->table && !member->table->fallback.empty())
+    d.fixes.push_back("write [" + member->table->fallback.front() +
+                      "] itself: `fallback` counts only where the machine lacks what " + id + " needs");
+  throw Failure(d);
 }
 
 int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
