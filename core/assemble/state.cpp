@@ -151,7 +151,7 @@ std::string difference(const Json& was, const Json& is) {
   const auto text = [](const Json& j) {
     const std::string fingerprint = j.value("fingerprint", "");
     return std::to_string(j.value("samples", int64_t{-1})) + " samples" +
-           (fingerprint.empty() ? "" : " (" + fingerprint.substr(0, 12) + ")");
+           (fingerprint.empty() ? "" : " (" + fingerprint.substr(0, 80) + ")");
   };
   return was == is ? "" : "was " + text(was) + ", is " + text(is);
 }
