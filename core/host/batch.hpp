@@ -17,10 +17,11 @@ struct mortise_batch {
   int64_t count(std::string_view unit) const;
 };
 
-// rows[row][field] are the elements of one sample; `is_put`, row by row, which of them a plugin has put.
+// rows[row][field] are the elements of one sample; `is_put`, row by row, which of them a plugin has put, where somebody
+// made room to know it. Bytes, not bits: a plugin may put from several threads.
 struct mortise_rows {
   std::vector<std::vector<std::vector<int64_t>>> rows;
-  std::vector<bool> is_put;
+  std::vector<uint8_t> is_put;
 };
 
 namespace mortise {

@@ -22,9 +22,9 @@ void Feed::check_lengths(const mortise_rows& rows) {
 
 // What nobody put would be trained on as padding.
 void Feed::check_all_are_put(const mortise_rows& rows, const Samples::Micro& micro) {
-  const size_t fields = data_.object->n_fields, all = micro.n * fields;
-  const auto left = static_cast<size_t>(std::ranges::find(rows.is_put, false) - rows.is_put.begin());
-  if (left >= all) return;
+  const size_t fields = data_.object->n_fields;
+  const auto left = static_cast<size_t>(std::ranges::find(rows.is_put, 0) - rows.is_put.begin());
+  if (left == rows.is_put.size()) return;
   const std::string& id = data_.by->id();
   throw PluginError(MORTISE_E_PLUGIN,
                     id + " put no `" + std::string(view(data_.object->fields[left % fields].name)) + "` of sample " +
@@ -36,6 +36,7 @@ mortise_batch* Feed::load(std::string_view split, int64_t index) {
   const Samples::Micro micro = samples_.micro(split, index);
   mortise_rows rows;
   rows.rows.assign(micro.n, std::vector<std::vector<int64_t>>(data_.object->n_fields));
+  rows.is_put.assign(size_t{micro.n} * data_.object->n_fields, 0);
   {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (options_.one_thread) lock.lock();
