@@ -62,8 +62,8 @@ struct FakeData : FakePlugin {
         if (d.during_get) d.during_get();
         for (uint32_t i = 0; i < n; ++i) {
           if (d.forgets == numbers[i]) continue;
-          const Numbers sample = d.sample(view(split), numbers[i]);
-          kBatchApi.put(nullptr, rows, i, 0, sample.data(), sample.size());
+          const Numbers made = d.sample(view(split), numbers[i]);
+          kBatchApi.put(nullptr, rows, i, 0, made.data(), made.size());
         }
       });
     };
