@@ -83,11 +83,11 @@ class Returned(Fixtures):
                                "  --> run.toml:15:1\n  fix: [model.gpt] dropout = 0.0\n" + NOTHING, 64)
 
     def test_a_provider_that_declares_itself_inside_itself(self):
-        self.file("run.toml", TINY + '[operators.halves]\nwhere = "drop*"\n')
+        model = TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n")
+        self.file("run.toml", model + '[operators.halves]\nwhere = "drop*"\n')
         self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_NESTS", source="halves.c")
         self.refused_alike([], "error[plugin_failed]: operators.halves declares `dropout` inside `dropout` at drop, "
                                "and again inside that, more than 16 deep\n"
-                               "  at: in plugin operators.halves\n"
                                "  fix: give its table a `where` that does not take the layers that it declares itself"
                                "\n" + NOTHING, 71)
 
