@@ -4,6 +4,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/model/declaration.hpp"
+#include "core/plugin/calls.hpp"
 
 namespace mortise {
 namespace {
@@ -88,6 +89,7 @@ void write_entries(const Format& format, const std::vector<StoredEntry>& entries
   c_sink.struct_size = sizeof c_sink;
   c_sink.user = &user;
   c_sink.write = [](void* u, const void* data, uint64_t bytes) noexcept -> mortise_status {
+    const PluginScope of_the_core({}, "sink");  // hashing and the disk are not the plugin's time
     return static_cast<User*>(u)->run([&] { static_cast<User*>(u)->sink(data, bytes); });
   };
   call_through(user, [&] {

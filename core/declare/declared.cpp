@@ -250,6 +250,11 @@ bool saves_in_background(const Declared& d) {
   return d.format && (stated.is_set() ? stated.as_bool() : d.device.object->kind == MORTISE_CUDA);
 }
 
+[[noreturn]] static void no_memory() {
+  throw Failure(trouble(kExitUnavailable, "out_of_memory", "not enough memory to declare the run", "",
+                        "fewer samples, or a smaller model"));
+}
+
 Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
   Declared d;
   d.manifest = request.manifest;
@@ -265,9 +270,10 @@ Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
     throw Failure(d.instances->diagnose(e));
   } catch (const FormatError& e) {
     throw Failure(diagnostic_of(e));
-  } catch (const std::exception&) {  // std::bad_alloc, std::length_error: more than memory holds
-    throw Failure(trouble(kExitUnavailable, "out_of_memory", "not enough memory to declare the run", "",
-                          "fewer samples, or a smaller model"));
+  } catch (const std::bad_alloc&) {
+    no_memory();
+  } catch (const std::length_error&) {  // more than any memory holds
+    no_memory();
   }
   return d;
 }

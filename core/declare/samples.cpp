@@ -77,7 +77,8 @@ Samples::Samples(const Provided<mortise_data>& data, const SampleOptions& option
     validation_.about = train_.about + ", held out";
     shuffle(to_train, options.seed, "held out", 0);
     const auto share = std::llround(static_cast<double>(train.samples) * options.validation);
-    const auto held = to_train.begin() + std::clamp<int64_t>(share, 1, std::max<int64_t>(train.samples - 1, 0));
+    const int64_t most = std::max<int64_t>(train.samples - 1, 0);  // one stays to train
+    const auto held = to_train.begin() + std::min(std::max<int64_t>(share, 1), most);
     to_validate.assign(to_train.begin(), held);
     to_train.erase(to_train.begin(), held);
     std::ranges::sort(to_train);

@@ -78,6 +78,7 @@ void Step::load_window() {
 
 void Step::run() {
   at::NoGradGuard no_grad;
+  services_.clock.epoch = cursor_ / p_.samples.micros_per_epoch("train");  // as an unbroken run has it here
   p_.listeners.notify(kStepBegin, {});
   load_window();
   p_.host.parameters().begin_step();

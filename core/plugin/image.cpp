@@ -83,17 +83,21 @@ LibraryImage::LibraryImage(const PluginInfo& info) {
   if (memory_ >= 0) close(std::exchange(file_, -1));
 }
 
+[[noreturn]] static void no_memory(const PluginInfo& info) {
+  refuse(info, "out_of_memory", "no memory for the library of " + info.schema.id + ": " + strerror(errno),
+         {"free memory"});
+}
+
 void LibraryImage::copy(const PluginInfo& info) {
   const int flags = memory_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   data_ = map(size_, PROT_READ | PROT_WRITE, flags, memory_);
-  if (!data_)
-    refuse(info, "out_of_memory", "no memory for the library of " + info.schema.id + ": " + strerror(errno),
-           {"free memory"});
+  if (!data_) no_memory(info);
   const size_t whole = size_;
   size_ = read_into(file_, data_, whole);  // it was cut meanwhile: the check of what it says about itself will tell
   if (memory_ < 0) return;
   munmap(data_, whole);  // a shared mapping that may be written to could not be sealed
   data_ = map(whole, PROT_READ, MAP_PRIVATE, memory_);
+  if (!data_) no_memory(info);
 }
 
 // From here on nobody can change it, this process included.

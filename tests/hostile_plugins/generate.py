@@ -298,7 +298,7 @@ for point, kind in [("run.begin", "segv"), ("run.begin", "throw"), ("step.begin"
                     ("grad.transform", "hang"), ("step.commit", "abort"), ("step.end", "throw_std"), ("record", "bus"),
                     ("record", "overflow"), ("run.end", "exit"),
                     ("run.end", "throw"), ("params.declared", "throw"), ("params.declared", "segv")]:
-    listener(point, kind,
+    listener(point, kind, extra=', writes = ["trainable"]' if point == "params.declared" else "",
              quick=(point, kind) in {("step.begin", "fpe"), ("record", "overflow"), ("grad.transform", "hang"),
                                      ("params.declared", "throw")})
 for point, kind in [("load", "throw"), ("load", "exit"), ("batch", "segv"), ("step", "fpe"), ("gradients", "hang"),

@@ -36,6 +36,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -625,7 +626,7 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("step.verdict"));
                 f.votes.push_back(f.number(ok));
-                f.multiply_into(f.ledger().verdict, f.votes.back() != 0);
+                f.multiply_into(f.ledger().verdict, std::abs(f.votes.back()) > 0);
                 return MORTISE_OK;
               });
             },
