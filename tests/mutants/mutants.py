@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Small wrong changes to the program, and which test sees each: python3 tests/mutants/mutants.py [--only ID,…]
+"""Small wrong changes to the program, and which test sees each: python3 tests/mutants/mutants.py [--only ID,…|ROOM,…]
 
 mutants.toml lists them: one line `old` of `file` becomes `new`. Each is applied to a copy of this working tree in
-build-mutants/, built there, tested until the first test fails, and taken back. Results are kept as they come; what was
-judged of the same change and the same tree is not judged again. Exit 1: fewer than 95 % were caught.
+build-mutants/, built there, tested until the first test fails, and taken back. A test that fails must have passed
+without the change, too. Results are kept as they come; what was judged of the same change and the same tree is not
+judged again. Exit 1: fewer than 95 % were caught.
 """
 import argparse
 import collections
@@ -38,8 +39,9 @@ class Mutant:
         parts = self.file.split("/")
         self.room = "/".join(parts[:2]) if parts[0] == "core" else parts[0]
 
-    def key(self, tree):
-        return hashlib.sha256("\0".join((tree, self.file, self.old, self.new)).encode()).hexdigest()[:16]
+    @property
+    def key(self):
+        return hashlib.sha256("\0".join((self.file, self.old, self.new)).encode()).hexdigest()[:16]
 
     def problem(self):
         """Why it does not apply; "" if it does."""
@@ -100,7 +102,8 @@ def build(jobs, targets=()):
 class Test:
     def __init__(self, shown):
         properties = {p["name"]: p["value"] for p in shown.get("properties", [])}
-        self.name, self.command = shown["name"], shown["command"]
+        self.name = shown["name"]
+        self.command = shown.get("command", [str(BUILD / "tests" / self.name)])  # none: it is not built yet
         self.folder = properties.get("WORKING_DIRECTORY", str(BUILD))
         self.environment = dict(pair.split("=", 1) for pair in properties.get("ENVIRONMENT", []))
         self.fails_with = properties.get("FAIL_REGULAR_EXPRESSION", [])
@@ -119,11 +122,15 @@ class Runner:
     """Runs tests, a few at a time, until one fails."""
 
     def __init__(self, jobs, seconds):
-        self.jobs, self.seconds = jobs, seconds  # of each test when nothing is wrong
+        self.jobs, self.seconds = jobs, seconds  # of each test that has passed
         self.stop, self.lock, self.running = False, threading.Lock(), set()
 
+    def cost(self, test):
+        guess = 60 if END_TO_END.fullmatch(test.name) else 5
+        return self.seconds.get(test.name, guess)
+
     def limit(self, test):
-        return 60 + 5 * self.seconds.get(test.name, 120)
+        return 60 + 10 * self.seconds.get(test.name, 100)
 
     def fails(self, test):
         """None: it passed, or was stopped. Else what came of it."""
@@ -187,12 +194,12 @@ def is_near(test, mutant):
 # ---- one change ----
 
 class Judge:
-    def __init__(self, tests, runner, jobs, caught_before):
-        self.tests, self.runner, self.jobs, self.caught_before = tests, runner, jobs, caught_before
+    def __init__(self, tests, runner, jobs, near, caught_before):
+        self.tests, self.runner, self.jobs, self.near, self.caught_before = tests, runner, jobs, near, caught_before
 
     def groups(self, mutant):
         """What caught it last and what the list hints at; its own room's; then the others, the quick ones first."""
-        left = sorted(self.tests, key=lambda t: self.runner.seconds.get(t.name, 0))
+        left = sorted(self.tests, key=self.runner.cost)
         def take(wanted):
             taken = [t for t in left if wanted(t)]
             left[:] = [t for t in left if t not in taken]
@@ -200,7 +207,8 @@ class Judge:
         before = self.caught_before.get(mutant.id)
         yield take(lambda t: t.name == before or mutant.tests and re.fullmatch(mutant.tests, t.name))
         yield take(lambda t: is_near(t, mutant))
-        yield left
+        if not self.near:
+            yield left
 
     def verdict(self, mutant):
         shutil.rmtree(TEMPORARY, ignore_errors=True)  # tests that were stopped leave theirs
@@ -209,18 +217,33 @@ class Judge:
         text = source.read_text()
         source.write_text(text.replace(mutant.old, mutant.new))
         try:
-            for group in self.groups(mutant):
-                # Executables are built by themselves; what runs the program needs all of it.
-                targets = [t.target for t in group]
-                said = build(self.jobs, targets if group and all(targets) and group is not self.tests else ())
-                if said:
-                    return {"verdict": "does not build", "output": said}
-                if failure := self.runner.first_failure(group):
-                    test, how, output = failure
-                    return {"verdict": "caught", "test": test.name, "how": how, "output": output[-2000:]}
-            return {"verdict": "survived"}
+            failure = self.first_failure(mutant)
         finally:
             source.write_text(text)
+        if failure is None:
+            return {"verdict": "open" if self.near else "survived"}
+        test, how, output = failure
+        if test is None or test.name not in self.runner.seconds:
+            self.must_pass(test)
+        return {"verdict": how if test is None else "caught", "test": test and test.name, "how": how,
+                "output": output[-2000:]}
+
+    def first_failure(self, mutant):
+        for group in self.groups(mutant):
+            # Executables are built by themselves; what runs the program needs all of it.
+            targets = [t.target for t in group]
+            if group and (said := build(self.jobs, targets if all(targets) else ())):
+                return None, "does not build", said
+            if failure := self.runner.first_failure(group):
+                return failure
+        return None
+
+    def must_pass(self, test):
+        """Without any change."""
+        said = build(self.jobs, [test.target] if test and test.target else ())
+        failure = self.runner.first_failure([test]) if test and not said else None
+        if said or failure:
+            sys.exit(f"{(said or failure[2])[-4000:]}\nThe tree does not build, or fails this, without any change.")
 
 
 # ---- what is kept ----
@@ -231,8 +254,9 @@ class Results:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         self.all = [json.loads(line) for line in lines]
 
-    def of(self, key):
-        return next((r for r in reversed(self.all) if r["key"] == key), None)
+    def of(self, mutant, tree=None):
+        """The last verdict; of this tree, or of any."""
+        return next((r for r in reversed(self.all) if r["key"] == mutant.key and tree in (None, r["tree"])), None)
 
     def add(self, result):
         self.all.append(result)
@@ -249,7 +273,7 @@ def kind_of(test, mutant):
 
 def table(judged):
     """Markdown: counts by room and by kind of test, then one line each."""
-    kinds = ["its own unit test", "another unit test", "end to end", "survived", "does not build"]
+    kinds = ["its own unit test", "another unit test", "end to end", "survived", "open", "does not build"]
     rooms = collections.defaultdict(collections.Counter)
     for mutant, result in judged:
         kind = kind_of(result["test"], mutant) if result["verdict"] == "caught" else result["verdict"]
@@ -269,11 +293,16 @@ def table(judged):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="ID,… : expressions that match whole ids")
+    parser.add_argument("--only", help="ID,… or ROOM,… (core/store, plugins): expressions")
     parser.add_argument("--list", action="store_true", help="print the changes, run nothing")
     parser.add_argument("--check", action="store_true", help="only: does each still apply?")
     parser.add_argument("--jobs", type=int, default=2, help="compilers, and tests, at a time (2)")
     parser.add_argument("--again", action="store_true", help="also what was judged before")
+    parser.add_argument("--missed", action="store_true",
+                        help="only what was not caught yet; verdicts of earlier trees count")
+    parser.add_argument("--near", action="store_true",
+                        help="run the tests that the list names and those of the changed room alone; what they let "
+                             "through stays open")
     parser.add_argument("--out", type=pathlib.Path, default=WORK / "table.md",
                         help="where the table goes (build-mutants/table.md)")
     parser.add_argument("cmake", nargs="*", help="arguments for the configuration")
@@ -285,7 +314,7 @@ def main():
     if args.check:
         return print(f"{len(mutants)} changes apply")
     wanted = [re.compile(each) for each in args.only.split(",")] if args.only else []
-    chosen = [m for m in mutants if not wanted or any(w.fullmatch(m.id) for w in wanted)]
+    chosen = [m for m in mutants if not wanted or any(w.fullmatch(each) for w in wanted for each in (m.id, m.room))]
     if args.list:
         return print("\n".join(f"{m.id:34} {m.file}: {m.wrong}" for m in chosen))
     if not chosen:
@@ -296,10 +325,14 @@ def main():
     tree = update_copy()
     TEMPORARY.mkdir(exist_ok=True)
     results = Results()
-    left = [m for m in chosen if args.again or not results.of(m.key(tree))]
+    def is_judged(mutant):
+        before = results.of(mutant, tree) or args.missed and results.of(mutant)
+        settled = ("caught",) if args.missed else ("caught", "survived", "does not build")
+        return before and not args.again and before["verdict"] in settled
+    left = [m for m in chosen if not is_judged(m)]
     if left:
         judge_all(left, tree, results, args)
-    judged = [(m, results.of(m.key(tree))) for m in chosen]
+    judged = [(m, results.of(m, tree) or results.of(m)) for m in chosen]
     args.out.write_text(table(judged))
     caught = sum(r["verdict"] == "caught" for m, r in judged)
     print(f"{caught} of {len(judged)} caught: {args.out}")
@@ -312,26 +345,18 @@ def main():
 def judge_all(left, tree, results, args):
     if not (BUILD / "build.ninja").exists() or args.cmake:
         subprocess.run(["cmake", "--preset", "release", *args.cmake], cwd=TREE, check=True, stdout=subprocess.DEVNULL)
-    print("building the tree as it is", flush=True)
-    if said := build(args.jobs):
-        sys.exit(said)
-    runner = Runner(args.jobs, {})
-    seconds = WORK / "seconds.json"  # of each test, of the tree that they were measured with
+    seconds = WORK / "seconds.json"
     known = json.loads(seconds.read_text()) if seconds.exists() else {}
-    if known.get("tree") == tree:
-        runner.seconds = known["tests"]
-    else:
-        print("testing the tree as it is", flush=True)
-        if failure := runner.first_failure(all_tests()):
-            sys.exit(f"{failure[2][-4000:]}\n{failure[0].name} {failure[1]} without any change")
-        seconds.write_text(json.dumps({"tree": tree, "tests": runner.seconds}))
-    judge = Judge(all_tests(), runner, args.jobs,
+    runner = Runner(args.jobs, known.get("tests", {}) if known.get("tree") == tree else {})
+    judge = Judge(all_tests(), runner, args.jobs, args.near,
                   {r["id"]: r["test"] for r in results.all if r["verdict"] == "caught"})
     for n, mutant in enumerate(left, 1):
         begun = time.monotonic()
         result = judge.verdict(mutant)
-        results.add({"id": mutant.id, "key": mutant.key(tree), **result, "seconds": round(time.monotonic() - begun)})
+        results.add({"id": mutant.id, "key": mutant.key, "tree": tree, **result,
+                     "seconds": round(time.monotonic() - begun)})
         what = f"caught by {result['test']}" if result["verdict"] == "caught" else result["verdict"]
+        seconds.write_text(json.dumps({"tree": tree, "tests": runner.seconds}))
         print(f"[{n}/{len(left)}] {mutant.id}: {what} ({results.all[-1]['seconds']} s)", flush=True)
 
 
