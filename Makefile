@@ -8,8 +8,8 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants parity bench install format \
-  tidy clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants parity bench bench-versus
+.PHONY: install format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
@@ -20,6 +20,7 @@ help:
 	@echo 'make mutants      small wrong changes, each caught by a test? Two hours; later only what changed. ONLY=id,…'
 	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
 	@echo 'make bench        make the published figures again'
+	@echo 'make bench-versus OTHER=BUILD: start, step, save and ABI of this tree beside another build of Mortise'
 	@echo 'make install      PREFIX=$(PREFIX)'
 	@echo 'make build        bin/mortise and the plugins, no tests'
 	@echo 'make format       clang-format over the whole tree'
@@ -45,6 +46,7 @@ quickstart:
 	@$(MAKE) --no-print-directory build
 	@echo '[3/3] mortise train configs/quickstart.toml'
 	@$(BUILD)/bin/mortise train configs/quickstart.toml
+	@echo 'the program is $(BUILD)/bin/mortise; `make install PREFIX=DIR` puts it into DIR/bin'
 
 test: configure
 	cmake --build $(BUILD)
@@ -80,6 +82,10 @@ parity: build
 
 bench: build
 	benchmarks/run.sh
+
+bench-versus: build
+	cmake --build $(BUILD) --target bench_abi
+	MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B benchmarks/versus.py $(OTHER)
 
 install: build
 	cmake --install $(BUILD) --prefix "$(PREFIX)"

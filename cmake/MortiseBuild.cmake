@@ -87,14 +87,14 @@ function(mortise_room name)
   endif()
 endfunction()
 
-# mortise_format(NAME SOURCES file… [TESTS file…] [TEST_LINKS target…]): formats/NAME becomes mortise_format_NAME, for
-# the core and for plugins.
+# mortise_format(NAME SOURCES file… [LINKS target…] [TESTS file…] [TEST_LINKS target…]): formats/NAME becomes
+# mortise_format_NAME, for the core and for plugins.
 function(mortise_format name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;TEST_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;TESTS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_format "${arg_UNPARSED_ARGUMENTS}")
   set(target mortise_format_${name})
   add_library(${target} STATIC ${arg_SOURCES})
-  target_link_libraries(${target} PUBLIC mortise_headers)
+  target_link_libraries(${target} PUBLIC mortise_headers ${arg_LINKS})
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}")
   if(arg_TESTS AND MORTISE_TESTS)
     mortise_test(format_${name}_test SOURCES ${arg_TESTS} LINKS ${target} ${arg_TEST_LINKS})

@@ -6,12 +6,8 @@ find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)  # SHA-256, nothing else
 
 # Header-only: no shared library but LibTorch, glibc and libstdc++ may be needed at run time.
 add_library(mortise_headers INTERFACE)
-target_compile_definitions(mortise_headers INTERFACE BOOST_ALL_NO_LIB BOOST_DLL_USE_STD_FS FMT_HEADER_ONLY=1
-  TOML_HEADER_ONLY=1)
+target_compile_definitions(mortise_headers INTERFACE FMT_HEADER_ONLY=1 TOML_HEADER_ONLY=1)
 target_link_libraries(mortise_headers INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
-if(EXISTS "${PROJECT_SOURCE_DIR}/.deps/include")
-  target_include_directories(mortise_headers SYSTEM INTERFACE "${PROJECT_SOURCE_DIR}/.deps/include")
-endif()
 
 if(MORTISE_TESTS)
   find_package(GTest REQUIRED)

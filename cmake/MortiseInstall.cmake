@@ -5,11 +5,10 @@
 # PREFIX/include/mortise          the SDK's headers
 # PREFIX/lib/cmake/Mortise        find_package(Mortise) -> Mortise::sdk, mortise_add_plugin()
 # PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
-# PREFIX/share/doc/mortise        the guide
+# PREFIX/share/doc/mortise        the documents and the pages of plugins, in the folders of the tree, so that links hold
 #
 # The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when
-# this was built
-# (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
+# this was built (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -33,12 +32,14 @@ endforeach()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs/" DESTINATION share/mortise FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/include/mortise" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN
-  "*.hpp")
+  "*.hpp" PATTERN "*.def")
 if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)
 endif()
 install(FILES sdk/cmake/plugin.map DESTINATION share/mortise)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/guide/" DESTINATION share/doc/mortise FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/plugins" DESTINATION share/doc/mortise
+        FILES_MATCHING PATTERN "*.md")
+install(FILES README.md CHANGELOG.md DESTINATION share/doc/mortise)
 
 configure_package_config_file(sdk/cmake/MortiseConfig.cmake.in "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake"
                               INSTALL_DESTINATION lib/cmake/Mortise)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Laws of what is written, in the sources and in the documents. usage: scripts/check_texts.py verbs|lines|codes
+"""Laws of what is written, in the sources and in the documents. usage: scripts/check_texts.py verbs|lines|codes|links
 
 verbs   every `mortise VERB` in a text names a verb of core/cli/verbs.cpp, and its word after that if it has several
 codes   every code of an error in core/ and formats/ stands in core/base/errors.def, every row there is used, and the
         test that it names exists and knows the code
 lines   no line of source is longer than 120 characters
+links   every link of a Markdown page that leads to a file or a heading of the tree finds it, and docs/techniques.md
+        has the page of every plugin
 """
 import re
 import subprocess
@@ -74,7 +76,6 @@ MAKERS = re.compile(r"\b(?:mistake|trouble|refusal|plugins_mistake|plugin_error|
                     r"report_unavailable|refuse|missing|warn|disagree)\b(?:\s+\w+)?\s*[({]")
 SLUG = re.compile(r'"([a-z]+(?:_[a-z0-9]+)+)"')
 ROW = re.compile(r'ERROR\((\w+), (\d+),\s*"[^"]*",\s*"([^"]*)"\)')
-MOST_WITHOUT_A_TEST = 8  # comes down, never up
 
 
 def first_arguments(text, at, most=3):
@@ -122,7 +123,7 @@ def used_codes():
 
 def test_knows(test, code):
     """Whether the test `Suite.Name` or `FILE::name` is there, in a file that speaks of the code."""
-    head, name = test.split("::") if "::" in test else test.split(".")
+    head, _, name = test.partition("::" if "::" in test else ".")
     pattern = rf"def {name}\b" if "::" in test else rf"TEST(?:_F|_P)?\({head},\s*{name}\)"
     for path in files({".cpp", ".py"}):
         if is_test(path) and ("::" not in test or path.name == head):
@@ -142,15 +143,44 @@ def check_codes():
                        if path.parts[0] in ("core", "formats") and not is_test(path))
     errors += [f"core/base/errors.def: nothing makes `{code}`" for code in rows if f'"{code}"' not in source]
     errors += [f"core/base/errors.def: no test `{test}` speaks of `{code}`" for code, test in rows.items()
-               if test and not test_knows(test, code)]
-    without = [code for code, test in rows.items() if not test]
-    if len(without) > MOST_WITHOUT_A_TEST:
-        errors.append(f"core/base/errors.def: {len(without)} codes name no test: {' '.join(without)}")
+               if not test_knows(test, code)]
+    return errors
+
+
+def without_code(path):
+    """A Markdown page without its blocks of code and its `code`."""
+    text = re.sub(r"^```.*?^```", "", "\n".join(lines_of(path)), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"``.+?``|`[^`\n]+`", "", text)
+
+
+def anchors(path):
+    """What a link may say behind `#`, as GitHub makes it of a heading."""
+    headings = re.findall(r"^#+ (.*)$", "\n".join(lines_of(path)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links():
+    errors, linked = [], set()
+    for page in files({".md"}):
+        for target in re.findall(r"\]\(([^()\s]+)\)", without_code(page)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            there = (ROOT / page.parent / name).resolve() if name else ROOT / page
+            if not there.exists():
+                errors.append(f"{page}: there is no {target}")
+            elif anchor and anchor not in anchors(there):
+                errors.append(f"{page}: {name} has no heading #{anchor}")
+            if page == Path("docs/techniques.md"):
+                linked.add(there)
+    for toml in sorted(ROOT.glob("plugins/*/*/plugin.toml")):
+        if toml.with_name("README.md") not in linked:
+            errors.append(f"docs/techniques.md: no link to {toml.with_name('README.md').relative_to(ROOT)}")
     return errors
 
 
 def main():
-    checks = {"verbs": check_verbs, "lines": check_lines, "codes": check_codes}
+    checks = {"verbs": check_verbs, "lines": check_lines, "codes": check_codes, "links": check_links}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     errors = checks[sys.argv[1]]()

@@ -5,8 +5,8 @@ x86_64).
 scripts/lock.py OUTPUT [--with-dependencies] REQUIREMENT...
 
 Only for whoever changes a pinned version; set-up and CI read the files that it wrote. The hashes are those that pip
-reports for
-whatever index this machine is configured with; nothing is downloaded but metadata where the index offers it alone.
+reports for whatever index this machine is configured with; nothing is downloaded but metadata where the index offers it
+alone.
 """
 
 import argparse

@@ -6,15 +6,14 @@
 #                           mold if they can be had (installed by apt as root or through a passwordless sudo; otherwise
 #                           the one line to run is printed)
 #   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel
-#                           pinned by hash; Boost's headers too
-#                           where the distribution's are older than 1.81
+#                           pinned by hash
 #
 # No GPU, no CUDA toolkit. Nothing outside .deps/ is touched but by apt. `rm -rf .deps` undoes the rest.
 set -eu
 cd "$(dirname "$0")/.."
 
 include=${MORTISE_SYSTEM_INCLUDE:-/usr/include}
-key=$(cat scripts/setup.sh scripts/requirements.txt scripts/requirements-boost.txt | sha256sum)
+key=$(cat scripts/setup.sh scripts/requirements.txt | sha256sum)
 
 # What the distribution must provide: a file that shows it, and the package that brings it.
 wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev
@@ -27,14 +26,9 @@ missing_packages() {
   command -v "${CXX:-c++}" >/dev/null || printf ' g++'
 }
 
-boost_version() { # of the system's headers; 0 without any
-  sed -n 's/^#define BOOST_VERSION \([0-9]*\).*/\1/p' "$include/boost/version.hpp" 2>/dev/null || echo 0
-}
-
 ready() {
   [ "$(cat .deps/stamp 2>/dev/null)" = "$key" ] && [ -x .deps/bin/cmake ] && [ -x .deps/bin/ninja ] && [ -e \
-    .deps/torch/lib/libtorch_cpu.so ] &&
-    { [ -e .deps/include/boost/version.hpp ] || [ -e "$include/boost/version.hpp" ]; } && [ -z "$(missing_packages)" ]
+    .deps/torch/lib/libtorch_cpu.so ] && [ -z "$(missing_packages)" ]
 }
 
 ready && exit 0
@@ -136,14 +130,6 @@ say "installing CMake, Ninja, clang-format and LibTorch 2.11 into .deps (about 1
 pip_install scripts/requirements.txt
 site=$(cd .deps/venv/lib/python3*/site-packages && pwd)
 site=${site#"$PWD/.deps/"}
-
-rm -rf .deps/include
-if [ "$(boost_version)" -lt 108100 ]; then
-  say "Boost's headers are absent or older than 1.81 here; taking 1.88 into .deps"
-  pip_install scripts/requirements-boost.txt
-  mkdir -p .deps/include
-  ln -s "../$site/libboost_headers/include/boost" .deps/include/boost
-fi
 
 mkdir -p .deps/bin
 for tool in cmake ctest; do # the programs themselves: the wheel's wrapper starts a Python first

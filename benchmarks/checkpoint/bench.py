@@ -1,11 +1,9 @@
 """What saving in the background costs. usage: bench.py [PAIRS], with MORTISE naming the binary.
 
 The quickstart's big brother (GPT of 6 layers, width 384, sequence 256, batch 8, AdamW, fp32: 122 MiB of state) for 39
-steps, with a checkpoint every ten steps in
-the background and without any; interleaved pairs, each side in a fresh process. The figure of a pair is the time of
-training with saves over that without, where
-the saves of steps 10, 20 and 30 have ended within it; the figure of the benchmark is the median of the pairs. The bound
-is 1.02.
+steps, with a checkpoint every ten steps in the background and without any; interleaved pairs, each side in a fresh
+process. The figure of a pair is the time of training with saves over that without, where the saves of steps 10, 20 and
+30 have ended within it; the figure of the benchmark is the median of the pairs. The bound is 1.02.
 """
 
 import os
@@ -40,7 +38,8 @@ def main():
             f"each): {ratios[-1]:.3f}",
             flush=True,
         )
-    print(f"saving in the background: {statistics.median(ratios):.3f} of the time without, median of {pairs} pairs")
+    print(f"saving in the background: {statistics.median(ratios):.3f} of the time without, median of {pairs} pairs "
+          f"({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """From the shell to the first step of the quickstart. usage: bench.py [TIMES], with MORTISE naming the binary.
 
 A fresh process each time, files in the page cache; until the record of step 1 stands on standard output: the text read
-and
-tokenised, the plugins checked and loaded, the step itself included; nothing is held out, so nothing is evaluated before
-it. The peer is what a script of
-transformers' Trainer imports before its first line runs.
+and tokenised, the plugins checked and loaded, the step itself included; nothing is held out, so nothing is evaluated
+before it. The peer is what a script of transformers' Trainer imports before its first line runs.
 """
 
 import json

@@ -2,6 +2,7 @@
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
@@ -67,10 +68,6 @@ void find(mortise_host* h, mortise_str name, mortise_param** out) {
   if (!*out) throw PluginError(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
 }
 
-bool is_float(uint32_t dtype) {
-  return dtype == MORTISE_F32 || dtype == MORTISE_F64 || dtype == MORTISE_BF16 || dtype == MORTISE_F16;
-}
-
 // The dtype field of that name; NULL if it is none.
 uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
   if (name == "value_dtype") return &info.value_dtype;
@@ -91,7 +88,8 @@ void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) 
                       plugin_of(h).id + " sets `" + name + "` of " + p->name + " outside of params.declared");
   must_write(h, name);
   if (dtype) {
-    if (v.tag != MORTISE_DTYPE || !is_float(static_cast<uint32_t>(v.v.i)) || v.v.i < 0 || v.v.i > MORTISE_BOOL)
+    if (v.tag != MORTISE_DTYPE || v.v.i < 0 || v.v.i >= MORTISE_DTYPES ||
+        !mortise_dtype_is_float(static_cast<uint32_t>(v.v.i)))
       throw PluginError(MORTISE_E_ARGUMENT, "`" + name + "` of " + p->name + " is an element type of floats");
     *dtype = static_cast<uint32_t>(v.v.i);
     return;

@@ -85,9 +85,24 @@ TEST_F(EdgeTest, BeforeTheLoopThereIsNoLedgerAndNoModel) {
   const mortise_ledger* ledger = nullptr;
   EXPECT_EQ(loop.ledger(&window, &ledger), MORTISE_E_ARGUMENT);
   mortise_clock clock{};
+  EXPECT_EQ(loop.clock(&window, &clock), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "a struct is to be filled and says no struct_size");
   clock.struct_size = sizeof clock;
   EXPECT_EQ(loop.clock(&window, &clock), MORTISE_OK);
   EXPECT_EQ(clock.micros, 1);
+}
+
+// A plugin that was built when the clock ended after `micros`: what lies behind it is the plugin's own.
+TEST_F(EdgeTest, FillsAStructAsFarAsTheCallersReaches) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  mortise_clock clock;
+  std::memset(&clock, 0x55, sizeof clock);
+  clock.struct_size = offsetof(mortise_clock, ranks);
+  EXPECT_EQ(loop.clock(&window, &clock), MORTISE_OK);
+  EXPECT_EQ(clock.struct_size, offsetof(mortise_clock, ranks));
+  EXPECT_EQ(clock.micros, 1);
+  EXPECT_EQ(clock.ranks, 0x55555555);
+  EXPECT_EQ(clock.length, 0x5555555555555555);
 }
 
 TEST_F(EdgeTest, FiltersAreOpenOneAtATime) {

@@ -2,6 +2,8 @@
 // status with a text that names every plugin on the way. Inside the host they are one exception class; at the edge, one
 // text a thread.
 #pragma once
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -54,6 +56,16 @@ mortise_status call_plugin(const PluginCall& call, mortise_status (*function)(Pa
   } catch (...) {
     return status_of_throw();
   }
+}
+
+// A struct of the caller's is filled as far as its struct_size reaches: a plugin of an older header has a shorter one.
+// Throws PluginError where it says no size.
+template <class T>
+void fill_struct(T* out, const T& value) {
+  const uint32_t size = out->struct_size;
+  if (size < sizeof size) throw PluginError(MORTISE_E_ARGUMENT, "a struct is to be filled and says no struct_size");
+  std::memcpy(out, &value, std::min<size_t>(size, sizeof value));
+  out->struct_size = size;
 }
 
 // A text that a plugin gave. Throws PluginError where it is NULL with a length, or longer than any text is; `plugin` is

@@ -2,11 +2,11 @@
 
 namespace mortise {
 
-Listeners::Listeners(Instances& instances) : points_(instances.plan().points), at_(kFirstOperator) {
+Listeners::Listeners(Instances& instances) : Listeners(instances.plan().points) {
   for (uint32_t point = 0; point < kFirstOperator; ++point)
     for (const auto& l : instances.plan().at[point].listeners) {
       Instance& by = instances.start(l.member);
-      at_[point].push_back({instances.attachment(l.member, points_[point].name, "listen").listen, &by});
+      add(point, instances.attachment(l.member, points_[point].name, "listen").listen, by);
     }
 }
 

@@ -8,8 +8,11 @@ namespace mortise {
 
 class Listeners {
  public:
+  explicit Listeners(const PointTable& points) : points_(points), at_(kFirstOperator) {}
   // Starts every plugin that listens.
   explicit Listeners(Instances& instances);
+  // After those that are there; `by` outlives this.
+  void add(uint32_t point, mortise_event_fn fn, Instance& by) { at_[point].push_back({fn, &by}); }
   // Tells every listener of an event, in order; throws what the first failing one returned.
   void notify(Point point, mortise_event event) const;
   // The same with a filter open, and the services that it changes.

@@ -23,7 +23,7 @@ void only_in(mortise_host* h, Filter filter, const char* what) {
 
 void loop_clock(mortise_host* h, mortise_clock* out) {
   if (!out) throw PluginError(MORTISE_E_ARGUMENT, "the clock was asked for with NULL to put it");
-  *out = services_of(h).clock;
+  fill_struct(out, services_of(h).clock);
 }
 void loop_ledger(mortise_host* h, const mortise_ledger** out) { *out = &loop_of(h, "ledger").ledger(); }
 void loop_set_window(mortise_host* h, int32_t micros) {

@@ -3,22 +3,23 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "core/assemble/links.hpp"
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
 
 constexpr int kReportDepth = 2;  // of a device that runs ahead of the host
 
-at::ScalarType type_of_weights(std::string_view dtype) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "F64") return at::kDouble;
-  return dtype == "BF16" ? at::kBFloat16 : at::kHalf;
+at::ScalarType type_of_weights(std::string_view safetensors) {
+  const auto row = std::ranges::find(mortise_dtypes, safetensors, &mortise_dtype_row::safetensors);
+  return row == std::end(mortise_dtypes) ? at::ScalarType::Undefined : scalar_type(row->dtype);
 }
 
 // Converts and copies the weights' tensors, saying how far it is; false for a parameter that starts anew.

@@ -51,9 +51,8 @@ mortise_entry to_c(const StoredEntry& e) {
 void check_entry(const mortise_entry& e) {
   constexpr uint32_t kMostDimensions = 64;
   const std::string name(text_of(e.name));
-  if (e.dtype == MORTISE_NO_DTYPE || e.dtype > MORTISE_BOOL)
-    throw PluginError(MORTISE_E_DATA, "`" + name + "` is of a dtype that is not known");
   auto bytes = static_cast<uint64_t>(dtype_bytes(e.dtype));
+  if (bytes == 0) throw PluginError(MORTISE_E_DATA, "`" + name + "` is of a dtype that is not known");
   bool fits = e.n_dims <= kMostDimensions && (e.n_dims == 0 || e.sizes) && (e.bytes == 0 || e.data);
   fits = fits && !e.whole == !e.offset;
   for (uint32_t i = 0; fits && i < e.n_dims; ++i)

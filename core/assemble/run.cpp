@@ -89,6 +89,7 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   o.plan_hash = d.plan->hash;
   o.summary = summary;
   o.first_loss = state.loss_first;
+  o.evaluated = state.evaluated;
   o.warn = request.warn;
   return o;
 }

@@ -10,6 +10,7 @@
 #include "core/host/handle.hpp"
 #include "core/store/files.hpp"
 #include "formats/file.hpp"
+#include "formats/huggingface/config.hpp"
 
 namespace mortise {
 namespace {
@@ -42,37 +43,17 @@ StoredEntry entry_of(const std::string& name, const at::Tensor& t) {
   return e;
 }
 
-Json json_of(const Value& v) { return Json::parse(v.text()); }  // of numbers, texts and lists, TOML is JSON
-
-// [config_json_tokens]: ids of special tokens. A vocabulary that ends before one has no such token: null, which readers
-// take for none, where they would put their own default in place of a missing key.
-void write_token_ids(const PluginInfo& model, const Declaration& d, Json& all) {
-  const auto ids = model.facts.find("config_json_tokens");
-  const auto vocabulary = d.facts.find("vocabulary");
-  if (ids == model.facts.end()) return;
-  for (const auto& [name, id] : ids->second) {
-    const bool has = vocabulary == d.facts.end() || id.as_int() < vocabulary->second;
-    all[name] = has ? Json(id.as_int()) : Json();
-  }
-}
-
-// What plugin.toml says of Hugging Face's config.json: [config_json], and the keys that have a name there; one without
-// a value has that of the fact of its name. "" if it says nothing.
-std::string config_json(const Member& model, const Declaration& d) {
-  const auto fixed = model.info->facts.find("config_json");
-  if (fixed == model.info->facts.end() || !model.table) return "";
-  Json all;
-  if (const Value* architectures = fact_of(*model.info, "huggingface", "architectures"))
-    all["architectures"] = json_of(*architectures);
-  for (const auto& [name, value] : fixed->second) all[name] = json_of(value);
-  for (const auto& [key, schema] : model.info->schema.config.keys)
-    for (const std::string& name : schema.config_json) {
-      const Value& value = model.table->values.at(key);
-      if (value.is_set()) all[name] = json_of(value);
-      else if (const auto fact = d.facts.find(key); fact != d.facts.end()) all[name] = fact->second;
-    }
-  write_token_ids(*model.info, d, all);
-  return all.dump(2) + "\n";
+// What the model's folder says of itself; "" if plugin.toml has no names for it. A key without a value has that of the
+// fact of its name.
+std::string model_config(const Member& model, const Declaration& d) {
+  if (!model.table || !model.info->huggingface.has_config()) return "";
+  std::map<std::string, std::string> values;  // of numbers, texts and lists, TOML is JSON
+  for (const auto& [key, value] : model.table->values)
+    if (value.is_set()) values[key] = value.text();
+    else if (const auto fact = d.facts.find(key); fact != d.facts.end()) values[key] = std::to_string(fact->second);
+  std::map<std::string, huggingface::Sizes> parameters;
+  for (const auto& p : d.params) parameters[p.name] = p.sizes;
+  return huggingface::config_text(model.info->huggingface, values, parameters);
 }
 
 // The samples of each split, so that a run does not go on with others.
@@ -222,8 +203,8 @@ Snapshot capture(const Runnable& r, const RunState& state) {
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_json(d).dump(1) + "\n";
-  if (const std::string config = config_json(*d.model.by->member, r.host().declaration()); !config.empty())
-    s.texts["model/config.json"] = config;
+  if (std::string config = model_config(*d.model.by->member, r.host().declaration()); !config.empty())
+    s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
   return s;
 }
 

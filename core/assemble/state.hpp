@@ -2,7 +2,7 @@
 // between steps, stored as a checkpoint, restored from one bit for bit.
 //
 //   model/model.EXT        masters, under their declared names
-//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml says it
+//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml has its names
 //   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
 //   state.json             counts, cursor, scale, the best so far
 //   data.json              which samples each split had

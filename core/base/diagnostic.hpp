@@ -54,7 +54,6 @@ struct Diagnostic {
   // Names that the message speaks of, for code that goes on from it: nobody reads them out of the text. An id, a table,
   // a point or a key; the one that was meant instead.
   std::string about, meant;
-  int error = 0;  // errno of the system call that failed
   // The edit at the first position that the first fix means; "" if it is no plain replacement.
   std::string replace, with;
 };

@@ -47,8 +47,7 @@ std::string errors_markdown() {
       "`mortise explain CODE` prints a row of this page. An exit of 0 is a warning: the run goes on.\n\n"
       "| code | exit | what it means | seen in the test |\n|---|---|---|---|\n";
   for (const ErrorEntry& entry : kErrors) {
-    const std::string test = entry.test.empty() ? "" : fmt::format("`{}`", entry.test);
-    text += fmt::format("| `{}` | {} | {} | {} |\n", entry.code, entry.exit, entry.meaning, test);
+    text += fmt::format("| `{}` | {} | {} | `{}` |\n", entry.code, entry.exit, entry.meaning, entry.test);
   }
   return text;
 }

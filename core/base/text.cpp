@@ -147,30 +147,6 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
-bool glob_match(std::string_view pattern, std::string_view text) {
-  size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    const size_t width = std::max<size_t>(utf8_length(text.substr(t)), 1);
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && pattern[p] == '?') {
-      ++p;
-      t += width;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {

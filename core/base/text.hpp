@@ -1,10 +1,11 @@
-// Small text: numbers as people read them, the nearest name, globs, escapes. with_commas and utf8_length are the SDK's.
+// Small text: numbers as people read them, the nearest name, escapes. with_commas and utf8_length are the SDK's.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/glob.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {
@@ -21,8 +22,6 @@ std::vector<std::string> split(std::string_view text, char at);
 int edit_distance(std::string_view a, std::string_view b);
 // The candidate within `most` edits, nearest first; "" if none is.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most = 2);
-// `*` matches any run of characters, dots too; `?` one; everything else itself.
-bool glob_match(std::string_view pattern, std::string_view text);
 // FNV-1a; stable for ever, since the seeds of random streams hang on it.
 uint64_t hash_text(std::string_view text);
 std::string json_string(std::string_view text);  // with quotes

@@ -129,16 +129,6 @@ bool provides(const PluginSchema& plugin, const std::string& slot) {
   return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
 }
 
-// Keys that the schema knows and this version does nothing with.
-void refuse_what_is_not_there(const Manifest& manifest, Report& report) {
-  for (const auto& [table, key] : {std::pair("device", "memory_limit")}) {
-    const Value& v = manifest.get(table, key);
-    if (v.is_set())
-      report.add(mistake("not_available", "`" + std::string(table) + "." + key + "` is not available in this version",
-                         v.origin, "leave it out"));
-  }
-}
-
 // What was found at the three stages, each thing once and without what only follows from another mistake. A folder with
 // a broken plugin stops nobody who does not use it.
 Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
@@ -235,7 +225,6 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
       take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
                         p.manifest, planned);
   }
-  refuse_what_is_not_there(p.manifest, planned);
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
 }
 

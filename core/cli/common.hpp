@@ -135,6 +135,7 @@ bool asks_for_structure(const Arguments&);  // a form of `plan` that runs no plu
 int plan_structure(const Arguments&);
 int plan_with(const Arguments&, MakeEdge make_edge);
 int points(const Arguments&);
+int keys(const Arguments&);
 int explain(const Arguments&);
 int sample(const Arguments&);
 int eval(const Arguments&);

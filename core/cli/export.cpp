@@ -17,6 +17,8 @@
 #include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
+#include "formats/huggingface/config.hpp"
+#include "formats/huggingface/folder.hpp"
 #include "formats/safetensors/safetensors.hpp"
 #include "mortise/half.h"
 
@@ -25,17 +27,20 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
+using huggingface::kConfigFile;
+using huggingface::kWeightsFile;
+
 // One dtype under its names. The first three are written.
 struct Dtype {
-  const char *flag, *safetensors, *torch;
+  const char *flag, *safetensors;
   uint32_t type;
   size_t bytes;
 };
 constexpr Dtype kDtypes[] = {
-    {"fp32", "F32", "float32", MORTISE_F32, 4},
-    {"bf16", "BF16", "bfloat16", MORTISE_BF16, 2},
-    {"fp16", "F16", "float16", MORTISE_F16, 2},
-    {"fp64", "F64", "float64", MORTISE_F64, 8},
+    {"fp32", "F32", MORTISE_F32, 4},
+    {"bf16", "BF16", MORTISE_BF16, 2},
+    {"fp16", "F16", MORTISE_F16, 2},
+    {"fp64", "F64", MORTISE_F64, 8},
 };
 
 const Dtype* dtype_called(const std::string& name, const char* const Dtype::* as) {
@@ -155,9 +160,15 @@ std::vector<std::string> other_files(const CheckpointManifest& saved) {
   std::vector<std::string> names;
   for (const auto& [path, file] : saved.files)
     if (const fs::path p = path;
-        p.parent_path() == "model" && p.filename() != "config.json" && p.filename() != "model.safetensors")
+        p.parent_path() == "model" && p.filename() != kConfigFile && p.filename() != kWeightsFile)
       names.push_back(p.filename());
   return names;
+}
+
+// ": wpe.weight is missing"
+std::string because(const huggingface::Config& config) {
+  const std::vector<std::string> differences = config.differences();
+  return differences.empty() ? "" : ": " + join(differences, ", ");
 }
 
 std::string tokenizer_text(const CheckpointManifest& saved, bool has_files) {
@@ -167,12 +178,14 @@ std::string tokenizer_text(const CheckpointManifest& saved, bool has_files) {
   return found == saved.plugins.end() ? "; no tokenizer" : "; no tokenizer files: " + found->first + " has none";
 }
 
-std::string readme(const std::string& run, const CheckpointManifest& saved, const std::string& architecture,
+std::string readme(const std::string& run, const CheckpointManifest& saved, const huggingface::Config& config,
                    const std::string& dtype) {
+  const std::string by = config.architecture();
   return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " +
-         MORTISE_VERSION + " as " + dtype + ".\nThe checkpoint's SHA-256 is `" + saved.sha256 +
-         "`.\n\n```python\nfrom transformers import " + architecture + "\nmodel = " + architecture +
-         ".from_pretrained(\".\")\n```\n";
+         MORTISE_VERSION + " as " + dtype + ".\nThe checkpoint's SHA-256 is `" + saved.sha256 + "`.\n\n" +
+         (by.empty()
+              ? "It is of no architecture of transformers" + because(config) + ".\n"
+              : "```python\nfrom transformers import " + by + "\nmodel = " + by + ".from_pretrained(\".\")\n```\n");
 }
 
 }  // namespace
@@ -199,42 +212,45 @@ int export_model(const Arguments& args) {
   const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
   const std::string model = checkpoint.path + "/model";
   const CheckpointManifest& saved = checkpoint.manifest;
-  for (const char* name : {"config.json", "model.safetensors"})
+  for (const char* name : {kConfigFile, kWeightsFile})
     if (!saved.files.contains(std::string("model/") + name))
       refuse("not_exported", checkpoint.path + " has no model/" + name,
-             "a model whose plugin.toml says [config_json], saved as safetensors", kExitData);
-  Json config = Json::parse(read_run_file(model, "config.json", kMostFileBytes), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object())
-    refuse("bad_config_json", model + "/config.json is no JSON object", "another checkpoint: --checkpoint STEP",
-           kExitData);
-  const RunFile file(model, "model.safetensors");
+             "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
+  const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
+  const RunFile file(model, kWeightsFile);
   const MappedFile mapped(file.descriptor(), file.path());
   const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
   if (flag.empty() && !weights.entries.empty())
     if (const Dtype* own = dtype_called(weights.entries[0].dtype, &Dtype::safetensors)) dtype = own;
-  config["torch_dtype"] = dtype->torch;
-  const std::string architecture =
-      config.contains("architectures") ? config["architectures"][0].get<std::string>() : "AutoModel";
 
   NewFolder folder(out);
-  folder.text("config.json", config.dump(2) + "\n");
-  folder.file("model.safetensors", [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
+  folder.text(kConfigFile, config.text_for(dtype->safetensors));
+  folder.file(kWeightsFile, [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
   const std::vector<std::string> others = other_files(saved);
   for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
-  folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, architecture, dtype->flag));
+  folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, config, dtype->flag));
   folder.commit();
 
+  const std::string by = config.architecture();
   if (globals().json) {
-    std::cout << Json{{"path", out},          {"files", folder.names()}, {"bytes", folder.bytes()},
-                      {"dtype", dtype->flag}, {"step", saved.step},      {"sha256", saved.sha256}}
+    std::cout << Json{{"path", out},
+                      {"files", folder.names()},
+                      {"bytes", folder.bytes()},
+                      {"dtype", dtype->flag},
+                      {"architecture", by.empty() ? Json() : Json(by)},
+                      {"differences", config.differences()},
+                      {"step", saved.step},
+                      {"sha256", saved.sha256}}
                      .dump()
               << "\n";
     return kExitOk;
   }
   std::cout << "wrote   " << escape_control(out) << "/  " << join(folder.names(), " ") << "    "
             << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
-            << tokenizer_text(saved, !others.empty()) << "        load: " << architecture << ".from_pretrained(\""
-            << escape_control(out) << "\")\n";
+            << tokenizer_text(saved, !others.empty());
+  if (by.empty())
+    std::cout << "\nnote    of no architecture of transformers" << escape_control(because(config)) << "\n";
+  else std::cout << "        load: " << escape_control(by) << ".from_pretrained(\"" << escape_control(out) << "\")\n";
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@ namespace mortise::cli {
 
 Work light_work(const std::string& verb) {
   if (verb == "points") return points;
+  if (verb == "keys") return keys;
   if (verb == "plugin") return plugin;
   if (verb == "checkpoint") return checkpoint;
   if (verb == "export") return export_model;

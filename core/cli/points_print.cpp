@@ -46,14 +46,13 @@ void print_points_json(std::ostream& out, const PointTable& table) {
   out << "[" << join(rows, ",\n ") << "]\n";
 }
 
-// A bar would end the cell.
-std::string cell(std::string_view text) {
+}  // namespace
+
+std::string markdown_cell(std::string_view text) {
   std::string escaped;
   for (char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
   return escaped;
 }
-
-}  // namespace
 
 void print_points(std::ostream& out, const PointTable& table, bool json) {
   if (json) return print_points_json(out, table);
@@ -84,8 +83,9 @@ std::string points_markdown(const PointTable& table) {
         << "\n\n| point | kind | thread | arguments → results, or fields | what it is for | from "
            "|\n|---|---|---|---|---|---|\n";
     each_of(table, stage, [&](const PointRow& row) {
-      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << cell(row.thread) << " | " << cell(row.fields)
-          << " | " << cell(row.doc) << " | " << cell(from_of(row)) << " |\n";
+      out << "| `" << row.name << "` | " << name_of(row.kind) << " | " << markdown_cell(row.thread) << " | "
+          << markdown_cell(row.fields) << " | " << markdown_cell(row.doc) << " | " << markdown_cell(from_of(row))
+          << " |\n";
     });
   }
   out << "\n## bands\n\nWrappers of one point stand in bands, outermost first:";

@@ -27,5 +27,6 @@ std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
 // What `mortise points` prints, and the text of docs/guide/points.md.
 void print_points(std::ostream& out, const PointTable& table, bool json);
 std::string points_markdown(const PointTable& table);
+std::string markdown_cell(std::string_view text);  // a bar would end the cell
 
 }  // namespace mortise::cli

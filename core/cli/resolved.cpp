@@ -1,5 +1,5 @@
-// The manifest as it was resolved. Layers are gone in one file, so what they settled is written down: tables that were
-// replaced are left out, and a lower layer's `where` leaves out what a higher one took.
+// The manifest as it was resolved: one file, whose tables say in which layer they stood, so that who takes a place from
+// whom is settled again as it was. Tables that were replaced whole are left out.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -35,21 +35,16 @@ void write_value(std::ostream& out, const std::string& key, const Value& v) {
   else out << line << "\n";
 }
 
-void write_selector(std::ostream& out, const Selector& where) {
-  Value v;
-  v.data = where;
-  out << "where = " << v.text() << "\n";
+// The beginning of a table, and where it stands.
+void write_head(std::ostream& out, const std::string& name, const Position& origin, int layer) {
+  out << "\n[" << name << "]" << (origin ? "  # " + escape_control(origin.text()) : "") << "\n";
+  write_value(out, "layer", {int64_t{layer}, {}});
 }
 
-bool share_any(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  return std::ranges::any_of(a, [&](const std::string& each) { return std::ranges::find(b, each) != b.end(); });
-}
-
-// Only a plain list of patterns can be taken away from another.
-void leave_out(Selector& lower, const Selector& higher) {
-  if (!higher.except.empty() || higher.every != 1 || higher.from != 0) return;
-  for (const auto& pattern : higher.match)
-    if (std::ranges::find(lower.except, pattern) == lower.except.end()) lower.except.push_back(pattern);
+Value list_of(const std::vector<std::string>& texts) {
+  std::vector<Value> all;
+  for (const std::string& text : texts) all.push_back({text, {}});
+  return all.empty() ? Value{} : Value{std::move(all), {}};
 }
 
 // Without a place of its own in the plan, the table was replaced. One whose stand-in works has it through its
@@ -60,39 +55,21 @@ bool takes_part(const PluginTable& t, const Plan& plan) {
                              [&](const Member& m) { return m.table && m.table->schema->id == t.schema->id; });
 }
 
-void write_plugin(std::ostream& out, PluginTable t, const Manifest& manifest) {
-  for (const PluginTable& other : manifest.plugins)
-    if (t.where && other.enabled && other.where && other.layer > t.layer &&
-        (share_any(t.schema->provides, other.schema->provides) ||
-         share_any(t.schema->exclusive, other.schema->exclusive)))
-      leave_out(*t.where, *other.where);
-  out << "\n[" << t.schema->id << "]";
-  if (t.origin) out << "  # " << escape_control(t.origin.text());
-  out << "\n";
-  if (!t.enabled) {
-    out << "enabled = false\n";
-    return;
-  }
-  if (t.where) write_selector(out, *t.where);
-  std::vector<std::string> modes, fallback;
-  for (int mode : t.modes) modes.push_back(json_string(kModes[mode]));
-  for (const auto& id : t.fallback) fallback.push_back(json_string(id));
-  if (!modes.empty()) out << "modes = [" << join(modes, ", ") << "]\n";
-  if (!fallback.empty()) out << "fallback = [" << join(fallback, ", ") << "]\n";
+void write_plugin(std::ostream& out, const PluginTable& t) {
+  write_head(out, t.schema->id, t.origin, t.layer);
+  if (!t.enabled) return write_value(out, "enabled", {false, {}});
+  std::vector<std::string> modes;
+  for (int mode : t.modes) modes.emplace_back(kModes[mode]);
+  if (t.where) write_value(out, "where", {*t.where, {}});
+  write_value(out, "modes", list_of(modes));
+  write_value(out, "fallback", list_of(t.fallback));
   for (const auto& [key, v] : t.values) write_value(out, key, v);
 }
 
-void write_rule(std::ostream& out, ParameterRule r, const Manifest& manifest) {
-  const auto covers = [&](const ParameterRule& other) {
-    return std::ranges::all_of(
-        r.values, [&](const auto& each) { return each.first == "where" || other.values.contains(each.first); });
-  };
-  for (const ParameterRule& other : manifest.rules)
-    if (other.layer > r.layer && covers(other)) leave_out(r.where, other.where);
-  out << "\n[parameters." << r.name << "]\n";
-  write_selector(out, r.where);
-  for (const auto& [key, v] : r.values)
-    if (key != "where") write_value(out, key, v);
+void write_rule(std::ostream& out, const ParameterRule& r) {
+  write_head(out, "parameters." + r.name, {}, r.layer);
+  write_value(out, "where", {r.where, {}});
+  for (const auto& [key, v] : r.values) write_value(out, key, v);
 }
 
 // Some keys without a value have that of another; stated here, they would no longer follow it.
@@ -117,8 +94,8 @@ std::string resolved_toml(const Manifest& m, const Plan& plan) {
         write_value(out, key.find('.') == key.npos ? key : json_string(key), v);
   }
   for (const auto& p : m.plugins)
-    if (takes_part(p, plan)) write_plugin(out, p, m);
-  for (const auto& r : m.rules) write_rule(out, r, m);
+    if (takes_part(p, plan)) write_plugin(out, p);
+  for (const auto& r : m.rules) write_rule(out, r);
   return out.str();
 }
 

@@ -4,14 +4,16 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/cli/config_json.hpp"
+#include "core/manifest/check.hpp"
+#include "formats/huggingface/config.hpp"
+#include "formats/huggingface/folder.hpp"
 
 namespace fs = std::filesystem;
 
 namespace mortise::cli {
 namespace {
 
-using Json = nlohmann::json;
+using huggingface::Config;
 
 // Below the current folder as a person would type it.
 std::string typed(const fs::path& path) {
@@ -20,47 +22,60 @@ std::string typed(const fs::path& path) {
   return error || near.starts_with("..") ? path.string() : near;
 }
 
-std::string text_of(const Json& j) { return j.is_string() ? j.get<std::string>() : j.dump(); }
-
 Diagnostic disagree(const std::string& message, std::vector<Position> at, const std::string& fix) {
   Diagnostic d = mistake("weights_disagree", message, {}, fix);
   d.positions = std::move(at);
   return d;
 }
 
-// What plugin.toml states for every model of the plugin: a file that says otherwise is of another one. False if it is.
-bool is_of(const PluginInfo& info, const ConfigJson& config, const Position& weights,
-           const std::map<std::string, PluginInfo>& catalogue, Report& report) {
-  const auto facts = info.facts.find("config_json");
-  if (facts == info.facts.end()) return false;
-  for (const auto& [name, fact] : facts->second) {
-    const Json* found = config.find(name);
-    const Json ours = Json::parse(fact.text());
-    if (!found || *found == ours) continue;
-    std::string fix = "other weights, or another model";
-    for (const auto& [id, other] : catalogue)
-      if (const Value* theirs = fact_of(other, "config_json", name);
-          name == "model_type" && theirs && Json::parse(theirs->text()) == *found)
-        fix = "[" + id + "]";
-    report.add(disagree("the weights are of " + name + " `" + escape_control(text_of(*found)) + "`; " + info.schema.id +
-                            " is `" + text_of(ours) + "`",
-                        {weights, config.position(name)}, fix));
-  }
-  return !report.has_errors();
+Position place_of(const Config::Setting& s) { return position(s.value.at, s.name); }
+
+// What plugin.toml states for every model of the plugin: a file that says otherwise is of another one.
+void refuse_others(const PluginInfo& info, const Config& config, const Position& weights,
+                   const std::map<std::string, PluginInfo>& catalogue, Report& report) {
+  const auto fits = [&](const auto& plugin) {
+    const huggingface::Mapping& theirs = plugin.second.huggingface;
+    return theirs.has_config() && config.contradictions(theirs).empty();
+  };
+  const auto other = std::ranges::find_if(catalogue, fits);
+  const std::string fix = other == catalogue.end() ? "other weights, or another model" : "[" + other->first + "]";
+  for (const auto& [stated, fixed] : config.contradictions(info.huggingface))
+    report.add(disagree(
+        "the weights are of " + stated.name + " `" + stated.text + "`; " + info.schema.id + " is `" + fixed + "`",
+        {weights, place_of(stated)}, fix));
+}
+
+// What nobody reads may make it another model: nothing of the file is passed over in silence.
+void refuse_unknown(const PluginInfo& info, const Config& config, const Position& weights, Report& report) {
+  const std::vector<Config::Setting> unknown = config.unknown(info.huggingface);
+  if (unknown.empty()) return;
+  const bool one = unknown.size() == 1;
+  const std::string& file = unknown[0].value.at.file;
+  Diagnostic d =
+      mistake("unknown_config",
+              file + (one ? " has a key" : " has keys") + " that " + info.schema.id + " does not know", weights);
+  for (const auto& s : unknown) d.lines.push_back(place_of(s).text() + "  " + s.name + " = " + s.text);
+  d.effect = "another model would be trained";
+  d.fixes = {std::string("a plugin for that model; if ") + (one ? "it changes" : "they change") + " nothing, leave " +
+             (one ? "it" : "them") + " out of " + file};
+  d.exit = kExitData;
+  report.add(std::move(d));
 }
 
 // One key of the model: where config.json states it, the default and the preset give way, and the manifest must agree.
 // What may change from one step to the next is no matter of the architecture: there the manifest has the last word.
-void take_key(const std::string& whole, const KeySchema& schema, Value& value, const ConfigJson& config,
-              Report& report) {
+void take_key(const std::string& whole, const KeySchema& schema, const std::vector<std::string>& names, Value& value,
+              const Config& config, Report& report) {
   const bool stated = value.is_set() && value.origin.file != schema.default_value.origin.file,
              fixed = schema.change == "fixed";
   if (stated && !fixed) return;
   std::optional<Value> taken;
-  for (const std::string& name : schema.config_json) {
-    if (!config.find(name)) continue;
-    const std::optional<Value> v = config.value(name, schema, report);
+  for (const std::string& name : names) {
+    const auto found = config.find(name);
+    if (!found) continue;
+    std::optional<Value> v = check_value(schema, found->value, name, report);
     if (!v) return;
+    v->origin = place_of(*found);
     if (taken && taken->text() != v->text())
       return report.add(disagree("the weights have " + taken->origin.key + " " + taken->text() + " and " + name + " " +
                                      v->text() + "; both are `" + whole + "`",
@@ -88,36 +103,38 @@ std::string weights_path(const Value& stated, Report& report) {
   };
   std::error_code error;
   if (fs::exists(path / "run.toml", error)) return typed(checkpoint_of(path.string()).path + "/model");
-  for (const fs::path& file : {path, path / "model.safetensors", path / "model.safetensors.index.json"})
-    if (fs::is_regular_file(file, error)) return typed(path);
+  if (fs::is_regular_file(path, error)) return typed(path);
+  const huggingface::Holds holds = huggingface::held_in(path.string());
+  if (holds == huggingface::Holds::kWeights) return typed(path);
   if (!fs::is_directory(path, error))
     return refuse("no_weights", "`" + typed(path) + "` is not a folder",
                   "Mortise does not download: hf download NAME --local-dir " + shell_word(typed(path)));
-  if (fs::exists(path / "pytorch_model.bin", error) || fs::exists(path / "pytorch_model.bin.index.json", error))
-    return refuse("pickle_only", typed(path) + " holds pytorch_model.bin only; Mortise reads no pickles",
-                  "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + typed(path) +
-                      "\").save_pretrained(\"" + typed(path) + "\")'");
-  return refuse("no_weights", typed(path) + " holds no model.safetensors",
-                "a folder with model.safetensors, or a run directory");
+  if (holds == huggingface::Holds::kPickles)
+    return refuse("pickle_only", typed(path) + " holds " + huggingface::kPickleFile + " only; Mortise reads no pickles",
+                  huggingface::conversion(typed(path)));
+  return refuse("no_weights", typed(path) + " holds no " + huggingface::kWeightsFile,
+                std::string("a folder with ") + huggingface::kWeightsFile + ", or a run directory");
 }
 
 void take_architecture(const std::string& weights, const std::string& model,
                        const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report) {
-  const std::string file = weights + "/config.json";
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) return;
-  const ConfigJson config(file, typed(file));
+  if (!fs::exists(fs::path(weights) / huggingface::kConfigFile, error)) return;
   const Position at = manifest.get("model", "weights").origin;
-  if (!config.is_object()) {
-    Diagnostic d =
-        mistake("bad_config_json", typed(file) + " is no JSON object", at, "a folder as save_pretrained writes it");
+  try {
+    const Config config = Config::of_folder(weights);
+    const PluginInfo& info = catalogue.at(model);
+    refuse_others(info, config, at, catalogue, report);
+    const auto table = std::ranges::find(manifest.plugins, model, [](const PluginTable& t) { return t.schema->id; });
+    if (table == manifest.plugins.end() || report.has_errors()) return;
+    refuse_unknown(info, config, at, report);
+    for (const auto& [key, names] : info.huggingface.keys)
+      take_key(model + "." + key, info.schema.config.keys.at(key), names, table->values[key], config, report);
+  } catch (const FormatError& e) {
+    Diagnostic d = mistake(e.code, e.path + " " + e.message, at, "a folder as save_pretrained writes it");
     d.exit = kExitData;
-    return report.add(std::move(d));
+    report.add(std::move(d));
   }
-  const auto table = std::ranges::find(manifest.plugins, model, [](const PluginTable& t) { return t.schema->id; });
-  if (table == manifest.plugins.end() || !is_of(catalogue.at(model), config, at, catalogue, report)) return;
-  for (const auto& [key, schema] : table->schema->config.keys)
-    take_key(model + "." + key, schema, table->values[key], config, report);
 }
 
 }  // namespace mortise::cli

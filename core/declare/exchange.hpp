@@ -13,9 +13,10 @@ struct Measured {
   int64_t samples = 0, tokens = 0;                     // counted; 0: the data has none
   std::string about;                                   // the data, as its plugin calls it
   double seconds = 0;
+  bool complete = true;  // false: it was given up, and has no values
 };
 
-// What a person or a scheduler asked for meanwhile; polled between steps.
+// What a person or a scheduler asked for meanwhile; polled between steps and between the batches of an evaluation.
 enum class Interrupt { kNone, kSave, kInterrupt, kTerminate };
 
 struct SampleRequest {

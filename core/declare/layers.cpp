@@ -10,17 +10,6 @@ namespace {
 
 Element element_of(const mortise_layer& l) { return {l.path, "", l.slot, {}, {}}; }
 
-// The layers of one point, up to and with `last`: whether a selector takes a layer depends on the ones before it only,
-// so providers are known while the model is still being declared.
-std::vector<Element> elements_until(const Declaration& d, const mortise_layer& last) {
-  std::vector<Element> all;
-  for (const auto& l : d.layers) {
-    if (l.point == last.point) all.push_back(element_of(l));
-    if (&l == &last) break;
-  }
-  return all;
-}
-
 // What the run computes in by the plan, for `supports`: a static fact of whoever sets the frame's compute dtype.
 uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
   for (const auto& w : plan.at[kForward].wrappers) {
@@ -83,12 +72,18 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
   cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);
 }
 
-int LayerProviders::provider_of(const mortise_layer& layer, uint32_t mode) {
-  const auto elements = elements_until(edge_.declaration(), layer);
-  for (const auto& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers) {
-    const auto taken = select(static_cast<const Place&>(claim), elements, static_cast<int>(mode));
-    if (!taken.empty() && taken.back() == elements.size() - 1) return choose(claim, layer, mode);
-  }
+std::vector<const Claim*> LayerProviders::claims_on(const mortise_layer& layer) {
+  std::vector<const Claim*> taking;
+  const Element element = element_of(layer);
+  for (const Claim& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers)
+    if (!claim.where || selections_.try_emplace(&claim, *claim.where).first->second.takes(element))
+      taking.push_back(&claim);
+  return taking;
+}
+
+int LayerProviders::provider_of(const mortise_layer& layer, const std::vector<const Claim*>& claims, uint32_t mode) {
+  for (const Claim* claim : claims)
+    if (claim->modes >> mode & 1) return choose(*claim, layer, mode);
   throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
                         "mortise plugin list names what is installed"));
 }
@@ -96,8 +91,9 @@ int LayerProviders::provider_of(const mortise_layer& layer, uint32_t mode) {
 void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
   // A provider may ask for nested layers before this returns; a deque keeps `layer` where it is.
   std::array<int, MORTISE_MODES> members{};
+  const std::vector<const Claim*> claims = claims_on(layer);
   for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
-    members[mode] = provider_of(layer, mode);
+    members[mode] = provider_of(layer, claims, mode);
     const auto same = std::find(members.begin(), members.begin() + mode, members[mode]);
     if (same != members.begin() + mode) {
       layer.data[mode] = layer.data[static_cast<size_t>(same - members.begin())];

@@ -32,7 +32,10 @@ class LayerProviders {
   const std::map<std::string, std::string>& chosen() const { return chosen_; }
 
  private:
-  int provider_of(const mortise_layer& layer, uint32_t mode);
+  // The claims that take a layer, in some modes. Asked once for each, before those that it declares inside: whether a
+  // selector takes a layer hangs on the ones before it only.
+  std::vector<const Claim*> claims_on(const mortise_layer& layer);
+  int provider_of(const mortise_layer& layer, const std::vector<const Claim*>& claims, uint32_t mode);
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
   struct Answer {
     bool yes = true;
@@ -45,6 +48,7 @@ class LayerProviders {
   Edge& edge_;
   Instances& instances_;
   uint32_t device_;
+  std::map<const Claim*, Selection> selections_;
   std::vector<std::array<int, MORTISE_MODES>> members_;  // by index of the layer
   std::map<std::string, std::string> chosen_;
 };

@@ -40,6 +40,7 @@ std::string refused(const Lengths& l, const Value& v) {
   try {
     l.steps(v, "run.length");
   } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "wrong_unit");
     return f.diagnostic.message;
   }
   return "";

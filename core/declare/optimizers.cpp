@@ -58,7 +58,7 @@ std::vector<StateSpec> states_of(const DeclaredOptimizer& o, const mortise_param
     const std::string name(text_of(s.name, o.by->id()));
     if (name.empty() || std::ranges::any_of(all, [&](const StateSpec& other) { return other.name == name; }))
       refuse(o, "names a state of " + p.name + " `" + name + "` twice, or not at all");
-    if (s.dtype == MORTISE_NO_DTYPE || s.dtype > MORTISE_BOOL)
+    if (dtype_bytes(s.dtype) == 0)
       refuse(o, "keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
     all.push_back({name, state_sizes(p, text_of(s.relation, o.by->id()), o.by->id()), s.dtype, s.fill});
   }

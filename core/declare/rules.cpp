@@ -38,7 +38,7 @@ void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan&
     const auto elements = d.param_elements();
     for (const auto& rule : manifest.rules) {
       const auto taken = select(rule.where, elements);
-      if (taken.empty() && tags) {
+      if (taken.empty() && !tags) {
         Report report;
         PointPlan claim;
         Claim& of = claim.providers.emplace_back();
@@ -52,10 +52,14 @@ void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan&
       for (const size_t i : taken)
         for (const auto& [key, value] : rule.values) {
           if ((key == "tags") != tags || key == "where") continue;
+          if (tags) {  // of all rules together
+            write(d.params[i], key, value);
+            continue;
+          }
           auto [at, first] = written.try_emplace({static_cast<uint32_t>(i), key}, Written{&rule, &value});
           if (first) continue;
           const ParameterRule& other = *at->second.rule;
-          if (other.layer == rule.layer && at->second.value->text() != value.text() && !tags)
+          if (other.layer == rule.layer && at->second.value->text() != value.text())
             refuse("two_rules",
                    "parameters." + other.name + " and parameters." + rule.name + " set `" + key + "` of " +
                        d.params[i].name + " differently",

@@ -33,19 +33,6 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
   return std::ranges::any_of(globs, [&](const std::string& glob) { return glob_match(glob, name); });
 }
 
-// [huggingface] renames = [["transformer.*", "*"]]: what `*` stands for is kept. The first that fits counts.
-std::string declared_name(const std::string& name, const Value* renames) {
-  for (const Value& rename : renames ? renames->as_list() : std::vector<Value>()) {
-    const std::string &from = rename.as_list().at(0).as_text(), &to = rename.as_list().at(1).as_text();
-    const std::string before = from.substr(0, from.find('*')), after = from.substr(before.size() + 1);
-    if (name.size() < before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) continue;
-    const size_t star = to.find('*');
-    return to.substr(0, star) + name.substr(before.size(), name.size() - before.size() - after.size()) +
-           to.substr(star + 1);
-  }
-  return name;
-}
-
 // What all begin with, as a glob.
 std::string common_glob(const std::vector<std::string>& names) {
   std::string common = names[0];
@@ -59,10 +46,9 @@ std::string common_glob(const std::vector<std::string>& names) {
 Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo& model,
                  const std::vector<std::string>& may_lack)
     : path_(path), model_(model.schema.id), files_(path), of_(d.params.size()) {
-  const Value* renames = fact_of(model, "huggingface", "renames");
   std::map<std::string, const TensorView*> left;
   for (const auto& [name, t] : files_.tensors())
-    if (const auto [other, fresh] = left.emplace(declared_name(name, renames), &t); !fresh)
+    if (const auto [other, fresh] = left.emplace(model.huggingface.declared_name(name), &t); !fresh)
       refuse("two_tensors", path,
              "`" + escape_control(name) + "` and `" + escape_control(other->second->name) + "` are both `" +
                  other->first + "` of " + model_);
@@ -87,10 +73,9 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
       refuse("matches_nothing", "", "`" + glob + "` of model.new matches no parameter of " + model_,
              "all names: mortise plan --weights");
 
-  const Value* ignores = fact_of(model, "huggingface", "ignores");
   std::vector<std::string> unused;
   for (const auto& [name, t] : left)
-    if (!ignores || !matches_any(ignores->as_texts(), name)) unused.push_back(t->name);
+    if (!model.huggingface.ignores_tensor(name)) unused.push_back(t->name);
   summary_ =
       escape_control(path) + ": " + with_commas(static_cast<int64_t>(names.size() - anew.size())) + " tensors taken";
   if (!anew.empty()) summary_ += "; new " + some_of(anew) + " (from run.seed)";

@@ -6,7 +6,7 @@
 
 #include "core/model/declaration.hpp"
 #include "core/plan/plan.hpp"
-#include "formats/safetensors/folder.hpp"
+#include "formats/huggingface/folder.hpp"
 
 namespace mortise {
 
@@ -26,7 +26,7 @@ class Weights {
  private:
   void take(const mortise_param& p, const std::string& by, const TensorView& t);
   const std::string path_, model_;
-  WeightFiles files_;
+  huggingface::WeightFiles files_;
   std::vector<const TensorView*> of_;  // by index of the parameter; NULL: it starts anew
   std::string summary_;
   uint64_t bytes_ = 0;

@@ -70,11 +70,13 @@ void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** o
   *out = give(share(tensor).to(host_of(h).device()));
 }
 
+// Of all fields with as many elements a row the same, so they fit one another. One element a sample, a label, is no
+// sequence; a batch of sequences of one token loses nothing.
 int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest, int64_t multiple) {
   int64_t length = 0;
   for (const auto& row : rows.rows) length = std::max(length, static_cast<int64_t>(row[field].size()));
   if (longest > 0) length = std::min(length, longest);
-  if (multiple > 1) length = (length + multiple - 1) / multiple * multiple;
+  if (length > 1) length = (length + multiple - 1) / multiple * multiple;
   return longest > 0 ? std::min(length, longest) : length;
 }
 

@@ -27,7 +27,8 @@ namespace mortise {
 void retain(mortise_batch* b);
 void release(mortise_batch* b);
 
-// Pads every field to the longest row (a multiple of `pad_to_multiple`), cuts at `longest` if it is not 0, and counts.
+// Pads every field to its longest row, rounded up to a multiple of `pad_to_multiple` if that has more than one element,
+// cuts at `longest` if it is not 0, and counts.
 // Owned by the caller.
 mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, uint32_t n_fields, int64_t longest,
                        int64_t pad_to_multiple);

@@ -58,6 +58,19 @@ TEST(Collate, PadsToAMultipleThatFits) {
   EXPECT_EQ(Collated({{1, 2, 3, 4}}, 0, 4).field(0).size(1), 4);
 }
 
+TEST(Collate, LeavesOneLabelASampleAsItIs) {
+  mortise_rows rows{{{{1, 2, 3, 4, 5}, {7}}, {{6}, {}}}};
+  mortise_batch* batch = collate(rows, kFields, 2, 0, 4);
+  EXPECT_EQ(batch->fields[0].second.size(1), 8);
+  EXPECT_TRUE(bitwise(batch->fields[1].second, matrix({7, -100}, 2)));
+  EXPECT_EQ(batch->count("tokens"), 1);
+  release(batch);
+  // Sequences of one token: every field of them, so they still fit one another.
+  const Collated c({{1}, {2}}, 0, 4);
+  EXPECT_TRUE(bitwise(c.field(0), matrix({1, 2}, 2)));
+  EXPECT_TRUE(bitwise(c.field(1), matrix({1, 2}, 2)));
+}
+
 TEST(Collate, CountsNoElementThatIsFillAlready) {
   const Collated c({{-100, 2, -100}, {3, 4, 5}}, 0, 1);
   EXPECT_EQ(c.batch->count("tokens"), 4);
@@ -364,7 +377,7 @@ TEST(Declared, MistakesComeBackAsAStatusWithAText) {
   EXPECT_EQ(kGradsApi.norm(h, &norm), MORTISE_E_ARGUMENT);  // nobody computed one yet
 }
 
-TEST(Interfaces, AreLentById) {
+TEST(Interfaces, AreFoundById) {
   TestHost host;
   PluginHost& p = host.window("test.x");
   EXPECT_EQ(p.get_interface(&p, MORTISE_STR("mortise.ops/0")), &kOpsApi);

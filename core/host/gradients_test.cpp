@@ -321,9 +321,9 @@ TEST(InPlace, WritingAParameterInsideAPairIsRefusedToo) {
   EXPECT_NE(t.text.find("s.fc.weight"), std::string::npos) << t.text;
 }
 
-// A compute face of its own: the gradient arrives in bf16 and is kept in fp32; the first contribution is copied, not
-// added to what is there.
-TEST(Faces, SumBfloat16ContributionsInAFloat32Buffer) {
+// A compute copy apart from the master: the gradient arrives in bf16 and is kept in fp32; the first contribution is
+// copied, not added to what is there.
+TEST(ComputeCopies, SumBfloat16ContributionsInAFloat32Buffer) {
   TestHost host;
   host.declare([](Builder& b) {
     b.segment("s");

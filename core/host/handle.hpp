@@ -6,6 +6,7 @@
 
 #include "mortise/abi.h"
 #include "mortise/cpp/strings.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 
@@ -37,21 +38,18 @@ inline bool any_requires_grad(const mortise_value* values, uint32_t n) {
   });
 }
 
-constexpr at::ScalarType kScalarTypes[] = {at::ScalarType::Undefined,
-                                           at::kFloat,
-                                           at::kDouble,
-                                           at::kBFloat16,
-                                           at::kHalf,
-                                           at::kLong,
-                                           at::kInt,
-                                           at::kByte,
-                                           at::kBool};
 inline at::ScalarType scalar_type(uint32_t dtype) {
-  return dtype < std::size(kScalarTypes) ? kScalarTypes[dtype] : at::ScalarType::Undefined;
+  switch (dtype) {
+#define MORTISE_DTYPE_ROW(symbol, number, bytes, name, safetensors, torch) \
+  case number: return at::ScalarType::torch;
+#include "mortise/dtypes.def"
+#undef MORTISE_DTYPE_ROW
+    default: return at::ScalarType::Undefined;
+  }
 }
-inline uint32_t dtype_of(at::ScalarType t) {
-  for (uint32_t i = 1; i < std::size(kScalarTypes); ++i)
-    if (kScalarTypes[i] == t) return i;
+inline uint32_t dtype_of(at::ScalarType type) {
+  for (uint32_t dtype = 1; dtype < MORTISE_DTYPES; ++dtype)
+    if (scalar_type(dtype) == type) return dtype;
   return MORTISE_NO_DTYPE;
 }
 

@@ -176,9 +176,22 @@ TEST_F(Ops, LeakNothing) {
 
 // ---- tensors ----
 
+TEST(Dtypes, EveryRowIsOneOfLibTorchs) {
+  for (uint32_t dtype = 1; dtype < MORTISE_DTYPES; ++dtype) {
+    const at::ScalarType type = scalar_type(dtype);
+    EXPECT_EQ(dtype_of(type), dtype);
+    EXPECT_EQ(at::elementSize(type), mortise_dtypes[dtype].bytes) << mortise_dtypes[dtype].safetensors;
+    EXPECT_EQ(at::isFloatingType(type), mortise_dtype_is_float(dtype) != 0) << mortise_dtypes[dtype].safetensors;
+  }
+  EXPECT_EQ(scalar_type(MORTISE_DTYPES), at::ScalarType::Undefined);
+  EXPECT_EQ(dtype_of(at::kChar), uint32_t{MORTISE_NO_DTYPE});
+}
+
 TEST_F(Ops, TensorsTellWhatTheyAre) {
   mortise_tensor_info info{};
   const at::Tensor view = a.t();
+  EXPECT_EQ(kTensorApi.info(h, borrow(view), &info), MORTISE_E_ARGUMENT);  // it says no size
+  info.struct_size = sizeof info;
   ASSERT_EQ(kTensorApi.info(h, borrow(view), &info), MORTISE_OK);
   EXPECT_EQ(info.rank, 2u);
   EXPECT_EQ(info.sizes[0], 3);

@@ -1,5 +1,5 @@
-// The values of parameters and their gradients: two faces, buffers that are never zeroed, and the count of uses that
-// tells when a gradient is complete.
+// The values of parameters and their gradients: a compute copy and a master, buffers that are never zeroed, and the
+// count of uses, which says when a gradient is complete.
 //
 // A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has
 // returned; elsewhere through a fresh alias with a fresh sink node, whose sequence number is the highest, as
@@ -19,7 +19,7 @@ namespace mortise {
 
 struct ParameterState {
   mortise_param* declared = nullptr;
-  at::Tensor value;  // the compute face; the same tensor as `master` unless precision says otherwise
+  at::Tensor value;  // the compute copy; the same tensor as `master` unless precision says otherwise
   at::Tensor master;
   at::Tensor grad;            // undefined for a frozen parameter
   bool has_gradient = false;  // got a contribution this step; until then the buffer holds the last step's gradient
@@ -56,7 +56,7 @@ class Parameters {
 
   // The norm of all gradients of this step as they are in memory, float64, 0-dim.
   at::Tensor norm() const;
-  // Compute faces from masters, where they are other memory; not for those in `written`.
+  // Casts masters to compute copies, where they are other memory; not for those in `written`.
   void publish(const std::vector<bool>& written);
 
   ParameterState& state(const mortise_param& p) { return states_[p.index]; }

@@ -16,15 +16,17 @@ namespace {
 void info(mortise_host*, const mortise_tensor* h, mortise_tensor_info* out) {
   if (!h || !out) throw PluginError(MORTISE_E_ARGUMENT, "info of no tensor, or into NULL");
   const at::Tensor t = share(h);
-  out->rank = static_cast<uint32_t>(t.dim());
-  out->sizes = t.sizes().data();
-  out->strides = t.strides().data();
-  out->numel = t.numel();
-  out->data = t.has_storage() ? t.unsafeGetTensorImpl()->mutable_data() : nullptr;
-  out->dtype = dtype_of(t.scalar_type());
-  out->device = t.device().is_cuda() ? MORTISE_CUDA : MORTISE_CPU;
-  out->device_index = t.device().has_index() ? static_cast<uint32_t>(t.device().index()) : 0;
-  out->flags = (t.is_contiguous() ? MORTISE_CONTIGUOUS : 0) | (t.requires_grad() ? MORTISE_REQUIRES_GRAD : 0);
+  mortise_tensor_info info{};
+  info.rank = static_cast<uint32_t>(t.dim());
+  info.sizes = t.sizes().data();
+  info.strides = t.strides().data();
+  info.numel = t.numel();
+  info.data = t.has_storage() ? t.unsafeGetTensorImpl()->mutable_data() : nullptr;
+  info.dtype = dtype_of(t.scalar_type());
+  info.device = t.device().is_cuda() ? MORTISE_CUDA : MORTISE_CPU;
+  info.device_index = t.device().has_index() ? static_cast<uint32_t>(t.device().index()) : 0;
+  info.flags = (t.is_contiguous() ? MORTISE_CONTIGUOUS : 0) | (t.requires_grad() ? MORTISE_REQUIRES_GRAD : 0);
+  fill_struct(out, info);
 }
 
 void retain(mortise_host*, mortise_tensor* h) noexcept {

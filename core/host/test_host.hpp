@@ -3,39 +3,42 @@
 //   using namespace mortise::testing;
 //   TEST(Linear, HasTheGradientsOfATen) {
 //     TestHost host;
-//     host.load(MORTISE_PLUGIN_FILE);                            // a plugin's library with its .toml beside it:
-//     operators, wrappers, a model mortise_layer* linear = nullptr; host.declare([&](Builder& b) { // the model:
-//     segments and layers; parameters are allocated when this returns
+//     host.load(MORTISE_PLUGIN_FILE);  // a plugin's library with its .toml beside it: operators, wrappers, a model
+//     mortise_layer* linear = nullptr;
+//     host.declare([&](Builder& b) {  // the model; parameters are allocated when this returns
 //       b.segment("h.0");
 //       linear = b.layer("linear", "h.0.fc", {{"in", 8}, {"out", 4}});
 //     });
 //     const at::Tensor x = random({2, 8}, 1);
 //     host.step(2, [&](Call& c) { return c.layer(linear, {x})[0].sum(); });  // two micro-batches: forward, backward
-//     auto p = host.leaves();                                    // the same values as plain leaves, for ATen's own
-//     autograd (at::linear(x, p["h.0.fc.weight"], p["h.0.fc.bias"]).sum() * 2).backward();
+//     auto p = host.leaves();  // the same values as plain leaves, for ATen's own autograd
+//     (at::linear(x, p["h.0.fc.weight"], p["h.0.fc.bias"]).sum() * 2).backward();
 //     EXPECT_TRUE(bitwise(host.grad("h.0.fc.weight"), p["h.0.fc.weight"].grad()));
 //   }
 //
 // Who takes part
-//   load(library, {{"p", Value{0.1}}}, "*")  a real plugin, created with its defaults and these values; `where` as
-//   below provide("linear", Operator{…}, "h.*")    an operator made of functions of the test; the last one that fits a
-//   path provides it wrap("block", "test.id", fn, "h.1")      a wrapper made of a function; outermost first, in the
-//   order of the calls. Also "forward" and operators window("test.id")                        a mortise_host * for code
-//   of the test's that calls the tables itself
+//   load(library, {{"p", Value{0.1}}}, "*")  a real plugin, created with its defaults and these values; `where` below
+//   provide("linear", Operator{…}, "h.*")    an operator made of functions of the test; the last that fits a path
+//   wrap("block", "test.id", fn, "h.1")      a wrapper made of a function; outermost first, in the order of the calls.
+//                                            Also "forward" and operators
+//   window("test.id")                        a mortise_host * for code of the test's that calls the tables itself
 // The model
 //   declare(fn)                              from a function: b.segment(path, flags, body), b.layer, b.param; set
-//   `param->info.trainable` there declare()                                the loaded plugin that provides `model`;
-//   facts before: host.facts()["vocabulary"] = 61
+//                                            `param->info.trainable` there
+//   declare()                                the loaded plugin that provides `model`; facts before:
+//                                            host.facts()["vocabulary"] = 61
 // Running
 //   step(micros, loss)                       `loss` runs inside `forward` for each micro-batch; backward follows.
-//   Frozen or unused is fine begin_step, begin_micro, forward, backward   the same by hand; `pass` says mode, flags,
-//   compute dtype, want, batch c.layer(l, {args}, n)  c.segment(i, {args}, n)  c.model({args}, n)   n results,
-//   undefined where the provider gave none
+//                                            Frozen or unused is fine
+//   begin_step, begin_micro, forward, backward
+//                                            the same by hand; `pass` says mode, flags, compute dtype, want, batch
+//   c.layer(l, {args}, n)  c.segment(i, {args}, n)  c.model({args}, n)
+//                                            n results, undefined where the provider gave none
 // What came of it
 //   value(name), grad(name)                  grad is undefined if the parameter got none in this step
-//   log                                      what happened, in order: "forward linear h.0.fc", "backward linear
-//   h.0.fc", "ready h.0.fc.weight"
-//                                            (in the last micro-batch; before, "summed h.0.fc.weight")
+//   log                                      what happened, in order: "forward linear h.0.fc",
+//                                            "backward linear h.0.fc", "ready h.0.fc.weight" (in the last micro-batch;
+//                                            before, "summed h.0.fc.weight")
 // Whatever fails throws PluginError (core/abi/error.hpp) with the text that a person would see.
 #pragma once
 #include <ATen/core/Tensor.h>

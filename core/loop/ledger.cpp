@@ -75,7 +75,8 @@ void Ledger::begin_update() {
   verdict.fill_(1.0);
 }
 
-void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.to(at::kDouble)); }
+// 1 or 0, whatever the number: the verdict is added to the steps, and multiplies what filters give.
+void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.abs().gt(0).to(at::kDouble)); }
 void Ledger::multiply(const at::Tensor& factor) { multiplier.mul_(factor); }
 void Ledger::commit() {
   applied.add_(verdict.to(at::kLong));

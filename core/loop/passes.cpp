@@ -162,10 +162,11 @@ void Passes::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise
   invoke(chains_.at(kForward, mode), call, frame);
 }
 
-Measured Passes::evaluate() {
+Measured Passes::evaluate(const std::function<bool()>& give_up) {
   const auto before = std::chrono::steady_clock::now();
   Measured measured;
   measured_ = &measured;
+  give_up_ = &give_up;
   mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
   try {
     invoke(chains_.at(kEval, MORTISE_EVAL), call);
@@ -183,6 +184,10 @@ void Passes::measure(Measured& measured) {
   Counts counts;
   TermSums sums;
   for (int64_t i = 0; i < samples_.micros_per_epoch("validation"); ++i) {
+    if (*give_up_ && (*give_up_)()) {
+      measured.complete = false;
+      return;
+    }
     const BatchPtr loaded = host_batch("validation", i, MORTISE_EVAL);
     add_counts(counts, *loaded.get());
     const BatchPtr batch = device_batch(loaded, MORTISE_EVAL);

@@ -48,8 +48,9 @@ class Passes {
              TermSums& sums);
   // Without a graph; results are owned by the caller.
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms);
-  // A pass over the validation split, as one call of `eval`, so that a wrapper may give it other weights.
-  Measured evaluate();
+  // A pass over the validation split, as one call of `eval`, so that a wrapper may give it other weights. `give_up` is
+  // asked before each batch; where it says so, the result is not complete and has no values.
+  Measured evaluate(const std::function<bool()>& give_up = {});
 
  private:
   BatchPtr batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args);
@@ -68,7 +69,9 @@ class Passes {
   const Denominators* denominators_ = nullptr;
   const at::Tensor* scale_ = nullptr;
   Terms terms_;
-  Measured* measured_ = nullptr;  // of the evaluation under way
+  // Of the evaluation under way.
+  Measured* measured_ = nullptr;
+  const std::function<bool()>* give_up_ = nullptr;
 };
 
 }  // namespace mortise

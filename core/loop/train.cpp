@@ -18,27 +18,30 @@ Training::Training(const TrainParts& parts, const TrainOptions& options)
     : p_(parts), o_(options), services_(parts.host.services), log_every_(options.log_every),
       eval_every_(validates() ? options.eval_every : Period{}),
       save_every_(parts.saver.can_save() ? options.save_every : Period{}), begun_at_(services_.clock.applied),
-      attempted_at_(services_.clock.attempted), first_loss_(options.first_loss) {}
+      attempted_at_(services_.clock.attempted), first_loss_(options.first_loss), evaluated_at_(options.evaluated) {}
 
 int Training::run(const std::function<Interrupt()>& interrupt) {
+  interrupt_ = interrupt;
   try {
-    return train(interrupt);
+    return train();
   } catch (const PluginError& e) {
     fail(e);
   }
 }
 
-int Training::train(const std::function<Interrupt()>& interrupt) {
+int Training::train() {
   begin();
-  if (begun_at_ == 0 && validates() && o_.eval_at_start) evaluate();
+  const bool is_first = begun_at_ == 0 && validates() && o_.eval_at_start;
+  // Of a step whose evaluation was given up when the process before this one had to end.
+  const bool is_owed = begun_at_ > 0 && must_evaluate();
+  if ((is_first || is_owed) && evaluate()) save();
   interval_ = {};
-  while (applied() < o_.length) {
-    step();
+  for (;;) {
     saved(false);
-    const int exit = exit_asked_for(interrupt);
-    if (exit >= 0) return exit;
+    if (const int exit = exit_asked_for(); exit >= 0) return exit;
+    if (applied() >= o_.length) return end(kExitOk, "");
+    step();
   }
-  return end(kExitOk, "");
 }
 
 void Training::notify(const RecordBuilder& r, Point also) {
@@ -138,7 +141,7 @@ double Training::left_s() const {
 
 // A skipped step is no reason to do anything twice.
 void Training::act_on_applied_step() {
-  const bool improved = eval_every_.due(applied()) && evaluate();
+  const bool improved = must_evaluate() && evaluate();
   if (save_every_.due(applied()) || improved) save();
 }
 
@@ -154,12 +157,19 @@ void Training::warn_of_parameters_without_gradient() {
 
 // ---- evaluation, samples, saves ----
 
+bool Training::must_evaluate() {
+  const bool is_last = applied() >= o_.length && validates() && o_.eval_at_end;
+  return (eval_every_.due(applied()) || is_last) && evaluated_at_ != applied();
+}
+
 bool Training::evaluate() {
-  const Measured m = p_.passes.evaluate();
+  const Measured m = p_.passes.evaluate([this] { return must_end_now(); });
+  if (!m.complete) return false;
   const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
   const bool better = std::isfinite(loss) && !(loss >= p_.saver.best().value);
-  const bool best = o_.keep_best && p_.saver.can_save() && better;
+  // What nothing was trained of is not worth keeping, and no checkpoint is made of it.
+  const bool best = o_.keep_best && p_.saver.can_save() && better && applied() > 0;
   if (best) p_.saver.set_best({loss, applied()});
   RecordBuilder r("eval");
   r.integer("step", applied()).integer("of", o_.length);
@@ -189,6 +199,7 @@ void Training::save() {
     s.loss_first = first_loss_;
     s.best = p_.saver.best().value;
     s.best_step = p_.saver.best().step;
+    s.evaluated = evaluated_at_;
     return p_.capture(s);
   });
 }
@@ -221,27 +232,35 @@ void Training::report_failed_save(const Saved& s) {
 
 // ---- the end ----
 
-int Training::exit_asked_for(const std::function<Interrupt()>& interrupt) {
+bool Training::time_is_up() const { return o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s; }
+
+bool Training::must_end_now() {
+  const Interrupt asked = interrupt_();
+  if (asked == Interrupt::kSave) save_asked_ = true;
+  return asked == Interrupt::kInterrupt || asked == Interrupt::kTerminate || time_is_up();
+}
+
+int Training::exit_asked_for() {
   if (services_.requested) take_reports(true);
   if (services_.requested == MORTISE_STOP) return end(kExitOk, services_.reason);
   if (services_.requested == MORTISE_ABORT) abort();
-  if (o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s)
-    return end(kExitResumable, "the time limit of run.time_limit is reached");
-  switch (interrupt()) {
-    case Interrupt::kNone: return -1;
-    case Interrupt::kSave: save(); return -1;
-    case Interrupt::kInterrupt: return end(kExitInterrupted, "interrupted");
-    case Interrupt::kTerminate: return end(kExitResumable, "terminated");
-  }
+  if (time_is_up()) return end(kExitResumable, "the time limit of run.time_limit is reached");
+  const Interrupt asked = interrupt_();
+  if (asked == Interrupt::kInterrupt) return end(kExitInterrupted, "interrupted");
+  if (asked == Interrupt::kTerminate) return end(kExitResumable, "terminated");
+  if (asked == Interrupt::kSave || save_asked_) save();
+  save_asked_ = false;
   return -1;
 }
 
 // Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
   take_reports(true);
-  if (exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied()) evaluate();
+  const bool evaluates = exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied();
+  const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
-  if (exit == kExitOk ? o_.save_at_end : exit != kExitGuard) save();
+  if (exit == kExitOk && services_.requested == MORTISE_ABORT) abort();
+  if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
   if (exit == kExitOk) p_.saver.confirm(applied());  // no step will follow that could say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
@@ -271,7 +290,7 @@ void Training::abort() {
   Diagnostic d = trouble(kExitGuard, "diverged", services_.reason,
                          "step " + with_commas(applied() + 1) + ", asked for by " + services_.requested_by,
                          "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
-  d.effect = "stopped; nothing of these steps was applied";
+  d.effect = applied() > 0 ? "stopped after step " + with_commas(applied()) : "stopped before the first step";
   if (good >= 0) d.effect += "; step " + with_commas(good) + " is the last good checkpoint";
   throw Failure(d);
 }
@@ -285,9 +304,10 @@ void Training::fail(const PluginError& e) {
   } catch (const PluginError&) {
   }
   Diagnostic d = p_.instances.diagnose(e);
-  const std::string step = "step " + with_commas(services_.clock.attempted + 1);
-  d.at = d.at.empty() ? step : step + "; " + d.at;
-  d.effect = step + " was not applied; the run stopped" + last_checkpoint();
+  const bool is_over = applied() >= o_.length;
+  const std::string step = "step " + with_commas(services_.clock.attempted + (is_over ? 0 : 1));
+  d.at = (is_over ? "after " : "") + step + (d.at.empty() ? "" : "; " + d.at);
+  d.effect = (is_over ? "" : step + " was not applied; ") + "the run stopped" + last_checkpoint();
   if (p_.saver.last_step() >= 0) d.fixes.push_back(o_.resume_command);
   throw Failure(d);
 }

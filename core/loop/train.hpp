@@ -26,6 +26,7 @@ struct TrainOptions {
   std::string resume_command;  // how a person goes on with the run
   Summary summary;
   double first_loss = NAN;                      // of the run, if it went on
+  int64_t evaluated = -1;                       // likewise: the last step that was evaluated
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };
 
@@ -59,7 +60,7 @@ class Training {
     double data_wait_s = 0;
   };
 
-  int train(const std::function<Interrupt()>& interrupt);
+  int train();
   void notify(const RecordBuilder& r, Point also = kRecord);
   void begin();
   // Begins a step, and deals with every report that is there.
@@ -69,7 +70,9 @@ class Training {
   void report(const StepReport& r);
   void add_rates(RecordBuilder& record);
   void act_on_applied_step();
-  bool evaluate();  // true: the best so far, and somebody wants to keep it
+  bool must_evaluate();  // after this step
+  // True: the best so far, and somebody wants to keep it. One that is given up was none.
+  bool evaluate();
   void sample();
   void save();
   // Notifies of what came of saves; false if the last one did not succeed.
@@ -77,13 +80,15 @@ class Training {
   void report_failed_save(const Saved& s);
   int end(int exit, const std::string& reason);
   // What somebody asked for; -1: nothing that ends the run.
-  int exit_asked_for(const std::function<Interrupt()>& interrupt);
+  int exit_asked_for();
+  bool must_end_now();  // as a signal or the time limit has it
   [[noreturn]] void abort();
   [[noreturn]] void fail(const PluginError& e);
   void warn_of_parameters_without_gradient();
   bool validates() const { return p_.samples.count("validation") > 0; }
   int64_t applied() const { return services_.clock.applied; }
   double left_s() const;
+  bool time_is_up() const;
   std::string last_checkpoint() const;
 
   TrainParts p_;
@@ -97,6 +102,8 @@ class Training {
   int64_t begun_at_ = 0, attempted_at_ = 0;  // when this process began
   double first_loss_ = NAN, last_loss_ = NAN;
   int64_t evaluated_at_ = -1;
+  std::function<Interrupt()> interrupt_;
+  bool save_asked_ = false;
 };
 
 }  // namespace mortise

@@ -86,7 +86,7 @@ TEST(Check, PathIdMetricDtype) {
   EXPECT_EQ(check("metric", "\"eval f1\""),
             "wrong_type: table.key is the name of a metric, this is \"eval f1\" | key = \"eval.loss\"");
   for (const char* dtype : {"\"fp32\"", "\"bf16\"", "\"fp16\"", "\"fp64\""}) EXPECT_EQ(check("dtype", dtype), dtype);
-  EXPECT_EQ(check("dtype", "\"float32\""), "not_a_choice: table.key is fp32, fp64, fp16 or bf16, this is `float32` | ");
+  EXPECT_EQ(check("dtype", "\"float32\""), "not_a_choice: table.key is fp32, fp64, bf16 or fp16, this is `float32` | ");
 }
 
 TEST(Check, DurationAmountBytes) {

@@ -170,7 +170,7 @@ std::optional<TomlNode> typed_value(const std::string& value, const Position& at
 
 std::vector<Layer> read_layers(const ManifestRequest& request, Report& report) {
   LayerReader reader(request.shipped_dir, report);
-  reader.read_named(request.default_file, fs::path(request.default_file).filename());
+  if (!request.recorded) reader.read_named(request.default_file, fs::path(request.default_file).filename());
   reader.read_named(request.file, request.file, request.text);
   for (const std::string& include : request.includes)
     reader.include({include, {"command line: --include " + include, 0, 0, "include"}}, current_folder(), "");

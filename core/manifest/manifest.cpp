@@ -24,9 +24,11 @@ struct MergedTable {
     size_t layer = 0;
   };
   size_t layer = 0;  // the highest that has it
+  int height = 0;    // above which tables it stands: of lower layers, and in this one as `layer` says
   Position origin;   // in that layer
   bool enabled = true;
   std::map<std::string, Written> keys;
+  std::set<std::string> wrong;  // keys that are written, with a value that was refused
 
   const Written* find(const std::string& key) const {
     const auto found = keys.find(key);
@@ -34,6 +36,11 @@ struct MergedTable {
   }
   // Takes the places that nobody else claims.
   bool is_open() const { return !keys.contains("where") && !keys.contains("modes"); }
+  // Not inherited: below, it was written for other circumstances.
+  const Value* own(const std::string& key) const {
+    const Written* written = find(key);
+    return written != nullptr && written->layer >= layer ? &written->value : nullptr;
+  }
 };
 
 // A family's key in the table of a provider.
@@ -68,7 +75,9 @@ class Merger {
     warn_of_doubles(settings);
     // Without one of the files, nobody knows what is on.
     if (!all_read_) return manifest;
+    settle_heights();
     for (const Setting& setting : settings) set(setting);
+    settle_heights();
     settle_family_keys();
     complete_core_tables(manifest);
     for (const auto& [name, table] : tables_) {
@@ -171,7 +180,10 @@ class Merger {
       return family_keys_.push_back({table, key, value, at, layer_});
     if (schema == nullptr) return report_.add(words_.unknown_key(table, key, value, at));
     std::optional<Value> checked = check_value(with_default(*schema, table), value, whole, report_);
-    if (!checked) return;
+    if (!checked) {
+      tables_[table].wrong.insert(key);
+      return;
+    }
     if (const std::optional<Deprecation>& old = schema->deprecated)
       warn("deprecated_key", whole + " is deprecated since " + old->since, at, "use " + old->use,
            old->remove.empty() ? "" : "it will be gone in " + old->remove);
@@ -287,7 +299,7 @@ class Merger {
     const auto taker = [&](std::vector<std::string> PluginSchema::* of, const std::string& place) -> std::string {
       for (const auto& [other, table] : tables_) {
         const PluginSchema* plugin = words_.plugin(other);
-        if (plugin != nullptr && table.enabled && table.layer > tables_.at(id).layer && table.is_open() &&
+        if (plugin != nullptr && table.enabled && table.height > tables_.at(id).height && table.is_open() &&
             std::ranges::count(plugin->*of, place) > 0)
           return other;
       }
@@ -302,6 +314,18 @@ class Merger {
   }
 
   bool takes_part(const std::string& id) const { return tables_.at(id).enabled && replaced_by(id).empty(); }
+
+  // A run.toml says in one file what came from several: its tables stand above one another as their key `layer` says.
+  void settle_heights() {
+    std::vector<int> most(layers_.size()), lowest(layers_.size());
+    const auto own = [](const MergedTable& table) {
+      const Value* said = table.own("layer");
+      return said != nullptr ? std::optional(static_cast<int>(said->as_int())) : std::nullopt;
+    };
+    for (const auto& [id, table] : tables_) most[table.layer] = std::max(most[table.layer], own(table).value_or(0));
+    for (size_t i = 1; i < layers_.size(); ++i) lowest[i] = lowest[i - 1] + most[i - 1] + 1;
+    for (auto& [id, table] : tables_) table.height = lowest[table.layer] + own(table).value_or(most[table.layer]);
+  }
 
   // Only now is it known which providers are on: with one of them, the family's table is the place of such a key.
   void settle_family_keys() {
@@ -352,7 +376,7 @@ class Merger {
   }
 
   PluginTable plugin(const PluginSchema& schema, const MergedTable& table) {
-    PluginTable out{&schema, table.origin, static_cast<int>(table.layer), table.enabled, {}, {}, {}, {}};
+    PluginTable out{&schema, table.origin, table.height, table.enabled, {}, {}, {}, {}};
     // What is off or replaced may point to files that are not there.
     out.values = complete(schema.config, table, takes_part(schema.id));
     for (const auto& [key, written] : table.keys)
@@ -362,26 +386,22 @@ class Merger {
     if (const auto* written = table.find("modes"))
       for (const std::string& mode : written->value.as_texts())
         out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
-    // Not inherited: below, it was written for other circumstances.
-    const auto* fallback = table.find("fallback");
-    if (fallback != nullptr && fallback->layer == table.layer) out.fallback = fallback->value.as_texts();
+    if (const Value* fallback = table.own("fallback")) out.fallback = fallback->as_texts();
     return out;
   }
 
   void add_rule(Manifest& manifest, const std::string& id, const MergedTable& table) {
+    if (table.find("where") == nullptr && table.wrong.contains("where")) return;
     if (table.find("where") == nullptr)
       return refuse("missing_key", "[" + id + "] has no `where`", table.origin,
                     "where = \"role:norm\"   (which parameters: globs, role: tag: dim:)");
     if (table.find("lr") != nullptr && table.find("lr_scale") != nullptr)
       return refuse("two_rates", "[" + id + "] has both `lr` and `lr_scale`", table.find("lr_scale")->value.origin,
                     "leave one out");
-    ParameterRule rule{id.substr(kRule.size()),
-                       table.find("where")->value.as_selector(),
-                       static_cast<int>(table.layer),
-                       {},
-                       table.origin};
+    ParameterRule rule{
+        id.substr(kRule.size()), table.find("where")->value.as_selector(), table.height, {}, table.origin};
     for (const auto& [key, written] : table.keys)
-      if (key != "where" && key != "enabled") rule.values[key] = written.value;
+      if (key != "where" && key != "enabled" && key != "layer") rule.values[key] = written.value;
     manifest.rules.push_back(std::move(rule));
   }
 

@@ -15,7 +15,7 @@ namespace mortise {
 struct PluginTable {
   const PluginSchema* schema = nullptr;
   Position origin;  // of the table in the highest layer that has it
-  int layer = 0;    // which layer that is; the command line is the highest
+  int layer = 0;    // higher ones take places from lower ones; the command line is the highest
   bool enabled = true;
   std::optional<Selector> where;
   std::vector<int> modes;             // 0 train, 1 eval, 2 sample; empty: all
@@ -45,13 +45,13 @@ struct Manifest {
 };
 
 struct ManifestRequest {
-  std::string file;                            // the run manifest; "" is allowed when only plugins are listed
-  std::optional<std::string> text;             // what it says, if the caller has read it; positions still name `file`
-  bool recorded = false;                       // it is a run.toml: a pattern whose files are gone by now stays as it is
-  std::string default_file;                    // default.toml
-  std::string shipped_dir;                     // where "mortise:NAME" includes are found as NAME.toml
-  std::vector<std::string> includes;           // --include
-  std::vector<std::string> set, use, without;  // --set K=V, --use ID, --without ID, in order
+  std::string file;                 // the run manifest; "" is allowed when only plugins are listed
+  std::optional<std::string> text;  // what it says, if the caller has read it; positions still name `file`
+  bool recorded = false;     // it is a run.toml: whole without default_file, and a pattern without files stays as it is
+  std::string default_file;  // default.toml
+  std::string shipped_dir;   // where "mortise:NAME" includes are found as NAME.toml
+  std::vector<std::string> includes;                               // --include
+  std::vector<std::string> set, use, without;                      // --set K=V, --use ID, --without ID, in order
   const std::map<std::string, PluginSchema>* catalogue = nullptr;  // by id
   std::vector<std::string> searched;                               // folders that the catalogue came from, for errors
   std::set<std::string> refused;  // ids whose plugin.toml was refused: their tables are passed over

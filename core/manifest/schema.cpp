@@ -65,7 +65,6 @@ class SchemaReader {
           {"same_as", &key.same_as},
           {"choices", &key.choices},
           {"aka", &key.aka},
-          {"config_json", &key.config_json},
           {"min", &key.min},
           {"max", &key.max},
           {"exclusive_min", &key.exclusive_min},

@@ -21,7 +21,6 @@ struct KeySchema {
   Value default_value;  // the default; not set: none
   std::optional<double> min, max, exclusive_min;  // exclusive_min: more than this
   std::vector<std::string> choices, aka;          // of a duration, the choices are the units that it may have
-  std::vector<std::string> config_json;  // what Hugging Face's config.json calls it; several names have one value
   std::string doc;
   std::string change = "fixed";  // free numeric fixed
   std::string same_as;           // core tables only: without a value, that of this key
@@ -47,8 +46,8 @@ struct PluginSchema {
 struct CoreSchema {
   std::map<std::string, TableSchema> tables;  // [run], [optimizer], …
   TableSchema rule;                           // [parameters.NAME]
-  TableSchema reserved;            // what the host reads in every plugin's table: enabled, where, modes, fallback
-  std::vector<std::string> later;  // "data.padding": keys of the design that this version does not read
+  TableSchema reserved;                       // what the host reads in every plugin's table: enabled, where, …
+  std::vector<std::string> later;             // "data.padding": keys of the design that this version does not read
   bool is_family(const std::string& table) const;
 };
 const CoreSchema& core_schema();

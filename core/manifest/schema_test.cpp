@@ -13,7 +13,7 @@ TEST(CoreSchema, DescribesEveryKey) {
       EXPECT_FALSE(schema.type.empty()) << name << "." << key;
     }
   EXPECT_EQ(core.rule.keys.size(), 7u);
-  EXPECT_EQ(core.reserved.keys.size(), 4u);
+  EXPECT_EQ(core.reserved.keys.size(), 5u);
   EXPECT_TRUE(core.is_family("optimizer"));
   EXPECT_FALSE(core.is_family("run"));
   EXPECT_FALSE(core.is_family("gradient"));
@@ -40,7 +40,6 @@ default = 0.9
 min     = 0.0
 max     = 1.0
 aka     = ["b1"]
-config_json = "beta_1"
 change  = "numeric"
 doc     = "Weight of the momentum in the update's sign."
 [config.kind]
@@ -52,7 +51,6 @@ deprecated = { since = "0.2", use = "beta1" }
   EXPECT_EQ(beta1.default_value.text(), "0.9");
   EXPECT_EQ(beta1.default_value.origin.text(), "plugin.toml of optimizer.lion");
   EXPECT_EQ(beta1.aka, std::vector<std::string>{"b1"});
-  EXPECT_EQ(beta1.config_json, std::vector<std::string>{"beta_1"});
   EXPECT_EQ(beta1.change, "numeric");
   EXPECT_EQ(schema.config.keys.at("kind").deprecated->use, "beta1");
   EXPECT_FALSE(schema.config.keys.at("kind").default_value.is_set());
@@ -85,7 +83,7 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"),
             "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
-            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: aka change choices config_json default "
+            "plugin.toml:3:1 optimizer.x.a has no field `maximum`: aka change choices default "
             "deprecated doc exclusive_min max min per_provider "
             "same_as type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");

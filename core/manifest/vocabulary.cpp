@@ -50,7 +50,8 @@ const TableSchema* Vocabulary::schema_of(const std::string& table) const {
 
 const KeySchema* Vocabulary::key(const std::string& table, const std::string& name) const {
   const std::string key = table == "order" ? "any_point" : name;  // its keys are points, which only the plan knows
-  const bool reserved = plugin(table) != nullptr || (table.starts_with("parameters.") && key == "enabled");
+  const bool rule = table.starts_with("parameters.") && (key == "enabled" || key == "layer");
+  const bool reserved = rule || plugin(table) != nullptr;
   for (const TableSchema* schema : {reserved ? &core_schema().reserved : nullptr, schema_of(table)})
     if (schema != nullptr && schema->keys.contains(key)) return &schema->keys.at(key);
   return nullptr;

@@ -4,12 +4,12 @@
 #include <stdexcept>
 
 #include "mortise/cpp/strings.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
 
-constexpr int64_t kBytes[] = {1, 4, 8, 2, 2, 8, 4, 1, 1};  // by number of the element type
-constexpr int64_t kMostElements = int64_t{1} << 48;        // 2 PiB in the largest element type
+constexpr int64_t kMostElements = int64_t{1} << 48;  // 2 PiB in the largest element type
 constexpr std::string_view kRoles[] = {"matrix", "vector", "norm", "embedding", "buffer"};
 
 // Copies an attribute's text into the layer, so that it outlives the caller.
@@ -166,10 +166,13 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
   return groups;
 }
 
-int64_t dtype_bytes(uint32_t dtype) {
-  static_assert(MORTISE_F32 == 1 && MORTISE_BOOL + 1 == std::size(kBytes));
-  return dtype < std::size(kBytes) ? kBytes[dtype] : 1;
+uint32_t dtype_named(std::string_view name) {
+  for (const mortise_dtype_row& row : mortise_dtypes)
+    if (mortise_dtype_is_float(row.dtype) && name == row.name) return row.dtype;
+  return MORTISE_NO_DTYPE;
 }
+
+int64_t dtype_bytes(uint32_t dtype) { return mortise_dtype_of(dtype)->bytes; }
 
 Memory weights_and_gradients(const Declaration& d) {
   Memory m;

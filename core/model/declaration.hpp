@@ -87,14 +87,8 @@ struct Group {
 std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,
                                const std::vector<double>& family_weight_decay);
 
-// An element type by the name that a manifest writes.
-constexpr uint32_t dtype_named(std::string_view name) {
-  return name == "fp32"   ? MORTISE_F32
-         : name == "fp64" ? MORTISE_F64
-         : name == "bf16" ? MORTISE_BF16
-         : name == "fp16" ? MORTISE_F16
-                          : MORTISE_NO_DTYPE;
-}
+// An element type by the name that a manifest writes; MORTISE_NO_DTYPE if it has none.
+uint32_t dtype_named(std::string_view name);
 
 // Bytes by what they hold; exact, from the declaration alone.
 struct Memory {

@@ -39,7 +39,7 @@ Diagnostic plugins_mistake(std::string code, std::string message, const EnabledT
   return d;
 }
 
-// A plugin that would bring the operator, or "".
+// A plugin that defines the operator, or "".
 std::string plugin_defining(const Catalogue& catalogue, const std::string& name) {
   for (const auto& [id, info] : catalogue)
     if (std::ranges::find(info.operators, name, &OperatorRow::name) != info.operators.end()) return id;
@@ -114,6 +114,11 @@ void check_listener(const EnabledTable& holding, const PointRow& row, const List
     report.add(plugins_mistake(
         "writes_missing", id_of(*holding.info) + " listens to the filter " + quoted(row.name) + " and writes nothing",
         holding, listen.origin, "writes = [\"" + join(fields, "\", \"") + "\"], or reads, if it only looks"));
+  if (listen.everywhere && row.name != "params.declared")
+    report.add(plugins_mistake("needless_everywhere",
+                               id_of(*holding.info) + " says `everywhere` at " + quoted(row.name) +
+                                   ", where no `where` narrows what a listener is told",
+                               holding, listen.origin, "leave `everywhere` out there"));
   check_capture(holding, row, listen.capture, listen.origin, report);
 }
 
@@ -219,17 +224,6 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
                                    id_of(*holding.info) + " waits for " + quoted(sync) + ", which is no point", holding,
                                    {}, "syncs = [\"verdict\"], or the point at which it waits"));
   }
-}
-
-void check_simple_optimizer(const PluginInfo& info) {
-  if (!info.syncs.empty()) return;
-  Diagnostic d = refusal(
-      "syncs_missing", info.schema.id + " is an optimizer of the simple form, which waits for the device in each step",
-      {}, {"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
-  d.at = info.toml_path;
-  d.plugin = info.schema.id;
-  d.exit = kExitPlugin;
-  throw Failure(std::move(d));
 }
 
 void check_conflicts(const std::vector<EnabledTable>& holdings, Report& report) {

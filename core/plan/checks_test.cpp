@@ -192,6 +192,18 @@ TEST_F(Checks, RefuseToWriteAFieldThatThePointHasNot) {
       << world.text();
 }
 
+TEST_F(Checks, RefuseEverywhereWhereNoWhereNarrows) {
+  world.listener("gradient.clip", "step.end").listens[0].everywhere = true;
+  world.table("gradient.clip", 21);
+  EXPECT_EQ(world.errors(),
+            "error[needless_everywhere]: gradient.clip says `everywhere` at `step.end`, where no `where` narrows what "
+            "a listener is told\n"
+            "  --> run.toml:21:1\n"
+            "  at: plugins/gradient.clip.toml\n"
+            "  fix: leave `everywhere` out there\n");
+  EXPECT_EQ(world.report.exit_code(), kExitPlugin);
+}
+
 TEST_F(Checks, RefuseCaptureOutsideTheStep) {
   world.listener("gradient.clip", "step.end").listens[0].capture = true;
   world.table("gradient.clip", 21);
@@ -252,20 +264,6 @@ TEST_F(Checks, RefuseToWaitForWhatIsNoPoint) {
             "  --> run.toml:5:1\n"
             "  at: plugins/optimizer.adamw.toml\n"
             "  fix: syncs = [\"verdict\"], or the point at which it waits\n");
-}
-
-TEST_F(Checks, RefuseASimpleOptimizerThatDoesNotSayThatItWaits) {
-  PluginInfo& adamw = world.catalogue["optimizer.adamw"];
-  try {
-    check_simple_optimizer(adamw);
-    FAIL();
-  } catch (const Failure& f) {
-    EXPECT_EQ(f.diagnostic.code, "syncs_missing");
-    EXPECT_EQ(f.diagnostic.exit, kExitPlugin);
-    EXPECT_EQ(f.diagnostic.fixes, Ids{"[capabilities] syncs = [\"verdict\"] in its plugin.toml"});
-  }
-  adamw.syncs = {"verdict"};
-  check_simple_optimizer(adamw);
 }
 
 TEST_F(Checks, RefuseAListenerOfAFilterThatSaysNotWhatItWrites) {

@@ -109,10 +109,10 @@ class Order {
   // Two that may meet, and where it matters who comes first, must be ordered.
   void check(Report& report) const {
     each_pair([&](size_t a, size_t b) {
-      const std::string quarrel = conflict_between(a, b);
-      if (a > b || quarrel.empty() || !meet(a, b) || all_before_[a].contains(b) || all_before_[b].contains(a)) return;
+      const std::string conflict = conflict_between(a, b);
+      if (a > b || conflict.empty() || !meet(a, b) || all_before_[a].contains(b) || all_before_[b].contains(a)) return;
       report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
-                         id(a) + " and " + id(b) + quarrel + " at " + quoted(row_.name) + ", and nothing orders them",
+                         id(a) + " and " + id(b) + conflict + " at " + quoted(row_.name) + ", and nothing orders them",
                          {items_[a].origin, items_[b].origin},
                          {in_manifest({id(a), id(b)}),
                           "or give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
@@ -120,7 +120,7 @@ class Order {
     });
   }
 
-  // What the core combines itself, the votes of an event, is no quarrel.
+  // What the core combines itself, the votes of an event, is no conflict.
   std::string conflict_between(size_t a, size_t b) const {
     if (!items_[a].band.empty()) return " both wrap in band " + quoted(items_[a].band);
     if (row_.kind == Kind::Filter)

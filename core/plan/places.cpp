@@ -31,15 +31,19 @@ std::vector<std::string> atoms_of(const Element& element) {
   return atoms;
 }
 
+bool Selection::takes(const Element& next) {
+  const Selector& s = *selector_;
+  if (!s.match.empty() && !matches(s.match, next)) return false;  // `where = { every = 2 }`: of all
+  if (matches(s.except, next)) return false;
+  const int number = number_++;
+  return number >= 0 && number % std::max(s.every, 1) == 0;
+}
+
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements) {
   std::vector<size_t> taken;
-  int number = -selector.from;
-  for (size_t i = 0; i < elements.size(); ++i) {
-    if (!selector.match.empty() && !matches(selector.match, elements[i])) continue;  // `where = { every = 2 }`: of all
-    if (matches(selector.except, elements[i])) continue;
-    if (number >= 0 && number % std::max(selector.every, 1) == 0) taken.push_back(i);
-    ++number;
-  }
+  Selection selection(selector);
+  for (size_t i = 0; i < elements.size(); ++i)
+    if (selection.takes(elements[i])) taken.push_back(i);
   return taken;
 }
 

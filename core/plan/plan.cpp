@@ -70,6 +70,13 @@ bool attaches(const EnabledTable& holding, const std::vector<EnabledTable>& hold
          &*std::ranges::find(holdings, holding.info, &EnabledTable::info) == &holding;
 }
 
+// An adapter works where its table says and has to freeze what lies elsewhere.
+Attached everywhere(Attached attached) {
+  attached.where = nullptr;
+  attached.except.clear();
+  return attached;
+}
+
 void attach(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue, Report& report) {
   for (const EnabledTable& holding : holdings) {
     if (!attaches(holding, holdings)) continue;
@@ -78,7 +85,7 @@ void attach(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalog
       const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report);
       if (point < 0) continue;
       check_listener(holding, plan.points[point], listen, report);
-      plan.at[point].listeners.push_back(attached);
+      plan.at[point].listeners.push_back(listen.everywhere ? everywhere(attached) : attached);
     }
     for (const WrapInfo& wrap : holding.info->wraps) {
       const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);

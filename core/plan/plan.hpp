@@ -79,10 +79,6 @@ using CanStart = std::string (*)(const PluginInfo&);
 Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start,
                Report& report);
 
-// An optimizer of the simple form waits for the device in each step, which its plugin.toml must say. Only the loaded
-// plugin knows its form. Throws Failure.
-void check_simple_optimizer(const PluginInfo& info);
-
 // An element that selectors speak of.
 struct Element {
   std::string path;        // of a layer, segment or parameter
@@ -91,6 +87,16 @@ struct Element {
 };
 // What selectors call it besides its path: "role:norm", "tag:head".
 std::vector<std::string> atoms_of(const Element& element);
+// A selector at work on elements that come one after another: `every` and `from` count those that it matches.
+class Selection {
+ public:
+  explicit Selection(const Selector& selector) : selector_(&selector), number_(-selector.from) {}
+  bool takes(const Element& next);
+
+ private:
+  const Selector* selector_;
+  int number_;
+};
 // Which of `elements` the selector takes, as indices. Order matters for `every` and `from`.
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements);
 // What lies there in one mode, as indices; for a wrapper or listener, where it acts.

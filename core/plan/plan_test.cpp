@@ -126,7 +126,7 @@ TEST(Plan, NeverDependsOnTheOrderOfTablesInARandomWorld) {
       if (chance(2)) info.after = {all[below(8)]};
       if (chance(3)) info.before = {all[below(8)]};
       if (chance(4)) info.requires_ = {slots[below(slots.size())]};
-      if (chance(4)) info.conflicts = {{all[below(8)], "they quarrel", "", {}}};
+      if (chance(4)) info.conflicts = {{all[below(8)], "they conflict", "", {}}};
       if (chance(5)) info.chooses = {all[below(8)], all[below(8)]};
       PluginTable& table = world.table(id, static_cast<int>(10 + all.size()), static_cast<int>(below(3)));
       table.enabled = !chance(6);

@@ -83,6 +83,17 @@ TEST_F(Layers, DropWrappersAndListenersTogetherWithTheProvider) {
   EXPECT_EQ(listeners(plan, "run.begin"), Ids{});
 }
 
+TEST_F(Layers, ATableWithAPlaceListensThereUnlessItsListenerIsEverywhere) {
+  world.listener("adapter.lora", "params.declared", {}, {"trainable"});
+  world.table("adapter.lora", 6).where = where({"h.0.*"});
+  EXPECT_NE(at(world.plan(), "params.declared").listeners[0].where, nullptr);
+  const std::string narrow = world.plan().hash;
+  world.catalogue["adapter.lora"].listens[0].everywhere = true;
+  EXPECT_EQ(at(world.plan(), "params.declared").listeners[0].where, nullptr);
+  EXPECT_NE(world.plan().hash, narrow);
+  EXPECT_EQ(world.text(), "");
+}
+
 TEST_F(Layers, DoNotSeeATableThatIsSwitchedOff) {
   world.provider("optimizer.sgd", {"optimizer"});
   world.table("optimizer.sgd", 3).enabled = false;

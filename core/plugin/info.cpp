@@ -37,6 +37,7 @@ class Reader {
     read_operators();
     read_facts();
     read_plugin_schema(root_, info_.schema, report_);
+    read_huggingface();
   }
 
  private:
@@ -146,7 +147,8 @@ class Reader {
       return {{"point", &listen.point, "point = \"record\""},
               {"reads", &listen.reads},
               {"writes", &listen.writes},
-              {"capture", &listen.capture}};
+              {"capture", &listen.capture},
+              {"everywhere", &listen.everywhere}};
     };
     fill("points", {{"provides", &info_.schema.provides},
                     {"wraps", wraps},
@@ -186,8 +188,8 @@ class Reader {
 
   // Every other table says facts of a slot. A name close to one of ours is a mistake, not a slot.
   void read_facts() {
-    static const std::vector<std::string> kOurs = {"plugin",   "points",          "capabilities", "links",
-                                                   "operator", "family_defaults", "config",       "preset"};
+    static const std::vector<std::string> kOurs = {
+        "plugin", "points", "capabilities", "links", "operator", "family_defaults", "config", "preset", "huggingface"};
     for (const TomlEntry& table : root_.entries) {
       if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
       const std::string near = nearest(table.key, kOurs);
@@ -197,6 +199,17 @@ class Reader {
       else if (must_be_table(table.key, table.value))
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
     }
+  }
+
+  void read_huggingface() {
+    const TomlNode* table = root_.find("huggingface");
+    if (!table || !must_be_table("huggingface", *table)) return;
+    std::vector<std::string> keys;
+    for (const auto& [name, key] : info_.schema.config.keys) keys.push_back(name);
+    info_.huggingface = huggingface::read_mapping(
+        *table->table(), keys, [&](const TomlPlace& at, const std::string& message, const std::string& fix) {
+          add_mistake("schema_broken", message, position(at, "huggingface"), fix);
+        });
   }
 
   void read_fact(const std::string& slot, const TomlEntry& entry) {

@@ -286,6 +286,25 @@ TEST(Scan, WarnsOnceOfEachPlaceThatOthersMayChange) {
   EXPECT_EQ(report.all()[1].message, "the library of c.own may be changed by everybody");
 }
 
+TEST(PluginToml, SaysAModelsNamesInOtherPeoplesFiles) {
+  const Read read = read_after_head(R"([huggingface]
+harmless = ["summary_*"]
+[huggingface.keys]
+decay = "n_decay"
+[config.decay]
+type = "int"
+)");
+  ASSERT_TRUE(read.info) << read.errors[0];
+  EXPECT_TRUE(read.info->huggingface.knows("n_decay"));
+  EXPECT_FALSE(read.info->facts.contains("huggingface"));
+  EXPECT_EQ(read_after_head("[huggingface]\nharmles = []\n[huggingface.keys]\ndecay = \"n_decay\"\n").errors,
+            (Errors{"schema_broken 8:1 [huggingface] has no key `harmles` | it has: architectures, fixed, harmless, "
+                    "ignores, keys, parameters, renames, tokens",
+                    "schema_broken 10:1 [huggingface] speaks of `decay`, which is no key of [config] | "
+                    "[config.decay]"}));
+  EXPECT_EQ(read_after_head("huggingfase = 1\n").errors.size(), 1u);
+}
+
 TEST(Scan, TrustsTheGroupThatIsItsOwnersAlone) {
   const TemporaryFolder folder;
   place(folder / "a.flat.toml", "a.flat");

@@ -188,6 +188,18 @@ TEST(Load, RefusesCallsOfLibTorchByName) {
             "which a portable plugin may not");
 }
 
+TEST(Load, KnowsEveryNameSpaceOfLibTorchAndNoOther) {
+  for (const auto& [name, called] :
+       {std::pair("calls_c10", "c10::Tensor::run()"), std::pair("calls_torch_jit", "torch::jit::run()"),
+        std::pair("calls_caffe2", "caffe2::run()")}) {
+    const Diagnostic d = refusal(name);
+    EXPECT_EQ(d.code, "imports_not_allowed") << name;
+    EXPECT_NE(d.message.find("calls LibTorch's `" + std::string(called) + "`"), d.message.npos) << d.message;
+  }
+  const PluginInfo info = fixture("calls_format");  // format::run() has `at::` in its name
+  EXPECT_NO_THROW(check_elf(info, read_file(info.library)));
+}
+
 // ---- the probe ----
 
 TEST(Probe, NamesTheSignal) {
@@ -208,8 +220,9 @@ TEST(Probe, NoticesAConstructorThatExits) {
   EXPECT_EQ(d.message, "fixture.leaves ends the process while it is loaded: exit code 3");
 }
 
+// Asked alone: whoever believes it loads the library here, and that ends this process with 0.
 TEST(Probe, IsNotFooledByAForgedAnswer) {
-  const Diagnostic d = refusal("forges", MORTISE_PROBE);
+  const Diagnostic d = failure_of([] { probe(fixture("forges"), file_of("forges"), MORTISE_PROBE); });
   EXPECT_EQ(d.code, "probe_silent");
   EXPECT_EQ(d.message, "fixture.forges answered the probe in our place, with another number");
 }
@@ -258,6 +271,14 @@ TEST_P(Handshake, RefusesAnotherManifest) {
   const Diagnostic d = refusal("other_toml", GetParam());
   EXPECT_EQ(d.code, "manifest_differs");
   EXPECT_EQ(d.message, "fixture.other_toml carries another plugin.toml than the one beside it; they part in line 2");
+}
+
+// One letter is another plugin.toml, too.
+TEST_P(Handshake, RefusesAnotherManifestOfTheSameLength) {
+  PluginInfo info = fixture("good");
+  info.toml_text[info.toml_text.size() / 2] ^= 1;
+  const Diagnostic d = failure_of([&] { load_plugin(info, GetParam()); });
+  EXPECT_EQ(d.code, "manifest_differs");
 }
 
 INSTANTIATE_TEST_SUITE_P(, Handshake, testing::Values("", MORTISE_PROBE),

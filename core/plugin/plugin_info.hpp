@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/manifest/schema.hpp"
+#include "formats/huggingface/mapping.hpp"
 
 namespace mortise {
 
@@ -18,6 +19,7 @@ struct ListenInfo {
   std::string point;
   std::vector<std::string> reads, writes;
   bool capture = false;
+  bool everywhere = false;  // `where` of the plugin's table does not narrow what this listener is told
   Position origin;
 };
 struct ConflictInfo {
@@ -40,6 +42,7 @@ struct PluginInfo {
   std::vector<std::string> links;  // [links] allow: vendor libraries beyond the tier's
   std::map<std::string, std::map<std::string, Value>>
       facts;  // [optimizer] cut = …, [data] threads = …, [frame] compute_dtype = …, [advice] text = …
+  huggingface::Mapping huggingface;  // a model's names in other people's files
   std::string folder, library, toml_path, toml_text;
 };
 

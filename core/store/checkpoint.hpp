@@ -1,4 +1,4 @@
-// Checkpoints: folders step-N in one folder, each of which is there whole or not at all, whenever the machine stops.
+// Checkpoints: folders step-N in one folder, each of which is complete or absent, whenever the machine stops.
 //
 // A save writes a folder .tmp-step-N: every file synced, a MANIFEST.json with their sizes and hashes and its own, the
 // folders synced, one rename, the parent synced. Only then is it saved. Who reads takes the newest folder whose files

@@ -1,4 +1,4 @@
-// A checkpoint is there whole or not at all, and what is not what was saved is found before it is used.
+// A checkpoint is complete or absent, and a damaged one is found before it is used.
 #include "core/store/checkpoint.hpp"
 
 #include <gtest/gtest.h>

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <vector>
 
 #include "core/base/diagnostic.hpp"
@@ -115,8 +116,7 @@ std::optional<std::string> read_run_file_if_any(const std::string& folder, const
 }
 
 OpenFile::OpenFile(const std::string& path, std::string shown) : path_(path), shown_(std::move(shown)) {
-  // Under a name that can be guessed may lie a link, or a FIFO that nobody reads.
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;  // what lies there, a link too, is somebody else's
   fd_ = uninterrupted([&] { return ::open(path.c_str(), flags, 0644); });
   if (fd_ < 0) refuse(shown_, "opened for writing", errno);
 }
@@ -187,7 +187,9 @@ bool exchange_paths(const std::string& a, const std::string& b) {
 }
 
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body) {
-  const std::string beside = path + ".tmp-" + std::to_string(::getpid());
+  // A name that nobody can guess and take before.
+  std::random_device random;
+  const std::string beside = fmt::format("{}.tmp-{:08x}{:08x}", path, random(), random());
   OpenFile file(beside, path);
   body([&](const void* data, size_t bytes) { file.write(data, bytes); });
   file.finish();

@@ -1,4 +1,4 @@
-// Files and folders that appear whole or not at all, and the calls beneath: short writes and interruptions are gone on
+// Files and folders that are complete or absent, and the calls beneath: short writes and interruptions are gone on
 // from, everything else throws Failure (exit 74): code no_space where the disk is full, else not_written.
 #pragma once
 #include <cstddef>
@@ -16,7 +16,7 @@ using Sink = std::function<void(const void* data, size_t bytes)>;
 // A file under a name of its own until it is complete. Throws Failure (exit 74) naming `shown` and the system's reason.
 class OpenFile {
  public:
-  OpenFile(const std::string& path, std::string shown);  // new, or emptied; never a link
+  OpenFile(const std::string& path, std::string shown);  // new: refuses if anything lies there
   ~OpenFile();                                           // not finished: removed
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "core/base/diagnostic.hpp"
 #include "core/base/text.hpp"
@@ -79,16 +80,26 @@ TEST_F(Files, LeaveNothingWhenTheyCannotTakeTheirPlace) {
   EXPECT_TRUE(fs::is_directory(folder / "a"));
 }
 
-// Under a name that can be guessed lies a link, or a FIFO that nobody reads: neither is written to.
+// What lies at the place of a new file is not written to: a link, another name of somebody's file, a FIFO.
 TEST_F(Files, AreNotWrittenThroughWhatLiesInTheirPlace) {
-  const fs::path temporary = folder / ("a.tmp-" + std::to_string(getpid()));
   std::ofstream(folder / "victim") << "somebody's";
-  fs::create_symlink(folder / "victim", temporary);
-  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+  fs::create_symlink(folder / "victim", folder / "link");
+  fs::create_hard_link(folder / "victim", folder / "name");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  for (const char* name : {"victim", "link", "name", "fifo"})
+    EXPECT_THROW(OpenFile((folder / name).string(), name), Failure) << name;
   EXPECT_EQ(read("victim"), "somebody's");
-  fs::remove(temporary);
-  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
-  EXPECT_THROW(write_file(folder / "a", "x"), Failure);
+}
+
+// Whoever may write in the folder cannot be there first: of two writes of one process, no name is the same.
+TEST_F(Files, AreWrittenUnderANameThatCannotBeGuessed) {
+  std::set<std::string> names;
+  for (int i = 0; i < 3; ++i)
+    write_file(folder / "a", [&](const Sink&) {
+      for (const auto& entry : fs::directory_iterator(folder))
+        if (entry.path().filename() != "a") names.insert(entry.path().filename());
+    });
+  EXPECT_EQ(names.size(), 3u);
 }
 
 TEST_F(Files, MustFitBeforeTheyAreWritten) {

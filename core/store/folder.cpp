@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/text.hpp"
 
@@ -22,9 +23,10 @@ constexpr const char* kStep = "step-";
 bool is_link(const std::string& path) { return fs::is_symlink(fs::symlink_status(path)); }
 
 // After a resume. Whoever saved at that step had made good ones after each checkpoint before.
-Held held_by(int64_t resumed) {
+Held held_by(int64_t resumed, int64_t best) {
   Held held;
   held.resumed = resumed;
+  held.best = best;
   held.confirmed = std::max<int64_t>(resumed - 1, -1);
   return held;
 }
@@ -39,7 +41,8 @@ std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention
   std::vector<int64_t> removed;
   for (size_t i = 0; i < there.size(); ++i) {
     const int64_t step = there[i];
-    const bool is_held = step == held.saved || step == held.resumed || step == held.best;
+    const bool is_best = step == held.best || (step == held.best_before && held.best > held.confirmed);
+    const bool is_held = step == held.saved || step == held.resumed || is_best;
     const bool is_confirmed = confirmed != there.end() && step == *confirmed;
     const bool is_regular = retention.keep_every > 0 && step % retention.keep_every == 0;
     const bool is_new = static_cast<int64_t>(i) < retention.keep;
@@ -48,8 +51,8 @@ std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention
   return removed;
 }
 
-CheckpointFolder::CheckpointFolder(std::string root, int64_t resumed)
-    : root_(std::move(root)), held_(held_by(resumed)) {}
+CheckpointFolder::CheckpointFolder(std::string root, int64_t resumed, int64_t best)
+    : root_(std::move(root)), held_(held_by(resumed, best)) {}
 
 std::optional<int64_t> CheckpointFolder::best_link() const {
   std::error_code error;
@@ -106,7 +109,7 @@ std::optional<Verified> CheckpointFolder::resume(const std::string& from, const 
   // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
   std::error_code ignored;
   if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best, ignored);
-  held_ = held_by(chosen->step);
+  held_ = held_by(chosen->step, held_.best);
   return chosen;
 }
 
@@ -146,7 +149,7 @@ CheckpointManifest CheckpointFolder::save(const Snapshot& s, const TensorFormat&
 }
 
 void CheckpointFolder::retire(const Retention& retention, int64_t best_step) {
-  held_.best = best_step;
+  if (best_step != held_.best) held_.best_before = std::exchange(held_.best, best_step);
   try {
     const std::vector<Found> there = all();
     std::vector<int64_t> steps;

@@ -31,6 +31,7 @@ struct Held {
   int64_t resumed = -1;    // the one that this process went on from
   int64_t confirmed = -1;  // steps up to this one were followed by a good one; the newest checkpoint among them stays
   int64_t best = -1;
+  int64_t best_before = -1;  // the best until `best` was; it stays until `best` is confirmed, as what knows it does
 };
 
 // The steps that may go, of those that are there, in any order. Ones newer than both `saved` and `resumed` do not
@@ -42,8 +43,8 @@ class CheckpointFolder {
  public:
   using Told = std::function<void(const Diagnostic&)>;  // of each damaged one that was passed over
 
-  // `resumed`: the step that the run went on from, if resume() was called by another object.
-  explicit CheckpointFolder(std::string root, int64_t resumed = -1);
+  // `resumed`: the step that the run went on from, if resume() was called by another object; `best`: that it knew.
+  explicit CheckpointFolder(std::string root, int64_t resumed = -1, int64_t best = -1);
   const std::string& root() const { return root_; }
   std::vector<Found> all() const { return checkpoints_in(root_); }  // newest first
 

@@ -38,6 +38,14 @@ TEST(Retention, KeepsTheBest) {
   EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 2}, {.saved = 9, .best = 4}), (Steps{3}));
 }
 
+// Step 8 may still turn out to be damaged or bad; step 6, which the run would then go on from, names 4 as its best.
+TEST(Retention, KeepsTheBestBeforeUntilTheNewOneIsConfirmed) {
+  Held held{.saved = 8, .confirmed = 7, .best = 8, .best_before = 4};
+  EXPECT_EQ(steps_to_remove({3, 4, 6, 8}, {.keep = 1}, held), (Steps{3}));
+  held.confirmed = 8;
+  EXPECT_EQ(steps_to_remove({4, 6, 8}, {.keep = 1}, held), (Steps{6, 4}));
+}
+
 // A damaged newer one is no reason to remove what was announced a moment ago.
 TEST(Retention, DoesNotCountWhatIsNewerThanTheRun) {
   EXPECT_EQ(steps_to_remove({18, 21, 29}, {.keep = 1}, {.saved = 21}), (Steps{18}));
@@ -235,6 +243,18 @@ TEST_F(Folder, ForgetsABestThatIsSetAside) {
 }
 
 // A process that was killed between the save and the link left the old one.
+// It knows the best of the run that it goes on with, and of each save.
+TEST_F(Folder, RemovesTheBestBeforeWhenTheNewOneIsConfirmed) {
+  save({4, 6, 8});
+  CheckpointFolder folder(root, 6, 4);
+  save(folder, 8);
+  folder.retire({.keep = 1}, 8);
+  EXPECT_EQ(in(root), (Steps{4, 6, 8}));
+  folder.confirm(8);
+  folder.retire({.keep = 1}, 8);
+  EXPECT_EQ(in(root), (Steps{6, 8}));  // 6: what it went on from
+}
+
 TEST_F(Folder, LinksTheBestWhenItRetires) {
   CheckpointFolder folder(root);
   for (const int64_t step : {3, 6, 9}) save(folder, step);

@@ -33,13 +33,14 @@ std::string free_space(int64_t keep) {
 }  // namespace
 
 Saver::Saver(SaverOptions options)
-    : options_(std::move(options)), folder_(options_.root, options_.resumed), bests_({options_.best}),
-      last_step_(options_.resumed), confirmed_(options_.resumed - 1) {}
+    : options_(std::move(options)), folder_(options_.root, options_.resumed, options_.best.step),
+      bests_({options_.best}), last_step_(options_.resumed), last_best_(options_.best.step), confirmed_(options_.resumed - 1) {}
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
-  if (!can_save() || step == last_step_) return;
+  const auto is_saved = [&] { return step == last_step_ && best().step == last_best_; };
+  if (!can_save() || is_saved()) return;
   if (under_way_.valid()) take(under_way_.get());
-  if (step == last_step_) return;
+  if (is_saved()) return;
   Snapshot s = capture();
   confirmed_ = std::max(confirmed_, step - 1);  // it came as far as this
   const int64_t best_step = best().step;
@@ -88,6 +89,7 @@ void Saver::take(Saved saved) {
     last_step_ = saved.step;
     settled_ = false;
     if (bests_.size() > 1 && bests_[1].step == saved.step) bests_.erase(bests_.begin());
+    last_best_ = bests_.front().step;
   }
   outcomes_.push_back(std::move(saved));
   confirm(confirmed_);

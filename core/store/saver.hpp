@@ -46,7 +46,8 @@ class Saver {
  public:
   explicit Saver(SaverOptions options);
   bool can_save() const { return !options_.root.empty(); }
-  // Saves what `capture` takes of the run, after the save before has ended; nothing if this step is saved already. In
+  // Saves what `capture` takes of the run, after the save before has ended; nothing if this step is saved already, with
+  // the best that there is. In
   // the background it only copies; without memory for a copy it saves at once. What `capture` throws goes through.
   void save(int64_t step, const std::function<Snapshot()>& capture);
   // The step after `step` was good: what was saved until then is something to go back to.
@@ -71,7 +72,7 @@ class Saver {
   Snapshot copies_;
   std::vector<Saved> outcomes_;
   std::vector<Best> bests_;  // the last one that is saved, then those that may fail
-  int64_t last_step_ = -1, confirmed_ = -1;
+  int64_t last_step_ = -1, last_best_ = -1, confirmed_ = -1;
   bool settled_ = true;           // what may go since the last save and its confirmation is gone
   std::future<Saved> under_way_;  // destroyed first: it waits
 };

@@ -5,8 +5,9 @@
 //         pattern, 60 GB/s.
 // Now     15.3 ms = 1.02 of the floor, with the copy 16.9 ms; 2026-11-21, kernel_adamw_bench 32 2.
 // Plan    one loop without branches; three versions of it (AVX-512, AVX2, SSE2), the loader takes the best that the
-// processor has. Tried   SSE2 alone: 21.1 ms, 31.3 with the copy on one thread: square root and division become the
-// limit. No LibTorch headers: raw pointers.
+//         processor has.
+// Tried   SSE2 alone: 21.1 ms, 31.3 with the copy on one thread: square root and division become the limit.
+// No LibTorch headers: raw pointers.
 #include "kernels/adamw/adamw.h"
 
 #include <cmath>

@@ -115,7 +115,7 @@ TEST(FakeHost, WithholdsAndReplacesInterfaces) {
   host.offer("mine.table/0", &own);
   EXPECT_EQ(mortise_get(&host, "mine.table/0"), &own);
   EXPECT_EQ(mortise_get(&host, "mortise.nothing/0"), nullptr);
-  EXPECT_EQ(mortise_get(&host, "mortise.tokenizer/0"), nullptr) << "none until one is lent";
+  EXPECT_EQ(mortise_get(&host, "mortise.tokenizer/0"), nullptr) << "none until one is set";
   host.set_tokenizer({});
   EXPECT_NE(mortise_get(&host, "mortise.tokenizer/0"), nullptr);
 }

@@ -2,10 +2,9 @@
 8).
 
 In fp64 every tensor within 1e-9 of its largest element, for every optimizer: sums are grouped in another way, an error
-of 1e-16 a sum, which Adam's division by a
-small root amplifies. In fp32 Adam amplifies the rounding of gradients whose true value is zero (the key bias), so the
-claim there is about
-the loss, 1e-6 relative, and, with SGD, which does not divide, about the whole parameter vector, 1e-6 of its norm.
+of 1e-16 a sum, which Adam's division by a small root amplifies. In fp32 Adam amplifies the rounding of gradients whose
+true value is zero (the key bias), so the claim there is about the loss, 1e-6 relative, and, with SGD, which does not
+divide, about the whole parameter vector, 1e-6 of its norm.
 """
 
 import json

@@ -1,6 +1,9 @@
 """Several plugins of one kind in one run, by places and modes; what is refused; what is switched off."""
+import re
+
 import e2e
 from e2e import TINY
+from refusals_test import Fixtures
 
 WRAPPER = """\
 [plugin]
@@ -92,6 +95,16 @@ class Compose(e2e.Case):
         self.assertNotIn("loader.prefetch", out)
         self.assertIn("gradient.clip", self.plan(TINY + "[gradient.clip]\n"))
         self.assertEqual(self.mortise("plan", "--set", "gradient.clip.enabled=false", "--static").code, 0)
+
+    def test_an_adapter_on_some_layers_freezes_the_others_too(self):
+        fixtures = Fixtures("built")
+        fixtures.dir = self.dir
+        listens = '\n[points]\nlistens = [{ point = "params.declared", writes = ["trainable"]%s }]\n'
+        self.file("run.toml", TINY + '[adapter.freezes]\nwhere = "h.0.mlp*"\n')
+        for everywhere, frozen in (("", r"h\.0\.mlp\..*"), (", everywhere = true", r"(?!.*ln_).*")):
+            fixtures.built("adapter.freezes", listens % everywhere, source="freezes.c")
+            for line in self.ok("plan", "--weights", "--plugin-path", "more").out.splitlines():
+                self.assertEqual("  frozen" in line, bool(re.fullmatch(frozen, line.split()[0])), line)
 
     def test_a_later_layer_replaces_and_the_plan_says_so(self):
         self.file("base.toml", TINY + "[precision.bf16]\n")

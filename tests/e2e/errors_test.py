@@ -302,8 +302,9 @@ class ModelAndData(e2e.Case):
         self.assertRegex(result.err, r"^error\[(missing_tensors|wrong_tensor)\]: ")
         self.refused(
             ["train", "--set", "device.memory_limit=1 GiB"],
-            "error[not_available]: `device.memory_limit` is not available in this version\n"
-            "  --> command line: --set device.memory_limit=1 GiB\n  fix: leave it out\n" + NOTHING,
+            "error[unknown_key]: [device] has no key `memory_limit`\n"
+            "  --> command line: --set device.memory_limit=1 GiB\n"
+            "  fix: `device.memory_limit` is not available in this version\n" + NOTHING,
         )
         self.nothing_left()
 

@@ -2,8 +2,10 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
+import subprocess
 
 import e2e
 from e2e import TINY
@@ -44,8 +46,38 @@ class Export(e2e.Case):
                      "GPT2LMHeadModel.from_pretrained"):
             self.assertIn(text, readme)
         answer = json.loads(self.ok("export", "runs/small", "-o", "second/", "--checkpoint", "1", "--json").out)
-        self.assertEqual((answer["path"], answer["step"], answer["dtype"], answer["files"]),
-                         ("second", 1, "fp32", ["config.json", "model.safetensors", "README.md"]))
+        self.assertEqual((answer["path"], answer["step"], answer["dtype"], answer["files"], answer["architecture"]),
+                         ("second", 1, "fp32", ["config.json", "model.safetensors", "README.md"], "GPT2LMHeadModel"))
+
+    def test_what_a_plugin_made_another_model_claims_no_architecture(self):
+        compiler = shutil.which(os.environ.get("CXX", "c++"))
+        if compiler is None:
+            self.skipTest("no C++ compiler")
+        self.file("more/operators.gain/plugin.toml", "[plugin]\nid = \"operators.gain\"\nversion = \"1.0.0\"\n"
+                  "summary = \"A fixture\"\nstatus = \"alpha\"\nabi = \"0.1\"\n[points]\nprovides = [\"norm\"]\n")
+        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
+                        f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', e2e.SOURCE / "tests/e2e/fixtures/gain.cpp",
+                        "-o", "operators.gain.so"],
+                       cwd=self.dir / "more/operators.gain", check=True, timeout=e2e.LIMIT_S)
+        self.file("other.toml", TINY + "[operators.gain]\nwhere = \"h.0.ln_1\"\n")
+        self.ok("train", "other.toml", "--plugin-path", "more", "--set", "run.length=1")
+        differences = ["h.0.ln_1.gain is added", "h.0.ln_1.bias is missing", "h.0.ln_1.weight is missing"]
+        note = "of no architecture of transformers: " + ", ".join(differences)
+        out = self.ok("export", "runs/other", "-o", "out").out
+        self.assertTrue(out.endswith(f"\nnote    {note}\n"), out)
+        self.assertIn(note, (self.dir / "out/README.md").read_text())
+        self.assertNotIn("from_pretrained", (self.dir / "out/README.md").read_text())
+        config = json.loads((self.dir / "out/config.json").read_text())
+        self.assertEqual((config["parameters_differ"], config["n_embd"]), (differences, 16))
+        self.assertEqual({"architectures", "model_type"} & set(config), set())
+        answer = json.loads(self.ok("export", "runs/other", "-o", "again", "--json").out)
+        self.assertEqual((answer["architecture"], answer["differences"]), (None, differences))
+        # With the same plugin it is a source of weights; without it, it is not.
+        weights = ("--set", "model.weights=out", "--set", "run.length=1")
+        self.assertIn("\nweights out: 15 tensors taken\n",
+                      self.ok("train", "other.toml", "--plugin-path", "more", *weights).out)
+        self.assertIn("error[missing_tensors]: ", self.mortise("train", "run.toml", *weights).err)
 
     def test_dtypes_are_rounded_to_the_nearest(self):
         ours = read(self.model / "model.safetensors")

@@ -64,7 +64,7 @@ class Guide(e2e.Case):
         prefix = self.dir / "prefix"
         subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True,
                        timeout=e2e.LIMIT_S)
-        self.assertTrue((prefix / "share/doc/mortise/writing_a_plugin.md").exists())
+        self.assertTrue((prefix / "share/doc/mortise/docs/guide/writing_a_plugin.md").exists())
         path = f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", "\n".join(script)], cwd=work,
                               env=self.environment(PREFIX=str(prefix)) | {"PATH": path},

@@ -11,7 +11,8 @@ LIBRARY = e2e.MORTISE.parent.parent / "lib/libmortise.so"
 LIGHT = (["--help"], ["--version"], ["help", "train"], ["help", "flags"], ["points"], ["points", "--json"],
          ["plugin", "list"], ["plugin", "info", "optimizer.adamw"],
          ["plan", "--static"], ["plan", "--static", "--json"], ["plan", "--keys"], ["plan", "--why", "block"],
-         ["plan", "--layer", "default"], ["plan"], ["plan", "--json"], ["explain", "unknown_key"])
+         ["plan", "--layer", "default"], ["plan"], ["plan", "--json"], ["explain", "unknown_key"],
+         ["keys"])
 HEAVY = (["train"], ["resume", "runs/run"], ["sample", "runs/run"], ["eval", "runs/run"])
 
 

@@ -18,6 +18,16 @@ class Known(e2e.Case):
         self.assertGreaterEqual(names, {"block", "forward", "record", "optimizer", "attention"})
         self.assertIn("block", self.ok("points").out)
 
+    def test_the_page_of_the_manifest_is_what_the_schemas_say(self):
+        page = e2e.SOURCE / "docs/manifest.md"
+        self.assertEqual(page.read_text(), self.ok("keys", "--markdown").out,
+                         f"make it again: {e2e.MORTISE} keys --markdown > {page}")
+        rows = json.loads(self.ok("keys", "--json").out)["keys"]
+        keys = {(row["table"], row["key"]) for row in rows}
+        self.assertGreaterEqual(keys, {("run", "length"), ("parameters.NAME", "where"), ("order", "POINT"),
+                                       ("FAMILY.NAME", "enabled"), ("optimizer.adamw", "betas")})
+        self.assertRegex(self.ok("keys").out, r"\noptimizer\.adamw\.eps +float +1e-8 +from 0 +numeric +\w")
+
     def test_list_and_info(self):
         self.assertRegex(self.ok("plugin", "list", "optimizer").out,
                          r"^optimizer\.adamw +\d\S* +\w+ +.+\noptimizer\.sgd .*\n$")

@@ -65,6 +65,33 @@ class Hollow(Fixtures):
             self.assertIn(f"error[plugin_failed]: schedule.fixture {fault}\n", result.err)
 
 
+class Returned(Fixtures):
+    def test_a_status_of_a_plugin_decides_the_exit(self):
+        self.file("run.toml", TINY)
+        for status, code, exit_code in (("DATA", "bad_data", 65), ("IO", "io_failed", 74),
+                                        ("MEMORY", "out_of_memory", 69)):
+            self.built("log.fixture", LISTENS, f"-DFIXTURE_CREATE=MORTISE_E_{status}")
+            for verb in ("plan", "train"):
+                result = self.mortise(verb, "--plugin-path", "more", "--use", "log.fixture")
+                self.assertEqual(result.code, exit_code, result)
+                self.assertRegex(result.err, rf"^error\[{code}\]: [^\n]*\n  at: in plugin log\.fixture, create\n")
+
+    def test_a_provider_that_refuses_its_layer(self):
+        self.file("run.toml", TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n") + "[operators.halves]\n")
+        self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_REFUSES", source="halves.c")
+        self.refused_alike([], "error[cannot_run_here]: operators.halves cannot run at drop: it halves nothing here\n"
+                               "  --> run.toml:15:1\n  fix: [model.gpt] dropout = 0.0\n" + NOTHING, 64)
+
+    def test_a_checkpoint_in_a_format_of_its_own_is_not_exported(self):
+        self.file("run.toml", TINY)
+        self.built("checkpoint.forgets", '\n[points]\nprovides = ["checkpoint.format"]\n', source="forgets.c")
+        self.ok(*self.train("--use", "checkpoint.forgets"))
+        result = self.mortise("export", "runs/run", "-o", "out")
+        self.assertEqual(result.code, 65, result)
+        self.assertRegex(result.err, r"^error\[not_exported\]: \S+step-6 has no model/model\.safetensors\n")
+        self.assertFalse((self.dir / "out").exists())
+
+
 class Conflict(Fixtures):
     NOT_ON_CPU = ('\n[capabilities]\nconflicts = [{ with = "optimizer.adamw", why = "it has no CPU implementation", '
                   'fix = "[optimizer.sgd]" }]\n')

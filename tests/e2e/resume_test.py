@@ -125,6 +125,37 @@ class Recorded(Stopped):
                                                          "yesterday, only of 8, 6, 4 or 2\n  fix: --from 8\n"))
 
 
+class Layers(Stopped):
+    def test_a_run_of_which_one_plugin_takes_a_part_of_another(self):
+        """halves takes `dropout` from operators.aten, which keeps the rest; adamw loses the norms to sgd."""
+        fixtures = Fixtures("built")
+        fixtures.dir = self.dir
+        fixtures.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', source="halves.c")
+        self.file("base.toml", RUN.replace("width = 16\n", "width = 16\ndropout = 0.1\n") +
+                  '[parameters.all]\nwhere = "*"\nweight_decay = 0.5\n')
+        with_plugin = ("--plugin-path", "more")
+        text = ('include = ["base.toml"]\n[data]\nvalidation = 0.2\n[operators.halves]\n[optimizer.sgd]\n'
+                'where = "role:norm"\nlr = 0.1\n[parameters.norms]\nwhere = "role:norm"\nweight_decay = 0.0\n')
+
+        def plan(*args):
+            told = json.loads(self.ok("plan", *args, "--json", *with_plugin).out)
+            return told["plan"]["hash"], told["advice"]
+        run = self.train("parts", text, *with_plugin)
+        whole = self.weights(run)
+        before = plan("parts.toml")
+        self.assertGreater(len(before[1]), 0)
+        self.assertEqual(plan("runs/parts"), before)
+        self.ok("eval", "runs/parts", *with_plugin)
+        self.ok("sample", "runs/parts", "--tokens", "2", *with_plugin)
+        for again in range(2):
+            self.stop_at(run, 4)
+            self.ok("resume", "runs/parts", *with_plugin)
+            self.assertEqual(self.weights(run), whole, again)
+            self.assertEqual(plan("runs/parts"), before, again)
+        # On the command line, what comes later stands above all that is recorded.
+        self.assertIn("replaced", self.ok("plan", "runs/parts", "--use", "schedule.cosine", *with_plugin).out)
+
+
 class Loop(Stopped):
     """What the loop's own records say."""
 

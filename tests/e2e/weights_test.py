@@ -27,6 +27,34 @@ CONFIG = {
     "resid_pdrop": 0.0,
     "embd_pdrop": 0.0,
     "attn_pdrop": 0.0,
+    "n_ctx": 256,
+    "reorder_and_upcast_attn": False,
+}
+
+# What else transformers 4 and 5 write for a GPT-2, and the hub has in its files.
+OF_TRANSFORMERS = {
+    "_name_or_path": "gpt2",
+    "_num_labels": 1,
+    "bos_token_id": 50256,
+    "dtype": "float32",
+    "eos_token_id": 50256,
+    "id2label": {"0": "LABEL_0"},
+    "initializer_range": 0.02,
+    "label2id": {"LABEL_0": 0},
+    "n_inner": None,
+    "n_special": 0,
+    "output_past": True,
+    "pad_token_id": None,
+    "predict_special_tokens": True,
+    "summary_activation": None,
+    "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "torch_dtype": "float32",
+    "transformers_version": "5.0.0",
+    "use_cache": True,
 }
 
 
@@ -178,6 +206,34 @@ class Weights(e2e.Case):
         )
         self.ok("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
 
+    def test_a_config_as_transformers_writes_it(self):
+        self.folder(config={**CONFIG, **OF_TRANSFORMERS})
+        self.assertEqual(self.taken()[1], "hf: 16 tensors taken")
+
+    def test_keys_that_the_model_does_not_know(self):
+        self.folder(config={**CONFIG, "rope_parameters": {"rope_type": "llama3", "factor": 8.0}, "off": False,
+                            "unset": None, "sliding_window": 4096})
+        self.refused(
+            ["train", "next.toml"],
+            "error[unknown_config]: hf/config.json has keys that model.gpt does not know\n"
+            "  --> next.toml:10:11\n"
+            "  hf/config.json:24  rope_parameters = {\"factor\":8.0,\"rope_type\":\"llama3\"}\n"
+            "  hf/config.json:30  sliding_window = 4096\n"
+            "  effect: another model would be trained\n"
+            "  fix: a plugin for that model; if they change nothing, leave them out of hf/config.json\n\n"
+            "1 error; nothing was started.\n",
+            code=65,
+        )
+        self.folder(config={**CONFIG, "pruned_heads": {"0": [1]}})
+        self.assertIn("error[unknown_config]: hf/config.json has a key that model.gpt does not know\n",
+                      self.mortise("plan", "next.toml").err)
+        self.folder(config={**CONFIG, "reorder_and_upcast_attn": True, "n_ctx": 255})
+        err = self.mortise("train", "next.toml").err
+        self.assertIn("the weights are of reorder_and_upcast_attn `true`; model.gpt is `false`\n", err)
+        self.folder(config={**CONFIG, "n_ctx": 255})
+        self.assertIn("error[weights_disagree]: the weights have n_positions 256 and n_ctx 255; both are "
+                      "`model.gpt.context`\n", self.mortise("train", "next.toml").err)
+
     def test_weights_of_another_model(self):
         self.folder(config={**CONFIG, "model_type": "bert"})
         self.refused(
@@ -192,7 +248,9 @@ class Weights(e2e.Case):
         self.assertIn("the weights are of layer_norm_epsilon `1e-06`; model.gpt is `1e-05`\n", err)
         self.folder(config={**CONFIG, "n_layer": "one"})
         self.assertIn("error[wrong_type]: n_layer is ", self.mortise("train", "next.toml").err)
-        for text in ("", "[]", "{", "\xff"):
+        self.folder(config={**CONFIG, "n_layer": 2**64 - 1})
+        self.assertIn("error[wrong_type]: n_layer is ", self.mortise("train", "next.toml").err)
+        for text in ("", "[]", "{", "\xff", '{"a":' + "[" * 200000 + "]" * 200000 + "}"):
             self.file("hf/config.json", text)
             result = self.mortise("train", "next.toml")
             self.assertEqual(
@@ -311,6 +369,8 @@ class Weights(e2e.Case):
             "  at: hf/b.safetensors\n\n1 error; nothing was started.\n",
             code=65,
         )
+        self.file("hf/model.safetensors.index.json", '{"weight_map":{"a":' + "[" * 200000 + "]" * 200000 + "}}")
+        self.assertIn("error[bad_index]: ", self.mortise("train", "next.toml").err)
         (self.dir / "hf/model.safetensors.index.json").unlink()
         self.assertEqual(self.mortise("train", "next.toml").code, 65)
         self.file("hf/pytorch_model.bin", b"\x80\x04.")

@@ -38,7 +38,6 @@ SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shi
 ADVERSITIES = int(os.environ.get("MORTISE_ADVERSITIES", "8"))
 SEED = int(os.environ.get("MORTISE_SEED", "1"))
 TRACE = bool(os.environ.get("MORTISE_TRACE"))
-# Of the training text in a checkpoint; True as soon as there is one: the test below then must pass.
 
 LENGTH = 30
 BASE = e2e.TINY.replace("length = 6", f"length = {LENGTH}").replace("width = 16", "width = 16\ndropout = 0.1") \
@@ -111,6 +110,7 @@ class Disturbed:
         self.dir = case.dir / "runs/run"
         self.announced = []   # steps, oldest first, of the past that counts
         self.damaged = set()  # by this test
+        self.retired = set()  # steps that retention was free to remove once
         self.log = [kind.name]
         shutil.rmtree(self.dir, ignore_errors=True)
         case.file("run.toml", kind.text)
@@ -236,6 +236,7 @@ class Disturbed:
             self.announced = [step for step in self.announced if step <= resumed]
         self.announced += saved
         self.damaged -= set(saved)
+        self.retired -= set(saved)
         self.look(resumed, saved, code)
         return code != 0 or finished or stop is not None or self.end(out)
 
@@ -265,9 +266,10 @@ class Disturbed:
     def look(self, resumed, saved, code):
         whole, folders = self.whole(), self.folders()
         for step in self.announced[-self.kind.keep:]:
-            if step not in whole and step not in self.damaged:
+            if step not in whole and step not in self.damaged | self.retired:
                 self.violation("announced", f"step {step} was saved and is {'damaged' if step in folders else 'gone'}; "
                                             f"there are {sorted(folders)}")
+        self.retired |= set(self.announced[:-self.kind.keep])
         if resumed is not None and code != -9 or saved:
             since = -1 if resumed is None else resumed
             stale = [step for step in folders if step > since and step not in whole]

@@ -4,7 +4,7 @@
 //   data     of a file that was not synced since: each block old, zero or new, and any size between the old one and the
 //   new one names    added, renamed, exchanged or removed in a folder that was not synced since: each change is there
 //   or not, whichever came first;
-//            a rename or an exchange is there as a whole or not at all
+//            a rename or an exchange is complete or absent
 #pragma once
 #include <cstdint>
 #include <map>

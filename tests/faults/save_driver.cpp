@@ -1,10 +1,9 @@
 // Saves checkpoints on a disk that may fail, as training does: a save that fails is passed over, one that returned
 // counts, the last two are kept.
 //
-//   save_driver FOLDER FIRST LAST   saves the steps FIRST to LAST; says "saved N" for each that returned and "failed N:
-//   why" for the others; at the
-//                                   end, what is found must be the last that was saved, or a later one, and hold what
-//                                   was saved
+//   save_driver FOLDER FIRST LAST   saves the steps FIRST to LAST; says "saved N" for each that returned and
+//                                   "failed N: why" for the others; at the end, what is found must be the last that was
+//                                   saved, or a later one, and hold what was saved
 //   save_driver FOLDER --check N    only the last, for a step N that was saved earlier; 0: nothing was
 //
 // Exit status: 0, or 1 if a saved checkpoint is lost or another than was saved, or 2 if the folder cannot even be

@@ -1,20 +1,30 @@
 /* A disk that fails when it is told to: loaded into a program with LD_PRELOAD, it stands before the calls that change
- * files below one folder.
+ * files below one folder. Defaults in parentheses.
  *
- *   FAULT_BELOW   a folder's name; calls count whose path has it as a part                      (checkpoints)
- *   FAULT_CALLS   which calls count: open, write, fsync, close, mkdir, rename, unlink           (all of them, separated
- * by commas) open    for writing, or of a folder;  write also pwrite, writev;  fsync also fdatasync rename  also of the
- * exchanging kind;  unlink also rmdir FAULT_WITH    what happens: ENOSPC EIO EDQUOT ENFILE EMFILE EACCES EROFS EINVAL,
- * or another errno's number: the call fails, with nothing done (close: closed all the same);  short: half is written
- * (write only);  eintr: interrupted, and the next time not;  kill: SIGKILL Without it nothing fails, and calls are only
- * reported. FAULT_AT      at which of the calls, from 1                                                 (1) FAULT_TIMES
- * once, or ever: from there on                                                  (once) FAULT_SAVE    the calls are
- * counted from the beginning of this save on, and those of other saves are let through (`ever`: of earlier ones); 0:
- * from the program's start A save begins with the mkdir of a folder `.tmp-step-…`, or with that of FAULT_BELOW itself
- * right before, and goes on until the next one begins. (0) FAULT_EACH    1: every save from FAULT_SAVE on has its
- * fault, the first one at call FAULT_AT, the next one at the call after that, and so on, so that one run with enough
- * saves has every call of a save fail. `ever` is then until the save ends.                     (0) FAULT_REPORT  a file
- * that each call that counts is appended to: "SAVE NUMBER CALL PATH", and " fault" at the end where one was made
+ *   FAULT_BELOW   a folder's name; calls count whose path has it as a part (checkpoints)
+ *   FAULT_CALLS   which calls count, separated by commas (all of them):
+ *                   open    for writing, or of a folder
+ *                   write   also pwrite, writev
+ *                   fsync   also fdatasync
+ *                   rename  also of the exchanging kind
+ *                   unlink  also rmdir
+ *                   close, mkdir
+ *   FAULT_WITH    what happens; without it nothing fails, and calls are only reported:
+ *                   ENOSPC EIO EDQUOT ENFILE EMFILE EACCES EROFS EINVAL, or the number of another errno: it fails,
+ *                           and nothing is done (close: closed all the same)
+ *                   short   half is written (write only)
+ *                   eintr   interrupted, and the next time not
+ *                   kill    SIGKILL
+ *   FAULT_AT      at which of the calls, from 1 (1)
+ *   FAULT_TIMES   once, or ever: from there on (once)
+ *   FAULT_SAVE    the calls are counted from the beginning of this save on, and those of other saves are let through
+ *                   (`ever`: of earlier ones); 0: from the start of the program (0). A save begins with the mkdir of a
+ *                   folder `.tmp-step-…`, or with that of FAULT_BELOW right before it, and goes on until the next.
+ *   FAULT_EACH    1: every save from FAULT_SAVE on has its fault, the first one at call FAULT_AT, the next one at the
+ *                   call after that, and so on, so that one run with enough saves has every call of a save fail. `ever`
+ *                   is then until the save ends (0)
+ *   FAULT_REPORT  a file that each call that counts is appended to: "SAVE NUMBER CALL PATH", and " fault" at the end
+ *                   where one was made
  *
  * Calls that the C library makes for itself (fopen) are not seen, nor are links made. A program under AddressSanitizer
  * wants ASAN_OPTIONS=verify_asan_link_order=0 with it. */

@@ -1,4 +1,4 @@
-// Twenty steps of each optimizer beside the same steps in ATen's operators: those of the house in the order of
+// Twenty steps of each optimizer beside the same steps in ATen's operators: those of this tree in the order of
 // torch/optim/adam.py and sgd.py (torch 2.11), and the example's in plain C, of the simple form, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>

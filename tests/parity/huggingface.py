@@ -3,10 +3,9 @@
     MORTISE=build/bin/mortise python3 tests/parity/huggingface.py [--folder DIR] [small|medium|large|xl …]
 
 Each size is written by transformers with random weights (biases and norms too, so that none of them can be left out
-unnoticed), loaded here, and all
-logits of two texts of 64 bytes are compared; small ones also as shards. The first size is then trained ten steps,
-exported, and compared again, as it is
-and in bf16, where every weight must be torch's rounding of the fp32 one.
+unnoticed), loaded here, and all logits of two texts of 64 bytes are compared; small ones also as shards. The first size
+is then trained ten steps, exported, and compared again, as it is and in bf16, where every weight must be torch's
+rounding of the fp32 one.
 
 The bound. A logit is a sum over `width` products, of size about 1. Two orders of summing in fp32 (2^-24 = 6e-8 a
 rounding) part by about

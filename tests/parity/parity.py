@@ -2,17 +2,14 @@
 same batches, dropout 0.
 
 fp32: the loss of every step within 1e-5 relative. Both sides do the same sums in another order; over 100 AdamW steps
-that perturbation was measured to grow to
-2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake (a wrong decay group moves the loss by
-1e-3).
+that perturbation was measured to grow to 2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake
+(a wrong decay group moves the loss by 1e-3).
 
 bf16: Mortise's policy against torch's CPU autocast. They differ by design: autocast gives its norms and softmax in bf16
-on the CPU, Mortise in fp32. One bf16
-rounding is 2^-9 = 2e-3 relative; the loss is a mean over 1,024 tokens of a sum over some twenty roundings in sequence
-(4 blocks x 5), which are independent, so
-its error is about sqrt(20) * 2e-3 / sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part,
-each step adding as much. The bound is
-2e-2 relative over 100 steps, and the first step must agree within 2e-3.
+on the CPU, Mortise in fp32. One bf16 rounding is 2^-9 = 2e-3 relative; the loss is a mean over 1,024 tokens of a sum
+over some twenty roundings in sequence (4 blocks x 5), which are independent, so its error is about sqrt(20) * 2e-3 /
+sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part, each step adding as much. The bound
+is 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
 """
 
 import json

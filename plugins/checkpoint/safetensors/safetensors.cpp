@@ -5,23 +5,21 @@
 
 #include "formats/safetensors/safetensors.hpp"
 #include "mortise/cpp/plugin.hpp"
+#include "mortise/dtype.h"
 
 namespace {
 using namespace mortise;
 
-constexpr std::pair<uint32_t, const char*> kDtypes[] = {
-    {MORTISE_F32, "F32"}, {MORTISE_F64, "F64"}, {MORTISE_BF16, "BF16"}, {MORTISE_F16, "F16"},
-    {MORTISE_I64, "I64"}, {MORTISE_I32, "I32"}, {MORTISE_U8, "U8"},     {MORTISE_BOOL, "BOOL"}};
 constexpr std::string_view kOf = " of ";
 
 const char* name_of(uint32_t dtype) {
-  for (const auto& [number, name] : kDtypes)
-    if (number == dtype) return name;
-  throw Error(MORTISE_E_ARGUMENT, "safetensors has no name for the dtype " + std::to_string(dtype));
+  const char* name = mortise_dtype_of(dtype)->safetensors;
+  if (!*name) throw Error(MORTISE_E_ARGUMENT, "there is no dtype " + std::to_string(dtype));
+  return name;
 }
 uint32_t dtype_of(std::string_view name) {
-  for (const auto& [number, own] : kDtypes)
-    if (name == own) return number;
+  for (const mortise_dtype_row& row : mortise_dtypes)
+    if (name == row.safetensors) return row.dtype;
   return MORTISE_NO_DTYPE;
 }
 

@@ -79,6 +79,22 @@ TEST_F(Safetensors, ComeBackWithTheirPlaces) {
   EXPECT_EQ(mortise::parse_safetensors(file, "").metadata.at("format"), "pt");
 }
 
+TEST_F(Safetensors, OfEveryElementTypeComeBack) {
+  const std::vector<int64_t> one = {1};
+  std::vector<std::string> names, bytes;
+  for (uint32_t dtype = 1; dtype < MORTISE_DTYPES; ++dtype) {
+    names.push_back(mortise_dtypes[dtype].safetensors);
+    bytes.emplace_back(mortise_dtypes[dtype].bytes, static_cast<char>('a' + dtype));
+  }
+  std::vector<mortise_entry> entries;
+  for (uint32_t dtype = 1; dtype < MORTISE_DTYPES; ++dtype)
+    entries.push_back(entry(names[dtype - 1], dtype, one, bytes[dtype - 1]));
+  const auto all = read(written(entries));
+  ASSERT_EQ(all.size(), names.size());
+  for (uint32_t dtype = 1; dtype < MORTISE_DTYPES; ++dtype)
+    EXPECT_EQ(all.at(names[dtype - 1]), std::to_string(dtype) + " 1, @ of : " + bytes[dtype - 1]);
+}
+
 TEST_F(Safetensors, HandOnWhatTheSinkReturns) {
   const std::string a = "a", bytes = "1234";
   const std::vector<int64_t> one = {1};

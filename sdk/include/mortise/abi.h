@@ -77,17 +77,13 @@ typedef struct mortise_kept mortise_kept;       /* a call that can be run again,
 typedef struct mortise_op mortise_op;           /* an interned LibTorch operator */
 typedef struct mortise_node mortise_node;       /* a node of the autograd graph, inside its own callbacks */
 
-/** Element types. 0 is "none": for a compute dtype it means "as the weights are stored". */
+/** Element types: MORTISE_F32, … as dtypes.def lists them; dtype.h says what is known of each. 0 is "none": for a
+ * compute dtype it means "as the weights are stored". */
 enum {
-  MORTISE_NO_DTYPE = 0,
-  MORTISE_F32 = 1,
-  MORTISE_F64 = 2,
-  MORTISE_BF16 = 3,
-  MORTISE_F16 = 4,
-  MORTISE_I64 = 5,
-  MORTISE_I32 = 6,
-  MORTISE_U8 = 7,
-  MORTISE_BOOL = 8
+#define MORTISE_DTYPE_ROW(symbol, number, bytes, name, safetensors, torch) MORTISE_##symbol = number,
+#include "dtypes.def"
+#undef MORTISE_DTYPE_ROW
+  MORTISE_NO_DTYPE = 0
 };
 
 /** What a `mortise_value` holds. */

@@ -74,7 +74,8 @@ typedef struct mortise_tokenizer {
   MORTISE_PLUG(decode, const int64_t *ids, size_t n, char *text, size_t room, size_t *needed);
 } mortise_tokenizer;
 
-/** "mortise.tokenizer/0": the run's tokenizer, lent to others. NULL from get_interface when nothing provides one. */
+/** "mortise.tokenizer/0": the run's tokenizer, for every other plugin. NULL from get_interface when nothing provides
+ * one. */
 typedef struct mortise_tokenizer_api {
   uint32_t struct_size;
   MORTISE_FN(size, int64_t *vocabulary);

@@ -4,7 +4,8 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** The host's clock. `applied` may be some steps old on a device that runs ahead. */
+/** The host's clock. `applied` may be some steps old on a device that runs ahead. Whoever asks sets struct_size first;
+ * nothing behind it is written. */
 typedef struct mortise_clock {
   uint32_t struct_size;
   int32_t micros, ranks, micro_batch_size;
@@ -37,7 +38,8 @@ typedef struct mortise_loop_api {
   MORTISE_FN(clock, mortise_clock *);
   MORTISE_FN(ledger, const mortise_ledger **);
   MORTISE_FN(set_window, int32_t micros);       /* only in step.window */
-  MORTISE_FN(vote, mortise_tensor *ok);         /* only in step.verdict: 0-dim, 0 means skip; votes multiply */
+  MORTISE_FN(vote, mortise_tensor *ok);         /* only in step.verdict: 0-dim, 0 and NaN mean skip, all else
+                                                   apply; one vote to skip is enough */
   MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
   /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens",
    * "samples", "one", or one of the data's own). Weight 0 makes it a metric. Inside `forward` only. */

@@ -9,6 +9,7 @@
 #include "compute.h"
 #include "config.h"
 #include "data.h"
+#include "dtype.h"
 #include "half.h"
 #include "loop.h"
 #include "objects.h"

@@ -1,19 +1,30 @@
 /* Operators come in pairs: a provider of an operator point gives forward and backward, and the host builds the autograd
  * node.
  *
- * The vocabulary of 0.1, with attributes (at declaration) and arguments → results (at a call). N stands for any leading
- * dimensions. embedding       attrs name vocab width init            ids [N] i64 → y [N, width] norm            attrs
- * name width eps kind              x [N, width] → y [N, width] in the compute dtype; statistics in fp32 (kind "layer":
- * weight and bias; "rms": weight) residual_norm   attrs of norm, dropout                 branch [N, width], residual
- * [N, width] → y (compute dtype), sum (stream dtype) sum = residual + dropout(branch); y = norm(sum) dropout attrs p x
- * → y linear          attrs name in out bias layout activation init   x [N, in] → y [N, out] (layout "out_in" as torch,
- * "in_out" as GPT-2's Conv1D; activation "none" "gelu" "gelu_tanh" "relu") attention       attrs heads head_dim causal
- * dropout mask ("none"; "keys": a mask will come)    qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T,
- * heads·head_dim] mlp             attrs name up down width inner activation layout init_up init_down   x [N, width] → y
- * [N, width]; a composite of linear head_loss attrs name vocab width tie             x [N, width], labels [N] i64
- * (-100: ignored) or NONE → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted) `name` is the
- * prefix of the parameters' names where it is not the path. A plugin may add points of its own: [[operator]] in
- * plugin.toml. */
+ * The vocabulary of 0.1: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions.
+ *
+ *   embedding       attrs  name vocab width init
+ *                   call   ids [N] i64 → y [N, width]
+ *   norm            attrs  name width eps kind ("layer": weight and bias; "rms": weight)
+ *                   call   x [N, width] → y [N, width] in the compute dtype; statistics in fp32
+ *   residual_norm   attrs  those of norm, dropout
+ *                   call   branch [N, width], residual [N, width] → y (compute dtype), sum (stream dtype)
+ *                          sum = residual + dropout(branch); y = norm(sum)
+ *   dropout         attrs  p
+ *                   call   x → y
+ *   linear          attrs  name in out bias layout activation init; layout "out_in" as torch, "in_out" as GPT-2's
+ *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu"
+ *                   call   x [N, in] → y [N, out]
+ *   attention       attrs  heads head_dim causal dropout mask ("none"; "keys": a mask will come)
+ *                   call   qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim]
+ *   mlp             attrs  name up down width inner activation layout init_up init_down
+ *                   call   x [N, width] → y [N, width]; a composite of linear
+ *   head_loss       attrs  name vocab width tie
+ *                   call   x [N, width], labels [N] i64 (-100: ignored) or NONE
+ *                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
+ *
+ * `name` is the prefix of the parameters' names where it is not the path. A plugin may add points of its own:
+ * [[operator]] in plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H
 #include "build.h"

@@ -18,7 +18,7 @@ typedef struct mortise_state_spec {
 enum { MORTISE_MAX_STATES = 8 };
 
 /** A piece of a parameter as the optimizer sees it. All tensors are contiguous and of one length; `value` is the
- * compute face when that is other memory than `master` (NULL otherwise): an optimizer that declares
+ * compute copy when that is other memory than `master` (NULL otherwise): an optimizer that declares
  * MORTISE_WRITES_VALUE fills it too, else the core casts. */
 typedef struct mortise_slice {
   uint32_t struct_size, n_states;

@@ -1,8 +1,8 @@
 /* Parameters and their gradients.
  *
- * A parameter has two faces. The compute face is the value that layers use and the gradient that backward makes; the
- * update face is slices of master, gradient and states, which only optimizers and checkpoints see (optimizer.h). With
- * nothing on they are the same memory. */
+ * A parameter has a compute copy, the value that layers use, and a master, the value that the optimizer updates.
+ * Optimizers and checkpoints see slices of master, gradient and states (optimizer.h). Without a precision plugin
+ * compute copy and master are the same memory. */
 #ifndef MORTISE_PARAMS_H
 #define MORTISE_PARAMS_H
 #include "abi.h"

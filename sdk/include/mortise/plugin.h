@@ -20,6 +20,21 @@ MORTISE_BEGIN
 #define MORTISE_EMBED_MANIFEST extern const char mortise_plugin_toml_is_not_defined[MORTISE_PLUGIN_TOML_IS_NOT_DEFINED];
 #endif
 
+/** The one symbol that a plugin's library exports, made of its three functions. Beside it: MORTISE_EMBED_MANIFEST. */
+#define MORTISE_DESCRIBE_PLUGIN(create_fn, attachments_fn, destroy_fn) \
+  const mortise_plugin *mortise_plugin_v0(void) MORTISE_NOEXCEPT {     \
+    static mortise_plugin plugin;                                      \
+    plugin.struct_size = sizeof plugin;                                \
+    plugin.abi_major = MORTISE_ABI_MAJOR;                              \
+    plugin.abi_minor = MORTISE_ABI_MINOR;                              \
+    plugin.manifest.ptr = mortise_manifest_begin;                      \
+    plugin.manifest.len = MORTISE_MANIFEST_BYTES;                      \
+    plugin.create = create_fn;                                         \
+    plugin.attachments = attachments_fn;                               \
+    plugin.destroy = destroy_fn;                                       \
+    return &plugin;                                                    \
+  }
+
 static inline mortise_str mortise_text(const char *s) {
   mortise_str r;
   r.ptr = s;

@@ -394,18 +394,7 @@ static inline void mortise_simple_attach(const mortise_attachment **list, uint32
     return MORTISE_OK;                                                                                       \
   }                                                                                                          \
   static void mortise_simple_destroy(void *self) MORTISE_NOEXCEPT { free(self); }                            \
-  const mortise_plugin *mortise_plugin_v0(void) MORTISE_NOEXCEPT {                                           \
-    static mortise_plugin plugin;                                                                            \
-    plugin.struct_size = sizeof plugin;                                                                      \
-    plugin.abi_major = MORTISE_ABI_MAJOR;                                                                    \
-    plugin.abi_minor = MORTISE_ABI_MINOR;                                                                    \
-    plugin.manifest.ptr = mortise_manifest_begin;                                                            \
-    plugin.manifest.len = MORTISE_MANIFEST_BYTES;                                                            \
-    plugin.create = mortise_simple_create;                                                                   \
-    plugin.attachments = mortise_simple_attachments;                                                         \
-    plugin.destroy = mortise_simple_destroy;                                                                 \
-    return &plugin;                                                                                          \
-  }
+  MORTISE_DESCRIBE_PLUGIN(mortise_simple_create, mortise_simple_attachments, mortise_simple_destroy)
 
 MORTISE_END
 #endif

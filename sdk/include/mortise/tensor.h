@@ -7,7 +7,8 @@ MORTISE_BEGIN
 enum { MORTISE_CPU = 0, MORTISE_CUDA = 1 };
 enum { MORTISE_CONTIGUOUS = 1, MORTISE_REQUIRES_GRAD = 2 }; /* mortise_tensor_info.flags */
 
-/** Borrowed from the tensor: valid while the handle is held and the tensor is not resized. Strides are in elements. */
+/** Borrowed from the tensor: valid while the handle is held and the tensor is not resized. Strides are in elements.
+ * Whoever asks sets struct_size first; nothing behind it is written. */
 typedef struct mortise_tensor_info {
   uint32_t struct_size, rank;
   const int64_t *sizes, *strides;

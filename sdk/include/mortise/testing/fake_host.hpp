@@ -3,8 +3,8 @@
 //   using namespace mortise::testing;
 //   TEST(Cosine, EndsAtItsFinalShare) {
 //     FakeHost host;
-//     host.set("final", 0.1);                          // the plugin's configuration: every key that it reads, defaults
-//     too Plugin plugin(host, MORTISE_PLUGIN_FILE);        // dlopen, create; throws PluginError if the plugin refuses
+//     host.set("final", 0.1);  // the plugin's configuration: every key that it reads, defaults too
+//     Plugin plugin(host, MORTISE_PLUGIN_FILE);  // dlopen, create; throws PluginError if the plugin refuses
 //     double factor = 0;
 //     plugin.object<mortise_schedule>("schedule").factor(plugin.self(), 1.0, &factor);
 //     EXPECT_DOUBLE_EQ(factor, 0.1);
@@ -15,8 +15,7 @@
 //   mortise.config/0         `set`, `unset`; a refusal is kept in `blamed`
 //   mortise.log/0            lines in `log`
 //   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the
-//   host: voting outside
-//                            step.verdict fails
+//                            host: voting outside step.verdict fails
 //   mortise.params/0         parameters made up by `add_param`; no `use`
 //   mortise.grads/0          `norm` alone
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
@@ -48,6 +47,7 @@
 #include <set>
 
 #include "mortise/cpp/core.hpp"
+#include "mortise/dtype.h"
 #include "mortise/half.h"
 
 namespace mortise::testing {
@@ -58,10 +58,7 @@ struct PluginError : std::runtime_error {
   mortise_status status;
 };
 
-inline size_t dtype_size(uint32_t dtype) {
-  constexpr size_t sizes[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
-  return dtype < std::size(sizes) ? sizes[dtype] : 0;
-}
+inline size_t dtype_size(uint32_t dtype) { return mortise_dtype_of(dtype)->bytes; }
 template <class T>
 constexpr uint32_t dtype_of() {
   if constexpr (std::is_same_v<T, float>) return MORTISE_F32;
@@ -74,7 +71,7 @@ constexpr uint32_t dtype_of() {
   return MORTISE_NO_DTYPE;
 }
 
-// How a test lends a tokenizer.
+// A tokenizer that a test gives to the plugin.
 struct FakeTokenizer {
   int64_t size = 256;
   std::function<std::vector<int64_t>(std::string_view)> encode = [](std::string_view text) {
@@ -709,8 +706,7 @@ class FakeHost : public mortise_host {
     throw HostError{MORTISE_E_ARGUMENT};
   }
   mortise_status set_dtype(const std::string& field, uint32_t& dtype, const mortise_value& v) {
-    const bool is_float = v.v.i >= MORTISE_F32 && v.v.i <= MORTISE_F16;
-    if (v.tag != MORTISE_DTYPE || !is_float)
+    if (v.tag != MORTISE_DTYPE || !mortise_dtype_is_float(static_cast<uint32_t>(v.v.i)))
       return note_failure(MORTISE_E_ARGUMENT, "`" + field + "` takes one of the float dtypes");
     dtype = static_cast<uint32_t>(v.v.i);
     return MORTISE_OK;

@@ -1,5 +1,5 @@
 // A folder of weights comes from anywhere too: what its index says of files is checked before one is opened.
-#include "formats/safetensors/folder.hpp"
+#include "formats/huggingface/folder.hpp"
 
 #include "core/store/files.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace fs = std::filesystem;
 
-namespace mortise {
+namespace mortise::huggingface {
 namespace {
 
 class Weights : public testing::Test {
@@ -110,4 +110,4 @@ TEST_F(Weights, EveryShardIsThereAndHoldsWhatIsPromised) {
 }
 
 }  // namespace
-}  // namespace mortise
+}  // namespace mortise::huggingface

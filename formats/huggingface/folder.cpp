@@ -1,17 +1,16 @@
-#include "formats/safetensors/folder.hpp"
+#include "formats/huggingface/folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include "formats/huggingface/json.hpp"
 
 namespace fs = std::filesystem;
 
-namespace mortise {
+namespace mortise::huggingface {
 namespace {
 
-using Json = nlohmann::json;
-constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxIndex = size_t{16} << 20;
 
@@ -27,7 +26,7 @@ bool is_plain(const std::string& name) {
 std::map<std::string, std::string> read_index(const std::string& path) {
   const MappedFile file(path);
   if (file.bytes().size() > kMaxIndex) refuse(path, "it is larger than any index");
-  const Json j = Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
+  const Json j = parse_json(file.bytes());
   if (!j.is_object() || !j.contains("weight_map") || !j["weight_map"].is_object())
     refuse(path, "it has no object `weight_map`");
   std::map<std::string, std::string> file_of;
@@ -42,10 +41,24 @@ std::map<std::string, std::string> read_index(const std::string& path) {
 
 }  // namespace
 
+Holds held_in(const std::string& folder) {
+  const auto holds = [&](const char* name) {
+    std::error_code error;
+    return fs::is_regular_file(fs::path(folder) / name, error);
+  };
+  if (holds(kWeightsFile) || holds(kIndex)) return Holds::kWeights;
+  return holds(kPickleFile) || holds("pytorch_model.bin.index.json") ? Holds::kPickles : Holds::kNothing;
+}
+
+std::string conversion(const std::string& folder) {
+  return "python -c 'from transformers import AutoModel as A; A.from_pretrained(\"" + folder +
+         "\").save_pretrained(\"" + folder + "\")'";
+}
+
 WeightFiles::WeightFiles(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) add(fs::path(path).parent_path().string(), fs::path(path).filename().string());
-  else if (fs::is_regular_file(fs::path(path) / kWhole, error)) add(path, kWhole);
+  else if (fs::is_regular_file(fs::path(path) / kWeightsFile, error)) add(path, kWeightsFile);
   else add_shards(path);
 }
 
@@ -70,4 +83,4 @@ void WeightFiles::add_shards(const std::string& folder) {
                         (found == file_of_.end() ? "" : "; " + shown(found->second) + " does"));
 }
 
-}  // namespace mortise
+}  // namespace mortise::huggingface

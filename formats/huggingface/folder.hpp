@@ -7,7 +7,15 @@
 
 #include "formats/safetensors/safetensors.hpp"
 
-namespace mortise {
+namespace mortise::huggingface {
+
+inline constexpr const char *kWeightsFile = "model.safetensors", *kPickleFile = "pytorch_model.bin";
+
+enum class Holds { kNothing, kPickles, kWeights };
+// What a folder has of weights; pickles only if it has nothing else.
+Holds held_in(const std::string& folder);
+// The command that makes weights of pickles.
+std::string conversion(const std::string& folder);
 
 class WeightFiles {
  public:
@@ -24,4 +32,4 @@ class WeightFiles {
   std::map<std::string, std::string> file_of_;  // by tensor
 };
 
-}  // namespace mortise
+}  // namespace mortise::huggingface

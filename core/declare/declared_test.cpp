@@ -1,0 +1,147 @@
+// A run as it is declared: who provides each layer, which optimizer has which parameter, lengths in steps. The plugins
+// are those of this build, started over an edge without tensors.
+#include "core/declare/declared.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/declare/test_planned.hpp"
+
+namespace mortise::testing {
+namespace {
+
+struct Ready {
+  PlannedRun planned;
+  Declared d;
+  explicit Ready(const std::string& more = "", const std::vector<std::string>& set = {})
+      : planned(more, set), d(declare(planned.request(), std::make_unique<Edge>(planned.plan.points, 1))) {}
+  Declaration& declaration() { return d.edge->declaration(); }
+  std::string provider(const std::string& path, uint32_t mode = MORTISE_TRAIN) {
+    for (const mortise_layer& l : declaration().layers)
+      if (l.path == path) return planned.plan.members[static_cast<size_t>(d.layers->member(l, mode))].info->schema.id;
+    return "no layer " + path;
+  }
+};
+
+Diagnostic refused(const std::string& more, const std::vector<std::string>& set = {}) {
+  try {
+    const Ready ready(more, set);
+  } catch (const Failure& f) {
+    return f.diagnostic;
+  }
+  ADD_FAILURE() << "not refused";
+  return {};
+}
+
+// ---- layers ----
+
+TEST(Layers, TheMoreParticularClaimTakesItsPlacesAndModes) {
+  Ready run("[attention.flash]\n[attention.math]\nwhere = \"h.1.*\"\nmodes = [\"eval\", \"sample\"]\n");
+  EXPECT_EQ(run.provider("h.0.attn"), "attention.flash");
+  EXPECT_EQ(run.provider("h.0.attn", MORTISE_EVAL), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn"), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn", MORTISE_EVAL), "attention.math");
+  EXPECT_EQ(run.provider("h.1.attn", MORTISE_SAMPLE), "attention.math");
+}
+
+TEST(Layers, AreCountedWithinTheirOwnPoint) {
+  Ready run("[attention.flash]\n[attention.math]\nwhere = { every = 2, from = 1 }\n");
+  EXPECT_EQ(run.provider("h.0.attn"), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn"), "attention.math");
+  std::vector<uint32_t> index_of;
+  const int point = run.planned.plan.points.find("attention");
+  const auto elements = elements_at(run.declaration(), static_cast<uint32_t>(point), &index_of);
+  ASSERT_EQ(elements.size(), 2u);
+  EXPECT_EQ(elements[1].path, "h.1.attn");
+  EXPECT_EQ(run.declaration().layers[index_of[1]].path, "h.1.attn");
+}
+
+// Flash has no dropout: a chooser passes on to the next that can run there, in training only.
+TEST(Layers, AChooserTakesTheFirstThatSupportsThePlace) {
+  Ready plain;
+  EXPECT_EQ(plain.provider("h.0.attn"), "attention.flash");
+  Ready drops("", {"model.gpt.dropout=0.1"});
+  EXPECT_EQ(drops.provider("h.0.attn"), "attention.math");
+  EXPECT_EQ(drops.provider("h.0.attn", MORTISE_EVAL), "attention.flash");
+  EXPECT_EQ(drops.d.layers->chosen().at("attention.auto"), "-> attention.math, attention.flash");
+}
+
+TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
+  const Diagnostic d = refused("[attention.flash]\n", {"model.gpt.dropout=0.1"});
+  EXPECT_EQ(d.code, "cannot_run_here");
+  EXPECT_NE(d.message.find("attention.flash cannot run at h.0.attn: "), std::string::npos) << d.message;
+}
+
+TEST(Layers, AClaimThatTakesNothingIsRefused) {
+  const Diagnostic d = refused("[attention.math]\nwhere = \"h.9.*\"\n");
+  EXPECT_EQ(d.code, "matches_nothing");
+}
+
+// ---- optimizers ----
+
+TEST(Optimizers, HaveEachTrainableParameterOnce) {
+  Ready run(
+      "[optimizer.adamw]\n[optimizer.sgd]\nwhere = \"role:embedding\"\nmomentum = 0.9\n"
+      "[parameters.still]\nwhere = \"h.0.*\"\nfreeze = true\n");
+  std::map<std::string, std::string> of;
+  for (const DeclaredOptimizer& o : run.d.optimizers)
+    for (const auto& slot : o.slots) {
+      EXPECT_TRUE(of.emplace(slot.param->name, o.by->id()).second) << slot.param->name << " twice";
+      EXPECT_EQ(slot.states.size(), o.by->id() == "optimizer.sgd" ? 1u : 2u);
+      for (const StateSpec& s : slot.states) EXPECT_EQ(s.sizes, slot.param->sizes);
+    }
+  for (const mortise_param& p : run.declaration().params) {
+    const bool still = p.name.starts_with("h.0.");
+    EXPECT_EQ(static_cast<bool>(p.info.trainable), !still) << p.name;
+    EXPECT_EQ(of[p.name], still ? "" : p.role == "embedding" ? "optimizer.sgd" : "optimizer.adamw") << p.name;
+  }
+}
+
+TEST(Optimizers, TakeTheirOwnNumbersTheFamilysOrTheirDefaults) {
+  const auto rates = [](const std::string& more) {
+    Ready run("[optimizer.adamw]\n" + more);
+    std::map<std::string, std::pair<double, double>> all;
+    for (const mortise_param& p : run.declaration().params) {
+      const Group& g = run.d.groups[static_cast<size_t>(p.info.group)];
+      all[p.name] = {g.lr, g.weight_decay};
+    }
+    return all;
+  };
+  using Pair = std::pair<double, double>;
+  const auto defaults = rates("");
+  EXPECT_EQ(defaults.at("wte.weight"), (Pair{1e-3, 0.01})) << "of the plugin";
+  EXPECT_EQ(defaults.at("h.0.ln_1.weight"), (Pair{1e-3, 0.0})) << "default.toml does not decay norms";
+  EXPECT_EQ(rates("[optimizer]\nlr = 0.5\n").at("wte.weight").first, 0.5);
+  EXPECT_EQ(rates("[parameters.slow]\nwhere = \"wte.*\"\nlr_scale = 0.5\n").at("wte.weight").first, 5e-4);
+  EXPECT_EQ(rates("[parameters.own]\nwhere = \"wte.*\"\nlr = 2.0\nweight_decay = 0.5\n").at("wte.weight"),
+            (Pair{2.0, 0.5}));
+}
+
+TEST(Optimizers, CountTheBytesOfTheirStates) {
+  Ready run;
+  int64_t elements = run.declaration().count();
+  ASSERT_EQ(run.d.optimizers.size(), 1u);
+  EXPECT_EQ(run.d.optimizers[0].state_bytes(), elements * 2 * 4) << "two states in fp32";
+}
+
+// ---- lengths ----
+
+// 12 samples in micro-batches of 2: six an epoch, so four, then the two that are left.
+TEST(LengthsOfARun, AStepIsAWindow) {
+  Ready run("[step.accumulation]\ncount = 4\n", {"run.length=\"3 epochs\""});
+  EXPECT_EQ(run.d.window(), 4);
+  EXPECT_EQ(run.d.lengths.steps_per_epoch, 2);
+  EXPECT_EQ(run.d.lengths.samples_per_step, 8);
+  EXPECT_EQ(run.d.lengths.tokens_per_step, 64);
+  EXPECT_EQ(run.d.lengths.run, 6);
+  EXPECT_EQ(run.d.edge->services.clock.length, 6);
+  EXPECT_EQ(run.d.edge->services.clock.micros, 4);
+}
+
+TEST(LengthsOfARun, SequencesAreAsLongAsTheModelTakes) {
+  Ready whole("", {"model.gpt.context=32"});
+  EXPECT_EQ(whole.d.sequence_length, 8);
+  EXPECT_EQ(refused("", {"model.gpt.context=4"}).code, "sequence_too_long");
+}
+
+}  // namespace
+}  // namespace mortise::testing

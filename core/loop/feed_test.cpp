@@ -1,0 +1,118 @@
+#include <atomic>
+#include <thread>
+
+#include "core/loop/test_run.hpp"
+
+namespace mortise::testing {
+namespace {
+
+struct Fed {
+  FakeData data;
+  SampleOptions options;
+  FeedOptions feed_options{0, 1, true, false};
+  std::unique_ptr<Samples> samples;
+  std::unique_ptr<Feed> feed;
+  Fed() {
+    options.micro_batch_size = 3;
+    options.eval_micro_batch_size = 2;
+    options.shuffle = false;
+  }
+  void build() {
+    samples = std::make_unique<Samples>(data.provided(), options);
+    feed = std::make_unique<Feed>(data.provided(), *samples, feed_options);
+  }
+  BatchPtr load(int64_t index, std::string_view split = "train") { return BatchPtr(feed->load(split, index)); }
+  Numbers numbers(int64_t index, std::string_view split = "train") {
+    const BatchPtr batch = load(index, split);
+    const at::Tensor x = batch.get()->fields[0].second.flatten();
+    return {x.const_data_ptr<int64_t>(), x.const_data_ptr<int64_t>() + x.numel()};
+  }
+};
+
+TEST(Feed, GivesEverySampleOfAnEpochThenTheNext) {
+  Fed fed;
+  fed.data.validation = 3;
+  fed.build();
+  EXPECT_EQ(fed.numbers(0), (Numbers{1, 2, 3}));
+  EXPECT_EQ(fed.numbers(2), (Numbers{7, 8})) << "the last of eight is short, not filled";
+  EXPECT_EQ(fed.load(2).get()->count("samples"), 2);
+  EXPECT_EQ(fed.numbers(3), (Numbers{1, 2, 3}));
+  EXPECT_EQ(fed.numbers(1, "validation"), (Numbers{102}));
+}
+
+TEST(Feed, ShufflesEachEpochAnew) {
+  Fed fed;
+  fed.options.shuffle = true;
+  fed.data.train = 30;
+  fed.build();
+  const auto epoch = [&](int64_t number) {
+    Numbers all;
+    for (int64_t i = 0; i < 10; ++i)
+      for (const int64_t x : fed.numbers(number * 10 + i)) all.push_back(x);
+    return all;
+  };
+  Numbers first = epoch(0), second = epoch(1);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(epoch(0), first);
+  std::ranges::sort(first);
+  std::ranges::sort(second);
+  EXPECT_EQ(first, second);
+}
+
+TEST(Feed, PadsToTheLongestAndCountsWhatIsThere) {
+  Fed fed;
+  fed.data.sample = [](std::string_view, int64_t n) { return Numbers(static_cast<size_t>(n) + 1, n); };
+  fed.feed_options.pad_to_multiple = 4;
+  fed.build();
+  const BatchPtr batch = fed.load(1);  // samples of 4, 5 and 6
+  EXPECT_EQ(batch.get()->fields[0].second.sizes(), (at::IntArrayRef{3, 8}));
+  EXPECT_EQ(batch.get()->count("tokens"), 15);
+  EXPECT_EQ(fed.feed->cut(), 0);
+}
+
+TEST(Feed, CutsWhatIsTooLongOrRefusesIt) {
+  Fed fed;
+  fed.data.sample = [](std::string_view, int64_t n) { return Numbers(static_cast<size_t>(n) + 1, n); };
+  fed.feed_options.sequence_length = 5;
+  fed.build();
+  EXPECT_EQ(fed.load(1).get()->count("tokens"), 4 + 5 + 5);
+  EXPECT_EQ(fed.feed->cut(), 1) << "five is not too long";
+  fed.feed_options.truncate = false;
+  fed.build();
+  EXPECT_NO_THROW(fed.load(0));
+  EXPECT_EQ(error_of([&] { fed.load(1); }), "a sample is 6 long, data.sequence_length is 5 and data.truncate is off");
+}
+
+TEST(Feed, RefusesSamplesWithoutAnElement) {
+  Fed fed;
+  fed.data.sample = [](std::string_view, int64_t n) { return n < 3 ? Numbers{} : Numbers{n}; };
+  fed.build();
+  EXPECT_EQ(error_of([&] { fed.load(0); }), "data.fake gave 3 samples of `train` without an element");
+  EXPECT_EQ(fed.numbers(1), (Numbers{3, 4, 5}));
+}
+
+// Each call waits a while for a second one to come in.
+int calls_at_once(bool one_thread) {
+  Fed fed;
+  std::atomic<int> inside = 0, most = 0;
+  fed.data.during_get = [&] {
+    const int now = ++inside;
+    if (now > most) most = now;
+    for (int i = 0; i < 100 && most < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --inside;
+  };
+  fed.feed_options.one_thread = one_thread;
+  fed.build();
+  std::thread other([&] { fed.load(0); });
+  fed.load(1);
+  other.join();
+  return most;
+}
+
+TEST(Feed, CallsAPluginOfOneThreadOneAtATime) {
+  EXPECT_EQ(calls_at_once(true), 1);
+  EXPECT_EQ(calls_at_once(false), 2);
+}
+
+}  // namespace
+}  // namespace mortise::testing

@@ -1,0 +1,259 @@
+// Steps: what runs in them and in which order, what a skipped one leaves alone, and where the data goes on.
+#include "core/loop/test_run.hpp"
+
+namespace mortise::testing {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+TEST(Step, CallsItsPointsInOrderTheFirstWrapperOutermost) {
+  TestRun run;
+  Lines log;
+  const auto wrap = [&](Point point, const std::string& name) {
+    run.wrap(point, [&log, name](mortise_call&, const std::function<void()>& next) {
+      log.push_back(name + " {");
+      next();
+      log.push_back("} " + name);
+    });
+  };
+  const auto listen = [&](Point point) {
+    run.listen(point, [&](const mortise_event& e) { log.push_back(run.points[e.point].name); });
+  };
+  wrap(kStep, "step");
+  wrap(kGradients, "gradients");
+  wrap(kMicro, "micro");
+  wrap(kForward, "outer");
+  wrap(kForward, "inner");
+  wrap(kBlock, "block");
+  wrap(kBackward, "backward");
+  for (const Point p : {kStepBegin, kStepVerdict, kGradTransform, kStepCommit, kStepEnd}) listen(p);
+  run.build();
+  run.run();
+  EXPECT_EQ(log, (Lines{"step.begin", "step {", "gradients {", "micro {", "outer {", "inner {", "block {", "} block",
+                        "} inner", "} outer", "backward {", "} backward", "} micro", "} gradients", "step.verdict",
+                        "grad.transform", "step.commit", "} step", "step.end"}));
+}
+
+TEST(Step, LoadsAndPlacesAllItsBatchesBeforeTheFirstForward) {
+  TestRun run;
+  Lines log;
+  for (const Point p : {kLoad, kBatch, kForward})
+    run.wrap(p, [&, p](mortise_call&, const std::function<void()>& next) {
+      log.push_back(run.points[p].name);
+      next();
+    });
+  run.build({.window = 2});
+  run.run();
+  EXPECT_EQ(log, (Lines{"load", "load", "batch", "batch", "forward", "forward"}));
+}
+
+// A wrapper that runs the model twice (to measure something) must not train on the sum of both.
+TEST(Step, AForwardThatIsRunTwiceCountsOnce) {
+  TestRun once, twice;
+  twice.wrap(kForward, [](mortise_call&, const std::function<void()>& next) {
+    next();
+    next();
+  });
+  for (TestRun* run : {&once, &twice}) run->build();
+  const StepReport a = once.run(), b = twice.run();
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.norm, b.norm);
+  EXPECT_EQ(once.value(), twice.value());
+}
+
+TEST(Step, WindowsEndWithTheEpoch) {
+  TestRun run;  // 4 micro-batches of 2 an epoch
+  run.build({.window = 3});
+  std::vector<int64_t> micros, cursors, epochs, tokens;
+  std::vector<double> norms;
+  for (int i = 0; i < 4; ++i) {
+    const StepReport r = run.run();
+    micros.push_back(r.micros);
+    cursors.push_back(r.cursor);
+    epochs.push_back(r.epoch);
+    tokens.push_back(r.tokens);
+    norms.push_back(r.norm);
+  }
+  EXPECT_EQ(micros, (std::vector<int64_t>{3, 1, 3, 1}));
+  EXPECT_EQ(cursors, (std::vector<int64_t>{3, 4, 7, 8}));
+  EXPECT_EQ(epochs, (std::vector<int64_t>{0, 0, 1, 1}));
+  EXPECT_EQ(tokens, (std::vector<int64_t>{6, 2, 6, 2}));
+  for (size_t i = 0; i < 4; ++i) EXPECT_DOUBLE_EQ(norms[i], i % 2 ? 7.5 : 3.5) << "means over what the window had";
+  EXPECT_EQ(run.host.services.clock.epoch, 1);
+  EXPECT_EQ(run.host.services.clock.samples, 16);
+  EXPECT_EQ(run.host.services.clock.tokens, 16);
+}
+
+TEST(Step, AccumulatedAreOneBigBatch) {
+  TestRun parts, whole;
+  parts.build({.micro_batch_size = 2, .window = 4});
+  whole.build({.micro_batch_size = 8});
+  const StepReport a = parts.run(), b = whole.run();
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.norm, b.norm);
+  EXPECT_EQ(parts.value(), whole.value());
+}
+
+TEST(Step, GoesOnFromACursor) {
+  TestRun whole, part;
+  for (TestRun* run : {&whole, &part}) run->build({.window = 3, .shuffle = true});
+  for (int i = 0; i < 3; ++i) whole.run();
+  part.step->set_cursor(7);
+  const StepReport a = whole.run(), b = part.run();
+  EXPECT_EQ(b.micros, 1);
+  EXPECT_EQ(b.cursor, 8);
+  EXPECT_EQ(a.norm, b.norm) << "the same samples of the same epoch";
+}
+
+// ---- the update ----
+
+TEST(Update, OfASkippedStepAdvancesNothingButWhatWasConsumed) {
+  TestRun run;
+  bool skip = false;
+  run.listen(kStepVerdict, [&](auto&) { run.ledger->vote(scalar(skip ? 0 : 1)); });
+  run.build({.horizon = {10, 100}});
+  run.run();
+  const double value = run.value();
+  skip = true;
+  const StepReport r = run.run();
+  EXPECT_FALSE(r.applied);
+  EXPECT_EQ(run.value(), value);
+  EXPECT_EQ(run.updates(), 1);
+  EXPECT_EQ(run.ledger->applied.item<int64_t>(), 1);
+  EXPECT_EQ(run.ledger->attempted.item<int64_t>(), 2);
+  EXPECT_EQ(run.host.services.clock.applied, 1);
+  EXPECT_EQ(run.host.services.clock.attempted, 2);
+  EXPECT_EQ(run.host.services.clock.tokens, 4) << "they were read";
+  EXPECT_EQ(run.step->cursor(), 2) << "other samples come next";
+  skip = false;
+  EXPECT_EQ(run.run().lr, r.lr) << "the rate of the second applied step";
+  EXPECT_EQ(run.updates(), 2);
+}
+
+// Gradients in memory are scale × true; norm, multiplier and update are of true ones.
+TEST(Update, HonoursTheLossScale) {
+  TestRun plain, scaled;
+  double in_memory = 0;
+  at::Tensor multiplier;
+  scaled.listen(kGradTransform, [&](auto&) {
+    in_memory = scaled.host.parameters().state(*scaled.param).grad.item<double>();
+    multiplier = scaled.ledger->multiplier.clone();
+  });
+  for (TestRun* run : {&plain, &scaled}) run->build();
+  scaled.ledger->scale.fill_(1024);
+  const StepReport a = plain.run(), b = scaled.run();
+  EXPECT_EQ(in_memory, 1024 * 1.5);
+  EXPECT_EQ(multiplier.item<double>(), 1.0 / 1024);
+  EXPECT_EQ(a.norm, 1.5);
+  EXPECT_EQ(b.norm, 1.5);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(plain.value(), 2 - 0.5 * 1.5);
+  EXPECT_EQ(scaled.value(), plain.value());
+}
+
+TEST(Update, UsesTheMultiplier) {
+  TestRun run;
+  run.listen(kGradTransform, [&](auto&) { run.ledger->multiply(scalar(0.5)); });
+  run.build();
+  EXPECT_EQ(run.run().norm, 1.5) << "of the gradients as they came";
+  EXPECT_EQ(run.value(), 2 - 0.5 * 0.5 * 1.5);
+}
+
+TEST(Update, GivesAnOptimizerWhatGotAGradient) {
+  TestRun run;
+  run.build();
+  run.run();
+  ASSERT_EQ(run.optimizer.seen.size(), 1u);
+  const mortise_slice& s = run.optimizer.seen[0];
+  EXPECT_EQ(s.param, run.param);
+  EXPECT_EQ(s.length, 1);
+  EXPECT_EQ(s.n_states, 1u);
+  EXPECT_EQ(s.value, nullptr) << "compute copy and master are one";
+  EXPECT_EQ(s.master, borrow(run.host.parameters().state(*run.param).master));
+  EXPECT_EQ(run.optimizers[0].states()[0].name, "w/steps");
+  run.host.parameters().begin_step();
+  run.optimizers[0].step(*run.ledger);
+  EXPECT_TRUE(run.optimizer.seen.empty()) << "no gradient came since the step began";
+}
+
+TEST(Step, NamesTheFirstGradientThatIsNotFinite) {
+  TestRun run;
+  double factor = 1;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", w.mul(x).sum().mul(factor));
+  };
+  run.build();
+  run.run();
+  EXPECT_EQ(run.step->first_nonfinite(), "");
+  factor = INFINITY;
+  run.run();
+  EXPECT_EQ(run.step->first_nonfinite(), "w");
+}
+
+// With steps under way the host knows late; what was begun is known at once.
+TEST(Step, KnowsWhatWasAppliedWhenItsReportIsTaken) {
+  TestRun run;
+  run.build({.depth = 2});
+  const mortise_clock& clock = run.host.services.clock;
+  for (int i = 0; i < 2; ++i) {
+    run.step->run();
+    EXPECT_EQ(run.step->take_report(false), std::nullopt);
+  }
+  EXPECT_EQ(clock.attempted, 2);
+  EXPECT_EQ(clock.applied, 0);
+  EXPECT_EQ(run.step->under_way(), 2);
+  run.step->run();
+  EXPECT_EQ(run.step->take_report(false)->attempted, 0);
+  EXPECT_EQ(clock.applied, 1);
+  EXPECT_EQ(clock.tokens, 2);
+  while (run.step->take_report(true)) {
+  }
+  EXPECT_EQ(clock.applied, 3);
+  EXPECT_EQ(clock.tokens, 6);
+}
+
+// ---- evaluation ----
+
+TEST(Evaluation, IsOfTheWholeSplitInItsOwnMode) {
+  TestRun run;
+  run.data.validation = 5;
+  std::vector<uint32_t> modes;
+  bool graph = false;
+  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
+    modes.push_back(call.mode);
+    const at::Tensor sum = w.mul(x).sum();
+    graph |= sum.requires_grad() || (call.flags & MORTISE_GRAD);
+    run.term("loss", sum);
+    run.term("right", x.detach().sum(), "samples", 0);
+  };
+  run.build();
+  const Measured m = run.passes->evaluate();
+  EXPECT_EQ(modes, std::vector<uint32_t>(3, uint32_t{MORTISE_EVAL}));
+  EXPECT_FALSE(graph);
+  EXPECT_EQ(m.values, (std::vector<std::pair<std::string, double>>{{"eval.loss", 2 * 102.0}, {"eval.right", 102.0}}));
+  EXPECT_EQ(m.samples, 5);
+  EXPECT_EQ(m.tokens, 5);
+  EXPECT_EQ(run.step->cursor(), 0);
+  modes.clear();
+  run.run();
+  EXPECT_EQ(modes, (std::vector<uint32_t>{MORTISE_TRAIN}));
+}
+
+// Every call of an evaluation says that it is one: loaders augment, and dropout drops, in training only.
+TEST(Evaluation, SaysSoAtEveryPoint) {
+  TestRun run;
+  run.data.validation = 2;
+  std::map<std::string, uint32_t> modes;
+  for (const Point p : {kLoad, kBatch, kForward, kBlock, kEval})
+    run.wrap(p, [&, p](mortise_call& call, const std::function<void()>& next) {
+      modes[run.points[p].name] = call.mode;
+      next();
+    });
+  run.build();
+  run.passes->evaluate();
+  EXPECT_EQ(modes.size(), 5u);
+  for (const auto& [point, mode] : modes) EXPECT_EQ(mode, uint32_t{MORTISE_EVAL}) << point;
+}
+
+}  // namespace
+}  // namespace mortise::testing

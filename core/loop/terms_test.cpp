@@ -1,0 +1,114 @@
+#include "core/loop/test_run.hpp"
+
+namespace mortise::testing {
+namespace {
+
+Term term(const char* name, const char* unit, double weight, double sum) {
+  return {name, unit, weight, scalar(sum), false};
+}
+double loss_of(const TermSums& sums, const Denominators& d) { return sums.loss(d).item<double>(); }
+
+TEST(Terms, AreWeightedSumsOverTheirOwnCounts) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 8}, {"samples", 2}});
+  TermSums sums;
+  sums.add({term("loss", "tokens", 1, 3), term("balance", "samples", 0.5, 1)});  // two micro-batches
+  sums.add({term("loss", "tokens", 1, 5), term("balance", "samples", 0.5, 3), term("right", "tokens", 0, 6)});
+  EXPECT_EQ(loss_of(sums, counts), 8.0 / 8 + 0.5 * 4 / 2);
+  const auto metrics = sums.metrics(counts);
+  ASSERT_EQ(metrics.size(), 1u);
+  EXPECT_EQ(metrics[0].first, "right");
+  EXPECT_EQ(metrics[0].second.item<double>(), 0.75);
+}
+
+TEST(Terms, BeginAnewInEachStep) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 1}});
+  TermSums sums;
+  sums.add({term("loss", "tokens", 1, 3), term("right", "tokens", 0, 1)});
+  const void* place = sums.all()[0].total.data_ptr();
+  sums.restart();
+  sums.add({term("loss", "tokens", 1, 4)});
+  EXPECT_EQ(loss_of(sums, counts), 4);
+  EXPECT_TRUE(sums.metrics(counts).empty()) << "not given in this step";
+  EXPECT_EQ(sums.all()[0].total.data_ptr(), place) << "a recorded step adds to the same memory";
+}
+
+TEST(Terms, OfAUnitThatTheStepHasNoneOfAreNothing) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 2}, {"labels", 4}});
+  const void* place = counts.of("labels", "loss").data_ptr();
+  TermSums sums;
+  sums.add({term("loss", "tokens", 1, 3), term("other", "labels", 1, 0)});
+  for (const Counts& none : {Counts{{"tokens", 2}, {"labels", 0}}, Counts{{"tokens", 2}}}) {
+    counts.set(none);
+    EXPECT_EQ(loss_of(sums, counts), 1.5);
+    EXPECT_EQ(counts.of("labels", "loss").data_ptr(), place);
+  }
+}
+
+TEST(Terms, OfAUnitThatNobodyCountsAreRefused) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 2}});
+  EXPECT_EQ(error_of([&] { counts.of("pixels", "loss"); }), "the term `loss` counts `pixels`, which the data does not");
+}
+
+// ---- as a model gives them ----
+
+TEST(GivenTerms, ReachTheGradientByWeightAndCount) {
+  TestRun run;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", w.mul(x).sum(), "tokens", 1);       // mean x = 2.5 over the four tokens
+    run.term("square", w.mul(w).mul(3), "one", 0.25);    // 2 micro-batches × 3w² over 2, a quarter of it
+    run.term("metric", w.mul(100).sum(), "samples", 0);  // trains nothing
+  };
+  run.build({.window = 2});
+  const StepReport r = run.run();
+  EXPECT_EQ(r.loss, 2 * 2.5 + 0.25 * 3 * 4);
+  EXPECT_EQ(r.norm, 2.5 + 0.25 * 3 * 2 * 2);
+  ASSERT_EQ(r.metrics.size(), 1u);
+  EXPECT_EQ(r.metrics[0].second, 2 * 200.0 / 4);
+}
+
+std::string refused(const std::function<void(TestRun&, const at::Tensor& w)>& give) {
+  TestRun run;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", w.mul(x).sum());
+    give(run, w);
+  };
+  run.build();
+  return error_of([&] { run.run(); });
+}
+
+TEST(GivenTerms, WithoutAGraphAreRefused) {
+  const auto detached = [](double weight) {
+    return refused([=](TestRun& run, const at::Tensor& w) { run.term("aux", w.detach().mul(2), "one", weight); });
+  };
+  EXPECT_NE(detached(1).find("the term `aux` depends on no trainable parameter; give it weight 0"), std::string::npos);
+  EXPECT_EQ(detached(0), "");
+}
+
+TEST(GivenTerms, AreOneNumberEachOfAUnitThatIsCounted) {
+  EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) { run.term("aux", w.expand({2})); }).find("is one number"),
+            std::string::npos);
+  EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) {
+              run.term("aux", w.mul(1), "pixels");
+            }).find("counts `pixels`, which the data does not"),
+            std::string::npos);
+}
+
+TEST(GivenTerms, BelongInsideForward) {
+  TestRun run;
+  run.build();
+  EXPECT_EQ(error_of([&] { run.term("loss", scalar(1)); }), "a term of the loss is given inside `forward` only");
+}
+
+TEST(GivenTerms, NoneThatTrainsIsRefused) {
+  TestRun run;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor&) { run.term("m", w.mul(1), "one", 0); };
+  run.build();
+  EXPECT_NE(error_of([&] { run.run(); }).find("gave no term of a loss"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mortise::testing

@@ -1,0 +1,298 @@
+// A run for the tests of this room: the real host, passes, ledger and step over plugins made of functions.
+//
+//   Sample n of "train" is the number n + 1, of "validation" 100 + n. The model is one float64 parameter w, 2 at first;
+//   its loss is the mean of w * x, so the gradient of w is the mean of x over the tokens of the step. The optimizer is
+//   plain descent, rate 0.5, and counts in its state `steps` how often it was applied.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/abi/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/loop/loop_services.hpp"
+#include "core/loop/step.hpp"
+
+namespace mortise::testing {
+
+using Numbers = std::vector<int64_t>;
+
+// Whoever provides an object or listens: what the core calls it.
+struct FakePlugin {
+  explicit FakePlugin(const std::string& id) {
+    info.schema.id = id;
+    instance.member = &member;
+    instance.self = this;
+  }
+  FakePlugin(const FakePlugin&) = delete;
+  FakePlugin& operator=(const FakePlugin&) = delete;
+  PluginInfo info;
+  Member member{&info, nullptr};
+  Instance instance;
+};
+
+struct FakeData : FakePlugin {
+  int64_t train = 8, validation = 0;
+  std::function<Numbers(std::string_view split, int64_t number)> sample = [](std::string_view split, int64_t n) {
+    return Numbers{split == "train" ? n + 1 : 100 + n};
+  };
+  std::function<void()> during_get;
+
+  FakeData() : FakePlugin("data.fake") {
+    object.struct_size = sizeof object;
+    object.n_fields = 1;
+    object.fields = &field;
+    object.describe = [](void* self, mortise_str split, mortise_split* out) noexcept {
+      const auto& d = *static_cast<FakeData*>(self);
+      out->samples = view(split) == "train" ? d.train : d.validation;
+      return mortise_status{MORTISE_OK};
+    };
+    object.get = [](void* self, mortise_str split, const int64_t* numbers, uint32_t n, mortise_rows* rows) noexcept {
+      return guarded([&] {
+        auto& d = *static_cast<FakeData*>(self);
+        if (d.during_get) d.during_get();
+        for (uint32_t i = 0; i < n; ++i) rows->rows[i][0] = d.sample(view(split), numbers[i]);
+      });
+    };
+  }
+  Provided<mortise_data> provided() { return {&object, &instance}; }
+
+ private:
+  mortise_field field{MORTISE_STR("x"), MORTISE_STR("tokens"), -1};
+  mortise_data object{};
+};
+
+struct FakeSchedule : FakePlugin {
+  std::function<double(double)> factor = [](double) { return 1.0; };
+  FakeSchedule() : FakePlugin("schedule.fake") {
+    object.struct_size = sizeof object;
+    object.factor = [](void* self, double progress, double* out) noexcept {
+      *out = static_cast<FakeSchedule*>(self)->factor(progress);
+      return mortise_status{MORTISE_OK};
+    };
+  }
+  Provided<mortise_schedule> provided() { return {&object, &instance}; }
+
+ private:
+  mortise_schedule object{};
+};
+
+struct FakeOptimizer : FakePlugin {
+  std::vector<mortise_slice> seen;  // of the last step
+  FakeOptimizer() : FakePlugin("optimizer.fake") {
+    object.struct_size = sizeof object;
+    object.step = [](void* self, const mortise_slice* slices, uint32_t n, const mortise_ledger* ledger) noexcept {
+      return guarded([&] {
+        static_cast<FakeOptimizer*>(self)->seen.assign(slices, slices + n);
+        const at::Tensor verdict = share(ledger->verdict), multiplier = share(ledger->multiplier);
+        for (uint32_t i = 0; i < n; ++i) {
+          const at::Tensor rate = share(ledger->lr)[slices[i].group];
+          share(slices[i].master).sub_(share(slices[i].grad).mul(multiplier).mul(rate).mul(verdict));
+          share(slices[i].states[0]).add_(verdict);
+        }
+      });
+    };
+  }
+  DeclaredOptimizer of(std::vector<mortise_param*> params) {
+    DeclaredOptimizer o;
+    o.by = &instance;
+    o.object = {&object, &instance};
+    o.params = params;
+    for (mortise_param* p : params) o.slots.push_back({p, {{"steps", p->sizes, MORTISE_F64, 0}}});
+    return o;
+  }
+  mortise_optimizer object{};
+};
+
+struct FakeComm : FakePlugin {
+  mortise_comm object{};
+  FakeComm() : FakePlugin("comm.fake") {
+    object.struct_size = sizeof object;
+    object.host_all_reduce = [](void*, int64_t*, uint32_t, uint32_t) noexcept { return mortise_status{MORTISE_OK}; };
+  }
+};
+
+struct FakeReplicas : FakePlugin {
+  mortise_replicas object{};
+  FakeReplicas() : FakePlugin("parallel.fake") {
+    object.struct_size = sizeof object;
+    object.ready = [](void*, mortise_param*, int32_t, int32_t) noexcept { return mortise_status{MORTISE_OK}; };
+    object.finish = [](void*, uint32_t) noexcept { return mortise_status{MORTISE_OK}; };
+  }
+};
+
+struct FakeListener : FakePlugin {
+  std::function<void(const mortise_event&)> fn;
+  explicit FakeListener(std::function<void(const mortise_event&)> f) : FakePlugin("test.listener"), fn(std::move(f)) {}
+  static mortise_status run(void* self, const mortise_event* e) noexcept {
+    return guarded([&] { static_cast<FakeListener*>(self)->fn(*e); });
+  }
+};
+
+using Wrapper = std::function<void(mortise_call&, const std::function<void()>& next)>;
+
+struct FakeWrapper {
+  PluginHost* window;
+  Wrapper fn;
+  static mortise_status run(void* self, mortise_call* call, mortise_next* next) noexcept {
+    const auto& w = *static_cast<FakeWrapper*>(self);
+    return guarded([&] {
+      w.fn(*call, [&] {
+        if (const mortise_status s = kCallApi.next(w.window, next, call)) throw PluginError(s, take_error(s));
+      });
+    });
+  }
+};
+
+inline at::Tensor scalar(double v) { return at::full({}, v, at::kDouble); }
+
+struct RunOptions {
+  int64_t micro_batch_size = 2;
+  int depth = 0;   // how many steps may be under way while their reports are not read
+  int window = 1;  // micro-batches a step
+  bool shuffle = false;
+  double lr = 0.5;
+  Horizon horizon = {0, 1000};
+};
+
+class TestRun {
+ public:
+  // What the model gives in `forward`; the loss alone unless a test says more.
+  std::function<void(mortise_call&, const at::Tensor& w, const at::Tensor& x)> terms =
+      [this](mortise_call&, const at::Tensor& w, const at::Tensor& x) { term("loss", w.mul(x).sum()); };
+  FakeData data;
+  FakeSchedule schedule;
+  FakeOptimizer optimizer;
+  PointTable points;
+  Host host{points, 1};
+  Listeners listeners{points};
+  Chains chains;
+
+  // Points are wrapped, and events listened to, before build(). The first wrapper is the outermost.
+  void wrap(Point point, Wrapper fn) {
+    wraps_[point].push_back({&host.add_plugin("test.wrapper", nullptr, nullptr), std::move(fn)});
+  }
+  void listen(Point point, std::function<void(const mortise_event&)> fn) {
+    listeners.add(point, FakeListener::run, heard_.emplace_back(std::move(fn)).instance);
+  }
+  void build(RunOptions options = {}) {
+    SampleOptions s;
+    s.micro_batch_size = s.eval_micro_batch_size = options.micro_batch_size;
+    s.shuffle = options.shuffle;
+    samples = std::make_unique<Samples>(data.provided(), s);
+    feed = std::make_unique<Feed>(data.provided(), *samples, FeedOptions{0, 1, true, false});
+    declare();
+    passes = std::make_unique<Passes>(host, chains, *feed, *samples);
+    services = std::make_unique<RunServices>(*passes);
+    host.loop = services.get();
+    ledger = std::make_unique<Ledger>(host.device(), std::vector<Group>{{0, options.lr, 0}}, schedule.provided(),
+                                      options.horizon);
+    declared_ = optimizer.of({param});
+    optimizers.emplace_back(declared_, host);
+    if (options.window > 1) listen(kStepWindow, [this, options](auto&) { host.services.window = options.window; });
+    step = std::make_unique<Step>(Step::Parts{host,
+                                              chains,
+                                              listeners,
+                                              *passes,
+                                              *samples,
+                                              *ledger,
+                                              optimizers,
+                                              {&comm_.object, &comm_.instance},
+                                              {&replicas_.object, &replicas_.instance},
+                                              options.depth});
+    services->train(*ledger, {&replicas_.object, &replicas_.instance}, [this] { return step->norm(); });
+    link();
+  }
+  void term(const char* name, const at::Tensor& sum, const char* unit = "tokens", double weight = 1) {
+    services->term(name, borrow(sum), unit, weight);
+  }
+  // One step, and its report.
+  StepReport run() {
+    step->run();
+    return step->take_report(true).value();
+  }
+  double value() { return host.parameters().state(*param).master.item<double>(); }
+  double updates() { return optimizers[0].states()[0].tensor.item<double>(); }
+
+  std::unique_ptr<Samples> samples;
+  std::unique_ptr<Feed> feed;
+  std::unique_ptr<Passes> passes;
+  std::unique_ptr<RunServices> services;
+  std::unique_ptr<Ledger> ledger;
+  std::deque<Optimizer> optimizers;
+  std::unique_ptr<Step> step;
+  mortise_param* param = nullptr;
+
+ private:
+  void declare() {
+    mortise_builder b{host.declaration(), {}};
+    add_segment(b, "h.0", MORTISE_BLOCK);
+    mortise_param_spec spec{};
+    spec.struct_size = sizeof spec;
+    spec.name = MORTISE_STR("w");
+    spec.role = MORTISE_STR("matrix");
+    spec.init = MORTISE_STR("ones");
+    param = add_param(b, spec);
+    mortise_param_info& info = param->info;
+    info.value_dtype = info.master_dtype = info.grad_dtype = MORTISE_F64;
+    host.parameters().allocate(host.declaration(), host.device(), 1, true, [](const mortise_param&, at::Tensor& m) {
+      m.fill_(2.0);
+      return true;
+    });
+  }
+  const mortise_next* wrapped(Point point, CoreFunction core) {
+    mortise_next* inner = host.add_link();
+    inner->point = points[point].name;
+    inner->core = std::move(core);
+    for (auto wrapper = wraps_[point].rbegin(); wrapper != wraps_[point].rend(); ++wrapper) {
+      mortise_next* link = host.add_link();
+      link->plugin = wrapper->window;
+      link->self = &*wrapper;
+      link->wrap = FakeWrapper::run;
+      link->next = inner;
+      link->point = points[point].name;
+      inner = link;
+    }
+    return inner;
+  }
+  void link() {
+    chains.provide(kBatch, [](mortise_call& call) {
+      retain(call.args[0].v.b);
+      call.results[0] = call.args[0];
+    });
+    for (const Point p : {kLoad, kBatch, kStep, kGradients, kMicro, kForward, kBackward, kEval}) {
+      const mortise_next* outer = wrapped(p, chains.provided(p));
+      chains.set(p, {outer, outer, outer});
+    }
+    const mortise_next* block = wrapped(kBlock, [this](mortise_call& call) {
+      const at::Tensor x = call.batch->fields[0].second;
+      terms(call, host.parameters().use(*param, call.flags), x.mul(x.ne(-1)).to(at::kDouble));
+    });
+    chains.add_segment({block, block, block});
+  }
+
+  FakeComm comm_;
+  FakeReplicas replicas_;
+  DeclaredOptimizer declared_;
+  std::deque<FakeListener> heard_;
+  std::map<uint32_t, std::deque<FakeWrapper>> wraps_;
+};
+
+inline std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const PluginError& e) {
+    return e.text();
+  }
+  return "";
+}
+
+}  // namespace mortise::testing

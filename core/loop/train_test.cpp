@@ -1,0 +1,441 @@
+// Training: what is told in which order, when it evaluates and saves, and how it ends.
+#include "core/loop/train.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/loop/test_run.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::testing {
+namespace {
+
+using Lines = std::vector<std::string>;
+using Steps = std::vector<int64_t>;
+
+struct Told {
+  std::string kind;
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> texts;
+  std::string line() const { return numbers.contains("step") ? kind + " " + std::to_string(step()) : kind; }
+  int64_t step() const { return static_cast<int64_t>(numbers.at("step")); }
+};
+
+struct FakeDevice : FakePlugin {
+  mortise_device object{};
+  FakeDevice() : FakePlugin("device.fake") {
+    object.struct_size = sizeof object;
+    object.memory = [](void*, int64_t* used, int64_t* peak, int64_t* total) noexcept {
+      *used = *peak = *total = 1;
+      return mortise_status{MORTISE_OK};
+    };
+  }
+};
+
+class Trainings : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir = fs::path(::testing::TempDir()) / ("mortise_train." + std::to_string(getpid()));
+    fs::remove_all(dir);
+    fs::create_directories(dir);
+    options.length = 6;
+    options.log_every = {1, 0};
+    options.dir = dir.string();
+    options.resume_command = "mortise resume it";
+    options.warn = [this](const Diagnostic& d) { warnings.push_back(d.message + "; " + d.effect); };
+    saver_options.root = (dir / "checkpoints").string();
+    saver_options.retention.keep = 100;
+    saver_options.format = {".bin", [](const std::vector<StoredEntry>&, const Sink&) {}};
+    run.listen(kRecord, [this](const mortise_event& e) { told.push_back(read(*e.record)); });
+    run.listen(kStepVerdict, [this](auto&) {
+      const bool skips = std::ranges::find(skipped, run.host.services.clock.attempted) != skipped.end();
+      run.ledger->vote(scalar(skips ? 0 : 1));
+    });
+  }
+  void TearDown() override { fs::remove_all(dir); }
+
+  static Told read(const mortise_record& r) {
+    Told t{std::string(view(r.kind)), {}, {}};
+    for (uint32_t i = 0; i < r.n_columns; ++i) {
+      const mortise_column& c = r.columns[i];
+      const std::string name(view(c.name));
+      if (c.value.tag == MORTISE_TEXT) t.texts[name] = view(c.value.v.s);
+      else t.numbers[name] = c.value.tag == MORTISE_INT ? static_cast<double>(c.value.v.i) : c.value.v.f;
+    }
+    return t;
+  }
+  int train(RunOptions run_options = {}) {
+    run.build(run_options);
+    return train_on();
+  }
+  // With what was built.
+  int train_on() {
+    Saver saver(saver_options);
+    const auto capture = [this](const RunState& s) {
+      captured.push_back(s);
+      Snapshot snapshot;
+      snapshot.texts[kStateFile] = "{}";
+      return snapshot;
+    };
+    Training training({run.host,
+                       run.listeners,
+                       instances,
+                       *run.samples,
+                       *run.passes,
+                       *run.step,
+                       saver,
+                       *run.ledger,
+                       {&device.object, &device.instance},
+                       capture,
+                       sample},
+                      options);
+    const int exit = training.run([this] { return interrupt ? interrupt() : Interrupt::kNone; });
+    best = saver.best();
+    return exit;
+  }
+  Lines lines(std::initializer_list<const char*> kinds) const {
+    Lines all;
+    for (const Told& t : told)
+      if (std::ranges::find(kinds, t.kind) != kinds.end()) all.push_back(t.line());
+    return all;
+  }
+  std::vector<Told> of(const std::string& kind) const {
+    std::vector<Told> all;
+    std::ranges::copy_if(told, std::back_inserter(all), [&](const Told& t) { return t.kind == kind; });
+    return all;
+  }
+  Steps saved() const {
+    Steps steps;
+    for (const Found& found : checkpoints_in(saver_options.root)) steps.push_back(found.step);
+    std::ranges::reverse(steps);
+    return steps;
+  }
+  int64_t attempted() const { return run.host.services.clock.attempted; }
+
+  TestRun run;
+  FakeDevice device;
+  Plan plan;
+  Instances instances{run.host, plan, ""};
+  TrainOptions options;
+  SaverOptions saver_options;
+  fs::path dir;
+  std::function<Interrupt()> interrupt;
+  std::function<std::string()> sample;
+  std::vector<Told> told;
+  std::vector<RunState> captured;
+  std::vector<std::string> warnings;
+  Steps skipped;  // attempted steps that are voted down
+  Best best;
+};
+
+TEST_F(Trainings, TellEverythingInOrder) {
+  run.data.validation = 2;
+  options.eval_every = {2, 0};
+  options.save_every = {3, 0};
+  sample = [] { return std::string("a text"); };
+  EXPECT_EQ(train(), kExitOk);
+  Lines all;
+  for (const Told& t : told) all.push_back(t.line());
+  EXPECT_EQ(all, (Lines{"run 0", "eval 0", "step 1", "step 2", "eval 2", "step 3", "saved 3", "step 4", "eval 4",
+                        "step 5", "step 6", "eval 6", "saved 6", "sample 6", "end"}));
+}
+
+TEST_F(Trainings, TellWhatTheEndsAsk) {
+  run.data.validation = 2;
+  options.eval_at_start = options.eval_at_end = options.save_at_end = false;
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(lines({"eval", "saved"}), Lines{});
+  const Told end = of("end").at(0);
+  EXPECT_EQ(end.numbers.at("steps"), 6);
+  EXPECT_EQ(end.numbers.at("exit"), 0);
+  EXPECT_EQ(end.numbers.at("resumable"), 0);
+  EXPECT_EQ(end.numbers.at("loss_first"), of("step").front().numbers.at("loss"));
+  EXPECT_EQ(end.numbers.at("loss_last"), of("step").back().numbers.at("loss"));
+}
+
+TEST_F(Trainings, EvaluateAndSaveAtTheEndOnce) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  options.eval_every = options.save_every = {4, 0};
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(lines({"eval", "saved"}), (Lines{"eval 4", "saved 4", "eval 6", "saved 6"}));
+  EXPECT_EQ(saved(), (Steps{4, 6}));
+}
+
+// A skipped step is told, and nothing is done twice because of it.
+TEST_F(Trainings, SkippedStepsCountAsNothing) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  options.eval_every = options.save_every = {2, 0};
+  options.log_every = {2, 0};
+  skipped = {0, 2, 3};
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(attempted(), 9);
+  EXPECT_EQ(run.updates(), 6);
+  EXPECT_EQ(lines({"step", "eval", "saved"}),
+            (Lines{"step 1", "step 1", "step 2", "step 2", "step 2", "eval 2", "saved 2", "step 3", "step 4", "eval 4",
+                   "saved 4", "step 5", "step 6", "eval 6", "saved 6"}));
+  std::vector<int> due, skips;
+  for (const Told& t : of("step")) {
+    due.push_back(static_cast<int>(t.numbers.at("due")));
+    skips.push_back(static_cast<int>(t.numbers.at("skipped")));
+  }
+  EXPECT_EQ(skips, (std::vector<int>{1, 0, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(due, (std::vector<int>{0, 0, 0, 0, 1, 0, 1, 0, 1}));
+}
+
+TEST_F(Trainings, SaveTheCountsAsTheyAre) {
+  run.listen(kStepWindow, [this](auto&) { run.host.services.window = 2; });
+  options.save_every = {2, 0};
+  skipped = {1};
+  run.build();
+  run.ledger->scale.fill_(4);
+  EXPECT_EQ(train_on(), kExitOk);
+  ASSERT_EQ(captured.size(), 3u);
+  const RunState& s = captured[0];
+  EXPECT_EQ(s.applied, 2);
+  EXPECT_EQ(s.attempted, 3);
+  EXPECT_EQ(s.cursor, 6) << "micro-batches, also of the skipped step";
+  EXPECT_EQ(s.samples, 12);
+  EXPECT_EQ(s.tokens, 12);
+  EXPECT_EQ(s.seed, 1u);
+  EXPECT_EQ(s.scale, 4);
+  EXPECT_EQ(s.loss_first, of("step").front().numbers.at("loss"));
+}
+
+// With reports that come late, whoever decides by `applied` waits for it: the model that is evaluated and saved is that
+// of the step in the name, and no step is made that the length does not ask for.
+TEST_F(Trainings, DecideOnlyWhenTheStepIsKnown) {
+  run.data.validation = 2;
+  options.eval_every = {2, 0};
+  options.save_every = {3, 0};
+  std::map<int64_t, double> evaluated;
+  run.wrap(kEval, [&](mortise_call&, const std::function<void()>& next) {
+    evaluated[run.host.services.clock.applied] = run.updates();
+    next();
+  });
+  EXPECT_EQ(train({.depth = 2}), kExitOk);
+  EXPECT_EQ(run.updates(), 6);
+  EXPECT_EQ(attempted(), 6);
+  EXPECT_EQ(evaluated, (std::map<int64_t, double>{{0, 0}, {2, 2}, {4, 4}, {6, 6}}));
+  EXPECT_EQ(lines({"step"}), (Lines{"step 1", "step 2", "step 3", "step 4", "step 5", "step 6"}));
+  ASSERT_EQ(captured.size(), 2u);
+  for (const RunState& s : captured) {
+    EXPECT_EQ(s.attempted, s.applied);
+    EXPECT_EQ(s.cursor, s.applied);
+  }
+}
+
+TEST_F(Trainings, DoNotWaitWhereNothingIsDecided) {
+  int most = 0;
+  run.listen(kStepEnd, [&](auto&) { most = std::max(most, run.step->under_way()); });
+  options.length = 20;
+  EXPECT_EQ(train({.depth = 2}), kExitOk);
+  EXPECT_EQ(most, 2) << "two before the one that ends";
+  EXPECT_EQ(run.updates(), 20);
+  EXPECT_EQ(of("step").size(), 20u);
+}
+
+TEST_F(Trainings, LateReportsWithSkipsReachTheLengthAndNotMore) {
+  options.save_every = {5, 0};
+  options.length = 10;
+  skipped = {1, 4, 5, 9, 12};
+  EXPECT_EQ(train({.depth = 2}), kExitOk);
+  EXPECT_EQ(run.updates(), 10);
+  EXPECT_EQ(of("step").size(), static_cast<size_t>(attempted()));
+  EXPECT_EQ(saved(), (Steps{5, 10}));
+  for (const RunState& s : captured) EXPECT_EQ(s.cursor, s.attempted) << "no step was under way";
+  EXPECT_EQ(captured[0].attempted, 8) << "5 applied, 3 skipped";
+}
+
+// ---- the best ----
+
+TEST_F(Trainings, SaveWhatIsBetterThanAllBefore) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.eval_every = {1, 0};
+  options.save_at_end = false;
+  saver_options.retention.keep = 1;
+  // The loss of an evaluation is w * 100.5 and w is what this says after each step; the first is of the untrained
+  // model.
+  const std::vector<double> values = {1, 3, 4, NAN, 3, 2, 6};
+  run.listen(kStepCommit, [&](auto&) {
+    run.host.parameters().state(*run.param).master.fill_(values[static_cast<size_t>(attempted()) + 1]);
+  });
+  run.build();
+  run.host.parameters().state(*run.param).master.fill_(values[0]);
+  EXPECT_EQ(train_on(), kExitOk);
+  std::vector<int> is_best;
+  for (const Told& t : of("eval")) is_best.push_back(static_cast<int>(t.numbers.at("best")));
+  EXPECT_EQ(is_best, (std::vector<int>{0, 1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(lines({"saved"}), (Lines{"saved 1", "saved 5"}));
+  EXPECT_EQ(saved(), (Steps{5}));
+  EXPECT_EQ(best.step, 5);
+  EXPECT_EQ(best.value, 2 * 100.5);
+}
+
+// The one of the end too, even if the end is not saved otherwise; and it stays when others go.
+TEST_F(Trainings, SaveTheBestWhereverItIs) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.eval_at_end = true;
+  options.save_at_end = false;
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{6}));
+}
+
+TEST_F(Trainings, KeepTheBestWhenOthersGo) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.eval_every = options.save_every = {1, 0};
+  saver_options.retention.keep = 1;
+  const std::vector<double> values = {1, 3, 2, 4, 5, 6, 7};
+  run.listen(kStepCommit, [&](auto&) {
+    run.host.parameters().state(*run.param).master.fill_(values[static_cast<size_t>(attempted()) + 1]);
+  });
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 6}));
+}
+
+TEST_F(Trainings, KnowTheBestOfTheRunTheyGoOnWith) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.save_at_end = false;
+  saver_options.best = {-1e9, 3};
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), Steps{});
+  EXPECT_EQ(best.step, 3);
+}
+
+// ---- ends ----
+
+TEST_F(Trainings, StopWhenAPluginAsksThemTo) {
+  run.data.validation = 2;
+  run.listen(kStepEnd, [&](auto&) {
+    if (attempted() != 4) return;
+    run.host.services.requested = MORTISE_STOP;
+    run.host.services.reason = "no better for long";
+  });
+  EXPECT_EQ(train({.depth = 2}), kExitOk);
+  EXPECT_EQ(run.updates(), 4);
+  EXPECT_EQ(lines({"eval", "saved", "end"}), (Lines{"eval 0", "eval 4", "saved 4", "end"}));
+  EXPECT_EQ(of("end")[0].texts.at("reason"), "no better for long");
+  EXPECT_EQ(of("step").size(), 4u) << "no report is lost";
+}
+
+TEST_F(Trainings, EndAtTheTimeLimitSavedAndResumable) {
+  options.time_limit_s = 1e-9;
+  EXPECT_EQ(train(), kExitResumable);
+  EXPECT_EQ(saved(), (Steps{1}));
+  EXPECT_EQ(of("end")[0].numbers.at("resumable"), 1);
+  EXPECT_EQ(of("end")[0].texts.at("reason"), "the time limit of run.time_limit is reached");
+}
+
+TEST_F(Trainings, EndOnASignalSavedWithoutAnEvaluation) {
+  run.data.validation = 2;
+  options.save_at_end = false;
+  options.eval_at_start = false;
+  interrupt = [this] { return attempted() == 3 ? Interrupt::kTerminate : Interrupt::kNone; };
+  EXPECT_EQ(train({.depth = 2}), kExitResumable);
+  EXPECT_EQ(saved(), (Steps{3}));
+  EXPECT_EQ(lines({"eval"}), Lines{});
+  EXPECT_EQ(of("step").size(), 3u);
+  ASSERT_EQ(captured.size(), 1u);
+  EXPECT_EQ(captured[0].applied, 3) << "with what was under way";
+}
+
+TEST_F(Trainings, SaveWhenAskedToAndGoOn) {
+  interrupt = [this] { return attempted() == 2 ? Interrupt::kSave : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 6}));
+}
+
+Diagnostic failure_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Failure& f) {
+    return f.diagnostic;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
+  options.save_every = {2, 0};
+  run.listen(kStepEnd, [&](auto&) {
+    if (attempted() != 5) return;
+    run.host.services.requested = MORTISE_ABORT;
+    run.host.services.reason = "loss is nan";
+    run.host.services.requested_by = "guard.fake";
+  });
+  skipped = {4};
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.exit, kExitGuard);
+  EXPECT_EQ(d.message, "loss is nan");
+  EXPECT_NE(d.effect.find("step 2 is the last good checkpoint"), std::string::npos) << d.effect;
+  EXPECT_EQ(saved(), (Steps{2, 4}));
+  EXPECT_NE(d.fixes.at(0).find("mortise resume it --from 2 "), std::string::npos) << d.fixes.at(0);
+}
+
+TEST_F(Trainings, AFailingPluginEndsThemWithTheStepAndARunEnd) {
+  options.save_every = {2, 0};
+  mortise_status outcome = MORTISE_OK;
+  run.listen(kRunEnd, [&](const mortise_event& e) { outcome = e.outcome; });
+  run.listen(kStepBegin, [&](auto&) {
+    if (attempted() == 3) throw PluginError(MORTISE_E_PLUGIN, "no more");
+  });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.exit, kExitPlugin);
+  EXPECT_EQ(d.message, "no more");
+  EXPECT_NE(d.at.find("step 4"), std::string::npos) << d.at;
+  EXPECT_NE(d.effect.find("last checkpoint is step 2"), std::string::npos) << d.effect;
+  EXPECT_EQ(outcome, MORTISE_E_PLUGIN);
+}
+
+TEST_F(Trainings, ASaveThatFailsIsSaidAndTheLastOneIsAnExitOfItsOwn) {
+  options.save_every = {3, 0};
+  saver_options.format.write = [](const std::vector<StoredEntry>&, const Sink&) {};
+  fs::create_directories(dir);
+  std::ofstream(dir / "checkpoints") << "a file where the folder should be";
+  EXPECT_EQ(train(), kExitIo);
+  EXPECT_EQ(run.updates(), 6);
+  ASSERT_EQ(warnings.size(), 3u) << "of steps 3 and 6, and once more at the end";
+  EXPECT_NE(warnings[0].find("step 3 is not saved"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("training goes on; nothing is saved yet"), std::string::npos) << warnings[0];
+}
+
+TEST_F(Trainings, AListenerAddsColumnsForThoseAfterIt) {
+  FakeListener adds([this](const mortise_event& e) {
+    if (view(e.record->kind) == "step" && run.host.services.add_column)
+      run.host.services.add_column("extra", {MORTISE_FLOAT, 0, {.f = 7}});
+  });
+  run.listeners.add(kRecord, FakeListener::run, adds.instance);
+  std::vector<Told> later;
+  run.listen(kRecord, [&](const mortise_event& e) { later.push_back(read(*e.record)); });
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_FALSE(of("step")[0].numbers.contains("extra"));
+  const auto step = std::ranges::find(later, "step", &Told::kind);
+  ASSERT_NE(step, later.end());
+  EXPECT_EQ(step->numbers.at("extra"), 7);
+  EXPECT_EQ(run.host.services.add_column, nullptr) << "only while a record is told";
+}
+
+TEST_F(Trainings, WarnOnceOfParametersWithoutAGradient) {
+  run.terms = [this](mortise_call&, const at::Tensor& w, const at::Tensor&) {
+    run.term("loss", at::full({}, 1.0, at::kDouble).set_requires_grad(true).mul(1));
+    (void)w;
+  };
+  EXPECT_EQ(train(), kExitOk);
+  ASSERT_EQ(of("note").size(), 1u);
+  EXPECT_EQ(of("note")[0].texts.at("text"),
+            "trainable, but without a gradient in the first step: w; they are not updated");
+  EXPECT_EQ(run.updates(), 0);
+}
+
+}  // namespace
+}  // namespace mortise::testing

@@ -1,0 +1,152 @@
+#include "formats/huggingface/config.hpp"
+
+#include <algorithm>
+
+namespace mortise::huggingface {
+namespace {
+
+constexpr const char *kArchitectures = "architectures", *kModelType = "model_type", *kVocabulary = "vocab_size",
+                     *kDtype = "torch_dtype", *kDiffer = "parameters_differ";
+constexpr size_t kMostBytes = size_t{16} << 20, kMostText = 80, kMostDifferences = 8;
+
+// Element types of weights as safetensors and as torch call them.
+constexpr std::pair<const char*, const char*> kTorchTypes[] = {
+    {"F64", "float64"}, {"F32", "float32"}, {"F16", "float16"}, {"BF16", "bfloat16"}};
+
+Json json_of(const TomlNode& node) {
+  const auto convert = [](const auto& value) -> Json {
+    using T = std::decay_t<decltype(value)>;
+    Json all = Json::object();
+    if constexpr (std::is_same_v<T, TomlTable>) {
+      for (const TomlEntry& entry : value.entries) all[entry.key] = json_of(entry.value);
+      return all;
+    } else if constexpr (std::is_same_v<T, TomlList>) {
+      all = Json::array();
+      for (const TomlNode& each : value) all.push_back(json_of(each));
+      return all;
+    } else {
+      return value;
+    }
+  };
+  return std::visit(convert, node.data);
+}
+
+std::string text_of(const Json& value) {
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  if (value.is_string()) text = text.substr(1, text.size() - 2);
+  return text.size() <= kMostText ? text : text.substr(0, kMostText) + "…";
+}
+
+std::vector<std::string> texts_of(const Json& values, const char* name) {
+  const auto found = values.find(name);
+  std::vector<std::string> texts;
+  for (const Json& each : found != values.end() && found->is_array() ? *found : Json::array())
+    if (each.is_string()) texts.push_back(each.get<std::string>());
+  return texts;
+}
+
+// Of the keys of the outermost object. The text is JSON.
+std::map<std::string, int> lines_of_keys(std::string_view text) {
+  std::map<std::string, int> lines;
+  int line = 1, depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    line += text[i] == '\n';
+    depth += text[i] == '{' || text[i] == '[';
+    depth -= text[i] == '}' || text[i] == ']';
+    if (text[i] != '"') continue;
+    const size_t begin = i++;
+    for (; text[i] != '"'; ++i) i += text[i] == '\\';
+    const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+    if (depth == 1 && next != text.npos && text[next] == ':')
+      lines[Json::parse(text.substr(begin, i + 1 - begin)).get<std::string>()] = line;
+  }
+  return lines;
+}
+
+}  // namespace
+
+Config::Config(std::string path, std::string_view text) : path_(std::move(path)) {
+  if (text.size() <= kMostBytes) values_ = parse_json(text);
+  if (!values_.is_object()) throw FormatError("bad_config_json", path_, "is no JSON object");
+  lines_ = lines_of_keys(text);
+}
+
+Config Config::of_folder(const std::string& folder) {
+  const std::string path = folder + "/" + kConfigFile;
+  return {path, MappedFile(path).bytes()};
+}
+
+Config::Setting Config::setting(const std::string& name, const Json& value) const {
+  Setting s{name, {}, text_of(value)};
+  s.value.at = {path_, lines_.at(name), 0};
+  if (value.is_boolean()) s.value.data = value.get<bool>();
+  else if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) s.value.data = value.get<double>();
+  else if (value.is_number_integer()) s.value.data = value.get<int64_t>();
+  else if (value.is_number()) s.value.data = value.get<double>();
+  else s.value.data = value.is_string() ? value.get<std::string>() : s.text;
+  return s;
+}
+
+std::optional<Config::Setting> Config::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() || found->is_null() ? std::nullopt : std::optional(setting(name, *found));
+}
+
+std::vector<Config::Contradiction> Config::contradictions(const Mapping& mapping) const {
+  std::vector<Contradiction> all;
+  for (const auto& [name, fixed] : mapping.fixed)
+    if (const auto found = values_.find(name); found != values_.end() && !found->is_null() && *found != json_of(fixed))
+      all.push_back({setting(name, *found), text_of(json_of(fixed))});
+  return all;
+}
+
+std::vector<Config::Setting> Config::unknown(const Mapping& mapping) const {
+  std::vector<Setting> all;
+  for (const auto& [name, value] : values_.items())
+    if (!value.is_null() && value != false && !mapping.knows(name)) all.push_back(setting(name, value));
+  return all;
+}
+
+std::string Config::architecture() const {
+  const std::vector<std::string> all = texts_of(values_, kArchitectures);
+  return all.empty() ? "" : all[0];
+}
+
+std::vector<std::string> Config::differences() const { return texts_of(values_, kDiffer); }
+
+std::string Config::text_for(const std::string& dtype) const {
+  Json all = values_;
+  const auto torch = std::ranges::find(kTorchTypes, dtype, [](const auto& t) { return t.first; });
+  if (torch != std::end(kTorchTypes)) all[kDtype] = torch->second;
+  return all.dump(2) + "\n";
+}
+
+std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
+                        const std::map<std::string, Sizes>& parameters) {
+  Json all = Json::object();
+  for (const auto& [name, value] : mapping.fixed) all[name] = json_of(value);
+  for (const auto& [key, names] : mapping.keys)
+    if (const auto value = values.find(key); value != values.end())
+      for (const std::string& name : names) all[name] = parse_json(value->second);
+  // A vocabulary that ends before a token has none such: null, which readers take for none, where they would put their
+  // own default in place of a missing key.
+  for (const auto& [name, id] : mapping.tokens) {
+    const auto size = all.find(kVocabulary);
+    all[name] = size == all.end() || *size > id ? Json(id) : Json();
+  }
+  if (mapping.architectures.empty()) return all.dump(2) + "\n";
+  std::vector<std::string> differ = differences(mapping, values, parameters);
+  if (differ.empty()) {
+    all[kArchitectures] = mapping.architectures;
+    return all.dump(2) + "\n";
+  }
+  all.erase(kModelType);  // by which readers choose a class where none is named
+  if (const size_t n = differ.size(); n > kMostDifferences) {
+    differ.resize(kMostDifferences);
+    differ.push_back(std::to_string(n - kMostDifferences) + " more differ");
+  }
+  all[kDiffer] = differ;
+  return all.dump(2) + "\n";
+}
+
+}  // namespace mortise::huggingface

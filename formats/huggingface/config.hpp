@@ -1,0 +1,59 @@
+// config.json of a folder as transformers writes it: what it says of the model, and the one that is written.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/huggingface/json.hpp"
+#include "formats/huggingface/mapping.hpp"
+
+namespace mortise::huggingface {
+
+inline constexpr const char* kConfigFile = "config.json";
+
+class Config {
+ public:
+  // A key and its value; `at` has the line, and column 0.
+  struct Setting {
+    std::string name;
+    TomlNode value;    // text where it is neither a number nor true or false
+    std::string text;  // for messages: ASCII, and not long
+  };
+  struct Contradiction {
+    Setting stated;
+    std::string fixed;  // what every model of the mapping has there
+  };
+
+  // `path` is for places. Throws FormatError (bad_config_json).
+  Config(std::string path, std::string_view text);
+  // Throws FormatError (also not_read).
+  static Config of_folder(const std::string& folder);
+
+  // Nothing if it is not there or null.
+  std::optional<Setting> find(const std::string& name) const;
+  std::vector<Contradiction> contradictions(const Mapping& mapping) const;
+  // What the mapping does not know, and is neither null nor false: keys that may make another model.
+  std::vector<Setting> unknown(const Mapping& mapping) const;
+
+  // The first class of transformers that it is for; "" if it says none.
+  std::string architecture() const;
+  // Why it is for none, as config_text wrote it; empty if it does not say.
+  std::vector<std::string> differences() const;
+  // The same for weights of an element type as safetensors calls it: "BF16".
+  std::string text_for(const std::string& dtype) const;
+
+ private:
+  Setting setting(const std::string& name, const Json& value) const;
+  std::string path_;
+  Json values_;
+  std::map<std::string, int> lines_;  // of the outermost keys
+};
+
+// The config.json of a model with these values of its keys (as JSON) and these parameters. If they are not those of the
+// architecture it claims none, and says what differs.
+std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
+                        const std::map<std::string, Sizes>& parameters);
+
+}  // namespace mortise::huggingface

@@ -1,0 +1,148 @@
+// config.json comes from anywhere: what it says is found with its line, and nothing of it is passed over.
+#include "formats/huggingface/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include "formats/file.hpp"
+
+namespace mortise::huggingface {
+namespace {
+
+// As model.gpt has it, in small.
+Mapping small() {
+  const TomlTable table = parse_toml(R"(
+architectures = ["SmallModel"]
+harmless      = ["summary_*"]
+[fixed]
+model_type = "small"
+eps        = 1e-5
+scaled     = true
+kinds      = ["full", "full"]
+[keys]
+layers     = "n_layer"
+vocabulary = "vocab_size"
+dropout    = ["a_drop", "b_drop"]
+[tokens]
+eos_token_id = 99
+[parameters]
+"wte"           = ["vocabulary", 8]
+"h.{layers}.up" = [8, "4*layers"]
+)",
+                                     "plugin.toml");
+  return read_mapping(table, {"layers", "vocabulary", "dropout"},
+                      [](const TomlPlace&, const std::string& message, const std::string&) { FAIL() << message; });
+}
+
+using Values = std::map<std::string, std::string>;
+using Parameters = std::map<std::string, Sizes>;
+const Values kValues = {{"layers", "2"}, {"vocabulary", "100"}, {"dropout", "0.1"}, {"other", "\"x\""}};
+const Parameters kParameters = {{"wte", {100, 8}}, {"h.0.up", {8, 8}}, {"h.1.up", {8, 8}}};
+
+std::vector<std::string> unknown(const std::string& text, const Mapping& mapping = small()) {
+  std::vector<std::string> all;
+  for (const auto& s : Config("config.json", text).unknown(mapping))
+    all.push_back(std::to_string(s.value.at.line) + " " + s.name + " = " + s.text);
+  return all;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(ConfigJson, IsWrittenAsTheMappingSays) {
+  EXPECT_EQ(Json::parse(config_text(small(), kValues, kParameters)), Json::parse(R"({
+    "architectures": ["SmallModel"], "model_type": "small", "eps": 1e-5, "scaled": true, "kinds": ["full", "full"],
+    "n_layer": 2, "vocab_size": 100, "a_drop": 0.1, "b_drop": 0.1, "eos_token_id": 99})"));
+  // A vocabulary that ends before a token has no such token.
+  const Values few = {{"layers", "0"}, {"vocabulary", "99"}};
+  const Json written = Json::parse(config_text(small(), few, {{"wte", {99, 8}}}));
+  EXPECT_TRUE(written.at("eos_token_id").is_null());
+  EXPECT_FALSE(written.contains("a_drop"));
+}
+
+TEST(ConfigJson, KnowsAllThatIsWritten) {
+  const std::string text = config_text(small(), kValues, kParameters);
+  EXPECT_EQ(unknown(text), Texts());
+  const Config config("config.json", text);
+  EXPECT_TRUE(config.contradictions(small()).empty());
+  EXPECT_EQ(config.architecture(), "SmallModel");
+  EXPECT_TRUE(config.differences().empty());
+  EXPECT_EQ(unknown(config.text_for("BF16")), Texts());
+  EXPECT_EQ(Json::parse(config.text_for("BF16")).at("torch_dtype"), "bfloat16");
+}
+
+TEST(ConfigJson, ClaimsNoArchitectureThatItIsNot) {
+  Parameters changed = kParameters;
+  changed["wte"] = {101, 8};
+  changed["h.0.router"] = {8};
+  changed.erase("h.1.up");
+  const std::string text = config_text(small(), kValues, changed);
+  const Config config("config.json", text);
+  EXPECT_EQ(config.architecture(), "");
+  EXPECT_FALSE(config.find("model_type"));
+  EXPECT_EQ(config.differences(), (Texts{"h.0.router is added", "wte is [101, 8], not [100, 8]", "h.1.up is missing"}));
+  EXPECT_EQ(unknown(text), Texts());
+  for (int i = 0; i < 10; ++i) changed["added." + std::to_string(i)] = {1};
+  EXPECT_EQ(Config("config.json", config_text(small(), kValues, changed)).differences().size(), 9u);
+  EXPECT_EQ(Config("config.json", config_text(small(), kValues, changed)).differences().back(), "5 more differ");
+}
+
+TEST(ConfigJson, NamesEveryKeyThatNobodyKnows) {
+  EXPECT_EQ(unknown(R"({
+  "n_layer": 2, "summary_type": "x", "torch_dtype": "float32", "pad_token_id": 7, "not_set": null, "off": false,
+  "zero": 0,
+  "rope_parameters": {
+    "eps": 1, "text": "}\"{", "rope_type": "llama3"
+  },
+  "list": [], "sliding_window": 4096, "name\n": "tab\tand \u009b"
+})"),
+            (Texts{"7 list = []",
+                   R"(7 name)"
+                   "\n"
+                   R"( = tab\tand \u009b)",
+                   R"(4 rope_parameters = {"eps":1,"rope_type":"llama3","text":"}\"{"})", "7 sliding_window = 4096",
+                   "3 zero = 0"}));
+  const std::vector<std::string> one = unknown("{\"long\": \"" + std::string(1000, 'x') + "\"}");
+  EXPECT_EQ(one.at(0), "1 long = " + std::string(80, 'x') + "…");
+  EXPECT_EQ(unknown("{\"n_layer\": 2}", Mapping()), Texts{"1 n_layer = 2"});  // a model that has no names there
+}
+
+TEST(ConfigJson, SaysWhatIsOfAnotherModel) {
+  const Config config("c.json",
+                      "{\"eps\": 1e-6,\n\"scaled\": 1,\n\"model_type\": null,\"kinds\": [\"full\", \"full\"]}");
+  const auto all = config.contradictions(small());
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].stated.text + " " + all[0].fixed, "1e-06 1e-05");
+  EXPECT_EQ(all[1].stated.text + " " + all[1].fixed, "1 true");  // a number is no truth
+  EXPECT_EQ(all[1].stated.value.at.line, 2);
+}
+
+TEST(ConfigJson, GivesValuesAsTheyAre) {
+  const Config config("c.json", R"({"t": "x", "i": -3, "f": 0.5, "b": true, "l": [1], "n": null,
+                                    "u": 9223372036854775808})");
+  EXPECT_EQ(std::get<std::string>(config.find("t")->value.data), "x");
+  EXPECT_EQ(std::get<int64_t>(config.find("i")->value.data), -3);
+  EXPECT_EQ(std::get<double>(config.find("f")->value.data), 0.5);
+  EXPECT_EQ(std::get<bool>(config.find("b")->value.data), true);
+  EXPECT_EQ(std::get<std::string>(config.find("l")->value.data), "[1]");
+  EXPECT_EQ(std::get<double>(config.find("u")->value.data), 0x1p63);  // never a negative number
+  EXPECT_FALSE(config.find("n"));
+  EXPECT_FALSE(config.find("nowhere"));
+}
+
+TEST(ConfigJson, IsAnObjectThatCanBePrinted) {
+  for (const std::string& text :
+       {std::string(), std::string("[]"), std::string("{"), std::string("\xff"), std::string("{\"a\":\"\xff\"}"),
+        std::string("{\"a\":NaN}"), "{\"a\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}",
+        "{\"a\":\"" + std::string(16 << 20, 'x') + "\"}"}) {
+    try {
+      Config("c.json", text);
+      ADD_FAILURE() << text.substr(0, 20);
+    } catch (const FormatError& e) {
+      EXPECT_EQ(e.code + " " + e.path + " " + e.message, "bad_config_json c.json is no JSON object");
+    }
+  }
+  for (const char* text : {R"({"architectures": 3})", R"({"architectures": [3]})", R"({"architectures": []})"})
+    EXPECT_EQ(Config("c.json", text).architecture(), "");
+}
+
+}  // namespace
+}  // namespace mortise::huggingface
