@@ -345,6 +345,8 @@ def main():
 def judge_all(left, tree, results, args):
     if not (BUILD / "build.ninja").exists() or args.cmake:
         subprocess.run(["cmake", "--preset", "release", *args.cmake], cwd=TREE, check=True, stdout=subprocess.DEVNULL)
+    if said := build(args.jobs, ["build.ninja"]):  # a new list of tests
+        sys.exit(said)
     seconds = WORK / "seconds.json"
     known = json.loads(seconds.read_text()) if seconds.exists() else {}
     runner = Runner(args.jobs, known.get("tests", {}) if known.get("tree") == tree else {})
