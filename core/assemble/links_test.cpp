@@ -36,7 +36,7 @@ TEST(Links, OfCallPointsRunThroughTheWrappersToTheCoreOrAPlugin) {
 
 // Wrappers stand in the order of the plan, at the points, modes and blocks that it says.
 TEST(Links, AreThoseOfThePlan) {
-  Assembled run("[precision.bf16]\n[activation.checkpointing]\n");
+  Assembled run("[precision.bf16]\nmodes = [\"train\"]\n[activation.checkpointing]\n");
   const Plan& plan = run.planned.plan;
   for (uint32_t point = 0; point < kFirstOperator; ++point) {
     if (plan.points[point].kind != Kind::Call || point == kBlock) continue;
@@ -50,6 +50,26 @@ TEST(Links, AreThoseOfThePlan) {
       EXPECT_EQ(found, expected) << plan.points[point].name << " in mode " << mode;
     }
   }
+  const Chains& chains = *run.r.allocated.chains;
+  EXPECT_EQ(chain(chains.at(kForward, MORTISE_TRAIN)).size(), 2u);
+  EXPECT_EQ(chain(chains.at(kForward, MORTISE_EVAL)), Ids{"core"});
+}
+
+// Two at one point, which this build's plugins have in different modes only: the first of the plan is the outermost.
+TEST(Links, StandInTheOrderOfThePlan) {
+  PlannedRun planned("[precision.bf16]\nmodes = [\"train\"]\n[precision.fp32]\nmodes = [\"eval\", \"sample\"]\n");
+  auto& wrappers = planned.plan.at[kForward].wrappers;
+  ASSERT_EQ(wrappers.size(), 2u);
+  Ids expected;
+  for (Attached& a : wrappers) {
+    a.modes = 7;
+    a.except.clear();
+    expected.push_back(planned.plan.members[static_cast<size_t>(a.member)].info->schema.id);
+  }
+  expected.push_back("core");
+  const Allocated run =
+      allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), false, true);
+  EXPECT_EQ(chain(run.chains->at(kForward, MORTISE_TRAIN)), expected);
 }
 
 TEST(Links, OfBlocksAreWrappedWhereAndWhenThePlanSays) {

@@ -15,23 +15,53 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: E402  the path above leads to it
+import refusals_test  # noqa: E402
 
 SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shim.so"))
 KILLS = int(os.environ.get("MORTISE_KILLS", "50"))
 SEED = int(os.environ.get("MORTISE_SEED", "1"))
 
-RUN = e2e.TINY.replace("length = 6", "length = {length}").replace("width = 16", "width = 16\ndropout = 0.1") + """\
+# All that has a count of its own: no two of steps applied, steps attempted and micro-batches agree.
+RUN = (
+    e2e.TINY.replace("length = 6", "length = {length}")
+    .replace("width = 16", "width = 16\ndropout = 0.1")
+    .replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1")
+    + """\
+[schedule]
+warmup = 8
+[schedule.cosine]
+[gradient.clip]
+norm = 0.5
+[step.accumulation]
+count = 2
+[guard.skips]
+[eval]
+every = 7
+samples = 4
 [checkpoint]
 every = {every}
 [log]
 every = 1
 """
+)
 
 
 class Survive(e2e.Case):
     def setUp(self):
         super().setUp()
         self.shim = shutil.copy(SHIM, self.dir / "shim.so")  # LD_PRELOAD takes no path with a space
+        fixtures = refusals_test.Fixtures("built")
+        fixtures.dir = self.dir
+        listens = '\n[points]\nlistens = [{ point = "step.verdict", writes = ["votes"] }]\n'
+        fixtures.built("guard.skips", listens, source="skips.c")
+
+    def environment(self, **more):
+        return super().environment(MORTISE_PLUGIN_PATH=str(self.dir / "more"), **more)
+
+    def steps(self, name):
+        """What each step was, a skipped one too."""
+        records = self.records(self.dir / "runs" / name, "step")
+        return [(r["step"], r["skipped"], r["loss"], r["lr"], r["grad_norm"]) for r in records]
 
     def newest(self, name):
         listed = json.loads(self.ok("checkpoint", "list", f"runs/{name}", "--json").out)["checkpoints"]
@@ -56,6 +86,9 @@ class Kill(Survive):
         text = RUN.format(length=length, every=every)
         self.train("whole", text)
         _, whole = self.newest("whole")
+        applied = [step for step, skipped, *_ in self.steps("whole") if not skipped]
+        self.assertEqual(applied, list(range(1, length + 1)))
+        self.assertGreater(len(self.steps("whole")), length, "some are skipped")
         self.file("run.toml", text)
         killed = in_save = lost = runs = 0
         while killed < KILLS:
@@ -95,9 +128,7 @@ class Kill(Survive):
                 killed += 1
                 in_save += any(line.endswith(" fault") for line in self.report())
             self.assertEqual(self.newest("run"), (length, whole))
-            self.assertEqual(
-                [r["step"] for r in self.records(self.dir / "runs/run", "step")], list(range(1, length + 1))
-            )
+            self.assertEqual(self.steps("run"), self.steps("whole"))
         print(f"{killed} kills in {runs} runs, {in_save} of them inside a save, seed {SEED}", file=sys.stderr)
         self.assertEqual(lost, 0)
         self.assertGreaterEqual(in_save * 5, killed)
