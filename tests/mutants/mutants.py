@@ -211,39 +211,43 @@ class Judge:
             yield left
 
     def verdict(self, mutant):
+        while True:
+            failure = self.first_failure(mutant)
+            if failure is None:
+                return {"verdict": "open" if self.near else "survived"}
+            test, how, output = failure
+            if self.stands_without(test):
+                return {"verdict": "caught" if test else how, "test": test and test.name, "how": how,
+                        "output": output[-2000:]}
+            print(f"{test.name} fails without any change: it judges nothing", flush=True)
+            self.tests.remove(test)
+
+    def first_failure(self, mutant):
+        """(test, "fails" or "hangs" or "does not build", output), or None."""
         shutil.rmtree(TEMPORARY, ignore_errors=True)  # tests that were stopped leave theirs
         TEMPORARY.mkdir()
         source = TREE / mutant.file
         text = source.read_text()
         source.write_text(text.replace(mutant.old, mutant.new))
         try:
-            failure = self.first_failure(mutant)
+            for group in self.groups(mutant):
+                # Executables are built by themselves; what runs the program needs all of it.
+                targets = [t.target for t in group]
+                if group and (said := build(self.jobs, targets if all(targets) else ())):
+                    return None, "does not build", said
+                if failure := self.runner.first_failure(group):
+                    return failure
+            return None
         finally:
             source.write_text(text)
-        if failure is None:
-            return {"verdict": "open" if self.near else "survived"}
-        test, how, output = failure
-        if test is None or test.name not in self.runner.seconds:
-            self.must_pass(test)
-        return {"verdict": how if test is None else "caught", "test": test and test.name, "how": how,
-                "output": output[-2000:]}
 
-    def first_failure(self, mutant):
-        for group in self.groups(mutant):
-            # Executables are built by themselves; what runs the program needs all of it.
-            targets = [t.target for t in group]
-            if group and (said := build(self.jobs, targets if all(targets) else ())):
-                return None, "does not build", said
-            if failure := self.runner.first_failure(group):
-                return failure
-        return None
-
-    def must_pass(self, test):
-        """Without any change."""
-        said = build(self.jobs, [test.target] if test and test.target else ())
-        failure = self.runner.first_failure([test]) if test and not said else None
-        if said or failure:
-            sys.exit(f"{(said or failure[2])[-4000:]}\nThe tree does not build, or fails this, without any change.")
+    def stands_without(self, test):
+        """Does the tree build, and pass this, without the change?"""
+        if test and test.name in self.runner.seconds:
+            return True
+        if said := build(self.jobs, [test.target] if test and test.target else ()):
+            sys.exit(f"{said}\nThe tree does not build.")
+        return test is None or self.runner.first_failure([test]) is None
 
 
 # ---- what is kept ----
@@ -322,6 +326,7 @@ def main():
 
     os.environ["PATH"] = f"{ROOT / '.deps/bin'}:{os.environ['PATH']}"
     os.environ["TMPDIR"] = str(TEMPORARY)
+    os.environ["GTEST_FAIL_FAST"] = "1"  # one failure is enough
     tree = update_copy()
     TEMPORARY.mkdir(exist_ok=True)
     results = Results()
