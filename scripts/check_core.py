@@ -56,15 +56,15 @@ BUDGETS = {
     "base": 600,
     "manifest": 1800,
     "plugin": 1500,
-    "plan": 1200,
+    "plan": 1250,
     "model": 300,
     "host": 2300,
     "loop": 2000,
-    "abi": 1000,
+    "abi": 1050,
     "declare": 1200,
     "assemble": 1100,
-    "store": 1200,
-    "cli": 3200,
+    "store": 1250,
+    "cli": 3300,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 500, "safetensors": 300, "toml": 350}
 

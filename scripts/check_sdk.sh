@@ -34,10 +34,12 @@ python3 "$check" plugins by_hand
 "$cmake" --build by_cmake/plugins >/dev/null
 python3 "$check" plugins by_cmake
 
-# 3. Every public header compiles by itself, as C11 and as C++20.
+# 3. Every public header compiles by itself, as C99, as C11 and as C++20.
 cd "$prefix/include"
 for header in mortise/*.h; do
-  echo "#include <$header>" | ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I. -x c -
+  for std in c99 c11; do
+    echo "#include <$header>" | ${CC:-cc} -std=$std -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I. -x c -
+  done
   echo "#include <$header>" | ${CXX:-c++} -std=c++20 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I. -x c++ -
 done
 echo "$(ls mortise/*.h | wc -l) headers compile by themselves"

@@ -64,7 +64,12 @@ std::string text_or_complaint(mortise_str text) noexcept {
 }
 
 std::string take_error(mortise_status status) {
-  if (text_of_thread.empty()) return "returned status " + std::to_string(status) + " and no text";
+  constexpr const char* kNames[] = {"OK",   "E_ARGUMENT", "E_SHAPE",    "E_UNSUPPORTED", "E_CONFIG",    "E_DATA",
+                                    "E_IO", "E_MEMORY",   "E_OPERATOR", "E_PLUGIN",      "E_NOT_FOUND", "E_INTERNAL"};
+  const auto number = static_cast<size_t>(status);
+  if (text_of_thread.empty())
+    return "returned status " + std::to_string(status) +
+           (number < std::size(kNames) ? std::string(" (MORTISE_") + kNames[number] + ")" : "") + " and no text";
   return std::exchange(text_of_thread, {});
 }
 

@@ -32,7 +32,7 @@ class PluginError : public std::exception {
 // with is not that of the next.
 void clear_error();
 mortise_status set_error(mortise_status status, std::string text);
-std::string take_error(mortise_status status);  // "returned status 3 and no text" if there is none
+std::string take_error(mortise_status status);  // "returned status 5 (MORTISE_E_DATA) and no text" if there is none
 
 // Exceptions of a library that this room does not know (LibTorch's): the status and the text of one, or false.
 using ExceptionReader = bool (*)(const std::exception&, mortise_status* status, std::string* text);

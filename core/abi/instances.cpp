@@ -171,7 +171,14 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   std::vector<std::string> lines = split(error.text(), '\n');
   const std::string message = lines.empty() ? "" : lines[0];
   if (!lines.empty()) lines.erase(lines.begin());
+  // What the C++ wrapper writes of an Error with a fix.
+  constexpr std::string_view kFix = "  fix: ";
+  std::vector<std::string> fixes;
+  for (const std::string& line : lines)
+    if (line.starts_with(kFix)) fixes.push_back(line.substr(kFix.size()));
+  std::erase_if(lines, [&](const std::string& line) { return line.starts_with(kFix); });
   Diagnostic d = trouble(exit, code, message, join(lines, "; "));
+  d.fixes = std::move(fixes);
   d.plugin = error.plugin();
   return d;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/abi/error.hpp"
 #include "core/abi/listeners.hpp"
 
 namespace mortise {
@@ -36,6 +37,25 @@ TEST_F(Started, AttachmentsStandAtThePluginsStride) {
   EXPECT_EQ(times, 3) << "it does not listen there";
   EXPECT_THROW(instances.attachment(0, "step.end", "wrap"), PluginError);
   EXPECT_THROW(instances.attachment(0, "record", "listen"), PluginError);
+}
+
+// mortise::Error(status, what, fix) of the C++ wrapper.
+TEST_F(Started, AFixInATextIsTheFixOfTheDiagnostic) {
+  Instances instances(edge, plan, "");
+  instances.start(0);
+  const Diagnostic d = instances.diagnose(PluginError(
+      MORTISE_E_DATA, "line 3 is no number\n  fix: write numbers\nin plugin test.strided, get", "test.strided"));
+  EXPECT_EQ(d.message, "line 3 is no number");
+  EXPECT_EQ(d.fixes, std::vector<std::string>{"write numbers"});
+  EXPECT_EQ(d.at, "in plugin test.strided, get");
+  EXPECT_EQ(d.exit, kExitData);
+}
+
+TEST(Status, IsNamedWhereThereIsNoText) {
+  clear_error();
+  EXPECT_EQ(take_error(MORTISE_E_PLUGIN), "returned status 9 (MORTISE_E_PLUGIN) and no text");
+  EXPECT_EQ(take_error(MORTISE_E_INTERNAL), "returned status 11 (MORTISE_E_INTERNAL) and no text");
+  EXPECT_EQ(take_error(77), "returned status 77 and no text");
 }
 
 // What plugin.toml does not say was not planned.

@@ -109,6 +109,7 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   Parts& p = *parts_;
   p.request = std::move(request);
   const bool train = p.request.purpose == Purpose::kTrain, restored = !p.request.checkpoint.path.empty();
+  if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
   Allocated allocated = allocate(declare(declare_request(p.request), host_of(p.request)), train, !restored);
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);
@@ -134,10 +135,22 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
       generate(d, {}, [&](std::string_view piece) { text += piece; });
       return text;
     };
-  const TrainParts parts{
-      r.host(), *d.listeners, *d.instances, *d.samples, *r.allocated.passes,
-      *r.step,  saver,        *r.ledger,    d.device,   [&r](const RunState& s) { return capture(r, s); },
-      sample};
+  const TrainParts parts{r.host(),
+                         *d.listeners,
+                         *d.instances,
+                         *d.samples,
+                         *r.allocated.passes,
+                         *r.step,
+                         saver,
+                         *r.ledger,
+                         d.device,
+                         [&](const RunState& s) {
+                           parts_->request.before_save();
+                           Snapshot snapshot = capture(r, s);
+                           snapshot.texts[kFixedFile] = fixed_text(parts_->request.fixed);
+                           return snapshot;
+                         },
+                         sample};
   return Training(parts, train_options(d, parts_->request, parts_->state, parts_->summary)).run(interrupt);
 }
 

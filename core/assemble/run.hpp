@@ -2,6 +2,7 @@
 // sampled.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,7 +29,9 @@ struct RunRequest {
   std::string resume_command;  // how a person goes on with it
   Purpose purpose = Purpose::kTrain;
   std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
-  Found checkpoint;     // a verified one to go on from; without a path: from the beginning
+  std::function<void()> before_save = [] {};  // may throw Failure, which ends the training
+  std::map<std::string, std::string> fixed;   // what a checkpoint to train on from must not have otherwise, by key
+  Found checkpoint;                           // a verified one to go on from; without a path: from the beginning
   std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
 };

@@ -40,7 +40,7 @@ TEST_F(Runs, GoOnWhereTheyWereStopped) {
   int polls = 0;
   {
     mortise::Run part(request(planned, "part"));
-    EXPECT_EQ(part.train([&] { return ++polls == 3 ? Interrupt::kTerminate : Interrupt::kNone; }), kExitResumable);
+    EXPECT_EQ(part.train([&] { return ++polls == 4 ? Interrupt::kTerminate : Interrupt::kNone; }), kExitResumable);
     EXPECT_EQ(part.step(), 3);
   }
   RunRequest again = request(planned, "part");

@@ -30,6 +30,7 @@ RunState state() {
   s.loss_first = 2.5;
   s.best = 1.25;
   s.best_step = 3;
+  s.evaluated = 4;
   return s;
 }
 
@@ -80,6 +81,7 @@ TEST_F(States, AreRestoredToTheLastValue) {
   EXPECT_EQ(s.loss_first, 2.5);
   EXPECT_EQ(s.best, 1.25);
   EXPECT_EQ(s.best_step, 3);
+  EXPECT_EQ(s.evaluated, 4);
   auto was = tensors(first), is = tensors(second);
   ASSERT_EQ(is.size(), was.size());
   for (const auto& [name, tensor] : was) EXPECT_TRUE(at::equal(is.at(name), tensor)) << name;
@@ -113,6 +115,7 @@ TEST_F(States, TrainOnAsIfNothingHadHappened) {
   s.cursor = whole.r.step->cursor();
   s.scale = 1;
   s.best_step = 1;
+  s.evaluated = 2;
   EXPECT_EQ(s.attempted, 3);
   EXPECT_EQ(s.applied, 2);
   EXPECT_EQ(s.cursor, 5) << "windows of 2, 2 and 1 micro-batches are an epoch";

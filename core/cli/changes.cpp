@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/manifest/check.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 struct Entry {
   std::string text, change;
   Position at;
+  bool is_path = false;
 };
 using Entries = std::map<std::string, Entry>;
 
@@ -19,6 +21,11 @@ std::string change_of(const std::map<std::string, KeySchema>& keys, const std::s
 }
 
 std::string text_of(const Value& v) { return v.is_set() ? v.text() : "none"; }
+
+Entry entry_of(const std::map<std::string, KeySchema>& keys, const std::string& key, const Value& value) {
+  const auto found = keys.find(key);
+  return {text_of(value), change_of(keys, key), value.origin, found != keys.end() && is_path_type(found->second.type)};
+}
 
 template <class T>
 std::string list_text(const std::vector<T>& list) {
@@ -42,13 +49,12 @@ Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& c
   for (const auto& [table, values] : m.tables)
     for (const auto& [key, value] : values)
       if (table != "run" || (key != "dir" && key != "name"))
-        all[table + "." + key] = {text_of(value), change_of(core.tables.at(table).keys, key), value.origin};
+        all[table + "." + key] = entry_of(core.tables.at(table).keys, key, value);
   for (const PluginTable& t : m.plugins) {
     if (!t.enabled) continue;
     const std::string& id = t.schema->id;
     all[id] = {"on", presence_of(catalogue.at(id)), t.origin};
-    for (const auto& [key, value] : t.values)
-      all[id + "." + key] = {text_of(value), change_of(t.schema->config.keys, key), value.origin};
+    for (const auto& [key, value] : t.values) all[id + "." + key] = entry_of(t.schema->config.keys, key, value);
     Value where;
     if (t.where) where.data = *t.where;
     all[id + ".where"] = {text_of(where), "fixed", t.origin};
@@ -61,7 +67,7 @@ Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& c
     where.data = r.where;
     all[name + ".where"] = {text_of(where), "fixed", r.origin};
     for (const auto& [key, value] : r.values)
-      if (key != "where") all[name + "." + key] = {text_of(value), change_of(core.rule.keys, key), value.origin};
+      if (key != "where") all[name + "." + key] = entry_of(core.rule.keys, key, value);
   }
   return all;
 }
@@ -74,6 +80,14 @@ bool is_told(const std::string& key, const Entries& was, const Entries& is) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> fixed_of(const Manifest& manifest,
+                                            const std::map<std::string, PluginInfo>& catalogue) {
+  std::map<std::string, std::string> fixed;
+  for (const auto& [key, entry] : entries_of(manifest, catalogue))
+    if (entry.change == "fixed" && !entry.is_path) fixed[key] = entry.text;
+  return fixed;
+}
 
 std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
                                     const std::map<std::string, PluginInfo>& catalogue) {

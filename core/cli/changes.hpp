@@ -17,6 +17,11 @@ struct Change {
 std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
                                     const std::map<std::string, PluginInfo>& catalogue);
 
+// What no checkpoint of the run may have otherwise, by key; a plugin that is there is "on". Without paths, which differ
+// from machine to machine.
+std::map<std::string, std::string> fixed_of(const Manifest& manifest,
+                                            const std::map<std::string, PluginInfo>& catalogue);
+
 // "numeric  optimizer.lr        6e-4 -> 3e-4     gpt2.toml:24:6 (was …)", a line each.
 std::vector<std::string> lines_of(const std::vector<Change>& changes);
 

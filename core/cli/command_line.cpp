@@ -6,6 +6,7 @@
 #include <cctype>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "core/base/progress.hpp"
@@ -183,7 +184,12 @@ int run_words(const std::vector<std::string>& words, const RunVerb& run) {
     print_verb_help(verb);
     return kExitOk;
   }
-  return verb.name == "help" ? help(args) : run(verb.name, args);
+  if (verb.name == "help") return help(args);
+  std::error_code error;
+  if (const auto here = std::filesystem::current_path(error); error)
+    throw Failure(trouble(kExitIo, "no_folder", "the current folder cannot be found: " + error.message(), "",
+                          "go to one that is there: cd"));
+  return run(verb.name, args);
 }
 
 // A variable that is empty says nothing (no-color.org); 0 forces nothing (bixense.com/clicolors).
@@ -209,7 +215,9 @@ void take_environment(int argc, char** argv) {
 }  // namespace
 
 int command_line(int argc, char** argv, const RunVerb& run) {
-  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a death
+  // A reader that went away, and a file that became larger than the process may write, are errors of writing.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   take_environment(argc, argv);
   set_guard_output([](const Diagnostic& d) { say(d); }, globals().json);
   int exit = kExitOk;

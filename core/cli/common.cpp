@@ -228,9 +228,6 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
 }
 
-// Of somebody else's directory nothing is read through a link, and nothing without an end.
-constexpr size_t kMostManifestBytes = size_t{1} << 20;
-
 }  // namespace
 
 std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source) {
@@ -320,6 +317,22 @@ PlanSource source_named(const std::string& word) {
 
 Verified checkpoint_of(const std::string& dir, const std::string& which) {
   return CheckpointFolder(dir + "/checkpoints").find(which, "--checkpoint", [](const Diagnostic& d) { say(d); });
+}
+
+void with_checkpoint(const std::string& dir, const std::string& which,
+                     const std::function<void(const Verified&)>& use) {
+  const auto newest = [&] {
+    const std::vector<Found> there = checkpoints_in(dir + "/checkpoints");
+    return there.empty() ? -1 : there[0].step;
+  };
+  for (int left = 5;; --left) {
+    const int64_t before = newest();
+    try {
+      return use(checkpoint_of(dir, which));
+    } catch (const Failure&) {
+      if (left == 0 || newest() == before) throw;
+    }
+  }
 }
 
 void say(const Report& report, std::string_view closing) {

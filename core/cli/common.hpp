@@ -1,5 +1,6 @@
 // What the verbs share: their arguments, where the installation lies, and the way from a manifest to a plan.
 #pragma once
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <memory>
@@ -84,6 +85,8 @@ struct PlanSource {
   std::vector<std::string> folders = {};  // of plugins that the person named elsewhere
 };
 PlanSource source_of_run(const std::string& dir);
+// Of somebody else's directory nothing is read through a link, and nothing without an end.
+constexpr size_t kMostManifestBytes = size_t{1} << 20;
 // A manifest or a run directory, as a person names it.
 PlanSource source_named(const std::string& word);
 // Throws Failed.
@@ -110,6 +113,9 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 std::string run_directory_at(const std::string& word, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
 Verified checkpoint_of(const std::string& dir, const std::string& which = "");
+// Calls `use` with that checkpoint. A training beside this may take it away before it is read; then with the one that a
+// person would mean now, a few times.
+void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.
 std::string resume_command(const Planned& p, const std::string& dir);
 // Whether a plugin can start on this machine, for make_plan: "" or why not.

@@ -82,7 +82,6 @@ int eval(const Arguments& args) {
   if (!is_dir && !asked.empty())
     throw Failure(mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {},
                           "leave it out: [model] weights says which"));
-  const Verified checkpoint = is_dir ? checkpoint_of(source, asked) : Verified{};
   PlanSource read = is_dir ? source_of_run(source) : source_named(source);
   read.weights = !is_dir;
   const auto planned = make_planned(args, read);
@@ -90,7 +89,14 @@ int eval(const Arguments& args) {
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
   measure_on(*planned, split, args.last("--data"));
-  const auto run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = split});
+  std::unique_ptr<Run> run;
+  Verified checkpoint;
+  const auto make = [&](const Verified& from) {
+    checkpoint = from;
+    run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = from, .split = split});
+  };
+  if (is_dir) with_checkpoint(source, asked, make);
+  else make({});
   const Measured m = run->evaluate();
   if (m.samples == 0)
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},

@@ -209,48 +209,49 @@ int export_model(const Arguments& args) {
                           "--dtype " + either({kDtypes[0].flag, kDtypes[1].flag, kDtypes[2].flag})));
   NewFolder::must_be_free(out);
 
-  const Verified checkpoint = checkpoint_of(dir, args.last("--checkpoint"));
-  const std::string model = checkpoint.path + "/model";
-  const CheckpointManifest& saved = checkpoint.manifest;
-  for (const char* name : {kConfigFile, kWeightsFile})
-    if (!saved.files.contains(std::string("model/") + name))
-      refuse("not_exported", checkpoint.path + " has no model/" + name,
-             "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
-  const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
-  const RunFile file(model, kWeightsFile);
-  const MappedFile mapped(file.descriptor(), file.path());
-  const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
-  if (flag.empty() && !weights.entries.empty())
-    if (const Dtype* own = dtype_called(weights.entries[0].dtype, &Dtype::safetensors)) dtype = own;
+  with_checkpoint(dir, args.last("--checkpoint"), [&](const Verified& checkpoint) {
+    const std::string model = checkpoint.path + "/model";
+    const CheckpointManifest& saved = checkpoint.manifest;
+    for (const char* name : {kConfigFile, kWeightsFile})
+      if (!saved.files.contains(std::string("model/") + name))
+        refuse("not_exported", checkpoint.path + " has no model/" + name,
+               "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
+    const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
+    const RunFile file(model, kWeightsFile);
+    const MappedFile mapped(file.descriptor(), file.path());
+    const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
+    if (flag.empty() && !weights.entries.empty())
+      if (const Dtype* own = dtype_called(weights.entries[0].dtype, &Dtype::safetensors)) dtype = own;
 
-  NewFolder folder(out);
-  folder.text(kConfigFile, config.text_for(dtype->safetensors));
-  folder.file(kWeightsFile, [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
-  const std::vector<std::string> others = other_files(saved);
-  for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
-  folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, config, dtype->flag));
-  folder.commit();
+    NewFolder folder(out);
+    folder.text(kConfigFile, config.text_for(dtype->safetensors));
+    folder.file(kWeightsFile, [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
+    const std::vector<std::string> others = other_files(saved);
+    for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
+    folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, config, dtype->flag));
+    folder.commit();
 
-  const std::string by = config.architecture();
-  if (globals().json) {
-    std::cout << Json{{"path", out},
-                      {"files", folder.names()},
-                      {"bytes", folder.bytes()},
-                      {"dtype", dtype->flag},
-                      {"architecture", by.empty() ? Json() : Json(by)},
-                      {"differences", config.differences()},
-                      {"step", saved.step},
-                      {"sha256", saved.sha256}}
-                     .dump()
-              << "\n";
-    return kExitOk;
-  }
-  std::cout << "wrote   " << escape_control(out) << "/  " << join(folder.names(), " ") << "    "
-            << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
-            << tokenizer_text(saved, !others.empty());
-  if (by.empty())
-    std::cout << "\nnote    of no architecture of transformers" << escape_control(because(config)) << "\n";
-  else std::cout << "        load: " << escape_control(by) << ".from_pretrained(\"" << escape_control(out) << "\")\n";
+    const std::string by = config.architecture();
+    if (globals().json) {
+      std::cout << Json{{"path", out},
+                        {"files", folder.names()},
+                        {"bytes", folder.bytes()},
+                        {"dtype", dtype->flag},
+                        {"architecture", by.empty() ? Json() : Json(by)},
+                        {"differences", config.differences()},
+                        {"step", saved.step},
+                        {"sha256", saved.sha256}}
+                       .dump()
+                << "\n";
+      return;
+    }
+    std::cout << "wrote   " << escape_control(out) << "/  " << join(folder.names(), " ") << "    "
+              << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
+              << tokenizer_text(saved, !others.empty());
+    if (by.empty())
+      std::cout << "\nnote    of no architecture of transformers" << escape_control(because(config)) << "\n";
+    else std::cout << "        load: " << escape_control(by) << ".from_pretrained(\"" << escape_control(out) << "\")\n";
+  });
   return kExitOk;
 }
 

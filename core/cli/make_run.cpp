@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
@@ -16,9 +18,11 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };
+  const std::string checkpoint = ask.checkpoint.path;
   try {
     return std::make_unique<Run>(std::move(ask));
   } catch (const Failure& f) {
+    if (!checkpoint.empty() && !std::filesystem::exists(checkpoint)) throw;  // with_checkpoint() goes on from there
     refuse_start(p, f);
   }
 }

@@ -120,7 +120,13 @@ int plugin(const Arguments& args) {
   if (report.has_errors()) say(report, "");
   const auto& words = args.positional;
   if (!words.empty() && words[0] == "list") return list(known, words.size() > 1 ? words[1] : "");
-  if (words.size() == 2 && words[0] == "info") return info(known, words[1]);
+  if (words.size() == 2 && words[0] == "info") {
+    // That its plugin.toml was refused has just been said.
+    if (std::ranges::find(report.all(), words[1], &Diagnostic::plugin) != report.all().end() &&
+        !known.contains(words[1]))
+      throw Failed{report.exit_code()};
+    return info(known, words[1]);
+  }
   Diagnostic d =
       mistake("unknown_verb", words.empty() ? "`mortise plugin` needs to know what"
                                             : "`mortise plugin " + join(words, " ") + "` is not in this version");

@@ -86,7 +86,8 @@ std::string layers_text(const Manifest& m) {
 
 std::string resolved_toml(const Manifest& m, const Plan& plan) {
   std::ostringstream out;
-  out << fmt::format("# mortise {} · plan {} · from {}\n", MORTISE_VERSION, plan.hash, escape_control(layers_text(m)));
+  out << fmt::format("{}{} · plan {} · from {}\n", kResolvedMark, MORTISE_VERSION, plan.hash,
+                     escape_control(layers_text(m)));
   for (const auto& [table, values] : m.tables) {
     out << "\n[" << table << "]\n";
     for (const auto& [key, v] : values)

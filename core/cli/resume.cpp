@@ -25,18 +25,6 @@ std::unique_ptr<Planned> stored(const Arguments& args, PlanSource source) {
   return make_planned(plain, source);
 }
 
-// A manifest as it is once it was written to a run directory: what run.toml is compared with.
-Manifest recorded(const Planned& p) {
-  ManifestRequest request = p.request;
-  request.text = resolved_toml(p.manifest, p.plan);
-  request.recorded = true;
-  request.includes = request.set = request.use = request.without = {};
-  Report report;
-  Manifest manifest = read_manifest(request, report);
-  if (report.has_errors()) throw Failure(report.all().front());
-  return manifest;
-}
-
 std::string without(const Arguments& args, const std::string& flag) {
   std::string all;
   for (const auto& [name, values] : args.flags)
@@ -81,15 +69,37 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
   if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
-  const Verified checkpoint = folder.resume(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
-  if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+  const Verified checkpoint = folder.choose(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
   say_where(dir, checkpoint);
-  return train_in(directory, session, checkpoint);
+  // A resume that is refused leaves the run as it was.
+  return train_in(directory, session, checkpoint, [&] {
+    folder.go_on_from(checkpoint);
+    if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+  });
+}
+
+// A key without a value has that of another: stated, it would not follow it any more.
+bool follows(const Change& c) {
+  const auto table = core_schema().tables.find(c.key.substr(0, c.key.find('.')));
+  if (table == core_schema().tables.end()) return false;
+  const auto key = table->second.keys.find(c.key.substr(c.key.find('.') + 1));
+  return key != table->second.keys.end() && !key->second.same_as.empty() && c.is_at.key == key->second.same_as;
 }
 
 bool is_lasting(const Change& c) { return c.key != kTimeLimit; }
 
 }  // namespace
+
+Manifest recorded(const Planned& p) {
+  ManifestRequest request = p.request;
+  request.text = resolved_toml(p.manifest, p.plan);
+  request.recorded = true;
+  request.includes = request.set = request.use = request.without = {};
+  Report report;
+  Manifest manifest = read_manifest(request, report);
+  if (report.has_errors()) throw Failure(report.all().front());
+  return manifest;
+}
 
 int resume_manifest(const Arguments& args, const std::string& dir, const Session& session) {
   const Planned& now = *session.run;
@@ -112,7 +122,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   d.fixes = {"continue as it was:   " + again};
   std::string sets;
   for (const Change& c : changes)
-    if (c.change != "fixed") sets += " --set " + shell_word(c.key + "=" + c.is);
+    if (c.change != "fixed" && !follows(c)) sets += " --set " + shell_word(c.key + "=" + c.is);
   if (std::ranges::none_of(changes, [](const Change& c) { return c.change == "fixed"; }))
     d.fixes.push_back("continue changed:     " + again + sets + "     (recorded in the run)");
   d.fixes.push_back("begin again:          mortise train " + shell_word(now.manifest.path) + without(args, "--resume"));

@@ -14,6 +14,7 @@
 
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
@@ -30,20 +31,37 @@ namespace {
   throw Failure(d);
 }
 
+[[noreturn]] void not_empty(const fs::path& p, const Manifest& manifest) {
+  const Value& stated = manifest.get("run", "dir");
+  Diagnostic d =
+      mistake("dir_not_empty", p.string() + " is not empty, and holds no run: it has no run.toml of one",
+              stated.is_set() ? stated.origin : Position{}, "a folder that is new or empty: --set run.dir=DIR");
+  d.effect = "nothing was started: a run would write over files there";
+  throw Failure(d);
+}
+
 [[noreturn]] void not_made(const fs::path& p, const std::string& why, const Position& at) {
   refuse("dir_not_made", p.string() + " cannot be made: " + why, at, "choose another place: --set run.dir=DIR");
 }
 
-fs::path take_free(const fs::path& root, const std::string& name, bool again) {
+// The first free name, made.
+fs::path free_name(const fs::path& root, const std::string& name) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) not_made(root, error.message(), {});
   for (int n = 1;; ++n) {
     const fs::path p = root / (n == 1 ? name : name + "-" + std::to_string(n));
     if (::mkdir(p.c_str(), 0755) == 0) return p;
-    if (again && errno == EEXIST && n == 1) return p;
     if (errno != EEXIST) not_made(p, std::strerror(errno), {});
   }
+}
+
+// Nothing is there but what write_file() had begun when a start was cut short.
+bool is_empty(const fs::path& dir) {
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    if (!it->path().filename().string().starts_with("run.toml.tmp-")) return false;
+  return !error;
 }
 
 // "finished, step 300", as its status.json says; "" if it does not.
@@ -62,9 +80,9 @@ std::string host_name() {
 void refuse_links(const fs::path& dir) {
   std::error_code error;
   for (const char* name : {"run.toml", "status.json", "log.txt", "metrics.jsonl", "plan.txt", "env.json", "sources",
-                           "sources/command.txt", "sources/origins.json"}) {
+                           "sources/command.txt", "sources/origins.json", "checkpoints", "checkpoints/abandoned"}) {
     const fs::file_status found = fs::symlink_status(dir / name, error);
-    const bool right = std::string_view(name) == "sources" ? fs::is_directory(found) : fs::is_regular_file(found);
+    const bool right = fs::path(name).has_extension() ? fs::is_regular_file(found) : fs::is_directory(found);
     if (!fs::exists(found) || right) continue;
     Diagnostic d = trouble(kExitData, "not_a_file",
                            (dir / name).string() + (fs::is_symlink(found) ? " is a link" : " is no ordinary file"), "",
@@ -92,6 +110,12 @@ std::string directory_of(const Manifest& manifest) {
   return (fs::path(root && *root ? root : "runs") / manifest.name).string();
 }
 
+bool is_run(const std::string& dir) {
+  std::error_code error;
+  return fs::exists(dir + "/run.toml", error) &&
+         read_run_file(dir, "run.toml", kMostManifestBytes).starts_with(kResolvedMark);
+}
+
 std::optional<Status> status_of(const std::string& dir) {
   constexpr size_t kMostBytes = size_t{1} << 20;
   try {
@@ -106,24 +130,28 @@ std::optional<Status> status_of(const std::string& dir) {
   }
 }
 
+RunDirectory::RunDirectory(Taken taken, const Manifest& manifest)
+    : path_(std::move(taken.path)), manifest_(manifest), made_(taken.made) {}
+
 RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again)
-    : manifest_(manifest) {
-  take(manifest, again);
-  refuse_links(path_);
+    : RunDirectory(take(manifest, again), manifest) {
   lock();
+  if (!is_empty(path_)) not_empty(path_, manifest);
+  new_ = true;
   record(manifest, plan);
   copy_sources(manifest, request);
 }
 
 RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
-    : path_(std::move(path)), manifest_(manifest), begun_(true) {
+    : RunDirectory(Taken{std::move(path), false}, manifest) {
+  if (!is_run(path_)) not_empty(path_, manifest);
   refuse_links(path_);
   lock();
 }
 
 void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
+  write("run.toml", resolved_toml(manifest, plan));  // first: a process killed now leaves a run, or nothing
   fs::create_directories(path_ + "/sources");
-  write("run.toml", resolved_toml(manifest, plan));
   write("sources/origins.json", origins_json(manifest));
 }
 
@@ -141,33 +169,46 @@ void RunDirectory::lock() {
          "wait until it ends, or stop it");
 }
 
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
-  if (begun_) return;
-  std::error_code ignored;
-  if (made_) {
-    fs::remove_all(path_, ignored);
-    return;
-  }
-  for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"})
-    fs::remove_all(fs::path(path_) / name, ignored);
+bool RunDirectory::is_here() const {
+  struct stat held{}, named{};
+  if (lock_ < 0 || ::fstat(lock_, &held) != 0) return true;
+  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-void RunDirectory::take(const Manifest& manifest, bool again) {
-  const Value& stated = manifest.get("run", "dir");
-  const fs::path dir = directory_of(manifest);
-  if (!stated.is_set()) {
-    path_ = take_free(dir.parent_path(), manifest.name, again).string();
-    made_ = true;
-    return;
+void RunDirectory::must_be_here() const {
+  if (is_here()) return;
+  std::error_code error;
+  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(lock_), error);
+  Diagnostic d = trouble(kExitIo, "dir_moved", path_ + " was moved or replaced while it was trained in", "",
+                         "mortise resume " + shell_word(now.string()));
+  d.effect = "stopped; nothing was written to what has that name now";
+  throw Failure(d);
+}
+
+// It was empty, so what has these names is of this object.
+RunDirectory::~RunDirectory() {
+  std::error_code ignored;
+  if (new_) {
+    for (const char* name : {"run.toml", "plan.txt", "env.json", "log.txt", "sources"})
+      fs::remove_all(fs::path(path_) / name, ignored);
+    if (made_) ::rmdir(path_.c_str());
   }
-  if (fs::exists(dir / "run.toml"))
-    refuse("dir_exists", dir.string() + " already holds a run" + how_it_stands(dir), stated.origin,
+  if (lock_ >= 0) ::close(lock_);
+}
+
+RunDirectory::Taken RunDirectory::take(const Manifest& manifest, bool again) {
+  const Value& stated = manifest.get("run", "dir");
+  const fs::path wanted = directory_of(manifest);
+  if (!stated.is_set() && !again) return {free_name(wanted.parent_path(), manifest.name).string(), true};
+  if (is_run(wanted.string()))
+    refuse("dir_exists", wanted.string() + " already holds a run" + how_it_stands(wanted), stated.origin,
            "another run.dir; or leave it out and the next free name is taken");
   std::error_code error;
-  made_ = fs::create_directories(dir, error);
-  if (error || !fs::is_directory(dir)) not_made(dir, error ? error.message() : "it is no folder", stated.origin);
-  path_ = dir.string();
+  const bool made = fs::create_directories(wanted, error);
+  std::error_code none;
+  if (!fs::is_directory(wanted, none)) not_made(wanted, error ? error.message() : "it is no folder", stated.origin);
+  return {wanted.string(), made};
 }
 
 // Byte for byte. A file of a name that is taken already gets a number.
@@ -191,7 +232,7 @@ void RunDirectory::write(const std::string& name, std::string_view text) const {
 void RunDirectory::begin(int64_t step, int64_t steps) {
   step_ = step;
   steps_ = steps;
-  begun_ = true;
+  new_ = false;
   status("running", std::nullopt);
   // A hint for people; nothing depends on it.
   std::error_code ignored;
@@ -204,7 +245,9 @@ void RunDirectory::begin(int64_t step, int64_t steps) {
 
 void RunDirectory::progress(int64_t step) {
   step_ = step;
-  if (std::chrono::steady_clock::now() - written_ >= std::chrono::seconds(2)) status("running", std::nullopt);
+  if (std::chrono::steady_clock::now() - written_ < std::chrono::seconds(2)) return;
+  must_be_here();
+  status("running", std::nullopt);
 }
 
 void RunDirectory::end(int exit, int64_t step) {
@@ -216,6 +259,7 @@ void RunDirectory::end(int exit, int64_t step) {
 // Told to who watches; a disk that is full does not end a training because of it.
 void RunDirectory::status(const std::string& state, std::optional<int> exit) {
   written_ = std::chrono::steady_clock::now();
+  if (!is_here()) return;
   try {
     const Value &tags = manifest_.get("run", "tags"), &notes = manifest_.get("run", "notes");
     write("status.json", text_of({{"state", state},

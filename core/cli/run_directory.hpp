@@ -12,6 +12,7 @@ namespace mortise::cli {
 // Every table that takes part, with every value and its source, as one TOML file that resolves to the same run from
 // anywhere. Tables that the layers settled differently at some places share them out by `except`.
 std::string resolved_toml(const Manifest& manifest, const Plan& plan);
+constexpr const char* kResolvedMark = "# mortise ";  // how it begins
 
 // The layers by name: the file first, then what lies below it; the command line last, if it says anything.
 constexpr const char* kCommandLine = "command line";
@@ -27,6 +28,9 @@ std::string utc_now();  // 2026-11-21T04:11:09Z
 // run.dir, else NAME under $MORTISE_RUNS or ./runs: where a run goes on, and where it begins if nobody is there.
 std::string directory_of(const Manifest& manifest);
 
+// Its run.toml is one that a run wrote, not a manifest of a person. Throws Failure: it cannot be read.
+bool is_run(const std::string& dir);
+
 // What status.json says; nothing if it cannot be read.
 struct Status {
   std::string state;
@@ -37,33 +41,43 @@ std::optional<Status> status_of(const std::string& dir);
 // Held by one process at a time.
 class RunDirectory {
  public:
-  // directory_of(); without run.dir the first free one of NAME, NAME-2, …. Throws Failure: it holds a run already (73),
-  // it cannot be made. Destroyed before begin(), nothing of it stays. A folder that `run.dir` names and that holds no
-  // run.toml is taken as it is. `again`: a folder of that name without a run.toml, which a start that was cut short
-  // left, is used.
+  // directory_of(); without run.dir the first free one of NAME, NAME-2, …, but NAME itself for `again`. Throws Failure:
+  // it holds a run already (73), it holds anything else (64), it cannot be made. Destroyed before begin(), nothing that
+  // was written stays, and no folder that was made. An empty folder, which a start that was cut short may have left, is
+  // taken as it is.
   RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again = false);
-  // One that holds a run, to go on with it. Throws Failure: a file that will be written is a link or no file.
+  // One that holds a run, to go on with it. Throws Failure: it holds none, a file that will be written is a link or no
+  // file.
   RunDirectory(std::string path, const Manifest& manifest);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   const std::string& path() const { return path_; }
+  // Throws Failure (exit 74): the folder was moved or replaced. What has its name now may be another run's.
+  void must_be_here() const;
   void write(const std::string& name, std::string_view text) const;
   void record(const Manifest& manifest, const Plan& plan);  // run.toml, and where its values are from
   void add_command(const std::string& command) const;       // to sources/command.txt
   void begin(int64_t step, int64_t steps);                  // status.json: running
-  void progress(int64_t step);                              // attempted so far; rewritten every two seconds at most
-  void end(int exit, int64_t step);                         // status.json: finished, stopped or failed
+  // Attempted so far; rewritten every two seconds at most. Throws Failure as must_be_here() does.
+  void progress(int64_t step);
+  void end(int exit, int64_t step);  // status.json: finished, stopped or failed
 
  private:
-  void take(const Manifest& manifest, bool again);
+  struct Taken {
+    std::string path;
+    bool made;
+  };
+  RunDirectory(Taken taken, const Manifest& manifest);
+  static Taken take(const Manifest& manifest, bool again);
   void lock();
+  bool is_here() const;
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
   void status(const std::string& state, std::optional<int> exit);
 
   std::string path_;
-  Manifest manifest_;  // of which status.json copies tags and notes
-  bool made_ = false, begun_ = false;
+  Manifest manifest_;                // of which status.json copies tags and notes
+  bool made_ = false, new_ = false;  // the folder; its files, which stay once the run has begun
   int lock_ = -1;
   int64_t steps_ = 0, step_ = 0;
   std::chrono::steady_clock::time_point written_;

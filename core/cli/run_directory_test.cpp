@@ -51,14 +51,62 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
 }
 
 TEST_F(Directory, LeavesAlonePeoplesFilesInAFolderThatTheyNamed) {
-  file("mine/keep.txt", "x");
-  const Manifest m = read("[run]\ndir = \"mine\"\n");
-  {
-    const RunDirectory never(m, plan, request);
-    EXPECT_TRUE(fs::exists("mine/run.toml"));
+  file("mine/run.toml", "[run]\n");
+  file("mine/sources/keep.txt", "x");
+  file("runs/run/checkpoints/keep.txt", "x");
+  for (const std::string dir : {"dir = \"mine\"", "dir = \"/\"", ""}) {
+    const Manifest m = read("[run]\n" + dir + "\n");
+    for (const bool again : {true, false}) {
+      if (dir.empty() && !again) continue;  // the next free name is taken
+      try {
+        const RunDirectory taken(m, plan, request, again);
+        ADD_FAILURE() << dir << " was taken";
+      } catch (const Failure& f) {
+        EXPECT_EQ(f.diagnostic.code, "dir_not_empty") << f.diagnostic.message;
+        EXPECT_EQ(f.diagnostic.exit, kExitUsage);
+      }
+    }
+    if (dir == "dir = \"mine\"") {
+      EXPECT_THROW(RunDirectory("mine", m), Failure) << "to go on in it";
+    }
   }
-  EXPECT_EQ(text("mine/keep.txt"), "x");
-  EXPECT_EQ(std::distance(fs::directory_iterator("mine"), {}), 1);
+  EXPECT_EQ(text("mine/run.toml"), "[run]\n");
+  EXPECT_EQ(text("mine/sources/keep.txt"), "x");
+  EXPECT_EQ(text("runs/run/checkpoints/keep.txt"), "x");
+}
+
+// What a start that was cut short leaves is taken; what was there before this one stays.
+TEST_F(Directory, GivesBackAnEmptyFolderAsItWas) {
+  fs::create_directories("theirs");
+  fs::create_directory("runs");
+  fs::create_directory_symlink(folder / "theirs", "runs/run");
+  const Manifest m = read("");
+  {
+    const RunDirectory never(m, plan, request, true);
+    EXPECT_TRUE(fs::exists("theirs/run.toml"));
+  }
+  EXPECT_TRUE(fs::is_symlink("runs/run"));
+  EXPECT_TRUE(fs::is_empty("theirs"));
+  file("theirs/run.toml.tmp-17", "[run]\n");
+  RunDirectory(m, plan, request, true).begin(0, 1);
+  EXPECT_TRUE(fs::exists("theirs/status.json"));
+}
+
+TEST_F(Directory, IsNoFileAndNoLinkToNowhere) {
+  fs::create_directory("runs");
+  const Manifest m = read("");
+  for (const bool link : {true, false}) {
+    if (link) fs::create_symlink("nowhere", "runs/run");
+    else file("runs/run", "x");
+    try {
+      const RunDirectory taken(m, plan, request, true);
+      ADD_FAILURE() << "taken";
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.code, "dir_not_made") << f.diagnostic.message;
+    }
+    EXPECT_EQ(fs::is_symlink("runs/run"), link);
+    fs::remove("runs/run");
+  }
 }
 
 TEST_F(Directory, IsNotTakenTwice) {
@@ -121,6 +169,13 @@ TEST_F(Directory, RefusesLinksAndPipesWhereItWillWrite) {
       EXPECT_FALSE(status_of("runs/one").has_value() && std::string(name) == "status.json");
       fs::remove(there);
     }
+  for (const char* name : {"checkpoints", "checkpoints/abandoned"}) {
+    fs::create_directory(folder / "other");
+    fs::create_directory_symlink(folder / "other", fs::path("runs/one") / name);
+    EXPECT_THROW(RunDirectory("runs/one", m), Failure) << name;
+    fs::remove(fs::path("runs/one") / name);
+    fs::create_directory(fs::path("runs/one") / name);
+  }
   const RunDirectory sound("runs/one", m);
 }
 

@@ -14,6 +14,7 @@
 #include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/changes.hpp"
 #include "core/cli/json.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
@@ -107,7 +108,8 @@ Session make_session(const Arguments& args, const PlanSource& source) {
   return s;
 }
 
-int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint) {
+int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
+             const std::function<void()>& restored) {
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
@@ -115,9 +117,15 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   std::unique_ptr<Run> run;
   int64_t reached = checkpoint.step;
   const auto step = [&] { return run ? reached = run->step() : reached; };  // also of a run that is being destroyed
-  const RunUnderWay under_way(directory.path(), resume_command(planned, directory.path()),
-                              [&](int exit) { directory.end(exit, step()); });
-  run = make_run(planned, {.dir = directory.path(), .checkpoint = checkpoint});
+  const RunUnderWay under_way(directory.path(), resume_command(planned, directory.path()), [&](int exit) {
+    // Of a run that was not restored, what was true before still is.
+    if (run || checkpoint.path.empty()) directory.end(exit, step());
+  });
+  run = make_run(planned, {.dir = directory.path(),
+                           .before_save = [&] { directory.must_be_here(); },
+                           .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
+                           .checkpoint = checkpoint});
+  restored();
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
@@ -144,8 +152,7 @@ int train(const Arguments& args) {
   handle_signals();
   const Session session = make_session(args, source_named(args.positional.empty() ? "run.toml" : args.positional[0]));
   const std::string dir = directory_of(session.run->manifest);
-  if (args.has("--resume") && std::filesystem::exists(dir + "/run.toml"))
-    return resume_manifest(args, run_directory_at(dir, "resume"), session);
+  if (args.has("--resume") && is_run(dir)) return resume_manifest(args, run_directory_at(dir, "resume"), session);
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   return train_in(directory, session, {});
 }

@@ -1,5 +1,7 @@
 // What `train` and `resume` share: a plan, a run directory, and the way from there to an exit code.
 #pragma once
+#include <functional>
+
 #include "core/cli/common.hpp"
 #include "core/cli/run_directory.hpp"
 
@@ -13,8 +15,13 @@ struct Session {
 Session make_session(const Arguments& args, const PlanSource& source);
 
 // Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
-// beginning.
-int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint);
+// beginning. `restored` is called once the run is assembled and restored, before anything of it is written.
+int train_in(
+    RunDirectory& directory, const Session& session, const Found& checkpoint,
+    const std::function<void()>& restored = [] {});
+
+// A manifest as it is once it was written to a run directory: what run.toml is compared with.
+Manifest recorded(const Planned& p);
 
 // `train --resume` where the run directory of the manifest holds a run.
 int resume_manifest(const Arguments& args, const std::string& dir, const Session& session);

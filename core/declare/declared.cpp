@@ -125,7 +125,7 @@ void declare_model(Declared& d) {
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;
-  mortise_builder builder{declaration, {}};
+  mortise_builder builder{declaration, {}, {nullptr, d.model.by->id()}};
   builder.provide = [&](mortise_layer& layer, const mortise_layer_spec& spec) {
     try {
       d.layers->declare(builder, layer, spec);
@@ -164,6 +164,19 @@ void filter_parameters(Declared& d) {
     }
   }
   d.edge->declaring_parameters = false;
+}
+
+void check_trainable(const Declared& d) {
+  const auto& params = d.edge->declaration().params;
+  if (std::ranges::any_of(params, [](const mortise_param& p) { return p.info.trainable != 0; })) return;
+  Diagnostic refused = mistake("nothing_to_train",
+                               "all " + std::to_string(params.size()) + " parameters of " + d.model.by->id() +
+                                   " are frozen: nothing is left to train",
+                               {}, "freeze less: give [parameters.NAME] another `where`, or leave out `freeze`");
+  for (const ParameterRule& rule : d.manifest->rules)
+    if (const auto freeze = rule.values.find("freeze"); freeze != rule.values.end() && freeze->second.as_bool())
+      refused.positions.push_back(freeze->second.origin);
+  throw Failure(refused);
 }
 
 void measure_lengths(Declared& d) {
@@ -210,6 +223,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   declare_model(d);
   filter_parameters(d);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
+  if (request.train_samples) check_trainable(d);
   d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
   d.layers->check();
   if (!request.weights.empty()) {

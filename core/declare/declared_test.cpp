@@ -69,11 +69,20 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
   const Diagnostic d = refused("[attention.flash]\n", {"model.gpt.dropout=0.1"});
   EXPECT_EQ(d.code, "cannot_run_here");
   EXPECT_NE(d.message.find("attention.flash cannot run at h.0.attn: "), std::string::npos) << d.message;
+  // A fallback is for machines that lack something.
+  const Diagnostic fallback =
+      refused("[attention.flash]\nfallback = [\"attention.math\"]\n", {"model.gpt.dropout=0.1"});
+  EXPECT_EQ(fallback.fixes.size(), d.fixes.size() + 1);
+  EXPECT_EQ(fallback.fixes.back(),
+            "write [attention.math] itself: `fallback` counts only where the machine lacks what attention.flash needs");
 }
 
 TEST(Layers, AClaimThatTakesNothingIsRefused) {
   const Diagnostic d = refused("[attention.math]\nwhere = \"h.9.*\"\n");
   EXPECT_EQ(d.code, "matches_nothing");
+  // Of the model, but nowhere where the plugin attaches: checkpointing repeats blocks.
+  EXPECT_EQ(refused("[activation.checkpointing]\nwhere = \"h.1.attn\"\n").code, "matches_nothing");
+  EXPECT_EQ(refused("[optimizer.adamw]\n[precision.bf16]\nwhere = \"slot:linear\"\n").code, "matches_nothing");
 }
 
 // ---- optimizers ----
@@ -94,6 +103,15 @@ TEST(Optimizers, HaveEachTrainableParameterOnce) {
     EXPECT_EQ(static_cast<bool>(p.info.trainable), !still) << p.name;
     EXPECT_EQ(of[p.name], still ? "" : p.role == "embedding" ? "optimizer.sgd" : "optimizer.adamw") << p.name;
   }
+}
+
+TEST(Optimizers, NeedSomethingThatIsNotFrozen) {
+  const Diagnostic d = refused("[parameters.f]\nwhere = [\"*\"]\nfreeze = true\n");
+  EXPECT_EQ(d.code, "nothing_to_train");
+  EXPECT_EQ(d.message.substr(0, 4), "all ");
+  ASSERT_EQ(d.positions.size(), 1u);
+  EXPECT_EQ(d.positions[0].text(), "run.toml:16:10");
+  const Ready rest("[parameters.f]\nwhere = [\"*.weight\"]\nfreeze = true\n");
 }
 
 TEST(Optimizers, TakeTheirOwnNumbersTheFamilysOrTheirDefaults) {

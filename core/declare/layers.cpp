@@ -1,6 +1,7 @@
 #include "core/declare/layers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/model/declaration.hpp"
@@ -51,7 +52,13 @@ LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>
 
 void LayerProviders::cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
                                 const Position& at) const {
-  throw Failure(mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + answer.why, at, answer.fix));
+  Diagnostic d = mistake("cannot_run_here", id + " cannot run at " + layer.path + ": " + answer.why, at, answer.fix);
+  const auto& members = instances_.plan().members;
+  const auto member = std::ranges::find(members, id, [](const Member& m) { return m.info->schema.id; });
+  if (member->table && !member->table->fallback.empty())
+    d.fixes.push_back("write [" + member->table->fallback.front() +
+                      "] itself: `fallback` counts only where the machine lacks what " + id + " needs");
+  throw Failure(d);
 }
 
 int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
@@ -88,6 +95,22 @@ int LayerProviders::provider_of(const mortise_layer& layer, const std::vector<co
                         "mortise plugin list names what is installed"));
 }
 
+// A provider whose inner layer is its own to provide again would go on without an end.
+void LayerProviders::check_depth(const Declarer& outside, const Declarer& here) {
+  constexpr int kDeepest = 16;
+  int depth = 0;
+  const Declarer* outermost = &here;
+  for (const Declarer* d = &outside; d->layer; d = &d->layer->declarer, ++depth) outermost = d;
+  if (depth < kDeepest) return;
+  Diagnostic d =
+      trouble(kExitPlugin, "plugin_failed",
+              here.id + " declares `" + here.layer->slot + "` inside `" + outermost->layer->slot + "` at " +
+                  outermost->layer->path + ", and again inside that, more than " + std::to_string(kDeepest) + " deep",
+              "", "give its table a `where` that does not take the layers that it declares itself");
+  d.plugin = here.id;
+  throw Failure(d);
+}
+
 void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
   // A provider may ask for nested layers before this returns; a deque keeps `layer` where it is.
   std::array<int, MORTISE_MODES> members{};
@@ -106,9 +129,12 @@ void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, con
     }
     if (!op.has(&mortise_operator::forward))
       throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
-    if (op.has(&mortise_operator::declare))
-      op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
-              &layer.data[mode]);
+    if (!op.has(&mortise_operator::declare)) continue;
+    const Declarer outside = std::exchange(builder.declarer, {&layer, op.by->id()});
+    check_depth(outside, builder.declarer);
+    op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
+            &layer.data[mode]);
+    builder.declarer = outside;
   }
   if (members_.size() <= layer.index) members_.resize(layer.index + 1);
   members_[layer.index] = members;
@@ -125,7 +151,8 @@ void LayerProviders::check() const {
       assign(plan.at[point], plan, layers, mode, "layer", plan.points[point].name, report);
   }
   std::vector<Element> everything = d.layer_elements();
-  for (const auto& s : d.segments) everything.push_back({s.path, "", "block", {}, {}});
+  for (const auto& s : d.segments)
+    if (s.flags & MORTISE_BLOCK) everything.push_back({s.path, "", "block", {}, {}});
   for (const auto& e : d.param_elements()) everything.push_back(e);
   check_where(plan, everything, "layer or parameter", report);
   for (const auto& found : report.all())

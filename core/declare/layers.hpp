@@ -37,6 +37,7 @@ class LayerProviders {
   std::vector<const Claim*> claims_on(const mortise_layer& layer);
   int provider_of(const mortise_layer& layer, const std::vector<const Claim*>& claims, uint32_t mode);
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
+  static void check_depth(const Declarer& outside, const Declarer& here);
   struct Answer {
     bool yes = true;
     std::string why, fix;

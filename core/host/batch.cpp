@@ -25,7 +25,10 @@ void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, 
   if (row >= rows->rows.size() || field >= rows->rows[row].size())
     throw PluginError(MORTISE_E_ARGUMENT,
                       "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
+  const size_t width = rows->rows[row].size();
   rows->rows[row][field].assign(elements, elements + length);
+  rows->is_put.resize(rows->rows.size() * width);
+  rows->is_put[row * width + field] = true;
 }
 
 void must_be_there(const mortise_batch* batch) {

@@ -17,9 +17,10 @@ struct mortise_batch {
   int64_t count(std::string_view unit) const;
 };
 
-// rows[row][field] are the elements of one sample.
+// rows[row][field] are the elements of one sample; `is_put`, row by row, which of them a plugin has put.
 struct mortise_rows {
   std::vector<std::vector<std::vector<int64_t>>> rows;
+  std::vector<bool> is_put;
 };
 
 namespace mortise {

@@ -20,7 +20,7 @@ struct Expected {
   const char* text;
 } const kWays[] = {{kException, MORTISE_E_PLUGIN, "a bad day\n"},
                    {kNumber, MORTISE_E_PLUGIN, "an exception of an unknown type\n"},
-                   {kBare, MORTISE_E_DATA, "returned status 5 and no text\n"},
+                   {kBare, MORTISE_E_DATA, "returned status 5 (MORTISE_E_DATA) and no text\n"},
                    {kOperator, MORTISE_E_OPERATOR, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)\n"}};
 
 struct Net {
@@ -95,7 +95,7 @@ TEST_P(Failure, ThatWasDealtWithIsNotTheTextOfALaterOne) {
   net.host.pass.want = where << 3 | kSwallowed;
   net.step();  // is no failure at all
   net.host.pass.want = where << 3 | kBare;
-  EXPECT_EQ(thrown([&] { net.step(); }).text.substr(0, 29), "returned status 5 and no text");
+  EXPECT_EQ(thrown([&] { net.step(); }).text.substr(0, 46), "returned status 5 (MORTISE_E_DATA) and no text");
 }
 
 // Nor within one step.
@@ -104,7 +104,8 @@ TEST(Failure, OfOneCallIsNotTheTextOfTheNext) {
        {std::pair{kBefore, kForward}, std::pair{kForward, kAfter}, std::pair{kForward, kBackward}}) {
     Net net(false);
     net.host.pass.want = (swallowed << 3 | kSwallowed) << 8 | (bare << 3 | kBare);
-    EXPECT_TRUE(thrown([&] { net.step(); }).text.starts_with("returned status 5 and no text")) << swallowed << bare;
+    EXPECT_TRUE(thrown([&] { net.step(); }).text.starts_with("returned status 5 (MORTISE_E_DATA) and no text"))
+        << swallowed << bare;
   }
 }
 

@@ -20,6 +20,18 @@ void Feed::check_lengths(const mortise_rows& rows) {
     }
 }
 
+// What nobody put would be trained on as padding.
+void Feed::check_all_are_put(const mortise_rows& rows, const Samples::Micro& micro) {
+  const size_t fields = data_.object->n_fields, all = micro.n * fields;
+  const auto left = static_cast<size_t>(std::ranges::find(rows.is_put, false) - rows.is_put.begin());
+  if (left >= all) return;
+  const std::string& id = data_.by->id();
+  throw PluginError(MORTISE_E_PLUGIN,
+                    id + " put no `" + std::string(view(data_.object->fields[left % fields].name)) + "` of sample " +
+                        std::to_string(micro.numbers()[left / fields]) + " of `" + std::string(micro.split) + "`",
+                    id);
+}
+
 mortise_batch* Feed::load(std::string_view split, int64_t index) {
   const Samples::Micro micro = samples_.micro(split, index);
   mortise_rows rows;
@@ -29,6 +41,7 @@ mortise_batch* Feed::load(std::string_view split, int64_t index) {
     if (options_.one_thread) lock.lock();
     data_.call(&mortise_data::get, "get", str(micro.split), micro.numbers(), micro.n, &rows);
   }
+  check_all_are_put(rows, micro);
   check_lengths(rows);
   const auto is_empty = [](const auto& row) { return std::ranges::all_of(row, &std::vector<int64_t>::empty); };
   if (micro.n > 0 && std::ranges::all_of(rows.rows, is_empty))

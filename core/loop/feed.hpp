@@ -25,6 +25,7 @@ class Feed {
 
  private:
   void check_lengths(const mortise_rows& rows);
+  void check_all_are_put(const mortise_rows& rows, const Samples::Micro& micro);
 
   Provided<mortise_data> data_;
   Samples& samples_;

@@ -70,6 +70,21 @@ TEST(Feed, PadsToTheLongestAndCountsWhatIsThere) {
   EXPECT_EQ(fed.feed->cut(), 0);
 }
 
+TEST(Feed, RefusesASampleThatIsNotPut) {
+  for (const int64_t forgotten : {4, 5}) {  // in the middle of a batch and at its end
+    Fed fed;
+    fed.data.forgets = forgotten;
+    fed.build();
+    fed.load(0);
+    try {
+      fed.load(1);
+      ADD_FAILURE() << "not refused";
+    } catch (const PluginError& e) {
+      EXPECT_EQ(std::string(e.what()), "data.fake put no `x` of sample " + std::to_string(forgotten) + " of `train`");
+    }
+  }
+}
+
 TEST(Feed, CutsWhatIsTooLongOrRefusesIt) {
   Fed fed;
   fed.data.sample = [](std::string_view, int64_t n) { return Numbers(static_cast<size_t>(n) + 1, n); };

@@ -75,8 +75,9 @@ void Ledger::begin_update() {
   verdict.fill_(1.0);
 }
 
-// 1 or 0, whatever the number: the verdict is added to the steps, and multiplies what filters give.
-void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.abs().gt(0).to(at::kDouble)); }
+// 1 or 0, whatever the number, or the LOGICAL that isfinite gives: the verdict is added to the steps, and multiplies
+// what filters give.
+void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.to(at::kDouble).abs().gt(0)); }
 void Ledger::multiply(const at::Tensor& factor) { multiplier.mul_(factor); }
 void Ledger::commit() {
   applied.add_(verdict.to(at::kLong));

@@ -1,5 +1,7 @@
 #include "core/loop/test_run.hpp"
 
+#include <cmath>
+
 namespace mortise::testing {
 namespace {
 
@@ -88,6 +90,17 @@ TEST(Ledger, MultipliesOverOneToTheScaleAnewInEachStep) {
   EXPECT_EQ(rates.ledger->multiplier.item<double>(), 0.125) << "factors are of one step";
 }
 
+TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
+  Rates rates({0, 10}, nullptr);
+  rates.ledger->refill(0, 0);
+  rates.ledger->begin_update();
+  rates.ledger->vote(at::full({}, true, at::kBool));  // what isfinite gives
+  rates.ledger->vote(at::full({}, -2, at::kLong));
+  EXPECT_EQ(rates.ledger->verdict.item<double>(), 1);
+  rates.ledger->vote(scalar(std::nan("")));
+  EXPECT_EQ(rates.ledger->verdict.item<double>(), 0);
+}
+
 TEST(Ledger, OneVoteAgainstSkips) {
   Rates rates({0, 10}, nullptr);
   rates.ledger->refill(0, 0);
@@ -98,6 +111,21 @@ TEST(Ledger, OneVoteAgainstSkips) {
   EXPECT_EQ(rates.ledger->attempted.item<int64_t>(), 1);
   rates.ledger->begin_update();
   EXPECT_EQ(rates.ledger->verdict.item<double>(), 1) << "a vote is of one step";
+}
+
+// Steps are counted and gradients multiplied by it.
+TEST(Ledger, AVoteIsZeroOrOneWhateverItsNumber) {
+  Rates rates({}, {});
+  const auto verdict = [&](double vote) {
+    rates.ledger->begin_update();
+    rates.ledger->vote(scalar(vote));
+    return rates.ledger->verdict.item<double>();
+  };
+  EXPECT_EQ(verdict(0.25), 1);
+  EXPECT_EQ(verdict(-3), 1);
+  EXPECT_EQ(verdict(INFINITY), 1);
+  EXPECT_EQ(verdict(NAN), 0);
+  EXPECT_EQ(verdict(-0.0), 0);
 }
 
 TEST(Ledger, GoesOnWhereItWas) {

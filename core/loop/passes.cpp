@@ -130,8 +130,16 @@ void Passes::run_backward_of_terms() {
     roots.push_back(t.sum);
     seeds.push_back(scale_->mul(t.weight).div(denominator).to(t.sum.scalar_type()).view(t.sum.sizes()));
   }
-  if (roots.empty())
-    throw PluginError(MORTISE_E_PLUGIN, "the model gave no term of a loss that depends on a trainable parameter");
+  if (roots.empty()) {
+    const mortise_next* model = chains_.segment(0, MORTISE_TRAIN);
+    while (model->next) model = model->next;
+    const std::string id = model->plugin ? model->plugin->id : "";
+    throw PluginError(MORTISE_E_PLUGIN,
+                      (id.empty() ? "the model" : id) +
+                          " gave no term of a loss that depends on a trainable parameter"
+                          "\n  fix: call loop.term(\"loss\", …) in its `forward`, with a weight above 0",
+                      id);
+  }
   run_backward(host_, roots, seeds);
 }
 

@@ -134,7 +134,9 @@ TEST(GivenTerms, NoneThatTrainsIsRefused) {
   TestRun run;
   run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor&) { run.term("m", w.mul(1), "one", 0); };
   run.build();
-  EXPECT_NE(error_of([&] { run.run(); }).find("gave no term of a loss"), std::string::npos);
+  const std::string error = error_of([&] { run.run(); });
+  EXPECT_NE(error.find("gave no term of a loss"), std::string::npos) << error;
+  EXPECT_NE(error.find("\n  fix: call loop.term(\"loss\", …)"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ struct FakePlugin {
 
 struct FakeData : FakePlugin {
   int64_t train = 8, validation = 0;
+  int64_t forgets = -1;  // the number of a sample that it does not put
   std::function<Numbers(std::string_view split, int64_t number)> sample = [](std::string_view split, int64_t n) {
     return Numbers{split == "train" ? n + 1 : 100 + n};
   };
@@ -59,7 +60,11 @@ struct FakeData : FakePlugin {
       return guarded([&] {
         auto& d = *static_cast<FakeData*>(self);
         if (d.during_get) d.during_get();
-        for (uint32_t i = 0; i < n; ++i) rows->rows[i][0] = d.sample(view(split), numbers[i]);
+        for (uint32_t i = 0; i < n; ++i) {
+          if (d.forgets == numbers[i]) continue;
+          const Numbers sample = d.sample(view(split), numbers[i]);
+          kBatchApi.put(nullptr, rows, i, 0, sample.data(), sample.size());
+        }
       });
     };
   }

@@ -232,11 +232,19 @@ void Training::report_failed_save(const Saved& s) {
 
 // ---- the end ----
 
-bool Training::time_is_up() const { return o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s; }
+// Not before one step: who goes on again and again under a limit that is too short still gets on.
+bool Training::time_is_up() const {
+  return has_stepped() && o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s;
+}
 
-bool Training::must_end_now() {
+Interrupt Training::asked_for() {
   const Interrupt asked = interrupt_();
   if (asked == Interrupt::kSave) save_asked_ = true;
+  return asked;
+}
+
+bool Training::must_end_now() {
+  const Interrupt asked = asked_for();
   return asked == Interrupt::kInterrupt || asked == Interrupt::kTerminate || time_is_up();
 }
 
@@ -245,11 +253,13 @@ int Training::exit_asked_for() {
   if (services_.requested == MORTISE_STOP) return end(kExitOk, services_.reason);
   if (services_.requested == MORTISE_ABORT) abort();
   if (time_is_up()) return end(kExitResumable, "the time limit of run.time_limit is reached");
-  const Interrupt asked = interrupt_();
+  const Interrupt asked = asked_for();
   if (asked == Interrupt::kInterrupt) return end(kExitInterrupted, "interrupted");
   if (asked == Interrupt::kTerminate) return end(kExitResumable, "terminated");
-  if (asked == Interrupt::kSave || save_asked_) save();
-  save_asked_ = false;
+  if (save_asked_ && has_stepped()) {  // before there is nothing to save that is not there already
+    save();
+    save_asked_ = false;
+  }
   return -1;
 }
 

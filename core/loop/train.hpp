@@ -81,13 +81,15 @@ class Training {
   int end(int exit, const std::string& reason);
   // What somebody asked for; -1: nothing that ends the run.
   int exit_asked_for();
-  bool must_end_now();  // as a signal or the time limit has it
+  Interrupt asked_for();  // since the last time; a request to save is remembered
+  bool must_end_now();    // as a signal or the time limit has it
   [[noreturn]] void abort();
   [[noreturn]] void fail(const PluginError& e);
   void warn_of_parameters_without_gradient();
   bool validates() const { return p_.samples.count("validation") > 0; }
   int64_t applied() const { return services_.clock.applied; }
   double left_s() const;
+  bool has_stepped() const { return services_.clock.attempted > attempted_at_; }
   bool time_is_up() const;
   std::string last_checkpoint() const;
 

@@ -302,6 +302,29 @@ TEST_F(Trainings, KeepTheBestWhenOthersGo) {
   EXPECT_EQ(saved(), (Steps{2, 6}));
 }
 
+// Evaluated before it is saved: the checkpoint knows that it is the best.
+TEST_F(Trainings, SaveTheLastStepOnceAsTheBest) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.save_every = {3, 0};
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(lines({"eval", "saved"}), (Lines{"eval 0", "saved 3", "eval 6", "saved 6"}));
+  EXPECT_EQ(captured.back().best_step, 6);
+}
+
+// It was saved before anybody knew that it is the best.
+TEST_F(Trainings, SaveAStepAgainThatTurnsOutToBeTheBest) {
+  run.data.validation = 2;
+  options.keep_best = true;
+  options.save_every = {2, 0};
+  run.listen(kStepEnd, [&](auto&) {
+    if (attempted() == 4) run.host.services.requested = MORTISE_STOP;
+  });
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(lines({"eval", "saved"}), (Lines{"eval 0", "saved 2", "saved 4", "eval 4", "saved 4"}));
+  EXPECT_EQ(captured.back().best_step, 4);
+}
+
 TEST_F(Trainings, KnowTheBestOfTheRunTheyGoOnWith) {
   run.data.validation = 2;
   options.keep_best = true;
@@ -349,6 +372,45 @@ TEST_F(Trainings, EndOnASignalSavedWithoutAnEvaluation) {
   EXPECT_EQ(captured[0].applied, 3) << "with what was under way";
 }
 
+// Who asked may wait for seconds only. What was given up is made by the process that goes on.
+TEST_F(Trainings, GiveUpAnEvaluationForASignalAndMakeItLater) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  options.eval_every = {3, 0};
+  interrupt = [this] { return attempted() == 3 ? Interrupt::kTerminate : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitResumable);
+  EXPECT_EQ(lines({"eval"}), Lines{});
+  ASSERT_EQ(captured.size(), 1u);
+  EXPECT_EQ(captured[0].evaluated, -1);
+  interrupt = nullptr;
+  saver_options.resumed = 3;
+  EXPECT_EQ(train_on(), kExitOk);
+  EXPECT_EQ(lines({"eval"}), (Lines{"eval 3", "eval 6"}));
+  EXPECT_EQ(captured.back().evaluated, 6);
+}
+
+TEST_F(Trainings, EvaluateNothingTwiceWhenTheyGoOn) {
+  run.data.validation = 2;
+  options.eval_every = {3, 0};
+  options.length = 3;
+  EXPECT_EQ(train(), kExitOk);
+  options.length = 6;
+  options.evaluated = 3;
+  saver_options.resumed = 3;
+  EXPECT_EQ(train_on(), kExitOk);
+  EXPECT_EQ(lines({"eval"}), (Lines{"eval 0", "eval 3", "eval 6"}));
+}
+
+TEST_F(Trainings, SaveWhenAskedToDuringAnEvaluation) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  options.eval_every = {2, 0};
+  int polls = 0;  // the first one at step 2 is that of the evaluation
+  interrupt = [&] { return attempted() == 2 && polls++ == 0 ? Interrupt::kSave : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 6}));
+}
+
 TEST_F(Trainings, SaveWhenAskedToAndGoOn) {
   interrupt = [this] { return attempted() == 2 ? Interrupt::kSave : Interrupt::kNone; };
   EXPECT_EQ(train(), kExitOk);
@@ -380,6 +442,34 @@ TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
   EXPECT_NE(d.effect.find("step 2 is the last good checkpoint"), std::string::npos) << d.effect;
   EXPECT_EQ(saved(), (Steps{2, 4}));
   EXPECT_NE(d.fixes.at(0).find("mortise resume it --from 2 "), std::string::npos) << d.fixes.at(0);
+}
+
+TEST_F(Trainings, DivergeInTheLastEvaluationToo) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  run.listen(kRecord, [&](const mortise_event& e) {
+    if (view(e.record->kind) == "eval") run.host.services.requested = MORTISE_ABORT;
+  });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.exit, kExitGuard);
+  EXPECT_EQ(d.effect, "stopped after step 6");
+}
+
+TEST_F(Trainings, DivergeBeforeTheFirstStep) {
+  run.listen(kRunBegin, [&](auto&) { run.host.services.requested = MORTISE_ABORT; });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.exit, kExitGuard);
+  EXPECT_EQ(d.effect, "stopped before the first step");
+  EXPECT_EQ(run.updates(), 0);
+}
+
+TEST_F(Trainings, AFailingEndBlamesNoStep) {
+  run.listen(kRunEnd, [&](const mortise_event& e) {
+    if (e.record) throw PluginError(MORTISE_E_PLUGIN, "cannot close");
+  });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.at.find("after step 6"), 0u) << d.at;
+  EXPECT_EQ(d.effect.find("was not applied"), std::string::npos) << d.effect;
 }
 
 TEST_F(Trainings, AFailingPluginEndsThemWithTheStepAndARunEnd) {

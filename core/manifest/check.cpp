@@ -233,6 +233,7 @@ class Checker {
     if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3)
       return assigned(json_string(shown(node)));
     if (schema_.default_value.is_set()) return default_value();
+    if (is("duration") && !schema_.choices.empty()) return assigned("\"500 " + schema_.choices[0] + "\"");
     return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
   }
 

@@ -13,13 +13,27 @@ namespace fs = std::filesystem;
 
 bool has_wildcard(std::string_view text) { return text.find_first_of("*?") != std::string_view::npos; }
 
-// Of a folder, in no order; nothing if it cannot be read. A wildcard does not mean hidden files unless it says so.
+bool is_utf8(std::string_view text) {
+  size_t length = 1;
+  for (; !text.empty() && length > 0; text.remove_prefix(length)) length = utf8_length(text);
+  return length > 0;
+}
+
+// What a run writes is not what it reads: it could not be resumed, and the next one would read it too.
+bool is_run_directory(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "sources/origins.json", error) && fs::exists(folder / "run.toml", error);
+}
+
+// Of a folder, in no order; nothing if it cannot be read. A wildcard does not mean hidden files unless it says so, and
+// never a run directory.
 std::vector<fs::path> matching_entries(const fs::path& folder, const std::string& pattern) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename();
-    if ((name[0] != '.' || pattern[0] == '.') && glob_match(pattern, name)) found.push_back(it->path());
+    if ((name[0] != '.' || pattern[0] == '.') && glob_match(pattern, name) && !is_run_directory(it->path()))
+      found.push_back(it->path());
   }
   return found;
 }
@@ -121,6 +135,10 @@ void resolve_paths(Value& value, const std::string& folder, Report& report, bool
       const bool is_glob = found != std::vector<std::string>{path};
       if (found.empty() && keep_unmatched) found = {path};
       if (found.empty()) report.add(no_match(element, path));
+      for (const std::string& name : found)
+        if (!is_utf8(name))
+          throw Failure(mistake("not_utf8", "the path " + escape_control(name) + " is not UTF-8", element.origin,
+                                "rename it: a run could not record it, and would not be resumed"));
       for (const std::string& name : found) all.push_back({name, element.origin, is_glob ? path : ""});
     } catch (const Failure& failure) {
       report.add(failure.diagnostic);

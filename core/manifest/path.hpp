@@ -12,8 +12,8 @@ namespace mortise {
 // sorted. `folder` is absolute. One that matches nothing is a mistake, or stays if `keep_unmatched`.
 void resolve_paths(Value& value, const std::string& folder, Report& report, bool keep_unmatched = false);
 
-// What a pattern with *, ? and ** (any folders) matches, sorted. An existing file is itself, whatever characters its
-// name has.
+// What a pattern with *, ? and ** (any folders) matches, sorted. No wildcard enters a run directory. An existing file
+// is itself, whatever characters its name has.
 std::vector<std::string> expand_glob(const std::string& pattern);
 
 std::string absolute_path(const std::string& path, const std::string& folder);

@@ -84,6 +84,9 @@ class SchemaReader {
       return broken(entry, whole + ": a choice needs `choices`");
     if (key.change != "free" && key.change != "numeric" && key.change != "fixed")
       return broken(entry, whole + ": change is free, numeric or fixed");
+    const bool is_of_plugin = owner_.find('.') != std::string::npos;
+    if (is_of_plugin && (key.per_provider || !key.same_as.empty()))
+      return broken(entry, whole + ": same_as and per_provider are for tables of the core, here nobody reads them");
     if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
     if (const TomlNode* default_value = table->find("default"))
       key.default_value = value(key, *default_value, whole).value_or(Value());

@@ -82,6 +82,10 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
             "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"),
             "plugin.toml:1:9 optimizer.x.a: min is more than max\n");
+  const std::string core_only = "same_as and per_provider are for tables of the core, here nobody reads them\n";
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nsame_as = \"run.seed\"\n"),
+            "plugin.toml:1:9 optimizer.x.a: " + core_only);
+  EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nper_provider = true\n"), "plugin.toml:1:9 optimizer.x.a: " + core_only);
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
             "plugin.toml:3:1 optimizer.x.a has no field `maximum`: aka change choices default "
             "deprecated doc exclusive_min max min per_provider "

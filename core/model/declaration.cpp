@@ -51,6 +51,13 @@ void fill_info(mortise_param& p) {
   }
 }
 
+// Two providers of one layer, one a mode, may declare the same inside it; anything else is a mistake.
+void must_be_new(const Declarer& first, const Declarer& now, const std::string& what, const std::string& fix) {
+  if (first.layer && first.layer == now.layer && first.id != now.id) return;
+  const auto text = [](const Declarer& d) { return d.id + (d.layer ? " at " + d.layer->path : ""); };
+  throw std::invalid_argument(what + " is declared twice: by " + text(first) + " and by " + text(now) + "; " + fix);
+}
+
 }  // namespace
 }  // namespace mortise
 
@@ -100,7 +107,11 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
   if (point < 0 || points[static_cast<uint32_t>(point)].kind != Kind::Operator)
     throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " +
                                 std::string(view(spec.slot)) + ", which no plugin in use brings");
+  const auto same = std::ranges::find(d.layers, view(spec.path), &mortise_layer::path);
+  if (same != d.layers.end())
+    must_be_new(same->declarer, b.declarer, "layer " + same->path, "give one of them another path");
   mortise_layer& layer = d.layers.emplace_back();
+  layer.declarer = b.declarer;
   layer.index = static_cast<uint32_t>(d.layers.size() - 1);
   layer.point = point;
   layer.segment = static_cast<int>(d.segments.size()) - 1;
@@ -127,7 +138,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   }
   const std::vector<int64_t> sizes(spec.sizes, spec.sizes + spec.rank);
   if (mortise_param* p = d.find(name)) {
-    // Two providers of one layer, one a mode, declare the same parameter; anything else is a mistake.
+    must_be_new(p->declarer, b.declarer, "parameter " + name, "give one of them another name, or share it with `tie`");
     if (p->sizes != sizes) throw std::invalid_argument("parameter " + name + " is declared twice with different sizes");
     return p;
   }
@@ -138,6 +149,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
     throw std::invalid_argument("parameter " + name + " has a dimension of 0");
   mortise_param& p = d.params.emplace_back();
   p.index = static_cast<uint32_t>(d.params.size() - 1);
+  p.declarer = b.declarer;
   p.name = name;
   p.role = view(spec.role);
   p.init = view(spec.init);

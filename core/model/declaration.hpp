@@ -15,10 +15,21 @@
 #include "mortise/operator.h"
 #include "mortise/params.h"
 
+namespace mortise {
+
+// Whose `declare` is running: the model's, or that of a provider of one layer.
+struct Declarer {
+  const mortise_layer* layer = nullptr;
+  std::string id;  // of the plugin
+};
+
+}  // namespace mortise
+
 // A parameter. `info` points into the strings and vectors beside it, so a declaration never moves (it lives in a
 // deque).
 struct mortise_param {
   uint32_t index = 0;
+  mortise::Declarer declarer;
   std::string name, role, init;
   std::vector<std::string> tags, dims, other_names;  // other_names: names that are tied to this parameter
   std::vector<int64_t> sizes;
@@ -37,6 +48,7 @@ struct mortise_layer {
   uint32_t index = 0;
   int point = 0;
   int segment = 0;
+  mortise::Declarer declarer;
   std::string slot, path;
   std::deque<std::string> texts;  // what attrs point into
   std::vector<mortise_attr> attrs;
@@ -69,6 +81,7 @@ struct Declaration {
 struct mortise_builder {
   mortise::Declaration& declaration;
   std::function<void(mortise_layer&, const mortise_layer_spec&)> provide;
+  mortise::Declarer declarer = {};
 };
 
 namespace mortise {

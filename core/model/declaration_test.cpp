@@ -64,9 +64,47 @@ TEST_F(Declared, ATiedNameIsTheSameParameter) {
 
 TEST_F(Declared, OneNameWithTwoSizesIsRefused) {
   add_segment(b, "embed", 0);
+  mortise_layer parent;
+  parent.path = "h.0.mlp";
+  b.declarer = {&parent, "mlp.one"};
   param("w");
+  b.declarer = {&parent, "mlp.other"};  // of another mode
   EXPECT_NO_THROW(param("w"));
   EXPECT_THROW(param("w", 5), std::invalid_argument);
+}
+
+TEST_F(Declared, OneNameFromTwoPlacesIsRefusedWithBoth) {
+  points.add_operator("scan", "x -> y", "", "test.scan");
+  add_segment(b, "embed", 0);
+  const auto refusal = [](const auto& declare) -> std::string {
+    try {
+      declare();
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const auto scan = [&] {
+    const mortise_layer_spec spec = {sizeof spec, 0, s("scan"), s("h.0.scan"), nullptr};
+    add_layer(b, points, spec);
+  };
+  mortise_layer parent, other;
+  parent.path = "h.0.mlp";
+  other.path = "h.1.mlp";
+  b.declarer = {nullptr, "model.one"};
+  param("w");
+  scan();
+  b.declarer = {&parent, "mlp.one"};
+  EXPECT_EQ(refusal([&] { param("w"); }),
+            "parameter w is declared twice: by model.one and by mlp.one at h.0.mlp; give one of them another name, or "
+            "share it with `tie`");
+  EXPECT_EQ(refusal(scan),
+            "layer h.0.scan is declared twice: by model.one and by mlp.one at h.0.mlp; give one of them another path");
+  param("v");
+  b.declarer = {&other, "mlp.two"};
+  EXPECT_NE(refusal([&] { param("v"); }), "");
+  b.declarer = {nullptr, "model.one"};
+  EXPECT_NE(refusal([&] { param("w"); }), "") << "also by the same one";
 }
 
 TEST_F(Declared, ARoleOutsideTheListIsRefused) {

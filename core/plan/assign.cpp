@@ -40,13 +40,13 @@ void add_once(Report& report, Diagnostic d) {
 }
 
 void matches_nothing(const Selector& where, const Plan& plan, const std::vector<Element>& elements,
-                     const std::string& what, Report& report) {
+                     const std::string& what, Report& report, const std::string& attached = "") {
   const auto count = [&](std::vector<std::string> match) {
     return static_cast<int64_t>(select(Selector{std::move(match)}, elements).size());
   };
   const std::string patterns = where.match.empty() ? "`*`" : quoted(join(where.match, "`, `"));
   const std::vector<Claim>& models = plan.at[kModel].providers;
-  const std::string of = models.empty() ? "" : " of " + id_of(plan, models.front().member);
+  const std::string of = (models.empty() ? "" : " of " + id_of(plan, models.front().member)) + attached;
   if (const int64_t before = count(where.match)) {
     add_once(report, refusal("matches_nothing",
                              patterns + " matches " + with_commas(before) + " " + what + (before == 1 ? "" : "s") + of +
@@ -60,6 +60,8 @@ void matches_nothing(const Selector& where, const Plan& plan, const std::vector<
   if (!elements.empty()) {
     const std::string pattern = nearest_pattern(where.match.front(), elements);
     d.fixes = {pattern + " matches " + with_commas(count({pattern})) + "      all names: mortise plan --weights"};
+  } else {
+    d.fixes = {"leave `where` out"};
   }
   add_once(report, std::move(d));
 }
@@ -104,6 +106,26 @@ void check_group(const Member& a, const Member& b, const std::vector<Element>& e
                               b.table->origin));
 }
 
+// What a plugin's `where` can take: the elements of the points that it attaches to. Of an exclusive group also those
+// of the others, from whom it takes the place.
+std::vector<Element> reach_of(const Member& member, const Plan& plan, const std::vector<Element>& elements) {
+  const auto counts = [&](const Placed& one) {
+    const PluginInfo& info = info_of(plan, one.member);
+    return &info == member.info ? one.where != nullptr : share(info.schema.exclusive, member.info->schema.exclusive);
+  };
+  const auto attaches = [&](int point) {
+    const PointPlan& here = plan.at[point];
+    return std::ranges::any_of(here.providers, counts) || std::ranges::any_of(here.wrappers, counts) ||
+           std::ranges::any_of(here.listeners, counts);
+  };
+  std::vector<Element> reach;
+  for (const Element& element : elements) {
+    const int point = plan.points.find(element.slot);
+    if (point >= 0 ? attaches(point) : attaches(kOptimizer) || attaches(kParamsDeclared)) reach.push_back(element);
+  }
+  return reach;
+}
+
 // One `where` of a plugin with several points need not take something at each: check_where() looks at them together.
 bool claims_elsewhere(const Plan& plan, const PointPlan& here, const Claim& claim) {
   return std::ranges::any_of(plan.at, [&](const PointPlan& other) {
@@ -142,8 +164,9 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
 
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
   for (auto a = plan.members.begin(); a != plan.members.end(); ++a) {
-    if (a->table && a->table->where && select(*a->table->where, elements).empty())
-      matches_nothing(*a->table->where, plan, elements, what, report);
+    if (a->table && a->table->where)
+      if (const auto reach = reach_of(*a, plan, elements); select(*a->table->where, reach).empty())
+        matches_nothing(*a->table->where, plan, reach, what, report, " where " + id_of(*a->info) + " attaches");
     for (auto b = std::next(a); b != plan.members.end(); ++b) check_group(*a, *b, elements, what, report);
   }
 }

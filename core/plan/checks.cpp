@@ -176,6 +176,24 @@ void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>&
                          {"leave out " + table_of(*holding.info), "deterministic = false"}));
 }
 
+void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& holdings, Report& report) {
+  const auto data = manifest.tables.find("data");
+  if (data == manifest.tables.end() || !data->second.contains("validation")) return;
+  const Value& share = data->second.at("validation");
+  if (!share.is_set() || share.as_float() == 0) return;
+  for (const EnabledTable& holding : holdings) {
+    const Value* key = fact_of(*holding.info, "data", "validation");
+    const auto files = key ? holding.table->values.find(key->as_text()) : holding.table->values.end();
+    if (files == holding.table->values.end() || !files->second.is_set()) continue;
+    Diagnostic d = refusal("validation_unused",
+                           "data.validation holds nothing out: " + id_of(*holding.info) + " has files of its own in `" +
+                               key->as_text() + "`",
+                           {share.origin, files->second.origin}, {"leave one of them out"});
+    d.level = Level::kWarning;
+    report.add(std::move(d));
+  }
+}
+
 void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Report& report) {
   // Of a run whose device cannot run, nothing more is to be said about devices.
   const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };

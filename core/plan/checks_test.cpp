@@ -31,6 +31,28 @@ TEST_F(Checks, ProposeAStableProviderOfTheSlotsOwnFamily) {
   EXPECT_NE(world.errors().find("  fix: [optimizer.zeal] or [optimizer.adamw]\n"), std::string::npos) << world.text();
 }
 
+TEST_F(Checks, SayThatAShareIsNotHeldOutBesideFilesOfItsOwn) {
+  Value key, share, files;
+  key.data = "validation_path";
+  share.data = 0.1;
+  share.origin = {"run.toml", 3, 1, "data.validation"};
+  files.data = std::vector<Value>();
+  files.origin = {"run.toml", 6, 1, "data.text.validation_path"};
+  world.catalogue["data.text"].facts["data"]["validation"] = key;
+  world.manifest.tables["data"]["validation"] = share;
+  EXPECT_EQ(world.errors(), "");
+  PluginTable& table =
+      *std::ranges::find(world.manifest.plugins, "data.text", [](const PluginTable& t) { return t.schema->id; });
+  table.values["validation_path"] = files;
+  EXPECT_EQ(world.errors(),
+            "warning[validation_unused]: data.validation holds nothing out: data.text has files of its own in "
+            "`validation_path`\n"
+            "  --> run.toml:3:1 and run.toml:6:1\n"
+            "  fix: leave one of them out\n");
+  world.manifest.tables["data"]["validation"].data = 0.0;
+  EXPECT_EQ(world.errors(), "");
+}
+
 TEST_F(Checks, SayThatNoInstalledPluginFillsASlot) {
   world.drop("optimizer.adamw");
   world.catalogue.erase("optimizer.adamw");

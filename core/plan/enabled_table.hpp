@@ -53,6 +53,8 @@ bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report
 void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 // With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
 void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
+// A share of the training data that is asked for and not held out, since the data has files of its own for it.
+void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // What facts of plugin.toml say of the run's device, and of what the host may do with a plugin.
 void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_conflicts(const std::vector<EnabledTable>&, Report&);

@@ -18,13 +18,29 @@ size_t depth_of(const Attached& attached) {
   return static_cast<size_t>(std::ranges::find(kBands, attached.band) - std::begin(kBands));
 }
 
-// Exact paths that have none in common; a glob or an atom may take anything.
-bool disjoint(const Selector* a, const Selector* b) {
-  const auto exact = [](const Selector* where) {
-    return where && !where->match.empty() &&
-           std::ranges::all_of(where->match, [](const std::string& p) { return p.find_first_of("*?:") == p.npos; });
+// Is there a text that both globs match? `?`, one character of any width, is taken as `*`. From the ends of both.
+bool globs_meet(const std::string& a, const std::string& b) {
+  const auto is_wild = [](const std::string& glob, size_t i) {
+    return i < glob.size() && (glob[i] == '*' || glob[i] == '?');
   };
-  return exact(a) && exact(b) && !share(a->match, b->match);
+  std::vector<std::vector<bool>> meet(a.size() + 2, std::vector<bool>(b.size() + 2));
+  meet[a.size()][b.size()] = true;
+  for (size_t i = a.size() + 1; i-- > 0;)
+    for (size_t j = b.size() + 1; j-- > 0;) {
+      if (is_wild(a, i) || is_wild(b, j)) meet[i][j] = meet[i + 1][j] || meet[i][j + 1];
+      else if (i < a.size() && j < b.size()) meet[i][j] = a[i] == b[j] && meet[i + 1][j + 1];
+    }
+  return meet[0][0];
+}
+
+// Paths and globs that can have no path in common; an atom may take anything.
+bool disjoint(const Selector* a, const Selector* b) {
+  if (!a || !b || a->match.empty() || b->match.empty()) return false;
+  const auto is_atom = [](const std::string& pattern) { return pattern.find(':') != pattern.npos; };
+  return std::ranges::none_of(a->match, [&](const std::string& one) {
+    return std::ranges::any_of(
+        b->match, [&](const std::string& other) { return is_atom(one) || is_atom(other) || globs_meet(one, other); });
+  });
 }
 
 class Order {

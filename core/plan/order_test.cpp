@@ -104,7 +104,7 @@ TEST_F(Order, NeedNotBeSaidWhereModesKeepWrappersApart) {
   EXPECT_EQ(why(plan, 1), "adapter.dora: they never meet");
 }
 
-TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
+TEST_F(Order, NeedNotBeSaidWherePathsKeepWrappersApart) {
   wrapper("adapter.dora", "adapt");
   wrapper("adapter.lora", "adapt");
   const auto select = [&](const std::string& name, Selector selector) {
@@ -116,8 +116,20 @@ TEST_F(Order, NeedNotBeSaidWhereExactPathsKeepWrappersApart) {
   EXPECT_EQ(world.errors(), "");
   select("lora", where({"h.1"}));
   EXPECT_NE(world.errors(), "");
-  select("lora", where({"h.*"}));  // a glob may meet anything
-  EXPECT_NE(world.errors(), "");
+  const std::pair<const char*, const char*> kApart[] = {
+      {"h.0.*", "h.1.*"}, {"*.attn", "*.mlp"}, {"h.?.attn", "wte*"}, {"h.*.attn", "h.0"}, {"*.a.*.b", "*.c"}};
+  for (const auto& [a, b] : kApart) {
+    select("dora", where({a, "x"}));
+    select("lora", where({b}));
+    EXPECT_EQ(world.errors(), "") << a << " and " << b;
+  }
+  const std::pair<const char*, const char*> kMeet[] = {
+      {"h.0.*", "h.*"}, {"h.*", "*.attn"}, {"h.?", "h.1"}, {"*", "?"}, {"h.0.attn", "slot:attention"}, {"a*b*", "*ba"}};
+  for (const auto& [a, b] : kMeet) {
+    select("dora", where({"x", a}));
+    select("lora", where({b}));
+    EXPECT_NE(world.errors(), "") << a << " and " << b;
+  }
 }
 
 TEST_F(Order, ThatGoesInACircleIsNamed) {

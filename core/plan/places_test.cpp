@@ -180,14 +180,51 @@ TEST_F(Assign, LeavesASelectorOfSeveralPointsToTheCheckOverEverything) {
   EXPECT_EQ(world.text(), "");
   check_where(plan, blocks(2), "layer", world.report);
   EXPECT_EQ(world.text(),
-            "error[matches_nothing]: `blocks.*.norm` matches no layer of model.gpt\n"
+            "error[matches_nothing]: `blocks.*.norm` matches no layer of model.gpt where compile.fused attaches\n"
             "  --> run.toml:7:9\n"
             "  fix: blocks.*.mlp matches 2      all names: mortise plan --weights\n");
 }
 
+// A `where` may match what the model has, and nothing where its plugin attaches.
+TEST_F(Assign, RefusesASelectorThatMatchesNothingWhereItsPluginAttaches) {
+  world.operators({"mlp", "norm"});
+  std::vector<Element> all = kParameters;
+  all.push_back(layer("h.0", "block"));
+  all.push_back(layer("h.0.mlp", "mlp"));
+  all.push_back(layer("h.0.norm", "norm"));
+  world.provider("norm.both", {"norm"}).listens = {{.point = "params.declared", .reads = {"role"}, .everywhere = true}};
+  world.wrapper("adapter.scale", "mlp", "adapt");
+  world.wrapper("compile.block", "block", "repeat");
+  world.provider("log.csv", {}).listens = {{.point = "record"}};
+  const auto checked = [&](const std::string& id, const char* pattern) {
+    world.table(id, 30).where = where({pattern});
+    const Plan plan = world.plan();
+    world.report = Report();
+    check_where(plan, all, "layer or parameter", world.report);
+    world.drop(id);
+    return world.text();
+  };
+  for (const auto& [id, pattern] : {std::pair{"norm.both", "*.norm"},
+                                    {"adapter.scale", "slot:mlp"},
+                                    {"compile.block", "h.*"},
+                                    {"optimizer.sgd", "role:norm"}})
+    EXPECT_EQ(checked(id, pattern), "") << id;
+  EXPECT_EQ(checked("norm.both", "role:norm"),
+            "error[matches_nothing]: `role:norm` matches no layer or parameter of model.gpt where norm.both attaches\n"
+            "  --> run.toml:7:9\n"
+            "  fix: slot:norm matches 1      all names: mortise plan --weights\n");
+  for (const auto& [id, pattern] : {std::pair{"norm.both", "h.0.mlp"},
+                                    {"adapter.scale", "*.norm"},
+                                    {"compile.block", "*.mlp"},
+                                    {"optimizer.sgd", "slot:mlp"}})
+    EXPECT_NE(checked(id, pattern).find(std::string(" where ") + id + " attaches\n"), std::string::npos) << id;
+  EXPECT_NE(checked("log.csv", "h.*").find("  fix: leave `where` out\n"), std::string::npos);
+}
+
 TEST_F(Assign, RefusesTwoOfAnExclusiveGroupOnOneElement) {
+  world.operators({"mlp"});
   for (const char* id : {"precision.bf16", "precision.fp32"})
-    world.wrapper(id, "forward", "cast").schema.exclusive = {"precision.compute"};
+    world.wrapper(id, "mlp", "cast").schema.exclusive = {"precision.compute"};
   world.table("precision.bf16", 31).where = where({"blocks.0.*", "blocks.1.*"});
   world.table("precision.fp32", 33).where = where({"blocks.1.*", "blocks.2.*"});
   const Plan plan = world.plan();

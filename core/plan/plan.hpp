@@ -108,8 +108,8 @@ std::vector<size_t> select(const Attached& attached, const std::vector<Element>&
 std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vector<Element>& elements, int mode,
                         const std::string& what, const std::string& slot, Report& report);
 
-// Every `where` of the plan must take something of all that the model declared; for members that attach to several
-// points, where assign() cannot tell. `what` as above.
+// Every `where` of the plan must take something of all that the model declared at the points where its plugin attaches;
+// for wrappers, and for members of several points, where assign() cannot tell. `what` as above.
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report);
 
 }  // namespace mortise

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <variant>
 
 #include "core/base/text.hpp"
@@ -35,8 +36,8 @@ class Reader {
     read_capabilities();
     fill("links", {{"allow", &info_.links}});
     read_operators();
-    read_facts();
     read_plugin_schema(root_, info_.schema, report_);
+    read_facts();
     read_huggingface();
   }
 
@@ -63,10 +64,14 @@ class Reader {
     }
     for (const TomlEntry& entry : table.entries) {
       if (std::ranges::find(names, entry.key) != names.end()) continue;
-      const std::string near = nearest(entry.key, names);
-      add_mistake("unknown_key", title + " has no key `" + entry.key + "`", position(entry.at),
-                  near.empty() ? "it has: " + join(names, ", ") : "it is called `" + near + "` here");
+      unknown_key(title, entry, names);
     }
+  }
+
+  void unknown_key(const std::string& title, const TomlEntry& entry, const std::vector<std::string>& names) {
+    const std::string near = nearest(entry.key, names);
+    add_mistake("unknown_key", title + " has no key `" + entry.key + "`", position(entry.at),
+                near.empty() ? "it has: " + join(names, ", ") : "it is called `" + near + "` here");
   }
 
   void read_key(const Key& key, const TomlNode& node, const std::string& whole) {
@@ -186,18 +191,29 @@ class Reader {
     }
   }
 
-  // Every other table says facts of a slot. A name close to one of ours is a mistake, not a slot.
+  // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
-    static const std::vector<std::string> kOurs = {
-        "plugin", "points", "capabilities", "links", "operator", "family_defaults", "config", "preset", "huggingface"};
+    static const std::map<std::string, std::vector<std::string>> kFacts = {
+        {"advice", {"text"}},   {"data", {"threads"}},      {"device", {"kind", "wait"}}, {"frame", {"compute_dtype"}},
+        {"model", {"context"}}, {"needs", {"file", "why"}}, {"optimizer", {"cut"}},       {"repeat", {"differs"}}};
+    const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
+                                           "family_defaults", "config", "preset",       "huggingface"};
+    std::vector<std::string> known = info_.schema.provides;
+    for (const auto& [table, keys] : kFacts) known.push_back(table);
     for (const TomlEntry& table : root_.entries) {
-      if (std::ranges::find(kOurs, table.key) != kOurs.end()) continue;
-      const std::string near = nearest(table.key, kOurs);
-      if (!near.empty())
+      if (std::ranges::find(ours, table.key) != ours.end()) continue;
+      if (std::ranges::find(known, table.key) == known.end()) {
+        known.insert(known.end(), ours.begin(), ours.end());
+        const std::string near = nearest(table.key, known);
         add_mistake("unknown_table", "there is no table [" + table.key + "]", position(table.value.at),
-                    "it is called [" + near + "] here");
-      else if (must_be_table(table.key, table.value))
-        for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry);
+                    near.empty() ? "what it says of a point that it provides stands in [POINT]"
+                                 : "it is called [" + near + "] here");
+      } else if (must_be_table(table.key, table.value)) {
+        const auto own = kFacts.find(table.key);
+        std::vector<std::string> keys = own == kFacts.end() ? std::vector<std::string>() : own->second;
+        if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
+        for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
+      }
     }
   }
 
@@ -212,11 +228,22 @@ class Reader {
         });
   }
 
-  void read_fact(const std::string& slot, const TomlEntry& entry) {
+  void read_fact(const std::string& slot, const TomlEntry& entry, const std::vector<std::string>& keys) {
     const std::string key = slot + "." + entry.key;
     const Position origin = position(entry.value.at, key);
-    if (auto value = plain_value(entry.value, key)) info_.facts[slot][entry.key] = std::move(*value);
-    else add_mistake("wrong_type", key + " is a value or a list of values, this is " + entry.value.kind(), origin);
+    const std::string* text = entry.value.text();
+    // [data] SPLIT = "KEY": the key of [config] with the files of a split.
+    const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
+    if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
+      return unknown_key("[" + slot + "]", entry, keys);
+    const bool may_be_list = entry.key == "devices" || entry.key == "cut";
+    auto value = plain_value(entry.value, key);
+    if (value && (text || may_be_list)) info_.facts[slot][entry.key] = std::move(*value);
+    else
+      add_mistake(
+          "wrong_type",
+          key + " is a " + (may_be_list ? "value or a list of values" : "string") + ", this is " + entry.value.kind(),
+          origin);
   }
 
   const TomlTable& root_;

@@ -120,6 +120,34 @@ doc     = "The decay."
 
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
 
+TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"optimizer\", \"data\", \"scan\"]\n"
+                            "[optimizer]\ncutt = \"rows\"\ndevices = [\"cpu\"]\n"
+                            "[model]\nfoo = 1\n"
+                            "[data]\nthreads = \"one\"\ntest = \"files\"\nvalidation = \"file\"\n"
+                            "[scan]\ndevices = \"cpu\"\nspeed = 3\n"
+                            "[frame]\ncompute_dtype = 16\n"
+                            "[optimiser]\ncut = \"rows\"\n"
+                            "[speed]\nhigh = true\n"
+                            "[[listens]]\npoint = \"record\"\n"
+                            "[links]\nalow = []\n"
+                            "[operator.scan]\narguments = \"x\"\nresults = \"y\"\ndoc = \"s\"\nnote = \"\"\n"
+                            "[config.files]\ntype = \"path\"\ndoc = \"Files.\"\n")
+                .errors,
+            (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
+                    "unknown_key 13:1 [model] has no key `foo` | it has: context",
+                    "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
+                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices",
+                    "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
+                    "unknown_table 23:1 there is no table [optimiser] | it is called [optimizer] here",
+                    "unknown_table 25:1 there is no table [speed] | what it says of a point that it provides stands in "
+                    "[POINT]",
+                    "unknown_table 27:1 there is no table [listens] | what it says of a point that it provides stands "
+                    "in [POINT]",
+                    "unknown_key 30:1 [links] has no key `alow` | it is called `allow` here",
+                    "unknown_key 35:1 [operator.scan] has no key `note` | it has: arguments, results, doc"}));
+}
+
 TEST(PluginToml, NamesTheNearestKey) {
   EXPECT_EQ(read_after_head("sumary = 1\n[points]\nprovide = []\n[capabilities]\nthings = []\n").errors,
             (Errors{

@@ -99,18 +99,20 @@ Verified CheckpointFolder::find(const std::string& which, const std::string& fla
   refuse("no checkpoint of " + run() + " is what was saved", "mortise checkpoint verify " + shell_word(run()));
 }
 
-std::optional<Verified> CheckpointFolder::resume(const std::string& from, const Told& passed_over) {
-  std::optional<Verified> chosen;
-  if (!from.empty() || !all().empty()) chosen = find(from.empty() ? "latest" : from, "--from", passed_over);
+std::optional<Verified> CheckpointFolder::choose(const std::string& from, const Told& passed_over) const {
+  if (from.empty() && all().empty()) return std::nullopt;
+  return find(from.empty() ? "latest" : from, "--from", passed_over);
+}
+
+void CheckpointFolder::go_on_from(const Found& chosen) {
   remove_leftovers(root_);
-  if (!chosen) return chosen;
-  set_aside(chosen->step);
-  point_link(root_, "latest", chosen->step);
+  if (chosen.path.empty()) return;
+  set_aside(chosen.step);
+  point_link(root_, "latest", chosen.step);
   // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
   std::error_code ignored;
   if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best, ignored);
-  held_ = held_by(chosen->step, held_.best);
-  return chosen;
+  held_ = held_by(chosen.step, held_.best);
 }
 
 // The newest first: a process that is killed meanwhile leaves a past without holes. An older one of the same name in

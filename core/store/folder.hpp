@@ -43,7 +43,7 @@ class CheckpointFolder {
  public:
   using Told = std::function<void(const Diagnostic&)>;  // of each damaged one that was passed over
 
-  // `resumed`: the step that the run went on from, if resume() was called by another object; `best`: that it knew.
+  // `resumed`: the step that the run went on from, if go_on_from() was called by another object; `best`: that it knew.
   explicit CheckpointFolder(std::string root, int64_t resumed = -1, int64_t best = -1);
   const std::string& root() const { return root_; }
   std::vector<Found> all() const { return checkpoints_in(root_); }  // newest first
@@ -54,9 +54,11 @@ class CheckpointFolder {
   Verified find(const std::string& which, const std::string& flag, const Told& passed_over) const;
 
   // The checkpoint to go on from: the newest that verifies, or the one that `from` calls as find() has it; nothing if
-  // none was saved yet. Whatever is newer, damaged or not, is then in abandoned/, for good, and leftovers are gone.
-  // Throws Failure (exit 65): none verifies, or not the one that was asked for; nothing was moved.
-  std::optional<Verified> resume(const std::string& from, const Told& passed_over);
+  // none was saved yet. Throws Failure (exit 65): none verifies, or not the one that was asked for.
+  std::optional<Verified> choose(const std::string& from, const Told& passed_over) const;
+  // Once it is restored: whatever is newer, damaged or not, is then in abandoned/, for good, and leftovers are gone.
+  // Without a path: from the beginning.
+  void go_on_from(const Found& chosen);
 
   // Saves, and points `latest` at it. When it returns, the checkpoint will be found again. Throws Failure (exit 74), or
   // what the format throws.

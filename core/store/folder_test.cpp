@@ -86,6 +86,16 @@ class Folder : public testing::Test {
     CheckpointFolder folder(root);
     for (const int64_t step : steps) save(folder, step);
   }
+  static std::optional<Verified> resume(CheckpointFolder& folder, const std::string& from,
+                                        const CheckpointFolder::Told& told) {
+    const auto chosen = folder.choose(from, told);
+    folder.go_on_from(chosen.value_or(Verified{}));
+    return chosen;
+  }
+  void resume(const std::string& from) {
+    CheckpointFolder folder(root);
+    resume(folder, from, passed_over());
+  }
   void damage(int64_t step) { std::ofstream(root + "/step-" + std::to_string(step) + "/state.json") << "nonsense"; }
   static Steps in(const std::string& where) {
     Steps steps;
@@ -143,7 +153,7 @@ TEST_F(Folder, HoldsWhatWasAnnouncedAfterADamagedOne) {
   save({15, 18, 29});
   damage(29);
   CheckpointFolder folder(root);
-  ASSERT_EQ(folder.resume("", passed_over())->step, 18);
+  ASSERT_EQ(resume(folder, "", passed_over())->step, 18);
   EXPECT_EQ(told, (std::vector<std::string>{"step 29 is not what was saved"}));
   EXPECT_EQ(abandoned(), (Steps{29}));
   for (const int64_t step : {21, 24, 27}) {
@@ -173,7 +183,7 @@ TEST_F(Folder, SetsAsideEveryNewerOne) {
   save({3, 6, 9, 12, 15});
   damage(12);
   CheckpointFolder folder(root);
-  EXPECT_EQ(folder.resume("6", passed_over())->step, 6);
+  EXPECT_EQ(resume(folder, "6", passed_over())->step, 6);
   EXPECT_EQ(in(root), (Steps{3, 6}));
   EXPECT_EQ(abandoned(), (Steps{9, 12, 15}));
   EXPECT_EQ(link("latest"), "step-6");
@@ -182,11 +192,11 @@ TEST_F(Folder, SetsAsideEveryNewerOne) {
 
 TEST_F(Folder, ReplacesWhatWasSetAsideBefore) {
   save({3, 6});
-  CheckpointFolder(root).resume("3", passed_over());
+  resume("3");
   const std::string aside = root + "/abandoned/step-6/state.json";
   std::ofstream(aside) << "of the first time";
   save({6});
-  CheckpointFolder(root).resume("3", passed_over());
+  resume("3");
   std::string text;
   std::getline(std::ifstream(aside), text);
   EXPECT_EQ(text, "of step 6");
@@ -196,12 +206,12 @@ TEST_F(Folder, ReplacesWhatWasSetAsideBefore) {
 TEST_F(Folder, RemovesLeftoversOnEveryResume) {
   fs::create_directories(root + "/.tmp-step-4/model");
   CheckpointFolder folder(root);
-  EXPECT_EQ(folder.resume("", passed_over()), std::nullopt);
+  EXPECT_EQ(resume(folder, "", passed_over()), std::nullopt);
   EXPECT_TRUE(fs::is_empty(root));
   save({3, 6});
   fs::create_directories(root + "/.tmp-old-step-1");
   fs::create_directories(root + "/abandoned/.tmp-old-step-6");
-  folder.resume("3", passed_over());
+  resume(folder, "3", passed_over());
   EXPECT_EQ(in(root), (Steps{3}));
   EXPECT_FALSE(fs::exists(root + "/.tmp-old-step-1"));
   EXPECT_FALSE(fs::exists(root + "/abandoned/.tmp-old-step-6"));
@@ -212,9 +222,9 @@ TEST_F(Folder, MovesNothingWhereThereIsNothingToResumeFrom) {
   damage(3);
   damage(6);
   CheckpointFolder folder(root);
-  EXPECT_THROW(folder.resume("", passed_over()), Failure);
-  EXPECT_THROW(folder.resume("3", passed_over()), Failure);
-  EXPECT_THROW(folder.resume("4", passed_over()), Failure);
+  EXPECT_THROW(resume(folder, "", passed_over()), Failure);
+  EXPECT_THROW(resume(folder, "3", passed_over()), Failure);
+  EXPECT_THROW(resume(folder, "4", passed_over()), Failure);
   EXPECT_EQ(in(root), (Steps{3, 6}));
 }
 
@@ -223,7 +233,7 @@ TEST_F(Folder, DoesNotSetAsideThroughALink) {
   save({3, 6});
   fs::create_directories(run / "elsewhere/step-6");
   fs::create_directory_symlink(run / "elsewhere", root + "/abandoned");
-  EXPECT_THROW(CheckpointFolder(root).resume("3", passed_over()), Failure);
+  EXPECT_THROW(resume("3"), Failure);
   EXPECT_TRUE(fs::exists(run / "elsewhere/step-6"));
   EXPECT_EQ(in(root), (Steps{3, 6}));
 }
@@ -233,12 +243,12 @@ TEST_F(Folder, ForgetsABestThatIsSetAside) {
   save({3, 6, 9});
   point_link(root, "best", 9);
   CheckpointFolder folder(root);
-  folder.resume("6", passed_over());
+  resume(folder, "6", passed_over());
   EXPECT_EQ(link("best"), "");
   save(folder, 9);
   EXPECT_EQ(find("best"), "no_checkpoint: " + run.string() + " has no best checkpoint | --checkpoint latest");
   point_link(root, "best", 3);
-  folder.resume("6", passed_over());
+  resume(folder, "6", passed_over());
   EXPECT_EQ(link("best"), "step-3");
 }
 

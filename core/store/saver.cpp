@@ -34,7 +34,8 @@ std::string free_space(int64_t keep) {
 
 Saver::Saver(SaverOptions options)
     : options_(std::move(options)), folder_(options_.root, options_.resumed, options_.best.step),
-      bests_({options_.best}), last_step_(options_.resumed), last_best_(options_.best.step), confirmed_(options_.resumed - 1) {}
+      bests_({options_.best}), last_step_(options_.resumed), last_best_(options_.best.step),
+      confirmed_(options_.resumed - 1) {}
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   const auto is_saved = [&] { return step == last_step_ && best().step == last_best_; };

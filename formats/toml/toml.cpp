@@ -90,7 +90,7 @@ std::string with_quotes(std::string_view line) {
 
 // A table or key that the file has had before, by the offsets of both.
 struct Repeated {
-  std::string_view name;
+  std::string name;
   bool is_table = false;
   size_t at = 0, first = 0;
 };
@@ -142,13 +142,20 @@ class Scan {
     const char first = name < text_.size() ? text_[name] : '\n';
     if (std::strchr("_-\"'", first) == nullptr && std::isalnum(static_cast<unsigned char>(first)) == 0)
       throw syntax("this is no TOML: a table's header is [NAME] or [NAME.NAME]", here());
-    header_ = trimmed(text_.substr(name, text_.substr(name).find_first_of("]\n")));
+    header_ = bare(text_.substr(name, text_.substr(name).find_first_of("]\n")));
     // The tables below [[x]] are others for each x.
     if (text_.substr(at_).starts_with("[[")) seen_.clear();
     else note("", at_);
   }
+  // model."gpt" is model.gpt, as far as it is worth a better word than the parser's.
+  static std::string bare(std::string_view name) {
+    std::string all(name);
+    std::erase_if(all, [](char c) { return std::strchr(" \t\"'", c) != nullptr; });
+    return all;
+  }
   // A key under the present header, or the header itself.
-  void note(std::string_view key, size_t at) {
+  void note(std::string_view written, size_t at) {
+    const std::string key = bare(written);
     at = text_.find_first_not_of(" \t", at);
     const auto [first, is_new] = seen_.try_emplace({header_, key}, at);
     if (!is_new) repeated_.push_back({key.empty() ? header_ : key, key.empty(), at, first->second});
@@ -170,8 +177,8 @@ class Scan {
   const std::string& file_;
   size_t at_ = 0, line_begin_ = 0;
   bool line_is_new_ = true;
-  std::string_view header_;
-  std::map<std::pair<std::string_view, std::string_view>, size_t> seen_;  // by header and key
+  std::string header_;
+  std::map<std::pair<std::string, std::string>, size_t> seen_;  // by header and key
   std::vector<Repeated> repeated_;
   int brackets_ = 0, dots_ = 0;
   bool line_is_empty_ = true;
@@ -243,7 +250,7 @@ TomlTable parse_toml(std::string_view text, const std::string& file) try {
   const std::string_view line = line_of(text, at.line);
   if (const Repeated* again = scan.repeated_in(line)) {
     const TomlPlace first = place_in(text, again->first, file);
-    const std::string name(again->name);
+    const std::string& name = again->name;
     TomlError error("toml_syntax", (again->is_table ? "[" + name + "]" : "`" + name + "`") + " stands here again",
                     place_in(text, again->at, file), "keep one: the first is in line " + std::to_string(first.line));
     error.first = first;

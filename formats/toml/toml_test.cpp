@@ -180,6 +180,9 @@ TEST(Toml, SaysWhereTheFirstOfTwoStands) {
             "toml_syntax: [data] stands here again | x.toml:5:3 and x.toml:1:1 | keep one: the first is in line 1");
   EXPECT_EQ(mistake("[a]\nlr = 1\n[b]\nlr = 1\n x = 2\nlr = 3\n"),
             "toml_syntax: `lr` stands here again | x.toml:6:1 and x.toml:4:1 | keep one: the first is in line 4");
+  EXPECT_EQ(
+      mistake("[model.gpt]\n[model.\"gpt\"]\n"),
+      "toml_syntax: [model.gpt] stands here again | x.toml:2:1 and x.toml:1:1 | keep one: the first is in line 1");
   parsed("[[a]]\n[a.b]\nx = 1\n[[a]]\n[a.b]\nx = 1\n");
   parsed("[a]\nx = \"\"\"\n[a]\n\"\"\"\n");
 }

@@ -2,6 +2,7 @@
 damaged is seen; what changed is said."""
 import json
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,7 @@ class Resume(Checkpoints):
         for step in (4, 8):
             run = self.interrupted_at("part", step, text)
             result = self.ok("resume", "runs/part")
-            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 7 files, "
+            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 8 files, "
                                          "hashes match)\n")
             self.assertEqual(self.hash_of(run), self.hash_of(whole))
             self.assertEqual(self.losses(run), self.losses(whole))
@@ -120,9 +121,9 @@ class Resume(Checkpoints):
         self.assertEqual(self.ok("resume", "runs/early").err,
                          "resume  runs/early from the beginning: nothing was saved yet\n")
         self.assertEqual([s for s, *_ in self.losses(run)], list(range(1, 13)))
-        shutil.rmtree(run / "checkpoints")
-        for name in ("run.toml", "status.json", "metrics.jsonl"):  # killed before the manifest was written
-            (run / name).unlink()
+        shutil.rmtree(run)  # killed while the manifest was written, which is the first file
+        run.mkdir()
+        (run / "run.toml.tmp-1").touch()
         self.ok("train", "early.toml", "--resume")
         self.assertEqual([s for s, *_ in self.losses(run)], list(range(1, 13)))
 
@@ -179,6 +180,43 @@ class Resume(Checkpoints):
         self.assertEqual(process.wait(timeout=e2e.LIMIT_S), 75)
         self.assertIn("resume  runs/busy at step ",
                       self.mortise("resume", "runs/busy", "--set", "run.time_limit=1 s").err)
+
+
+class Limits(e2e.Case):
+    def limited(self, size, *words):
+        """With files of `size` bytes at most; plugins are not copied into memory files, which count too."""
+        return self.mortise("train", *words, env={"MORTISE_PLUGINS_FROM_FILES": "1"},
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+
+    def test_a_file_that_may_not_grow_is_a_save_that_failed(self):
+        self.file("run.toml", e2e.TINY.replace("width = 16", "width = 64") + "[checkpoint]\nevery = 2\n")
+        result = self.limited(1 << 16)
+        self.assertEqual(result.code, 74, result)
+        # 2, 4, 6, and 6 once more at the end
+        self.assertEqual(result.err.count("warning[checkpoint_not_saved]: step "), 4, result)
+        self.assertIn("File too large", result.err)
+        self.assertIn("step    6/6", result.out)
+        self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["state"], "failed")
+
+    def test_a_directory_that_cannot_be_written_is_not_left_behind(self):
+        result = self.limited(100, "--set", "run.dir=new")
+        self.assertEqual(result.code, 74, result)
+        self.assertIn("File too large", result.err)
+        self.assertFalse((self.dir / "new").exists())
+
+    def test_what_is_retired_meanwhile_is_chosen_anew(self):
+        self.file("run.toml", e2e.TINY.replace("length = 6", "length = 100000000") +
+                  "[checkpoint]\nevery = 1\nkeep = 1\n")
+        process = self.start("train", "-q")
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not list(self.dir.glob("runs/run/checkpoints/step-*/MANIFEST.json")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        for n in range(4):
+            self.ok("sample", "runs/run", "--tokens", "1")
+            self.ok("export", "runs/run", "-o", f"out{n}")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=e2e.LIMIT_S)
 
 
 class Changes(Checkpoints):

@@ -121,6 +121,16 @@ class CommandLine(e2e.Case):
                 )
             self.assertEqual(done.returncode, 74, verb)
 
+    def test_a_folder_that_is_gone(self):
+        gone = self.dir / "gone"
+        for verb in (["train", "../run.toml"], ["resume", "../runs/run"], ["points"]):
+            gone.mkdir()
+            done = subprocess.run(["sh", "-c", 'rmdir ../gone; exec "$@"', "sh", e2e.MORTISE, *verb], cwd=gone,
+                                  env=self.environment(), capture_output=True, timeout=e2e.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 74, (verb, done))
+            self.assertEqual(done.stderr.decode(), "error[no_folder]: the current folder cannot be found: No such file "
+                             "or directory\n  fix: go to one that is there: cd\n")
+
     def test_without_a_word_the_help_and_64(self):
         result = self.mortise()
         self.assertEqual((result.code, result.err), (64, ""))

@@ -99,7 +99,8 @@ class Compose(e2e.Case):
     def test_an_adapter_on_some_layers_freezes_the_others_too(self):
         fixtures = Fixtures("built")
         fixtures.dir = self.dir
-        listens = '\n[points]\nlistens = [{ point = "params.declared", writes = ["trainable"]%s }]\n'
+        points = '\n[points]\nwraps = [{ point = "mlp", band = "adapt" }]\n'
+        listens = points + 'listens = [{ point = "params.declared", writes = ["trainable"]%s }]\n'
         self.file("run.toml", TINY + '[adapter.freezes]\nwhere = "h.0.mlp*"\n')
         for everywhere, frozen in (("", r"h\.0\.mlp\..*"), (", everywhere = true", r"(?!.*ln_).*")):
             fixtures.built("adapter.freezes", listens % everywhere, source="freezes.c")

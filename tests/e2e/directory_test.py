@@ -72,6 +72,93 @@ class Names(e2e.Case):
         self.assertIn("fix: begin again: mortise train 'my runs/run/run.toml' --set data.shuffle=false\n", result.err)
 
 
+class Theirs(e2e.Case):
+    """What was there before a run is not the run's."""
+
+    def test_a_failed_start_removes_nothing_of_others(self):
+        thesis = self.file("runs/run/thesis.txt", "x")
+        result = self.mortise("train", "--resume")
+        self.assertEqual(result.code, 64, result)
+        self.assertRegex(result.err, r"^error\[dir_not_empty\]: runs/run is not empty, and holds no run: .*\n"
+                                     r"  effect: .*\n  fix: a folder that is new or empty: --set run\.dir=DIR\n$")
+        self.assertEqual(thesis.read_text(), "x")
+        run = self.train("lost")
+        (run / "run.toml").unlink()
+        for words in ((), ("--set", "run.length=8"), ("--set", "data.text.path=nope.txt")):
+            self.assertEqual(self.mortise("train", "lost.toml", "--resume", *words).code, 64)
+            self.assertTrue((run / "checkpoints/step-6/MANIFEST.json").exists())
+        for n, words in enumerate((("--set", "data.text.path=empty.txt"), ("--set", "data.sequence_length=100000"))):
+            self.file("empty.txt", "")
+            (self.dir / f"runs/none{n}").mkdir()
+            self.file(f"none{n}.toml", TINY)
+            self.assertNotEqual(self.mortise("train", f"none{n}.toml", "--resume", *words).code, 0)
+            self.assertEqual(list((self.dir / f"runs/none{n}").iterdir()), [])
+
+    def test_a_folder_with_files_is_no_run_directory(self):
+        mine = {"sources/a.txt": "1", "log.txt": "2", "plan.txt": "3", "env.json": "4", "metrics.jsonl": "5"}
+        for name, text in mine.items():
+            self.file(name, text)
+        for words in (["train"], ["train", "--resume"], ["train", "mine.toml"], ["train", "mine.toml", "--resume"]):
+            self.file("mine.toml", TINY)
+            self.assertEqual(self.mortise(*words, "--set", "run.dir=.").code, 64, words)
+        self.assertEqual(self.mortise("resume", ".").code, 64)
+        self.assertEqual(self.mortise("train", "--set", "run.dir=/").code, 64)
+        self.assertEqual({name: (self.dir / name).read_text() for name in mine}, mine)
+
+
+class Moved(e2e.Case):
+    def test_a_directory_that_is_moved_ends_its_training(self):
+        text = TINY.replace("length = 6", "length = 100000000") + "[checkpoint]\nevery = 100000000\n[log]\nevery = 1\n"
+        self.file("run.toml", text)
+        for replaced in (True, False):
+            process = self.start("train")
+            for line in process.stdout:
+                if line.startswith(b"step"):
+                    break
+            run, moved = self.dir / "runs/run", self.dir / f"moved-{replaced}"
+            run.rename(moved)
+            if replaced:
+                shutil.copytree(moved, run)
+            before = (run / "status.json").read_bytes() if replaced else None
+            process.send_signal(signal.SIGUSR1)
+            out, err = process.communicate(timeout=e2e.LIMIT_S)
+            self.assertEqual(process.returncode, 74, (out, err))
+            self.assertRegex(err.decode(), r"(?m)^error\[dir_moved\]: runs/run was moved or replaced .*\n"
+                                           rf"  effect: .*\n  fix: mortise resume {moved}\n")
+            if replaced:
+                self.assertEqual((run / "status.json").read_bytes(), before)
+                self.assertFalse((run / "checkpoints").exists())
+                shutil.rmtree(run)
+            self.assertFalse(run.exists())
+            shutil.rmtree(self.dir / "runs")
+
+
+class Refused(e2e.Case):
+    """A resume that is refused leaves the run as it was."""
+
+    def test_checkpoints_stay_where_they_are(self):
+        run = self.train("run", TINY + "[checkpoint]\nevery = 2\nkeep = 9\n")
+        status = (run / "status.json").read_bytes()
+        notes = (self.dir / "notes.txt").read_bytes()
+        self.file("notes.txt", notes + b"more")
+        self.assertEqual(self.mortise("resume", "runs/run", "--from", "2").code, 65)
+        self.assertEqual((run / "status.json").read_bytes(), status)
+        self.file("notes.txt", notes)
+        self.assertTrue((run / "checkpoints/step-6").is_dir())
+        self.assertIn("is finished", self.ok("resume", "runs/run").err)
+        self.ok("resume", "runs/run", "--from", "2")
+        self.assertTrue((run / "checkpoints/abandoned/step-4").is_dir())
+
+    def test_a_value_that_a_plugin_refuses_is_not_recorded(self):
+        run = self.train("run", TINY + "[checkpoint]\nevery = 3\nkeep = 9\n")
+        recorded = (run / "run.toml").read_bytes()
+        for words in (["--set", "run.length=8"], ["--from", "3"]):
+            result = self.mortise("resume", "runs/run", *words, "--set", "optimizer.adamw.betas=[0.9]")
+            self.assertEqual(result.code, 64, result)
+            self.assertEqual((run / "run.toml").read_bytes(), recorded)
+        self.assertIn("resume  runs/run at step 6 ", self.ok("resume", "runs/run", "--set", "run.length=8").err)
+
+
 class Foreign(Fixtures):
     """Somebody sends a run directory, with a folder of plugins that its run.toml names."""
 

@@ -1,4 +1,5 @@
-"""docs/guide/writing_a_plugin.md, followed to the letter in an empty folder against an installed Mortise.
+"""The guide: its commands, followed to the letter in an empty folder against an installed Mortise, and its tables,
+compared with what the program says.
 
 A block "```LANGUAGE FILE" is a file; a block "```console" holds commands and what they print. In what is printed `…`
 stands for anything in a line; alone on a line, for any lines."""
@@ -10,7 +11,8 @@ import subprocess
 
 import e2e
 
-PAGE = e2e.SOURCE / "docs/guide/writing_a_plugin.md"
+GUIDE = e2e.SOURCE / "docs/guide"
+PAGES = ("writing_a_plugin.md", "testing_a_plugin.md")  # in this order, in one folder
 LANGUAGES = ("toml", "cmake", "c", "cpp")
 
 
@@ -43,7 +45,7 @@ class Guide(e2e.Case):
         self.assertFalse(matches("", "warning\n"))
 
     def test_every_command_prints_what_the_page_says(self):
-        page = blocks(PAGE.read_text())
+        page = [block for name in PAGES for block in blocks((GUIDE / name).read_text())]
         self.assertEqual({language for language, _, _ in page} - {"console", *LANGUAGES}, set(),
                          "such a block nobody runs")
         work = self.dir / "work"
@@ -77,6 +79,116 @@ class Guide(e2e.Case):
                 self.assertEqual(code, "0", printed)
                 self.assertTrue(matches(wanted, printed),
                                 f"$ {command}\nthe page says:\n{wanted}\nit printed:\n{printed}")
+
+
+COLUMNS_TOML = """\
+[plugin]
+id      = "test.columns"
+version = "0.1.0"
+summary = "Prints name and tag of every column; provides `norm` with a metric and a parameter that nobody uses"
+status  = "alpha"
+abi     = "0.1"
+[points]
+provides = ["norm"]
+listens  = [{ point = "record" }]
+[capabilities]
+before = ["guard.nonfinite"]  # without the columns that it adds
+"""
+COLUMNS_CPP = """\
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include "mortise/cpp/operator.hpp"
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/text.hpp"
+using namespace mortise;
+struct Told : Layers {
+  void record(const mortise_event* event) {
+    const Columns columns(*event->record);
+    std::string line = "COLUMNS " + std::string(columns.kind());
+    for (const mortise_column& c : columns.all())
+      line += " " + std::string(view(c.name)) + ":" + std::to_string(c.value.tag) + ":" + std::string(view(c.unit));
+    std::fprintf(stderr, "%s\\n", line.c_str());
+  }
+};
+struct Norm {
+  Norm(const Builder& build, const LayerSpec& spec) {
+    build.param({spec.name() + ".unused", "norm", {"width"}, {spec.integer("width")}, "constant", 1});
+  }
+  void forward(mortise_call* call) const {
+    const Tensor one = empty(MORTISE_F32, {1}, true);
+    *Info(one).as<float>() = 1;
+    check(api.loop->term(api.host, MORTISE_STR("NAME"), one.get(), MORTISE_STR("one"), 0));
+    give(call, 0, ops::mul(call->args[0], std::getenv("TEST_DIVERGES") ? NAN : 1.0));
+  }
+};
+MORTISE_PLUGIN(Told, listen<&Told::record>("record"), provide("norm", operator_of<Norm, Told>()))
+"""
+
+
+def rows_of(page, kind):
+    """(column, type, when) of each row below the heading."""
+    section = re.search(rf"^## {kind}\n(.*?)(?:^## |\Z)", page, re.MULTILINE | re.DOTALL).group(1)
+    return re.findall(r"^\| `([^`]+)` \| (\w+) \| ([^|]+) \|", section, re.MULTILINE)
+
+
+class Tables(e2e.Case):
+    def test_the_columns_of_every_record(self):
+        self.file("test.columns.toml", COLUMNS_TOML)
+        self.file("columns.cpp", COLUMNS_CPP)
+        sdk = e2e.SOURCE / "sdk"
+        subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-static-libgcc",
+                        f"-Wl,--version-script={sdk}/cmake/plugin.map", f"-I{sdk}/include",
+                        '-DMORTISE_PLUGIN_TOML="test.columns.toml"', "columns.cpp", "-o", "test.columns.so"],
+                       cwd=self.dir, check=True, timeout=e2e.LIMIT_S)
+        self.file("run.toml", e2e.TINY.replace("micro_batch_size", "validation = 0.1\nmicro_batch_size"))
+        listening = ["--plugin-path", ".", "--use", "test.columns"]
+        told = [self.ok("train", *listening, "--use", "sample.text", "--set", "sample.text.tokens=1",
+                        "--set", "log.every=4", "--set", "run.dir=first"),
+                self.mortise("train", *listening, "--set", "model.weights=first", "--set", "run.dir=second",
+                             env={"TEST_DIVERGES": "1"})]
+        page = (GUIDE / "records.md").read_text()
+        tags = {"INT": "3", "FLOAT": "4", "TEXT": "6"}
+        rows = {kind: rows_of(page, kind) for kind in ("run", "step", "eval", "sample", "saved", "note", "end")}
+        seen = set()
+        for line in "".join(result.err for result in told).splitlines():
+            if not line.startswith("COLUMNS "):
+                continue
+            kind, *columns = line.split()[1:]
+            columns = {name: (tag, unit) for name, tag, unit in (c.split(":") for c in columns)}
+            wanted = {name: (tags[type_], "") for name, type_, _ in rows[kind]}
+            self.assertEqual(columns, {name: wanted.get(name) for name in columns}, kind)
+            self.assertEqual({name for name, _, when in rows[kind] if when == "always"} - columns.keys(), set(), kind)
+            seen |= {(kind, name) for name in columns}
+        self.assertEqual({(kind, name) for kind in rows for name, _, _ in rows[kind]} - seen, set(), told)
+
+    def test_the_manifests_of_its_page(self):
+        found = blocks((GUIDE / "manifest.md").read_text())
+        self.assertEqual([language for language, _, _ in found], ["toml", "toml"])
+        base = e2e.TINY.replace("[optimizer.adamw]\n", "").replace("layers = 1", "layers = 5")
+        for _, _, body in found:
+            with self.subTest(body):
+                adamw = "" if "[optimizer.adamw]" in body else "[optimizer.adamw]\n"
+                self.file("run.toml", base + adamw + body)
+                plan = self.ok("plan").out
+        self.assertRegex(plan, r"\n  20 tensors, .*: optimizer\.sgd\n")  # 5 blocks × 4: `*` stands for dots too
+        self.assertRegex(plan, r"activation\.checkpointing +at h\.\* except h\.0 one in 2")
+
+    def test_every_key_of_plugin_toml(self):
+        page = (GUIDE / "writing_a_plugin.md").read_text()
+        info = (e2e.SOURCE / "core/plugin/info.cpp").read_text()
+        keys = set(re.findall(r'\{"(\w+)", (?:&|wraps\}|listens\}|conflicts\})', info))
+        schema = (e2e.SOURCE / "core/manifest/schema.cpp").read_text()
+        keys |= set(re.findall(r'\{"(\w+)", (?:&key|&d|Field)', schema))
+        self.assertGreater(len(keys), 40)
+        for path in (e2e.SOURCE / "core").rglob("*.cpp"):
+            for table, key in re.findall(r'(?:fact_of|text_of)\([^"\n]*"(\w+)", "(\w+)"\)', path.read_text()):
+                if not path.name.endswith("_test.cpp"):
+                    keys |= {table, key}
+        types = re.search(r"kTypes\[\] = \{(.*?)\n\};", (e2e.SOURCE / "core/manifest/check.cpp").read_text(), re.DOTALL)
+        keys |= set(re.findall(r'\{"(\w+)",', types.group(1)))
+        written = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", page))))
+        self.assertEqual(keys - written, set(), "writing_a_plugin.md says nothing of these")
 
 
 if __name__ == "__main__":

@@ -53,6 +53,13 @@ class Known(e2e.Case):
 
 
 class Broken(e2e.Case):
+    def test_a_plugin_whose_toml_is_refused_is_not_called_unknown_too(self):
+        self.folder("log.broken", '[plugin]\nid = "log.broken"\nsumary = "?"\n')
+        result = self.mortise("plugin", "info", "log.broken", "--plugin-path", "more")
+        self.assertEqual(result.code, 71, result)
+        self.assertIn("error[unknown_key]: [plugin] has no key `sumary`\n", result.err)
+        self.assertNotIn("unknown_plugin", result.err)
+
     def folder(self, name, toml, library=None):
         self.file(f"more/{name}/plugin.toml", toml)
         if library is not None:

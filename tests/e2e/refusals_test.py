@@ -82,6 +82,15 @@ class Returned(Fixtures):
         self.refused_alike([], "error[cannot_run_here]: operators.halves cannot run at drop: it halves nothing here\n"
                                "  --> run.toml:15:1\n  fix: [model.gpt] dropout = 0.0\n" + NOTHING, 64)
 
+    def test_a_provider_that_declares_itself_inside_itself(self):
+        self.file("run.toml", TINY + '[operators.halves]\nwhere = "drop*"\n')
+        self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_NESTS", source="halves.c")
+        self.refused_alike([], "error[plugin_failed]: operators.halves declares `dropout` inside `dropout` at drop, "
+                               "and again inside that, more than 16 deep\n"
+                               "  at: in plugin operators.halves\n"
+                               "  fix: give its table a `where` that does not take the layers that it declares itself"
+                               "\n" + NOTHING, 71)
+
     def test_a_checkpoint_in_a_format_of_its_own_is_not_exported(self):
         self.file("run.toml", TINY)
         self.built("checkpoint.forgets", '\n[points]\nprovides = ["checkpoint.format"]\n', source="forgets.c")

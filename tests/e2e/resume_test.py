@@ -1,5 +1,6 @@
 """What a person is told and left with when a run stops and goes on."""
 import json
+import os
 import re
 import shutil
 import unittest
@@ -56,7 +57,8 @@ class Data(Stopped):
             self.assertEqual(result.code, 65, result)
             self.assertIn("error[data_changed]: the data of the split `train` is not what this run began with",
                           result.err)
-            self.assertRegex(result.err, r"was \d+ samples .*, is \d+ samples")
+            was, now = re.search(r"was (\d+ samples .*), is (\d+ samples .*)\n", result.err).groups()
+            self.assertNotEqual(was, now)
         text.write_text(whole)
         self.ok("resume", "runs/mine")
 
@@ -123,6 +125,71 @@ class Recorded(Stopped):
         result = self.mortise("resume", "runs/run", "--from", "yesterday")
         self.assertEqual((result.code, result.err), (65, "error[no_checkpoint]: runs/run has no checkpoint of step "
                                                          "yesterday, only of 8, 6, 4 or 2\n  fix: --from 8\n"))
+
+
+class Own(e2e.Case):
+    """A checkpoint knows what is fixed for its run; what may change does not make it another's."""
+
+    def test_a_checkpoint_of_another_run_is_refused(self):
+        text = TINY + "[checkpoint]\nevery = 3\nkeep = 9\n"
+        run, other = self.train("run", text), self.train("other", text.replace("batch_size = 4", "batch_size = 2"))
+        shutil.rmtree(run / "checkpoints/step-6")
+        shutil.copytree(other / "checkpoints/step-6", run / "checkpoints/step-6")
+        result = self.mortise("resume", "runs/run", "--set", "run.length=8")
+        self.assertEqual(result.code, 65, result)
+        self.assertIn("error[other_state]: it is of another run: `data.micro_batch_size` is \"2\" there, and \"4\" in "
+                      "this run\n  at: runs/run/checkpoints/step-6/fixed.json\n", result.err)
+        shutil.rmtree(run / "checkpoints/step-6")
+        manifest = run / "run.toml"
+        manifest.write_text(re.sub(r"(?m)^micro_batch_size = 4", "micro_batch_size = 2", manifest.read_text()))
+        self.assertEqual(self.mortise("resume", "runs/run", "--set", "run.length=8").code, 65)
+
+    def test_a_precision_is_not_another_by_accident(self):
+        text = TINY + "[checkpoint]\nevery = 3\nkeep = 9\n"
+        run, other = self.train("run", text), self.train("other", text + "[precision.bf16]\n")
+        shutil.copytree(other / "checkpoints/step-6", run / "checkpoints/step-6", dirs_exist_ok=True)
+        result = self.mortise("resume", "runs/run", "--set", "run.length=8")
+        self.assertEqual(result.code, 65, result)
+        self.assertIn("`precision.bf16` is \"on\" there, and \"off\" in this run", result.err)
+
+    def test_what_may_change_goes_on_twice(self):
+        self.train("run", TINY + "[checkpoint]\nevery = 3\n[sample.text]\n")
+        for length in (7, 8):
+            self.ok("resume", "runs/run", "--set", f"run.length={length}", "--set", "optimizer.lr=1e-4")
+        self.ok("resume", "runs/run", "--set", "run.length=9", "--without", "log.jsonl")
+
+    def test_what_follows_the_length_goes_on_following_it(self):
+        self.train("run", TINY)
+        self.file("run.toml", TINY.replace("length = 6", "length = 8"))
+        result = self.mortise("train", "--resume")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn(" --set run.length=8     (recorded in the run)\n", result.err)
+        self.assertNotIn("--set schedule.over", result.err)
+
+
+class Globs(e2e.Case):
+    def test_a_wildcard_enters_no_run_directory(self):
+        self.file("notes/a.txt", "one two three " * 99)
+        (self.dir / "notes.txt").unlink()
+        text = TINY.replace("notes.txt", "**/*.txt") + "[checkpoint]\nevery = 3\n"
+        self.train("run", text)
+        self.ok("resume", "runs/run", "--set", "run.length=8")
+        self.train("second", text)
+        data = [json.loads((self.dir / f"runs/{name}/checkpoints/step-6/data.json").read_text())
+                for name in ("run", "second")]
+        self.assertEqual(data[0], data[1])
+
+    def test_a_path_that_is_not_utf8_is_refused(self):
+        folder = os.fsencode(self.dir) + b"/n\xff"
+        os.mkdir(folder)
+        with open(folder + b"/a.txt", "wb") as file:
+            file.write(b"one two three " * 99)
+        for value in (folder + b"/a.txt", b"**/*.txt"):
+            result = self.mortise("train", "--set", os.fsdecode(b"data.text.path=" + value))
+            self.assertEqual(result.code, 64, result)
+            self.assertIn("error[not_utf8]: the path ", result.err)
+            self.assertIn("/n\\xff/a.txt is not UTF-8\n", result.err)
+            self.assertFalse((self.dir / "runs").exists())
 
 
 class Layers(Stopped):

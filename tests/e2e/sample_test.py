@@ -59,8 +59,16 @@ class Sample(e2e.Case):
         )
         self.refused(
             ["sample", "runs/small", "--tokens", "many"],
-            "error[wrong_type]: --tokens is a number of 0 or more, this is `many`\n  fix: mortise sample --help\n",
+            "error[wrong_type]: --tokens is a whole number from 1 to 2147483647, this is `many`\n"
+            "  fix: mortise sample --help\n",
         )
+        for flag, values in (("--tokens", ("0", "0.9", "-1", "3000000000")), ("--top-k", ("1.7", "-1", "2e0")),
+                             ("--seed", ("1.5", "-1", "1" + "0" * 30))):
+            for value in values:
+                result = self.mortise("sample", "runs/small", f"{flag}={value}")
+                self.assertEqual((result.code, result.out), (64, ""), (flag, value, result))
+                self.assertIn(f"error[wrong_type]: {flag} is a whole number from ", result.err)
+        self.ok("sample", "runs/small", "--tokens", "1", "--seed", "5000000000")
         step = self.checkpoint(self.run_dir)
         weights = step / "model/model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-8])

@@ -420,7 +420,7 @@ data("about_null", "NULL", describe="o->about = (mortise_str){ NULL, 5 };", quic
 data("get_segv", "get", get="segv();", code=SEGV)
 data("get_exit", "get", get="exit(0);", quick=True)
 data("get_hang", "get", get="hang();", args=TIMEOUT)
-data("get_nothing", "without an element")
+data("get_nothing", "put no `")
 data("get_wrong_row", "get",
      get="int64_t one = 1; return TABLE(mortise_batch_api, \"mortise.batch/0\")->put(host, rows, n + 5, 0, &one, 1);")
 data("get_wild_length", "get",

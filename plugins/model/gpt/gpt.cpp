@@ -7,8 +7,10 @@
 // blocks too:
 //
 //   embed    –                → –,      x        x = dropout(wte[ids] + wpe[positions])
-//   h.i      branch, residual → branch, x        (a, r) = ln_1 of the sum;  (m, x) = ln_2(c_proj(attention(c_attn(a))),
-//   r);  branch = mlp(m) head     branch, residual → loss, logits     ln_f, then the tied embedding
+//   h.i      branch, residual → branch, x        (a, r) = ln_1(branch, residual)
+//                                                (m, x) = ln_2(c_proj(attention(c_attn(a))), r)
+//                                                branch = mlp(m)
+//   head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
 #include <cstdio>
 #include <tuple>

@@ -1,17 +1,18 @@
-/* The ground that every other Mortise header stands on: values, errors, events, attachments and the one exported
- * symbol.
+/* What every other header of Mortise includes: values, errors, events, attachments and the one exported symbol.
  *
  * Plain C11, also valid C++20. A plugin is a shared library that exports exactly one function, `mortise_plugin_v0`,
- * which returns a static descriptor. Everything else it asks the host for by id:  host->get_interface(host,
- * "mortise.tensor/0").
+ * which returns a static descriptor. Everything else it asks the host for by id:
+ *     host->get_interface(host, "mortise.tensor/0")
  *
  * Rules that hold for every function of every table, unless its comment says otherwise:
- *   - The first argument is the plugin's own `mortise_host *`, so that errors, time and bytes are charged to whoever
- * asked.
+ *   - The first argument is the plugin's own `mortise_host *`, so that errors, time and bytes are charged to it.
  *   - It returns 0, or a status; the text of a failure is kept by the host and the caller need only return the status.
  *   - Arguments are borrowed for the call. Handles in results are owned by the receiver, who releases them.
- *   - [any-thread]. Other tags: [loop] the thread that trains, [build] while the run is assembled, [autograd] while
- * backward runs, [data] a loader's thread.
+ *   - It may be called on any thread: [any-thread]. Other tags:
+ *       [build]     while the run is assembled
+ *       [loop]      the thread that trains
+ *       [autograd]  while backward runs
+ *       [data]      a loader's thread
  *   - No C++ type, exception, allocator or FILE * crosses. Every function pointer is noexcept in C++.
  *   - A struct begins with its own size and only ever grows at its end.
  *
@@ -65,7 +66,7 @@ typedef struct mortise_str {
 #define MORTISE_STR(literal) ((mortise_str){(literal), sizeof(literal) - 1})
 #endif
 
-typedef struct mortise_host mortise_host;       /* a plugin's own window into the host */
+typedef struct mortise_host mortise_host;       /* a plugin's own handle of the host */
 typedef struct mortise_tensor mortise_tensor;   /* a retained handle; opaque */
 typedef struct mortise_param mortise_param;     /* a parameter; stable for the run; what a model keeps */
 typedef struct mortise_layer mortise_layer;     /* a declared layer; stable for the run */
@@ -142,7 +143,8 @@ typedef struct mortise_column {
   mortise_value value;
 } mortise_column;
 
-/** What happened, complete: kind is "run", "step", "eval", "sample", "saved", "note" or "end". Borrowed for the event.
+/** What happened: kind is "run", "step", "eval", "sample", "saved", "note" or "end". Each kind has its own columns:
+ *  docs/guide/records.md lists them. Borrowed for the event.
  *
  *  A record of kind "step" comes of every step that was tried, so that guards see each. Its column `due` (INT) is 1
  *  where `[log] every` asks for it to be shown: a logger leaves out what is neither due nor `skipped` (INT, 1 where the
@@ -157,7 +159,7 @@ typedef struct mortise_record {
 typedef struct mortise_event {
   uint32_t struct_size, point;
   mortise_param *param;         /* params.declared */
-  const mortise_record *record; /* record, run.begin, run.end */
+  const mortise_record *record; /* record; run.begin (kind "run"); run.end (kind "end"; NULL after a failure) */
   mortise_str path;
   int32_t micro, last;
   mortise_status outcome; /* run.end, and the end of paired events */
@@ -187,8 +189,7 @@ typedef struct mortise_attachment {
 struct mortise_host {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor;
-  /** A table by id, e.g. "mortise.tensor/0"; NULL if this host has none by that id. The table lives as long as the
-   * host. */
+  /** A table by id, e.g. "mortise.tensor/0"; NULL if this host has none. It lives as long as the host. */
   const void *(*get_interface)(mortise_host *, mortise_str id)MORTISE_NOEXCEPT;
   /** Keeps `text` (copied) as this thread's error and returns `code`. */
   mortise_status (*fail)(mortise_host *, mortise_status code, mortise_str text) MORTISE_NOEXCEPT;

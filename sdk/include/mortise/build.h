@@ -10,21 +10,26 @@ typedef struct mortise_attr {
   mortise_value value;
 } mortise_attr;
 
-/** What a model asks for: a slot ("linear", "attention", "mlp", …) at a path, with attributes that operator.h lists. */
+/** What a model asks for: a slot, which is the name of an operator point ("linear", "attention", "mlp", …), at a path,
+ * with attributes that operator.h lists. An attribute is an INT, FLOAT, LOGICAL, TEXT, DTYPE or PARAM; the host copies
+ * it, texts too. A provider ignores attributes that it does not know. */
 typedef struct mortise_layer_spec {
   uint32_t struct_size, n_attrs;
   mortise_str slot, path;
   const mortise_attr *attrs;
 } mortise_layer_spec;
 
-/** A parameter to be. `init`: "normal" (mean 0, deviation init_scale), "constant" (init_scale), "uniform"
- * (±init_scale). Bits come from (run.seed, name, logical index), so every sharding and every thread count starts from
- * the same weights. */
+/** A parameter to be, fp32 unless a listener of params.declared says otherwise. `init` is one of
+ *   "normal"    mean 0, standard deviation init_scale
+ *   "uniform"   between -init_scale and init_scale
+ *   "constant"  init_scale
+ * The bits come from run.seed, the name and the index of the element: every number of threads starts from the same
+ * weights. */
 typedef struct mortise_param_spec {
   uint32_t struct_size, rank, n_tags;
-  mortise_str name; /* whole, as in Hugging Face's files */
-  mortise_str role; /* matrix vector norm embedding buffer */
-  const mortise_str *dims;
+  mortise_str name;        /* whole, as in Hugging Face's files */
+  mortise_str role;        /* matrix vector norm embedding buffer */
+  const mortise_str *dims; /* logical names of the dimensions, `rank` of them; a `where` finds them as "dim:NAME" */
   const int64_t *sizes;
   const mortise_str *tags;
   mortise_str init;
@@ -32,14 +37,15 @@ typedef struct mortise_param_spec {
   mortise_param *tie; /* this name is that parameter: one value, one gradient, one state; NULL: a new one */
 } mortise_param_spec;
 
-enum { MORTISE_BLOCK = 1 }; /* segment: one of a stack of alike; called through the point `block` */
+enum { MORTISE_BLOCK = 1 }; /* flag of a segment: one of several alike; called through the point `block` */
 
 /** "mortise.build/0" */
 typedef struct mortise_build_api {
   uint32_t struct_size;
   /** The next segment, in the order of forward; layers declared from here on belong to it. */
   MORTISE_FN(segment, mortise_builder *, mortise_str path, uint32_t flags);
-  /** Asks for a layer; its provider declares its parameters and sub-layers before this returns. */
+  /** Asks for a layer; its provider declares its parameters and sub-layers before this returns. The handle lives as
+   * long as the run; mortise_call_api.layer calls it. */
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
   /** A number that somebody else decided: "vocabulary" (tokenizer or data), "sequence_length" (manifest).

@@ -1,5 +1,6 @@
-/* A call can be kept. Every run-time slot is called with one self-contained record; recompute, prefetch, pipeline
- * stages and capture are this one idea: copy the record with its frame, and run it again later, on any thread. */
+/* Calls. Every point of kind call or operator is called with one struct, `mortise_call`, that holds all that the call
+ * needs. So a call can be kept: copied with its frame, and run again later, on any thread. Checkpointing of activations
+ * and prefetching are made of that. */
 #ifndef MORTISE_CALL_H
 #define MORTISE_CALL_H
 #include "abi.h"
@@ -15,19 +16,18 @@ enum {
 /** Bits of `want`: outputs that a fused provider may leave out unless somebody asks. */
 enum { MORTISE_WANT_LOGITS = 1 };
 
-/** One call of one point. Points into nobody's stack but its caller's, for the time of the call; `keep` copies it
- * deeply. */
+/** One call of one point. Its pointers are good for the time of the call; `keep` copies what they point to. */
 struct mortise_call {
   uint32_t struct_size, point;
   mortise_str path; /* of the layer or segment, "h.3.attn"; "" for the whole model. Lives as long as the run */
   uint32_t mode, flags;
-  int32_t micro, replica; /* which micro-batch of the step; which device of this process */
-  uint32_t compute_dtype; /* what GEMMs and attention compute in; MORTISE_NO_DTYPE: as the weights are stored. A wrapper
-                             may set it */
-  uint32_t want;          /* a wrapper may add bits */
+  int32_t micro, replica;     /* which micro-batch of the step; which device of this process */
+  uint32_t compute_dtype;     /* what products and attention compute in; MORTISE_NO_DTYPE: as the weights are stored. A
+                             wrapper may set it */
+  uint32_t want;              /* a wrapper may add bits */
   const mortise_layer *layer; /* operators: the layer; NULL elsewhere */
   void *layer_data;           /* operators: what `declare` bound to the layer */
-  mortise_batch *batch;       /* inside `micro`; NULL elsewhere */
+  mortise_batch *batch;       /* the micro-batch (data.h says its shapes), inside `micro`; NULL elsewhere */
   const mortise_value *args;
   uint32_t n_args, n_results;
   mortise_value *results; /* the caller's array, all MORTISE_NONE at first; the provider puts owned values into it */
@@ -38,7 +38,7 @@ typedef struct mortise_call_api {
   uint32_t struct_size;
   /** Runs the rest of the chain; may be called again. */
   MORTISE_FN(next, mortise_next *, mortise_call *);
-  /** Calls a layer with its wrappers, in the frame of the call under way. `results` must be MORTISE_NONE on entry. */
+  /** Calls a layer with its wrappers, within the call under way. `results` must be MORTISE_NONE on entry. */
   MORTISE_FN(layer, mortise_layer *, const mortise_value *args, uint32_t n_args, mortise_value *results,
              uint32_t n_results);
   /** Copies the call and its frame: mode, path, micro, replica, compute dtype, random site, batch. Arguments are not

@@ -7,17 +7,17 @@ MORTISE_BEGIN
 /** "mortise.config/0". Values live as long as the run. */
 typedef struct mortise_config_api {
   uint32_t struct_size;
-  /** The value of a key of this plugin's schema; MORTISE_NONE if it has no default and was not set. A path comes as
-   * absolute TEXT, a list of paths with globs expanded as TEXTS. MORTISE_E_NOT_FOUND for a key that the schema lacks.
-   */
+  /** The value of a key of this plugin's schema; MORTISE_NONE if it has no default and was not set. A path is TEXT,
+   * absolute; a list of paths is TEXTS, with globs expanded; an empty list is TEXTS of none, whatever its type.
+   * MORTISE_E_NOT_FOUND for a key that the schema lacks. */
   MORTISE_FN(get, mortise_str key, mortise_value *);
   /** Refuses a value: returns MORTISE_E_CONFIG, and the run's error names the key's file, line and column, with this
    * reason and fix. */
   MORTISE_FN(blame, mortise_str key, mortise_str why, mortise_str fix);
-  /** Likewise, for a refusal with a name of its own among the errors: `code` is a slug without a dot,
-   * "batch_arithmetic", which scripts and
-   *  `--json` see; `beside` stands to the right of the position, "512 / (16 × 6) = 5.33", and may be empty. A code that
-   * is no slug is taken for "refused_value", which is what `blame` says. */
+  /** Likewise, under a code of its own.
+   *   code    letters a to z, digits and `_`, such as "batch_arithmetic"; scripts and `--json` see it. Anything else is
+   *           taken for "refused_value", which is what `blame` says
+   *   beside  stands to the right of the position, "512 / (16 × 6) = 5.33"; may be empty */
   MORTISE_FN(refuse, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix);
 } mortise_config_api;
 

@@ -1,11 +1,16 @@
-/* Where samples come from, and how text becomes ids. The core orders, splits, truncates, collates, pads and counts. */
+/* Where samples come from, and how text becomes ids. The core orders, splits, truncates, pads and counts.
+ *
+ * A micro-batch holds each field as one int64 tensor [B, T]: B samples, T the length of the longest, rounded up to
+ * data.pad_to_multiple but not above data.sequence_length; shorter ones end with `fill`. Where no sample has more than
+ * one element, a label, T is 1. By convention the data of a
+ * language model has "input_ids", "labels" (each the id that follows; -100: no loss) and "positions". */
 #ifndef MORTISE_DATA_H
 #define MORTISE_DATA_H
 #include "abi.h"
 MORTISE_BEGIN
 
-/** One field of a sample, int64 elements. `unit`: elements unlike `fill` are counted as this unit ("tokens"), or empty.
- */
+/** One field of a sample, int64 elements. `unit`: elements other than `fill` are counted as this unit ("tokens"), which
+ * a term of the loss can be divided by; empty: they are not counted. */
 typedef struct mortise_field {
   mortise_str name; /* "input_ids", "labels", "positions" */
   mortise_str unit;

@@ -19,10 +19,10 @@ typedef struct mortise_ledger {
   uint32_t struct_size, n_groups;
   mortise_tensor *scale; /* float64, 0-dim */
   mortise_tensor
-      *multiplier; /* float64, 0-dim: true gradient to use = in memory × multiplier (1/scale and clipping are in it) */
-  mortise_tensor *verdict;      /* float64, 0-dim: 1 apply, 0 skip */
-  mortise_tensor *applied;      /* int64, 0-dim: steps applied before this one */
-  mortise_tensor *lr;           /* float64 [n_groups], of this step */
+      *multiplier;         /* float64, 0-dim: the gradient to use = in memory × this; has 1/scale and clipping in it */
+  mortise_tensor *verdict; /* float64, 0-dim: 1 apply, 0 skip */
+  mortise_tensor *applied; /* int64, 0-dim: steps applied before this one */
+  mortise_tensor *lr;      /* float64 [n_groups], of this step */
   mortise_tensor *weight_decay; /* float64 [n_groups] */
 } mortise_ledger;
 
@@ -42,7 +42,9 @@ typedef struct mortise_loop_api {
                                                    apply; one vote to skip is enough */
   MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
   /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens",
-   * "samples", "one", or one of the data's own). Weight 0 makes it a metric. Inside `forward` only. */
+   * "samples", "one", or one of the data's own). Weight 0 makes it a metric, a column of the record. Inside `forward`
+   * only. Who trains a model must give at least one term of another weight, which depends on a trainable parameter: a
+   * model does it in its last segment, loop.term("loss", sum, "tokens", 1). What it returns trains nothing. */
   MORTISE_FN(term, mortise_str name, mortise_tensor *sum, mortise_str unit, double weight);
   MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary */
   /** Adds a column to the record that is being told: a FLOAT, an INT or a TEXT (copied), for the listeners that come

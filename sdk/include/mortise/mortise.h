@@ -1,4 +1,5 @@
-/* Everything, for those who do not count. */
+/* Every header of the C interface but those for plugins in plain C: plugin.h and simple_optimizer.h. C++ includes
+ * mortise/cpp/plugin.hpp instead. */
 #ifndef MORTISE_MORTISE_H
 #define MORTISE_MORTISE_H
 #include "abi.h"

@@ -5,8 +5,13 @@
 #include "tensor.h"
 MORTISE_BEGIN
 
-/** The object of `schedule`: the multiplier of the peak rate at `progress` (0 at the end of warm-up, 1 at the end).
- * Pure: the core tabulates it ahead. Warm-up, horizon and groups are the core's. [loop] */
+/** The object of `schedule`: the multiplier of the peak learning rate. Warm-up ([schedule] warmup, linear), horizon
+ * ([schedule] over) and groups are the core's: `factor` is asked for the steps after warm-up only.
+ *   progress     (steps applied - steps of warm-up) / (steps of the horizon - steps of warm-up): 0 at the first step
+ *                after warm-up, below 1 at the last step of the horizon, 1 at every step after it
+ *   *multiplier  0 to 1; anything else, NaN too, ends the run with exit 71
+ * Pure: the core asks for many steps ahead, and more than once, so it depends on `progress` and the configuration alone
+ * and calls nothing of the loop. [loop] */
 typedef struct mortise_schedule {
   uint32_t struct_size, reserved;
   MORTISE_PLUG(factor, double progress, double *multiplier);

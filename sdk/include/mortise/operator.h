@@ -1,7 +1,8 @@
-/* Operators come in pairs: a provider of an operator point gives forward and backward, and the host builds the autograd
- * node.
+/* Operators and models. A provider of an operator point gives forward and backward, a pair, and the host builds the
+ * autograd node; without backward it is a composite, which autograd differentiates.
  *
- * The vocabulary of 0.1: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions.
+ * The operators of 0.1: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions,
+ * [B, T] as well as [B*T], the same in all arguments of a call.
  *
  *   embedding       attrs  name vocab width init
  *                   call   ids [N] i64 → y [N, width]
@@ -17,14 +18,22 @@
  *                   call   x [N, in] → y [N, out]
  *   attention       attrs  heads head_dim causal dropout mask ("none"; "keys": a mask will come)
  *                   call   qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim]
- *   mlp             attrs  name up down width inner activation layout init_up init_down
+ *   mlp             attrs  name up down width inner activation bias layout init_up init_down
  *                   call   x [N, width] → y [N, width]; a composite of linear
- *   head_loss       attrs  name vocab width tie
+ *   head_loss       attrs  name vocab width tie init
  *                   call   x [N, width], labels [N] i64 (-100: ignored) or NONE
  *                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
  *
- * `name` is the prefix of the parameters' names where it is not the path. A plugin may add points of its own:
- * [[operator]] in plugin.toml. */
+ * Attributes by type; those with a default may be left out:
+ *   INT      vocab width in out inner heads head_dim
+ *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down (0.02: standard deviation of the weights)
+ *   LOGICAL  bias (true), causal (false)
+ *   TEXT     name (the path), up ("up"), down ("down"), layout ("out_in"), activation (linear: "none", mlp: "gelu"),
+ *            kind ("layer"), mask ("none")
+ *   PARAM    tie: the head's weight is that parameter
+ *
+ * `name` is the prefix of the parameters' names; up and down are the last parts of the paths of the two linears of mlp.
+ * A plugin may add operators of its own: [operator.NAME] in plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H
 #include "build.h"
@@ -36,8 +45,8 @@ enum {
   MORTISE_SAVE_INPUT = 0,  /* argument `index` */
   MORTISE_SAVE_OUTPUT = 1, /* result `index` */
   MORTISE_SAVE_OWN = 2,    /* `tensor`, whose ownership goes to the host */
-  MORTISE_SAVE_CAST =
-      3 /* `tensor`, owned by the host: argument `index` in another dtype; a replay casts the new argument again */
+  MORTISE_SAVE_CAST = 3    /* `tensor`, whose ownership goes to the host: argument `index` in another dtype; a replay
+                              casts the new argument again */
 };
 typedef struct mortise_saved {
   uint32_t from, index;
@@ -86,8 +95,11 @@ typedef struct mortise_model {
   uint32_t struct_size, reserved;
   /** Declares segments, layers and parameters, in the order of forward. [build] */
   MORTISE_PLUG(declare, mortise_builder *);
-  /** Runs one segment: args are the results of the one before (none for the first). Re-entrant; keeps parameters, never
-   * tensors. */
+  /** Runs one segment: args are the results of the one before (none for the first); call->batch has the fields. Under
+   * autograd where the call has MORTISE_GRAD: what it computes with layers and LibTorch's operators is differentiated.
+   * The last segment gives the loss by loop.term (loop.h), not in a replay (MORTISE_REPLAY), and by convention has
+   * results[0] the sum of the loss (NONE without labels) and results[1] the logits [B, T, vocab] (NONE unless wanted).
+   * Re-entrant; keeps parameters, never tensors. */
   MORTISE_PLUG(segment, mortise_call *, uint32_t index);
 } mortise_model;
 

@@ -1,5 +1,5 @@
-/* Optimizers: two functions over slices, without a synchronisation. For the simple form, written in ten minutes with
- * list operations and host numbers, see simple_optimizer.h, an adapter over this one. */
+/* Optimizers: two functions over slices, without a synchronisation. simple_optimizer.h is an adapter over this form:
+ * numbers on the host and lists of tensors, at the price of one synchronisation a step. */
 #ifndef MORTISE_OPTIMIZER_H
 #define MORTISE_OPTIMIZER_H
 #include "config.h"
@@ -39,8 +39,8 @@ typedef struct mortise_optimizer {
   /** The states of a parameter; writes at most MORTISE_MAX_STATES. [build] */
   MORTISE_PLUG(states, const mortise_param_info *, mortise_state_spec *, uint32_t *n);
   /** One update of every slice; only slices that got a gradient this step. Uses gradient × multiplier, changes nothing
-   * when the verdict is 0, and does not look at either on the host unless plugin.toml says `syncs`. Gradients are dead
-   * afterwards. [loop] */
+   * when the verdict is 0, and does not look at either on the host unless plugin.toml says `syncs`. It may
+   * overwrite gradients: nobody reads them afterwards. [loop] */
   MORTISE_PLUG(step, const mortise_slice *, uint32_t n, const mortise_ledger *);
 } mortise_optimizer;
 

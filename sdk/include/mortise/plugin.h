@@ -1,5 +1,7 @@
 /* For plugins in plain C: embedding plugin.toml and reading the configuration.
- * Compile with -DMORTISE_PLUGIN_TOML='"plugin.toml"'; CMake's mortise_add_plugin() and pkg-config's flags do. */
+ *
+ * Compile with -DMORTISE_PLUGIN_TOML='"plugin.toml"': the path of the file as a C string, quotation marks included,
+ * from the folder in which the compiler runs. CMake's mortise_add_plugin() defines it; pkg-config's flags do not. */
 #ifndef MORTISE_PLUGIN_H
 #define MORTISE_PLUGIN_H
 #include <stdlib.h>
@@ -7,8 +9,7 @@
 #include "config.h"
 MORTISE_BEGIN
 
-/* The text of plugin.toml as bytes of the library, between two labels; so that the library says what it is without its
- * file. */
+/* The text of plugin.toml as bytes of the library, between two labels. The host compares it with the file beside it. */
 #ifdef MORTISE_PLUGIN_TOML
 #define MORTISE_EMBED_MANIFEST                                                            \
   __asm__(".pushsection .rodata\nmortise_manifest_begin:\n.incbin \"" MORTISE_PLUGIN_TOML \

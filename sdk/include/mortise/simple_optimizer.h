@@ -1,5 +1,5 @@
-/* The simple form of an optimizer, for authors who want ten minutes rather than the last per cent: plain C,
- * header-only, an adapter over `mortise_optimizer` (optimizer.h). The adapter reads the ledger on the host, so that the
+/* The simple form of an optimizer: plain C, header-only, an adapter over `mortise_optimizer` (optimizer.h). It is
+ * short to write, and somewhat slower than the form below it. The adapter reads the ledger on the host, so that the
  * author gets numbers, and hands over lists of tensors, so that one call works on all parameters of a group, on any
  * device. The price is one synchronisation a step: plugin.toml says `syncs = ["verdict"]` in [capabilities].
  *
@@ -362,38 +362,40 @@ static inline void mortise_simple_attach(const mortise_attachment **list, uint32
 /** Makes the library a plugin. `type` is the author's struct, zero at first; `prepare(type *, mortise_host *)` reads
  * the configuration [build]; `step(type *, const mortise_simple_group *)` is called once a group that got gradients, on
  * applied steps only [loop]. Then the names of the states, at most MORTISE_MAX_STATES; NULL for none. */
-#define MORTISE_SIMPLE_OPTIMIZER(type, prepare, step, ...)                                                   \
-  MORTISE_EMBED_MANIFEST                                                                                     \
-  typedef struct {                                                                                           \
-    mortise_simple simple;                                                                                   \
-    type user;                                                                                               \
-  } mortise_simple_instance;                                                                                 \
-  static const char *const mortise_simple_names[] = {__VA_ARGS__};                                           \
-  enum { MORTISE_SIMPLE_STATES = sizeof mortise_simple_names / sizeof *mortise_simple_names };               \
-  static_assert((int)MORTISE_SIMPLE_STATES <= (int)MORTISE_MAX_STATES, "an optimizer has at most 8 states"); \
-  static mortise_status mortise_simple_call(void *user, const mortise_simple_group *g) MORTISE_NOEXCEPT {    \
-    return step((type *)user, g);                                                                            \
-  }                                                                                                          \
-  static mortise_status mortise_simple_create(mortise_host *host, void **self) MORTISE_NOEXCEPT {            \
-    mortise_status status;                                                                                   \
-    mortise_simple_instance *s = (mortise_simple_instance *)calloc(1, sizeof *s);                            \
-    if (!s) return host->fail(host, MORTISE_E_MEMORY, MORTISE_STR("out of memory"));                         \
-    *self = s;                                                                                               \
-    s->simple.user = &s->user;                                                                               \
-    s->simple.step = mortise_simple_call;                                                                    \
-    s->simple.names = mortise_simple_names;                                                                  \
-    while (s->simple.n_states < MORTISE_SIMPLE_STATES && mortise_simple_names[s->simple.n_states])           \
-      ++s->simple.n_states;                                                                                  \
-    status = mortise_simple_open(&s->simple, host);                                                          \
-    return status != MORTISE_OK ? status : prepare(&s->user, host);                                          \
-  }                                                                                                          \
-  static mortise_status mortise_simple_attachments(void *self, const mortise_attachment **list, uint32_t *n, \
-                                                   uint32_t *stride) MORTISE_NOEXCEPT {                      \
-    (void)self;                                                                                              \
-    mortise_simple_attach(list, n, stride);                                                                  \
-    return MORTISE_OK;                                                                                       \
-  }                                                                                                          \
-  static void mortise_simple_destroy(void *self) MORTISE_NOEXCEPT { free(self); }                            \
+#define MORTISE_SIMPLE_OPTIMIZER(type, prepare, step, ...)                                                       \
+  MORTISE_EMBED_MANIFEST                                                                                         \
+  typedef struct {                                                                                               \
+    mortise_simple simple;                                                                                       \
+    type user;                                                                                                   \
+  } mortise_simple_instance;                                                                                     \
+  static const char *const mortise_simple_names[] = {__VA_ARGS__};                                               \
+  enum { MORTISE_SIMPLE_STATES = sizeof mortise_simple_names / sizeof *mortise_simple_names };                   \
+  /* C99 has no static_assert. */                                                                                \
+  typedef char                                                                                                   \
+      mortise_an_optimizer_has_at_most_8_states[(int)MORTISE_SIMPLE_STATES <= (int)MORTISE_MAX_STATES ? 1 : -1]; \
+  static mortise_status mortise_simple_call(void *user, const mortise_simple_group *g) MORTISE_NOEXCEPT {        \
+    return step((type *)user, g);                                                                                \
+  }                                                                                                              \
+  static mortise_status mortise_simple_create(mortise_host *host, void **self) MORTISE_NOEXCEPT {                \
+    mortise_status status;                                                                                       \
+    mortise_simple_instance *s = (mortise_simple_instance *)calloc(1, sizeof *s);                                \
+    if (!s) return host->fail(host, MORTISE_E_MEMORY, MORTISE_STR("out of memory"));                             \
+    *self = s;                                                                                                   \
+    s->simple.user = &s->user;                                                                                   \
+    s->simple.step = mortise_simple_call;                                                                        \
+    s->simple.names = mortise_simple_names;                                                                      \
+    while (s->simple.n_states < MORTISE_SIMPLE_STATES && mortise_simple_names[s->simple.n_states])               \
+      ++s->simple.n_states;                                                                                      \
+    status = mortise_simple_open(&s->simple, host);                                                              \
+    return status != MORTISE_OK ? status : prepare(&s->user, host);                                              \
+  }                                                                                                              \
+  static mortise_status mortise_simple_attachments(void *self, const mortise_attachment **list, uint32_t *n,     \
+                                                   uint32_t *stride) MORTISE_NOEXCEPT {                          \
+    (void)self;                                                                                                  \
+    mortise_simple_attach(list, n, stride);                                                                      \
+    return MORTISE_OK;                                                                                           \
+  }                                                                                                              \
+  static void mortise_simple_destroy(void *self) MORTISE_NOEXCEPT { free(self); }                                \
   MORTISE_DESCRIBE_PLUGIN(mortise_simple_create, mortise_simple_attachments, mortise_simple_destroy)
 
 MORTISE_END

@@ -9,6 +9,8 @@ void throw_at(std::string_view here) {
   const std::string_view what = config::text("what");
   if (what == "number") throw 42;
   if (what == "memory") throw std::bad_alloc();
+  if (what == "type") config::text("rate");
+  if (what == "int") config::integer("rate");
   if (what == "error") throw Error(MORTISE_E_DATA, "bad luck in " + std::string(here), "another day");
   throw std::out_of_range("out of luck in " + std::string(here));
 }

@@ -237,30 +237,37 @@ inline const mortise_value* find_attr(const mortise_attr* attrs, uint32_t n, std
     if (view(attrs[i].key) == key) return &attrs[i].value;
   return nullptr;
 }
-// The attributes of a layer by type, with defaults.
+// The attributes of a layer by type, with defaults. One of another type than it is read as is a mistake of the layer's
+// caller.
 class Attrs {
  public:
   explicit Attrs(const mortise_layer_spec* s) : attrs_(s->attrs), n_(s->n_attrs) {}
   explicit Attrs(const mortise_place* p) : attrs_(p->attrs), n_(p->n_attrs) {}
-  int64_t integer(std::string_view key) const { return need(key).v.i; }
-  int64_t integer(std::string_view key, int64_t otherwise) const { return has(key) ? need(key).v.i : otherwise; }
+  int64_t integer(std::string_view key) const { return need(key, {MORTISE_INT}, "an integer").v.i; }
+  int64_t integer(std::string_view key, int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
   double number(std::string_view key, double otherwise) const {
-    const mortise_value* v = find_attr(attrs_, n_, key);
-    if (!v) return otherwise;
-    return v->tag == MORTISE_FLOAT ? v->v.f : static_cast<double>(v->v.i);
+    if (!has(key)) return otherwise;
+    const mortise_value& v = need(key, {MORTISE_FLOAT, MORTISE_INT}, "a number");
+    return v.tag == MORTISE_FLOAT ? v.v.f : static_cast<double>(v.v.i);
   }
-  bool flag(std::string_view key, bool otherwise) const { return has(key) ? need(key).v.i != 0 : otherwise; }
+  bool flag(std::string_view key, bool otherwise) const {
+    return has(key) ? need(key, {MORTISE_LOGICAL, MORTISE_INT}, "a flag").v.i != 0 : otherwise;
+  }
   std::string_view text(std::string_view key, std::string_view otherwise) const {
-    return has(key) ? view(need(key).v.s) : otherwise;
+    return has(key) ? view(need(key, {MORTISE_TEXT}, "a text").v.s) : otherwise;
   }
-  mortise_param* param(std::string_view key) const { return has(key) ? need(key).v.p : nullptr; }
+  mortise_param* param(std::string_view key) const {
+    return has(key) ? need(key, {MORTISE_PARAM}, "a parameter").v.p : nullptr;
+  }
   bool has(std::string_view key) const { return find_attr(attrs_, n_, key) != nullptr; }
 
  private:
-  const mortise_value& need(std::string_view key) const {
+  const mortise_value& need(std::string_view key, std::initializer_list<uint32_t> tags, const char* type) const {
     const mortise_value* v = find_attr(attrs_, n_, key);
     if (!v) throw Error(MORTISE_E_ARGUMENT, "the layer lacks the attribute " + std::string(key));
-    return *v;
+    for (const uint32_t tag : tags)
+      if (v->tag == tag) return *v;
+    throw Error(MORTISE_E_ARGUMENT, "the layer's attribute " + std::string(key) + " is not " + type);
   }
   const mortise_attr* attrs_;
   uint32_t n_;
@@ -333,19 +340,18 @@ inline mortise_value get(std::string_view key) {
   return v;
 }
 // A key that its own plugin.toml describes with another type than the plugin reads is a mistake of the plugin. Of a key
-// that nobody set and that has no default, the value is 0.
+// that nobody set and that has no default, the value is 0, or an empty text.
 inline mortise_value get_as(std::string_view key, uint32_t tag, const char* type) {
   const mortise_value v = get(key);
   if (v.tag != tag && v.tag != MORTISE_NONE)
-    throw Error(MORTISE_E_PLUGIN,
-                "`" + std::string(key) + "` is read as a " + type + ", and plugin.toml says otherwise");
+    throw Error(MORTISE_E_PLUGIN, "`" + std::string(key) + "` is read as " + type + ", and plugin.toml says otherwise");
   return v;
 }
-inline double number(std::string_view key) { return get_as(key, MORTISE_FLOAT, "float").v.f; }
-inline int64_t integer(std::string_view key) { return get_as(key, MORTISE_INT, "int").v.i; }
-inline bool flag(std::string_view key) { return get_as(key, MORTISE_LOGICAL, "bool").v.i != 0; }
+inline double number(std::string_view key) { return get_as(key, MORTISE_FLOAT, "a float").v.f; }
+inline int64_t integer(std::string_view key) { return get_as(key, MORTISE_INT, "an int").v.i; }
+inline bool flag(std::string_view key) { return get_as(key, MORTISE_LOGICAL, "a bool").v.i != 0; }
 inline std::string_view text(std::string_view key) {
-  const mortise_value v = get(key);
+  const mortise_value v = get_as(key, MORTISE_TEXT, "a string");
   return v.tag == MORTISE_TEXT ? view(v.v.s) : std::string_view();
 }
 inline std::span<const double> numbers(std::string_view key) {

@@ -4,8 +4,8 @@
 //   class Scale {                                                          // y = x · w
 //    public:
 //     Scale(const mortise::Builder& build, const mortise::LayerSpec& spec)
-//         : weight_(build.param({spec.name() + ".weight", "vector", {"width"}, {spec.integer("width")}, "constant",
-//         1})) {}
+//         : weight_(build.param(
+//               {spec.name() + ".weight", "vector", {"width"}, {spec.integer("width")}, "constant", 1})) {}
 //     void forward(mortise_call* call, mortise::Saves& saves) const {
 //       saves.input(0);
 //       mortise::give(call, 0, mortise::ops::mul(call->args[0], mortise::use(weight_)));
@@ -18,8 +18,9 @@
 //   };
 //   MORTISE_PLUGIN(mortise::Layers, mortise::provide("scale", mortise::operator_of<Scale>()))
 //
-// Without `backward` it is a composite: `void forward(mortise_call*) const`. `static mortise::Refusal supports(const
-// mortise_place*)` may refuse a place. A gradient in another dtype than the argument's is cast by autograd.
+// Without `backward` it is a composite: `void forward(mortise_call*) const`.
+// `static mortise::Refusal supports(const mortise_place*)` may refuse a place.
+// A gradient in another dtype than the argument's is cast by autograd.
 #pragma once
 #include <deque>
 #include <memory>

@@ -1,4 +1,5 @@
-// Typed LibTorch operators, each looked up once a library. Only those that some plugin uses; a new one is one line.
+// Typed LibTorch operators, each looked up once in a library. Those that plugins of Mortise's tree use; for another,
+// inside a function: static const Op op("aten::cosh"); then op(x).
 #pragma once
 #include "mortise/cpp/core.hpp"
 

@@ -3,8 +3,8 @@
 //   FakeHost host;
 //   FakeBuild build(host);                          // before the plugin
 //   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-//   build.layer(plugin, "linear", "h.0.fc", {attr("in", 8), attr("out", 4)});   // declares it; returns what is bound
-//   to the layer EXPECT_EQ(build.params.at("h.0.fc.weight").sizes, (std::vector<int64_t>{4, 8}));
+//   build.layer(plugin, "linear", "h.0.fc", {attr("in", 8), attr("out", 4)});  // declares it; returns its `*data`
+//   EXPECT_EQ(build.params.at("h.0.fc.weight").sizes, (std::vector<int64_t>{4, 8}));
 //
 // Layers that a provider asks for are noted, not declared: they belong to other providers. `embedding` alone makes a
 // parameter PATH.weight, which models tie their heads to.

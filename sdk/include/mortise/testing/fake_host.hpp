@@ -168,8 +168,8 @@ class FakeHost : public mortise_host {
   void offer(const std::string& id, const void* table) { tables_[id] = table; }
   void set_tokenizer(FakeTokenizer t) { tokenizer_ = std::move(t); }
   std::function<mortise_status(mortise_batch*, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n)> model;
-  // One tensor in the place of a LibTorch operator: host.op("aten::narrow", [&](std::span<const mortise_value> args) {
-  // return Tensor(…); });
+  // One tensor in the place of a LibTorch operator:
+  //   host.op("aten::narrow", [&](std::span<const mortise_value> args) { return Tensor(…); });
   void op(const std::string& schema, std::function<Tensor(std::span<const mortise_value>)> body) {
     op_list(schema, [body = std::move(body)](std::span<const mortise_value> args) {
       std::vector<Tensor> one;
