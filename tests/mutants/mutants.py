@@ -233,7 +233,8 @@ class Judge:
             for group in self.groups(mutant):
                 # Executables are built by themselves; what runs the program needs all of it.
                 targets = [t.target for t in group]
-                if group and (said := build(self.jobs, targets if all(targets) else ())):
+                self.built = targets if all(targets) else ()
+                if group and (said := build(self.jobs, self.built)):
                     return None, "does not build", said
                 if failure := self.runner.first_failure(group):
                     return failure
@@ -245,7 +246,7 @@ class Judge:
         """Does the tree build, and pass this, without the change?"""
         if test and test.name in self.runner.seconds:
             return True
-        if said := build(self.jobs, [test.target] if test and test.target else ()):
+        if said := build(self.jobs, self.built):
             sys.exit(f"{said}\nThe tree does not build.")
         return test is None or self.runner.first_failure([test]) is None
 
