@@ -8,8 +8,8 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak parity bench bench-versus install
-.PHONY: format tidy clean
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants parity bench bench-versus
+.PHONY: install format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test-asan    the rooms without LibTorch under AddressSanitizer and UBSan (test-tsan: ThreadSanitizer)'
 	@echo 'make fuzz         random files for the parsers of checkpoints: FUZZ_RUNS=1000000 each; needs clang++'
 	@echo 'make soak         the crashes and faults of a save again, SOAK_TIMES=20 as many, others each time (SOAK_SEED)'
+	@echo 'make mutants      small wrong changes, each caught by a test? Two hours; later only what changed. ONLY=id,…'
 	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
 	@echo 'make bench        make the published figures again'
 	@echo 'make bench-versus OTHER=BUILD: start, step, save and ABI of this tree beside another build of Mortise'
@@ -72,6 +73,10 @@ soak: configure
 	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/survive_test.py Kill
 	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/campaign.py
 
+# In a copy of this tree, build-mutants/tree.
+mutants: setup
+	.deps/venv/bin/python tests/mutants/mutants.py $(if $(ONLY),--only $(ONLY))
+
 parity: build
 	scripts/parity.sh $(BUILD)
 
@@ -92,4 +97,4 @@ tidy: build
 	scripts/tidy.sh $(BUILD)
 
 clean:
-	rm -rf build build-dev build-asan build-tsan build-fuzz
+	rm -rf build build-dev build-asan build-tsan build-fuzz build-mutants

@@ -176,6 +176,35 @@ TEST(Update, GivesAnOptimizerWhatGotAGradient) {
   EXPECT_TRUE(run.optimizer.seen.empty()) << "no gradient came since the step began";
 }
 
+TEST(Update, BeginsStatesAsTheOptimizerSays) {
+  TestRun run;
+  run.build();
+  DeclaredOptimizer declared = run.optimizer.of({run.param});
+  declared.slots[0].states[0].fill = 0.1;
+  EXPECT_EQ(Optimizer(declared, run.host).states()[0].tensor.item<double>(), 0.1);
+}
+
+// An optimizer that writes no compute copies finds them written.
+TEST(Update, IsWhatTheNextStepComputesWith) {
+  TestRun run;
+  run.build();
+  ParameterState& w = run.host.parameters().state(*run.param);
+  w.value = w.master.to(at::kFloat);
+  run.run();
+  EXPECT_EQ(run.value(), 2 - 0.5 * 1.5);
+  EXPECT_EQ(w.value.item<float>(), 2 - 0.5 * 1.5);
+}
+
+TEST(Step, RefusesAModelThatChangesItsParameters) {
+  TestRun run;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", w.mul(x).sum());
+    run.host.parameters().state(*run.param).value.add_(1);
+  };
+  run.build();
+  EXPECT_NE(error_of([&] { run.run(); }).find("parameter w was written in place during forward"), std::string::npos);
+}
+
 TEST(Step, NamesTheFirstGradientThatIsNotFinite) {
   TestRun run;
   double factor = 1;

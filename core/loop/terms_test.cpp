@@ -1,3 +1,5 @@
+#include <ATen/core/grad_mode.h>
+
 #include "core/loop/test_run.hpp"
 
 namespace mortise::testing {
@@ -95,6 +97,31 @@ TEST(GivenTerms, AreOneNumberEachOfAUnitThatIsCounted) {
               run.term("aux", w.mul(1), "pixels");
             }).find("counts `pixels`, which the data does not"),
             std::string::npos);
+}
+
+// A block that is computed again in backward gives its terms in both passes.
+TEST(GivenTerms, OfAReplayAreCountedOnce) {
+  TestRun run;
+  run.wrap(kBlock, [](mortise_call& call, const std::function<void()>& next) {
+    next();
+    call.flags |= MORTISE_REPLAY;
+    next();
+  });
+  run.build();
+  const StepReport r = run.run();
+  EXPECT_EQ(r.loss, 2 * 1.5);
+  EXPECT_EQ(r.norm, 1.5);
+}
+
+TEST(GivenTerms, ThatWouldTrainNothingInABlockThatIsComputedAgainAreRefused) {
+  TestRun run;
+  run.wrap(kBlock, [](mortise_call& call, const std::function<void()>& next) {
+    const at::AutoGradMode no_grad(false);
+    call.flags = (call.flags & ~uint32_t{MORTISE_GRAD}) | MORTISE_FIRST_PASS;
+    next();
+  });
+  run.build();
+  EXPECT_NE(error_of([&] { run.run(); }).find("inside a block that is computed again in backward"), std::string::npos);
 }
 
 TEST(GivenTerms, BelongInsideForward) {
