@@ -106,6 +106,9 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
     }
     const bool is_followed = i + 1 < words.size() && words[i + 1][0] != '-';
     const Flag& flag = find_flag(verb, name, joined || !is_followed ? value : words[i + 1]);
+    if (flag.value.empty() && joined)
+      refuse("needless_value", "`" + name + "` takes no value, and `" + words[i] + "` gives it one",
+             {"mortise " + verb.name + " --help"});
     if (!flag.value.empty() && !joined) {
       if (i + 1 == words.size())
         refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value,

@@ -1,4 +1,5 @@
 // mortise train [RUN]: the time limit, what a run directory is told, and how to go on
+#include <spdlog/fmt/fmt.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -108,6 +109,16 @@ Session make_session(const Arguments& args, const PlanSource& source) {
   return s;
 }
 
+// A run cannot become shorter than it is.
+[[noreturn]] static void refuse_length(int64_t step, int64_t steps, const Manifest& manifest) {
+  Diagnostic d = mistake("length_passed",
+                         fmt::format("the run is at step {}, and `run.length` would end it at step {}",
+                                     with_commas(step), with_commas(steps)),
+                         manifest.get("run", "length").origin, fmt::format("--set run.length={}, or more", step));
+  d.effect = "nothing was started; the run is as it was";
+  throw Failure(d);
+}
+
 int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
              const std::function<void()>& restored) {
   const Planned& planned = session.shown();
@@ -125,6 +136,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .before_save = [&] { directory.must_be_here(); },
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
+  if (const int64_t at = step(), steps = run->summary().steps; at > steps) {
+    run.reset();
+    refuse_length(at, steps, session.run->manifest);
+  }
   restored();
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());

@@ -131,6 +131,14 @@ class CommandLine(e2e.Case):
             self.assertEqual(done.stderr.decode(), "error[no_folder]: the current folder cannot be found: No such file "
                              "or directory\n  fix: go to one that is there: cd\n")
 
+    def test_a_switch_takes_no_value(self):
+        for flag, verb in (("--resume=runs/other", "train"), ("--keys=all", "plan"), ("--resume=", "train")):
+            result = self.mortise(verb, flag)
+            self.assertEqual(result.code, 64, result)
+            self.assertTrue(result.err.startswith(f"error[needless_value]: `{flag.split('=')[0]}` takes no value, and "
+                                                  f"`{flag}` gives it one\n"), result)
+        self.assertFalse((self.dir / "runs").exists())
+
     def test_without_a_word_the_help_and_64(self):
         result = self.mortise()
         self.assertEqual((result.code, result.err), (64, ""))

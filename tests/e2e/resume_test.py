@@ -254,6 +254,15 @@ class Loop(Stopped):
                          env={"MORTISE_RUNS": "my runs"})
         self.assertIn("\nnext    mortise sample 'my runs/run' --prompt", result.out)
 
+    def test_a_length_that_is_passed_is_refused(self):
+        run = self.stop_at(self.train("run", RUN), 4)
+        before = {name: (run / name).read_bytes() for name in ("run.toml", "status.json")}
+        result = self.mortise("resume", "runs/run", "--set", "run.length=2")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[length_passed]: the run is at step 4, and `run.length` would end it at step 2\n", result.err)
+        self.assertIn("  fix: --set run.length=4, or more\n", result.err)
+        self.assertEqual({name: (run / name).read_bytes() for name in before}, before)
+
     def test_a_run_that_had_no_step_left_has_no_loss_of_nan(self):
         run = self.train("run", RUN)
         self.stop_at(run, 8)
