@@ -282,7 +282,6 @@ void remove_checkpoint(const Found& found) {
   const std::string old = aside(found.path);
   remove_leftover(old);
   rename_path(found.path, old);
-  sync_folder(fs::path(old).parent_path().string());  // or a crash could bring the name back, without its files
   remove_quietly(old);
 }
 

@@ -259,7 +259,8 @@ class Loop(Stopped):
         before = {name: (run / name).read_bytes() for name in ("run.toml", "status.json")}
         result = self.mortise("resume", "runs/run", "--set", "run.length=2")
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[length_passed]: the run is at step 4, and `run.length` would end it at step 2\n", result.err)
+        self.assertIn("error[length_passed]: the run is at step 4, and `run.length` would end it at step 2\n",
+                      result.err)
         self.assertIn("  fix: --set run.length=4, or more\n", result.err)
         self.assertEqual({name: (run / name).read_bytes() for name in before}, before)
 
