@@ -603,10 +603,12 @@ TEST_F(ProtocolWithout, ATemporaryFolder) {
   Recorder recorder(run);
   recorder.begin("5");
   for (const auto& [path, bytes] : files_of("5")) {
+    fs::remove(place + "/" + path);  // no file is opened where another one lies
     OpenFile file(place + "/" + path, path);
     file.write(bytes.data(), bytes.size());
     file.finish();
   }
+  fs::remove(place + "/MANIFEST.json");
   OpenFile file(place + "/MANIFEST.json", "MANIFEST.json");
   file.write(manifest.data(), manifest.size());
   file.finish();
