@@ -57,6 +57,18 @@ TEST(Dropout, EqualsTheDefinitionBitForBitAtEveryLengthAndBeginning) {
   }
 }
 
+TEST(Dropout, KeepsAnElementWhoseBitsAreTheThreshold) {
+  uint16_t bits[8];
+  mortise_philox_block(&kPlace, 0, bits);
+  const std::vector<float> x(8, 1.f);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double p = bits[i] / 65536.0;
+    std::vector<float> y(8);
+    ASSERT_TRUE(dropout(kPlace, p, MORTISE_F32, x.data(), nullptr, MORTISE_F32, y.data(), 0, 8));
+    EXPECT_EQ(y[i], static_cast<float>(mortise_dropout_scale(p))) << i;
+  }
+}
+
 TEST(Dropout, GivesTheSameBitsHoweverItIsCut) {
   const int64_t n = 4099;
   const auto x = numbers(n, 0.f);

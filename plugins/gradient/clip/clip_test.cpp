@@ -34,6 +34,8 @@ TEST_F(Clip, LeavesASmallGradientExactlyAsItIs) {
   EXPECT_EQ(factor_for(0.0), 1.0);
   EXPECT_EQ(factor_for(0.5), 1.0);
   EXPECT_EQ(factor_for(0.999), 1.0);
+  host.set("norm", 2.0);
+  EXPECT_EQ(factor_for(0.5), 1.0);
 }
 
 TEST_F(Clip, ScalesALargeOneToTheNormAsTorchDoes) {
