@@ -90,6 +90,8 @@ class Resume(Checkpoints):
 
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
+        saved = self.records(self.dir / "runs/whole", "saved")
+        self.assertEqual([(r["step"], r["background"]) for r in saved], [(4, 1), (8, 1), (12, 1)])
 
     def test_goes_on_after_a_signal_and_after_a_move(self):
         run = self.stopped("signalled")
@@ -296,6 +298,10 @@ class Kept(Checkpoints):
         self.assertIn("best", self.ok("checkpoint", "list", "runs/best").out)
         weights = self.ok("plan", "best.toml", "--set", "model.weights=runs/best", "--keys")
         self.assertIn("runs/best", weights.out)
+
+    def test_none_at_the_end_if_nobody_wants_it(self):
+        run = self.train("open", RUN, "--set", "checkpoint.every=5", "--set", "checkpoint.at_end=false")
+        self.assertEqual(self.steps(run)[-1], 10)
 
     def test_nothing_without_a_format(self):
         run = self.train("none", RUN, "--without", "checkpoint.safetensors")

@@ -70,6 +70,11 @@ class Output(e2e.Case):
         self.assertEqual([json.loads(line)["event"] for line in result.out.splitlines()],
                          ["run", "step", "step", "saved", "end"])
 
+    def test_a_schedule_may_end_before_the_run(self):
+        run = self.train("over", TINY + "[schedule]\nover = 3\n[schedule.linear]\nfinal = 0.5\n[log]\nevery = 1\n")
+        rates = [round(r["lr"] * 6000) for r in self.records(run, "step")]
+        self.assertEqual(rates, [6, 5, 4, 3, 3, 3])
+
     def test_without_the_console_nothing_is_said(self):
         for flags in (("--without", "log.console"), ("-q",)):
             result = self.ok("train", "--set", "run.length=1", *flags)
