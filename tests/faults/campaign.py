@@ -266,7 +266,9 @@ class Disturbed:
     def look(self, resumed, saved, code):
         whole, folders = self.whole(), self.folders()
         for step in self.announced[-self.kind.keep:]:
-            if step not in whole and step not in self.damaged | self.retired:
+            # One that was saved and not announced any more, when the process was killed, takes its place too.
+            superseded = len([s for s in whole if s > step]) >= self.kind.keep
+            if step not in whole and not superseded and step not in self.damaged | self.retired:
                 self.violation("announced", f"step {step} was saved and is {'damaged' if step in folders else 'gone'}; "
                                             f"there are {sorted(folders)}")
         self.retired |= set(self.announced[:-self.kind.keep])
@@ -277,7 +279,9 @@ class Disturbed:
                 self.violation("past", f"{stale} are newer than step {since}, which it went on from, "
                                        "and nobody saved them")
         best = self.best()
-        if best >= 0 and best not in whole and best not in self.damaged:
+        # What an older one than the last that was announced calls the best may be gone, since there was a better one.
+        lost_the_last = any(step > max(whole, default=-1) for step in self.announced)
+        if best >= 0 and best not in whole and best not in self.damaged and not lost_the_last:
             self.violation("best", f"the best is of step {best}; there are {sorted(whole)}")
         if saved and code in (0, 75, 130):
             # Beside what [checkpoint] names: what it went on from, and the newest that the step after has confirmed.
