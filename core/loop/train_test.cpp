@@ -444,6 +444,16 @@ TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
   EXPECT_NE(d.fixes.at(0).find("mortise resume it --from 2 "), std::string::npos) << d.fixes.at(0);
 }
 
+TEST_F(Trainings, DivergedBetweenTwoSavesSaveNothing) {
+  options.save_every = {2, 0};
+  run.listen(kStepEnd, [&](auto&) {
+    if (attempted() == 4) run.host.services.requested = MORTISE_ABORT;
+  });
+  skipped = {3};
+  EXPECT_EQ(failure_of([&] { train(); }).exit, kExitGuard);
+  EXPECT_EQ(saved(), (Steps{2}));
+}
+
 TEST_F(Trainings, DivergeInTheLastEvaluationToo) {
   run.data.validation = 2;
   options.eval_at_start = false;

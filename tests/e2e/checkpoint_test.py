@@ -299,6 +299,22 @@ class Kept(Checkpoints):
         weights = self.ok("plan", "best.toml", "--set", "model.weights=runs/best", "--keys")
         self.assertIn("runs/best", weights.out)
 
+    def test_the_best_of_a_run_that_goes_on(self):
+        # A rate that is far too high from the fourth step on: what was best before the resume still is.
+        run = self.train("on", LONGER + "[eval]\nevery = 3\n[checkpoint]\nbest = \"eval.loss\"\n",
+                         "--set", "run.length=3")
+        self.ok("resume", "runs/on", "--set", "run.length=6", "--set", "optimizer.lr=0.5")
+        losses = {r["step"]: r["eval.loss"] for r in self.records(run, "eval")}
+        self.assertLess(losses[3], losses[6])
+        self.assertEqual((run / "checkpoints/best").readlink(), pathlib.Path("step-3"))
+
+    def test_what_it_was_resumed_from_is_there_to_go_on_from(self):
+        run = self.train("lost", RUN, "--set", "run.length=4")
+        result = self.mortise("resume", "runs/lost", "--set", "run.length=40", "--set", "optimizer.lr=1e6",
+                              "--set", "checkpoint.every=100")
+        self.assertEqual(result.code, 76, result)
+        self.assertEqual([r["resumable"] for r in self.records(run, "end")], [0, 1])
+
     def test_none_at_the_end_if_nobody_wants_it(self):
         run = self.train("open", RUN, "--set", "checkpoint.every=5", "--set", "checkpoint.at_end=false")
         self.assertEqual(self.steps(run)[-1], 10)
