@@ -118,5 +118,20 @@ TEST_F(EdgeTest, FiltersAreOpenOneAtATime) {
   EXPECT_EQ(loop.set_window(&window, 2), MORTISE_E_ARGUMENT) << "closed again";
 }
 
+// The plan orders listeners by what they say they write.
+TEST_F(EdgeTest, WhatAFilterWritesIsSaidInPluginToml) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  const auto refused = [&](Filter filter, auto&& write) {
+    const FilterScope open(edge.services, filter);
+    const mortise_status status = write();
+    return std::pair(status, take_error(status));
+  };
+  const auto [status, text] = refused(Filter::kVerdict, [&] { return loop.vote(&window, nullptr); });
+  EXPECT_EQ(status, MORTISE_E_PLUGIN);
+  EXPECT_NE(text.find("votes"), std::string::npos) << text;
+  EXPECT_EQ(refused(Filter::kTransform, [&] { return loop.multiply(&window, nullptr); }).first, MORTISE_E_PLUGIN);
+  EXPECT_EQ(refused(Filter::kWindow, [&] { return loop.set_window(&window, 4); }).first, MORTISE_E_PLUGIN);
+}
+
 }  // namespace
 }  // namespace mortise

@@ -107,6 +107,11 @@ mortise_status status_of_exception() noexcept {
   }
 }
 
+PluginError as_thrown(mortise_status status) {
+  std::string plugin = std::exchange(plugin_of_thread, {});
+  return {status, take_error(status), std::move(plugin)};
+}
+
 void throw_status(mortise_status status, std::string_view plugin, std::string_view what) {
   std::string innermost = std::exchange(plugin_of_thread, {});
   std::string text = take_error(status);

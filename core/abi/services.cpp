@@ -34,6 +34,7 @@ void loop_set_window(mortise_host* h, int32_t micros) {
 }
 void loop_vote(mortise_host* h, mortise_tensor* ok) {
   only_in(h, Filter::kVerdict, "votes are cast in step.verdict only");
+  must_write(h, "votes");
   loop_of(h, "verdict").vote(ok);
 }
 void loop_multiply(mortise_host* h, mortise_tensor* factor) {

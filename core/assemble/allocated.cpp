@@ -55,21 +55,6 @@ FeedOptions feed_options(const Declared& d) {
   return o;
 }
 
-// What LibTorch throws on the way is told as what a plugin throws is.
-template <class Body>
-void told(const Declared& d, Body&& body) {
-  diagnosed(*d.instances, [&] {
-    try {
-      body();
-    } catch (const Failure&) {
-      throw;
-    } catch (...) {
-      const mortise_status s = status_of_exception();
-      throw PluginError(s, take_error(s));
-    }
-  });
-}
-
 }  // namespace
 
 Allocated allocate(Declared declared, bool gradients, bool initial) {
@@ -77,7 +62,7 @@ Allocated allocate(Declared declared, bool gradients, bool initial) {
   Allocated a;
   a.declared = std::move(declared);
   const Declared& d = a.declared;
-  told(d, [&] {
+  diagnosed(*d.instances, [&] {
     allocate_parameters(a.host(), d, gradients, initial);
     a.chains = std::make_unique<Chains>();
     a.feed = std::make_unique<Feed>(d.data, *d.samples, feed_options(d));
@@ -94,7 +79,7 @@ Runnable make_runnable(Allocated allocated) {
   r.allocated = std::move(allocated);
   const Declared& d = r.declared();
   Host& host = r.host();
-  told(d, [&] {
+  diagnosed(*d.instances, [&] {
     const Value &warmup = d.key("schedule", "warmup"), &over = d.key("schedule", "over");
     Horizon horizon;
     horizon.warmup = warmup.is_set() ? d.lengths.steps(warmup, "schedule.warmup") : 0;

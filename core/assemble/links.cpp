@@ -71,7 +71,7 @@ mortise_next* segment_link(Host& host, const Provided<mortise_model>& model, siz
   link->core = [model, index](mortise_call& call) {
     if (const mortise_status s = call_plugin({model.by->id(), "segment", view(call.path)}, model.object->segment,
                                              model.by->self, &call, static_cast<uint32_t>(index)))
-      throw PluginError(s, take_error(s));
+      throw as_thrown(s);
   };
   return link;
 }

@@ -79,13 +79,15 @@ bool saves_in_background(const Declared& d);
 // disagree.
 void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan& plan);
 
-// Runs `body`; what a plugin of these failed with becomes a Failure that a person can read.
+// Runs `body`; what a plugin of these failed with, or LibTorch, becomes a Failure that a person can read.
 template <class Body>
 auto diagnosed(const Instances& instances, Body&& body) {
   try {
     return body();
-  } catch (const PluginError& e) {
-    throw Failure(instances.diagnose(e));
+  } catch (const FormatError& e) {
+    throw Failure(diagnostic_of(e));
+  } catch (const std::exception&) {
+    throw Failure(instances.diagnose(as_thrown(status_of_exception())));
   }
 }
 

@@ -188,7 +188,7 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
     return clear_error();
   release_results(call.results, call.n_results);
   if (link->plugin) throw_status(status, link->plugin->id, describe(*link, call));
-  throw PluginError(status, take_error(status));
+  throw as_thrown(status);
 }
 
 const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>,

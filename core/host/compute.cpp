@@ -43,7 +43,7 @@ void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, morti
   out->key[0] = static_cast<uint32_t>(key);
   out->key[1] = static_cast<uint32_t>(key >> 32);
   out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
-  out->step = host.attempted.defined() ? static_cast<uint32_t>(*host.attempted.const_data_ptr<int64_t>()) : 0;
+  out->step = static_cast<uint32_t>(host.services.clock.attempted);
   out->micro = static_cast<uint32_t>(call->micro);
 }
 

@@ -30,9 +30,6 @@ class Host : public Edge {
   }
   void set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain);
 
-  // The step that random bits belong to, int64, 0-dim, on the device: whoever draws reads it there. Undefined: step 0.
-  at::Tensor attempted;
-
  private:
   c10::Device device_;
   Parameters parameters_;

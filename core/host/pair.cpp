@@ -125,7 +125,7 @@ ForwardResult forward(const mortise_next& link, mortise_call& call) {
     if (e.from == MORTISE_SAVE_CAST && e.tensor.defined()) e.cast = e.tensor.scalar_type();
     r.saved.push_back(std::move(e));
   }
-  if (status != MORTISE_OK) throw PluginError(status, take_error(status));
+  if (status != MORTISE_OK) throw as_thrown(status);
   return r;
 }
 
@@ -243,7 +243,7 @@ void run_operator(const mortise_next& link, mortise_call& call) {
     uint32_t n = 0;
     const mortise_status status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward,
                                               link.self, &call, static_cast<mortise_saved*>(none), &n);
-    if (status != MORTISE_OK) throw PluginError(status, take_error(status));
+    if (status != MORTISE_OK) throw as_thrown(status);
     return;
   }
   Host& host = static_cast<Host&>(*link.plugin->owner);

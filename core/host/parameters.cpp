@@ -37,10 +37,11 @@ struct GradientSink final : ta::Node {
 
 void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients, const Fill& fill) {
   states_.clear();
+  device_ = device;
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
     s.declared = &p;
-    const auto options = at::TensorOptions().device(device);
+    const auto options = at::TensorOptions().device(device_);
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
     if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
     s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
@@ -146,7 +147,7 @@ at::Tensor Parameters::norm() const {
   std::vector<at::Tensor> grads;
   for (const auto& s : states_)
     if (s.has_gradient) grads.push_back(s.grad);
-  if (grads.empty()) return at::zeros({}, at::kDouble);
+  if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2);
   for (auto& n : norms) n = n.to(at::kDouble);
   return at::linalg_vector_norm(at::stack(norms));

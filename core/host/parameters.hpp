@@ -64,6 +64,7 @@ class Parameters {
 
  private:
   void complete(ParameterState& s);
+  c10::Device device_ = c10::kCPU;
   std::deque<ParameterState> states_;
   Edge& edge_;  // its loop is told what is ready
   int micro_ = 0;

@@ -24,7 +24,7 @@ namespace {
 bool fits(const std::string& where, const std::string& path) { return fnmatch(where.c_str(), path.c_str(), 0) == 0; }
 
 void check(mortise_status s) {
-  if (s != MORTISE_OK) throw PluginError(s, take_error(s));
+  if (s != MORTISE_OK) throw as_thrown(s);
 }
 
 // Room for results; what is left in it is released.
@@ -307,7 +307,7 @@ void TestHost::build_chains() {
 // ---- running ----
 
 void TestHost::begin_step() {
-  host.attempted = host.attempted.defined() ? host.attempted.add(1) : at::full({}, 1, at::kLong);
+  ++host.services.clock.attempted;
   host.parameters().begin_step();
 }
 

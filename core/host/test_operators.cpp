@@ -40,7 +40,7 @@ namespace {
 at::Tensor drop(Call& c, const at::Tensor& x, double p) {
   mortise_philox place;
   if (const mortise_status s = kRandomApi.site(&c.host.window("test.operators"), &c.record, 0, &place))
-    throw PluginError(s, take_error(s));
+    throw as_thrown(s);
   at::Tensor y = at::empty_like(x);
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();

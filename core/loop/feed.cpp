@@ -7,16 +7,13 @@
 namespace mortise {
 
 void Feed::check_lengths(const mortise_rows& rows) {
-  if (options_.sequence_length <= 0) return;
+  if (options_.sequence_length <= 0 || options_.truncate) return;
   for (const auto& row : rows.rows)
     for (const auto& field : row) {
       if (static_cast<int64_t>(field.size()) <= options_.sequence_length) continue;
-      if (!options_.truncate)
-        throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) +
-                                              " long, data.sequence_length is " +
-                                              std::to_string(options_.sequence_length) + " and data.truncate is off");
-      ++cut_;
-      break;
+      throw PluginError(MORTISE_E_DATA, "a sample is " + std::to_string(field.size()) +
+                                            " long, data.sequence_length is " +
+                                            std::to_string(options_.sequence_length) + " and data.truncate is off");
     }
 }
 

@@ -21,7 +21,6 @@ class Feed {
       : data_(data), samples_(samples), options_(options) {}
   // Micro-batch `index` since the beginning. Owned by the caller. [data]
   mortise_batch* load(std::string_view split, int64_t index);
-  int64_t cut() const { return cut_; }  // rows that were longer than sequence_length
 
  private:
   void check_lengths(const mortise_rows& rows);
@@ -31,7 +30,6 @@ class Feed {
   Samples& samples_;
   FeedOptions options_;
   std::mutex mutex_;
-  std::atomic<int64_t> cut_{0};
 };
 
 }  // namespace mortise

@@ -1,6 +1,8 @@
 #include "core/loop/reports.hpp"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace mortise {
 
@@ -10,15 +12,21 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
     begun.metrics.emplace_back(name, 0.0);
     all.push_back(value);
   }
-  pending_.push_back({std::move(begun), at::stack(all)});
+  Pending& pending = pending_.emplace_back(std::move(begun), at::stack(all));
+  const c10::Device device = pending.packed.device();
+  if (device.is_cpu()) return;
+  const at::Tensor host = at::empty_like(pending.packed, at::TensorOptions().device(at::kCPU).pinned_memory(true));
+  pending.packed = host.copy_(pending.packed, /*non_blocking=*/true);
+  pending.arrives.emplace(device.type());
+  pending.arrives->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 std::optional<StepReport> Reports::take(bool now) {
   if (pending_.empty() || (!now && under_way() <= depth_)) return std::nullopt;
   Pending first = std::move(pending_.front());
   pending_.pop_front();
-  const at::Tensor host = first.packed.cpu();
-  const auto* values = host.const_data_ptr<double>();
+  if (first.arrives) first.arrives->synchronize();
+  const auto* values = first.packed.const_data_ptr<double>();
   StepReport r = std::move(first.report);
   r.applied = values[0] != 0;
   r.loss = values[1];

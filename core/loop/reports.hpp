@@ -1,8 +1,9 @@
-// What a step was, known when the device has got there. A step packs its numbers into one vector on the device; the
-// vector is copied to the host and read some steps later, so that nobody waits for it. With a depth of 0, as on the
-// CPU, it is read at once, by the same code.
+// What a step was, known when the device has got there. A step packs its numbers into one vector on the device, whose
+// copy to the host is begun at once and read some steps later, so that nobody waits for it. With a depth of 0, as on
+// the CPU, it is read at once, by the same code.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
 #include <deque>
@@ -42,7 +43,8 @@ class Reports {
  private:
   struct Pending {
     StepReport report;
-    at::Tensor packed;  // float64 [4 + metrics]
+    at::Tensor packed;                  // float64 [4 + metrics], on the host
+    std::optional<c10::Event> arrives;  // of a copy from a device
   };
   int depth_;
   std::deque<Pending> pending_;

@@ -25,7 +25,6 @@ Step::Step(const Parts& parts)
   for (const auto& o : p_.optimizers)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
-  p_.host.attempted = p_.ledger.attempted;
   p_.chains.provide(kStep, [this](mortise_call&) {
     mortise_call call = root_call(kGradients, MORTISE_TRAIN, MORTISE_GRAD);
     invoke(p_.chains.at(kGradients, MORTISE_TRAIN), call);

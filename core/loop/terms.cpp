@@ -19,7 +19,7 @@ void Denominators::set(const Counts& counts) {
     if (!counts.contains(unit)) tensor.fill_(std::numeric_limits<double>::infinity());
   for (const auto& [unit, n] : counts) {
     at::Tensor& tensor = by_unit_[unit];
-    if (!tensor.defined()) tensor = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    if (!tensor.defined()) tensor = at::empty({}, scalar_);
     tensor.fill_(n > 0 ? static_cast<double>(n) : std::numeric_limits<double>::infinity());
   }
 }
@@ -29,6 +29,8 @@ const at::Tensor& Denominators::of(const std::string& unit, const std::string& t
   if (found != by_unit_.end()) return found->second;
   throw PluginError(MORTISE_E_PLUGIN, "the term `" + term + "` counts `" + unit + "`, which the data does not");
 }
+
+at::Tensor Denominators::zero() const { return at::zeros({}, scalar_); }
 
 void TermSums::add(const Terms& terms) {
   for (const auto& t : terms) {
@@ -57,7 +59,7 @@ at::Tensor TermSums::loss(const Denominators& denominators) const {
     const at::Tensor part = s.total.mul(s.weight).div(denominators.of(s.unit, s.name));
     loss = loss.defined() ? loss.add(part) : part;
   }
-  return loss.defined() ? loss : at::zeros({}, at::kDouble);
+  return loss.defined() ? loss : denominators.zero();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> TermSums::metrics(const Denominators& denominators) const {

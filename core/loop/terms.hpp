@@ -19,14 +19,15 @@ void add_counts(Counts& counts, const mortise_batch& batch);
 // The counts as scalars on the device, float64, 0-dim.
 class Denominators {
  public:
-  explicit Denominators(c10::Device device) : device_(device) {}
+  explicit Denominators(c10::Device device) : scalar_(at::TensorOptions().dtype(at::kDouble).device(device)) {}
   // A unit that is not among the counts keeps its place, with none of it.
   void set(const Counts& counts);
   // Throws PluginError: the data does not count this unit. Infinite where there is none of it: what is divided is 0.
   const at::Tensor& of(const std::string& unit, const std::string& term) const;
+  at::Tensor zero() const;  // a scalar like them
 
  private:
-  c10::Device device_;
+  at::TensorOptions scalar_;
   std::map<std::string, at::Tensor, std::less<>> by_unit_;
 };
 

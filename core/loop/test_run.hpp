@@ -151,7 +151,7 @@ struct FakeWrapper {
     const auto& w = *static_cast<FakeWrapper*>(self);
     return guarded([&] {
       w.fn(*call, [&] {
-        if (const mortise_status s = kCallApi.next(w.window, next, call)) throw PluginError(s, take_error(s));
+        if (const mortise_status s = kCallApi.next(w.window, next, call)) throw as_thrown(s);
       });
     });
   }

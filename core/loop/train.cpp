@@ -24,8 +24,8 @@ int Training::run(const std::function<Interrupt()>& interrupt) {
   interrupt_ = interrupt;
   try {
     return train();
-  } catch (const PluginError& e) {
-    fail(e);
+  } catch (const std::exception&) {
+    fail(as_thrown(status_of_exception()));
   }
 }
 
@@ -75,7 +75,9 @@ void Training::begin() {
 
 void Training::step() {
   const auto before = Clock::now();
+  in_step_ = true;
   p_.step.run();
+  in_step_ = false;
   take_reports(must_know_now());
   spent_on_steps_ += seconds_since(before);
 }
@@ -305,19 +307,29 @@ void Training::abort() {
   throw Failure(d);
 }
 
-void Training::fail(const PluginError& e) {
-  // Listeners may still have files to close; what they say now is second to what went wrong.
+// Listeners may still have files to close, and a save under way may become the newest checkpoint. What goes wrong with
+// either is second to what went wrong.
+void Training::close_after_error(mortise_status status) {
+  const auto try_to = [](auto&& body) {
+    try {
+      body();
+    } catch (const PluginError&) {
+    }
+  };
+  try_to([&] { saved(true); });
   mortise_event event{};
-  event.outcome = e.status();
-  try {
-    p_.listeners.notify(kRunEnd, event);
-  } catch (const PluginError&) {
-  }
+  event.outcome = status;
+  try_to([&] { p_.listeners.notify(kRunEnd, event); });
+}
+
+void Training::fail(const PluginError& e) {
+  const int64_t begun = applied() + p_.step.under_way();
+  close_after_error(e.status());
   Diagnostic d = p_.instances.diagnose(e);
-  const bool is_over = applied() >= o_.length;
-  const std::string step = "step " + with_commas(services_.clock.attempted + (is_over ? 0 : 1));
-  d.at = (is_over ? "after " : "") + step + (d.at.empty() ? "" : "; " + d.at);
-  d.effect = (is_over ? "" : step + " was not applied; ") + "the run stopped" + last_checkpoint();
+  const std::string step = "step " + with_commas(begun + 1);
+  const std::string when = in_step_ ? step : begun > 0 ? "after step " + with_commas(begun) : "before the first step";
+  d.at = when + (d.at.empty() ? "" : "; " + d.at);
+  d.effect = (in_step_ ? step + " was not applied; " : "") + "the run stopped" + last_checkpoint();
   if (p_.saver.last_step() >= 0) d.fixes.push_back(o_.resume_command);
   throw Failure(d);
 }

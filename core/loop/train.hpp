@@ -84,6 +84,7 @@ class Training {
   Interrupt asked_for();  // since the last time; a request to save is remembered
   bool must_end_now();    // as a signal or the time limit has it
   [[noreturn]] void abort();
+  void close_after_error(mortise_status status);
   [[noreturn]] void fail(const PluginError& e);
   void warn_of_parameters_without_gradient();
   bool validates() const { return p_.samples.count("validation") > 0; }
@@ -98,6 +99,7 @@ class Training {
   Services& services_;
   Every log_every_, eval_every_, save_every_;
   bool last_save_ok_ = true;
+  bool in_step_ = false;  // what fails now belongs to the step that was begun
   Interval interval_;
   Clock::time_point started_ = Clock::now();
   double spent_on_steps_ = 0;

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "core/loop/test_run.hpp"
 
@@ -80,6 +82,7 @@ class Trainings : public ::testing::Test {
       captured.push_back(s);
       Snapshot snapshot;
       snapshot.texts[kStateFile] = "{}";
+      snapshot.tensors["rank0"] = {};
       return snapshot;
     };
     Training training({run.host,
@@ -495,6 +498,39 @@ TEST_F(Trainings, AFailingPluginEndsThemWithTheStepAndARunEnd) {
   EXPECT_NE(d.at.find("step 4"), std::string::npos) << d.at;
   EXPECT_NE(d.effect.find("last checkpoint is step 2"), std::string::npos) << d.effect;
   EXPECT_EQ(outcome, MORTISE_E_PLUGIN);
+}
+
+TEST_F(Trainings, AFailingListenerOfARecordBlamesTheStepBehindIt) {
+  run.listen(kRecord, [&](const mortise_event& e) {
+    if (view(e.record->kind) == "step" && attempted() == 4) throw PluginError(MORTISE_E_IO, "cannot write");
+  });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.at.find("after step 4"), 0u) << d.at;
+  EXPECT_EQ(d.effect, "the run stopped");
+}
+
+TEST_F(Trainings, AFailureWaitsForTheSaveUnderWay) {
+  options.save_every = {2, 0};
+  saver_options.background = true;
+  saver_options.format.write = [](const std::vector<StoredEntry>&, const Sink&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  };
+  run.listen(kStepBegin, [&](auto&) {
+    if (attempted() == 2) throw PluginError(MORTISE_E_PLUGIN, "no more");
+  });
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.effect, "step 3 was not applied; the run stopped; last checkpoint is step 2");
+  EXPECT_EQ(of("saved").size(), 1u);
+}
+
+TEST_F(Trainings, WhatTheCoreThrowsIsToldLikeAFailureOfAPlugin) {
+  bool ended = false;
+  run.listen(kRunEnd, [&](auto&) { ended = true; });
+  sample = []() -> std::string { throw std::bad_alloc(); };
+  const Diagnostic d = failure_of([&] { train(); });
+  EXPECT_EQ(d.code, "out_of_memory");
+  EXPECT_EQ(d.at.find("after step 6"), 0u) << d.at;
+  EXPECT_TRUE(ended);
 }
 
 TEST_F(Trainings, ASaveThatFailsIsSaidAndTheLastOneIsAnExitOfItsOwn) {
