@@ -106,13 +106,13 @@ int64_t Samples::micros_per_epoch(std::string_view name) const {
 Samples::Numbers Samples::order(const Split& s, int64_t epoch) {
   if (!s.shuffle) return s.numbers;
   std::lock_guard lock(mutex_);
-  if (ordered_epoch_ != epoch) {
+  Ordered& kept = ordered_[static_cast<size_t>(epoch) % ordered_.size()];
+  if (kept.epoch != epoch) {
     std::vector<int64_t> numbers = *s.numbers;
     shuffle(numbers, options_.seed, "order", epoch);
-    ordered_ = shared(std::move(numbers));
-    ordered_epoch_ = epoch;
+    kept = {epoch, shared(std::move(numbers))};
   }
-  return ordered_;
+  return kept.numbers;
 }
 
 Samples::Micro Samples::micro(std::string_view name, int64_t index) {

@@ -1,6 +1,7 @@
 // Which samples make up which micro-batch: the split that is held out, and the order of an epoch. Numbers only; nothing
 // is read here but how many samples there are.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -62,8 +63,12 @@ class Samples {
   SampleOptions options_;
   Split train_, validation_;
   std::mutex mutex_;
-  int64_t ordered_epoch_ = -1;  // the order of this epoch is kept
-  Numbers ordered_;
+  // Where one epoch ends and the next begins, loaders ask for both in turn.
+  struct Ordered {
+    int64_t epoch = -1;
+    Numbers numbers;
+  };
+  std::array<Ordered, 2> ordered_;
 };
 
 }  // namespace mortise

@@ -75,6 +75,16 @@ TEST(Samples, EveryEpochHasEachOnceInAnOrderOfItsOwn) {
   EXPECT_EQ(epoch(samples, "train", 0), first) << "pure in its number";
 }
 
+TEST(Samples, TheOrdersOfTwoEpochsAreKeptForLoadersAtTheirBorder) {
+  Data data;
+  Samples samples(data.provided(), options());
+  const int64_t border = samples.micros_per_epoch("train");
+  const auto before = samples.micro("train", border - 1).order, after = samples.micro("train", border).order;
+  EXPECT_NE(before, after);
+  EXPECT_EQ(samples.micro("train", border - 1).order, before);
+  EXPECT_EQ(samples.micro("train", border).order, after);
+}
+
 TEST(Samples, TheOrderHangsOnTheSeedAlone) {
   Data data;
   SampleOptions other = options();

@@ -244,5 +244,19 @@ TEST(Watchdog, LetsManyShortCallsAndTheCoreTakeTheirTime) {
   EXPECT_EQ(end.said, "");
 }
 
+// The next thread's calls stand at the address of those of the thread before, and look like them.
+TEST(Watchdog, TakesNoThreadForTheOneBeforeIt) {
+  const End end = end_of([] {
+    const CallWatchdog watchdog(std::chrono::milliseconds(200));
+    for (int i = 0; i < 20; ++i)
+      std::thread([] {
+        const PluginScope scope("data.good", "get");
+        usleep(50'000);
+      }).join();
+  });
+  EXPECT_EQ(end.exit(), 0);
+  EXPECT_EQ(end.said, "");
+}
+
 }  // namespace
 }  // namespace mortise
