@@ -6,6 +6,7 @@
 
 #include <array>
 #include <functional>
+#include <thread>
 
 #include "core/plugin/test_fixtures.hpp"
 
