@@ -118,6 +118,17 @@ TEST_F(EdgeTest, FiltersAreOpenOneAtATime) {
   EXPECT_EQ(loop.set_window(&window, 2), MORTISE_E_ARGUMENT) << "closed again";
 }
 
+TEST_F(EdgeTest, AnAbortIsHeardAfterAStopAndStaysOne) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  const auto request = [&](uint32_t what, const char* why) {
+    EXPECT_EQ(loop.request(&window, what, str(std::string_view(why))), MORTISE_OK);
+    return std::pair(edge.services.requested, edge.services.reason);
+  };
+  EXPECT_EQ(request(MORTISE_STOP, "enough"), std::pair(uint32_t{MORTISE_STOP}, std::string("enough")));
+  EXPECT_EQ(request(MORTISE_ABORT, "nan"), std::pair(uint32_t{MORTISE_ABORT}, std::string("nan")));
+  EXPECT_EQ(request(MORTISE_STOP, "enough"), std::pair(uint32_t{MORTISE_ABORT}, std::string("nan")));
+}
+
 // The plan orders listeners by what they say they write.
 TEST_F(EdgeTest, WhatAFilterWritesIsSaidInPluginToml) {
   const auto& loop = table<mortise_loop_api>("mortise.loop/0");

@@ -54,6 +54,11 @@ TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
   EXPECT_EQ(d.find("wte.weight"), p);
 }
 
+TEST_F(Declared, ABufferIsNotTrained) {
+  add_segment(b, "embed", 0);
+  EXPECT_FALSE(param("steps", 2, nullptr, "buffer")->info.trainable);
+}
+
 TEST_F(Declared, ATiedNameIsTheSameParameter) {
   add_segment(b, "embed", 0);
   mortise_param* p = param("wte.weight");

@@ -75,7 +75,7 @@ class Checkpointing {
   void block(mortise_call* call, mortise_next* next) {
     if (!(call->flags & MORTISE_GRAD)) return check(api.call->next(api.host, next, call));
     auto region = std::make_unique<Region>();
-    region->flags = call->flags & (MORTISE_REPLAY | MORTISE_LAST_MICRO);
+    region->flags = call->flags & MORTISE_REPLAY;
     for (uint32_t i = 0; i < call->n_args; ++i) {
       const mortise_value& arg = call->args[i];
       if (is_borrowed(arg))

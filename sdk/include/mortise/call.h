@@ -45,8 +45,8 @@ typedef struct mortise_call_api {
    * retained; they are given to `run`. `keep` names operators (their points) whose results the first pass stores and a
    * replay uses again. */
   MORTISE_FN(keep, const mortise_call *, mortise_next *, const mortise_str *keep, uint32_t n, mortise_kept **out);
-  /** Runs it with the frame restored and these flags; sets grad mode on this thread by MORTISE_GRAD and sets it back
-   * afterwards. */
+  /** Runs it with the frame restored and these flags, and MORTISE_LAST_MICRO as the call had it; sets grad mode on this
+   * thread by MORTISE_GRAD and sets it back afterwards. */
   MORTISE_FN(run, mortise_kept *, uint32_t flags, const mortise_value *args, uint32_t n_args, mortise_value *results,
              uint32_t n_results);
   MORTISE_FN_VOID(drop, mortise_kept *);

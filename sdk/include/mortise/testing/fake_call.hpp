@@ -82,7 +82,7 @@ class FakeChain {
                             uint32_t n_args, mortise_value* results, uint32_t n_results) noexcept {
     const Kept& k = *reinterpret_cast<Kept*>(handle);
     mortise_call call = k.call;
-    call.flags = flags;
+    call.flags = flags | (k.call.flags & MORTISE_LAST_MICRO);
     call.args = args;
     call.n_args = n_args;
     call.results = results;
