@@ -263,6 +263,10 @@ void refuse_start(const Planned& p, const Failure& failure) {
   const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
   if (d.positions.empty() && of_weights)
     d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+  // Below the command line, nobody knows what the manifest is called.
+  for (const std::string plan = "mortise plan "; std::string& fix : d.fixes)
+    if (const size_t at = fix.find(plan + "--weights"); at != std::string::npos)
+      fix.insert(at + plan.size(), shell_word(p.manifest.path) + " ");
   Report one;
   one.add(d);
   say(one, "nothing was started.");
@@ -283,11 +287,40 @@ Summary declared_summary(const Planned& p, MakeEdge make_edge) {
   }
 }
 
+// What to type instead of a name that is no run's: the same with the name that is nearest to it, else which there are.
+static std::string run_that_is_there(const std::string& word, const std::string& verb) {
+  const fs::path named = fs::path(word).lexically_normal();
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const fs::path& folder : {named.has_parent_path() ? named.parent_path() : fs::path("runs"), fs::path("runs")})
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+      if (std::error_code none; fs::exists(it->path() / "run.toml", none) && !it->is_symlink(none) &&
+                                std::ranges::find(found, it->path().string()) == found.end())
+        found.push_back(it->path().string());
+  std::ranges::sort(found);
+  if (found.empty())
+    return "`mortise train` makes one; there is none in " + (fs::current_path(error) / "runs").string();
+  std::vector<std::string> names;
+  for (const std::string& each : found) names.push_back(fs::path(each).filename().string());
+  if (const std::string near = nearest(named.filename().string(), names); !near.empty()) {
+    const auto right = static_cast<size_t>(std::ranges::find(names, near) - names.begin());
+    // The rest of what was typed stays.
+    const std::string &typed = globals().command, wrong = shell_word(word);
+    const size_t begin = typed.find(" " + verb + " "), at = typed.find(" " + wrong, begin);
+    const bool is_there = begin != std::string::npos && at != std::string::npos;
+    const std::string rest = is_there ? typed.substr(at + 1 + wrong.size()) : "";
+    return "mortise " + verb + " " + shell_word(found[right]) + rest;
+  }
+  const size_t more = found.size() > 5 ? found.size() - 5 : 0;
+  found.resize(found.size() - more);
+  return "runs that are there: " + join(found, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
 std::string run_directory_at(const std::string& word, const std::string& verb) {
   std::error_code error;
   if (!fs::exists(fs::path(word) / "run.toml", error))
     throw Failure(trouble(kExitData, "no_run", word + " is no run directory: it has no run.toml", "",
-                          "mortise " + verb + " runs/latest"));
+                          run_that_is_there(word, verb)));
   const fs::path real = fs::canonical(word), here = fs::current_path();
   const std::string near = real.lexically_proximate(here).string();
   return near == "." || near.starts_with("..") ? real.string() : near;
