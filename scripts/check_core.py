@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1200,
     "assemble": 1100,
     "store": 1250,
-    "cli": 3350,
+    "cli": 3400,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 500, "safetensors": 300, "toml": 350}
 

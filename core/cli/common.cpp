@@ -290,30 +290,25 @@ Summary declared_summary(const Planned& p, MakeEdge make_edge) {
 // What to type instead of a name that is no run's: the same with the name that is nearest to it, else which there are.
 static std::string run_that_is_there(const std::string& word, const std::string& verb) {
   const fs::path named = fs::path(word).lexically_normal();
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const fs::path& folder : {named.has_parent_path() ? named.parent_path() : fs::path("runs"), fs::path("runs")})
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-      if (std::error_code none; fs::exists(it->path() / "run.toml", none) && !it->is_symlink(none) &&
-                                std::ranges::find(found, it->path().string()) == found.end())
-        found.push_back(it->path().string());
-  std::ranges::sort(found);
-  if (found.empty())
-    return "`mortise train` makes one; there is none in " + (fs::current_path(error) / "runs").string();
-  std::vector<std::string> names;
-  for (const std::string& each : found) names.push_back(fs::path(each).filename().string());
+  std::map<std::string, std::string> runs;  // by name
+  std::error_code error, none;
+  for (const fs::path& folder : {named.parent_path(), fs::path("runs")})
+    for (fs::directory_iterator it(folder.empty() ? "runs" : folder, error), end; !error && it != end;
+         it.increment(error))
+      if (fs::exists(it->path() / "run.toml", none) && !it->is_symlink(none))
+        runs.try_emplace(it->path().filename().string(), it->path().string());
+  if (runs.empty()) return "`mortise train` makes one; there is none in " + (fs::current_path(error) / "runs").string();
+  std::vector<std::string> names, paths;
+  for (const auto& [name, path] : runs) names.push_back(name), paths.push_back(path);
   if (const std::string near = nearest(named.filename().string(), names); !near.empty()) {
-    const auto right = static_cast<size_t>(std::ranges::find(names, near) - names.begin());
     // The rest of what was typed stays.
     const std::string &typed = globals().command, wrong = shell_word(word);
     const size_t begin = typed.find(" " + verb + " "), at = typed.find(" " + wrong, begin);
     const bool is_there = begin != std::string::npos && at != std::string::npos;
-    const std::string rest = is_there ? typed.substr(at + 1 + wrong.size()) : "";
-    return "mortise " + verb + " " + shell_word(found[right]) + rest;
+    return "mortise " + verb + " " + shell_word(runs.at(near)) + (is_there ? typed.substr(at + 1 + wrong.size()) : "");
   }
-  const size_t more = found.size() > 5 ? found.size() - 5 : 0;
-  found.resize(found.size() - more);
-  return "runs that are there: " + join(found, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+  if (paths.size() > 5) paths.resize(5), paths.push_back("…");
+  return "runs that are there: " + join(paths, ", ");
 }
 
 std::string run_directory_at(const std::string& word, const std::string& verb) {

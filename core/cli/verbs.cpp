@@ -105,7 +105,7 @@ const std::vector<Verb>& verbs() {
        2},
       {"explain",
        "[CODE]",
-       "what an error, a warning or an exit code means",
+       "what an error, a warning, an exit code or a key means",
        "mortise explain unknown_key",
        {{"--markdown", "", "as the page of the documents"}},
        1},

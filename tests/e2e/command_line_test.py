@@ -44,6 +44,14 @@ class CommandLine(e2e.Case):
         self.refused(["explain", "77"], "error[unknown_code]: Mortise never ends with exit 77\n"
                      "  fix: mortise help   lists the exit codes; above 128 a signal ended the process\n")
 
+    def test_a_key_is_explained(self):
+        self.assertTrue(self.ok("explain", "checkpoint.keep").out.startswith(
+            "[checkpoint] keep: int, by default 2\n  How many of the newest stay, "))
+        self.assertTrue(self.ok("explain", "optimizer.adamw.eps").out.startswith("[optimizer.adamw] eps: float, by "))
+        self.assertEqual(json.loads(self.ok("explain", "run.length", "--json").out)["type"], "duration")
+        self.assertIn("error[unknown_code]: no error has the code `run.lenght`\n",
+                      self.mortise("explain", "run.lenght").err)
+
     def test_a_flag_that_is_a_key_a_value_or_nothing(self):
         for words, fix in ((["train", "--lr", "1e-3"], "--set optimizer.lr=1e-3"),
                            (["train", "--learning-rate=1e-3"], "--set optimizer.lr=1e-3"),
