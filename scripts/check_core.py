@@ -54,9 +54,9 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 600,
-    "manifest": 1800,
+    "manifest": 1850,
     "plugin": 1500,
-    "plan": 1250,
+    "plan": 1300,
     "model": 300,
     "host": 2300,
     "loop": 2000,
@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1200,
     "assemble": 1100,
     "store": 1250,
-    "cli": 3300,
+    "cli": 3400,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 500, "safetensors": 300, "toml": 350}
 

@@ -39,6 +39,21 @@ TEST(ErrorTable, TellsTheNearestCode) {
   EXPECT_EQ(fix_of("something_else_entirely"), "mortise explain   lists them");
 }
 
+TEST(ExitTable, HasEveryExitOnceAndTheExitOfEveryError) {
+  EXPECT_TRUE(std::ranges::is_sorted(all_exits(), std::ranges::less_equal{}, &ExitEntry::code));
+  for (const Exit exit : {kExitOk, kExitUsage, kExitData, kExitUnavailable, kExitBug, kExitPlugin, kExitExists, kExitIo,
+                          kExitResumable, kExitGuard, kExitInterrupted})
+    EXPECT_NE(find_exit(std::to_string(exit)), nullptr) << exit;
+  EXPECT_EQ(all_exits().size(), 11u) << "an exit was added: list it above";
+  for (const ErrorEntry& entry : all_errors()) EXPECT_NE(find_exit(std::to_string(entry.exit)), nullptr) << entry.code;
+}
+
+TEST(ExitTable, IsExplained) {
+  EXPECT_TRUE(explain_error("76").starts_with("exit 76: a guard stopped it\n  A guard stopped the run"))
+      << explain_error("76");
+  EXPECT_THROW(explain_error("77"), Failure);
+}
+
 // Regenerate the page: mortise explain --markdown > docs/errors.md
 TEST(ErrorTable, AreThePageOfTheDocuments) {
   std::ifstream in(MORTISE_SOURCE_DIR "/docs/errors.md");

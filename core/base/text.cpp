@@ -132,6 +132,17 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+// "optim" of "optimizer", "quitting" of "quit": one has all letters of the other in their order, and begins as it does.
+bool shortens(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (a.size() < 4 || a.size() * 3 < b.size() || a[0] != b[0]) return false;
+  size_t found = 0;
+  for (const char c : b) found += found < a.size() && c == a[found] ? 1 : 0;
+  return found == a.size();
+}
+}  // namespace
+
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most) {
   std::string best;
   int best_distance = most + 1;
@@ -143,6 +154,12 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
     if (distance >= best_distance || static_cast<size_t>(distance) * 2 > longer) continue;
     best = candidate;
     best_distance = distance;
+  }
+  if (!best.empty()) return best;
+  for (const std::string& candidate : candidates) {
+    if (!shortens(name, candidate)) continue;
+    if (!best.empty()) return "";
+    best = candidate;
   }
   return best;
 }

@@ -20,7 +20,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view between
 std::string either(const std::vector<std::string>& parts);  // a, b or c
 std::vector<std::string> split(std::string_view text, char at);
 int edit_distance(std::string_view a, std::string_view b);
-// The candidate within `most` edits, nearest first; "" if none is.
+// The candidate within `most` edits, nearest first; else the only one that shortens or is shortened; "" if none is.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most = 2);
 // FNV-1a; stable for ever, since the seeds of random streams hang on it.
 uint64_t hash_text(std::string_view text);

@@ -95,6 +95,9 @@ TEST(Text, FindsTheNearestName) {
   EXPECT_EQ(nearest("x", {"lr", "at"}), "");
   EXPECT_EQ(nearest("lt", {"lr"}), "lr");
   EXPECT_EQ(nearest("something", {"else"}), "");
+  EXPECT_EQ(nearest("optim", {"model", "optimizer"}), "optimizer");
+  EXPECT_EQ(nearest("quitting", {"quit", "go_on"}), "quit");
+  EXPECT_EQ(nearest("optim", {"optimizer", "optimism"}), "") << "which of the two, nobody knows";
   EXPECT_EQ(nearest(std::string(1 << 20, 'a'), {"lr"}), "");
 }
 

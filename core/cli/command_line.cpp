@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "core/base/errors.hpp"
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/manifest/vocabulary.hpp"
@@ -53,7 +54,10 @@ std::string instead_of(const Verb& verb, const std::vector<const Flag*>& flags, 
     names.push_back(without_dashes(flag->name));
   }
   if (verb.takes_layers) {
-    const std::vector<std::string> keys = Vocabulary(manifest_request({}, "")).keys_called(key);
+    const ManifestRequest request = manifest_request({}, "");
+    const Vocabulary words(request);
+    const std::vector<std::string> keys = words.keys_called(key), said = words.said_of(key);
+    if (!said.empty()) return said[0];
     if (keys.size() == 1) return "--set " + keys[0] + "=" + (value.empty() ? "VALUE" : shell_word(value));
   }
   const std::string near = nearest(bare, names);
@@ -109,6 +113,10 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
     if (flag.value.empty() && joined)
       refuse("needless_value", "`" + name + "` takes no value, and `" + words[i] + "` gives it one",
              {"mortise " + verb.name + " --help"});
+    const bool repeats = std::ranges::find(layer_flags(), name, &Flag::name) != layer_flags().end();
+    if (!flag.value.empty() && !repeats && a.has(name))
+      refuse("flag_twice", "`" + name + "` is given twice, and `mortise " + verb.name + "` takes it once",
+             {"leave one out"});
     if (!flag.value.empty() && !joined) {
       if (i + 1 == words.size())
         refuse("missing_value", "`" + name + "` needs a value: " + name + " " + flag.value,
@@ -156,9 +164,8 @@ void print_help() {
   std::cout << "mortise: a training runtime; every technique is a plugin, switched on by a table in TOML\n\n";
   for (const auto& v : verbs()) std::cout << fmt::format("  {:<33} {}\n", v.name + " " + v.usage, v.doc);
   std::cout << "\nmortise help VERB says more; --version and --prefix say which one this is, and where.\n"
-               "Exit codes: 0 done, 64 command line or manifest, 65 data, 69 something is not there, 70 our bug, 71 a "
-               "plugin, 73 the output exists,\n"
-               "74 reading or writing, 75 stopped, to be resumed, 76 a guard stopped it, 130 interrupted.\n";
+               "Exit codes, of which `mortise explain CODE` says more:\n";
+  for (const ExitEntry& exit : all_exits()) std::cout << fmt::format("exit {:<4} {}\n", exit.code, exit.name);
 }
 
 int help(const Arguments& args) {

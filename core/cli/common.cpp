@@ -263,6 +263,10 @@ void refuse_start(const Planned& p, const Failure& failure) {
   const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
   if (d.positions.empty() && of_weights)
     d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+  // Below the command line, nobody knows what the manifest is called.
+  for (const std::string plan = "mortise plan "; std::string& fix : d.fixes)
+    if (const size_t at = fix.find(plan + "--weights"); at != std::string::npos)
+      fix.insert(at + plan.size(), shell_word(p.manifest.path) + " ");
   Report one;
   one.add(d);
   say(one, "nothing was started.");
@@ -283,11 +287,35 @@ Summary declared_summary(const Planned& p, MakeEdge make_edge) {
   }
 }
 
+// What to type instead of a name that is no run's: the same with the name that is nearest to it, else which there are.
+static std::string run_that_is_there(const std::string& word, const std::string& verb) {
+  const fs::path named = fs::path(word).lexically_normal();
+  std::map<std::string, std::string> runs;  // by name
+  std::error_code error, none;
+  for (const fs::path& folder : {named.parent_path(), fs::path("runs")})
+    for (fs::directory_iterator it(folder.empty() ? "runs" : folder, error), end; !error && it != end;
+         it.increment(error))
+      if (fs::exists(it->path() / "run.toml", none) && !it->is_symlink(none))
+        runs.try_emplace(it->path().filename().string(), it->path().string());
+  if (runs.empty()) return "`mortise train` makes one; there is none in " + (fs::current_path(error) / "runs").string();
+  std::vector<std::string> names, paths;
+  for (const auto& [name, path] : runs) names.push_back(name), paths.push_back(path);
+  if (const std::string near = nearest(named.filename().string(), names); !near.empty()) {
+    // The rest of what was typed stays.
+    const std::string &typed = globals().command, wrong = shell_word(word);
+    const size_t begin = typed.find(" " + verb + " "), at = typed.find(" " + wrong, begin);
+    const bool is_there = begin != std::string::npos && at != std::string::npos;
+    return "mortise " + verb + " " + shell_word(runs.at(near)) + (is_there ? typed.substr(at + 1 + wrong.size()) : "");
+  }
+  if (paths.size() > 5) paths.resize(5), paths.push_back("…");
+  return "runs that are there: " + join(paths, ", ");
+}
+
 std::string run_directory_at(const std::string& word, const std::string& verb) {
   std::error_code error;
   if (!fs::exists(fs::path(word) / "run.toml", error))
     throw Failure(trouble(kExitData, "no_run", word + " is no run directory: it has no run.toml", "",
-                          "mortise " + verb + " runs/latest"));
+                          run_that_is_there(word, verb)));
   const fs::path real = fs::canonical(word), here = fs::current_path();
   const std::string near = real.lexically_proximate(here).string();
   return near == "." || near.starts_with("..") ? real.string() : near;

@@ -19,17 +19,45 @@
 namespace mortise::cli {
 namespace {
 
+// "default: the model's context", of a key that says so and has no value: what it follows is known later.
+std::string unset_default(const TableSchema& schema, const std::string& key) {
+  constexpr std::string_view kSays = "By default ";
+  const auto found = schema.keys.find(key);
+  const std::string doc = found == schema.keys.end() ? "" : found->second.doc;
+  const size_t at = doc.find(kSays);
+  if (at == std::string::npos) return "";
+  const std::string said = doc.substr(at + kSays.size());
+  return "default: " + said.substr(0, said.size() - (said.ends_with('.') ? 1 : 0));
+}
+
+// Of a family's key that nobody stated, what its only provider has by itself.
+Value family_default(const Manifest& m, const std::string& family, const std::string& key) {
+  Value found;
+  int providers = 0;
+  for (const PluginTable& p : m.plugins) {
+    if (!p.enabled || p.schema->family != family || p.schema->provides.empty()) continue;
+    ++providers;
+    if (const auto own = p.schema->family_defaults.find(key); own != p.schema->family_defaults.end())
+      found = own->second;
+  }
+  return providers == 1 ? found : Value();
+}
+
 void print_keys(const Manifest& m) {
   std::vector<Json> keys;
-  const auto line = [&](const std::string& key, const Value& v) {
-    const std::string from = v.origin ? v.origin.text() : "default";
+  const auto line = [&](const std::string& key, const Value& v, const std::string& unset = "") {
+    const std::string from = v.origin ? v.origin.text() : unset.empty() ? "default" : unset;
     if (globals().json) keys.push_back({{"key", key}, {"value", v.is_set() ? Json(v.text()) : Json()}, {"from", from}});
     else std::cout << fmt::format("  {:<36} {:<28} {}\n", key, v.is_set() ? v.text() : "-", escape_control(from));
   };
   for (const auto& [table, values] : m.tables)
-    for (const auto& [key, v] : values) line(table + "." + key, v);
+    for (const auto& [key, v] : values) {
+      const Value own = v.is_set() ? v : family_default(m, table, key);
+      line(table + "." + key, own, own.is_set() ? "" : unset_default(core_schema().tables.at(table), key));
+    }
   for (const auto& p : m.plugins)
-    for (const auto& [key, v] : p.values) line(p.schema->id + "." + key, v);
+    for (const auto& [key, v] : p.values)
+      line(p.schema->id + "." + key, v, v.is_set() ? "" : unset_default(p.schema->config, key));
   for (const auto& r : m.rules)
     for (const auto& [key, v] : r.values) line("parameters." + r.name + "." + key, v);
   if (globals().json) std::cout << list_text("keys", keys);

@@ -82,9 +82,12 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
   if (found == known.end()) {
     std::vector<std::string> ids;
     for (const auto& [each, p] : known) ids.push_back(each);
+    Diagnostic d = mistake("unknown_plugin", "no plugin is called `" + id + "`");
+    for (const std::string& each : ids)
+      if (each.ends_with("." + id)) d.fixes.push_back("mortise plugin info " + each);
     const std::string near = nearest(id, ids, 4);
-    throw Failure(mistake("unknown_plugin", "no plugin is called `" + id + "`", {},
-                          near.empty() ? "mortise plugin list" : "mortise plugin info " + near));
+    if (d.fixes.empty()) d.fixes = {near.empty() ? "mortise plugin list" : "mortise plugin info " + near};
+    throw Failure(d);
   }
   const PluginInfo& p = found->second;
   if (globals().json) {

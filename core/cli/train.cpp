@@ -163,8 +163,21 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   }
 }
 
+// A run directory is to be gone on with; or its manifest is to be trained again, which makes another run.
+static void refuse_run_directory(const std::string& word) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(word, error) || !is_run(word)) return;
+  const std::string dir = run_directory_at(word, "resume");
+  Diagnostic d = mistake("is_a_run", word + " is the directory of a run, and `mortise train` takes a manifest");
+  d.effect = "nothing was started";
+  d.fixes = {"go on with it:   mortise resume " + shell_word(dir),
+             "begin again:     mortise train " + shell_word(dir + "/run.toml")};
+  throw Failure(d);
+}
+
 int train(const Arguments& args) {
   handle_signals();
+  if (!args.positional.empty()) refuse_run_directory(args.positional[0]);
   const Session session = make_session(args, source_named(args.positional.empty() ? "run.toml" : args.positional[0]));
   const std::string dir = directory_of(session.run->manifest);
   if (args.has("--resume") && is_run(dir)) return resume_manifest(args, run_directory_at(dir, "resume"), session);

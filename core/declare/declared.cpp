@@ -83,6 +83,15 @@ void check_fields(const Provided<mortise_data>& data) {
   }
 }
 
+// The best would never be there, and nobody would hear of it.
+void check_best(const Declared& d) {
+  const Value& best = d.key("checkpoint", "best");
+  if (!best.is_set() || d.samples->count("validation") > 0) return;
+  throw Failure(mistake(
+      "no_validation_data", "checkpoint.best is by " + best.as_text() + ", and the run has nothing to evaluate on",
+      best.origin, "[data] validation = 0.1 holds out a share of the training data; or leave `best` out"));
+}
+
 void open_data(Declared& d, const DeclareRequest& request) {
   d.sequence_length = sequence_length_of(d);
   mortise_data_request ask{};
@@ -107,6 +116,8 @@ void open_data(Declared& d, const DeclareRequest& request) {
   o.rank = d.rank;
   o.ranks = d.ranks;
   d.samples = std::make_unique<Samples>(d.data, o);
+
+  if (request.train_samples) check_best(d);
 
   mortise_clock& clock = d.edge->services.clock;
   clock.ranks = d.ranks;

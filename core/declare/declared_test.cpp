@@ -85,6 +85,15 @@ TEST(Layers, AClaimThatTakesNothingIsRefused) {
   EXPECT_EQ(refused("[optimizer.adamw]\n[precision.bf16]\nwhere = \"slot:linear\"\n").code, "matches_nothing");
 }
 
+TEST(Data, MustHaveSomethingToEvaluateOnForTheBestToBeKept) {
+  const std::vector<std::string> none = {"checkpoint.best=eval.loss", "data.random.validation_samples=0"};
+  const Diagnostic d = refused("", none);
+  EXPECT_EQ(d.code, "no_validation_data");
+  EXPECT_EQ(d.positions.at(0).text(), "command line: --set checkpoint.best=eval.loss");
+  EXPECT_EQ(d.fixes.size(), 1u);
+  const Ready held_out("", {none[0], none[1], "data.validation=0.5"}), own("", {none[0]});
+}
+
 // ---- optimizers ----
 
 TEST(Optimizers, HaveEachTrainableParameterOnce) {

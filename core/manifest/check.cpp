@@ -193,7 +193,8 @@ class Checker {
     std::string fix = suggestion(node);
     const bool guess = !schema_.default_value.is_set() && !is("duration");
     if (low == 0 && high == 1 && value > 1 && value <= 100)
-      fix = number_text(value / 100) + " for " + shown(node) + " per cent";
+      fix = (is_list_ ? number_text(value / 100) : assigned(number_text(value / 100))) + "   for " + shown(node) +
+            " per cent";
     else if (guess && too_high) fix = assigned(whole_text(*high));
     else if (guess && schema_.min) fix = assigned(whole_text(*schema_.min));
     refuse("out_of_range", at_.key + " is " + range + ", this is " + shown(node), node, fix);
@@ -201,11 +202,14 @@ class Checker {
 
   [[noreturn]] void wrong_type(const TomlNode& node) const {
     // A number, or a text where a text could stand: then what is written says more than its kind.
-    const bool number = node.data.index() == 1 || node.data.index() == 2;
+    const bool number = node.data.index() == 1 || node.data.index() == 2, choice = is("choice") && !is_list_;
     const bool text = node.text() != nullptr && !is_list_ && !is("bool") && !is("int") && !is("float");
     refuse("wrong_type",
-           at_.key + " is " + (is_list_ ? std::string("a list of ") + type_.are : type_.is) + ", this is " +
-               (number || text ? shown(node) : node.kind()),
+           at_.key + " is " +
+               (is_list_ ? std::string("a list of ") + type_.are
+                : choice ? either(schema_.choices)
+                         : type_.is) +
+               ", this is " + (number || text || choice ? shown(node) : node.kind()),
            node, suggestion(node));
   }
 
@@ -232,9 +236,24 @@ class Checker {
       return assigned(*text);
     if ((schema_.type == "string" || schema_.type == "path") && node.data.index() < 3)
       return assigned(json_string(shown(node)));
+    if (const std::string share = share_of(node); !share.empty()) return assigned(share);
+    if (is("choice") && !is_list_ && schema_.choices.size() == 1) return assigned(json_string(schema_.choices[0]));
     if (schema_.default_value.is_set()) return default_value();
     if (is("duration") && !schema_.choices.empty()) return assigned("\"500 " + schema_.choices[0] + "\"");
     return assigned(is_list_ ? "[" + std::string(type_.example) + "]" : type_.example);
+  }
+
+  // A share of a run is in per cent, any other a number: 0.03 is "3%", "10%" is 0.1; "" if neither was written.
+  std::string share_of(const TomlNode& node) const {
+    const auto* real = std::get_if<double>(&node.data);
+    const bool in_percent = is("duration") && std::ranges::count(schema_.choices, "percent") > 0;
+    if (in_percent && real != nullptr && *real > 0 && *real < 1)
+      return json_string(amount_text({std::round(*real * 1e6) / 1e4, Unit::kPercent}));
+    const std::optional<Amount> written =
+        is("float") && node.text() != nullptr ? parse_amount(*node.text()) : std::nullopt;
+    if (!written || written->unit != Unit::kPercent) return "";
+    const double share = written->number / 100;
+    return schema_.min == 0 && schema_.max == 1 && share <= 1 ? number_text(share) : "";
   }
 
   bool is(std::string_view type) const { return type_.name == type; }

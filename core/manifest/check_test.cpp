@@ -98,6 +98,16 @@ TEST(Check, DurationAmountBytes) {
   EXPECT_EQ(check("duration", "\"500\""), "wrong_type: table.key is a duration, this is \"500\" | key = 500");
   EXPECT_EQ(check("duration", "2.5"), "wrong_type: table.key is a duration, this is 2.5 | key = \"500 steps\"");
   EXPECT_EQ(check("duration", "-1"), "out_of_range: table.key is 0 or more, this is -1 | key = \"500 steps\"");
+  KeySchema share = of_type("duration");
+  share.choices = {"steps", "percent"};
+  EXPECT_EQ(check(share, "0.07"), "wrong_type: table.key is a duration, this is 0.07 | key = \"7%\"");
+  EXPECT_EQ(check(share, "1.5"), "wrong_type: table.key is a duration, this is 1.5 | key = \"500 steps\"");
+  share = of_type("float");
+  share.min = 0;
+  share.max = 1;
+  EXPECT_EQ(check(share, "\"10%\""), "wrong_type: table.key is a number, this is text | key = 0.1");
+  EXPECT_EQ(check(share, "2"), "out_of_range: table.key is 0 to 1, this is 2 | key = 0.02   for 2 per cent");
+  EXPECT_EQ(check("float", "\"10%\""), "wrong_type: table.key is a number, this is text | key = 1.0");
   EXPECT_EQ(check("amount", "512"), "\"512 samples\"");
   EXPECT_EQ(check("amount", "\"524288 tokens\""), "\"524288 tokens\"");
   EXPECT_EQ(check("amount", "\"2 epochs\""), "not_a_choice: table.key is in samples or tokens, this is in epochs | ");
@@ -118,7 +128,7 @@ TEST(Check, Lists) {
   KeySchema schema = of_type("list<float>");
   schema.min = 0;
   schema.max = 1;
-  EXPECT_EQ(check(schema, "[0.9, 9]"), "out_of_range: table.key is 0 to 1, this is 9 | 0.09 for 9 per cent");
+  EXPECT_EQ(check(schema, "[0.9, 9]"), "out_of_range: table.key is 0 to 1, this is 9 | 0.09   for 9 per cent");
 }
 
 TEST(Check, Selectors) {

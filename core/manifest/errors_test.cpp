@@ -258,7 +258,7 @@ TEST_F(Errors, OutOfRange) {
   expect("[model.bert]\ndropout = 10\nlayers = 0\n[log]\nevery = 0\n",
          "error[out_of_range]: model.bert.dropout is 0 to 1, this is 10\n"
          "  --> run.toml:2:11\n"
-         "  fix: 0.1 for 10 per cent\n"
+         "  fix: dropout = 0.1   for 10 per cent\n"
          "\n"
          "error[out_of_range]: model.bert.layers is 1 or more, this is 0\n"
          "  --> run.toml:3:10\n"
@@ -370,7 +370,7 @@ TEST_F(Errors, CannotRead) {
 
 TEST_F(Errors, TomlSyntax) {
   expect("[run]\nname = gpt\n",
-         "error[toml_syntax]: this is no TOML: value: could not determine value type\n"
+         "error[toml_syntax]: not valid TOML: this is no value; text needs quotes\n"
          "  --> run.toml:2:8\n"
          "   2 | name = gpt\n"
          "  fix: name = \"gpt\"\n");
@@ -382,12 +382,12 @@ TEST_F(Errors, TomlSyntax) {
   // Without the file nobody knows what is on, so nothing is said about it.
   request.set = {"optimizer.sgd.momentum=0.9", "run.tags=[a"};
   expect("[run\n",
-         "error[toml_syntax]: this is no TOML: table header: expected ']', saw '\\n'\n"
+         "error[toml_syntax]: not valid TOML (table header): expected ']', saw '\\n'\n"
          "  --> run.toml:1:5\n"
          "   1 | [run\n"
          "  fix: text stands in quotes, a list in [ ], and each key and table once\n"
          "\n"
-         "error[toml_syntax]: this is no TOML: value: could not determine value type\n"
+         "error[toml_syntax]: not valid TOML: this is no value; text needs quotes\n"
          "  --> command line: --set run.tags=[a\n"
          "  fix: lists and tables are TOML: --set 'run.tags=[\"a\", \"b\"]'\n");
 }
@@ -450,7 +450,7 @@ TEST_F(Errors, SetOfUnknownThings) {
          "\n"
          "error[unknown_key]: there is no key `lr` outside the tables\n"
          "  --> command line: --set lr=1\n"
-         "  fix: `lr` belongs in [optimizer]\n"
+         "  fix: --set optimizer.lr=1\n"
          "\n"
          "error[unknown_table]: no table is called `nobody`\n"
          "  --> command line: --set nobody.knows=1\n"

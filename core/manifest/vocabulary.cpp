@@ -81,6 +81,8 @@ std::vector<std::string> Vocabulary::ids_called(const std::string& name) const {
 // What foreign_names.toml says of a name: TABLE.KEY, or in a list what to say, or nothing.
 Vocabulary::Foreign Vocabulary::foreign_names(std::string_view table, std::string_view name) const {
   const TomlNode* node = foreign_.find(table, name);
+  if (const size_t end = name.find('_'); node == nullptr && end != std::string_view::npos)
+    node = foreign_.find(table, std::string(name.substr(0, end)) + "_*");
   if (node == nullptr) return {};
   if (node->text() != nullptr) return {{*node->text()}, true};
   Foreign found;
@@ -104,6 +106,11 @@ std::vector<std::string> Vocabulary::keys_called(const std::string& name) const 
     if (this->key(table, key) != nullptr) keys.push_back(foreign.texts[0]);
   }
   return keys;
+}
+
+std::vector<std::string> Vocabulary::said_of(const std::string& name) const {
+  const Foreign foreign = foreign_key("", name);
+  return foreign.is_name ? std::vector<std::string>() : foreign.texts;
 }
 
 // The table that `family = value` means; several, in one text, if the value does not say which.
@@ -200,6 +207,8 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
       return fixed("a plugin is switched on by its table: " + in_brackets(id));
   if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name")))
     return fixed("a plugin is switched on by its table: " + table_for(name == "name" ? table : name, value));
+  if (const std::vector<std::string> called = keys_called(name); table.empty() && called.size() == 1 && at.line == 0)
+    return fixed("--set " + called[0] + at.file.substr(std::min(at.file.find('='), at.file.size())));
   if (const std::string belongs = elsewhere(table, name); !belongs.empty()) return fixed(belongs);
 
   if (plugin(table) != nullptr) d.see = "mortise plugin info " + table;

@@ -29,9 +29,11 @@ class Vocabulary {
   Diagnostic unknown_table(const std::string& name, const Position& at) const;
   // `flag`: "--use ", or "" in a file.
   Diagnostic unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const;
-  // A family, or one plugin of it, written as a key: precision = "…".
   // Keys that are called `name` here or elsewhere: "optimizer.lr".
   std::vector<std::string> keys_called(const std::string& name) const;
+  // What there is to say of a name from elsewhere that is not one key here.
+  std::vector<std::string> said_of(const std::string& name) const;
+  // A family, or one plugin of it, written as a key: precision = "…".
   Diagnostic value_for_table(const std::string& table, const std::string& key, const TomlNode& value,
                              const Position& at) const;
 

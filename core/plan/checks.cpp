@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/manifest/check.hpp"
 #include "core/plan/enabled_table.hpp"
 #include "core/plan/words.hpp"
 #include "core/plugin/plugin_info.hpp"
@@ -241,6 +242,29 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
         report.add(plugins_mistake("unknown_point",
                                    id_of(*holding.info) + " waits for " + quoted(sync) + ", which is no point", holding,
                                    {}, "syncs = [\"verdict\"], or the point at which it waits"));
+  }
+}
+
+void check_names(const Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue,
+                 Report& report) {
+  std::vector<std::string> operators;
+  for (uint32_t i = 0; i < plan.points.size(); ++i)
+    if (plan.points[i].kind == Kind::Operator) operators.push_back(plan.points[i].name);
+  for (const EnabledTable& holding : holdings) {
+    const Value* key = fact_of(*holding.info, "names", "operators");
+    const auto names = key ? holding.table->values.find(key->as_text()) : holding.table->values.end();
+    if (names == holding.table->values.end() || !names->second.is_set()) continue;
+    for (const Value& name : names->second.as_list()) {
+      if (contains(operators, name.as_text())) continue;
+      const std::string near = nearest(name.as_text(), operators), bringer = plugin_defining(catalogue, name.as_text());
+      report.add(refusal("unknown_point",
+                         id_of(*holding.info) + "." + key->as_text() + " names operators, and " +
+                             quoted(name.as_text()) + " is none of this run",
+                         {name.origin},
+                         {!bringer.empty() ? "[" + bringer + "] brings it"
+                          : near.empty()   ? "operators of this run: " + join(operators, ", ")
+                                           : assignment(name.origin, "[\"" + near + "\"]")}));
+    }
   }
 }
 

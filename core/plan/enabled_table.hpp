@@ -57,6 +57,8 @@ void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // What facts of plugin.toml say of the run's device, and of what the host may do with a plugin.
 void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
+// [names] operators = "KEY" of plugin.toml: what that key holds are operators of this run.
+void check_names(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 void check_conflicts(const std::vector<EnabledTable>&, Report&);
 
 // Six hexadecimal digits over ids, versions, order and every value that is not `free`, the core's own among them, but

@@ -113,6 +113,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   check_conflicts(holdings, report);
   check_repeatable(manifest, holdings, report);
   check_validation(manifest, holdings, report);
+  check_names(plan, holdings, catalogue, report);
   check_facts(plan, holdings, report);
   plan.hash = hash_of(plan, manifest);
   return plan;

@@ -126,8 +126,8 @@ class Scan {
  private:
   void step(char c) {
     if (static_cast<unsigned char>(c) >= 0x80)
-      throw syntax("this is no TOML: a character beyond a-z A-Z 0-9 _ - outside of quotes", here(),
-                   "put it in quotes, or look for a space that is none");
+      throw syntax("not valid TOML: a character other than a-z A-Z 0-9 _ - outside quotes", here(),
+                   "put it in quotes, or look for an unusual kind of space");
     if (c == '[' && brackets_ == 0 && line_is_empty_) check_header();
     if (c == '=' && brackets_ == 0) note(trimmed(text_.substr(line_begin_, at_ - line_begin_)), line_begin_);
     if (c == '.' && ++dots_ >= kMostTomlNesting) throw too_deep(here());
@@ -141,7 +141,7 @@ class Scan {
     const size_t name = text_.find_first_not_of(" \t", text_.substr(at_).starts_with("[[") ? at_ + 2 : at_ + 1);
     const char first = name < text_.size() ? text_[name] : '\n';
     if (std::strchr("_-\"'", first) == nullptr && std::isalnum(static_cast<unsigned char>(first)) == 0)
-      throw syntax("this is no TOML: a table's header is [NAME] or [NAME.NAME]", here());
+      throw syntax("not valid TOML: a table's header is [NAME] or [NAME.NAME]", here());
     header_ = bare(text_.substr(name, text_.substr(name).find_first_of("]\n")));
     // The tables below [[x]] are others for each x.
     if (text_.substr(at_).starts_with("[[")) seen_.clear();
@@ -259,10 +259,14 @@ TomlTable parse_toml(std::string_view text, const std::string& file) try {
   std::string what(parsed.error().description());
   if (constexpr std::string_view kPrefix = "Error while parsing "; what.starts_with(kPrefix))
     what.erase(0, kPrefix.size());
+  // "table header: expected ']', saw …"
+  if (const size_t part = what.find(": "); what == "value: could not determine value type")
+    what = ": this is no value; text needs quotes";
+  else what = part == std::string::npos ? ": " + what : " (" + what.substr(0, part) + ")" + what.substr(part);
   const std::string quoted = with_quotes(line);
-  throw syntax("this is no TOML: " + what, at, quoted.empty() ? kSyntaxFix : quoted);
+  throw syntax("not valid TOML" + what, at, quoted.empty() ? kSyntaxFix : quoted);
 } catch (const ParserGaveUp&) {
-  throw syntax("this is no TOML: the parser gave up", {file, 0, 0});
+  throw syntax("not valid TOML: the parser gave up", {file, 0, 0});
 }
 
 }  // namespace mortise

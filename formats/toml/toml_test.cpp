@@ -112,17 +112,17 @@ TEST(Toml, PassesOverAByteOrderMark) {
 
 TEST(Toml, OutlivesAParserThatGivesUp) {
   for (const char* text : {"[=]", "a = 1\n  [[ & ]]\n", "[\xc3\xa9]", "[#]", "[\n]"})
-    EXPECT_TRUE(mistake(text).starts_with("toml_syntax: this is no TOML: ")) << mistake(text);
+    EXPECT_TRUE(mistake(text).starts_with("toml_syntax: not valid TOML")) << mistake(text);
   EXPECT_EQ(mistake("a = 1\n [=]\n"),
-            "toml_syntax: this is no TOML: a table's header is [NAME] or [NAME.NAME] | x.toml:2:2 | text stands in "
+            "toml_syntax: not valid TOML: a table's header is [NAME] or [NAME.NAME] | x.toml:2:2 | text stands in "
             "quotes, a list in [ ], and each key and table once");
 }
 
 // toml++ 3.3 does not survive them.
 TEST(Toml, RefusesCharactersBeyondAsciiOutsideOfQuotes) {
   EXPECT_EQ(mistake("a = 1\n  \u00a0b = 2\n"),
-            "toml_syntax: this is no TOML: a character beyond a-z A-Z 0-9 _ - outside of quotes | x.toml:2:3 | put it "
-            "in quotes, or look for a space that is none");
+            "toml_syntax: not valid TOML: a character other than a-z A-Z 0-9 _ - outside quotes | x.toml:2:3 | put it "
+            "in quotes, or look for an unusual kind of space");
   parsed("\"é\" = 'é' # é\n");
 }
 

@@ -1,4 +1,5 @@
 """Verbs, flags, help, colour, and an answer that nobody can read."""
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,9 @@ class CommandLine(e2e.Case):
             "error[too_many_words]: `mortise train` takes [RUN]; `b` is one word too many\n"
             "  fix: mortise train --help\n",
         )
+        self.refused(["eval", "runs/x", "--data", "a.txt", "--data", "b.txt"],
+                     "error[flag_twice]: `--data` is given twice, and `mortise eval` takes it once\n"
+                     "  fix: leave one out\n")
         self.refused(
             ["--json", "train"],
             '{"level":"error","code":"unknown_verb","message":"`--json` stands where a verb is '
@@ -30,9 +34,29 @@ class CommandLine(e2e.Case):
             '"see":null,"plugin":null,"rank":null,"step":null,"exit":64}\n',
         )
 
+    def test_an_exit_code_is_explained(self):
+        said = self.ok("explain", "76").out
+        self.assertTrue(said.startswith("exit 76: a guard stopped it\n"), said)
+        self.assertIn("do not start it again", said)
+        row = json.loads(self.ok("explain", "75", "--json").out)
+        self.assertEqual((row["exit"], row["name"]), (75, "stopped, to be resumed"))
+        self.assertIn("\nexit 75   stopped, to be resumed\n", self.ok("help").out)
+        self.refused(["explain", "77"], "error[unknown_code]: Mortise never ends with exit 77\n"
+                     "  fix: mortise help   lists the exit codes; above 128 a signal ended the process\n")
+
+    def test_a_key_is_explained(self):
+        self.assertTrue(self.ok("explain", "checkpoint.keep").out.startswith(
+            "[checkpoint] keep: int, by default 2\n  How many of the newest stay, "))
+        self.assertTrue(self.ok("explain", "optimizer.adamw.eps").out.startswith("[optimizer.adamw] eps: float, by "))
+        self.assertEqual(json.loads(self.ok("explain", "run.length", "--json").out)["type"], "duration")
+        self.assertIn("error[unknown_code]: no error has the code `run.lenght`\n",
+                      self.mortise("explain", "run.lenght").err)
+
     def test_a_flag_that_is_a_key_a_value_or_nothing(self):
         for words, fix in ((["train", "--lr", "1e-3"], "--set optimizer.lr=1e-3"),
                            (["train", "--learning-rate=1e-3"], "--set optimizer.lr=1e-3"),
+                           (["train", "--num-train-epochs", "3"],
+                            'it is called `length`, in [run], and has a unit: length = "3 epochs"'),
                            (["train", "--fit"], "mortise train --help"),
                            (["export", "runs/x", "--out", "my model"], "-o 'my model'"),
                            (["sample", "runs/x", "--tokns", "3"], "--tokens")):

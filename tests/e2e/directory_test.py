@@ -94,6 +94,20 @@ class Theirs(e2e.Case):
             self.assertNotEqual(self.mortise("train", f"none{n}.toml", "--resume", *words).code, 0)
             self.assertEqual(list((self.dir / f"runs/none{n}").iterdir()), [])
 
+    def test_train_does_not_begin_a_run_again_unasked(self):
+        run = self.train("small")
+        for word in ("runs/small", "runs/small/", "runs/latest"):
+            for more in ((), ("--resume",)):
+                self.refused(["train", word, *more],
+                             f"error[is_a_run]: {word} is the directory of a run, and `mortise train` takes a "
+                             "manifest\n"
+                             "  effect: nothing was started\n"
+                             "  fix: go on with it:   mortise resume runs/small\n"
+                             "       begin again:     mortise train runs/small/run.toml\n")
+        self.assertEqual(sorted(os.listdir(run.parent)), ["latest", "small"])
+        self.ok("train", "runs/small/run.toml")
+        self.assertTrue((run.parent / "small-2/run.toml").exists())
+
     def test_a_folder_with_files_is_no_run_directory(self):
         mine = {"sources/a.txt": "1", "log.txt": "2", "plan.txt": "3", "env.json": "4", "metrics.jsonl": "5"}
         for name, text in mine.items():

@@ -10,6 +10,20 @@ NOTHING = "\n1 error; nothing was started.\n"
 USE_A_PLACE = "error[two_providers]: optimizer.adamw and optimizer.sgd both provide `optimizer`\n"
 
 
+class CommonSlips(e2e.Case):
+    def test_values_that_other_programs_take_are_answered_with_those_that_fit(self):
+        self.file("my.toml", '[schedule]\nwarmup = 0.03\n[data]\nvalidation = "10%"\n[checkpoint]\nbest = true\n'
+                             "[schedule.cosine]\nfinal = 2\n[gradient.cliping]\n")
+        said = self.mortise("plan", "my.toml").err
+        for line in ('warmup = "3%"', "validation = 0.1", 'best = "eval.loss"', "final = 0.02   for 2 per cent",
+                     "[gradient.clip]    others: mortise plugin list gradient"):
+            self.assertIn(f"\n  fix: {line}\n", said)
+        self.assertIn("checkpoint.best is eval.loss, this is true\n", said)
+        self.file("best.toml", TINY + '[checkpoint]\nbest = "eval.loss"\n')
+        self.assertIn("error[no_validation_data]: checkpoint.best is by eval.loss, and the run has nothing to evaluate "
+                      "on\n  --> best.toml:15:8\n", self.mortise("plan", "best.toml").err)
+
+
 class FirstFiles(e2e.Case):
     def test_the_file_of_a_newcomer_names_all_six_mistakes(self):
         self.file("my.toml", '[model.gpt]\nlayers = 4\n\n[data.text]\npath = "notes.txt"\nbatch_size = 16\n\n'
@@ -107,7 +121,7 @@ class FirstFiles(e2e.Case):
         self.file("run.toml", "[run]\nlength = = 3\n")
         result = self.mortise("train")
         self.assertEqual(result.code, 64)
-        self.assertIn("error[toml_syntax]: this is no TOML: ", result.err)
+        self.assertIn("error[toml_syntax]: not valid TOML", result.err)
         self.assertIn("  --> run.toml:2:10\n   2 | length = = 3\n", result.err)
         self.assertTrue(result.err.endswith(NOTHING), result.err)
 
@@ -142,7 +156,7 @@ class Manifests(e2e.Case):
             "\n"
             "error[out_of_range]: model.gpt.dropout is 0 to 1, this is 10\n"
             "  --> run.toml:13:11\n"
-            "  fix: 0.1 for 10 per cent\n"
+            "  fix: dropout = 0.1   for 10 per cent\n"
             "\n" + USE_A_PLACE + "  --> run.toml:6:1 and run.toml:10:1\n"
             "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n"
             "\n"
@@ -224,6 +238,20 @@ class ModelAndData(e2e.Case):
     def nothing_left(self):
         self.assertEqual(list((self.dir / "runs").glob("*")) if (self.dir / "runs").exists() else [], [])
 
+    def test_a_name_that_is_no_operator_has_its_place(self):
+        text = TINY + '[activation.checkpointing]\nkeep = ["attention", "attn"]\n'
+        self.file("run.toml", text)
+        for verb in (["plan"], ["plan", "--static"], ["train"]):
+            self.refused(verb, "error[unknown_point]: activation.checkpointing.keep names operators, and `attn` is "
+                               "none of this run\n"
+                               "  --> run.toml:15:22\n"
+                               '  fix: keep = ["attention"]\n' + NOTHING)
+        self.file("run.toml", text.replace('"attn"', '"something"'))
+        self.assertIn("\n  fix: operators of this run: ", self.mortise("plan").err)
+        self.file("run.toml", text.replace(', "attn"', ""))
+        self.ok("plan")
+        self.nothing_left()
+
     def test_where_that_matches_no_parameter(self):
         self.file("run.toml", TINY + '[optimizer.sgd]\nwhere = "encoder.layers.*"\n')
         result = self.mortise("train")
@@ -231,7 +259,7 @@ class ModelAndData(e2e.Case):
         self.assertTrue(
             result.err.startswith(
                 "error[matches_nothing]: `encoder.layers.*` matches no parameter of model.gpt\n  --> run.toml:15:9\n"
-                "  fix: h.*.attn.* matches 4 "
+                "  fix: h.*.attn.* matches 4      all names: mortise plan run.toml --weights\n"
             ),
             result.err,
         )

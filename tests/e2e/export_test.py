@@ -117,9 +117,9 @@ class Export(e2e.Case):
         self.assertEqual(sorted(os.listdir(self.dir)), before)
 
     def test_what_cannot_be_exported(self):
-        self.refused(["export", "nowhere", "-o", "out"],
-                     "error[no_run]: nowhere is no run directory: it has no run.toml\n"
-                     "  fix: mortise export runs/latest\n", code=65)
+        self.refused(["export", "runs/smal", "-o", "out"],
+                     "error[no_run]: runs/smal is no run directory: it has no run.toml\n"
+                     "  fix: mortise export runs/small -o out\n", code=65)
         self.refused(["export", "runs/small"], "error[missing_value]: `mortise export` needs a folder to write\n"
                                                "  fix: mortise export runs/small -o OUT\n")
         self.refused(["export", "runs/small", "-o", "out", "--dtype", "int8"],

@@ -3,6 +3,7 @@ compared with what the program says.
 
 A block "```LANGUAGE FILE" is a file; a block "```console" holds commands and what they print. In what is printed `…`
 stands for anything in a line; alone on a line, for any lines."""
+import json
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 
 import e2e
+from e2e import TINY
 
 GUIDE = e2e.SOURCE / "docs/guide"
 PAGES = ("writing_a_plugin.md", "testing_a_plugin.md")  # in this order, in one folder
@@ -79,6 +81,40 @@ class Guide(e2e.Case):
                 self.assertEqual(code, "0", printed)
                 self.assertTrue(matches(wanted, printed),
                                 f"$ {command}\nthe page says:\n{wanted}\nit printed:\n{printed}")
+
+
+def trainer_rows():
+    """(names with their values, what is here) of each row of both tables in docs/coming_from_trainer.md."""
+    page = (e2e.SOURCE / "docs/coming_from_trainer.md").read_text()
+    for row in re.findall(r"^\| (.+?) \| (.+?) \|", page, re.MULTILINE):
+        names = re.findall(r"`([a-z][a-z0-9_]*\*?)(?:=([^`]+))?`", row[0])
+        if row[0] != "TrainingArguments" and names:
+            yield names, row[1]
+
+
+class Trainer(e2e.Case):
+    def test_every_name_of_the_page_is_answered_as_the_page_says(self):
+        wanted = {}  # name: what the page says
+        for names, here in trainer_rows():
+            for name, value in names:
+                wanted.setdefault(name.replace("*", "something"), (value.lower() or "true", here))
+        self.assertGreater(len(wanted), 50)
+        self.file("my.toml", "".join(f"{name} = {value}\n" for name, (value, _) in wanted.items()) + TINY)
+        result = self.mortise("plan", "--static", "my.toml", "--json")
+        self.assertEqual(result.code, 64, result)
+        said = {d["at"]["key"]: d for d in map(json.loads, result.err.splitlines())}
+        self.assertEqual(said.keys(), wanted.keys())
+        for name, (_, here) in wanted.items():
+            with self.subTest(name=name):
+                self.assertEqual(said[name]["code"], "unknown_key")
+                fix = " ".join(each["text"] for each in said[name]["fix"] or [])
+                # The page's first key, and one of its tables; where nothing is here, that is said.
+                key = re.match(r"`\[([\w.]+)\](?: (\w+))?", here)
+                if key:
+                    self.assertRegex(fix, rf"\b{key[2]}\b" if key[2] else rf"\[{key[1].split('.')[0]}\.")
+                    self.assertIn(f"[{key[1]}]" if key[2] else f"[{key[1].split('.')[0]}.", fix)
+                else:
+                    self.assertRegex(fix, r"\b(no|not|nothing|leave it out|mortise|where)\b|\[(schedule|optim|log)")
 
 
 COLUMNS_TOML = """\

@@ -103,6 +103,10 @@ class Plan(e2e.Case):
         keys = {k["key"]: k for k in json.loads(self.ok("plan", "--keys", "--json").out)["keys"]}
         self.assertEqual(keys["model.gpt.width"], {"key": "model.gpt.width", "value": "16", "from": "run.toml:12:9"})
         self.assertIsNone(keys["model.gpt.preset"]["value"])
+        # What nobody stated says what it follows.
+        self.assertRegex(out, r"(?m)^  model\.weights +- +default: random, from run\.seed$")
+        self.assertRegex(out, r"(?m)^  optimizer\.weight_decay +0\.01 +plugin\.toml of optimizer\.adamw$")
+        self.assertEqual(keys["run.dir"]["from"], "default: runs/NAME in the current folder, or NAME in $MORTISE_RUNS")
 
     def test_why_names_the_reasons_of_an_order(self):
         self.file("run.toml", TINY + "[gradient.clip]\n")

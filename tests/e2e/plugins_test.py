@@ -42,6 +42,8 @@ class Known(e2e.Case):
         self.refused(["plugin", "info", "optimizer.adam"],
                      "error[unknown_plugin]: no plugin is called `optimizer.adam`\n"
                      "  fix: mortise plugin info optimizer.adamw\n")
+        self.refused(["plugin", "info", "adamw"], "error[unknown_plugin]: no plugin is called `adamw`\n"
+                     "  fix: mortise plugin info optimizer.adamw\n")
         self.refused(["plugin", "list", "optimiser"],
                      "error[unknown_family]: no plugin of the family `optimiser` is installed\n"
                      "  fix: mortise plugin list optimizer\n")

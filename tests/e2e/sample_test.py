@@ -50,9 +50,13 @@ class Sample(e2e.Case):
     def test_what_is_no_run_directory(self):
         self.refused(
             ["sample", "nowhere"],
-            "error[no_run]: nowhere is no run directory: it has no run.toml\n  fix: mortise sample runs/latest\n",
+            "error[no_run]: nowhere is no run directory: it has no run.toml\n"
+            "  fix: runs that are there: runs/small\n",
             code=65,
         )
+        self.refused(["sample", "runs/smal", "--tokens", "3"],
+                     "error[no_run]: runs/smal is no run directory: it has no run.toml\n"
+                     "  fix: mortise sample runs/small --tokens 3\n", code=65)
         self.refused(
             ["sample"],
             "error[missing_word]: `mortise sample` needs a run directory\n  fix: mortise sample runs/latest\n",

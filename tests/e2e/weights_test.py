@@ -331,7 +331,7 @@ class Weights(e2e.Case):
             ["train", "next.toml", "--set", "model.new=[\"h.0.ln_*\",\"classifier.*\"]"],
             "error[matches_nothing]: `classifier.*` of model.new matches no parameter of model.gpt\n"
             "  --> command line: --set model.new=[\"h.0.ln_*\",\"classifier.*\"]\n"
-            "  fix: all names: mortise plan --weights\n\n1 error; nothing was started.\n",
+            "  fix: all names: mortise plan next.toml --weights\n\n1 error; nothing was started.\n",
             code=65,
         )
 

@@ -134,6 +134,9 @@ class Text {
 
   static std::string contents(std::string_view key, std::string_view file) {
     std::error_code error;
+    if (std::filesystem::is_directory(file, error))
+      config::refuse(key, std::string(file) + " is a folder",
+                     "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
     const auto size = std::filesystem::file_size(file, error);
     if (error)
       config::refuse(key, std::string(file) + ": " + error.message(),

@@ -154,7 +154,7 @@ TEST_F(TextData, RefusesAMissingFileAFolderAndAnEmptyOne) {
     return host_.blamed->why;
   };
   EXPECT_EQ(refusal({folder_ / "nowhere.txt"}), (folder_ / "nowhere.txt").string() + ": No such file or directory");
-  EXPECT_EQ(refusal({folder_}), folder_.string() + ": Is a directory");
+  EXPECT_EQ(refusal({folder_}), folder_.string() + " is a folder");
   EXPECT_EQ(refusal({file("empty.txt", "")}), "there is too little text to learn from: empty.txt, 0 tokens");
   EXPECT_EQ(refusal({file("one.txt", "x")}), "there is too little text to learn from: one.txt, 1 token");
   EXPECT_EQ(refusal({}), "no file is named");
