@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core/plugin/test_fixtures.hpp"
+#include "core/plugin/watchdog.hpp"
 
 namespace mortise {
 namespace {
