@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
+#include "core/store/folder.hpp"
 #include "core/manifest/path.hpp"
 
 namespace fs = std::filesystem;
