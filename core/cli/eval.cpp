@@ -9,8 +9,8 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
-#include "core/store/folder.hpp"
 #include "core/manifest/path.hpp"
+#include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
 
