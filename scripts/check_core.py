@@ -22,8 +22,8 @@ MAY_INCLUDE = {
     "manifest": {"base"},
     "plugin": {"manifest", "base"},
     "plan": {"plugin", "manifest", "base"},
-    "model": {"plan", "manifest", "base"},
-    "store": {"model", "plan", "plugin", "manifest", "base"},
+    "model": {"plan", "base"},
+    "store": {"base"},
     "abi": {"model", "plan", "plugin", "manifest", "base"},
     "declare": {"abi", "model", "plan", "plugin", "manifest", "base"},
     "host": {"abi", "model", "plan", "plugin", "manifest", "base"},  # never loop: loop drives the host

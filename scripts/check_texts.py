@@ -43,7 +43,7 @@ def verbs():
     """Each verb of the program with the words that may follow it; none: whatever follows."""
     main = (ROOT / "core/cli/verbs.cpp").read_text(encoding="utf-8")
     table = main[main.index("Verb>& verbs()"):]
-    found = re.findall(r'\{"([a-z]+)",\s*"([^"]*)",\s*"', table[:table.index("return all;")])
+    found = re.findall(r'\{"([a-z]+)",\s*\w+,\s*"([^"]*)",\s*"', table[:table.index("return all;")])
     return {verb: set(re.findall(r"\b[a-z]+\b", usage)) for verb, usage in found}
 
 

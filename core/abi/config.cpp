@@ -4,6 +4,7 @@
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
+#include "core/base/dtype.hpp"
 #include "core/base/log.hpp"
 
 namespace mortise {

@@ -7,28 +7,22 @@
 #include <optional>
 
 #include "core/assemble/links.hpp"
+#include "core/base/dtype.hpp"
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
-#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
 
 constexpr int kReportDepth = 2;  // of a device that runs ahead of the host
 
-at::ScalarType type_of_weights(std::string_view safetensors) {
-  const auto row = std::ranges::find(mortise_dtypes, safetensors, &mortise_dtype_row::safetensors);
-  return row == std::end(mortise_dtypes) ? at::ScalarType::Undefined : scalar_type(row->dtype);
-}
-
 // Converts and copies the weights' tensors, saying how far it is; false for a parameter that starts anew.
 Parameters::Fill fill_from(const Weights& weights, ProgressLine& progress) {
   return [&](const mortise_param& p, at::Tensor& master) {
     const TensorView* t = weights.of(p);
     if (!t) return false;
-    master.copy_(
-        at::from_blob(const_cast<void*>(t->data), t->sizes, at::TensorOptions().dtype(type_of_weights(t->dtype))));
+    master.copy_(at::from_blob(const_cast<void*>(t->data), t->sizes, scalar_type(weight_type(t->dtype))));
     progress.add(t->bytes);
     return true;
   };

@@ -3,7 +3,7 @@
 #include <exception>
 
 #include "core/abi/error.hpp"
-#include "core/model/declaration.hpp"
+#include "core/base/dtype.hpp"
 #include "core/plugin/calls.hpp"
 
 namespace mortise {

@@ -21,7 +21,7 @@ DeclareRequest declare_request(const RunRequest& r) {
   return d;
 }
 
-std::unique_ptr<Edge> host_of(const RunRequest& r) {
+std::unique_ptr<Edge> new_host(const RunRequest& r) {
   return std::make_unique<Host>(r.plan->points, static_cast<uint64_t>(r.manifest->get("run", "seed").as_int()));
 }
 
@@ -40,12 +40,11 @@ void generate(const Declared& d, const SampleRequest& ask, const std::function<v
   d.sampler.call(&mortise_sampler::generate, "generate", static_cast<const mortise_sample_request*>(&r));
 }
 
-Retention retention_of(const Declared& d) {
-  Retention r;
-  r.keep = d.key("checkpoint", "keep").as_int();
-  if (const Value& v = d.key("checkpoint", "keep_every"); v.is_set())
-    r.keep_every = d.lengths.steps(v, "checkpoint.keep_every");
-  return r;
+// A key of [checkpoint] for the store; a length in steps.
+std::optional<int64_t> checkpoint_key(const Declared& d, const std::string& key) {
+  const Value& v = d.key("checkpoint", key.c_str());
+  if (!v.is_set()) return std::nullopt;
+  return std::holds_alternative<Amount>(v.data) ? d.lengths.steps(v, "checkpoint." + key) : v.as_int();
 }
 
 SaverOptions saver_options(const Declared& d, const RunRequest& request, const RunState& state) {
@@ -53,7 +52,7 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
   if (request.dir.empty() || !d.format) return o;
   o.root = request.dir + "/checkpoints";
   o.format = tensor_format(d);
-  o.retention = retention_of(d);
+  o.retention = read_retention([&](const std::string& key) { return checkpoint_key(d, key); });
   o.background = saves_in_background(d);
   for (size_t m = 0; m < d.plan->members.size(); ++m) {
     const PluginInfo& info = *d.plan->members[m].info;
@@ -109,8 +108,10 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   Parts& p = *parts_;
   p.request = std::move(request);
   const bool train = p.request.purpose == Purpose::kTrain, restored = !p.request.checkpoint.path.empty();
+  if (train) fixed_text(p.request.fixed);  // what no save could write is refused before the first step
   if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
-  Allocated allocated = allocate(declare(declare_request(p.request), host_of(p.request)), train, !restored);
+  Allocated allocated = allocate(declare(declare_request(p.request), new_host(p.request)), train, !restored);
+  if (train) data_text(allocated.declared);  // likewise
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);
   if (restored)

@@ -2,13 +2,13 @@
 // sampled.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "core/abi/exchange.hpp"
+#include "core/assemble/changes.hpp"
 #include "core/base/diagnostic.hpp"
-#include "core/declare/exchange.hpp"
 #include "core/declare/summary.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
@@ -30,7 +30,7 @@ struct RunRequest {
   Purpose purpose = Purpose::kTrain;
   std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   std::function<void()> before_save = [] {};  // may throw Failure, which ends the training
-  std::map<std::string, std::string> fixed;   // what a checkpoint to train on from must not have otherwise, by key
+  Fixed fixed;                                // what a checkpoint to train on from must not have otherwise
   Found checkpoint;                           // a verified one to go on from; without a path: from the beginning
   std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on

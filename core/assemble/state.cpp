@@ -181,42 +181,18 @@ void check_data(const Declared& d, const Found& checkpoint) {
 
 }  // namespace
 
+std::string data_text(const Declared& d) {
+  std::string text = data_json(d).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  must_be_readable(kDataFile, text, kMaxData);
+  return text;
+}
+
 TensorFormat tensor_format(const Declared& d) {
   const Format format = d.format;
   const Instances& instances = *d.instances;
   return {extension(d), [format, &instances](const std::vector<StoredEntry>& entries, const Sink& sink) {
             diagnosed(instances, [&] { write_entries(format, entries, sink); });
           }};
-}
-
-std::string fixed_text(const std::map<std::string, std::string>& fixed) {
-  return Json(fixed).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-void check_fixed(const std::map<std::string, std::string>& fixed, const Found& checkpoint) {
-  const auto text = read_run_file_if_any(checkpoint.path, kFixedFile, kMaxData);
-  if (!text) return;  // saved before it was recorded
-  const std::string path = checkpoint.path + "/" + kFixedFile;
-  const Json was = Json::parse(*text, nullptr, /*allow_exceptions=*/false), is = Json::parse(fixed_text(fixed));
-  if (!was.is_object()) refuse(path, "it is no JSON object");
-  // A key that only one of them knows is of another version; a plugin that only one of them has is another run.
-  const auto compare = [&](const Json& some, const Json& others) {
-    for (const auto& item : some.items()) {
-      const auto found = others.find(item.key());
-      if (found == others.end() ? item.value() != "on" : *found == item.value()) continue;
-      const auto shown = [&](const Json& j) {
-        return j.contains(item.key()) ? escape_control(j[item.key()].dump()) : "\"off\"";
-      };
-      Diagnostic d = trouble(kExitData, "other_state",
-                             "it is of another run: `" + escape_control(item.key()) + "` is " + shown(was) +
-                                 " there, and " + shown(is) + " in this run",
-                             path, "put run.toml or the checkpoint back as it was, or begin a new run");
-      d.effect = "nothing was restored";
-      throw Failure(d);
-    }
-  };
-  compare(is, was);
-  compare(was, is);
 }
 
 Snapshot capture(const Runnable& r, const RunState& state) {
@@ -233,7 +209,7 @@ Snapshot capture(const Runnable& r, const RunState& state) {
     }
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
-  s.texts[kDataFile] = data_json(d).dump(1) + "\n";
+  s.texts[kDataFile] = data_text(d);
   if (std::string config = model_config(*d.model.by->member, r.host().declaration()); !config.empty())
     s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
   return s;

@@ -6,10 +6,9 @@
 //   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
 //   state.json             counts, cursor, scale, the best so far
 //   data.json              which samples each split had
-//   fixed.json             what of the manifest is fixed for a run
+//   fixed.json             what of the manifest is fixed for a run (changes.hpp)
 //   plugins/ID.json        what plugins keep
 #pragma once
-#include <map>
 #include <string>
 
 #include "core/assemble/allocated.hpp"
@@ -22,6 +21,9 @@ namespace mortise {
 // How the run's format writes tensors; failures of the plugin are Failures.
 TensorFormat tensor_format(const Declared& d);
 
+// The text of data.json. Throws Failure (exit 65): it would be too large to be read back.
+std::string data_text(const Declared& d);
+
 // Borrows the memory of what lies on the host.
 Snapshot capture(const Runnable& r, const RunState& state);
 
@@ -30,11 +32,5 @@ Snapshot capture(const Runnable& r, const RunState& state);
 RunState restore(const Allocated& a, const Found& checkpoint);
 // Everything. Throws Failure (exit 65): it is of another model, optimizer or seed, or of other data.
 RunState restore(const Runnable& r, const Found& checkpoint);
-
-// What is fixed for a run, by key; a plugin that is there is "on".
-constexpr const char* kFixedFile = "fixed.json";
-std::string fixed_text(const std::map<std::string, std::string>& fixed);
-// Throws Failure (exit 65): the checkpoint is of a run that had something else. One that does not say is taken.
-void check_fixed(const std::map<std::string, std::string>& fixed, const Found& checkpoint);
 
 }  // namespace mortise

@@ -164,6 +164,12 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
+bool is_utf8(std::string_view text) {
+  size_t length = 1;
+  for (; !text.empty() && length > 0; text.remove_prefix(length)) length = utf8_length(text);
+  return length > 0;
+}
+
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {

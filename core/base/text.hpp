@@ -24,6 +24,7 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates, int most = 2);
 // FNV-1a; stable for ever, since the seeds of random streams hang on it.
 uint64_t hash_text(std::string_view text);
+bool is_utf8(std::string_view text);
 std::string json_string(std::string_view text);  // with quotes
 
 }  // namespace mortise

@@ -6,11 +6,12 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
-#include "core/store/checkpoint.hpp"
+#include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
 
@@ -33,14 +34,14 @@ std::string saved_at(const std::string& folder) {
   return text;
 }
 
-Row row_of(const Found& found, bool newest, const std::string& best) {
+Row row_of(const Found& found, bool newest, std::optional<int64_t> best) {
   Row r{found, saved_at(found.path), "", "verified", "", false};
   try {
     const CheckpointManifest m = verify_checkpoint(found);
     r.size = byte_size(static_cast<int64_t>(m.bytes()));
     r.sha256 = m.sha256;
     if (newest) r.state += ", latest";
-    if (fs::path(found.path).filename() == best) r.state += ", best";
+    if (found.step == best) r.state += ", best";
   } catch (const Failure& f) {
     r.damaged = true;
     r.state =
@@ -80,12 +81,11 @@ int checkpoint(const Arguments& args) {
     throw Failure(mistake("missing_word", "`mortise checkpoint " + what + "` needs a run directory", {},
                           "mortise checkpoint " + what + " runs/latest"));
   const std::string dir = run_directory_at(args.positional[1], "checkpoint " + what), root = dir + "/checkpoints";
-  std::error_code none;
-  const std::string best = fs::read_symlink(root + "/best", none).string();
+  const CheckpointFolder folder(root);
   std::vector<Row> rows;
   bool newest = true;
-  for (const Found& found : checkpoints_in(root)) {
-    rows.push_back(row_of(found, newest, best));
+  for (const Found& found : folder.all()) {
+    rows.push_back(row_of(found, newest, folder.best()));
     newest = newest && rows.back().damaged;
   }
   if (globals().json) print_json(rows);

@@ -199,7 +199,7 @@ int run_words(const std::vector<std::string>& words, const RunVerb& run) {
   if (const auto here = std::filesystem::current_path(error); error)
     throw Failure(trouble(kExitIo, "no_folder", "the current folder cannot be found: " + error.message(), "",
                           "go to one that is there: cd"));
-  return run(verb.name, args);
+  return run(verb, args);
 }
 
 // A variable that is empty says nothing (no-color.org); 0 forces nothing (bixense.com/clicolors).

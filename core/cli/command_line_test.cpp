@@ -16,11 +16,19 @@ TEST(CommandLine, AMistakeOfOurOwnIsSaidToBeOne) {
   char* words[] = {program.data(), verb.data(), nullptr};
   testing::internal::CaptureStderr();
   const int exit =
-      command_line(2, words, [](const std::string&, const Arguments&) -> int { throw std::out_of_range("map::at"); });
+      command_line(2, words, [](const Verb&, const Arguments&) -> int { throw std::out_of_range("map::at"); });
   EXPECT_EQ(exit, kExitBug);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "error[internal]: map::at\n"
             "  fix: this is a mistake of ours: report it with the command line and the manifest\n");
+}
+
+// Here as in the program, which links no LibTorch.
+TEST(Verbs, HaveTheirWorkWhereTheyNeedNoLibTorch) {
+  std::string here, computing;
+  for (const Verb& verb : verbs()) (verb.work ? here : computing) += " " + verb.name;
+  EXPECT_EQ(here, " checkpoint plan points keys export plugin explain");
+  EXPECT_EQ(computing, " train resume sample eval help");
 }
 
 }  // namespace

@@ -39,8 +39,13 @@ struct Arguments {
   const std::vector<std::string>& all(const std::string& name) const;
 };
 
+// What a verb does; the exit code. Throws Failure, Failed, or NeedsTensors if it is no work for a light program.
+using Work = int (*)(const Arguments&);
+
 struct Verb {
-  std::string name, usage, doc, example;
+  std::string name;
+  Work work = nullptr;  // NULL in the program for those that compute: they are in libmortise.so (docs/adr/0014)
+  std::string usage, doc, example;
   std::vector<Flag> flags;
   size_t most_positional = 1;
   bool takes_layers = false;  // layer_flags() too
@@ -98,11 +103,9 @@ std::string weights_path(const Value& stated, Report& report);
 // against what is stated.
 void take_architecture(const std::string& weights, const std::string& model,
                        const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report);
-// How a run's edge is made: a plain one, or, where LibTorch is there, a host.
-using MakeEdge = std::unique_ptr<Edge> (*)(const PointTable& points, uint64_t seed);
-std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // in libmortise.so only
+std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // over LibTorch: in libmortise.so only
 // Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsTensors.
-Summary declared_summary(const Planned& p, MakeEdge make_edge);
+Summary declared_summary(const Planned& p);
 // What went wrong on the way from a plan to a run is told with the place in the manifest that named the weights, if it
 // is theirs. Throws Failed.
 [[noreturn]] void refuse_start(const Planned& p, const Failure& failure);
@@ -113,8 +116,7 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 std::string run_directory_at(const std::string& word, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
 Verified checkpoint_of(const std::string& dir, const std::string& which = "");
-// Calls `use` with that checkpoint. A training beside this may take it away before it is read; then with the one that a
-// person would mean now, a few times.
+// Calls `use` with that checkpoint, as CheckpointFolder::with() does.
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.
 std::string resume_command(const Planned& p, const std::string& dir);
@@ -132,20 +134,5 @@ void say(const Diagnostic& d);
 void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t width = 0);
 void print_json_plan(const Planned& p, const Summary* s);  // NULL: the structure alone
 PlanSource source_of_plan(const Arguments& args);          // ./run.toml if nothing is named
-
-int train(const Arguments&);
-int resume(const Arguments&);
-int checkpoint(const Arguments&);
-int plan(const Arguments&);                 // without LibTorch; throws NeedsTensors
-bool asks_for_structure(const Arguments&);  // a form of `plan` that runs no plugin's code
-int plan_structure(const Arguments&);
-int plan_with(const Arguments&, MakeEdge make_edge);
-int points(const Arguments&);
-int keys(const Arguments&);
-int explain(const Arguments&);
-int sample(const Arguments&);
-int eval(const Arguments&);
-int export_model(const Arguments&);
-int plugin(const Arguments&);
 
 }  // namespace mortise::cli

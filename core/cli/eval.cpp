@@ -10,6 +10,7 @@
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 #include "core/manifest/path.hpp"
+#include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
 
@@ -55,8 +56,7 @@ std::string compute_dtype(const Plan& plan) {
 // "checkpoints/best (step 1,408)"
 std::string checkpoint_text(const std::string& dir, const Verified& checkpoint, const std::string& asked) {
   const std::string name = fs::path(checkpoint.path).filename().string();
-  std::error_code none;
-  if ((asked.empty() || asked == "best") && fs::read_symlink(dir + "/checkpoints/best", none) == name)
+  if ((asked.empty() || asked == "best") && CheckpointFolder(dir + "/checkpoints").best() == checkpoint.step)
     return "checkpoints/best (step " + with_commas(checkpoint.step) + ")";
   return "checkpoints/" + name;
 }

@@ -5,14 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/cast.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 #include "core/store/checkpoint.hpp"
@@ -20,7 +20,6 @@
 #include "formats/huggingface/config.hpp"
 #include "formats/huggingface/folder.hpp"
 #include "formats/safetensors/safetensors.hpp"
-#include "mortise/half.h"
 
 namespace fs = std::filesystem;
 
@@ -30,81 +29,8 @@ namespace {
 using huggingface::kConfigFile;
 using huggingface::kWeightsFile;
 
-// One dtype under its names. The first three are written.
-struct Dtype {
-  const char *flag, *safetensors;
-  uint32_t type;
-  size_t bytes;
-};
-constexpr Dtype kDtypes[] = {
-    {"fp32", "F32", MORTISE_F32, 4},
-    {"bf16", "BF16", MORTISE_BF16, 2},
-    {"fp16", "F16", MORTISE_F16, 2},
-    {"fp64", "F64", MORTISE_F64, 8},
-};
-
-const Dtype* dtype_called(const std::string& name, const char* const Dtype::* as) {
-  const auto found = std::ranges::find_if(kDtypes, [&](const Dtype& d) { return name == d.*as; });
-  return found == std::end(kDtypes) ? nullptr : found;
-}
-
 [[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix, int exit) {
   throw Failure(trouble(exit, code, message, "", fix));
-}
-
-template <class T>
-T read_as(const char* at) {
-  T v;
-  std::memcpy(&v, at, sizeof v);
-  return v;
-}
-
-double read_number(const char* at, const Dtype& dtype) {
-  if (dtype.type == MORTISE_F64) return read_as<double>(at);
-  if (dtype.type == MORTISE_F16) return mortise_f16_to_float(read_as<uint16_t>(at));
-  if (dtype.type == MORTISE_BF16) return mortise_bf16_to_float(read_as<uint16_t>(at));
-  return read_as<float>(at);
-}
-
-void write_number(char* to, double v, const Dtype& dtype) {
-  const auto single = static_cast<float>(v);
-  const uint16_t bits = dtype.type == MORTISE_BF16 ? mortise_bf16_from_double(v) : mortise_f16_from_double(v);
-  if (dtype.bytes == 4) std::memcpy(to, &single, sizeof single);
-  else std::memcpy(to, &bits, sizeof bits);
-}
-
-// One tensor's bytes in another dtype, a piece at a time.
-void convert(const TensorView& t, const Dtype& dtype, const Sink& sink) {
-  constexpr size_t kPiece = size_t{1} << 18;
-  const Dtype& from = *dtype_called(t.dtype, &Dtype::safetensors);
-  const size_t n = t.bytes / from.bytes;
-  std::vector<char> piece(std::min(n, kPiece) * dtype.bytes);
-  for (size_t begin = 0; begin < n; begin += kPiece) {
-    const size_t count = std::min(kPiece, n - begin);
-    for (size_t i = 0; i < count; ++i) {
-      const double v = read_number(static_cast<const char*>(t.data) + (begin + i) * from.bytes, from);
-      write_number(&piece[i * dtype.bytes], v, dtype);
-      if (std::isfinite(v) && !std::isfinite(read_number(&piece[i * dtype.bytes], dtype)))
-        refuse("out_of_range", "`" + t.name + "` holds " + formatted("%g", v) + ", which " + dtype.flag + " cannot",
-               std::string("--dtype ") + kDtypes[1].flag, kExitData);
-    }
-    sink(piece.data(), count * dtype.bytes);
-  }
-}
-
-void write_weights(const TensorFile& file, const Dtype& dtype, const Sink& sink) {
-  std::vector<TensorView> views = file.entries;
-  const auto changes = [&](const TensorView& t) {
-    return dtype_called(t.dtype, &Dtype::safetensors) && t.dtype != dtype.safetensors;
-  };
-  for (TensorView& t : views)
-    if (changes(t))
-      t.bytes = t.bytes / dtype_called(t.dtype, &Dtype::safetensors)->bytes * dtype.bytes, t.dtype = dtype.safetensors;
-  write_safetensors(sink, views, file.metadata, [&](size_t i) {
-    const TensorView& t = file.entries[i];
-    if (changes(t)) convert(t, dtype, sink);
-    else sink(t.data, t.bytes);
-  });
 }
 
 // A folder under a name of its own until it is whole.
@@ -188,70 +114,103 @@ std::string readme(const std::string& run, const CheckpointManifest& saved, cons
               : "```python\nfrom transformers import " + by + "\nmodel = " + by + ".from_pretrained(\".\")\n```\n");
 }
 
-}  // namespace
+// What was asked for.
+struct Ask {
+  std::string dir, out, checkpoint;
+  uint32_t dtype = MORTISE_NO_DTYPE;  // as the weights are
+};
 
-int export_model(const Arguments& args) {
+Ask ask_of(const Arguments& args) {
   if (args.positional.empty())
     throw Failure(
         mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
-  const std::string dir = run_directory_at(args.positional[0], "export");
-  std::string out = args.last("-o");
-  if (out.empty())
+  Ask ask{run_directory_at(args.positional[0], "export"), args.last("-o"), args.last("--checkpoint")};
+  if (ask.out.empty())
     throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {},
-                          "mortise export " + shell_word(dir) + " -o OUT"));
-  while (out.size() > 1 && out.back() == '/') out.pop_back();
+                          "mortise export " + shell_word(ask.dir) + " -o OUT"));
+  while (ask.out.size() > 1 && ask.out.back() == '/') ask.out.pop_back();
   if (const std::string to = args.last("--to", "huggingface"); to != "huggingface")
     throw Failure(mistake("not_a_choice", "`" + to + "` is no form that is written", {}, "--to huggingface"));
-  const std::string flag = args.last("--dtype");
-  const Dtype* dtype = dtype_called(flag.empty() ? kDtypes[0].flag : flag, &Dtype::flag);
-  if (!dtype || dtype->bytes == 8)
-    throw Failure(mistake("not_a_choice", "`" + flag + "` is no dtype of an export", {},
-                          "--dtype " + either({kDtypes[0].flag, kDtypes[1].flag, kDtypes[2].flag})));
-  NewFolder::must_be_free(out);
+  if (args.has("--dtype")) {
+    const std::string name = args.last("--dtype");
+    ask.dtype = dtype_named(name);
+    if (ask.dtype == MORTISE_NO_DTYPE)
+      throw Failure(
+          mistake("not_a_choice", "`" + name + "` is no dtype of an export", {}, "--dtype " + either(dtype_names())));
+  }
+  NewFolder::must_be_free(ask.out);
+  return ask;
+}
 
-  with_checkpoint(dir, args.last("--checkpoint"), [&](const Verified& checkpoint) {
-    const std::string model = checkpoint.path + "/model";
-    const CheckpointManifest& saved = checkpoint.manifest;
-    for (const char* name : {kConfigFile, kWeightsFile})
-      if (!saved.files.contains(std::string("model/") + name))
-        refuse("not_exported", checkpoint.path + " has no model/" + name,
-               "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
-    const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
-    const RunFile file(model, kWeightsFile);
-    const MappedFile mapped(file.descriptor(), file.path());
-    const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
-    if (flag.empty() && !weights.entries.empty())
-      if (const Dtype* own = dtype_called(weights.entries[0].dtype, &Dtype::safetensors)) dtype = own;
+// What the first of the weights is of: there is one dtype in config.json.
+uint32_t dtype_of(const TensorFile& weights) {
+  const uint32_t own = weights.entries.empty() ? uint32_t{MORTISE_NO_DTYPE} : weight_type(weights.entries[0].dtype);
+  return own ? own : uint32_t{MORTISE_F32};
+}
 
-    NewFolder folder(out);
-    folder.text(kConfigFile, config.text_for(dtype->safetensors));
-    folder.file(kWeightsFile, [&](const Sink& sink) { write_weights(weights, *dtype, sink); });
-    const std::vector<std::string> others = other_files(saved);
-    for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
-    folder.text("README.md", readme(fs::canonical(dir).filename().string(), saved, config, dtype->flag));
-    folder.commit();
+struct Exported {
+  std::vector<std::string> files, differences;
+  uint64_t bytes = 0;
+  std::string dtype, architecture, because, tokenizer;
+};
 
-    const std::string by = config.architecture();
-    if (globals().json) {
-      std::cout << Json{{"path", out},
-                        {"files", folder.names()},
-                        {"bytes", folder.bytes()},
-                        {"dtype", dtype->flag},
-                        {"architecture", by.empty() ? Json() : Json(by)},
-                        {"differences", config.differences()},
-                        {"step", saved.step},
-                        {"sha256", saved.sha256}}
-                       .dump()
-                << "\n";
-      return;
-    }
-    std::cout << "wrote   " << escape_control(out) << "/  " << join(folder.names(), " ") << "    "
-              << byte_size(static_cast<int64_t>(folder.bytes())) << "\nnames   Hugging Face's"
-              << tokenizer_text(saved, !others.empty());
-    if (by.empty())
-      std::cout << "\nnote    of no architecture of transformers" << escape_control(because(config)) << "\n";
-    else std::cout << "        load: " << escape_control(by) << ".from_pretrained(\"" << escape_control(out) << "\")\n";
-  });
+Exported write(const Ask& ask, const Verified& checkpoint) {
+  const std::string model = checkpoint.path + "/model";
+  const CheckpointManifest& saved = checkpoint.manifest;
+  for (const char* name : {kConfigFile, kWeightsFile})
+    if (!saved.files.contains(std::string("model/") + name))
+      refuse("not_exported", checkpoint.path + " has no model/" + name,
+             "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
+  const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
+  const RunFile file(model, kWeightsFile);
+  const MappedFile mapped(file.descriptor(), file.path());
+  const TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
+  const mortise_dtype_row& dtype = *mortise_dtype_of(ask.dtype ? ask.dtype : dtype_of(weights));
+
+  NewFolder folder(ask.out);
+  folder.text(kConfigFile, config.text_for(dtype.safetensors));
+  folder.file(kWeightsFile, [&](const Sink& sink) { write_cast(weights, dtype, sink); });
+  const std::vector<std::string> others = other_files(saved);
+  for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
+  folder.text("README.md", readme(fs::canonical(ask.dir).filename().string(), saved, config, dtype.name));
+  folder.commit();
+  return {folder.names(),
+          config.differences(),
+          folder.bytes(),
+          dtype.name,
+          config.architecture(),
+          because(config),
+          tokenizer_text(saved, !others.empty())};
+}
+
+void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
+  if (globals().json) {
+    const Json architecture = e.architecture.empty() ? Json() : Json(e.architecture);
+    const Json told = {{"path", ask.out},
+                       {"files", e.files},
+                       {"bytes", e.bytes},
+                       {"dtype", e.dtype},
+                       {"architecture", architecture},
+                       {"differences", e.differences},
+                       {"step", saved.step},
+                       {"sha256", saved.sha256}};
+    std::cout << told.dump() << "\n";
+    return;
+  }
+  const std::string out = escape_control(ask.out);
+  std::cout << "wrote   " << out << "/  " << join(e.files, " ") << "    " << byte_size(static_cast<int64_t>(e.bytes))
+            << "\nnames   Hugging Face's" << e.tokenizer;
+  if (e.architecture.empty())
+    std::cout << "\nnote    of no architecture of transformers" << escape_control(e.because) << "\n";
+  else std::cout << "        load: " << escape_control(e.architecture) << ".from_pretrained(\"" << out << "\")\n";
+}
+
+}  // namespace
+
+int export_model(const Arguments& args) {
+  const Ask ask = ask_of(args);
+  with_checkpoint(ask.dir, ask.checkpoint,
+                  [&](const Verified& checkpoint) { tell(ask, checkpoint.manifest, write(ask, checkpoint)); });
   return kExitOk;
 }
 

@@ -1,5 +1,4 @@
-// mortise plan [RUN]: what manifests alone say, and how a plan is printed. `plan` itself, which asks the model, is in
-// plan_run.cpp.
+// mortise plan [RUN]: what manifests alone say, or, asked of the plugins, all that is known before a run.
 #include <spdlog/fmt/fmt.h>
 
 #include <fstream>
@@ -160,23 +159,20 @@ PlanSource source_of_plan(const Arguments& args) {
   return source_named(args.positional.empty() ? "run.toml" : args.positional[0]);
 }
 
-bool asks_for_structure(const Arguments& args) {
-  return args.has("--layer") || args.has("--keys") || args.has("--why") || args.has("--static");
-}
-
-int plan_structure(const Arguments& args) {
+int plan(const Arguments& args) {
   if (args.has("--layer")) return print_layer(args);
   const auto planned = make_planned(args, source_of_plan(args));
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
-  if (args.has("--keys")) print_keys(planned->manifest);
-  else if (globals().json) print_json_plan(*planned, nullptr);
-  else print_static(*planned);
-  return kExitOk;
-}
-
-int plan_with(const Arguments& args, MakeEdge make_edge) {
-  const auto planned = make_planned(args, source_of_plan(args));
-  const Summary s = declared_summary(*planned, make_edge);
+  if (args.has("--keys")) {
+    print_keys(planned->manifest);
+    return kExitOk;
+  }
+  if (args.has("--static")) {
+    if (globals().json) print_json_plan(*planned, nullptr);
+    else print_static(*planned);
+    return kExitOk;
+  }
+  const Summary s = declared_summary(*planned);
   const std::vector<std::string>& lines = s.parameter_lines;
   std::ostringstream text;
   if (args.has("--weights"))
@@ -185,11 +181,6 @@ int plan_with(const Arguments& args, MakeEdge make_edge) {
   else print_plan(text, *planned, s, terminal_width(STDOUT_FILENO));
   std::cout << escape_lines(text.str());
   return kExitOk;
-}
-
-int plan(const Arguments& args) {
-  if (asks_for_structure(args)) return plan_structure(args);
-  return plan_with(args, [](const PointTable& points, uint64_t seed) { return std::make_unique<Edge>(points, seed); });
 }
 
 }  // namespace mortise::cli

@@ -15,6 +15,13 @@
 namespace mortise::cli {
 namespace {
 
+std::string names_of_light_verbs() {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs())
+    if (verb.work) names.push_back("`" + verb.name + "`");
+  return join(names, ", ");
+}
+
 // `plugin`: whose declaration needs LibTorch; "": the verb does.
 [[noreturn]] void refuse(const std::string& verb, const std::string& plugin, const std::string& path,
                          const std::string& loader) {
@@ -25,7 +32,7 @@ namespace {
   Diagnostic d =
       trouble(kExitUnavailable, "no_libtorch",
               (plugin.empty() ? "`mortise " + verb + "`" : plugin) + " needs LibTorch, which cannot be loaded", loader);
-  d.effect = "nothing was started; `points`, `plugin`, `checkpoint`, `export` and `plan` work without it";
+  d.effect = "nothing was started; what needs no LibTorch: " + names_of_light_verbs();
   d.fixes = {"export LD_LIBRARY_PATH=DIR   where DIR holds libtorch_cpu.so of LibTorch 2.11",
              "pip install torch==2.11.0 has it in site-packages/torch/lib"};
   throw Failure(d);
@@ -54,13 +61,12 @@ int run_in_library(const std::string& verb, const std::string& plugin, int argc,
 
 int main(int argc, char** argv) {
   using namespace mortise::cli;
-  return command_line(argc, argv, [&](const std::string& verb, const Arguments& args) {
-    const Work work = light_work(verb);
-    if (!work) return run_in_library(verb, "", argc, argv);
+  return command_line(argc, argv, [&](const Verb& verb, const Arguments& args) {
+    if (!verb.work) return run_in_library(verb.name, "", argc, argv);
     try {
-      return work(args);
+      return verb.work(args);
     } catch (const mortise::NeedsTensors& needs) {
-      return run_in_library(verb, needs.plugin, argc, argv);
+      return run_in_library(verb.name, needs.plugin, argc, argv);
     }
   });
 }

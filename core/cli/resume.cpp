@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "core/assemble/changes.hpp"
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/changes.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
 #include "core/store/files.hpp"
@@ -49,7 +49,7 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
 bool is_finished(const std::string& dir, const Planned& p) {
   const auto status = status_of(dir);
   if (!status || status->state != "finished") return false;
-  if (declared_summary(p, make_host).steps > status->of) return false;
+  if (declared_summary(p).steps > status->of) return false;
   if (!globals().quiet && !globals().json)
     std::cerr << escape_control(dir) << " is finished, at step " << with_commas(status->step)
               << "; longer: " << resume_command(p, dir) << " --set run.length=…\n";

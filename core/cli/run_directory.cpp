@@ -150,9 +150,12 @@ RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
 }
 
 void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
-  write("run.toml", resolved_toml(manifest, plan));  // first: a process killed now leaves a run, or nothing
+  const std::string text = resolved_toml(manifest, plan), origins = origins_json(manifest);
+  must_be_readable(path_ + "/run.toml", text, kMostManifestBytes);
+  must_be_readable(path_ + "/sources/origins.json", origins, kMostOriginBytes);
+  write("run.toml", text);  // first: a process killed now leaves a run, or nothing
   fs::create_directories(path_ + "/sources");
-  write("sources/origins.json", origins_json(manifest));
+  write("sources/origins.json", origins);
 }
 
 void RunDirectory::add_command(const std::string& command) const {
@@ -238,8 +241,7 @@ void RunDirectory::begin(int64_t step, int64_t steps) {
   std::error_code ignored;
   const fs::path latest = fs::path(path_).parent_path() / "latest";
   if (!fs::exists(fs::symlink_status(latest, ignored)) || fs::is_symlink(latest, ignored)) {
-    fs::remove(latest, ignored);
-    fs::create_directory_symlink(fs::path(path_).filename(), latest, ignored);
+    point_link(latest.string(), fs::path(path_).filename().string());
   }
 }
 

@@ -21,6 +21,7 @@ std::string layers_text(const Manifest& manifest);
 // Where each table and value came from, as JSON for people and for a later resume: of a run.toml that is read again,
 // every source would be that file. Restored where the file still says what it said.
 std::string origins_json(const Manifest& manifest);
+constexpr size_t kMostOriginBytes = size_t{4} << 20;  // that are read again
 void restore_origins(Manifest& manifest, std::string_view origins);
 
 std::string utc_now();  // 2026-11-21T04:11:09Z

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/cli/common.hpp"
 #include "core/manifest/testing.hpp"
 
 namespace fs = std::filesystem;
@@ -48,6 +49,21 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
   EXPECT_NE(text("runs/one/status.json").find("{\"state\":\"stopped\",\"step\":5,\"of\":10,"), std::string::npos);
   EXPECT_EQ(fs::read_symlink("runs/latest"), "one");
   EXPECT_EQ(RunDirectory(m, plan, request).path(), "runs/one-2");
+}
+
+// It could not be resumed, and would say so only then.
+TEST_F(Directory, IsNotBegunWithAManifestThatCouldNotBeReadBack) {
+  constexpr size_t kAlmost = kMostManifestBytes - 10;  // what is resolved says more than what is written
+  const std::string before = "[run]\nname = \"one\"\nnotes = \"", after = "\"\n";
+  const Manifest m = read(before + std::string(kAlmost - before.size() - after.size(), 'x') + after);
+  ASSERT_EQ(errors, "");
+  try {
+    const RunDirectory never(m, plan, request);
+    FAIL();
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "too_large");
+  }
+  EXPECT_FALSE(fs::exists("runs/one/run.toml"));
 }
 
 TEST_F(Directory, LeavesAlonePeoplesFilesInAFolderThatTheyNamed) {

@@ -12,10 +12,10 @@
 #include <sstream>
 #include <thread>
 
+#include "core/assemble/changes.hpp"
 #include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/changes.hpp"
 #include "core/cli/json.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
@@ -66,7 +66,6 @@ LogLevel log_level(const Manifest& manifest) {
 }
 
 // Of a run that goes on: every value as from where it was first written, not from its run.toml.
-constexpr size_t kMostOriginBytes = size_t{4} << 20;
 void restore_provenance(Planned& p, const std::string& dir) {
   const auto origins = read_run_file_if_any(dir, "sources/origins.json", kMostOriginBytes);
   if (!origins) return;

@@ -1,7 +1,26 @@
-// The verbs: what each is called, takes and is for.
+// The verbs: what each is called, does, takes and is for. A verb is one function, in a file of its own.
+#include "core/base/dtype.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 
 namespace mortise::cli {
+
+int checkpoint(const Arguments&);
+int explain(const Arguments&);
+int export_model(const Arguments&);
+int keys(const Arguments&);
+int plan(const Arguments&);
+int plugin(const Arguments&);
+int points(const Arguments&);
+// Those that compute are linked into libmortise.so alone. `weak`: in the program, which links no LibTorch, they are
+// NULL.
+#define MORTISE_COMPUTES [[gnu::weak, gnu::visibility("hidden")]]
+MORTISE_COMPUTES int eval(const Arguments&);
+MORTISE_COMPUTES int resume(const Arguments&);
+MORTISE_COMPUTES int sample(const Arguments&);
+MORTISE_COMPUTES int train(const Arguments&);
+#undef MORTISE_COMPUTES
+
 const std::vector<Flag>& layer_flags() {
   static const std::vector<Flag> all = {
       {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
@@ -25,6 +44,7 @@ const std::vector<Flag>& global_flags() {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
       {"train",
+       train,
        "[RUN]",
        "train what the manifest says (./run.toml if left out)",
        "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
@@ -32,6 +52,7 @@ const std::vector<Verb>& verbs() {
        1,
        true},
       {"resume",
+       resume,
        "DIR",
        "go on with a run, from its newest checkpoint",
        "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
@@ -39,12 +60,14 @@ const std::vector<Verb>& verbs() {
        1,
        true},
       {"checkpoint",
+       checkpoint,
        "list|verify DIR",
        "what a run has saved, and whether it still is what was saved",
        "mortise checkpoint verify runs/gpt2",
        {},
        2},
       {"plan",
+       plan,
        "[RUN]",
        "who does what, in what order, how much memory; runs nothing",
        "mortise plan run.toml --why block",
@@ -56,18 +79,21 @@ const std::vector<Verb>& verbs() {
        1,
        true},
       {"points",
+       points,
        "",
        "the table of points: where a plugin can attach",
        "mortise points --json",
        {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the guide"}},
        0},
       {"keys",
+       keys,
        "",
        "the table of keys: what may stand in a manifest",
        "mortise keys --json",
        {{"--plugin-path", "DIR", "a further folder with plugins"}, {"--markdown", "", "as the page of the documents"}},
        0},
       {"sample",
+       sample,
        "DIR",
        "text from the model of a run directory",
        "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
@@ -80,6 +106,7 @@ const std::vector<Verb>& verbs() {
        1,
        true},
       {"eval",
+       eval,
        "DIR|RUN",
        "measure a checkpoint of a run, or the weights that a manifest names",
        "mortise eval runs/reviews --data test.txt",
@@ -89,27 +116,31 @@ const std::vector<Verb>& verbs() {
        1,
        true},
       {"export",
+       export_model,
        "DIR",
        "a checkpoint as a folder that Hugging Face's libraries read",
        "mortise export runs/reviews -o reviews-hf",
        {{"-o", "OUT", "the folder to write; it must not exist"},
         {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"},
-        {"--dtype", "fp32|bf16|fp16", "of the weights; as they are"},  // MORTISE_F32, MORTISE_BF16, MORTISE_F16
+        {"--dtype", join(dtype_names(), "|"), "of the weights; as they are"},
         {"--to", "huggingface", "the form; there is one"}},
        1},
       {"plugin",
+       plugin,
        "list [FAMILY] | info ID",
        "what is installed, and what one of them is",
        "mortise plugin info FAMILY.NAME",
        {{"--plugin-path", "DIR", "a further folder with plugins"}},
        2},
       {"explain",
+       explain,
        "[CODE]",
        "what an error, a warning, an exit code or a key means",
        "mortise explain unknown_key",
        {{"--markdown", "", "as the page of the documents"}},
        1},
       {"help",
+       nullptr,
        "[VERB]",
        "this, or more about one verb; `flags`: those that many verbs take",
        "mortise help train",

@@ -16,7 +16,7 @@
 #include "core/declare/weights.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plugin/crash.hpp"
+#include "core/plugin/watchdog.hpp"
 #include "mortise/objects.h"
 
 namespace mortise {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/model/declaration.hpp"
 

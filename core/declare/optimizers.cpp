@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/dtype.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {

@@ -1,6 +1,7 @@
 // [parameters.NAME]: freeze, rates, decay, dtype and tags by name.
 #include <map>
 
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
 

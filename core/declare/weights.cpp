@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
 
 constexpr size_t kMostNamed = 4;
-
-// What weights may be of, as safetensors calls it.
-bool is_weight_type(std::string_view name) { return name == "F32" || name == "F64" || name == "BF16" || name == "F16"; }
 
 std::string sizes_text(const std::vector<int64_t>& sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
 
@@ -89,8 +87,8 @@ void Weights::take(const mortise_param& p, const std::string& by, const TensorVi
   if (t.sizes != p.sizes)
     refuse("wrong_tensor", path_,
            fmt::format("{} is {} in the weights, {} in {}", name, sizes_text(t.sizes), sizes_text(p.sizes), model_));
-  if (!is_weight_type(t.dtype))
-    refuse("wrong_tensor", path_, name + " is of " + t.dtype + "; weights are F64, F32, BF16 or F16");
+  if (!weight_type(t.dtype))
+    refuse("wrong_tensor", path_, name + " is of " + t.dtype + "; weights are " + either(weight_types()));
   if (of && (of->dtype != t.dtype || std::memcmp(of->data, t.data, t.bytes) != 0))
     refuse(
         "wrong_tensor", path_,

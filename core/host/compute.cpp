@@ -38,7 +38,7 @@ void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, morti
   const Frame* f = current_frame();
   if (!f || !call->layer) throw PluginError(MORTISE_E_ARGUMENT, "random bits are drawn inside an operator's call");
   Host& host = host_of(h);
-  static const uint64_t stream = hash_text("dropout");
+  static const uint64_t stream = hash_text("operators");
   const uint64_t key = host.seed() * 0x9E3779B97F4A7C15u ^ stream;
   out->key[0] = static_cast<uint32_t>(key);
   out->key[1] = static_cast<uint32_t>(key >> 32);

@@ -19,6 +19,8 @@ namespace {
 
 namespace ta = torch::autograd;
 
+constexpr uint32_t kMostArguments = 64;  // as many as `wanted` has bits
+
 // Inside a pair nothing is recorded, and ATen's autocast is off: pairs cast for themselves.
 struct InsidePair {
   at::AutoDispatchBelowAutograd below;
@@ -159,6 +161,9 @@ void check_results(const mortise_next& link, Host& host, const mortise_call& cal
 }
 
 void build_node(const mortise_next& link, Host& host, mortise_call& call, ForwardResult r) {
+  if (call.n_args > kMostArguments)
+    throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " has " + std::to_string(call.n_args) +
+                                              " arguments; a pair has at most " + std::to_string(kMostArguments));
   auto node = std::shared_ptr<PairNode>(new PairNode(link, host, call), ta::deleteNode);
   node->uses = std::move(r.uses);
   node->n_results = call.n_results;

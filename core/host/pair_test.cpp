@@ -102,6 +102,24 @@ TEST(Pair, WantsGradientsOnlyOfArgumentsThatRequireOne) {
   EXPECT_TRUE(bitwise(b.grad(), at::ones({2})));
 }
 
+// As many as `wanted` has bits.
+TEST(Pair, TakesSixtyFourArgumentsAndNotOneMore) {
+  Operator op;
+  op.forward = [](Forward& f) { f.give(0, f.arg(0) * 2); };
+  op.backward = [](Backward& b) { b.give_grad(0, b.grad() * 2); };
+  One one(op);
+  const at::Tensor x = leaf({2}, 1);
+  Args args(64, x);
+  one.run(args);
+  args.emplace_back(x);
+  try {
+    one.run(args);
+    ADD_FAILURE() << "not refused";
+  } catch (const PluginError& e) {
+    EXPECT_NE(e.text().find("h.0.op has 65 arguments; a pair has at most 64"), std::string::npos) << e.text();
+  }
+}
+
 TEST(Pair, GivesUndefinedGradientsAsNull) {
   Operator op;
   std::vector<bool> came;

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/declare/exchange.hpp"
+#include "core/abi/exchange.hpp"
 #include "core/declare/samples.hpp"
 #include "core/host/host.hpp"
 #include "core/loop/chains.hpp"

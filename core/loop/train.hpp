@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "core/declare/exchange.hpp"
+#include "core/abi/exchange.hpp"
 #include "core/declare/summary.hpp"
 #include "core/loop/every.hpp"
 #include "core/loop/records.hpp"

@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
-#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
 
 const std::string kSelectorKeys[] = {"match", "except", "every", "from"};
-
-std::vector<std::string> names_of_dtypes() {
-  std::vector<std::string> names;
-  for (const mortise_dtype_row& row : mortise_dtypes)
-    if (mortise_dtype_is_float(row.dtype)) names.emplace_back(row.name);
-  return names;
-}
 
 bool is_list(const std::string& type) { return type.starts_with("list<") && type.ends_with(">"); }
 std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
@@ -123,7 +116,7 @@ class Checker {
                  ", exported where the run starts; revoke this key if the file was shared");
     if (!written || written->find('\0') != std::string::npos) wrong_type(node);
     if (is("choice")) must_be_one_of(schema_.choices, *written, node);
-    if (is("dtype")) must_be_one_of(names_of_dtypes(), *written, node);
+    if (is("dtype")) must_be_one_of(dtype_names(), *written, node);
     const bool empty = written->empty() && (is("path") || is("metric"));
     if (empty || (is("id") && !is_id(*written)) || (is("metric") && written->find(' ') != std::string::npos))
       wrong_type(node);

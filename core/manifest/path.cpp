@@ -13,12 +13,6 @@ namespace fs = std::filesystem;
 
 bool has_wildcard(std::string_view text) { return text.find_first_of("*?") != std::string_view::npos; }
 
-bool is_utf8(std::string_view text) {
-  size_t length = 1;
-  for (; !text.empty() && length > 0; text.remove_prefix(length)) length = utf8_length(text);
-  return length > 0;
-}
-
 // What a run writes is not what it reads: it could not be resumed, and the next one would read it too.
 bool is_run_directory(const fs::path& folder) {
   std::error_code error;

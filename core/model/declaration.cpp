@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/base/dtype.hpp"
 #include "mortise/cpp/strings.hpp"
-#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
@@ -177,14 +177,6 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
   }
   return groups;
 }
-
-uint32_t dtype_named(std::string_view name) {
-  for (const mortise_dtype_row& row : mortise_dtypes)
-    if (mortise_dtype_is_float(row.dtype) && name == row.name) return row.dtype;
-  return MORTISE_NO_DTYPE;
-}
-
-int64_t dtype_bytes(uint32_t dtype) { return mortise_dtype_of(dtype)->bytes; }
 
 Memory weights_and_gradients(const Declaration& d) {
   Memory m;

@@ -100,14 +100,10 @@ struct Group {
 std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,
                                const std::vector<double>& family_weight_decay);
 
-// An element type by the name that a manifest writes; MORTISE_NO_DTYPE if it has none.
-uint32_t dtype_named(std::string_view name);
-
 // Bytes by what they hold; exact, from the declaration alone.
 struct Memory {
   int64_t weights = 0, gradients = 0, states = 0, casts = 0;
 };
-int64_t dtype_bytes(uint32_t dtype);
 Memory weights_and_gradients(const Declaration& d);
 
 }  // namespace mortise

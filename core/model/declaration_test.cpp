@@ -30,21 +30,6 @@ struct Declared : testing::Test {
   }
 };
 
-// dtypes.def: the number is the index, and what a manifest calls by name comes back.
-TEST(Dtypes, EveryRowIsFoundByItsNumberAndItsName) {
-  ASSERT_GT(MORTISE_DTYPES, MORTISE_BOOL);
-  for (uint32_t dtype = 0; dtype < MORTISE_DTYPES; ++dtype) {
-    const mortise_dtype_row& row = mortise_dtypes[dtype];
-    EXPECT_EQ(row.dtype, dtype);
-    EXPECT_EQ(dtype_bytes(dtype), int64_t{row.bytes});
-    EXPECT_EQ(dtype_named(row.name), mortise_dtype_is_float(dtype) ? dtype : 0u) << row.name;
-    for (uint32_t other = 1; other < dtype; ++other) EXPECT_STRNE(row.safetensors, mortise_dtypes[other].safetensors);
-  }
-  EXPECT_EQ(dtype_named("bf16"), uint32_t{MORTISE_BF16});
-  EXPECT_EQ(dtype_named("float32"), uint32_t{MORTISE_NO_DTYPE});
-  EXPECT_EQ(dtype_bytes(MORTISE_DTYPES), 0);
-}
-
 TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
   add_segment(b, "embed", 0);
   mortise_param* p = param("wte.weight");

@@ -31,11 +31,11 @@ const Law kLaws[] = {
 constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
 // Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable& holding, const Position& written,
+Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable& enabled, const Position& written,
                            std::string fix) {
-  Diagnostic d = refusal(std::move(code), std::move(message), {holding.table->origin}, {std::move(fix)});
-  d.at = written ? written.text() : holding.info->toml_path;
-  d.plugin = id_of(*holding.info);
+  Diagnostic d = refusal(std::move(code), std::move(message), {enabled.table->origin}, {std::move(fix)});
+  d.at = written ? written.text() : enabled.info->toml_path;
+  d.plugin = id_of(*enabled.info);
   d.exit = kExitPlugin;
   return d;
 }
@@ -75,8 +75,8 @@ void report_missing(const std::string& need, const EnabledTable* needed_by, cons
   report.add(std::move(d));
 }
 
-bool is_met(const Plan& plan, const std::vector<EnabledTable>& holdings, const std::string& need) {
-  if (std::ranges::any_of(holdings, [&](const EnabledTable& holding) { return stands_for(*holding.info, need); }))
+bool is_met(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const std::string& need) {
+  if (std::ranges::any_of(all_enabled, [&](const EnabledTable& enabled) { return stands_for(*enabled.info, need); }))
     return true;
   const int point = plan.points.find(need);
   if (point < 0) return false;
@@ -86,12 +86,12 @@ bool is_met(const Plan& plan, const std::vector<EnabledTable>& holdings, const s
 }
 
 // `capture = true` speaks of `step` being recorded, and only what is inside it can be.
-void check_capture(const EnabledTable& holding, const PointRow& row, bool capture, const Position& written,
+void check_capture(const EnabledTable& enabled, const PointRow& row, bool capture, const Position& written,
                    Report& report) {
   if (capture && !row.is_inside_step())
     report.add(plugins_mistake(
         "capture_outside_step",
-        id_of(*holding.info) + " says `capture` at " + quoted(row.name) + ", which is not inside `step`", holding,
+        id_of(*enabled.info) + " says `capture` at " + quoted(row.name) + ", which is not inside `step`", enabled,
         written, "leave `capture` out there"));
 }
 
@@ -102,45 +102,45 @@ std::string nearest_point(const Plan& plan, const std::string& name) {
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
 }
 
-void check_listener(const EnabledTable& holding, const PointRow& row, const ListenInfo& listen, Report& report) {
+void check_listener(const EnabledTable& enabled, const PointRow& row, const ListenInfo& listen, Report& report) {
   const std::vector<std::string> fields = row.writable();
   for (const std::string& field : listen.writes)
     if (!contains(fields, field))
       report.add(plugins_mistake(
           "unknown_field",
-          id_of(*holding.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field",
-          holding, listen.origin,
+          id_of(*enabled.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field",
+          enabled, listen.origin,
           fields.empty() ? "nothing is written there: leave `writes` out" : "its fields: " + join(fields, ", ")));
   if (row.kind == Kind::Filter && listen.writes.empty() && listen.reads.empty())
     report.add(plugins_mistake(
-        "writes_missing", id_of(*holding.info) + " listens to the filter " + quoted(row.name) + " and writes nothing",
-        holding, listen.origin, "writes = [\"" + join(fields, "\", \"") + "\"], or reads, if it only looks"));
+        "writes_missing", id_of(*enabled.info) + " listens to the filter " + quoted(row.name) + " and writes nothing",
+        enabled, listen.origin, "writes = [\"" + join(fields, "\", \"") + "\"], or reads, if it only looks"));
   if (listen.everywhere && row.name != "params.declared")
     report.add(plugins_mistake("needless_everywhere",
-                               id_of(*holding.info) + " says `everywhere` at " + quoted(row.name) +
+                               id_of(*enabled.info) + " says `everywhere` at " + quoted(row.name) +
                                    ", where no `where` narrows what a listener is told",
-                               holding, listen.origin, "leave `everywhere` out there"));
-  check_capture(holding, row, listen.capture, listen.origin, report);
+                               enabled, listen.origin, "leave `everywhere` out there"));
+  check_capture(enabled, row, listen.capture, listen.origin, report);
 }
 
-bool check_wrapper(const EnabledTable& holding, const PointRow& row, const WrapInfo& wrap, Report& report) {
-  check_capture(holding, row, wrap.capture, wrap.origin, report);
+bool check_wrapper(const EnabledTable& enabled, const PointRow& row, const WrapInfo& wrap, Report& report) {
+  check_capture(enabled, row, wrap.capture, wrap.origin, report);
   if (std::ranges::find(kBands, wrap.band) != std::end(kBands)) return true;
   report.add(plugins_mistake(
       "unknown_band",
-      id_of(*holding.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band", holding,
+      id_of(*enabled.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band", enabled,
       wrap.origin, "one of " + join({std::begin(kBands), std::end(kBands)}, ", ")));
   return false;
 }
 
-int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable& holding, Way way,
+int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable& enabled, Way way,
                const std::string& name, const Position& written, Report& report) {
   const Law& law = kLaws[static_cast<int>(way)];
-  const std::string what = id_of(*holding.info) + law.verb + quoted(name);
+  const std::string what = id_of(*enabled.info) + law.verb + quoted(name);
   const int point = plan.points.find(name);
   if (point < 0) {
     const std::string bringer = plugin_defining(catalogue, name);
-    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", holding, written,
+    Diagnostic d = plugins_mistake("unknown_point", what + ", which is no point", enabled, written,
                                    bringer.empty() ? nearest_point(plan, name) : "[" + bringer + "] brings it");
     if (!bringer.empty()) d.exit = kExitUsage;  // the plugin is right: the manifest left it out
     report.add(std::move(d));
@@ -149,45 +149,46 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable&
   const Kind kind = plan.points[point].kind;
   if (std::ranges::count(law.kinds, kind)) return point;
   report.add(
-      plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], holding, written, law.text));
+      plugins_mistake("wrong_kind", what + ", which is " + kKinds[static_cast<int>(kind)], enabled, written, law.text));
   return -1;
 }
 
-void check_requirements(const Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue,
+void check_requirements(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
                         Report& report) {
   std::set<std::string> said;
-  for (const EnabledTable& holding : holdings)
-    for (const std::string& need : holding.info->requires_)
-      if (!is_met(plan, holdings, need) && said.insert(need).second) report_missing(need, &holding, catalogue, report);
+  for (const EnabledTable& enabled : all_enabled)
+    for (const std::string& need : enabled.info->requires_)
+      if (!is_met(plan, all_enabled, need) && said.insert(need).second)
+        report_missing(need, &enabled, catalogue, report);
   for (const Point point : kNeeded)
     if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
       report_missing(need, nullptr, catalogue, report);
 }
 
-void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>& holdings, Report& report) {
+void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
   const auto run = manifest.tables.find("run");
   if (run == manifest.tables.end() || !run->second.contains("deterministic") ||
       !run->second.at("deterministic").as_bool())
     return;
-  for (const EnabledTable& holding : holdings)
-    if (const Value* why = fact_of(*holding.info, "repeat", "differs"))
+  for (const EnabledTable& enabled : all_enabled)
+    if (const Value* why = fact_of(*enabled.info, "repeat", "differs"))
       report.add(refusal("not_repeatable",
-                         id_of(*holding.info) + " does not give the same bits in every run: " + why->as_text(),
-                         {run->second.at("deterministic").origin, holding.table->origin},
-                         {"leave out " + table_of(*holding.info), "deterministic = false"}));
+                         id_of(*enabled.info) + " does not give the same bits in every run: " + why->as_text(),
+                         {run->second.at("deterministic").origin, enabled.table->origin},
+                         {"leave out " + table_of(*enabled.info), "deterministic = false"}));
 }
 
-void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& holdings, Report& report) {
+void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
   const auto data = manifest.tables.find("data");
   if (data == manifest.tables.end() || !data->second.contains("validation")) return;
   const Value& share = data->second.at("validation");
   if (!share.is_set() || share.as_float() == 0) return;
-  for (const EnabledTable& holding : holdings) {
-    const Value* key = fact_of(*holding.info, "data", "validation");
-    const auto files = key ? holding.table->values.find(key->as_text()) : holding.table->values.end();
-    if (files == holding.table->values.end() || !files->second.is_set()) continue;
+  for (const EnabledTable& enabled : all_enabled) {
+    const Value* key = fact_of(*enabled.info, "data", "validation");
+    const auto files = key ? enabled.table->values.find(key->as_text()) : enabled.table->values.end();
+    if (files == enabled.table->values.end() || !files->second.is_set()) continue;
     Diagnostic d = refusal("validation_unused",
-                           "data.validation holds nothing out: " + id_of(*holding.info) + " has files of its own in `" +
+                           "data.validation holds nothing out: " + id_of(*enabled.info) + " has files of its own in `" +
                                key->as_text() + "`",
                            {share.origin, files->second.origin}, {"leave one of them out"});
     d.level = Level::kWarning;
@@ -195,7 +196,7 @@ void check_validation(const Manifest& manifest, const std::vector<EnabledTable>&
   }
 }
 
-void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Report& report) {
+void check_facts(const Plan& plan, const std::vector<EnabledTable>& all_enabled, Report& report) {
   // Of a run whose device cannot run, nothing more is to be said about devices.
   const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };
   if (std::ranges::any_of(report.all(), cannot_run)) return;
@@ -212,8 +213,8 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
         if (const auto* text = std::get_if<std::string>(&each.data)) texts.push_back(*text);
     return texts;
   };
-  for (const EnabledTable& holding : holdings) {
-    for (const auto& [table, facts] : holding.info->facts) {
+  for (const EnabledTable& enabled : all_enabled) {
+    for (const auto& [table, facts] : enabled.info->facts) {
       const auto devices = facts.find("devices");
       if (devices == facts.end() || !device) continue;
       const std::vector<std::string> names = texts_in(devices->second);
@@ -221,44 +222,44 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& holdings, Re
       std::vector<std::string> tables;
       for (const std::string& name : names) tables.push_back("[device." + name + "]");
       Diagnostic d = refusal(
-          "wrong_device", id_of(*holding.info) + " works on " + either(names) + ", this run on " + id_of(*device),
-          {holding.table->origin, claims.back().origin},
-          {either(tables) + ", or another plugin: mortise plugin list " + holding.info->schema.family});
-      d.plugin = id_of(*holding.info);
+          "wrong_device", id_of(*enabled.info) + " works on " + either(names) + ", this run on " + id_of(*device),
+          {enabled.table->origin, claims.back().origin},
+          {either(tables) + ", or another plugin: mortise plugin list " + enabled.info->schema.family});
+      d.plugin = id_of(*enabled.info);
       d.exit = kExitUnavailable;
       report.add(std::move(d));
     }
-    const Value* cut = fact_of(*holding.info, "optimizer", "cut");
+    const Value* cut = fact_of(*enabled.info, "optimizer", "cut");
     const std::vector<std::string> said = cut ? texts_in(*cut) : std::vector<std::string>{"element"};
     const std::string how = said.empty() ? "" : said[0];
     const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 &&
                         how.find_first_not_of("0123456789", 6) == std::string::npos;
     if (said.size() != 1 || (!blocks && !contains({"element", "rows", "tensor"}, how)))
       report.add(plugins_mistake("not_a_choice",
-                                 "optimizer.cut of " + id_of(*holding.info) + " is no way to cut a tensor", holding,
+                                 "optimizer.cut of " + id_of(*enabled.info) + " is no way to cut a tensor", enabled,
                                  cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
-    for (const std::string& sync : holding.info->syncs)
+    for (const std::string& sync : enabled.info->syncs)
       if (sync != "verdict" && plan.points.find(sync) < 0)
         report.add(plugins_mistake("unknown_point",
-                                   id_of(*holding.info) + " waits for " + quoted(sync) + ", which is no point", holding,
+                                   id_of(*enabled.info) + " waits for " + quoted(sync) + ", which is no point", enabled,
                                    {}, "syncs = [\"verdict\"], or the point at which it waits"));
   }
 }
 
-void check_names(const Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue,
+void check_names(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
                  Report& report) {
   std::vector<std::string> operators;
   for (uint32_t i = 0; i < plan.points.size(); ++i)
     if (plan.points[i].kind == Kind::Operator) operators.push_back(plan.points[i].name);
-  for (const EnabledTable& holding : holdings) {
-    const Value* key = fact_of(*holding.info, "names", "operators");
-    const auto names = key ? holding.table->values.find(key->as_text()) : holding.table->values.end();
-    if (names == holding.table->values.end() || !names->second.is_set()) continue;
+  for (const EnabledTable& enabled : all_enabled) {
+    const Value* key = fact_of(*enabled.info, "names", "operators");
+    const auto names = key ? enabled.table->values.find(key->as_text()) : enabled.table->values.end();
+    if (names == enabled.table->values.end() || !names->second.is_set()) continue;
     for (const Value& name : names->second.as_list()) {
       if (contains(operators, name.as_text())) continue;
       const std::string near = nearest(name.as_text(), operators), bringer = plugin_defining(catalogue, name.as_text());
       report.add(refusal("unknown_point",
-                         id_of(*holding.info) + "." + key->as_text() + " names operators, and " +
+                         id_of(*enabled.info) + "." + key->as_text() + " names operators, and " +
                              quoted(name.as_text()) + " is none of this run",
                          {name.origin},
                          {!bringer.empty() ? "[" + bringer + "] brings it"
@@ -268,11 +269,11 @@ void check_names(const Plan& plan, const std::vector<EnabledTable>& holdings, co
   }
 }
 
-void check_conflicts(const std::vector<EnabledTable>& holdings, Report& report) {
+void check_conflicts(const std::vector<EnabledTable>& all_enabled, Report& report) {
   std::set<std::pair<const PluginInfo*, const PluginInfo*>> said;  // once for two that name each other
-  for (const EnabledTable& a : holdings)
+  for (const EnabledTable& a : all_enabled)
     for (const ConflictInfo& conflict : a.info->conflicts)
-      for (const EnabledTable& b : holdings)
+      for (const EnabledTable& b : all_enabled)
         if (a.info != b.info && stands_for(*b.info, conflict.with) && (a.modes & b.modes) &&
             said.insert(std::minmax(a.info, b.info)).second)
           report.add(refusal(

@@ -19,17 +19,17 @@ int member_of(const Plan& plan, const PluginInfo& info) {
 }
 
 // In the order of ids, so that indices mean the same whatever the order of tables was.
-void number_members(Plan& plan, std::vector<EnabledTable>& holdings) {
+void number_members(Plan& plan, std::vector<EnabledTable>& all_enabled) {
   std::map<std::string, Member> members;
-  for (const EnabledTable& holding : holdings) {
-    Member& member = members[id_of(*holding.info)];
-    member.info = holding.info;
-    if (!holding.is_stand_in()) member.table = holding.table;
-    for (const Slot& slot : holding.slots)
+  for (const EnabledTable& enabled : all_enabled) {
+    Member& member = members[id_of(*enabled.info)];
+    member.info = enabled.info;
+    if (!enabled.is_stand_in()) member.table = enabled.table;
+    for (const Slot& slot : enabled.slots)
       for (const PluginInfo* info : slot.choices) members[id_of(*info)].info = info;
   }
   for (auto& [id, member] : members) plan.members.push_back(member);
-  for (EnabledTable& holding : holdings) holding.member = member_of(plan, *holding.info);
+  for (EnabledTable& enabled : all_enabled) enabled.member = member_of(plan, *enabled.info);
 }
 
 void bring_operators(Plan& plan, Report& report) {
@@ -46,15 +46,15 @@ void bring_operators(Plan& plan, Report& report) {
   plan.at.resize(plan.points.size());
 }
 
-void claim_slots(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue, Report& report) {
-  for (const EnabledTable& holding : holdings)
-    for (const Slot& slot : holding.slots) {
-      const int point = find_point(plan, catalogue, holding, Way::Provides, slot.point, {}, report);
+void claim_slots(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, Report& report) {
+  for (const EnabledTable& enabled : all_enabled)
+    for (const Slot& slot : enabled.slots) {
+      const int point = find_point(plan, catalogue, enabled, Way::Provides, slot.point, {}, report);
       if (point < 0) continue;
-      Claim& claim = plan.at[point].providers.emplace_back(Claim{holding});
+      Claim& claim = plan.at[point].providers.emplace_back(Claim{enabled});
       claim.modes &= slot.modes;
-      claim.layer = holding.table->layer;
-      claim.open = holding.is_open();
+      claim.layer = enabled.table->layer;
+      claim.open = enabled.is_open();
       for (const PluginInfo* info : slot.choices) claim.choices.push_back(member_of(plan, *info));
     }
   for (PointPlan& here : plan.at)
@@ -63,11 +63,11 @@ void claim_slots(Plan& plan, const std::vector<EnabledTable>& holdings, const Ca
 }
 
 // A stand-in that has a table of its own, or stands in twice, attaches once.
-bool attaches(const EnabledTable& holding, const std::vector<EnabledTable>& holdings) {
-  const auto own = [&](const EnabledTable& other) { return other.info == holding.info && !other.is_stand_in(); };
-  if (!holding.is_stand_in()) return true;
-  return std::ranges::none_of(holdings, own) &&
-         &*std::ranges::find(holdings, holding.info, &EnabledTable::info) == &holding;
+bool attaches(const EnabledTable& enabled, const std::vector<EnabledTable>& all_enabled) {
+  const auto own = [&](const EnabledTable& other) { return other.info == enabled.info && !other.is_stand_in(); };
+  if (!enabled.is_stand_in()) return true;
+  return std::ranges::none_of(all_enabled, own) &&
+         &*std::ranges::find(all_enabled, enabled.info, &EnabledTable::info) == &enabled;
 }
 
 // An adapter works where its table says and has to freeze what lies elsewhere.
@@ -77,20 +77,20 @@ Attached everywhere(Attached attached) {
   return attached;
 }
 
-void attach(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalogue& catalogue, Report& report) {
-  for (const EnabledTable& holding : holdings) {
-    if (!attaches(holding, holdings)) continue;
-    Attached attached{holding, holding.except};
-    for (const ListenInfo& listen : holding.info->listens) {
-      const int point = find_point(plan, catalogue, holding, Way::Listens, listen.point, listen.origin, report);
+void attach(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, Report& report) {
+  for (const EnabledTable& enabled : all_enabled) {
+    if (!attaches(enabled, all_enabled)) continue;
+    Attached attached{enabled, enabled.except};
+    for (const ListenInfo& listen : enabled.info->listens) {
+      const int point = find_point(plan, catalogue, enabled, Way::Listens, listen.point, listen.origin, report);
       if (point < 0) continue;
-      check_listener(holding, plan.points[point], listen, report);
+      check_listener(enabled, plan.points[point], listen, report);
       plan.at[point].listeners.push_back(listen.everywhere ? everywhere(attached) : attached);
     }
-    for (const WrapInfo& wrap : holding.info->wraps) {
-      const int point = find_point(plan, catalogue, holding, Way::Wraps, wrap.point, wrap.origin, report);
+    for (const WrapInfo& wrap : enabled.info->wraps) {
+      const int point = find_point(plan, catalogue, enabled, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
-      if (point >= 0 && check_wrapper(holding, plan.points[point], wrap, report))
+      if (point >= 0 && check_wrapper(enabled, plan.points[point], wrap, report))
         plan.at[point].wrappers.push_back(attached);
     }
   }
@@ -100,21 +100,21 @@ void attach(Plan& plan, const std::vector<EnabledTable>& holdings, const Catalog
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
   Plan plan;
-  std::vector<EnabledTable> holdings = settle_layers(manifest, catalogue, plan.replaced, report);
-  put_stand_ins(holdings, catalogue, can_start, report);
-  gather_choices(holdings, manifest, catalogue, can_start, report);
-  number_members(plan, holdings);
+  std::vector<EnabledTable> all_enabled = settle_layers(manifest, catalogue, plan.replaced, report);
+  put_stand_ins(all_enabled, catalogue, can_start, report);
+  gather_choices(all_enabled, manifest, catalogue, can_start, report);
+  number_members(plan, all_enabled);
   bring_operators(plan, report);
-  claim_slots(plan, holdings, catalogue, report);
-  attach(plan, holdings, catalogue, report);
+  claim_slots(plan, all_enabled, catalogue, report);
+  attach(plan, all_enabled, catalogue, report);
   const auto order = manifest.tables.find("order");
   put_in_order(plan, order == manifest.tables.end() ? std::map<std::string, Value>() : order->second, report);
-  check_requirements(plan, holdings, catalogue, report);
-  check_conflicts(holdings, report);
-  check_repeatable(manifest, holdings, report);
-  check_validation(manifest, holdings, report);
-  check_names(plan, holdings, catalogue, report);
-  check_facts(plan, holdings, report);
+  check_requirements(plan, all_enabled, catalogue, report);
+  check_conflicts(all_enabled, report);
+  check_repeatable(manifest, all_enabled, report);
+  check_validation(manifest, all_enabled, report);
+  check_names(plan, all_enabled, catalogue, report);
+  check_facts(plan, all_enabled, report);
   plan.hash = hash_of(plan, manifest);
   return plan;
 }

@@ -77,7 +77,7 @@ void check_clash(const EnabledTable& a, const EnabledTable& b, unsigned modes, c
 
 void settle(const std::string& name, bool is_slot, const Group& group, Report& report) {
   std::vector<Outcome> outcomes;
-  for (const EnabledTable* holding : group) outcomes.push_back(outcome_of(*holding, group));
+  for (const EnabledTable* enabled : group) outcomes.push_back(outcome_of(*enabled, group));
   for (size_t i = 0; i < group.size(); ++i) {
     EnabledTable& own = *group[i];
     Outcome& outcome = outcomes[i];
@@ -111,37 +111,37 @@ std::string loss_text(const EnabledTable& loser) {
 }
 
 std::vector<EnabledTable> tables_that_are_on(const Manifest& manifest, const Catalogue& catalogue) {
-  std::vector<EnabledTable> holdings;
+  std::vector<EnabledTable> all_enabled;
   for (const PluginTable& table : manifest.plugins) {
     if (!table.enabled || !table.schema) continue;
     const auto found = catalogue.find(table.schema->id);
     if (found == catalogue.end()) continue;
     const Place place{table.where ? &*table.where : nullptr, modes_of(table)};
-    holdings.push_back({{place, 0, short_text(table.origin), table.origin}, &found->second, &table});
+    all_enabled.push_back({{place, 0, short_text(table.origin), table.origin}, &found->second, &table});
   }
-  std::ranges::sort(holdings, {}, [](const EnabledTable& holding) { return id_of(*holding.info); });
-  return holdings;
+  std::ranges::sort(all_enabled, {}, [](const EnabledTable& enabled) { return id_of(*enabled.info); });
+  return all_enabled;
 }
 
 }  // namespace
 
 std::vector<EnabledTable> settle_layers(const Manifest& manifest, const Catalogue& catalogue,
                                         std::vector<std::string>& replaced, Report& report) {
-  std::vector<EnabledTable> holdings = tables_that_are_on(manifest, catalogue);
+  std::vector<EnabledTable> all_enabled = tables_that_are_on(manifest, catalogue);
   std::map<std::string, Group> slots, exclusive;
-  for (EnabledTable& holding : holdings) {
-    for (const std::string& slot : holding.info->schema.provides) slots[slot].push_back(&holding);
-    for (const std::string& group : holding.info->schema.exclusive) exclusive[group].push_back(&holding);
+  for (EnabledTable& enabled : all_enabled) {
+    for (const std::string& slot : enabled.info->schema.provides) slots[slot].push_back(&enabled);
+    for (const std::string& group : enabled.info->schema.exclusive) exclusive[group].push_back(&enabled);
   }
   for (const auto& [name, group] : slots) settle(name, true, group, report);
   for (const auto& [name, group] : exclusive) settle(name, false, group, report);
-  for (EnabledTable& holding : holdings) {
-    if (holding.lost.empty()) continue;
-    holding.is_replaced |= holding.slots.empty();
-    replaced.push_back(loss_text(holding));
+  for (EnabledTable& enabled : all_enabled) {
+    if (enabled.lost.empty()) continue;
+    enabled.is_replaced |= enabled.slots.empty();
+    replaced.push_back(loss_text(enabled));
   }
-  std::erase_if(holdings, [](const EnabledTable& holding) { return holding.is_replaced; });
-  return holdings;
+  std::erase_if(all_enabled, [](const EnabledTable& enabled) { return enabled.is_replaced; });
+  return all_enabled;
 }
 
 }  // namespace mortise

@@ -1,13 +1,9 @@
-// The ends of a process that say nothing by themselves: a signal, an exit() in a plugin, a call that never comes back.
-// Each is said in one line that names the plugin, the point and the way to go on.
+// The ends of a process that say nothing by themselves: a signal, and an exit() in a plugin; watchdog.hpp has the call
+// that never comes back. Each is said in one line that names the plugin, the point and the way to go on.
 #pragma once
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include "core/base/diagnostic.hpp"
 #include "core/plugin/calls.hpp"
@@ -42,22 +38,5 @@ void register_code(const std::string& plugin, const void* begin, size_t bytes);
 // A plugin failed where nothing can be thrown any more, in `destroy`: printed, and exit 0 becomes 71.
 void report_late_failure(const Diagnostic& d);
 bool any_late_failure();
-
-// Ends the process with 71 when a call into a plugin neither returns nor calls anything for `limit`.
-class CallWatchdog {
- public:
-  explicit CallWatchdog(std::chrono::duration<double> limit);
-  ~CallWatchdog();
-  CallWatchdog(const CallWatchdog&) = delete;
-  CallWatchdog& operator=(const CallWatchdog&) = delete;
-
- private:
-  void watch();
-  std::chrono::duration<double> limit_;
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopped_ = false;
-  std::thread thread_;
-};
 
 }  // namespace mortise

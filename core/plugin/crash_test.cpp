@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/plugin/test_fixtures.hpp"
+#include "core/plugin/watchdog.hpp"
 
 namespace mortise {
 namespace {

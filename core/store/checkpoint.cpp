@@ -18,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr const char* kManifest = "MANIFEST.json";
-constexpr const char* kTemporary = ".tmp-";
-constexpr const char* kStep = "step-";
 // Some ten thousand files; a tree of it takes thirty times as much memory.
 constexpr size_t kMaxManifest = size_t{2} << 20;
 // A manifest ends with its own hash; what is hashed stands before this.
@@ -61,12 +59,14 @@ bool is_inside(const std::string& path) {
 
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
 int64_t step_of(const std::string& name) {
-  if (!name.starts_with(kStep)) return -1;
-  const std::string digits = name.substr(std::strlen(kStep));
+  if (!name.starts_with(kCheckpoint)) return -1;
+  const std::string digits = name.substr(kCheckpoint.size());
   if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return -1;
   const int64_t step = std::stoll(digits);
   return std::to_string(step) == digits ? step : -1;
 }
+
+std::string name_of(int64_t step) { return std::string(kCheckpoint) + std::to_string(step); }
 
 // Where a checkpoint lies while it is removed.
 std::string aside(const fs::path& path) {
@@ -166,7 +166,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, const std::s
 }
 
 CheckpointWriter::CheckpointWriter(const std::string& root, int64_t step)
-    : root_(root), name_(kStep + std::to_string(step)), folder_(root + "/" + kTemporary + name_) {
+    : root_(root), name_(name_of(step)), folder_(root + "/" + kTemporary + name_) {
   manifest_.step = step;
   make_folder(root_);
   // Even if it was there: who made it may have been stopped before this.
@@ -293,12 +293,8 @@ void remove_leftovers(const std::string& root) {
   for (const auto& path : leftovers) remove_leftover(path);
 }
 
-void point_link(const std::string& root, const std::string& name, int64_t step) {
-  const std::string beside = root + "/" + kTemporary + name;
-  std::error_code ignored;
-  fs::remove(beside, ignored);
-  fs::create_directory_symlink(kStep + std::to_string(step), beside, ignored);
-  fs::rename(beside, root + "/" + name, ignored);
+void point_at(const std::string& root, const std::string& name, int64_t step) {
+  point_link(root + "/" + name, name_of(step));
 }
 
 }  // namespace mortise

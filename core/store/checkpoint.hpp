@@ -22,6 +22,8 @@ struct SavedPlugin {
   std::string version, sha256;  // of its library
 };
 
+constexpr std::string_view kCheckpoint = "step-";  // and the step
+
 // What MANIFEST.json says. Nothing in it depends on when, where or by which process it was written.
 struct CheckpointManifest {
   struct File {
@@ -79,7 +81,7 @@ std::optional<Verified> newest_checkpoint(const std::string& root,
 void remove_checkpoint(const Found& found);
 // Leftovers of saves and removals that were cut short.
 void remove_leftovers(const std::string& root);
-// Points the link root/name at the checkpoint of a step. A hint: who reads does not depend on it.
-void point_link(const std::string& root, const std::string& name, int64_t step);
+// Points the link root/name at the checkpoint of a step, as point_link() does.
+void point_at(const std::string& root, const std::string& name, int64_t step);
 
 }  // namespace mortise

@@ -157,7 +157,7 @@ TEST_F(Checkpoints, AreLinkedByName) {
   save(5);
   save(6);
   for (const int64_t n : {5, 6}) {
-    point_link(root, "latest", n);
+    point_at(root, "latest", n);
     EXPECT_EQ(fs::read_symlink(root / "latest"), "step-" + std::to_string(n));
   }
   EXPECT_EQ(checkpoints_in(root).size(), 2u);

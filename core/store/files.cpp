@@ -100,6 +100,15 @@ size_t RunFile::read(void* to, size_t bytes) {
   return done;
 }
 
+void must_be_readable(const std::string& path, std::string_view text, size_t most) {
+  if (text.size() <= most) return;
+  const auto shown = [](size_t bytes) { return with_commas(static_cast<int64_t>(bytes)); };
+  Diagnostic d = trouble(kExitData, "too_large",
+                         path + " would have " + shown(text.size()) + " bytes; it is read up to " + shown(most));
+  d.effect = "nothing was started: the run could not be resumed";
+  throw Failure(d);
+}
+
 std::string read_run_file(const std::string& folder, const std::string& path, size_t most) {
   RunFile file(folder, path);
   std::string text(std::min<uint64_t>(file.bytes(), most) + 1, '\0');  // one more shows that it has grown
@@ -169,6 +178,16 @@ void sync_folder(const std::string& path) {
                         : errno;  // EINVAL: a file system without a notion of it
   ::close(fd);
   if (error) refuse(path, "synced", error);
+}
+
+void point_link(const std::string& link, const std::string& target) {
+  const std::filesystem::path path(link);
+  const std::filesystem::path beside = path.parent_path() / (kTemporary + path.filename().string());
+  std::error_code ignored;
+  std::filesystem::remove(beside, ignored);
+  std::filesystem::create_directory_symlink(target, beside, ignored);
+  std::filesystem::rename(beside, path, ignored);
+  std::filesystem::remove(beside, ignored);
 }
 
 void rename_path(const std::string& from, const std::string& to) {

@@ -8,10 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "formats/file.hpp"
+
 namespace mortise {
 
-// Takes the next bytes of a file.
-using Sink = std::function<void(const void* data, size_t bytes)>;
+constexpr const char* kTemporary = ".tmp-";  // how the names of what is not whole yet begin
 
 // A file under a name of its own until it is complete. Throws Failure (exit 74) naming `shown` and the system's reason.
 class OpenFile {
@@ -48,6 +49,8 @@ class RunFile {
   uint64_t bytes_ = 0;
   int fd_ = -1;
 };
+// Throws Failure (code too_large, exit 65): what is to be written to `path` could not be read back with this bound.
+void must_be_readable(const std::string& path, std::string_view text, size_t most);
 // A small file of a run directory, whole. Throws Failure (code not_read, exit 65), also if it has more than `most`
 // bytes.
 std::string read_run_file(const std::string& folder, const std::string& path, size_t most);
@@ -60,6 +63,9 @@ void must_fit(const std::string& folder, int64_t bytes);
 
 void sync_folder(const std::string& path);
 void make_folder(const std::string& path, bool may_exist = true);
+// Points a link at `target`: it leads to the old one or to the new one at any time. A hint: if it cannot be done, all
+// stays as it was.
+void point_link(const std::string& link, const std::string& target);
 void rename_path(const std::string& from, const std::string& to);
 // Two paths change places at once. False, with nothing done: the file system cannot do that.
 bool exchange_paths(const std::string& a, const std::string& b);

@@ -5,10 +5,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "core/base/diagnostic.hpp"
 #include "core/base/text.hpp"
@@ -136,6 +138,41 @@ TEST_F(Files, MayBeEmptyAndMayBeLarge) {
   const std::string large(3'000'001, 'x');
   write_file(folder / "large", large);
   EXPECT_EQ(read("large"), large);
+}
+
+TEST_F(Files, WhatCouldNotBeReadBackIsRefused) {
+  const std::string path = folder / "run.toml";
+  EXPECT_NO_THROW(must_be_readable(path, std::string(1024, 'x'), 1024));
+  write_file(path, std::string(1024, 'x'));
+  EXPECT_EQ(read_run_file(folder, "run.toml", 1024).size(), 1024u);
+  try {
+    must_be_readable(path, std::string(1025, 'x'), 1024);
+    FAIL();
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "too_large");
+    EXPECT_EQ(f.diagnostic.message, path + " would have 1,025 bytes; it is read up to 1,024");
+  }
+}
+
+TEST_F(Files, ALinkLeadsSomewhereAtAnyTime) {
+  const std::string link = folder / "latest";
+  point_link(link, "a");
+  std::atomic<bool> done{false};
+  std::thread pointing([&] {
+    for (int i = 0; i < 2000; ++i) point_link(link, i % 2 ? "a" : "b");
+    done = true;
+  });
+  while (!done) EXPECT_TRUE(fs::is_symlink(fs::symlink_status(link)));
+  pointing.join();
+  EXPECT_EQ(fs::read_symlink(link), "a");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, ALinkThatCannotBePointedStaysAsItWas) {
+  fs::create_directories(folder / "latest/mine");
+  point_link(folder / "latest", "a");
+  EXPECT_TRUE(fs::exists(folder / "latest/mine"));
+  EXPECT_EQ(entries(), 1u);
 }
 
 class RunFiles : public Files {

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -14,47 +13,18 @@ namespace fs = std::filesystem;
 namespace mortise {
 namespace {
 
-constexpr const char* kStep = "step-";
-
 [[noreturn]] void refuse(const std::string& message, const std::string& fix) {
   throw Failure(trouble(kExitData, "no_checkpoint", message, "", fix));
 }
 
 bool is_link(const std::string& path) { return fs::is_symlink(fs::symlink_status(path)); }
 
-// After a resume. Whoever saved at that step had made good ones after each checkpoint before.
-Held held_by(int64_t resumed, int64_t best) {
-  Held held;
-  held.resumed = resumed;
-  held.best = best;
-  held.confirmed = std::max<int64_t>(resumed - 1, -1);
-  return held;
-}
-
 }  // namespace
 
-std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention& retention, const Held& held) {
-  std::ranges::sort(there, std::greater());
-  const int64_t newest = std::max(held.saved, held.resumed);
-  std::erase_if(there, [&](int64_t step) { return step > newest; });
-  const auto confirmed = std::ranges::find_if(there, [&](int64_t step) { return step <= held.confirmed; });
-  std::vector<int64_t> removed;
-  for (size_t i = 0; i < there.size(); ++i) {
-    const int64_t step = there[i];
-    const bool is_best = step == held.best || (step == held.best_before && held.best > held.confirmed);
-    const bool is_held = step == held.saved || step == held.resumed || is_best;
-    const bool is_confirmed = confirmed != there.end() && step == *confirmed;
-    const bool is_regular = retention.keep_every > 0 && step % retention.keep_every == 0;
-    const bool is_new = static_cast<int64_t>(i) < retention.keep;
-    if (!is_held && !is_confirmed && !is_regular && !is_new) removed.push_back(step);
-  }
-  return removed;
-}
-
 CheckpointFolder::CheckpointFolder(std::string root, int64_t resumed, int64_t best)
-    : root_(std::move(root)), held_(held_by(resumed, best)) {}
+    : root_(std::move(root)), held_(held_after_resume(resumed, best)) {}
 
-std::optional<int64_t> CheckpointFolder::best_link() const {
+std::optional<int64_t> CheckpointFolder::best() const {
   std::error_code error;
   const fs::path target = fs::read_symlink(root_ + "/best", error);
   if (error) return std::nullopt;
@@ -74,7 +44,7 @@ std::string CheckpointFolder::word_of(const std::string& which) const {
     if (fs::weakly_canonical(parent, error) != fs::weakly_canonical(root_, error)) return which;
   }
   const std::string name = path.filename().string();
-  return name.starts_with(kStep) ? name.substr(std::strlen(kStep)) : name;
+  return name.starts_with(kCheckpoint) ? name.substr(kCheckpoint.size()) : name;
 }
 
 Verified CheckpointFolder::find(const std::string& which, const std::string& flag, const Told& passed_over) const {
@@ -83,9 +53,9 @@ Verified CheckpointFolder::find(const std::string& which, const std::string& fla
   std::string wanted = word_of(which);
   const bool must_be_best = wanted == "best";
   if (which.empty() || must_be_best) {
-    const std::optional<int64_t> best = best_link();
-    if (!best && must_be_best) refuse(run() + " has no best checkpoint", flag + " latest");
-    wanted = best ? std::to_string(*best) : "latest";
+    const std::optional<int64_t> link = best();
+    if (!link && must_be_best) refuse(run() + " has no best checkpoint", flag + " latest");
+    wanted = link ? std::to_string(*link) : "latest";
   }
   std::vector<std::string> steps;
   for (const Found& found : there) {
@@ -99,6 +69,22 @@ Verified CheckpointFolder::find(const std::string& which, const std::string& fla
   refuse("no checkpoint of " + run() + " is what was saved", "mortise checkpoint verify " + shell_word(run()));
 }
 
+void CheckpointFolder::with(const std::string& which, const std::string& flag, const Told& passed_over,
+                            const std::function<void(const Verified&)>& use) const {
+  const auto newest = [&] {
+    const std::vector<Found> there = all();
+    return there.empty() ? -1 : there[0].step;
+  };
+  for (int left = 5;; --left) {
+    const int64_t before = newest();
+    try {
+      return use(find(which, flag, passed_over));
+    } catch (const Failure&) {
+      if (left == 0 || newest() == before) throw;
+    }
+  }
+}
+
 std::optional<Verified> CheckpointFolder::choose(const std::string& from, const Told& passed_over) const {
   if (from.empty() && all().empty()) return std::nullopt;
   return find(from.empty() ? "latest" : from, "--from", passed_over);
@@ -108,11 +94,11 @@ void CheckpointFolder::go_on_from(const Found& chosen) {
   remove_leftovers(root_);
   if (chosen.path.empty()) return;
   set_aside(chosen.step);
-  point_link(root_, "latest", chosen.step);
+  point_at(root_, "latest", chosen.step);
   // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
   std::error_code ignored;
-  if (const std::string best = root_ + "/best"; is_link(best) && !best_link()) fs::remove(best, ignored);
-  held_ = held_by(chosen.step, held_.best);
+  if (const std::string link = root_ + "/best"; is_link(link) && !best()) fs::remove(link, ignored);
+  held_ = held_after_resume(chosen.step, held_.best);
 }
 
 // The newest first: a process that is killed meanwhile leaves a past without holes. An older one of the same name in
@@ -146,7 +132,7 @@ CheckpointManifest CheckpointFolder::save(const Snapshot& s, const TensorFormat&
   CheckpointManifest manifest = writer.commit(plugins);
   held_.saved = step;
   confirm(step - 1);  // whoever came as far as this step made good ones after each checkpoint before
-  point_link(root_, "latest", step);
+  point_at(root_, "latest", step);
   return manifest;
 }
 
@@ -157,8 +143,7 @@ void CheckpointFolder::retire(const Retention& retention, int64_t best_step) {
     std::vector<int64_t> steps;
     for (const Found& found : there) steps.push_back(found.step);
     // Mended here too: a process may have been killed between the save and the link.
-    if (std::ranges::find(steps, best_step) != steps.end() && best_link() != best_step)
-      point_link(root_, "best", best_step);
+    if (std::ranges::find(steps, best_step) != steps.end() && best() != best_step) point_at(root_, "best", best_step);
     const std::vector<int64_t> removed = steps_to_remove(steps, retention, held_);
     for (const Found& found : there)
       if (std::ranges::find(removed, found.step) != removed.end()) remove_checkpoint(found);

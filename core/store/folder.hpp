@@ -1,6 +1,5 @@
-// The folder of a run's checkpoints: which one to go on from, which ones are of a past that was given up, which ones
-// may be removed. All three are decided here, because each depends on the others: what a run resumed from or has just
-// announced must not count as old because a damaged or abandoned one bears a higher number.
+// The folder of a run's checkpoints: which one to go on from, and which ones are of a past that was given up.
+// retention.hpp says which ones may go.
 //
 //   step-1200/      a checkpoint (checkpoint.hpp)
 //   latest, best    links to the last one saved, and to the best one: hints for people
@@ -15,28 +14,10 @@
 
 #include "core/base/diagnostic.hpp"
 #include "core/store/checkpoint.hpp"
+#include "core/store/retention.hpp"
 #include "core/store/snapshot.hpp"
 
 namespace mortise {
-
-// What [checkpoint] says.
-struct Retention {
-  int64_t keep = 1;        // so many of the newest stay
-  int64_t keep_every = 0;  // and one of each such interval; 0: none
-};
-
-// What stays whatever [checkpoint] says. -1: there is none.
-struct Held {
-  int64_t saved = -1;      // the last one that was announced
-  int64_t resumed = -1;    // the one that this process went on from
-  int64_t confirmed = -1;  // steps up to this one were followed by a good one; the newest checkpoint among them stays
-  int64_t best = -1;
-  int64_t best_before = -1;  // the best until `best` was; it stays until `best` is confirmed, as what knows it does
-};
-
-// The steps that may go, of those that are there, in any order. Ones newer than both `saved` and `resumed` do not
-// belong to this run's past: they neither count as newest nor go.
-std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention& retention, const Held& held);
 
 // Used by one thread at a time.
 class CheckpointFolder {
@@ -47,11 +28,17 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::string root, int64_t resumed = -1, int64_t best = -1);
   const std::string& root() const { return root_; }
   std::vector<Found> all() const { return checkpoints_in(root_); }  // newest first
+  std::optional<int64_t> best() const;                              // the step that `best` leads to, if it is there
 
   // By what a person calls it: "" (the best if there is one, else the newest), "best", "latest" (the newest that
   // verifies), "1200", "step-1200", or a path that ends so. Throws Failure (exit 65) with a fix for `flag`: there is no
   // such one, or it is damaged.
   Verified find(const std::string& which, const std::string& flag, const Told& passed_over) const;
+
+  // Calls `use` with that checkpoint. A training beside this may take it away before it is read; then with the one that
+  // a person would mean now, a few times.
+  void with(const std::string& which, const std::string& flag, const Told& passed_over,
+            const std::function<void(const Verified&)>& use) const;
 
   // The checkpoint to go on from: the newest that verifies, or the one that `from` calls as find() has it; nothing if
   // none was saved yet. Throws Failure (exit 65): none verifies, or not the one that was asked for.
@@ -74,7 +61,6 @@ class CheckpointFolder {
  private:
   std::string run() const;  // its directory
   std::string word_of(const std::string& which) const;
-  std::optional<int64_t> best_link() const;  // the step that `best` leads to, if it is there
   void set_aside(int64_t after) const;
 
   std::string root_;

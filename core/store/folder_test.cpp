@@ -1,5 +1,4 @@
-// Which checkpoint to go on from, which ones belong to a past that was given up, which ones may go: each decision with
-// the others in mind.
+// Which checkpoint to go on from, and which ones belong to a past that was given up.
 #include "core/store/folder.hpp"
 
 #include <gtest/gtest.h>
@@ -15,56 +14,6 @@ namespace mortise {
 namespace {
 
 using Steps = std::vector<int64_t>;
-
-TEST(Retention, KeepsSoManyOfTheNewest) {
-  const Steps there = {3, 6, 9, 12, 15};
-  EXPECT_EQ(steps_to_remove(there, {.keep = 2}, {.saved = 15}), (Steps{9, 6, 3}));
-  EXPECT_EQ(steps_to_remove(there, {.keep = 4}, {.saved = 15}), (Steps{3}));
-  EXPECT_EQ(steps_to_remove(there, {.keep = 5}, {.saved = 15}), (Steps{}));
-  EXPECT_EQ(steps_to_remove(there, {.keep = 6}, {.saved = 15}), (Steps{}));
-  EXPECT_EQ(steps_to_remove({15}, {.keep = 1}, {.saved = 15}), (Steps{}));
-}
-
-TEST(Retention, KeepsOneOfEachInterval) {
-  const Steps there = {2, 4, 6, 8, 10, 12, 13};
-  EXPECT_EQ(steps_to_remove(there, {.keep = 1, .keep_every = 4}, {.saved = 13}), (Steps{10, 6, 2}));
-  EXPECT_EQ(steps_to_remove(there, {.keep = 1, .keep_every = 5}, {.saved = 13}), (Steps{12, 8, 6, 4, 2}));
-}
-
-TEST(Retention, KeepsTheBest) {
-  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 1}, {.saved = 9, .best = 3}), (Steps{6}));
-  // Among the newest it takes nobody's place, and one that is not there takes none either.
-  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 2}, {.saved = 9, .best = 9}), (Steps{3}));
-  EXPECT_EQ(steps_to_remove({3, 6, 9}, {.keep = 2}, {.saved = 9, .best = 4}), (Steps{3}));
-}
-
-// Step 8 may still turn out to be damaged or bad; step 6, which the run would then go on from, names 4 as its best.
-TEST(Retention, KeepsTheBestBeforeUntilTheNewOneIsConfirmed) {
-  Held held{.saved = 8, .confirmed = 7, .best = 8, .best_before = 4};
-  EXPECT_EQ(steps_to_remove({3, 4, 6, 8}, {.keep = 1}, held), (Steps{3}));
-  held.confirmed = 8;
-  EXPECT_EQ(steps_to_remove({4, 6, 8}, {.keep = 1}, held), (Steps{6, 4}));
-}
-
-// A damaged newer one is no reason to remove what was announced a moment ago.
-TEST(Retention, DoesNotCountWhatIsNewerThanTheRun) {
-  EXPECT_EQ(steps_to_remove({18, 21, 29}, {.keep = 1}, {.saved = 21}), (Steps{18}));
-  EXPECT_EQ(steps_to_remove({15, 18, 21, 29, 32}, {.keep = 2}, {.saved = 21}), (Steps{15}));
-  EXPECT_EQ(steps_to_remove({18, 29}, {.keep = 1}, {}), (Steps{}));
-}
-
-TEST(Retention, KeepsWhatWasResumedFrom) {
-  EXPECT_EQ(steps_to_remove({12, 15, 18, 21, 24}, {.keep = 1}, {.saved = 24, .resumed = 15}), (Steps{21, 18, 12}));
-  EXPECT_EQ(steps_to_remove({12, 15}, {.keep = 1}, {.resumed = 15}), (Steps{12}));
-}
-
-// The last one may be what its own update made of the model.
-TEST(Retention, KeepsTheNewestThatIsConfirmed) {
-  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 17}), (Steps{12}));
-  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 15}), (Steps{12}));
-  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 14}), (Steps{15}));
-  EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 18}), (Steps{15, 12}));
-}
 
 class Folder : public testing::Test {
  protected:
@@ -241,13 +190,13 @@ TEST_F(Folder, DoesNotSetAsideThroughALink) {
 // A later checkpoint of that step is another one.
 TEST_F(Folder, ForgetsABestThatIsSetAside) {
   save({3, 6, 9});
-  point_link(root, "best", 9);
+  point_at(root, "best", 9);
   CheckpointFolder folder(root);
   resume(folder, "6", passed_over());
   EXPECT_EQ(link("best"), "");
   save(folder, 9);
   EXPECT_EQ(find("best"), "no_checkpoint: " + run.string() + " has no best checkpoint | --checkpoint latest");
-  point_link(root, "best", 3);
+  point_at(root, "best", 3);
   resume(folder, "6", passed_over());
   EXPECT_EQ(link("best"), "step-3");
 }
@@ -287,10 +236,26 @@ TEST_F(Folder, FindsWhatAPersonCallsIt) {
   EXPECT_EQ(find(root + "/../checkpoints/step-6"), "step 6");
   EXPECT_EQ(find("latest"), "step 9");
   EXPECT_EQ(find(""), "step 9");
-  point_link(root, "best", 3);
+  point_at(root, "best", 3);
   EXPECT_EQ(find("best"), "step 3");
   EXPECT_EQ(find("checkpoints/best"), "step 3");
   EXPECT_EQ(find(""), "step 3");
+}
+
+// As when a training beside the reader retires what it has just found.
+TEST_F(Folder, UsesWhatAPersonWouldMeanNowWhenOneWasTakenAway) {
+  save({3});
+  std::vector<int64_t> used;
+  const CheckpointFolder folder(root);
+  folder.with("", "--checkpoint", {}, [&](const Verified& found) {
+    used.push_back(found.step);
+    if (found.step == 6) return;
+    save({6});
+    throw Failure(trouble(kExitData, "not_read", "it is gone"));
+  });
+  EXPECT_EQ(used, (Steps{3, 6}));
+  const auto fails = [](const Verified&) { throw Failure(trouble(kExitData, "not_read", "it is gone")); };
+  EXPECT_THROW(folder.with("", "--checkpoint", {}, fails), Failure);  // nothing newer came
 }
 
 TEST_F(Folder, FindsNothingElse) {

@@ -89,15 +89,6 @@ void must_agree(const RunState& s, int64_t step, const std::string& path) {
 
 Json finite_or_null(double v) { return std::isfinite(v) ? Json(v) : Json(); }
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
-
 [[noreturn]] void refuse_plugin(const std::string& plugin, const std::string& message) {
   Diagnostic d = trouble(kExitPlugin, "plugin_state", message, "plugin " + plugin);
   d.plugin = plugin;

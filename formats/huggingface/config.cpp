@@ -11,7 +11,8 @@ constexpr size_t kMostBytes = size_t{16} << 20, kMostText = 80, kMostDifferences
 
 // Element types of weights as safetensors and as torch call them.
 constexpr std::pair<const char*, const char*> kTorchTypes[] = {
-    {"F64", "float64"}, {"F32", "float32"}, {"F16", "float16"}, {"BF16", "bfloat16"}};
+    {"F64", "float64"},   {"F32", "float32"},           {"F16", "float16"},
+    {"BF16", "bfloat16"}, {"F8_E4M3", "float8_e4m3fn"}, {"F8_E5M2", "float8_e5m2"}};
 
 Json json_of(const TomlNode& node) {
   const auto convert = [](const auto& value) -> Json {

@@ -21,9 +21,9 @@ constexpr size_t kMaxRank = 64, kMaxName = 4096, kMaxMetadata = 65536, kMaxText 
 }
 
 size_t dtype_size(const std::string& dtype) {
-  static const std::map<std::string, size_t> sizes = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4}, {"I32", 4},
-                                                      {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},
-                                                      {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
+  static const std::map<std::string, size_t> sizes = {
+      {"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4},  {"U32", 4},     {"F16", 2},    {"BF16", 2},
+      {"I16", 2}, {"U16", 2}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }

@@ -123,7 +123,7 @@ class Export(e2e.Case):
         self.refused(["export", "runs/small"], "error[missing_value]: `mortise export` needs a folder to write\n"
                                                "  fix: mortise export runs/small -o OUT\n")
         self.refused(["export", "runs/small", "-o", "out", "--dtype", "int8"],
-                     "error[not_a_choice]: `int8` is no dtype of an export\n  fix: --dtype fp32, bf16 or fp16\n")
+                     "error[not_a_choice]: `int8` is no dtype of an export\n  fix: --dtype fp32, fp64, bf16 or fp16\n")
         self.refused(["export", "runs/small", "-o", "out", "--to", "gguf"],
                      "error[not_a_choice]: `gguf` is no form that is written\n  fix: --to huggingface\n")
         weights = self.model / "model.safetensors"

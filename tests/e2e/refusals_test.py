@@ -76,6 +76,13 @@ class Returned(Fixtures):
                 self.assertEqual(result.code, exit_code, result)
                 self.assertRegex(result.err, rf"^error\[{code}\]: [^\n]*\n  at: in plugin log\.fixture, create\n")
 
+    def test_a_fingerprint_that_a_checkpoint_could_not_hold(self):
+        self.file("run.toml", TINY)
+        self.built("data.fixture", '\n[points]\nprovides = ["data"]\n', source="talkative.c")
+        result = self.mortise(*self.train("--use", "data.fixture"))
+        self.assertEqual(result.code, 65, result)
+        self.assertRegex(result.err, r"error\[too_large\]: data\.json would have 140,\d{3} bytes; it is read up to")
+
     def test_a_provider_that_refuses_its_layer(self):
         self.file("run.toml", TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n") + "[operators.halves]\n")
         self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_REFUSES", source="halves.c")

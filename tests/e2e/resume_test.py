@@ -130,6 +130,16 @@ class Recorded(Stopped):
 class Own(e2e.Case):
     """A checkpoint knows what is fixed for its run; what may change does not make it another's."""
 
+    def test_what_could_not_be_read_back_is_not_begun(self):
+        where = f'where = ["wte*", "{"z" * 70000}"]'
+        self.file("run.toml", TINY + f"[parameters.many]\n{where}\nlr_scale = 0.5\n")
+        result = self.mortise("train", "run.toml")
+        self.assertEqual(result.code, 65, result)
+        self.assertRegex(result.err, r"^error\[too_large\]: fixed\.json would have 72,\d{3} bytes; "
+                                     r"it is read up to 65,536\n"
+                                     r"  effect: nothing was started: the run could not be resumed\n")
+        self.assertFalse((self.dir / "runs/run").exists())
+
     def test_a_checkpoint_of_another_run_is_refused(self):
         text = TINY + "[checkpoint]\nevery = 3\nkeep = 9\n"
         run, other = self.train("run", text), self.train("other", text.replace("batch_size = 4", "batch_size = 2"))

@@ -346,7 +346,7 @@ class Weights(e2e.Case):
         )
         self.folder({**self.tensors, "ln_f.bias": ("I64", [16], bytes(128))})
         self.assertIn(
-            "`ln_f.bias` is of I64; weights are F64, F32, BF16 or F16\n", self.mortise("train", "next.toml").err
+            "`ln_f.bias` is of I64; weights are F32, F64, BF16 or F16\n", self.mortise("train", "next.toml").err
         )
 
     def test_hostile_folders(self):

@@ -156,7 +156,7 @@ class CrashStates : public testing::Test {
     recorder.begin(name);
     save(name);
     recorder.done(name);
-    point_link(root, "latest", std::stoll(name));
+    point_at(root, "latest", std::stoll(name));
     if (removed >= 0) remove_checkpoint({root + "/step-" + std::to_string(removed), removed});
   }
   // A save that may fail; what it would have been is known all the same.

@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   remove_leftovers(root);
   for (int64_t step = std::atoll(argv[2]); step <= std::atoll(argv[3]); ++step) {
     if (!save(root, step)) continue;
-    point_link(root, "latest", step);
+    point_at(root, "latest", step);
     if (before > 0) {
       try {
         remove_checkpoint({root + "/step-" + std::to_string(before), before});

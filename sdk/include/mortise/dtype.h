@@ -1,7 +1,10 @@
 /* What is known of each element type. */
 #ifndef MORTISE_DTYPE_H
 #define MORTISE_DTYPE_H
+#include <string.h>
+
 #include "abi.h"
+#include "half.h"
 MORTISE_BEGIN
 
 typedef struct mortise_dtype_row {
@@ -25,6 +28,32 @@ static inline const mortise_dtype_row *mortise_dtype_of(uint32_t dtype) {
 }
 /** One that weights may be of: those with a name in a manifest. */
 static inline int mortise_dtype_is_float(uint32_t dtype) { return *mortise_dtype_of(dtype)->name != 0; }
+
+/** One element of a type that weights may be of, as a number; 0 of any other type. */
+static inline double mortise_element_get(uint32_t dtype, const void *at) {
+  double d = 0;
+  float f;
+  uint16_t h;
+  switch (dtype) {
+    case MORTISE_F64: memcpy(&d, at, sizeof d); return d;
+    case MORTISE_F32: memcpy(&f, at, sizeof f); return (double)f;
+    case MORTISE_BF16: memcpy(&h, at, sizeof h); return (double)mortise_bf16_to_float(h);
+    case MORTISE_F16: memcpy(&h, at, sizeof h); return (double)mortise_f16_to_float(h);
+    default: return 0;
+  }
+}
+/** The other way, rounded once, to the nearest; writes nothing of any other type. */
+static inline void mortise_element_set(uint32_t dtype, void *at, double x) {
+  const float f = (float)x;
+  uint16_t h;
+  switch (dtype) {
+    case MORTISE_F64: memcpy(at, &x, sizeof x); break;
+    case MORTISE_F32: memcpy(at, &f, sizeof f); break;
+    case MORTISE_BF16: h = mortise_bf16_from_double(x), memcpy(at, &h, sizeof h); break;
+    case MORTISE_F16: h = mortise_f16_from_double(x), memcpy(at, &h, sizeof h); break;
+    default: break;
+  }
+}
 
 MORTISE_END
 #endif

@@ -49,7 +49,6 @@
 
 #include "mortise/cpp/core.hpp"
 #include "mortise/dtype.h"
-#include "mortise/half.h"
 
 namespace mortise::testing {
 
@@ -285,13 +284,11 @@ class FakeHost : public mortise_host {
     const std::byte* at = t->bytes.get() + static_cast<size_t>(i) * dtype_size(t->dtype);
     const auto read = [at]<class T>(T x) { return std::memcpy(&x, at, sizeof x), x; };
     switch (t->dtype) {
-      case MORTISE_F32: return read(float());
-      case MORTISE_F64: return read(double());
-      case MORTISE_BF16: return mortise_bf16_to_float(read(uint16_t()));
-      case MORTISE_F16: return mortise_f16_to_float(read(uint16_t()));
       case MORTISE_I64: return static_cast<double>(read(int64_t()));
       case MORTISE_I32: return read(int32_t());
-      default: return read(uint8_t());
+      case MORTISE_U8:
+      case MORTISE_BOOL: return read(uint8_t());
+      default: return mortise_element_get(t->dtype, at);
     }
   }
   // Casts as LibTorch does: what becomes a half is a float first.
@@ -300,13 +297,12 @@ class FakeHost : public mortise_host {
     std::byte* at = t->bytes.get() + static_cast<size_t>(i) * dtype_size(t->dtype);
     const auto write = [at]<class T>(T v) { std::memcpy(at, &v, sizeof v); };
     switch (t->dtype) {
-      case MORTISE_F32: return write(static_cast<float>(x));
-      case MORTISE_F64: return write(x);
-      case MORTISE_BF16: return write(mortise_bf16_from_float(static_cast<float>(x)));
-      case MORTISE_F16: return write(mortise_f16_from_float(static_cast<float>(x)));
       case MORTISE_I64: return write(static_cast<int64_t>(x));
       case MORTISE_I32: return write(static_cast<int32_t>(x));
-      default: return write(static_cast<uint8_t>(x));
+      case MORTISE_U8:
+      case MORTISE_BOOL: return write(static_cast<uint8_t>(x));
+      case MORTISE_F64: return write(x);
+      default: mortise_element_set(t->dtype, at, static_cast<double>(static_cast<float>(x)));
     }
   }
   // aten::copy_: casts, and autograd hears of it.

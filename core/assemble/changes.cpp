@@ -1,12 +1,17 @@
-#include "core/cli/changes.hpp"
+#include "core/assemble/changes.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
 #include "core/manifest/check.hpp"
+#include "core/store/files.hpp"
 
-namespace mortise::cli {
+namespace mortise {
 namespace {
+
+using Json = nlohmann::json;
+constexpr size_t kMostFixed = size_t{64} << 10;
 
 struct Entry {
   std::string text, change;
@@ -79,14 +84,51 @@ bool is_told(const std::string& key, const Entries& was, const Entries& is) {
   return std::ranges::count(owner, '.') == 1 && was.contains(owner) != is.contains(owner);
 }
 
+[[noreturn]] void refuse(const std::string& at, const std::string& message) {
+  Diagnostic d = trouble(kExitData, "other_state", message, at);
+  d.effect = "nothing was restored";
+  throw Failure(d);
+}
+
 }  // namespace
 
-std::map<std::string, std::string> fixed_of(const Manifest& manifest,
-                                            const std::map<std::string, PluginInfo>& catalogue) {
-  std::map<std::string, std::string> fixed;
+Fixed fixed_of(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue) {
+  Fixed fixed;
   for (const auto& [key, entry] : entries_of(manifest, catalogue))
     if (entry.change == "fixed" && !entry.is_path) fixed[key] = entry.text;
   return fixed;
+}
+
+std::string fixed_text(const Fixed& fixed) {
+  std::string text = Json(fixed).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  must_be_readable(kFixedFile, text, kMostFixed);
+  return text;
+}
+
+void check_fixed(const Fixed& fixed, const Found& checkpoint) {
+  const auto text = read_run_file_if_any(checkpoint.path, kFixedFile, kMostFixed);
+  if (!text) return;  // saved before it was recorded
+  const std::string path = checkpoint.path + "/" + kFixedFile;
+  const Json was = Json::parse(*text, nullptr, /*allow_exceptions=*/false), is = Json::parse(fixed_text(fixed));
+  if (!was.is_object()) refuse(path, "it is no JSON object");
+  // A key that only one of them knows is of another version; a plugin that only one of them has is another run.
+  const auto compare = [&](const Json& some, const Json& others) {
+    for (const auto& item : some.items()) {
+      const auto found = others.find(item.key());
+      if (found == others.end() ? item.value() != "on" : *found == item.value()) continue;
+      const auto shown = [&](const Json& j) {
+        return j.contains(item.key()) ? escape_control(j[item.key()].dump()) : "\"off\"";
+      };
+      Diagnostic d = trouble(kExitData, "other_state",
+                             "it is of another run: `" + escape_control(item.key()) + "` is " + shown(was) +
+                                 " there, and " + shown(is) + " in this run",
+                             path, "put run.toml or the checkpoint back as it was, or begin a new run");
+      d.effect = "nothing was restored";
+      throw Failure(d);
+    }
+  };
+  compare(is, was);
+  compare(was, is);
 }
 
 std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
@@ -124,4 +166,4 @@ std::vector<std::string> lines_of(const std::vector<Change>& changes) {
   return lines;
 }
 
-}  // namespace mortise::cli
+}  // namespace mortise

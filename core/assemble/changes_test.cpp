@@ -1,11 +1,11 @@
 // What a difference between two manifests means for a run that is to go on.
-#include "core/cli/changes.hpp"
+#include "core/assemble/changes.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/manifest/testing.hpp"
 
-namespace mortise::cli {
+namespace mortise {
 namespace {
 
 class Changes : public ManifestTest {
@@ -65,6 +65,17 @@ TEST_F(Changes, OfPlacesAndRulesAreFound) {
   EXPECT_EQ(between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "").size(), 2u);
 }
 
+// What could not be read back is not saved.
+TEST_F(Changes, OfWhatIsFixedAreBounded) {
+  EXPECT_LE(fixed_text({{"model.gpt", "on"}, {"key", std::string(60'000, 'x')}}).size(), size_t{64} << 10);
+  try {
+    fixed_text({{"key", std::string(size_t{64} << 10, 'x')}});
+    FAIL();
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "too_large");
+  }
+}
+
 TEST_F(Changes, AreShownWithBothPositions) {
   const Manifest a = manifest("[optimizer]\nlr = 1e-3\n"),
                  b = manifest("\n[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n");
@@ -75,4 +86,4 @@ TEST_F(Changes, AreShownWithBothPositions) {
 }
 
 }  // namespace
-}  // namespace mortise::cli
+}  // namespace mortise

@@ -1,0 +1,256 @@
+// From a manifest to a plan: where plugins are looked for, what is reported together, what a run directory may ask for.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "core/abi/edge.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
+#include "core/cli/wait_policy.hpp"
+#include "core/declare/declared.hpp"
+#include "core/declare/summary.hpp"
+#include "core/store/files.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+
+// NULL in the program, which links no LibTorch (docs/adr/0014).
+[[gnu::weak, gnu::visibility("hidden")]] std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);
+
+namespace {
+
+// Where the person, or who installed Mortise, put plugins.
+std::vector<std::string> own_plugin_folders(const Arguments& args) {
+  std::vector<std::string> folders;
+  for (const auto& dir : args.all("--plugin-path")) folders.push_back(fs::absolute(dir).string());
+  if (const char* path = std::getenv("MORTISE_PLUGIN_PATH"))
+    for (const auto& dir : split(path, ':'))
+      if (!dir.empty()) folders.push_back(dir);
+  if (const char* home = std::getenv("HOME")) folders.push_back(std::string(home) + "/.local/share/mortise/plugins");
+  folders.push_back(installation().plugins);
+  return folders;
+}
+
+fs::path real(const fs::path& path) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(path, error);
+  return error ? path : found;
+}
+
+}  // namespace
+
+std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
+                                            std::vector<std::string>& searched, Report& report) {
+  std::vector<std::string> folders;
+  if (request) folders = plugin_paths_of(*request);
+  const std::vector<std::string> own = own_plugin_folders(args);
+  folders.insert(folders.end(), own.begin(), own.end());
+  searched.clear();
+  std::set<fs::path> seen;
+  for (const auto& dir : folders)  // one folder named twice does not hold its plugins twice
+    if (seen.insert(real(dir)).second) searched.push_back(dir);
+  return scan_plugins(searched, report);
+}
+
+// A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…".
+std::string can_start(const PluginInfo& info) {
+  const Value* file = fact_of(info, "needs", "file");
+  if (!file || fs::exists(file->as_text())) return "";
+  const Value* why = fact_of(info, "needs", "why");
+  return why ? why->as_text() : "no " + file->as_text();
+}
+
+namespace {
+
+// A run directory may come from somebody else, and a plugin is native code: a folder that only its run.toml names is
+// not taken. Throws Failure.
+void refuse_foreign_plugins(const Arguments& args, const PlanSource& source, ManifestRequest request) {
+  std::set<fs::path> own;
+  for (const auto& folders : {own_plugin_folders(args), source.folders})
+    for (const std::string& folder : folders) own.insert(real(folder));
+  request.includes.clear();
+  for (const std::string& folder : plugin_paths_of(request)) {
+    if (own.contains(real(folder))) continue;
+    Diagnostic d = mistake("foreign_plugins",
+                           source.file + " names a folder of plugins, " + folder + ", which is not on your plugin path",
+                           {source.file, 0, 0, "plugins.path"}, "if you trust it: --plugin-path " + shell_word(folder));
+    d.effect = "no plugin was loaded: a run directory may come from somebody else, and a plugin is native code";
+    throw Failure(d);
+  }
+}
+
+bool provides(const PluginSchema& plugin, const std::string& slot) {
+  return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
+}
+
+// What was found at the three stages, each thing once and without what only follows from another mistake. A folder with
+// a broken plugin stops nobody who does not use it.
+Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
+  Report all;
+  std::set<std::string> seen, mistyped;  // families
+  const auto add = [&](Diagnostic d) {
+    if (globals().strict && d.level == Level::kWarning) d.level = Level::kError;
+    if (seen.insert(d.code + d.message + (d.positions.empty() ? "" : d.positions[0].text())).second)
+      all.add(std::move(d));
+  };
+  for (Diagnostic d : scanned.all()) {
+    const bool used = manifest.unread.contains(d.plugin) ||
+                      std::ranges::any_of(manifest.plugins,
+                                          [&](const PluginTable& t) { return t.enabled && t.schema->id == d.plugin; });
+    if (!used && !read.has_errors()) {
+      d.level = Level::kWarning;
+      if (d.effect.empty()) d.effect = "it was left out; this run does not use it";
+    }
+    add(std::move(d));
+  }
+  for (const Diagnostic& d : read.all()) {
+    if (d.code == "unknown_table")
+      for (const std::string& id : {d.about, d.meant}) mistyped.insert(id.substr(0, id.find('.')));
+    const auto refuses_it = [&](const Diagnostic& s) {
+      return s.level == Level::kError && !s.plugin.empty() && s.plugin == d.plugin;
+    };
+    if (std::ranges::any_of(scanned.all(), refuses_it)) continue;  // that nobody is called so only follows
+    add(d);
+  }
+  // What a plugin that could not be read would provide, nobody knows.
+  for (const Diagnostic& d : planned.all())
+    if (d.code != "nothing_provides" || (manifest.unread.empty() && !mistyped.contains(d.about))) add(d);
+  return all;
+}
+
+// plugin.toml of a device may name the key that says how threads wait: [device] wait = "KEY".
+void wait_as_the_device_says(const Plan& plan) {
+  const auto& claims = plan.at[kDevice].providers;
+  if (claims.empty()) return;
+  const Member& device = plan.members[static_cast<size_t>(claims.back().member)];
+  const Value* key = fact_of(*device.info, "device", "wait");
+  if (!key || !device.table) return;
+  const auto policy = device.table->values.find(key->as_text());
+  if (policy == device.table->values.end() || !policy->second.is_set()) return;
+  if (policy->second.as_text() != "auto") begin_anew_waiting(policy->second.as_text());
+}
+
+// The command line is a layer only where it says something.
+Manifest manifest_of(const ManifestRequest& request, Report& report) {
+  Manifest m = read_manifest(request, report);
+  if (request.set.empty() && request.use.empty() && request.without.empty()) m.layers.pop_back();
+  return m;
+}
+
+// The highest layer that names a plugin for the slot, on or off.
+const PluginTable* table_naming(const Manifest& manifest, const std::string& slot) {
+  const PluginTable* found = nullptr;
+  for (const PluginTable& t : manifest.plugins)
+    if (provides(*t.schema, slot) && (!found || t.layer > found->layer)) found = &t;
+  return found;
+}
+
+void switch_on(Planned& p, const std::string& slot, Report& read) {
+  const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
+  if (slot.empty() || read.has_errors() || std::ranges::any_of(p.manifest.plugins, on)) return;
+  const PluginTable* named = table_naming(p.manifest, slot);
+  if (!named) return;
+  p.request.use.push_back(named->schema->id);
+  read = {};
+  p.manifest = manifest_of(p.request, read);
+}
+
+// Folders named on the command line belong to the run, so that its run.toml says where its plugins were.
+void add_plugin_folders(const Arguments& args, Manifest& manifest) {
+  const auto table = manifest.tables.find("plugins");
+  if (table == manifest.tables.end() || !args.has("--plugin-path")) return;
+  Value& path = table->second["path"];
+  std::vector<Value> folders = path.as_list();
+  for (const auto& dir : args.all("--plugin-path")) {
+    const std::string folder = fs::absolute(dir).lexically_normal().string();
+    if (std::ranges::none_of(folders, [&](const Value& v) { return v.as_text() == folder; }))
+      folders.push_back({folder, {}});
+  }
+  path = {std::move(folders), {"command line: --plugin-path", 0, 0, "plugins.path"}};
+}
+
+void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Report& planned) {
+  if (p.manifest.tables.empty()) return;  // a file that could not be read leaves nothing to plan
+  if (source.weights) p.weights = weights_path(p.manifest.get("model", "weights"), planned);
+  if (!p.weights.empty() && !read.has_errors()) {
+    Report quiet;  // what it finds is found again
+    const Plan plan = make_plan(p.manifest, p.catalogue, can_start, quiet);
+    if (const auto& claims = plan.at[kModel].providers; !claims.empty())
+      take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
+                        p.manifest, planned);
+  }
+  p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
+}
+
+}  // namespace
+
+std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source) {
+  auto p = std::make_unique<Planned>();
+  Report scanned, read, planned;
+  p->request = manifest_request(args, source.file);
+  if (!source.dir.empty()) {
+    p->request.text = read_run_file(source.dir, "run.toml", kMostManifestBytes);
+    p->request.recorded = true;
+    refuse_foreign_plugins(args, source, p->request);
+  }
+  p->catalogue = catalogue(args, &p->request, p->request.searched, scanned);
+  for (const auto& [id, info] : p->catalogue) p->schemas[id] = info.schema;
+  for (const Diagnostic& d : scanned.all())
+    if (d.level == Level::kError && !p->schemas.contains(d.plugin)) p->request.refused.insert(d.plugin);
+  p->request.catalogue = &p->schemas;
+  p->manifest = manifest_of(p->request, read);
+  switch_on(*p, source.slot, read);
+  add_plugin_folders(args, p->manifest);
+  make_plan_of(*p, source, read, planned);
+  const Report all = together(scanned, read, planned, p->manifest);
+  if (all.has_errors()) {
+    say(all, "nothing was started.");
+    throw Failed{all.exit_code()};
+  }
+  wait_as_the_device_says(p->plan);
+  if (!globals().quiet) say(all, "");
+  return p;
+}
+
+void refuse_start(const Planned& p, const Failure& failure) {
+  Diagnostic d = failure.diagnostic;
+  const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
+  if (d.positions.empty() && of_weights)
+    d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+  // Below the command line, nobody knows what the manifest is called.
+  for (const std::string plan = "mortise plan "; std::string& fix : d.fixes)
+    if (const size_t at = fix.find(plan + "--weights"); at != std::string::npos)
+      fix.insert(at + plan.size(), shell_word(p.manifest.path) + " ");
+  Report one;
+  one.add(d);
+  say(one, "nothing was started.");
+  throw Failed{d.exit};
+}
+
+Summary declared_summary(const Planned& p) {
+  DeclareRequest ask;
+  ask.manifest = &p.manifest;
+  ask.plan = &p.plan;
+  ask.probe = installation().probe;
+  ask.weights = p.weights;
+  const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
+  auto edge = make_host ? make_host(p.plan.points, seed) : std::make_unique<Edge>(p.plan.points, seed);
+  try {
+    return summary_of(declare(ask, std::move(edge)), "");
+  } catch (const Failure& f) {
+    refuse_start(p, f);
+  }
+}
+
+std::string resume_command(const Planned& p, const std::string& dir) {
+  std::set<fs::path> known;
+  for (const std::string& folder : own_plugin_folders({})) known.insert(real(folder));
+  std::string command = "mortise resume " + shell_word(dir);
+  for (const Value& folder : p.manifest.get("plugins", "path").as_list())
+    if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
+  return command;
+}
+
+}  // namespace mortise::cli
