@@ -40,7 +40,7 @@ void set_exception_reader(ExceptionReader reader);
 
 // The exception under way as a status with its text kept.
 mortise_status status_of_exception() noexcept;
-// This thread's error, taken, as the exception that it is inside the host: it names the plugin that failed, if one did.
+// This thread's error, taken, as what is thrown inside the host: it names the plugin that failed, if one did.
 PluginError as_thrown(mortise_status status);
 
 // What a plugin returned, seen by the host: its own "internal" error is not the host's.
