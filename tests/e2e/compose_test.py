@@ -33,7 +33,9 @@ class Compose(e2e.Case):
 
     def test_two_optimizers_each_with_its_own_lr(self):
         text = (
-            "[optimizer]\nlr = 7e-3\nweight_decay = 0.1\n" + TINY + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
+            "[optimizer]\nlr = 7e-3\nweight_decay = 0.1\n"
+            + TINY
+            + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
         )
         out = self.plan(text)
         self.assertRegex(out, r"(?m)^  6 tensors, lr 5\.0e-01, .*: optimizer\.sgd$")
