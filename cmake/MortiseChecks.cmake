@@ -8,6 +8,8 @@ if(NOT MORTISE_SANITIZE) # they read sources only: once is enough
   foreach(law verbs lines codes links)
     add_test(NAME check_texts_${law} COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_texts.py" ${law})
   endforeach()
+  add_test(NAME check_abi_layout COMMAND "${MORTISE_PYTHON}" -B "${PROJECT_SOURCE_DIR}/scripts/abi_layout.py" --check
+    "${CMAKE_C_COMPILER}")
   add_test(NAME check_format COMMAND "${PROJECT_SOURCE_DIR}/scripts/format.sh" --dry-run -Werror)
 endif()
 if(MORTISE_TORCH AND NOT MORTISE_SANITIZE) # elsewhere some are left out on purpose
