@@ -63,6 +63,7 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
   }
   if (!request.checkpoint.path.empty()) {
     o.resumed = request.checkpoint.step;
+    o.confirmed = state.confirmed;
     o.best = {state.best, state.best_step};
   }
   return o;

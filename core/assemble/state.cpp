@@ -235,7 +235,7 @@ RunState restore(const Runnable& r, const Found& checkpoint) {
       for (const NamedState& s : o.states()) states.push_back(s);
     restore_tensors(d.format, checkpoint, rank_file(d) + extension(d), states);
     r.step->set_cursor(state.cursor);
-    r.ledger->restore(state.attempted, state.applied, state.scale);
+    r.ledger->restore(state.applied, state.scale);
     return state;
   });
 }

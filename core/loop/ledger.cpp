@@ -24,7 +24,6 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   multiplier = at::ones({}, f64);
   verdict = at::ones({}, f64);
   applied = at::zeros({}, i64);
-  attempted = at::zeros({}, i64);
   base_ = at::zeros({}, i64);
   lr = at::zeros({n}, f64);
   table_ = at::zeros({kRows, n}, f64);
@@ -62,8 +61,7 @@ void Ledger::refill(int64_t steps, int64_t known) {
   filled_at_ = steps;
 }
 
-void Ledger::restore(int64_t steps, int64_t applied_steps, double factor) {
-  attempted.fill_(steps);
+void Ledger::restore(int64_t applied_steps, double factor) {
   applied.fill_(applied_steps);
   scale.fill_(factor);
   filled_at_ = -1;
@@ -79,9 +77,6 @@ void Ledger::begin_update() {
 // what filters give.
 void Ledger::vote(const at::Tensor& ok) { verdict.mul_(ok.to(at::kDouble).abs().gt(0)); }
 void Ledger::multiply(const at::Tensor& factor) { multiplier.mul_(factor); }
-void Ledger::commit() {
-  applied.add_(verdict.to(at::kLong));
-  attempted.add_(1);
-}
+void Ledger::commit() { applied.add_(verdict.to(at::kLong)); }
 
 }  // namespace mortise

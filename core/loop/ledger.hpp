@@ -21,17 +21,16 @@ class Ledger {
   const mortise_ledger& c() const { return c_; }
   // Fills the rows again when half of them are used; `attempted` and `applied` as the host knows them.
   void refill(int64_t attempted, int64_t applied);
-  // As it was after `attempted` steps, of which `applied` were applied.
-  void restore(int64_t attempted, int64_t applied, double scale);
+  // As it was after `applied` steps.
+  void restore(int64_t applied, double scale);
   // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
   void begin_update();
   void vote(const at::Tensor& ok);
   void multiply(const at::Tensor& factor);
-  // After it: one more step attempted, and applied if the verdict says so.
+  // After it: one more step applied, if the verdict says so.
   void commit();
 
   at::Tensor scale, multiplier, verdict, applied, lr, weight_decay;
-  at::Tensor attempted;  // int64, 0-dim: steps before this one; random bits hang on it
 
  private:
   double rate(int64_t applied) const;  // of the peak

@@ -42,6 +42,14 @@ mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
   return call;
 }
 
+void refuse_skipped(const Chains& chains, Point point, uint32_t mode) {
+  const mortise_next& outer = *chains.at(point, mode);
+  throw PluginError(
+      MORTISE_E_PLUGIN,
+      "the call of `" + outer.point + "` ended without having been made: a wrapper of it did not call `next`",
+      outer.plugin ? outer.plugin->id : "");
+}
+
 Passes::Passes(Host& host, Chains& chains, Feed& feed, Samples& samples)
     : host_(host), chains_(chains), feed_(feed), samples_(samples) {
   chains.provide(kLoad, [this](mortise_call& call) {
@@ -97,6 +105,11 @@ void Passes::run_segments(mortise_call& call) {
     frame.segment = &here;
     invoke(chains_.segment(i, call.mode), segment, frame);
     out.count();
+    if (out.n == 0 && i + 1 < n) {
+      const mortise_next& outer = *chains_.segment(i, call.mode);
+      throw PluginError(MORTISE_E_PLUGIN, describe(outer, segment) + " gave no result",
+                        outer.plugin ? outer.plugin->id : "");
+    }
     values[i % 2].clear();
   }
   SegmentValues& last = values[n % 2];
@@ -104,6 +117,8 @@ void Passes::run_segments(mortise_call& call) {
 }
 
 void Passes::run_micro(mortise_call& call) {
+  if (++micros_run_ > 1)
+    throw PluginError(MORTISE_E_ARGUMENT, "a wrapper of `micro` called `next` twice: the gradient would count twice");
   Parameters& parameters = host_.parameters();
   parameters.begin_micro(call.micro, (call.flags & MORTISE_LAST_MICRO) != 0);
   terms_.clear();
@@ -151,7 +166,9 @@ void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Denomin
   mortise_call call = root_call(kMicro, MORTISE_TRAIN, flags);
   call.micro = micro;
   call.batch = batch;
+  micros_run_ = 0;
   invoke(chains_.at(kMicro, MORTISE_TRAIN), call);
+  if (micros_run_ == 0) refuse_skipped(chains_, kMicro, MORTISE_TRAIN);
   sums.add(terms_);
   terms_.clear();
 }

@@ -32,6 +32,8 @@ class BatchPtr {
 
 // A call from outside of any other.
 mortise_call root_call(Point point, uint32_t mode, uint32_t flags);
+// Throws PluginError: a wrapper of the point did not go on, and nothing was done.
+[[noreturn]] void refuse_skipped(const Chains& chains, Point point, uint32_t mode);
 
 class Passes {
  public:
@@ -69,6 +71,7 @@ class Passes {
   const Denominators* denominators_ = nullptr;
   const at::Tensor* scale_ = nullptr;
   Terms terms_;
+  int micros_run_ = 0;  // how often its wrappers went on
   // Of the evaluation under way.
   Measured* measured_ = nullptr;
   const std::function<bool()>* give_up_ = nullptr;

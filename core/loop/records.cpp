@@ -1,5 +1,9 @@
 #include "core/loop/records.hpp"
 
+#include <algorithm>
+
+#include "mortise/cpp/strings.hpp"
+
 namespace mortise {
 
 mortise_str RecordBuilder::keep(std::string_view s) {
@@ -30,6 +34,10 @@ RecordBuilder& RecordBuilder::value(std::string_view name, const mortise_value& 
   if (v.tag == MORTISE_TEXT) return text(name, {v.v.s.ptr, v.v.s.len});
   add(name, "").value = v;
   return *this;
+}
+
+bool RecordBuilder::has(std::string_view name) const {
+  return std::ranges::any_of(columns_, [&](const mortise_column& c) { return view(c.name) == name; });
 }
 
 mortise_record RecordBuilder::record() const {

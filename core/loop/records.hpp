@@ -16,6 +16,7 @@ class RecordBuilder {
   RecordBuilder& integer(std::string_view name, int64_t v, std::string_view unit = "");
   RecordBuilder& value(std::string_view name, const mortise_value& v);
   RecordBuilder& text(std::string_view name, std::string_view v);
+  bool has(std::string_view name) const;
   // Valid until the next column is added.
   mortise_record record() const;
 

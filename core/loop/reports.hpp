@@ -23,6 +23,7 @@ struct StepReport {
   int64_t samples = 0, tokens = 0, epoch = 0, cursor = 0;
   int32_t micros = 1;
   double data_wait_s = 0;
+  std::vector<std::string> without_gradient;  // trainable parameters, in the first step
 };
 
 // The device's half of a report: scalars, float64, 0-dim.
@@ -36,7 +37,7 @@ class Reports {
   // `depth`: how many steps may be under way while their reports are not read.
   explicit Reports(int depth) : depth_(depth) {}
   void push(StepReport begun, const StepScalars& scalars);
-  // The oldest that has not been taken, if it may be read without waiting for the device, or if `now`.
+  // The oldest that has not been taken, if more than `depth` are under way, or if `now`; waits for the device's copy.
   std::optional<StepReport> take(bool now);
   int under_way() const { return static_cast<int>(pending_.size()); }
 

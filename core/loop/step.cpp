@@ -77,6 +77,7 @@ void Step::load_window() {
 
 void Step::run() {
   at::NoGradGuard no_grad;
+  is_updated_ = has_gradients_ = false;
   services_.clock.epoch = cursor_ / p_.samples.micros_per_epoch("train");  // as an unbroken run has it here
   p_.listeners.notify(kStepBegin, {});
   load_window();
@@ -86,8 +87,12 @@ void Step::run() {
   p_.ledger.refill(services_.clock.attempted, services_.clock.applied);
   mortise_call call = root_call(kStep, MORTISE_TRAIN, MORTISE_GRAD);
   invoke(p_.chains.at(kStep, MORTISE_TRAIN), call);
+  if (!has_gradients_) refuse_skipped(p_.chains, kStep, MORTISE_TRAIN);
   ++services_.clock.attempted;
   p_.listeners.notify(kStepEnd, {});
+  if (begun_.attempted == 0)
+    for (const auto& s : p_.host.parameters().all())
+      if (s.declared->info.trainable && !s.has_gradient) begun_.without_gradient.push_back(s.declared->name);
   reports_.push(begun_, scalars());
 }
 
@@ -99,10 +104,12 @@ void Step::gradients() {
 }
 
 void Step::update() {
+  has_gradients_ = true;
   norm();  // of the gradients as they came; an optimizer may use their memory
   p_.ledger.begin_update();
   p_.listeners.filter(services_, Filter::kVerdict, kStepVerdict);
   p_.listeners.filter(services_, Filter::kTransform, kGradTransform);
+  is_updated_ = true;
   for (auto& o : p_.optimizers) o.step(p_.ledger);
   p_.host.parameters().publish(written_);
   p_.listeners.notify(kStepCommit, {});
@@ -111,6 +118,8 @@ void Step::update() {
 
 // Sums of squares of owned elements over all ranks; one rank owns all of them.
 const at::Tensor& Step::norm() {
+  if (!has_gradients_)
+    throw PluginError(MORTISE_E_ARGUMENT, "the norm is that of a whole step: it is known in step.verdict and after");
   if (!norm_.defined()) norm_ = p_.host.parameters().norm().div(p_.ledger.scale);
   return norm_;
 }

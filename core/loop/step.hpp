@@ -38,6 +38,8 @@ class Step {
   int under_way() const { return reports_.under_way(); }
   // The global gradient norm in true units, float64, 0-dim; computed once a step.
   const at::Tensor& norm();
+  // Did the step that was begun last change the parameters?
+  bool is_updated() const { return is_updated_; }
   // The first parameter whose gradient is not finite; "" if there is none. Only while no later step was begun.
   std::string first_nonfinite();
 
@@ -59,6 +61,7 @@ class Step {
   Denominators denominators_;
   TermSums sums_;
   at::Tensor norm_;
+  bool has_gradients_ = false, is_updated_ = false;  // of this step
   Reports reports_;
   StepReport begun_;
   int64_t cursor_ = 0;

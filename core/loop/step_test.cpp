@@ -120,7 +120,6 @@ TEST(Update, OfASkippedStepAdvancesNothingButWhatWasConsumed) {
   EXPECT_EQ(run.value(), value);
   EXPECT_EQ(run.updates(), 1);
   EXPECT_EQ(run.ledger->applied.item<int64_t>(), 1);
-  EXPECT_EQ(run.ledger->attempted.item<int64_t>(), 2);
   EXPECT_EQ(run.host.services.clock.applied, 1);
   EXPECT_EQ(run.host.services.clock.attempted, 2);
   EXPECT_EQ(run.host.services.clock.tokens, 4) << "they were read";
@@ -282,6 +281,42 @@ TEST(Evaluation, SaysSoAtEveryPoint) {
   run.passes->evaluate();
   EXPECT_EQ(modes.size(), 5u);
   for (const auto& [point, mode] : modes) EXPECT_EQ(mode, uint32_t{MORTISE_EVAL}) << point;
+}
+
+TEST(Step, KnowsTheNormOfAWholeStepOnly) {
+  TestRun run;
+  std::vector<std::string> early;
+  const auto ask = [&] { early.push_back(error_of([&] { run.step->norm(); })); };
+  run.listen(kStepBegin, [&](auto&) { ask(); });
+  run.wrap(kForward, [&](mortise_call&, const auto& next) {
+    ask();
+    next();
+  });
+  run.listen(kStepVerdict, [&](auto&) { EXPECT_GT(run.step->norm().template item<double>(), 0); });
+  run.build();
+  run.run();
+  run.run();
+  ASSERT_EQ(early.size(), 4u);
+  for (const std::string& error : early) EXPECT_NE(error, "");
+}
+
+TEST(Step, AWrapperThatDoesNotGoOnIsRefused) {
+  for (const Point point : {kMicro, kStep}) {
+    TestRun run;
+    run.wrap(point, [](mortise_call&, const auto&) {});
+    run.build();
+    EXPECT_NE(error_of([&] { run.run(); }).find("did not call `next`"), std::string::npos);
+  }
+}
+
+TEST(Step, AMicroBatchThatWouldCountTwiceIsRefused) {
+  TestRun run;
+  run.wrap(kMicro, [](mortise_call&, const auto& next) {
+    next();
+    next();
+  });
+  run.build();
+  EXPECT_NE(error_of([&] { run.run(); }).find("called `next` twice"), std::string::npos);
 }
 
 }  // namespace

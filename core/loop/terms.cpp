@@ -1,9 +1,10 @@
 #include "core/loop/terms.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/abi/error.hpp"
@@ -15,6 +16,7 @@ void add_counts(Counts& counts, const mortise_batch& batch) {
 }
 
 void Denominators::set(const Counts& counts) {
+  counts_ = counts;
   for (auto& [unit, tensor] : by_unit_)
     if (!counts.contains(unit)) tensor.fill_(std::numeric_limits<double>::infinity());
   for (const auto& [unit, n] : counts) {
@@ -30,7 +32,12 @@ const at::Tensor& Denominators::of(const std::string& unit, const std::string& t
   throw PluginError(MORTISE_E_PLUGIN, "the term `" + term + "` counts `" + unit + "`, which the data does not");
 }
 
-at::Tensor Denominators::zero() const { return at::zeros({}, scalar_); }
+bool Denominators::any(const std::string& unit) const {
+  const auto found = counts_.find(unit);
+  return found != counts_.end() && found->second > 0;
+}
+
+at::Tensor Denominators::scalar(double value) const { return at::full({}, value, scalar_); }
 
 void TermSums::add(const Terms& terms) {
   for (const auto& t : terms) {
@@ -40,6 +47,10 @@ void TermSums::add(const Terms& terms) {
       sums_.push_back({t.name, t.unit, t.weight, sum.clone(), true});
       continue;
     }
+    if (known->given && (known->weight != t.weight || known->unit != t.unit))
+      throw PluginError(MORTISE_E_ARGUMENT, "the term `" + t.name + "` changes its weight or its unit within one step");
+    known->weight = t.weight;
+    known->unit = t.unit;
     known->total.add_(sum);
     known->given = true;
   }
@@ -54,18 +65,24 @@ void TermSums::restart() {
 
 at::Tensor TermSums::loss(const Denominators& denominators) const {
   at::Tensor loss;
+  bool is_counted = false;
   for (const auto& s : sums_) {
-    if (s.weight == 0) continue;
+    if (s.weight == 0 || !s.given) continue;
+    is_counted = is_counted || denominators.any(s.unit);
     const at::Tensor part = s.total.mul(s.weight).div(denominators.of(s.unit, s.name));
     loss = loss.defined() ? loss.add(part) : part;
   }
-  return loss.defined() ? loss : denominators.zero();
+  if (!loss.defined()) return denominators.scalar(0);
+  return is_counted ? loss : denominators.scalar(NAN);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> TermSums::metrics(const Denominators& denominators) const {
   std::vector<std::pair<std::string, at::Tensor>> all;
-  for (const auto& s : sums_)
-    if (s.weight == 0 && s.given) all.emplace_back(s.name, s.total.div(denominators.of(s.unit, s.name)));
+  for (const auto& s : sums_) {
+    if (s.weight != 0 || !s.given) continue;
+    const at::Tensor average = s.total.div(denominators.of(s.unit, s.name));
+    all.emplace_back(s.name, denominators.any(s.unit) ? average : denominators.scalar(NAN));
+  }
   return all;
 }
 

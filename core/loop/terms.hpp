@@ -24,11 +24,13 @@ class Denominators {
   void set(const Counts& counts);
   // Throws PluginError: the data does not count this unit. Infinite where there is none of it: what is divided is 0.
   const at::Tensor& of(const std::string& unit, const std::string& term) const;
-  at::Tensor zero() const;  // a scalar like them
+  bool any(const std::string& unit) const;  // is there any of it?
+  at::Tensor scalar(double value) const;    // like them
 
  private:
   at::TensorOptions scalar_;
   std::map<std::string, at::Tensor, std::less<>> by_unit_;
+  Counts counts_;
 };
 
 // Sums of terms over micro-batches.
@@ -44,9 +46,10 @@ class TermSums {
   // Every sum back to 0, in its place.
   void restart();
   const std::vector<Sum>& all() const { return sums_; }
-  // The weighted terms over their denominators, float64, 0-dim, on the device.
+  // The weighted terms over their denominators, float64, 0-dim, on the device. NaN if nothing of any was counted: that
+  // is no loss, and no perfect one.
   at::Tensor loss(const Denominators& denominators) const;
-  // Averages of the terms of weight 0 that were given, by name.
+  // Averages of the terms of weight 0 that were given, by name; NaN where nothing was counted.
   std::vector<std::pair<std::string, at::Tensor>> metrics(const Denominators& denominators) const;
 
  private:

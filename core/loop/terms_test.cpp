@@ -1,5 +1,7 @@
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+
 #include "core/loop/test_run.hpp"
 
 namespace mortise::testing {
@@ -47,6 +49,34 @@ TEST(Terms, OfAUnitThatTheStepHasNoneOfAreNothing) {
     EXPECT_EQ(loss_of(sums, counts), 1.5);
     EXPECT_EQ(counts.of("labels", "loss").data_ptr(), place);
   }
+}
+
+// 0 would be the best loss that there can be.
+TEST(Terms, AreNaNWhereNothingWasCounted) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 0}, {"labels", 0}});
+  TermSums sums;
+  sums.add({term("loss", "tokens", 1, 0), term("other", "labels", 1, 0), term("right", "tokens", 0, 0)});
+  EXPECT_TRUE(std::isnan(loss_of(sums, counts)));
+  EXPECT_TRUE(std::isnan(sums.metrics(counts)[0].second.item<double>()));
+}
+
+TEST(Terms, HaveTheWeightAndTheUnitOfEachStep) {
+  Denominators counts(c10::Device(c10::kCPU));
+  counts.set({{"tokens", 1}, {"samples", 2}});
+  TermSums sums;
+  for (const double weight : {0.0, 1.0, 2.0}) {
+    sums.restart();
+    sums.add({term("loss", "tokens", 1, 3), term("other", "tokens", weight, 5)});
+    EXPECT_EQ(loss_of(sums, counts), 3 + weight * 5);
+    EXPECT_EQ(sums.metrics(counts).size(), weight == 0 ? 1u : 0u);
+  }
+  sums.restart();
+  sums.add({term("loss", "samples", 1, 3)});
+  EXPECT_EQ(loss_of(sums, counts), 1.5);
+  EXPECT_EQ(error_of([&] { sums.add({term("loss", "samples", 2, 3)}); }),
+            "the term `loss` changes its weight or its unit within one step");
+  EXPECT_NE(error_of([&] { sums.add({term("loss", "tokens", 1, 3)}); }), "");
 }
 
 TEST(Terms, OfAUnitThatNobodyCountsAreRefused) {

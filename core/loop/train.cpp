@@ -1,6 +1,7 @@
 #include "core/loop/train.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -24,6 +25,9 @@ int Training::run(const std::function<Interrupt()>& interrupt) {
   interrupt_ = interrupt;
   try {
     return train();
+  } catch (const Failure& f) {
+    if (!is_ended_) close_after_error(f.diagnostic.exit == kExitPlugin ? MORTISE_E_PLUGIN : MORTISE_E_IO);
+    throw;
   } catch (const std::exception&) {
     fail(as_thrown(status_of_exception()));
   }
@@ -51,6 +55,8 @@ void Training::notify(const RecordBuilder& r, Point also) {
   e.record = &record;
   if (also != kRecord) p_.listeners.notify(also, e);
   services_.add_column = [&](std::string_view name, const mortise_value& v) {
+    if (name.empty() || columns.has(name))
+      throw PluginError(MORTISE_E_ARGUMENT, "the record has a column `" + std::string(name) + "` already");
     record = columns.value(name, v).record();
   };
   struct Closing {  // also after a listener that failed
@@ -93,7 +99,7 @@ void Training::take_reports(bool now) {
 }
 
 void Training::report(const StepReport& r) {
-  if (r.attempted == 0) warn_of_parameters_without_gradient();
+  warn_of_parameters_without_gradient(r.without_gradient);
   if (r.applied) {
     if (std::isnan(first_loss_)) first_loss_ = r.loss;
     last_loss_ = r.loss;
@@ -143,14 +149,12 @@ double Training::left_s() const {
 
 // A skipped step is no reason to do anything twice.
 void Training::act_on_applied_step() {
+  if (p_.step.under_way() > 0) return;  // the model is a later step's; by the clock it is due again at the next one
   const bool improved = must_evaluate() && evaluate();
   if (save_every_.due(applied()) || improved) save();
 }
 
-void Training::warn_of_parameters_without_gradient() {
-  std::vector<std::string> names;
-  for (const auto& s : p_.host.parameters().all())
-    if (s.declared->info.trainable && !s.has_gradient) names.push_back(s.declared->name);
+void Training::warn_of_parameters_without_gradient(const std::vector<std::string>& names) {
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
   const std::string text = "trainable, but without a gradient in the first step: " + names[0] + rest;
@@ -202,6 +206,7 @@ void Training::save() {
     s.best = p_.saver.best().value;
     s.best_step = p_.saver.best().step;
     s.evaluated = evaluated_at_;
+    s.confirmed = p_.saver.confirmed();
     return p_.capture(s);
   });
 }
@@ -227,8 +232,11 @@ void Training::report_failed_save(const Saved& s) {
   if (!o_.warn) return;
   Diagnostic d = *s.failure;
   const int64_t last = p_.saver.last_step();
-  const std::string kept = "step " + with_commas(last) + " is kept and is still the latest";
-  d.effect = "training goes on; " + (last < 0 ? "nothing is saved yet" : kept);
+  std::error_code error;
+  const bool is_there = std::filesystem::exists(o_.dir + "/checkpoints/step-" + std::to_string(last), error);
+  const std::string kept = "step " + with_commas(last) + (is_there ? " is kept and is still the latest" : " is gone");
+  d.effect = applied() >= o_.length ? "training is over; " : "training goes on; ";
+  d.effect += last < 0 ? "nothing is saved" : kept;
   o_.warn(d);
 }
 
@@ -273,7 +281,7 @@ int Training::end(int exit, const std::string& reason) {
   if (exit == kExitOk && p_.sample) sample();
   if (exit == kExitOk && services_.requested == MORTISE_ABORT) abort();
   if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
-  if (exit == kExitOk) p_.saver.confirm(applied());  // no step will follow that could say so
+  if (exit == kExitOk && std::isfinite(last_loss_)) p_.saver.confirm(applied());  // no step will follow to say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
   RecordBuilder r("end");
@@ -283,6 +291,7 @@ int Training::end(int exit, const std::string& reason) {
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sample && !o_.dir.empty())
     r.text("next", "mortise sample " + shell_word(o_.dir) + " --prompt \"The core\"");
+  is_ended_ = true;
   notify(r, kRunEnd);
   return exit;
 }
@@ -313,7 +322,8 @@ void Training::close_after_error(mortise_status status) {
   const auto try_to = [](auto&& body) {
     try {
       body();
-    } catch (const PluginError&) {
+    } catch (const Failure&) {
+    } catch (const std::exception&) {
     }
   };
   try_to([&] { saved(true); });
@@ -329,7 +339,8 @@ void Training::fail(const PluginError& e) {
   const std::string step = "step " + with_commas(begun + 1);
   const std::string when = in_step_ ? step : begun > 0 ? "after step " + with_commas(begun) : "before the first step";
   d.at = when + (d.at.empty() ? "" : "; " + d.at);
-  d.effect = (in_step_ ? step + " was not applied; " : "") + "the run stopped" + last_checkpoint();
+  const char* lost = p_.step.is_updated() ? " is in no checkpoint; " : " was not applied; ";
+  d.effect = (in_step_ ? step + lost : "") + "the run stopped" + last_checkpoint();
   if (p_.saver.last_step() >= 0) d.fixes.push_back(o_.resume_command);
   throw Failure(d);
 }

@@ -86,7 +86,7 @@ class Training {
   [[noreturn]] void abort();
   void close_after_error(mortise_status status);
   [[noreturn]] void fail(const PluginError& e);
-  void warn_of_parameters_without_gradient();
+  void warn_of_parameters_without_gradient(const std::vector<std::string>& names);
   bool validates() const { return p_.samples.count("validation") > 0; }
   int64_t applied() const { return services_.clock.applied; }
   double left_s() const;
@@ -99,7 +99,8 @@ class Training {
   Services& services_;
   Every log_every_, eval_every_, save_every_;
   bool last_save_ok_ = true;
-  bool in_step_ = false;  // what fails now belongs to the step that was begun
+  bool is_ended_ = false;  // listeners were told
+  bool in_step_ = false;   // what fails now belongs to the step that was begun
   Interval interval_;
   Clock::time_point started_ = Clock::now();
   double spent_on_steps_ = 0;

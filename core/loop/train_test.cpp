@@ -80,6 +80,7 @@ class Trainings : public ::testing::Test {
     Saver saver(saver_options);
     const auto capture = [this](const RunState& s) {
       captured.push_back(s);
+      if (capture_fails) throw Failure(trouble(kExitIo, "dir_moved", "gone"));
       Snapshot snapshot;
       snapshot.texts[kStateFile] = "{}";
       snapshot.tensors["rank0"] = {};
@@ -129,6 +130,7 @@ class Trainings : public ::testing::Test {
   fs::path dir;
   std::function<Interrupt()> interrupt;
   std::function<std::string()> sample;
+  bool capture_fails = false;
   std::vector<Told> told;
   std::vector<RunState> captured;
   std::vector<std::string> warnings;
@@ -559,6 +561,52 @@ TEST_F(Trainings, AListenerAddsColumnsForThoseAfterIt) {
   ASSERT_NE(step, later.end());
   EXPECT_EQ(step->numbers.at("extra"), 7);
   EXPECT_EQ(run.host.services.add_column, nullptr) << "only while a record is told";
+}
+
+TEST_F(Trainings, AColumnIsAddedOnce) {
+  std::string refused;
+  FakeListener adds([&](const mortise_event& e) {
+    if (view(e.record->kind) != "step") return;
+    try {
+      run.host.services.add_column("loss", {MORTISE_FLOAT, 0, {.f = 7}});
+    } catch (const PluginError& error) {
+      refused = error.text();
+    }
+  });
+  run.listeners.add(kRecord, FakeListener::run, adds.instance);
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(refused, "the record has a column `loss` already");
+}
+
+// A run whose loss became NaN: the steps behind are no proof that what was saved before them was good.
+TEST_F(Trainings, ALossThatIsNoNumberConfirmsNothing) {
+  options.save_every = {1, 0};
+  saver_options.retention.keep = 1;
+  run.terms = [this](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", w.mul(x).sum().mul(attempted() >= 3 ? NAN : 1));
+  };
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 6}));
+  EXPECT_EQ(captured.back().confirmed, 2);
+}
+
+TEST_F(Trainings, WhatFailsAfterTheUpdateSaysSo) {
+  run.listen(kStepEnd, [&](auto&) {
+    if (attempted() == 2) throw PluginError(MORTISE_E_PLUGIN, "no more");
+  });
+  EXPECT_EQ(failure_of([&] { train(); }).effect, "step 2 is in no checkpoint; the run stopped");
+}
+
+TEST_F(Trainings, AFailureOfASaveIsToldToListenersToo) {
+  options.save_every = {2, 0};
+  int ends = 0;
+  run.listen(kRunEnd, [&](const mortise_event& e) {
+    ++ends;
+    EXPECT_EQ(e.outcome, MORTISE_E_IO);
+  });
+  capture_fails = true;
+  EXPECT_EQ(failure_of([&] { train(); }).code, "dir_moved");
+  EXPECT_EQ(ends, 1);
 }
 
 TEST_F(Trainings, WarnOnceOfParametersWithoutAGradient) {

@@ -21,8 +21,7 @@ bool is_link(const std::string& path) { return fs::is_symlink(fs::symlink_status
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(std::string root, int64_t resumed, int64_t best)
-    : root_(std::move(root)), held_(held_after_resume(resumed, best)) {}
+CheckpointFolder::CheckpointFolder(std::string root, const Held& held) : root_(std::move(root)), held_(held) {}
 
 std::optional<int64_t> CheckpointFolder::best() const {
   std::error_code error;
@@ -98,7 +97,7 @@ void CheckpointFolder::go_on_from(const Found& chosen) {
   // One that led to a checkpoint which is set aside would lead to the next one of that step, whatever it is worth.
   std::error_code ignored;
   if (const std::string link = root_ + "/best"; is_link(link) && !best()) fs::remove(link, ignored);
-  held_ = held_after_resume(chosen.step, held_.best);
+  held_ = {.resumed = chosen.step, .confirmed = std::min(held_.confirmed, chosen.step - 1), .best = held_.best};
 }
 
 // The newest first: a process that is killed meanwhile leaves a past without holes. An older one of the same name in
@@ -131,7 +130,6 @@ CheckpointManifest CheckpointFolder::save(const Snapshot& s, const TensorFormat&
   for (const auto& [file, text] : s.texts) writer.file(file, text);
   CheckpointManifest manifest = writer.commit(plugins);
   held_.saved = step;
-  confirm(step - 1);  // whoever came as far as this step made good ones after each checkpoint before
   point_at(root_, "latest", step);
   return manifest;
 }

@@ -24,8 +24,8 @@ class CheckpointFolder {
  public:
   using Told = std::function<void(const Diagnostic&)>;  // of each damaged one that was passed over
 
-  // `resumed`: the step that the run went on from, if go_on_from() was called by another object; `best`: that it knew.
-  explicit CheckpointFolder(std::string root, int64_t resumed = -1, int64_t best = -1);
+  // `held`: what is known of a run that goes on, if go_on_from() was called by another object.
+  explicit CheckpointFolder(std::string root, const Held& held = {});
   const std::string& root() const { return root_; }
   std::vector<Found> all() const { return checkpoints_in(root_); }  // newest first
   std::optional<int64_t> best() const;                              // the step that `best` leads to, if it is there

@@ -106,12 +106,13 @@ TEST_F(Folder, HoldsWhatWasAnnouncedAfterADamagedOne) {
   EXPECT_EQ(told, (std::vector<std::string>{"step 29 is not what was saved"}));
   EXPECT_EQ(abandoned(), (Steps{29}));
   for (const int64_t step : {21, 24, 27}) {
+    folder.confirm(step - 1);
     save(folder, step);
     folder.retire({.keep = 1}, -1);
     EXPECT_TRUE(std::ranges::count(in(root), step)) << step;
     EXPECT_EQ(link("latest"), "step-" + std::to_string(step));
   }
-  EXPECT_EQ(in(root), (Steps{18, 24, 27}));  // resumed from, confirmed by the one after it, saved
+  EXPECT_EQ(in(root), (Steps{18, 24, 27}));  // resumed from, confirmed, saved
   folder.confirm(27);
   folder.retire({.keep = 1}, -1);
   EXPECT_EQ(in(root), (Steps{18, 27}));
@@ -122,6 +123,7 @@ TEST_F(Folder, HoldsWhatWasAnnouncedBesideANewerOne) {
   save({29});
   CheckpointFolder folder(root);
   for (const int64_t step : {21, 24}) {
+    folder.confirm(step - 1);
     save(folder, step);
     folder.retire({.keep = 1}, -1);
   }
@@ -205,7 +207,7 @@ TEST_F(Folder, ForgetsABestThatIsSetAside) {
 // It knows the best of the run that it goes on with, and of each save.
 TEST_F(Folder, RemovesTheBestBeforeWhenTheNewOneIsConfirmed) {
   save({4, 6, 8});
-  CheckpointFolder folder(root, 6, 4);
+  CheckpointFolder folder(root, {.resumed = 6, .confirmed = 5, .best = 4});
   save(folder, 8);
   folder.retire({.keep = 1}, 8);
   EXPECT_EQ(in(root), (Steps{4, 6, 8}));
@@ -217,6 +219,7 @@ TEST_F(Folder, RemovesTheBestBeforeWhenTheNewOneIsConfirmed) {
 TEST_F(Folder, LinksTheBestWhenItRetires) {
   CheckpointFolder folder(root);
   for (const int64_t step : {3, 6, 9}) save(folder, step);
+  folder.confirm(8);
   folder.retire({.keep = 1}, 3);
   EXPECT_EQ(link("best"), "step-3");
   EXPECT_EQ(in(root), (Steps{3, 6, 9}));  // 6 is the newest that is confirmed

@@ -9,14 +9,6 @@ Retention read_retention(const CheckpointKey& key) {
   return {.keep = key("keep").value(), .keep_every = key("keep_every").value_or(0)};
 }
 
-Held held_after_resume(int64_t resumed, int64_t best) {
-  Held held;
-  held.resumed = resumed;
-  held.best = best;
-  held.confirmed = std::max<int64_t>(resumed - 1, -1);
-  return held;
-}
-
 std::vector<int64_t> steps_to_remove(std::vector<int64_t> there, const Retention& retention, const Held& held) {
   std::ranges::sort(there, std::greater());
   const int64_t newest = std::max(held.saved, held.resumed);

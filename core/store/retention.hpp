@@ -26,8 +26,6 @@ struct Held {
   int64_t best = -1;
   int64_t best_before = -1;  // the best until `best` was; it stays until `best` is confirmed, as what knows it does
 };
-// After a resume. Whoever saved at that step had made good ones after each checkpoint before.
-Held held_after_resume(int64_t resumed, int64_t best);
 
 // The steps that may go, of those that are there, in any order. Ones newer than both `saved` and `resumed` do not
 // belong to this run's past: they neither count as newest nor go. What a run resumed from or has just announced must

@@ -83,6 +83,7 @@ void must_agree(const RunState& s, int64_t step, const std::string& path) {
   if (s.scale <= 0) refuse(path, "`scale` is not greater than 0");
   if (s.best_step > s.applied) refuse(path, "`best_step` is later than the checkpoint");
   if (s.evaluated > s.applied) refuse(path, "`evaluated` is later than the checkpoint");
+  if (s.confirmed > s.applied) refuse(path, "`confirmed` is later than the checkpoint");
   if (s.best_step > s.evaluated) refuse(path, "`best_step` is later than the last evaluation");
   if (std::isnan(s.best) != (s.best_step < 0)) refuse(path, "`best` and `best_step` contradict each other");
 }
@@ -109,7 +110,8 @@ std::string state_text(const RunState& s) {
                   {"loss_first", finite_or_null(s.loss_first)},
                   {"best", finite_or_null(s.best)},
                   {"best_step", s.best_step},
-                  {"evaluated", s.evaluated}};
+                  {"evaluated", s.evaluated},
+                  {"confirmed", s.confirmed}};
   std::string text = j.dump(1) + "\n";
   parse_state(text, kStateFile, s.applied);
   return text;
@@ -130,6 +132,7 @@ RunState parse_state(std::string_view text, const std::string& path, int64_t ste
   s.best = fields.number_or_null("best");
   s.best_step = fields.count("best_step", -1);
   s.evaluated = fields.count("evaluated", -1);
+  s.confirmed = fields.count("confirmed", -1);
   must_agree(s, step, path);
   return s;
 }

@@ -28,6 +28,7 @@ RunState example() {
   s.best = 4.25;
   s.best_step = 10;
   s.evaluated = 12;
+  s.confirmed = 11;
   return s;
 }
 
@@ -66,6 +67,7 @@ TEST(RunStateText, ComesBackAsItWas) {
   EXPECT_EQ(s.best, 4.25);
   EXPECT_EQ(s.best_step, 10);
   EXPECT_EQ(s.evaluated, 12);
+  EXPECT_EQ(s.confirmed, 11);
   EXPECT_EQ(state_text(s), state_text(example()));
 }
 
@@ -91,7 +93,7 @@ TEST(RunStateText, KeepsEveryBitOfANumber) {
 
 TEST(RunStateText, MissesNoKey) {
   const Json whole = Json::parse(state_text(example()));
-  EXPECT_EQ(whole.size(), 11u);
+  EXPECT_EQ(whole.size(), 12u);
   for (const auto& [key, value] : whole.items()) {
     Json j = whole;
     j.erase(key);
@@ -109,7 +111,8 @@ TEST(RunStateText, IsOfTheCheckpointsStep) {
 }
 
 TEST(RunStateText, HasCountsInTheirRange) {
-  for (const char* key : {"attempted", "applied", "samples", "tokens", "cursor", "best_step", "evaluated"}) {
+  for (const char* key :
+       {"attempted", "applied", "samples", "tokens", "cursor", "best_step", "evaluated", "confirmed"}) {
     for (const Json& lie : {Json(-5), Json(1'000'000'000'000'000'000), Json(UINT64_MAX), Json(INT64_MIN), Json(12.0),
                             Json("12"), Json(true), Json()})
       EXPECT_NE(refused_with(key, lie).find("`" + std::string(key) + "` is not a whole number from "),
@@ -129,6 +132,8 @@ TEST(RunStateText, HasCountsThatAgree) {
   EXPECT_EQ(refused_with("best_step", 12), "");
   EXPECT_EQ(refused_with("evaluated", 13), "state.json: `evaluated` is later than the checkpoint");
   EXPECT_EQ(refused_with("evaluated", 9), "state.json: `best_step` is later than the last evaluation");
+  EXPECT_EQ(refused_with("confirmed", 13), "state.json: `confirmed` is later than the checkpoint");
+  EXPECT_EQ(refused_with("confirmed", 12), "");
   EXPECT_EQ(refused_with("cursor", 13), "");
 }
 

@@ -33,9 +33,11 @@ std::string free_space(int64_t keep) {
 }  // namespace
 
 Saver::Saver(SaverOptions options)
-    : options_(std::move(options)), folder_(options_.root, options_.resumed, options_.best.step),
+    : options_(std::move(options)),
+      folder_(options_.root,
+              {.resumed = options_.resumed, .confirmed = options_.confirmed, .best = options_.best.step}),
       bests_({options_.best}), last_step_(options_.resumed), last_best_(options_.best.step),
-      confirmed_(options_.resumed - 1) {}
+      confirmed_(options_.confirmed) {}
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   const auto is_saved = [&] { return step == last_step_ && best().step == last_best_; };
@@ -43,7 +45,6 @@ void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   if (under_way_.valid()) take(under_way_.get());
   if (is_saved()) return;
   Snapshot s = capture();
-  confirmed_ = std::max(confirmed_, step - 1);  // it came as far as this
   const int64_t best_step = best().step;
   bool background = options_.background;
   if (background) {

@@ -37,7 +37,8 @@ struct SaverOptions {
   Retention retention;
   bool background = false;
   std::map<std::string, SavedPlugin> plugins;
-  int64_t resumed = -1;  // the step of the checkpoint that the run went on from, and the best that it knew
+  // The step of the checkpoint that the run went on from, which steps that knew to be good, and the best of them.
+  int64_t resumed = -1, confirmed = -1;
   Best best;
 };
 
@@ -61,6 +62,7 @@ class Saver {
   void set_best(const Best& best) { bests_.push_back(best); }
 
   int64_t last_step() const { return last_step_; }  // the newest that is saved; -1
+  int64_t confirmed() const { return confirmed_; }  // steps up to this one were followed by a good one; -1
   int64_t newest_confirmed() const;                 // the one to go back to when the run diverges; -1
 
  private:

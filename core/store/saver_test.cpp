@@ -176,6 +176,7 @@ TEST_F(Savers, ReportAFailureAndGoOn) {
   save(saver, 6);
   before_writing = nullptr;
   EXPECT_EQ(saver.last_step(), 5);
+  saver.confirm(6);
   save(saver, 7);
   const std::vector<Saved> outcomes = saver.outcomes(true);
   ASSERT_EQ(outcomes.size(), 3u);
@@ -225,7 +226,10 @@ TEST_F(Savers, KeepOneMoreUntilTheLastIsConfirmed) {
     options.background = background;
     fs::remove_all(options.root);
     Saver saver(options);
-    for (const int64_t step : {3, 6, 9}) save(saver, step);
+    for (const int64_t step : {3, 6, 9}) {
+      saver.confirm(step - 1);
+      save(saver, step);
+    }
     EXPECT_EQ(saver.outcomes(true).size(), 3u);
     EXPECT_EQ(there(), (Steps{6, 9}));
     EXPECT_EQ(saver.newest_confirmed(), 6);
@@ -256,14 +260,35 @@ TEST_F(Savers, AreConfirmedWhileTheyWrite) {
 TEST_F(Savers, KeepWhatTheyResumedFrom) {
   {
     Saver saver(options);
-    for (const int64_t step : {3, 6}) save(saver, step);
+    save(saver, 3);
+    saver.confirm(5);
+    save(saver, 6);
   }
   options.resumed = 6;
+  options.confirmed = 5;
   Saver saver(options);
   EXPECT_EQ(saver.newest_confirmed(), 3);
   for (const int64_t step : {9, 12}) save(saver, step);
   saver.confirm(12);
   EXPECT_EQ(there(), (Steps{6, 12}));
+}
+
+// Whose loss is NaN says nothing good of what was saved before.
+TEST_F(Savers, KeepTheLastGoodOneHoweverManyBadOnesFollow) {
+  {
+    Saver saver(options);
+    save(saver, 3);
+    saver.confirm(3);
+    for (const int64_t step : {6, 9}) save(saver, step);
+    EXPECT_EQ(there(), (Steps{3, 9}));
+    EXPECT_EQ(saver.confirmed(), 3);
+  }
+  options.resumed = 9;
+  options.confirmed = 3;
+  Saver saver(options);
+  for (const int64_t step : {12, 15}) save(saver, step);
+  EXPECT_EQ(there(), (Steps{3, 9, 15}));
+  EXPECT_EQ(saver.newest_confirmed(), 3);
 }
 
 TEST_F(Savers, KeepTheBest) {
