@@ -57,6 +57,13 @@ TEST_F(Changes, OfWhoOnlyListensAreFree) {
   EXPECT_EQ(between("", "[schedule.constant]\n"), (Lines{"fixed schedule.constant: off -> on"}));
 }
 
+// What it wraps, it may change, whatever it listens to.
+TEST_F(Changes, OfWhoWrapsAreFixed) {
+  infos["schedule.constant"].schema.provides.clear();
+  infos["schedule.constant"].wraps.push_back({});
+  EXPECT_EQ(between("", "[schedule.constant]\n"), (Lines{"fixed schedule.constant: off -> on"}));
+}
+
 TEST_F(Changes, OfPlacesAndRulesAreFound) {
   EXPECT_EQ(
       between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "[parameters.head]\nwhere = \"h.*\"\nlr = 2.0\n")

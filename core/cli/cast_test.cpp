@@ -34,6 +34,34 @@ TEST(Cast, EveryTypeOfWeightsIsWritten) {
   }
 }
 
+// A tensor is cast a piece at a time; this one has three, the last of them short.
+TEST(Cast, EveryPieceOfALargeTensorIsItsOwn) {
+  std::vector<double> numbers((size_t{1} << 19) + 3);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<double>(i);
+  const std::string bytes = cast(numbers, MORTISE_F32);
+  const TensorFile read = parse_safetensors(bytes, "out");
+  ASSERT_EQ(read.entries[0].bytes, numbers.size() * sizeof(float));
+  const auto* element = static_cast<const char*>(read.entries[0].data);
+  for (size_t i = 0; i < numbers.size(); ++i)
+    ASSERT_EQ(mortise_element_get(MORTISE_F32, element + i * sizeof(float)), numbers[i]);
+}
+
+TEST(Cast, WhatIsNoNumberOfAFloatingTypeStaysAsItIs) {
+  const int64_t ids[] = {7, int64_t{1} << 40};
+  TensorFile file;
+  file.entries = {{"ids", "I64", {2}, ids, sizeof ids}};
+  file.metadata = {{"format", "pt"}};
+  std::string bytes;
+  write_cast(file, *mortise_dtype_of(MORTISE_BF16),
+             [&](const void* data, size_t n) { bytes.append(static_cast<const char*>(data), n); });
+  const TensorFile read = parse_safetensors(bytes, "out");
+  ASSERT_EQ(read.entries.size(), 1u);
+  EXPECT_EQ(read.entries[0].dtype, "I64");
+  ASSERT_EQ(read.entries[0].bytes, sizeof ids);
+  EXPECT_EQ(std::memcmp(read.entries[0].data, ids, sizeof ids), 0);
+  EXPECT_EQ(read.metadata, file.metadata);
+}
+
 TEST(Cast, ANumberThatWouldBecomeInfiniteIsRefusedAndTheFixHoldsIt) {
   try {
     cast({1, 1e300}, MORTISE_F32);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -16,6 +17,7 @@ struct Data {
     const auto* data = static_cast<const Data*>(self);
     out->samples = view(split) == "train" ? data->train : data->validation;
     out->about = str(view(split));
+    out->fingerprint = view(split) == "train" ? str("of train") : mortise_str{};
     return MORTISE_OK;
   }
   PluginInfo info = [] {
@@ -182,12 +184,69 @@ TEST(Samples, RanksShareAnEpochWithoutOverlap) {
   EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 100u);
 }
 
+TEST(Samples, OneAtLeastIsHeldOutAndOneStaysToTrain) {
+  Data data;
+  SampleOptions o = options();
+  o.validation = 0.001;
+  Samples few(data.provided(), o);
+  EXPECT_EQ(few.count("validation"), 1);
+  EXPECT_EQ(few.count("train"), 99);
+  o.validation = 0.999;
+  Samples most(data.provided(), o);
+  EXPECT_EQ(most.count("validation"), 99);
+  EXPECT_EQ(most.count("train"), 1);
+}
+
+TEST(Samples, WhatIsLeftToTrainOnStandsAsItWas) {
+  Data data;
+  SampleOptions o = options();
+  o.shuffle = false;
+  o.validation = 0.15;
+  Samples samples(data.provided(), o);
+  EXPECT_TRUE(std::ranges::is_sorted(epoch(samples, "train", 0)));
+}
+
+// A share of the samples to train on is evaluated on: they are asked for although nothing is trained, and a run that
+// goes on notices that they are others.
+TEST(Samples, WhatIsHeldOutIsOfTheSamplesToTrainOn) {
+  Data data;
+  SampleOptions o = options();
+  o.train = false;
+  o.validation = 0.15;
+  Samples held(data.provided(), o);
+  EXPECT_EQ(held.count("validation"), 15);
+  EXPECT_EQ(held.fingerprint("validation"), "of train");
+  o.split = "test";
+  EXPECT_EQ(Samples(data.provided(), o).count("validation"), 0) << "a share is no substitute for another split";
+}
+
+// With the same bits, the first of the first epoch would be just those that are held out of another run of that seed.
+TEST(Samples, WhatIsHeldOutAndTheOrderAreDrawnApart) {
+  Data data;
+  SampleOptions o = options();
+  std::vector<int64_t> order = epoch(*std::make_unique<Samples>(data.provided(), o), "train", 0);
+  o.validation = 0.15;
+  Samples samples(data.provided(), o);
+  order.resize(15);
+  EXPECT_NE(sorted(order), epoch(samples, "validation", 0));
+}
+
 TEST(Samples, TooFewOrTooManyAreRefused) {
   Data data;
-  data.train = 0;
-  EXPECT_THROW(Samples(data.provided(), options()), PluginError);
-  data.train = int64_t{1} << 40;
-  EXPECT_THROW(Samples(data.provided(), options()), PluginError);
+  const auto status = [&](int64_t samples) -> mortise_status {
+    data.train = samples;
+    try {
+      Samples(data.provided(), options());
+    } catch (const PluginError& e) {
+      return e.status();
+    }
+    return MORTISE_OK;
+  };
+  EXPECT_EQ(status(0), MORTISE_E_DATA);
+  EXPECT_EQ(status(int64_t{1} << 40), MORTISE_E_DATA);
+  // No data is like that: the plugin is wrong.
+  EXPECT_EQ(status((int64_t{1} << 40) + 1), MORTISE_E_PLUGIN);
+  EXPECT_EQ(status(-1), MORTISE_E_PLUGIN);
 }
 
 }  // namespace

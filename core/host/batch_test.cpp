@@ -13,6 +13,7 @@
 #include "core/host/initial.hpp"
 #include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
+#include "core/plugin/calls.hpp"
 
 namespace {
 
@@ -206,6 +207,24 @@ TEST(Parallel, RunsEveryPieceOnce) {
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
   EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 0, 10, body, &seen), MORTISE_OK);
   EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 5, 0, body, &seen), MORTISE_OK);
+}
+
+// What crashes or hangs in a piece is charged to who asked for it, on every thread.
+TEST(Parallel, PiecesAreOfTheCallThatAskedForThem) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(4);
+  TestHost host;
+  std::atomic<int> others = 0;
+  const auto body = [](void* user, int64_t, int64_t) noexcept {
+    const PluginCall* call = current_call();
+    if (!call || call->plugin != "optimizer.x" || call->what != "step") ++*static_cast<std::atomic<int>*>(user);
+  };
+  {
+    const PluginScope scope("optimizer.x", "step");
+    EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 1000, 10, body, &others), MORTISE_OK);
+  }
+  EXPECT_EQ(others, 0);
+  at::set_num_threads(before);
 }
 
 TEST(RandomSite, DependsOnSeedStepMicroLayerAndDraw) {

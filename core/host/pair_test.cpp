@@ -120,6 +120,25 @@ TEST(Pair, TakesSixtyFourArgumentsAndNotOneMore) {
   }
 }
 
+TEST(Pair, WantsGradientsOfItsLastArgumentToo) {
+  uint64_t wanted = 0;
+  Operator op;
+  op.forward = [](Forward& f) { f.give(0, f.arg(0) * 2); };
+  op.backward = [&](Backward& b) {
+    wanted = b.record_b.wanted;
+    b.give_grad(0, b.grad() * 2);
+  };
+  One one(op);
+  const at::Tensor x = leaf({2}, 1), constant = random({2}, 2);
+  Args args;
+  for (const int i : {0, 40, 63}) {
+    while (args.size() < static_cast<size_t>(i)) args.emplace_back(constant);
+    args.emplace_back(x);
+  }
+  one.host.backward(one.run(args)[0].sum());
+  EXPECT_EQ(wanted, uint64_t{1} | uint64_t{1} << 40 | uint64_t{1} << 63);
+}
+
 TEST(Pair, GivesUndefinedGradientsAsNull) {
   Operator op;
   std::vector<bool> came;

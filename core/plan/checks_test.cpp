@@ -155,6 +155,23 @@ TEST_F(Checks, SayWhoBringsAnOperatorThatIsMissing) {
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
 }
 
+// A point of the core that is no operator is no name of one.
+TEST_F(Checks, TakeOnlyOperatorsWhereOperatorsAreNamed) {
+  world.operators({"linear"});
+  PluginInfo& info = world.plugin("activation.keep");
+  info.facts["names"]["operators"].data = std::string("keep");
+  world.table("activation.keep", 21);
+  const auto keep = [&](const char* name) {
+    PluginTable& table = *std::ranges::find(world.manifest.plugins, "activation.keep",
+                                            [](const PluginTable& t) { return t.schema->id; });
+    table.values["keep"] = {std::vector<Value>{{std::string(name), {"run.toml", 22, 9, "activation.keep.keep"}}},
+                            {"run.toml", 22, 8, "activation.keep.keep"}};
+    return world.errors();
+  };
+  EXPECT_EQ(keep("linear"), "");
+  EXPECT_NE(keep("forward").find("and `forward` is none of this run"), std::string::npos) << world.text();
+}
+
 TEST_F(Checks, RefuseWhoDoesNotRepeatItsBitsWhereTheyMustRepeat) {
   world.wrapper("precision.tf32", "forward", "cast").facts["repeat"]["differs"].data = std::string("sums by atomics");
   world.table("precision.tf32", 21);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "core/plugin/calls.hpp"
 #include "core/plugin/test_fixtures.hpp"
 #include "core/plugin/watchdog.hpp"
 
@@ -244,6 +245,36 @@ TEST(Watchdog, LetsManyShortCallsAndTheCoreTakeTheirTime) {
   });
   EXPECT_EQ(end.exit(), 0);
   EXPECT_EQ(end.said, "");
+}
+
+// One of them may only wait for what the other one does.
+TEST(Watchdog, NamesEveryCallThatIsSlow) {
+  const End end = end_of([] {
+    const CallWatchdog watchdog(std::chrono::milliseconds(800));
+    std::thread other([] {
+      usleep(200'000);
+      const PluginScope scope("loader.bad", "next");
+      for (;;) pause();
+    });
+    const PluginScope scope("data.bad", "get");
+    for (;;) pause();
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_NE(end.said.find("of data.bad from `get`, of loader.bad from `next`\n"), std::string::npos) << end.said;
+}
+
+TEST(Watchdog, KnowsNoThreadThatEnded) {
+  const auto known = [] {
+    const std::lock_guard lock(all_threads().mutex);
+    return all_threads().list.size();
+  };
+  const PluginScope here("data.good", "get");
+  const size_t before = known();
+  std::thread([&] {
+    const PluginScope scope("data.good", "get");
+    EXPECT_EQ(known(), before + 1);
+  }).join();
+  EXPECT_EQ(known(), before);
 }
 
 // The next thread's calls stand at the address of those of the thread before, and look like them.

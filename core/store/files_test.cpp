@@ -168,6 +168,15 @@ TEST_F(Files, ALinkLeadsSomewhereAtAnyTime) {
   EXPECT_EQ(entries(), 1u);
 }
 
+// A process that was killed between the two leaves the link beside; what it led to is not where the next one leads.
+TEST_F(Files, ALinkDoesNotFollowWhatAnotherProcessLeft) {
+  point_link(folder / "latest", "a");
+  fs::create_directory_symlink("older", folder / (std::string(kTemporary) + "latest"));
+  point_link(folder / "latest", "b");
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "b");
+  EXPECT_EQ(entries(), 1u);
+}
+
 TEST_F(Files, ALinkThatCannotBePointedStaysAsItWas) {
   fs::create_directories(folder / "latest/mine");
   point_link(folder / "latest", "a");
@@ -234,6 +243,8 @@ TEST_F(RunFiles, MayBeMissing) {
   EXPECT_EQ(read_run_file_if_any(folder / "run", "status.json", 100), std::nullopt);
   EXPECT_EQ(read_run_file_if_any(folder / "none", "status.json", 100), std::nullopt);
   EXPECT_EQ(read_run_file_if_any(folder / "run", "model/config.json", 100), "{}");
+  // What nobody can look for is not missing.
+  EXPECT_THROW(read_run_file_if_any(folder / "run", "model/config.json/status.json", 100), Failure);
   fs::create_symlink("nowhere", folder / "run/status.json");
   EXPECT_THROW(read_run_file_if_any(folder / "run", "status.json", 100), Failure);
 }

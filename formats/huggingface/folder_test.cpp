@@ -68,6 +68,14 @@ TEST_F(Weights, AreOneFileOrShards) {
   EXPECT_EQ(number(WeightFiles(folder + "/b.safetensors"), "y"), 2);
 }
 
+TEST_F(Weights, AreHeldInAFolderOfShardsToo) {
+  EXPECT_EQ(held_in(folder), Holds::kNothing);
+  text("pytorch_model.bin.index.json", "{}");
+  EXPECT_EQ(held_in(folder), Holds::kPickles);
+  index("{}");
+  EXPECT_EQ(held_in(folder), Holds::kWeights);
+}
+
 TEST_F(Weights, AnIndexNamesFilesBesideItAndNothingElse) {
   fs::create_directories(folder + "/in");
   shard("in/a.safetensors", {{"x", 1}});
