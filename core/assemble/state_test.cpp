@@ -74,7 +74,6 @@ TEST_F(States, AreRestoredToTheLastValue) {
   EXPECT_EQ(second.clock().samples, 130);
   EXPECT_EQ(second.clock().tokens, 1040);
   EXPECT_EQ(second.r.step->cursor(), 23);
-  EXPECT_EQ(second.r.ledger->attempted.item<int64_t>(), 11);
   EXPECT_EQ(second.r.ledger->applied.item<int64_t>(), 7);
   EXPECT_EQ(second.r.ledger->scale.item<double>(), 64);
   EXPECT_EQ(s.seed, 1u);

@@ -73,15 +73,5 @@ TEST(Retention, KeepsTheNewestThatIsConfirmed) {
   EXPECT_EQ(steps_to_remove({12, 15, 18}, {.keep = 1}, {.saved = 18, .confirmed = 18}), (Steps{15, 12}));
 }
 
-// That it was saved says nothing of its own update: the step after it has not been made again yet.
-TEST(Retention, WhatWasResumedFromIsNotConfirmedYet) {
-  const Held held = held_after_resume(8, 4);
-  EXPECT_EQ(held.resumed, 8);
-  EXPECT_EQ(held.best, 4);
-  EXPECT_EQ(held.confirmed, 7);
-  EXPECT_EQ(steps_to_remove({6, 7, 8}, {.keep = 1}, held), (Steps{6}));
-  EXPECT_EQ(held_after_resume(-1, -1).confirmed, -1);
-}
-
 }  // namespace
 }  // namespace mortise
