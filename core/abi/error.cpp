@@ -9,7 +9,8 @@
 namespace mortise {
 namespace {
 
-constexpr size_t kLongestText = size_t{1} << 24;
+// Only a guard against lengths that are garbage: a data set crosses the edge as one text.
+constexpr size_t kLongestText = size_t{1} << 40;
 
 thread_local std::string text_of_thread, plugin_of_thread;
 thread_local bool is_of_host = false;  // the text is of an exception of the host's own

@@ -1,13 +1,17 @@
 #include "core/cli/command_line.hpp"
 
+#include <poll.h>
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
+#include <new>
 
 #include "core/base/errors.hpp"
 #include "core/base/progress.hpp"
@@ -98,6 +102,9 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
   Arguments a;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string name = words[i], value;
+    if (name.empty())
+      refuse("missing_value", "a word behind `mortise " + verb.name + "` is empty: a variable that is not set?",
+             {"mortise " + verb.name + " " + verb.usage});
     if (name.size() < 2 || name[0] != '-') {
       a.positional.push_back(name);
       continue;
@@ -123,6 +130,9 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
                {"mortise " + verb.name + " --help"});
       value = words[++i];
     }
+    if (!flag.value.empty() && value.empty() && name != "--prompt")
+      refuse("missing_value", "`" + name + "` has an empty value; it needs one: " + name + " " + flag.value,
+             {"leave it out, or " + name + " " + flag.value});
     a.flags[name].push_back(value);
     take_global(name, value);
   }
@@ -213,6 +223,31 @@ bool colour_by_environment() {
   return stderr_is_redrawn();
 }
 
+Diagnostic out_of_memory() {
+  return trouble(kExitUnavailable, "out_of_memory", "there is not enough memory to go on", "",
+                 "end other programs, or raise the limit: ulimit -v, or that of the container");
+}
+
+// A library that may throw nothing, or a thread of one, found no memory.
+[[noreturn]] void end_without_memory() {
+  if (const std::exception_ptr thrown = std::current_exception()) try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      say(out_of_memory());
+      _exit(kExitUnavailable);
+    } catch (...) {
+    }
+  std::abort();
+}
+
+// Whoever closed a pipe has read enough; anything else that was not written is missed.
+void say_not_written() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&out, 1, 0) == 1 && (out.revents & POLLERR)) return;
+  say(trouble(kExitIo, "not_written", "standard output cannot be written: the disk is full, or it is closed", "",
+              "make room, or name another file"));
+}
+
 void take_environment(int argc, char** argv) {
   globals().colour = colour_by_environment();
   for (int i = 0; i < argc; ++i) {
@@ -225,6 +260,7 @@ void take_environment(int argc, char** argv) {
 }  // namespace
 
 int command_line(int argc, char** argv, const RunVerb& run) {
+  std::set_terminate(end_without_memory);
   // A reader that went away, and a file that became larger than the process may write, are errors of writing.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -241,13 +277,19 @@ int command_line(int argc, char** argv, const RunVerb& run) {
   } catch (const FormatError& e) {
     exit = kExitData;
     say(trouble(exit, e.code, e.message, e.path));
+  } catch (const std::bad_alloc&) {
+    exit = kExitUnavailable;
+    say(out_of_memory());
   } catch (const std::exception& e) {
     exit = kExitBug;
     say(trouble(exit, "internal", e.what(), "",
                 "this is a mistake of ours: report it with the command line and the manifest"));
   }
   std::cout.flush();
-  if (!std::cout && exit == kExitOk) exit = kExitIo;
+  if (!std::cout && exit == kExitOk) {
+    exit = kExitIo;
+    say_not_written();
+  }
   return exit;
 }
 

@@ -116,6 +116,8 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask);
 std::string run_directory_at(const std::string& word, const std::string& verb);
 // A run's checkpoint: "best", "latest" or a step; by default the best, else the newest that verifies. Throws Failure.
 Verified checkpoint_of(const std::string& dir, const std::string& which = "");
+// Calls `find`; of a checkpoint that is damaged it is said that another can be taken: `flag` latest.
+Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find);
 // Calls `use` with that checkpoint, as CheckpointFolder::with() does.
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.

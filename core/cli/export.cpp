@@ -139,6 +139,12 @@ Ask ask_of(const Arguments& args) {
           mistake("not_a_choice", "`" + name + "` is no dtype of an export", {}, "--dtype " + either(dtype_names())));
   }
   NewFolder::must_be_free(ask.out);
+  std::error_code error;
+  const std::string out = fs::weakly_canonical(ask.out, error).string() + "/",
+                    checkpoints = fs::weakly_canonical(ask.dir + "/checkpoints", error).string() + "/";
+  if (out.starts_with(checkpoints))
+    refuse("out_in_run", ask.out + " would be among the checkpoints of the run",
+           "a folder elsewhere: -o " + shell_word(fs::path(ask.out).filename().string()), kExitUsage);
   return ask;
 }
 
@@ -199,7 +205,7 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
   }
   const std::string out = escape_control(ask.out);
   std::cout << "wrote   " << out << "/  " << join(e.files, " ") << "    " << byte_size(static_cast<int64_t>(e.bytes))
-            << "\nnames   Hugging Face's" << e.tokenizer;
+            << ", step " << with_commas(saved.step) << "\nnames   Hugging Face's" << e.tokenizer;
   if (e.architecture.empty())
     std::cout << "\nnote    of no architecture of transformers" << escape_control(e.because) << "\n";
   else std::cout << "        load: " << escape_control(e.architecture) << ".from_pretrained(\"" << out << "\")\n";

@@ -36,10 +36,43 @@ std::string run_that_is_there(const std::string& word, const std::string& verb) 
   return "runs that are there: " + join(paths, ", ");
 }
 
+constexpr const char* kFlag = "--checkpoint";
+void say_it(const Diagnostic& d) { say(d); }
+
+// Nobody named a checkpoint, and the link to the best leads to none of the run's: the newest is taken instead.
+void warn_of_best(const std::string& dir, const std::string& which, int64_t taken) {
+  std::error_code error;
+  const std::string link = dir + "/checkpoints/best";
+  if (!which.empty() || globals().quiet || !fs::is_symlink(fs::symlink_status(link, error)) ||
+      CheckpointFolder(dir + "/checkpoints").best())
+    return;
+  Diagnostic d = trouble(kExitOk, "best_is_gone", link + " leads to no checkpoint of this run");
+  d.level = Level::kWarning;
+  d.effect = "step " + with_commas(taken) + " is taken, the newest";
+  say(d);
+}
+
+// What was meant by the path of a run's manifest, or of one of its checkpoints; "" if it is neither.
+std::string run_around(const std::string& word, const std::string& verb) {
+  std::error_code error;
+  const fs::path path = fs::path(word).lexically_normal(), named = path.has_filename() ? path : path.parent_path();
+  const fs::path folder = named.parent_path(), run = folder.parent_path();
+  const auto command = [&](const fs::path& dir) {
+    return "mortise " + verb + " " + shell_word(dir.empty() ? "." : dir.string());
+  };
+  if (named.filename() == "run.toml" && fs::exists(named, error)) return command(folder);
+  if (folder.filename() != "checkpoints" || !fs::exists(run / "run.toml", error)) return "";
+  const std::string name = named.filename().string(), step(kCheckpoint);
+  return command(run) + (verb == "resume" ? " --from " : " --checkpoint ") +
+         (name.starts_with(step) ? name.substr(step.size()) : name);
+}
+
 }  // namespace
 
 std::string run_directory_at(const std::string& word, const std::string& verb) {
   std::error_code error;
+  if (const std::string around = run_around(word, verb); !around.empty())
+    throw Failure(trouble(kExitData, "no_run", word + " is inside of a run directory, and is none", "", around));
   if (!fs::exists(fs::path(word) / "run.toml", error))
     throw Failure(trouble(kExitData, "no_run", word + " is no run directory: it has no run.toml", "",
                           run_that_is_there(word, verb)));
@@ -61,13 +94,32 @@ PlanSource source_named(const std::string& word) {
   return {word, ""};
 }
 
+Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find) {
+  try {
+    return find();
+  } catch (Failure& f) {
+    if (f.diagnostic.code == "checkpoint_damaged" && which != "latest")
+      f.diagnostic.fixes.push_back(flag + " latest   (the newest that is what was saved)");
+    throw;
+  }
+}
+
 Verified checkpoint_of(const std::string& dir, const std::string& which) {
-  return CheckpointFolder(dir + "/checkpoints").find(which, "--checkpoint", [](const Diagnostic& d) { say(d); });
+  const CheckpointFolder folder(dir + "/checkpoints");
+  const Verified found = or_the_newest(which, kFlag, [&] { return folder.find(which, kFlag, say_it); });
+  warn_of_best(dir, which, found.step);
+  return found;
 }
 
 void with_checkpoint(const std::string& dir, const std::string& which,
                      const std::function<void(const Verified&)>& use) {
-  CheckpointFolder(dir + "/checkpoints").with(which, "--checkpoint", [](const Diagnostic& d) { say(d); }, use);
+  or_the_newest(which, kFlag, [&] {
+    CheckpointFolder(dir + "/checkpoints").with(which, kFlag, say_it, [&](const Verified& found) {
+      warn_of_best(dir, which, found.step);
+      use(found);
+    });
+    return Verified{};
+  });
 }
 
 }  // namespace mortise::cli

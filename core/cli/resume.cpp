@@ -69,7 +69,8 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
   if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
-  const Verified checkpoint = folder.choose(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
+  const Verified checkpoint = or_the_newest(
+      from, "--from", [&] { return folder.choose(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{}); });
   say_where(dir, checkpoint);
   // A resume that is refused leaves the run as it was.
   return train_in(directory, session, checkpoint, [&] {
@@ -87,6 +88,18 @@ bool follows(const Change& c) {
 }
 
 bool is_lasting(const Change& c) { return c.key != kTimeLimit; }
+
+// run.dir says where a run begins. One that has begun is where it is, and people move it.
+void refuse_another_place(const std::string& dir, const Value& was, const Value& now) {
+  std::error_code error;
+  if (!now.is_set() || (was.is_set() && was.as_text() == now.as_text()) || fs::equivalent(now.as_text(), dir, error))
+    return;
+  Diagnostic d = mistake("fixed_key", "`run.dir` does not move a run: it goes on in " + dir, now.origin);
+  d.effect = "nothing was started";
+  const std::string to = shell_word(now.as_text());
+  d.fixes = {"mv " + shell_word(dir) + " " + to + " && mortise resume " + to};
+  throw Failure(d);
+}
 
 }  // namespace
 
@@ -138,6 +151,7 @@ int resume(const Arguments& args) {
   source.weights = checkpoints_in(source.dir + "/checkpoints").empty();
   const Session session = make_session(args, source);
   const auto was = stored(args, source);
+  refuse_another_place(source.dir, was->manifest.get("run", "dir"), session.run->manifest.get("run", "dir"));
   const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {

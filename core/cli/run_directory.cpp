@@ -147,15 +147,23 @@ RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
   if (!is_run(path_)) not_empty(path_, manifest);
   refuse_links(path_);
   lock();
+  run_toml_ = read_run_file(path_, "run.toml", kMostManifestBytes);
+  origins_ = read_run_file_if_any(path_, "sources/origins.json", kMostOriginBytes).value_or("{}\n");
 }
 
 void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
   const std::string text = resolved_toml(manifest, plan), origins = origins_json(manifest);
   must_be_readable(path_ + "/run.toml", text, kMostManifestBytes);
   must_be_readable(path_ + "/sources/origins.json", origins, kMostOriginBytes);
-  write("run.toml", text);  // first: a process killed now leaves a run, or nothing
+  run_toml_ = text;
+  origins_ = origins;
+  write_record();
+}
+
+void RunDirectory::write_record() const {
+  write("run.toml", run_toml_);  // first: a process killed now leaves a run, or nothing
   fs::create_directories(path_ + "/sources");
-  write("sources/origins.json", origins);
+  write("sources/origins.json", origins_);
 }
 
 void RunDirectory::add_command(const std::string& command) const {
@@ -180,13 +188,27 @@ bool RunDirectory::is_here() const {
 }
 
 void RunDirectory::must_be_here() const {
-  if (is_here()) return;
+  if (is_here()) return must_hold_record();
+  struct stat held{};
   std::error_code error;
-  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(lock_), error);
-  Diagnostic d = trouble(kExitIo, "dir_moved", path_ + " was moved or replaced while it was trained in", "",
-                         "mortise resume " + shell_word(now.string()));
-  d.effect = "stopped; nothing was written to what has that name now";
+  const std::string now = fs::read_symlink("/proc/self/fd/" + std::to_string(lock_), error).string();
+  const bool removed = ::fstat(lock_, &held) == 0 && held.st_nlink == 0;
+  Diagnostic d = trouble(
+      kExitIo, "dir_moved",
+      path_ + (removed ? " was removed while it was trained in" : " was moved or replaced while it was trained in"), "",
+      removed ? "train it again: its checkpoints are gone" : "mortise resume " + shell_word(now));
+  d.effect = removed ? "stopped; nothing of the run is left" : "stopped; nothing was written to what has that name now";
   throw Failure(d);
+}
+
+// Without its manifest, what is saved from here on could not be used.
+void RunDirectory::must_hold_record() const {
+  if (run_toml_.empty() || ::access((path_ + "/run.toml").c_str(), F_OK) == 0 || errno != ENOENT) return;
+  write_record();
+  Diagnostic d = trouble(kExitOk, "run_emptied", path_ + "/run.toml was removed while it was trained in");
+  d.level = Level::kWarning;
+  d.effect = "it was written again; what else is gone stays so";
+  say(d);
 }
 
 // It was empty, so what has these names is of this object.

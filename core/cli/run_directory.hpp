@@ -73,10 +73,13 @@ class RunDirectory {
   static Taken take(const Manifest& manifest, bool again);
   void lock();
   bool is_here() const;
+  void must_hold_record() const;
+  void write_record() const;
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
   void status(const std::string& state, std::optional<int> exit);
 
   std::string path_;
+  std::string run_toml_, origins_;   // as they were written last
   Manifest manifest_;                // of which status.json copies tags and notes
   bool made_ = false, new_ = false;  // the folder; its files, which stay once the run has begun
   int lock_ = -1;

@@ -59,6 +59,20 @@ std::string environment(const Summary& summary) {
          "\n";
 }
 
+// The same manifest gives other last bits on another processor, or with another number of threads.
+void warn_of_another_device(const std::string& dir, const Manifest& manifest, const std::string& device) {
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  if (!manifest.get("run", "deterministic").as_bool()) return;
+  const Json was = Json::parse(read_run_file_if_any(dir, "env.json", kMostBytes).value_or(""), nullptr, false);
+  if (!was.is_object() || !was.contains("device") || !was["device"].is_string() || was["device"] == device) return;
+  Diagnostic d =
+      trouble(kExitOk, "other_device",
+              "it was computed with " + escape_control(was["device"].get<std::string>()) + " before, now " + device);
+  d.level = Level::kWarning;
+  d.effect = "from here on the bits differ from those of a run that was never interrupted";
+  say(d);
+}
+
 LogLevel log_level(const Manifest& manifest) {
   if (globals().quiet) return LogLevel::kError;
   static const std::vector<std::string> names = {"error", "warning", "info", "debug"};
@@ -140,6 +154,8 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     refuse_length(at, steps, session.run->manifest);
   }
   restored();
+  if (!checkpoint.path.empty() && !globals().quiet)
+    warn_of_another_device(directory.path(), session.run->manifest, run->summary().device);
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());

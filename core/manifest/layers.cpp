@@ -60,6 +60,10 @@ class LayerReader {
     if (file.empty()) return;
     const fs::path path = absolute_path(file, current_folder());
     if (known || is_there(path)) return read({path, shown, {}, known});
+    std::error_code error;
+    if (const fs::path link = path; fs::is_symlink(fs::symlink_status(link, error)))
+      return missing("file_missing", "`" + file + "` is a link that leads to no file", {"command line", 0, 0, ""},
+                     "it leads to " + fs::read_symlink(link, error).string(), "ls -l " + shell_word(file));
     const std::string near = nearest_file(path.stem(), path.parent_path());
     const std::string first = "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) +
                               "   (a first manifest; name your own data in it)";
@@ -71,6 +75,8 @@ class LayerReader {
   void include(const Value& written, const std::string& folder, const std::string& asked_by) {
     const std::string& text = written.as_text();
     if (text.starts_with(kShipped)) return include_shipped(written, text.substr(kShipped.size()));
+    if (text.empty())
+      return missing("include_missing", "an `include` is empty", written.origin, "", written_as(written, "base.toml"));
     Value paths{std::vector<Value>{written}, written.origin};
     resolve_paths(paths, folder, report_);
     // Files beside an absolute one are shown absolute, the others as seen from here.
@@ -126,9 +132,14 @@ class LayerReader {
     std::string text;
     Layer layer{source.shown, fs::path(source.path).parent_path(), {}, {}};
     if (source.text) text = *source.text;
-    if (std::optional<TomlTable> root = source.text ? parse_toml(text, source.shown, report_)
-                                                    : read_toml(source.path, source.shown, report_, &text))
+    Report found;
+    if (std::optional<TomlTable> root =
+            source.text ? parse_toml(text, source.shown, found) : read_toml(source.path, source.shown, found, &text))
       layer.root = std::move(*root);
+    for (Diagnostic d : found.all()) {
+      if (d.code == "cannot_read" && source.from) d.positions = {source.from};  // what has to be mended is the include
+      report_.add(std::move(d));
+    }
     layer.lines = split(text, '\n');
     open_.push_back(source);
     KeySchema schema;

@@ -43,7 +43,8 @@ int open_library(const PluginInfo& info, size_t& size) {
     refuse(info, "plugin_missing", id + " has a plugin.toml, but no library",
            {"copy the library there, or build it: " + kBuildIt});
   if (file < 0)
-    refuse(info, "plugin_missing", id + " cannot be read: " + strerror(errno), {"chmod a+r " + info.library});
+    refuse(info, "plugin_missing", id + " cannot be read: " + strerror(errno),
+           {errno == EMFILE || errno == ENFILE ? "more open files: ulimit -n 1024" : "chmod a+r " + info.library});
   struct stat status{};
   if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && static_cast<size_t>(status.st_size) <= kMostBytes) {
     size = static_cast<size_t>(status.st_size);
