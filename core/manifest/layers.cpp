@@ -75,8 +75,6 @@ class LayerReader {
   void include(const Value& written, const std::string& folder, const std::string& asked_by) {
     const std::string& text = written.as_text();
     if (text.starts_with(kShipped)) return include_shipped(written, text.substr(kShipped.size()));
-    if (text.empty())
-      return missing("include_missing", "an `include` is empty", written.origin, "", written_as(written, "base.toml"));
     Value paths{std::vector<Value>{written}, written.origin};
     resolve_paths(paths, folder, report_);
     // Files beside an absolute one are shown absolute, the others as seen from here.
