@@ -52,7 +52,8 @@ class Device(Stopped):
             run = self.train(name, RUN.replace("[run]\n", f"[run]\ndeterministic = {str(repeats).lower()}\n"))
             for threads, said in ((2, repeats), (2, False), (1, repeats)):
                 self.stop_at(run, 4)
-                err = self.ok("resume", f"runs/{name}", env={"OMP_NUM_THREADS": str(threads)}).err
+                env = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+                err = self.ok("resume", f"runs/{name}", env=env).err
                 self.assertEqual("warning[other_device]: " in err, said, err)
             if repeats:
                 self.assertRegex(err, r"computed with device\.cpu, 2 threads, .* before, now device\.cpu, 1 thread, ")
