@@ -228,6 +228,8 @@ Diagnostic out_of_memory() {
                  "end other programs, or raise the limit: ulimit -v, or that of the container");
 }
 
+const std::terminate_handler handler_before = std::get_terminate();
+
 // A library that may throw nothing, or a thread of one, found no memory.
 [[noreturn]] void end_without_memory() {
   if (const std::exception_ptr thrown = std::current_exception()) try {
@@ -237,6 +239,7 @@ Diagnostic out_of_memory() {
       _exit(kExitUnavailable);
     } catch (...) {
     }
+  handler_before();  // says what it was
   std::abort();
 }
 

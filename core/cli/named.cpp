@@ -43,7 +43,7 @@ void say_it(const Diagnostic& d) { say(d); }
 void warn_of_best(const std::string& dir, const std::string& which, int64_t taken) {
   std::error_code error;
   const std::string link = dir + "/checkpoints/best";
-  if (!which.empty() || !fs::is_symlink(fs::symlink_status(link, error)) ||
+  if (!which.empty() || globals().quiet || !fs::is_symlink(fs::symlink_status(link, error)) ||
       CheckpointFolder(dir + "/checkpoints").best())
     return;
   Diagnostic d = trouble(kExitOk, "best_is_gone", link + " leads to no checkpoint of this run");

@@ -219,6 +219,9 @@ void refuse_start(const Planned& p, const Failure& failure) {
   const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
   if (d.positions.empty() && of_weights)
     d.positions = {p.manifest.get("model", d.code == "matches_nothing" ? "new" : "weights").origin};
+  const std::string by = d.positions.empty() ? "" : d.positions[0].file, flag = "command line: --data ";
+  if (by.starts_with(flag) && fs::is_directory(by.substr(flag.size())))
+    d.fixes = {"--data " + shell_word((fs::path(by.substr(flag.size())) / "*").string())};
   // Below the command line, nobody knows what the manifest is called.
   for (const std::string plan = "mortise plan "; std::string& fix : d.fixes)
     if (const size_t at = fix.find(plan + "--weights"); at != std::string::npos)

@@ -154,7 +154,8 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     refuse_length(at, steps, session.run->manifest);
   }
   restored();
-  if (!checkpoint.path.empty()) warn_of_another_device(directory.path(), session.run->manifest, run->summary().device);
+  if (!checkpoint.path.empty() && !globals().quiet)
+    warn_of_another_device(directory.path(), session.run->manifest, run->summary().device);
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());

@@ -1,7 +1,6 @@
 #include "core/loop/train.hpp"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -232,11 +231,10 @@ void Training::report_failed_save(const Saved& s) {
   if (!o_.warn) return;
   Diagnostic d = *s.failure;
   const int64_t last = p_.saver.last_step();
-  std::error_code error;
-  const bool is_there = std::filesystem::exists(o_.dir + "/checkpoints/step-" + std::to_string(last), error);
-  const std::string kept = "step " + with_commas(last) + (is_there ? " is kept and is still the latest" : " is gone");
-  d.effect = applied() >= o_.length ? "training is over; " : "training goes on; ";
-  d.effect += last < 0 ? "nothing is saved" : kept;
+  const std::string kept = "step " + with_commas(last) + (p_.saver.has(last) ? " is kept and is still the latest" : " is gone");
+  const bool is_over = applied() >= o_.length;
+  d.effect = is_over ? "training is over; " : "training goes on; ";
+  d.effect += last >= 0 ? kept : is_over ? "nothing is saved" : "nothing is saved yet";
   o_.warn(d);
 }
 

@@ -545,6 +545,21 @@ TEST_F(Trainings, ASaveThatFailsIsSaidAndTheLastOneIsAnExitOfItsOwn) {
   ASSERT_EQ(warnings.size(), 3u) << "of steps 3 and 6, and once more at the end";
   EXPECT_NE(warnings[0].find("step 3 is not saved"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[0].find("training goes on; nothing is saved yet"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[2].find("training is over; nothing is saved"), std::string::npos) << warnings[2];
+}
+
+TEST_F(Trainings, ASaveThatFailsDoesNotSpeakOfACheckpointThatIsGone) {
+  options.save_every = {3, 0};
+  int saves = 0;
+  saver_options.format.write = [&](const std::vector<StoredEntry>&, const Sink&) {
+    if (++saves == 1) return;
+    fs::remove_all(dir / "checkpoints");
+    std::ofstream(dir / "checkpoints") << "a file where the folder should be";
+    throw Failure(trouble(kExitIo, "not_written", "no room"));
+  };
+  train();
+  ASSERT_FALSE(warnings.empty());
+  EXPECT_NE(warnings[0].find("step 3 is gone"), std::string::npos) << warnings[0];
 }
 
 TEST_F(Trainings, AListenerAddsColumnsForThoseAfterIt) {

@@ -106,6 +106,10 @@ void Saver::confirm(int64_t step) {
   settled_ = true;
 }
 
+bool Saver::has(int64_t step) const {
+  return can_save() && std::ranges::any_of(checkpoints_in(options_.root), [&](const Found& f) { return f.step == step; });
+}
+
 int64_t Saver::newest_confirmed() const {
   if (!can_save()) return -1;
   for (const Found& found : checkpoints_in(options_.root))

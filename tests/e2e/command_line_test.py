@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import unittest
 
@@ -144,6 +145,35 @@ class CommandLine(e2e.Case):
                     check=False,
                 )
             self.assertEqual(done.returncode, 74, verb)
+            self.assertTrue(done.stderr.startswith(b"error[not_written]: standard output cannot be written: "), done)
+
+    def test_a_reader_that_has_read_enough_is_no_error_to_speak_of(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run([e2e.MORTISE, "points"], cwd=self.dir, env=self.environment(), stdout=writing,
+                              stderr=subprocess.PIPE, timeout=e2e.LIMIT_S, check=False)
+        os.close(writing)
+        self.assertEqual((done.returncode, done.stderr), (74, b""))
+
+    def test_an_empty_word_is_not_one_left_out(self):
+        for words, flag in ((["resume", "x", "--from", ""], "--from"), (["eval", "x", "--data", ""], "--data"),
+                            (["export", "x", "--checkpoint=", "-o", "out"], "--checkpoint"),
+                            (["plan", "--set", ""], "--set")):
+            result = self.mortise(*words)
+            self.assertEqual(result.code, 64, result)
+            self.assertTrue(result.err.startswith(f"error[missing_value]: `{flag}` has an empty value; it needs one: "),
+                            result)
+        self.refused(["train", ""], "error[missing_value]: a word behind `mortise train` is empty: a variable that is "
+                                    "not set?\n  fix: mortise train [RUN]\n")
+
+    def test_memory_that_is_too_little_to_begin_is_said(self):
+        for mebibytes in (150, 200, 250, 300, 350, 400, 450):
+            limit = mebibytes << 20
+            result = self.mortise("train", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+            if result.code == 0:
+                continue  # a machine where it suffices
+            self.assertEqual(result.code, 69, (mebibytes, result))
+            self.assertRegex(result.err, r"(?m)^error\[(out_of_memory|no_libtorch)\]: ", mebibytes)
 
     def test_a_folder_that_is_gone(self):
         gone = self.dir / "gone"

@@ -147,6 +147,41 @@ class Moved(e2e.Case):
             shutil.rmtree(self.dir / "runs")
 
 
+    def begun(self):
+        self.file("run.toml", TINY.replace("length = 6", "length = 100000000") +
+                  "[checkpoint]\nevery = 100000000\n[log]\nevery = 1\n")
+        process = self.start("train")
+        for line in process.stdout:
+            if line.startswith(b"step"):
+                return process
+        return self.fail(process.stderr.read())
+
+    def test_a_directory_that_is_emptied_gets_its_manifest_again(self):
+        process, run = self.begun(), self.dir / "runs/run"
+        manifest, origins = (run / "run.toml").read_bytes(), (run / "sources/origins.json").read_bytes()
+        for path in list(run.iterdir()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=e2e.LIMIT_S)
+        self.assertEqual(process.returncode, 75, err)
+        self.assertEqual(err.decode().count("warning[run_emptied]: runs/run/run.toml was removed while "), 1, err)
+        self.assertEqual((run / "run.toml").read_bytes(), manifest)
+        self.assertEqual((run / "sources/origins.json").read_bytes(), origins)
+        again = self.mortise("resume", "runs/run", "--set", "run.time_limit=1 s")
+        self.assertIn("resume  runs/run at step ", again.err)
+
+    def test_a_directory_that_is_removed_is_not_proposed(self):
+        process, run = self.begun(), self.dir / "runs/run"
+        shutil.rmtree(run)
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=e2e.LIMIT_S)
+        self.assertEqual(process.returncode, 74, err)
+        self.assertRegex(err.decode(), r"(?m)^error\[dir_moved\]: runs/run was removed while it was trained in\n"
+                                       r"  effect: stopped; nothing of the run is left\n"
+                                       r"  fix: train it again: its checkpoints are gone\n")
+        self.assertNotIn("(deleted)", err.decode())
+
+
 class Refused(e2e.Case):
     """A resume that is refused leaves the run as it was."""
 

@@ -180,6 +180,20 @@ class Manifests(e2e.Case):
             f"  fix: there is {self.dir}/common/base.toml: include = [\"../common/base.toml\"]\n" + NOTHING,
         )
 
+    def test_an_include_that_cannot_be_read_is_named_where_it_stands(self):
+        (self.dir / "folder").mkdir()
+        self.file("run.toml", "\ninclude = [\"folder\"]\n" + TINY)
+        self.refused(["train"], "error[cannot_read]: `folder` cannot be read\n  --> run.toml:2:12\n"
+                                "  fix: name a TOML file that can be read\n" + NOTHING, code=74)
+
+    def test_a_link_that_leads_nowhere_is_one(self):
+        os.symlink("gone.toml", self.dir / "dangling.toml")
+        os.symlink("loop.toml", self.dir / "loop.toml")
+        for name, target in (("dangling", "gone"), ("loop", "loop")):
+            self.refused(["train", f"{name}.toml"],
+                         f"error[file_missing]: `{name}.toml` is a link that leads to no file\n"
+                         f"  --> command line    it leads to {target}.toml\n  fix: ls -l {name}.toml\n" + NOTHING)
+
     def test_set_speaks_of_what_is_on_only(self):
         self.refused(["train", "--set", "optimizer.sgd.momentum=0.9"],
                      "error[set_not_on]: optimizer.sgd is not on, so `optimizer.sgd.momentum` sets nothing\n"

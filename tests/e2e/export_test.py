@@ -29,7 +29,8 @@ class Export(e2e.Case):
     def test_what_is_written(self):
         result = self.ok("export", "runs/small", "-o", "out")
         self.assertEqual(result.err, "")
-        self.assertRegex(result.out, r"^wrote   out/  config\.json model\.safetensors README\.md    \d+(\.\d+)? KiB\n"
+        self.assertRegex(result.out, r"^wrote   out/  config\.json model\.safetensors README\.md    "
+                                     r"\d+(\.\d+)? KiB, step 2\n"
                                      r"names   Hugging Face's; no tokenizer files: tokenizer\.byte has none        "
                                      r"load: GPT2LMHeadModel\.from_pretrained\(\"out\"\)\n$")
         self.assertEqual(sorted(os.listdir(self.dir / "out")), ["README.md", "config.json", "model.safetensors"])
@@ -105,6 +106,25 @@ class Export(e2e.Case):
         self.assertEqual(self.mortise("export", "runs/small", "-o", "link").code, 73)
         self.assertEqual(self.mortise("export", "runs/small", "-o", "no/such/place").code, 73)
 
+    def test_nothing_is_written_among_the_checkpoints(self):
+        for out in ("runs/small/checkpoints/mine", "runs/small/checkpoints/step-2/mine", "runs/small/checkpoints"):
+            result = self.mortise("export", "runs/small", "-o", out)
+            self.assertEqual(result.code, 73 if out.endswith("s") else 64, result)
+        self.refused(["export", "runs/small", "-o", "runs/small/checkpoints/step-9"],
+                     "error[out_in_run]: runs/small/checkpoints/step-9 would be among the checkpoints of the run\n"
+                     "  fix: a folder elsewhere: -o step-9\n")
+        self.ok("export", "runs/small", "-o", "runs/small/exported")
+
+    def test_a_best_that_is_gone_is_not_passed_over_in_silence(self):
+        os.symlink("step-7", self.run_dir / "checkpoints/best")
+        result = self.ok("export", "runs/small", "-o", "out")
+        self.assertEqual(result.err,
+                         "warning[best_is_gone]: runs/small/checkpoints/best leads to no checkpoint of this run\n"
+                         "  effect: step 2 is taken, the newest\n")
+        self.assertIn(" KiB, step 2\n", result.out)
+        self.assertIn("warning[best_is_gone]: ", self.ok("sample", "runs/small", "--tokens", "1").err)
+        self.assertEqual(self.ok("export", "runs/small", "-o", "again", "--checkpoint", "latest").err, "")
+
     def test_a_full_disk_leaves_nothing_half(self):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -165,6 +185,9 @@ class Eval(e2e.Case):
         result = self.mortise("eval", "runs/small", "--data", "nowhere.txt")
         self.assertEqual(result.code, 64, result)
         self.assertIn("--> command line: --data nowhere.txt\n", result.err)
+        result = self.mortise("eval", "runs/small", "--data", "elsewhere")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("  fix: --data 'elsewhere/*'\n", result.err)
         self.refused(["eval", "runs/small", "--split", "test"],
                      "error[no_split]: data.text knows no split `test`\n"
                      "  fix: any file can be measured on: --data FILE\n")

@@ -45,6 +45,66 @@ class Told(Stopped):
         self.assertTrue((self.dir / "runs/run/checkpoints/step-3").is_dir())
 
 
+class Device(Stopped):
+    def test_other_threads_are_said_of_a_run_that_repeats_its_bits(self):
+        for repeats in (True, False):
+            name = f"mine-{repeats}"
+            run = self.train(name, RUN.replace("[run]\n", f"[run]\ndeterministic = {str(repeats).lower()}\n"))
+            for threads, said in ((2, repeats), (2, False), (1, repeats)):
+                self.stop_at(run, 4)
+                env = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+                err = self.ok("resume", f"runs/{name}", env=env).err
+                self.assertEqual("warning[other_device]: " in err, said, err)
+            if repeats:
+                self.assertRegex(err, r"computed with device\.cpu, 2 threads, .* before, now device\.cpu, 1 thread, ")
+
+    def test_a_number_of_threads_is_a_change_of_numbers(self):
+        run = self.stop_at(self.train("mine", RUN), 4)
+        self.assertTrue(run.is_dir())
+        result = self.mortise("train", "mine.toml", "--resume", "--set", "device.cpu.threads=2")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("  numeric  device.cpu.threads  none -> 2 ", result.err)
+
+
+class Place(Stopped):
+    def test_a_run_is_not_moved_by_a_key(self):
+        self.stop_at(self.train("mine", RUN), 4)
+        self.refused(["resume", "runs/mine", "--set", "run.dir=elsewhere"],
+                     "error[fixed_key]: `run.dir` does not move a run: it goes on in runs/mine\n"
+                     "  --> command line: --set run.dir=elsewhere\n"
+                     "  effect: nothing was started\n"
+                     f"  fix: mv runs/mine {self.dir}/elsewhere && mortise resume {self.dir}/elsewhere\n")
+        self.ok("resume", "runs/mine", "--set", "run.dir=runs/mine")
+
+    def test_a_run_that_was_moved_goes_on_where_it_is(self):
+        self.file("run.toml", RUN.replace("[run]\n", "[run]\ndir = \"first\"\n"))
+        self.ok("train")
+        (self.dir / "first").rename(self.dir / "second")
+        self.stop_at(self.dir / "second", 4)
+        self.ok("resume", "second")
+        self.assertFalse((self.dir / "first").exists())
+
+    def test_paths_inside_of_a_run_lead_to_it(self):
+        self.train("mine", RUN)
+        for word, verb, fix in (("runs/mine/run.toml", ["resume"], "mortise resume runs/mine"),
+                                ("runs/mine/checkpoints/step-2", ["resume"], "mortise resume runs/mine --from 2"),
+                                ("runs/mine/checkpoints/step-2/", ["sample"],
+                                 "mortise sample runs/mine --checkpoint 2"),
+                                ("runs/mine/checkpoints/latest", ["export", "-o", "out"],
+                                 "mortise export runs/mine --checkpoint latest")):
+            self.refused([*verb, word],
+                         f"error[no_run]: {word} is inside of a run directory, and is none\n  fix: {fix}\n", code=65)
+
+    def test_a_checkpoint_that_is_damaged_is_not_the_only_one(self):
+        run = self.train("mine", RUN)
+        (run / "checkpoints/step-4/state.json").write_text("")
+        for verb, flag in (("resume", "--from"), ("sample", "--checkpoint")):
+            result = self.mortise(verb, "runs/mine", flag, "4")
+            self.assertEqual(result.code, 65, result)
+            self.assertIn("error[checkpoint_damaged]: ", result.err)
+            self.assertIn(f"  fix: {flag} latest   (the newest that is what was saved)\n", result.err)
+
+
 class Data(Stopped):
     def test_changed_data_is_refused(self):
         run = self.train("mine", RUN)

@@ -81,6 +81,14 @@ class Output(e2e.Case):
             self.assertEqual((result.out, result.err), ("", ""))
 
 
+class Large(e2e.Case):
+    def test_a_text_of_many_mebibytes_is_encoded_whole(self):
+        bytes_ = 17 << 20
+        self.file("notes.txt", b"0123456789abcde\n" * (bytes_ // 16))
+        out = self.ok("train", "--set", "run.length=1").out
+        self.assertIn(f"notes.txt, {bytes_:,} tokens", out)
+
+
 class Directory(e2e.Case):
     def test_what_a_run_leaves(self):
         self.file("base.toml", TINY)

@@ -183,7 +183,7 @@ class Starve(Survive):
         self.assertRegex(
             result.err,
             r"warning\[checkpoint_not_saved\]: step 4 is not saved: .*No space left on device\n"
-            r"  effect: training goes on; step 2 is kept and is still the latest\n  fix: free space",
+            r"  effect: training is over; step 2 is kept and is still the latest\n  fix: free space",
         )
         self.assertEqual(self.newest("last")[0], 2)
         self.assertIn("resume  runs/last at step 2 ", self.ok("train", "last.toml", "--resume").err)
