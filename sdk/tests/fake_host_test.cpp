@@ -129,7 +129,7 @@ TEST(FakeHost, KeepsStatesAsStrictlyAsARun) {
   mortise_blob no_load = blob("b");
   no_load.load = nullptr;
   EXPECT_EQ(api.state->keep(&host, &good), MORTISE_OK);
-  for (const mortise_blob* bad : {&again, &unnamed, &latin, &no_load, static_cast<const mortise_blob*>(nullptr)})
+  for (const mortise_blob* bad : std::vector<const mortise_blob*>{&again, &unnamed, &latin, &no_load, nullptr})
     EXPECT_EQ(api.state->keep(&host, bad), MORTISE_E_ARGUMENT);
   EXPECT_EQ(host.blobs.size(), 1U);
 }
