@@ -237,7 +237,7 @@ class Reader {
                     near.empty() ? "what it says of a point that it provides stands in [POINT]"
                                  : "it is called [" + near + "] here");
       } else if (must_be_table(table.key, table.value)) {
-        check_provided(table);
+        if (!check_provided(table)) continue;
         const auto own = kFacts.find(table.key);
         std::vector<std::string> keys = own == kFacts.end() ? std::vector<std::string>() : own->second;
         if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
@@ -247,12 +247,12 @@ class Reader {
   }
 
   // What is said of a provider, where the plugin is none there.
-  void check_provided(const TomlEntry& table) {
+  bool check_provided(const TomlEntry& table) {
     const std::vector<std::string>& provides = info_.schema.provides;
-    if (std::ranges::count(provides, table.key)) return;
+    if (std::ranges::count(provides, table.key)) return true;
     const bool is_object =
         table.key == "optimizer" || table.key == "data" || table.key == "device" || table.key == "model";
-    if (!is_object && !table.value.table()->find("devices")) return;
+    if (!is_object && !table.value.table()->find("devices")) return true;
     bool meant = false;
     each_text("points", "provides", [&](const std::string& point, const Position& at) {
       if (nearest(point, {table.key}).empty()) return;
@@ -262,6 +262,7 @@ class Reader {
     if (!meant)
       add_mistake("schema_broken", "[" + table.key + "] speaks of a point that the plugin does not provide",
                   position(table.value.at), "[points] provides = [\"" + table.key + "\"]");
+    return false;
   }
 
   // Facts with few values, and facts that name a key of [config].

@@ -164,9 +164,9 @@ TEST(PluginToml, ProvidesEachPointOnceByItsName) {
       Errors{"unknown_point 8:25 there is no point `optimiser` | it is called `optimizer`"});
   const std::string missing =
       "[optimizer] speaks of a point that the plugin does not provide | [points] provides = [\"optimizer\"]";
-  EXPECT_EQ(read_after_head("[optimizer]\ncut = \"rows\"\n").errors, Errors{"schema_broken 7:2 " + missing});
+  EXPECT_EQ(read_after_head("[optimizer]\ncut = \"rows\"\n").errors, Errors{"schema_broken 7:1 " + missing});
   EXPECT_EQ(read_after_head("[points]\nprovides = [\"schedule\"]\n[optimizer]\ndevices = [\"cpu\"]\n").errors[0],
-            "schema_broken 9:2 " + missing);
+            "schema_broken 9:1 " + missing);
   EXPECT_EQ(read_after_head("[points]\nprovides = [\"optimizer\", \"optimizer\"]\n").errors,
             Errors{"schema_broken 8:26 points.provides names `optimizer` twice"});
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "mortise/cpp/ops.hpp"
+#include "mortise/plugin.h"
 
 namespace {
 using namespace mortise;
