@@ -10,8 +10,13 @@ const void* get_interface(mortise_host* h, mortise_str id) noexcept {
   return h ? edge_of(h).table(text_or_complaint(id)) : nullptr;
 }
 
-mortise_status fail(mortise_host*, mortise_status code, mortise_str text) noexcept {
-  return set_error(code, text_or_complaint(text));
+mortise_status fail(mortise_host* h, mortise_status code, mortise_str text) noexcept {
+  std::string said = text_or_complaint(text);
+  if (h) {
+    const std::lock_guard lock(plugin_of(h).mutex);
+    if (plugin_of(h).failure.empty()) plugin_of(h).failure = said;
+  }
+  return set_error(code, std::move(said));
 }
 
 }  // namespace

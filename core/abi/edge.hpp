@@ -32,7 +32,8 @@ struct PluginHost : mortise_host {
   std::deque<std::vector<mortise_str>> text_lists;
   std::deque<std::vector<double>> float_lists;
   std::deque<std::vector<int64_t>> int_lists;
-  Diagnostic blame;  // the last refusal of a value, with its position
+  std::string failure;  // the first that it told `fail`
+  Diagnostic blame;     // the last refusal of a value, with its position
   bool blamed = false;
 };
 

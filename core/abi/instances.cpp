@@ -145,6 +145,9 @@ Instance& Instances::start(int member) {
                                            static_cast<mortise_host*>(slot->host), &slot->self))
     throw_from(*slot, s, "create");
   slot->created = true;
+  // In C a mistake in reading the configuration has no other way out (mortise_config_float).
+  if (const std::string& failure = slot->host->failure; !failure.empty())
+    throw_from(*slot, set_error(MORTISE_E_PLUGIN, failure), "create");
   list_attachments(*slot);
   compare_with_manifest(*slot);
   return *slot;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "core/abi/error.hpp"
 #include "core/abi/listeners.hpp"
 
@@ -56,6 +58,35 @@ TEST(Status, IsNamedWhereThereIsNoText) {
   EXPECT_EQ(take_error(MORTISE_E_PLUGIN), "returned status 9 (MORTISE_E_PLUGIN) and no text");
   EXPECT_EQ(take_error(MORTISE_E_INTERNAL), "returned status 11 (MORTISE_E_INTERNAL) and no text");
   EXPECT_EQ(take_error(77), "returned status 77 and no text");
+}
+
+// C has no exceptions: a helper that read what is not there gave 0, and `create` went on.
+TEST_F(Started, AKeyThatIsReadWronglyRefusesThePlugin) {
+  KeySchema key;
+  key.type = "string";
+  key.default_value.data = std::string("0.5");
+  info.schema.config.keys["text"] = key;
+  key.type = "int";
+  key.default_value.data = int64_t{3};
+  info.schema.config.keys["whole"] = key;
+  const auto reading = [&](const char* name) -> std::string {
+    setenv("STRIDED_READS", name, 1);
+    try {
+      Instances(edge, plan, "").start(0);
+    } catch (const PluginError& e) {
+      unsetenv("STRIDED_READS");
+      EXPECT_EQ(e.status(), MORTISE_E_PLUGIN);
+      return e.text();
+    }
+    unsetenv("STRIDED_READS");
+    return "";
+  };
+  EXPECT_EQ(reading("whole"), "") << "is converted";
+  EXPECT_EQ(reading("nokey"),
+            "`nokey` is read as a float, and the host has no such key: is it in [config] of plugin.toml?\n"
+            "in plugin test.strided, create");
+  EXPECT_EQ(reading("text"),
+            "`text` is read as a float, and plugin.toml says otherwise\nin plugin test.strided, create");
 }
 
 // What plugin.toml does not say was not planned.

@@ -1,5 +1,6 @@
 // mortise.params/0 and mortise.grads/0: parameters as they are used, and their gradients.
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
@@ -24,10 +25,18 @@ void param_use(mortise_host* h, mortise_param* p, mortise_tensor** out) {
 }
 
 void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out) {
+  // The engine knows on each of its threads.
+  if (torch::autograd::get_current_graph_task_id() == -1)
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      plugin_of(h).id + " asks for the gradient of " + p->name + " outside of a backward");
   *out = give(host_of(h).parameters().target(*p, scalar_type(dtype)));
 }
 void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
-  host_of(h).parameters().sum(*p, share(contribution));
+  const at::Tensor t = share(contribution);
+  if (!t.is_floating_point())
+    throw PluginError(MORTISE_E_ARGUMENT, c10::str(plugin_of(h).id, " gives a gradient of ", p->name, " in ",
+                                                   t.scalar_type(), "; a gradient is of a float dtype"));
+  host_of(h).parameters().sum(*p, t);
 }
 void grad_norm(mortise_host* h, mortise_tensor** out) {
   if (!host_of(h).loop) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");

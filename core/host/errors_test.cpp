@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "core/abi/error.hpp"
+#include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
 #include "core/host/test_operators.hpp"
 
@@ -157,6 +159,38 @@ TEST(Failure, ComesOutOfManyNestedBackwards) {
   host.pass.want = 0;
   step();
   EXPECT_TRUE(bitwise(host.grad("x.weight"), before));
+}
+
+// A gradient is there in a backward alone, and is never of whole numbers.
+TEST(Failure, OfAGradientThatIsAskedForElsewhereOrIsOfWholeNumbers) {
+  TestHost host;
+  mortise_layer* layer = nullptr;
+  bool whole = false;
+  host.provide("scale", {[](Builder& b, const std::string& path) { b.param(path + ".weight", {4}); },
+                         [](Forward& f) { f.save_input(0), f.give(0, f.arg(0) * f.use(f.path() + ".weight")); },
+                         [&](Backward& b) {
+                           const at::Tensor g = (b.grad() * b.saved(0)).sum(0);
+                           b.sum(b.path() + ".weight", whole ? g.to(at::kLong) : g.to(at::kDouble));
+                         }});
+  host.declare([&](Builder& b) {
+    b.segment("s");
+    layer = b.layer("scale", "x");
+  });
+  const at::Tensor x = random({3, 4}, 1);
+  const auto step = [&] { host.step(1, [&](Call& c) { return c.layer(layer, {x})[0].sum(); }); };
+  step();
+  whole = true;
+  const Thrown t = thrown(step);
+  EXPECT_EQ(t.status, MORTISE_E_ARGUMENT);
+  EXPECT_TRUE(
+      t.text.starts_with("test.operators gives a gradient of x.weight in Long; a gradient is of a float dtype\n"))
+      << t.text;
+
+  mortise_tensor* out = nullptr;
+  clear_error();
+  EXPECT_EQ(kGradsApi.target(&host.window("test.outside"), host.param("x.weight"), MORTISE_F32, &out),
+            MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "test.outside asks for the gradient of x.weight outside of a backward");
 }
 
 TEST(Failure, OfMemoryIsAStatusOfItsOwn) {

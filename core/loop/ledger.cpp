@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
@@ -37,7 +38,7 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
 double Ledger::rate(int64_t a) const {
   if (a < horizon_.warmup) return static_cast<double>(a + 1) / static_cast<double>(horizon_.warmup);
   const auto rest = static_cast<double>(std::max<int64_t>(horizon_.over - horizon_.warmup, 1));
-  double factor = 1;
+  double factor = std::numeric_limits<double>::quiet_NaN();  // refused below if nobody writes it
   const double progress = std::min(static_cast<double>(a - horizon_.warmup) / rest, 1.0);
   schedule_.call(&mortise_schedule::factor, "factor", progress, &factor);
   if (factor >= 0 && factor <= 1) return factor;

@@ -77,6 +77,12 @@ TEST(Ledger, RefusesAFactorOutsideOfThePeak) {
   }
 }
 
+TEST(Ledger, RefusesAScheduleThatSaysNothing) {
+  Rates rates({0, 10}, nullptr);
+  rates.schedule.speaks = false;
+  EXPECT_NE(error_of([&] { rates.step(); }).find("schedule.fake gave the factor nan"), std::string::npos);
+}
+
 TEST(Ledger, MultipliesOverOneToTheScaleAnewInEachStep) {
   Rates rates({0, 10}, nullptr);
   rates.ledger->scale.fill_(8);

@@ -77,10 +77,11 @@ struct FakeData : FakePlugin {
 
 struct FakeSchedule : FakePlugin {
   std::function<double(double)> factor = [](double) { return 1.0; };
+  bool speaks = true;  // or returns without having written a factor
   FakeSchedule() : FakePlugin("schedule.fake") {
     object.struct_size = sizeof object;
     object.factor = [](void* self, double progress, double* out) noexcept {
-      *out = static_cast<FakeSchedule*>(self)->factor(progress);
+      if (static_cast<FakeSchedule*>(self)->speaks) *out = static_cast<FakeSchedule*>(self)->factor(progress);
       return mortise_status{MORTISE_OK};
     };
   }

@@ -14,6 +14,17 @@ constexpr std::string_view kCoreSchema =
 
 constexpr std::string_view kNoFamilies[] = {"run", "eval", "plugins", "parameters", "order"};
 
+// Of a list, its elements' type.
+std::string_view element_type(std::string_view type) {
+  return type.starts_with("list<") ? type.substr(5, type.size() - 6) : type;
+}
+
+// As values of a duration are compared with its choices.
+bool is_unit(const std::string& word) {
+  const std::optional<Amount> one = parse_amount("1 " + word);
+  return one && unit_name(one->unit) == word;
+}
+
 // Mistakes of a plugin.toml are its author's, not the user's: one code, one exit.
 class SchemaReader {
  public:
@@ -27,6 +38,8 @@ class SchemaReader {
       if (!is_name(entry.key)) broken(entry, "a key is [a-z][a-z0-9_]*, this is `" + entry.key + "`");
       else if (std::optional<KeySchema> read = key(entry, presets)) keys[entry.key] = std::move(*read);
     }
+    for (const TomlEntry& entry : config.entries)
+      if (const auto read = keys.find(entry.key); read != keys.end()) check_names(entry, read->second, config);
     return keys;
   }
 
@@ -80,17 +93,44 @@ class SchemaReader {
     // The names of the presets are choices of the key that selects one.
     if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
     if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
-    if (key.type.find("choice") != std::string::npos && key.choices.empty())
-      return broken(entry, whole + ": a choice needs `choices`");
-    if (key.change != "free" && key.change != "numeric" && key.change != "fixed")
-      return broken(entry, whole + ": change is free, numeric or fixed");
-    const bool is_of_plugin = owner_.find('.') != std::string::npos;
-    if (is_of_plugin && (key.per_provider || !key.same_as.empty()))
+    if (const std::string why = contradiction(key); !why.empty()) return broken(entry, whole + ": " + why);
+    if (is_of_plugin() && (key.per_provider || !key.same_as.empty()))
       return broken(entry, whole + ": same_as and per_provider are for tables of the core, here nobody reads them");
-    if (key.min && key.max && *key.min > *key.max) return broken(entry, whole + ": min is more than max");
     if (const TomlNode* default_value = table->find("default"))
       key.default_value = value(key, *default_value, whole).value_or(Value());
     return key;
+  }
+
+  bool is_of_plugin() const { return owner_.find('.') != std::string::npos; }
+
+  // What a key says of others in its table: `use` names one (of another table "TABLE.KEY"), `aka` none.
+  void check_names(const TomlEntry& entry, const KeySchema& key, const TomlTable& config) {
+    const std::string whole = owner_ + "." + key.name;
+    for (const std::string& other : key.aka)
+      if (config.find(other)) broken(entry, whole + ": aka `" + other + "` is a key of its own");
+    const std::string use = key.deprecated ? key.deprecated->use : "";
+    if (!use.empty() && use.find('.') == std::string::npos && (use == key.name || !config.find(use)))
+      broken(entry, whole + ": deprecated.use is `" + use + "`, which is no other key of " + owner_);
+  }
+
+  // What a field says that another leaves without effect, or that no value could meet; "" if nothing.
+  static std::string contradiction(const KeySchema& key) {
+    const auto is = [&](std::initializer_list<std::string_view> types) {
+      return std::ranges::find(types, element_type(key.type)) != types.end();
+    };
+    const bool choice = is({"choice"}), duration = is({"duration"});
+    if (choice && key.choices.empty()) return "a choice needs `choices`";
+    if (!choice && !duration && !key.choices.empty()) return "`choices` are for a choice or a duration";
+    if (duration)
+      for (const std::string& unit : key.choices)
+        if (!is_unit(unit)) return "`" + unit + "` is no unit of a duration";
+    if ((key.min || key.max || key.exclusive_min) && !is({"int", "float", "duration", "amount", "bytes"}))
+      return "bounds are for numbers, this is " + key.type;
+    if (key.min && key.max && *key.min > *key.max) return "min is more than max";
+    if (key.exclusive_min && key.max && *key.exclusive_min >= *key.max) return "exclusive_min leaves nothing below max";
+    if (key.change != "free" && key.change != "numeric" && key.change != "fixed")
+      return "change is free, numeric or fixed";
+    return "";
   }
 
   // Where a field goes; its type follows from that. Nowhere: it is read by other means.
@@ -99,7 +139,8 @@ class SchemaReader {
   void fill(const TomlTable& table, const std::string& whole, const std::map<std::string, Field>& fields) {
     const char* const types[] = {"", "string", "list<string>", "float", "bool"};
     std::vector<std::string> names;
-    for (const auto& [name, field] : fields) names.push_back(name);
+    for (const auto& [name, field] : fields)
+      if (!is_of_plugin() || (name != "same_as" && name != "per_provider")) names.push_back(name);
     for (const TomlEntry& entry : table.entries) {
       const auto field = fields.find(entry.key);
       if (field == fields.end()) broken(entry, whole + " has no field `" + entry.key + "`: " + join(names, " "));
@@ -153,6 +194,17 @@ CoreSchema read_core_schema() {
   return schema;
 }
 
+// The table of the plugin's family, or of a point that it provides, that has a key of this name; "" if none has.
+std::string family_with(const std::string& key, const PluginSchema& schema) {
+  std::vector<std::string> families = schema.provides;
+  families.insert(families.begin(), schema.family);
+  const auto has_it = [&](const std::string& family) {
+    return core_schema().is_family(family) && core_schema().tables.at(family).keys.contains(key);
+  };
+  const auto found = std::ranges::find_if(families, has_it);
+  return found == families.end() ? "" : *found;
+}
+
 }  // namespace
 
 bool CoreSchema::is_family(const std::string& table) const {
@@ -176,9 +228,14 @@ void read_plugin_schema(const TomlTable& plugin_toml, PluginSchema& schema, Repo
   const TomlTable presets = table_of("preset"), config = table_of("config");
   std::vector<std::string> preset_names;
   for (const TomlEntry& preset : presets.entries) preset_names.push_back(preset.key);
-  for (const TomlEntry& entry : config.entries)
+  for (const TomlEntry& entry : config.entries) {
     if (core_schema().reserved.keys.contains(entry.key))
       reader.broken(entry, "`" + entry.key + "` is read by the host in every plugin's table");
+    else if (const std::string shared = family_with(entry.key, schema); !shared.empty())
+      reader.broken(entry, "`" + entry.key + "` is a key of [" + shared +
+                               "], which the user sets for all of the family; what holds where nobody does stands in "
+                               "[family_defaults]");
+  }
   const std::string origin = "plugin.toml of " + schema.id;
   schema.config.keys = reader.keys(config, preset_names);
   for (auto& [name, key] : schema.config.keys)

@@ -58,10 +58,12 @@ deprecated = { since = "0.2", use = "beta1" }
 }
 
 // What is wrong with a plugin.toml, without the level and the code, which are always the same.
-std::string broken(const std::string& toml) {
+std::string broken(const std::string& toml, const std::string& id = "optimizer.x",
+                   std::vector<std::string> provides = {}) {
   PluginSchema schema;
-  schema.id = "optimizer.x";
-  schema.family = "optimizer";
+  schema.id = id;
+  schema.family = id.substr(0, id.find('.'));
+  schema.provides = std::move(provides);
   Report report;
   const std::optional<TomlTable> root = parse_toml(toml, "plugin.toml", report);
   if (root) read_plugin_schema(*root, schema, report);
@@ -72,6 +74,48 @@ std::string broken(const std::string& toml) {
     out += d.positions[0].text() + " " + d.message + "\n";
   }
   return out;
+}
+
+// `[optimizer] lr` would be passed over in silence.
+TEST(PluginSchema, LeavesTheKeysOfItsFamilyToTheUser) {
+  const std::string of_family =
+      "` is a key of [optimizer], which the user sets for all of the family; what holds where nobody does stands in "
+      "[family_defaults]\n";
+  for (const std::string key : {"lr", "weight_decay"})
+    EXPECT_EQ(broken("[config." + key + "]\ntype = \"float\"\ndefault = 0.5\n"), "plugin.toml:1:9 `" + key + of_family);
+  EXPECT_EQ(broken("[config.warmup]\ntype = \"int\"\n"), "") << "of another family";
+  EXPECT_EQ(broken("[config.lr]\ntype = \"float\"\n", "acme.x", {"optimizer"}), "plugin.toml:1:9 `lr" + of_family)
+      << "of the point that it provides";
+  EXPECT_EQ(broken("[config.lr]\ntype = \"float\"\n", "acme.x"), "");
+}
+
+TEST(PluginSchema, RefusesFieldsThatNoValueCouldMeet) {
+  const std::string head = "[config.b]\ntype = \"int\"\n[config.a]\n", at = "plugin.toml:3:9 optimizer.x.a: ";
+  const auto of_a = [&](const std::string& fields) { return broken(head + fields); };
+  EXPECT_EQ(of_a("type = \"duration\"\nchoices = [\"steps\", \"fortnights\"]\n"),
+            at + "`fortnights` is no unit of a duration\n");
+  EXPECT_EQ(of_a("type = \"duration\"\nchoices = [\"steps\", \"epochs\", \"tokens\", \"samples\", "
+                 "\"seconds\", \"percent\"]\n"),
+            "");
+  EXPECT_EQ(of_a("type = \"int\"\nchoices = [\"1\"]\n"), at + "`choices` are for a choice or a duration\n");
+  EXPECT_EQ(of_a("type = \"list<choice>\"\nchoices = [\"1\"]\n"), "");
+  for (const std::string bound : {"min", "max", "exclusive_min"})
+    EXPECT_EQ(of_a("type = \"string\"\n" + bound + " = 1\n"), at + "bounds are for numbers, this is string\n");
+  EXPECT_EQ(of_a("type = \"list<float>\"\nmin = 1\n"), "");
+  EXPECT_EQ(of_a("type = \"int\"\nexclusive_min = 1\nmax = 1\n"), at + "exclusive_min leaves nothing below max\n");
+}
+
+TEST(PluginSchema, RefusesNamesThatLeadNowhere) {
+  const std::string head = "[config.b]\ntype = \"int\"\n[config.a]\ntype = \"int\"\n",
+                    at = "plugin.toml:3:9 optimizer.x.a: ";
+  const auto of_a = [&](const std::string& fields) { return broken(head + fields); };
+  EXPECT_EQ(of_a("aka = [\"b\"]\n"), at + "aka `b` is a key of its own\n");
+  EXPECT_EQ(of_a("aka = [\"c\"]\n"), "");
+  const std::string none = "`, which is no other key of optimizer.x\n";
+  EXPECT_EQ(of_a("deprecated = { since = \"0.2\", use = \"c\" }\n"), at + "deprecated.use is `c" + none);
+  EXPECT_EQ(of_a("deprecated = { since = \"0.2\", use = \"a\" }\n"), at + "deprecated.use is `a" + none);
+  EXPECT_EQ(of_a("deprecated = { since = \"0.2\", use = \"b\" }\n"), "");
+  EXPECT_EQ(of_a("deprecated = { since = \"0.2\", use = \"optimizer.lr\" }\n"), "") << "of another table";
 }
 
 TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
@@ -88,8 +132,7 @@ TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nper_provider = true\n"), "plugin.toml:1:9 optimizer.x.a: " + core_only);
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmaximum = 2\n"),
             "plugin.toml:3:1 optimizer.x.a has no field `maximum`: aka change choices default "
-            "deprecated doc exclusive_min max min per_provider "
-            "same_as type\n");
+            "deprecated doc exclusive_min max min type\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"choice\"\n"), "plugin.toml:1:9 optimizer.x.a: a choice needs `choices`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nchange = \"often\"\n"),
             "plugin.toml:1:9 optimizer.x.a: change is free, numeric or fixed\n");

@@ -232,7 +232,7 @@ void check_facts(const Plan& plan, const std::vector<EnabledTable>& all_enabled,
     const Value* cut = fact_of(*enabled.info, "optimizer", "cut");
     const std::vector<std::string> said = cut ? texts_in(*cut) : std::vector<std::string>{"element"};
     const std::string how = said.empty() ? "" : said[0];
-    const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 &&
+    const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 && how[6] != '0' &&
                         how.find_first_not_of("0123456789", 6) == std::string::npos;
     if (said.size() != 1 || (!blocks && !contains({"element", "rows", "tensor"}, how)))
       report.add(plugins_mistake("not_a_choice",

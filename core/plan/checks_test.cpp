@@ -285,7 +285,8 @@ TEST_F(Checks, KnowTheWaysToCutATensor) {
     cut.data = std::string(how);
     EXPECT_EQ(world.errors(), "") << how;
   }
-  for (const char* how : {"", "elements", "block:", "block:x", "block:-1", "block:99999999999999"}) {
+  for (const char* how :
+       {"", "elements", "block:", "block:x", "block:-1", "block:0", "block:01", "block:99999999999999"}) {
     cut.data = std::string(how);
     EXPECT_TRUE(world.errors().starts_with("error[not_a_choice]: optimizer.cut of optimizer.adamw is no way")) << how;
   }

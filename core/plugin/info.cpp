@@ -34,6 +34,7 @@ class Reader {
     read_plugin(id);
     read_points();
     read_capabilities();
+    check_capabilities();
     fill("links", {{"allow", &info_.links}});
     read_operators();
     read_plugin_schema(root_, info_.schema, report_);
@@ -177,6 +178,32 @@ class Reader {
                           {"before", &info_.before}});
   }
 
+  // What nobody could meet: two of one point, an order or a conflict with oneself.
+  void check_capabilities() {
+    const std::string& id = info_.schema.id;
+    std::vector<std::string> once;
+    each_text("points", "provides", [&](const std::string& point, const Position& at) {
+      if (std::ranges::count(once, point))
+        add_mistake("schema_broken", "points.provides names `" + point + "` twice", at);
+      once.push_back(point);
+    });
+    for (const char* order : {"after", "before"})
+      each_text("capabilities", order, [&](const std::string& other, const Position& at) {
+        if (other == id)
+          add_mistake("schema_broken", std::string("capabilities.") + order + " names `" + id + "` itself", at);
+      });
+    for (const ConflictInfo& conflict : info_.conflicts)
+      if (conflict.with == id)
+        add_mistake("schema_broken", "capabilities.conflicts names `" + id + "` itself", conflict.origin);
+  }
+
+  template <class Body>
+  void each_text(const std::string& table, const std::string& key, Body body) {
+    const TomlNode* list = root_.find(table, key);
+    for (const TomlNode& item : list && list->list() ? *list->list() : TomlList())
+      if (item.text()) body(*item.text(), position(item.at, table + "." + key));
+  }
+
   void read_operators() {
     const TomlNode* all = root_.find("operator");
     if (!all || !must_be_table("operator", *all)) return;
@@ -210,12 +237,47 @@ class Reader {
                     near.empty() ? "what it says of a point that it provides stands in [POINT]"
                                  : "it is called [" + near + "] here");
       } else if (must_be_table(table.key, table.value)) {
+        if (!check_provided(table)) continue;
         const auto own = kFacts.find(table.key);
         std::vector<std::string> keys = own == kFacts.end() ? std::vector<std::string>() : own->second;
         if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }
     }
+  }
+
+  // What is said of a provider, where the plugin is none there.
+  bool check_provided(const TomlEntry& table) {
+    const std::vector<std::string>& provides = info_.schema.provides;
+    if (std::ranges::count(provides, table.key)) return true;
+    const bool is_object =
+        table.key == "optimizer" || table.key == "data" || table.key == "device" || table.key == "model";
+    if (!is_object && !table.value.table()->find("devices")) return true;
+    bool meant = false;
+    each_text("points", "provides", [&](const std::string& point, const Position& at) {
+      if (nearest(point, {table.key}).empty()) return;
+      meant = true;
+      add_mistake("unknown_point", "there is no point `" + point + "`", at, "it is called `" + table.key + "`");
+    });
+    if (!meant)
+      add_mistake("schema_broken", "[" + table.key + "] speaks of a point that the plugin does not provide",
+                  position(table.value.at), "[points] provides = [\"" + table.key + "\"]");
+    return false;
+  }
+
+  // Facts with few values, and facts that name a key of [config].
+  void check_fact(const std::string& fact, const TomlNode& node) {
+    static const std::vector<std::string> kKinds = {"cpu", "cuda"};
+    const auto quoted = [](const TomlNode& item) { return item.text() ? "`" + *item.text() + "`" : item.kind(); };
+    if (fact == "device.kind" || fact.ends_with(".devices"))
+      for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
+        if (!item.text() || !std::ranges::count(kKinds, *item.text()))
+          add_mistake("not_a_choice", fact + " is " + either(kKinds) + ", this is " + quoted(item),
+                      position(item.at, fact));
+    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
+    if (is_key && !info_.schema.config.keys.contains(*node.text()))
+      add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
+                  position(node.at, fact));
   }
 
   void read_huggingface() {
@@ -239,12 +301,15 @@ class Reader {
       return unknown_key("[" + slot + "]", entry, keys);
     const bool may_be_list = entry.key == "devices" || entry.key == "cut";
     auto value = plain_value(entry.value, key);
-    if (value && (text || may_be_list)) info_.facts[slot][entry.key] = std::move(*value);
-    else
+    if (value && (text || may_be_list)) {
+      check_fact(key, entry.value);
+      info_.facts[slot][entry.key] = std::move(*value);
+    } else {
       add_mistake(
           "wrong_type",
           key + " is a " + (may_be_list ? "value or a list of values" : "string") + ", this is " + entry.value.kind(),
           origin);
+    }
   }
 
   const TomlTable& root_;

@@ -121,7 +121,7 @@ doc     = "The decay."
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
 
 TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
-  EXPECT_EQ(read_after_head("[points]\nprovides = [\"optimizer\", \"data\", \"scan\"]\n"
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"optimizer\", \"data\", \"model\", \"scan\"]\n"
                             "[optimizer]\ncutt = \"rows\"\ndevices = [\"cpu\"]\n"
                             "[model]\nfoo = 1\n"
                             "[data]\nthreads = \"one\"\ntest = \"files\"\nvalidation = \"file\"\n"
@@ -135,7 +135,7 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
                             "[config.files]\ntype = \"path\"\ndoc = \"Files.\"\n")
                 .errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
-                    "unknown_key 13:1 [model] has no key `foo` | it has: context",
+                    "unknown_key 13:1 [model] has no key `foo` | it has: context, devices",
                     "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
                     "unknown_key 20:1 [scan] has no key `speed` | it has: devices",
                     "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
@@ -156,6 +156,43 @@ TEST(PluginToml, NamesTheNearestKey) {
                 "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, "
                 "conflicts, syncs, after, before",
             }));
+}
+
+TEST(PluginToml, ProvidesEachPointOnceByItsName) {
+  EXPECT_EQ(
+      read_after_head("[points]\nprovides = [\"schedule\", \"optimiser\"]\n[optimizer]\ndevices = [\"cpu\"]\n").errors,
+      Errors{"unknown_point 8:25 there is no point `optimiser` | it is called `optimizer`"});
+  const std::string missing =
+      "[optimizer] speaks of a point that the plugin does not provide | [points] provides = [\"optimizer\"]";
+  EXPECT_EQ(read_after_head("[optimizer]\ncut = \"rows\"\n").errors, Errors{"schema_broken 7:1 " + missing});
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"schedule\"]\n[optimizer]\ndevices = [\"cpu\"]\n").errors[0],
+            "schema_broken 9:1 " + missing);
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"optimizer\", \"optimizer\"]\n").errors,
+            Errors{"schema_broken 8:26 points.provides names `optimizer` twice"});
+}
+
+TEST(PluginToml, NeitherPrecedesNorExcludesItself) {
+  EXPECT_EQ(read_after_head("[capabilities]\nafter = [\"a.b\", \"optimizer.acme\"]\nbefore = [\"optimizer.acme\"]\n"
+                            "conflicts = [{ with = \"optimizer.acme\", why = \"w\", fix = \"f\" }]\n")
+                .errors,
+            (Errors{"schema_broken 8:17 capabilities.after names `optimizer.acme` itself",
+                    "schema_broken 9:11 capabilities.before names `optimizer.acme` itself",
+                    "schema_broken 10:14 capabilities.conflicts names `optimizer.acme` itself"}));
+}
+
+TEST(PluginToml, NamesDevicesThatThereAreAndKeysOfItsOwn) {
+  const std::string head = "[points]\nprovides = [\"optimizer\", \"device\", \"model\"]\n";
+  EXPECT_EQ(read_after_head(head + "[optimizer]\ndevices = [\"cpu\", \"cpuu\", 1]\n[device]\nkind = \"gpu\"\n").errors,
+            (Errors{"not_a_choice 10:19 optimizer.devices is cpu or cuda, this is `cpuu`",
+                    "not_a_choice 10:27 optimizer.devices is cpu or cuda, this is a number",
+                    "not_a_choice 12:8 device.kind is cpu or cuda, this is `gpu`"}));
+  EXPECT_EQ(
+      read_after_head(head + "[names]\noperators = \"keep\"\n[model]\ncontext = \"length\"\n[device]\nwait = \"idle\"\n"
+                             "[config.kept]\ntype = \"int\"\n")
+          .errors,
+      (Errors{"schema_broken 10:13 names.operators names `keep`, which is no key of [config]",
+              "schema_broken 12:11 model.context names `length`, which is no key of [config]",
+              "schema_broken 14:8 device.wait names `idle`, which is no key of [config]"}));
 }
 
 TEST(PluginToml, NamesTheNearestKeyInsideAList) {

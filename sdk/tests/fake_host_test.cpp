@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "mortise/cpp/ops.hpp"
+#include "mortise/plugin.h"
 
 namespace {
 using namespace mortise;
@@ -95,6 +96,43 @@ TEST(FakeHost, RefusesAKeyThatIsReadAsAnotherType) {
   EXPECT_THROW(config::number("count"), Error);
   EXPECT_THROW(config::integer("rate"), Error);
   EXPECT_THROW(config::integer("yes"), Error);
+}
+
+// The same in C, where nothing is thrown.
+TEST(FakeHost, IsToldOfAKeyThatIsReadAsAnotherTypeInC) {
+  FakeHost host;
+  host.set("count", int64_t{3}).set("rate", 0.5).set("yes", true).unset("none");
+  EXPECT_EQ(mortise_config_float(&host, "count"), 3.0);
+  EXPECT_EQ(mortise_config_float(&host, "rate"), 0.5);
+  EXPECT_EQ(mortise_config_float(&host, "none"), 0.0);
+  EXPECT_EQ(mortise_config_int(&host, "count"), 3);
+  EXPECT_EQ(mortise_config_bool(&host, "yes"), 1);
+  EXPECT_EQ(host.failure, "");
+  const auto told = [&](auto read, const char* key) {
+    host.failure = "";
+    EXPECT_EQ(read(&host, key), 0) << key;
+    return host.failure;
+  };
+  const std::string otherwise = ", and plugin.toml says otherwise";
+  EXPECT_EQ(told(mortise_config_float, "yes"), "`yes` is read as a float" + otherwise);
+  EXPECT_EQ(told(mortise_config_int, "rate"), "`rate` is read as an int" + otherwise);
+  EXPECT_EQ(told(mortise_config_bool, "count"), "`count` is read as a bool" + otherwise);
+  EXPECT_EQ(told(mortise_config_bool, "nokey"),
+            "`nokey` is read as a bool, and the host has no such key: is it in [config] of plugin.toml?");
+}
+
+TEST(FakeHost, KeepsStatesAsStrictlyAsARun) {
+  FakeHost host;
+  const auto save = [](void*, const mortise_sink*) noexcept { return mortise_status{MORTISE_OK}; };
+  const auto load = [](void*, uint32_t, mortise_str) noexcept { return mortise_status{MORTISE_OK}; };
+  const auto blob = [&](std::string_view name) { return mortise_blob{sizeof(mortise_blob), 1, str(name), save, load}; };
+  const mortise_blob good = blob("a"), again = blob("a"), unnamed = blob(""), latin = blob("\xE4");
+  mortise_blob no_load = blob("b");
+  no_load.load = nullptr;
+  EXPECT_EQ(api.state->keep(&host, &good), MORTISE_OK);
+  for (const mortise_blob* bad : std::vector<const mortise_blob*>{&again, &unnamed, &latin, &no_load, nullptr})
+    EXPECT_EQ(api.state->keep(&host, bad), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.blobs.size(), 1U);
 }
 
 TEST(FakeHost, KeepsARefusalOfAKey) {

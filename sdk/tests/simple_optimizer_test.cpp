@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "mortise/testing/fake_lists.hpp"
 #include "mortise/testing/fake_slice.hpp"
@@ -33,6 +34,18 @@ struct Scalar {
     p += applied * ((half > 0) - (half < 0));
   }
 };
+
+TEST_F(Simple, AKeyThatIsNotThereRefusesThePlugin) {
+  setenv("LISTS_READS", "nokey", 1);
+  try {
+    const Plugin plugin(host, LISTS);
+    ADD_FAILURE() << "it was made";
+  } catch (const PluginError& e) {
+    EXPECT_EQ(std::string(e.what()).substr(0, 28), "`nokey` is read as an int, a");
+  }
+  unsetenv("LISTS_READS");
+  const Plugin plugin(host, LISTS);
+}
 
 TEST_F(Simple, EachGroupIsUpdatedWithItsOwnNumbers) {
   Plugin plugin(host, LISTS);

@@ -191,7 +191,8 @@ struct mortise_host {
   uint16_t abi_major, abi_minor;
   /** A table by id, e.g. "mortise.tensor/0"; NULL if this host has none. It lives as long as the host. */
   const void *(*get_interface)(mortise_host *, mortise_str id)MORTISE_NOEXCEPT;
-  /** Keeps `text` (copied) as this thread's error and returns `code`. */
+  /** Keeps `text` (copied) as this thread's error and returns `code`. Said in `create`, the plugin is refused with it,
+   * whatever `create` returns. */
   mortise_status (*fail)(mortise_host *, mortise_status code, mortise_str text) MORTISE_NOEXCEPT;
 };
 

@@ -7,7 +7,8 @@ typedef struct {
 } lists;
 
 static mortise_status prepare(lists *l, mortise_host *host) {
-  (void)host;
+  const char *key = getenv("LISTS_READS");
+  if (key) mortise_config_int(host, key);
   l->groups = 0;
   return MORTISE_OK;
 }

@@ -58,6 +58,10 @@ struct PluginError : std::runtime_error {
   mortise_status status;
 };
 
+inline bool is_utf8(std::string_view text) {
+  while (const size_t length = utf8_length(text)) text.remove_prefix(length);
+  return text.empty();
+}
 inline size_t dtype_size(uint32_t dtype) { return mortise_dtype_of(dtype)->bytes; }
 template <class T>
 constexpr uint32_t dtype_of() {
@@ -128,6 +132,7 @@ class FakeHost : public mortise_host {
     abi_minor = MORTISE_ABI_MINOR;
     get_interface = [](mortise_host* h, mortise_str id) noexcept { return of(h).find_interface(view(id)); };
     mortise_host::fail = [](mortise_host* h, mortise_status s, mortise_str text) noexcept {
+      if (of(h).failure.empty()) of(h).failure = view(text);
       return of(h).note_failure(s, std::string(view(text)));
     };
     clock = {sizeof(mortise_clock), 1, 1, 8, 0, 0, 0, 0, 0, 0, 0};
@@ -319,6 +324,7 @@ class FakeHost : public mortise_host {
 
   std::string_view point;     // the point that is being told or called; filters and votes are only allowed at theirs
   std::string_view manifest;  // plugin.toml of the newest plugin: what it writes must stand in it
+  std::string failure;        // the first that the plugin told `fail`
 
   struct Row {
     std::map<uint32_t, std::vector<int64_t>> fields;
@@ -409,6 +415,14 @@ class FakeHost : public mortise_host {
     } catch (const std::exception& e) {
       return of(h).note_failure(MORTISE_E_INTERNAL, e.what());
     }
+  }
+  mortise_status keep(const mortise_blob* blob) {
+    if (!blob || blob->struct_size < sizeof *blob || !blob->save || !blob->load)
+      return note_failure(MORTISE_E_ARGUMENT, "keeps a state without its size, its `save` or its `load`");
+    const std::string name(view(blob->name));
+    if (name.empty() || !is_utf8(name) || !blobs.emplace(name, blob).second)
+      return note_failure(MORTISE_E_ARGUMENT, "keeps `" + name + "` twice, without a name, or under one not in UTF-8");
+    return MORTISE_OK;
   }
   mortise_status only_at(std::string_view where) {
     return point == where ? MORTISE_OK : note_failure(MORTISE_E_ARGUMENT, "only allowed in " + std::string(where));
@@ -503,8 +517,7 @@ class FakeHost : public mortise_host {
   static const mortise_state_api& state_table() {
     static const mortise_state_api table = {.struct_size = sizeof(mortise_state_api),
                                             .keep = [](mortise_host* h, const mortise_blob* blob) noexcept {
-                                              of(h).blobs[std::string(view(blob->name))] = blob;
-                                              return mortise_status{MORTISE_OK};
+                                              return answer(h, [&](FakeHost& f) { return f.keep(blob); });
                                             }};
     return table;
   }
@@ -939,9 +952,15 @@ class Plugin {
     if (plugin_->abi_major != MORTISE_ABI_MAJOR) throw PluginError(MORTISE_E_PLUGIN, "another ABI");
     host.point = "";
     host.manifest = manifest();
+    host.failure = "";
+    host.blobs.clear();
     if (const mortise_status s = plugin_->create(&host, &self_)) {
       if (self_) plugin_->destroy(self_);
       throw PluginError(s, host.error());
+    }
+    if (!host.failure.empty()) {  // as in a run: it said that it failed, whatever it returned
+      plugin_->destroy(self_);
+      throw PluginError(MORTISE_E_PLUGIN, host.failure);
     }
     list_attachments();
   }
@@ -977,7 +996,7 @@ class Plugin {
     return notify(point, event);
   }
   mortise_status notify(std::string_view point, FakeRecord&& record) { return notify(point, record); }
-  // What a checkpoint would hold of a blob, and the way back.
+  // What a checkpoint would hold of a blob, which is UTF-8, and the way back.
   std::string saved(const std::string& blob) const {
     std::string text;
     const mortise_sink sink = {sizeof sink, 0, &text,
@@ -986,6 +1005,7 @@ class Plugin {
                                  return MORTISE_OK;
                                }};
     if (const mortise_status s = host_.blobs.at(blob)->save(self_, &sink)) throw PluginError(s, host_.error());
+    if (!is_utf8(text)) throw PluginError(MORTISE_E_PLUGIN, "the state `" + blob + "` that it keeps is not UTF-8");
     return text;
   }
   mortise_status load(const std::string& blob, uint32_t version, const std::string& text) {
