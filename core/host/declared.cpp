@@ -27,6 +27,7 @@ void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tens
   *out = give(host_of(h).parameters().target(*p, scalar_type(dtype)));
 }
 void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
+  if (!contribution) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the contribution to " + p->name);
   host_of(h).parameters().sum(*p, share(contribution));
 }
 void grad_norm(mortise_host* h, mortise_tensor** out) {
