@@ -71,7 +71,7 @@ class RunDirectory {
   };
   RunDirectory(Taken taken, const Manifest& manifest);
   static Taken take(const Manifest& manifest, bool again);
-  void lock();
+  bool lock();  // true: nobody else writes there; false: nobody can tell. Throws Failure: somebody does
   bool is_here() const;
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
   void status(const std::string& state, std::optional<int> exit);
