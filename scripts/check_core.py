@@ -60,10 +60,10 @@ BUDGETS = {
     "model": 300,
     "host": 2300,
     "loop": 2000,
-    "abi": 1050,
+    "abi": 1100,
     "declare": 1200,
     "assemble": 1100,
-    "store": 1250,
+    "store": 1300,
     "cli": 3500,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 530, "safetensors": 300, "toml": 350}

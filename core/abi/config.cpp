@@ -90,6 +90,7 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   at.key = p.id + "." + name;
   if (at) d.positions.push_back(at);
   else d.at = at.key;
+  const std::lock_guard lock(p.mutex);
   p.blame = std::move(d);
   p.blamed = true;
   return set_error(MORTISE_E_CONFIG, reason);

@@ -55,14 +55,7 @@ void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* ou
   *out = found->second;
 }
 
-void must_be_there(const mortise_param* p) {
-  if (!p) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the parameter");
-}
-
-void info(mortise_host*, const mortise_param* p, const mortise_param_info** out) {
-  must_be_there(p);
-  *out = &p->info;
-}
+void info(mortise_host*, const mortise_param* p, const mortise_param_info** out) { *out = &p->info; }
 void find(mortise_host* h, mortise_str name, mortise_param** out) {
   *out = edge_of(h).declaration().find(view(name));
   if (!*out) throw PluginError(MORTISE_E_NOT_FOUND, "there is no parameter `" + std::string(view(name)) + "`");
@@ -77,7 +70,6 @@ uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
 
 // Everything is checked before anything is changed.
 void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
-  must_be_there(p);
   const std::string name(view(field));
   uint32_t* dtype = dtype_field(p->info, name);
   if (name != "trainable" && !dtype)

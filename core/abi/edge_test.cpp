@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <vector>
+
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
 
@@ -122,11 +125,79 @@ TEST_F(EdgeTest, AnAbortIsHeardAfterAStopAndStaysOne) {
   const auto& loop = table<mortise_loop_api>("mortise.loop/0");
   const auto request = [&](uint32_t what, const char* why) {
     EXPECT_EQ(loop.request(&window, what, str(std::string_view(why))), MORTISE_OK);
-    return std::pair(edge.services.requested, edge.services.reason);
+    return std::pair(edge.services.requested.load(), std::string(edge.services.reason));
   };
   EXPECT_EQ(request(MORTISE_STOP, "enough"), std::pair(uint32_t{MORTISE_STOP}, std::string("enough")));
   EXPECT_EQ(request(MORTISE_ABORT, "nan"), std::pair(uint32_t{MORTISE_ABORT}, std::string("nan")));
   EXPECT_EQ(request(MORTISE_STOP, "enough"), std::pair(uint32_t{MORTISE_ABORT}, std::string("nan")));
+}
+
+// Guards may watch from threads of their own. Under a thread sanitizer this also says who forgot the lock.
+TEST_F(EdgeTest, RequestsAndRefusalsOfManyThreadsAreWhole) {
+  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
+  const auto& config = table<mortise_config_api>("mortise.config/0");
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::thread> threads;
+    for (char name = 'a'; name < 'e'; ++name)
+      threads.emplace_back([&, name] {
+        const std::string text(200, name);  // too long to be copied at once
+        EXPECT_EQ(loop.request(&window, name % 2 ? MORTISE_STOP : MORTISE_ABORT, str(text)), MORTISE_OK);
+        EXPECT_EQ(config.blame(&window, MORTISE_STR("key"), str(text), str(text)), MORTISE_E_CONFIG);
+      });
+    for (auto& thread : threads) thread.join();
+    const std::string reason = edge.services.reason, &blame = window.blame.message;
+    EXPECT_EQ(edge.services.requested, uint32_t{MORTISE_ABORT});
+    EXPECT_TRUE(reason == std::string(200, 'b') || reason == std::string(200, 'd')) << reason;
+    EXPECT_EQ(blame, std::string(200, blame.at(0)));
+    EXPECT_EQ(window.blame.fixes.at(0), blame) << "of one refusal";
+    edge.services.requested = 0;
+  }
+}
+
+// A plugin that gives NULL where its handle should be is told so; the host goes on.
+TEST_F(EdgeTest, RefusesHandlesThatAreNull) {
+  mortise_param* param = nullptr;
+  mortise_layer* layer = nullptr;
+  int64_t fact = 0;
+  const auto& build = table<mortise_build_api>("mortise.build/0");
+  EXPECT_EQ(build.segment(&window, nullptr, MORTISE_STR("h"), 0), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "called with NULL for the builder");
+  EXPECT_EQ(build.layer(&window, nullptr, nullptr, &layer), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(build.param(&window, nullptr, nullptr, &param), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(build.fact(&window, nullptr, MORTISE_STR("vocabulary"), &fact), MORTISE_E_ARGUMENT);
+  const auto& params = table<mortise_params_api>("mortise.params/0");
+  const mortise_param_info* info = nullptr;
+  EXPECT_EQ(params.info(&window, nullptr, &info), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "called with NULL for the parameter");
+}
+
+struct NoModel final : LoopServices {
+  const mortise_ledger& ledger() override { throw PluginError(MORTISE_E_INTERNAL, "nobody asked"); }
+  void vote(mortise_tensor*) override {}
+  void multiply(mortise_tensor*) override {}
+  void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
+  void norm(mortise_tensor**) override {}
+  void ready(mortise_param&, int, bool) override {}
+  void forward(mortise_batch*, uint32_t mode, uint32_t, mortise_value*, uint32_t) override { ran = mode; }
+  uint32_t ran = 99;
+};
+
+TEST_F(EdgeTest, RunsTheModelInModesThatThereAre) {
+  NoModel loop;
+  edge.loop = &loop;
+  const auto& model = table<mortise_model_api>("mortise.model/0");
+  char batch = 0;
+  const auto forward = [&](uint32_t mode, mortise_value* results, uint32_t n) {
+    return model.forward(&window, reinterpret_cast<mortise_batch*>(&batch), mode, 0, results, n);
+  };
+  mortise_value result{};
+  EXPECT_EQ(forward(MORTISE_SAMPLE, &result, 1), MORTISE_OK);
+  EXPECT_EQ(loop.ran, uint32_t{MORTISE_SAMPLE});
+  EXPECT_EQ(forward(MORTISE_MODES, &result, 1), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "there is no mode 3");
+  EXPECT_EQ(forward(MORTISE_EVAL, nullptr, 1), MORTISE_E_ARGUMENT) << "results that are not there";
+  EXPECT_EQ(forward(MORTISE_EVAL, nullptr, 0), MORTISE_OK);
+  EXPECT_EQ(model.forward(&window, nullptr, MORTISE_EVAL, 0, &result, 1), MORTISE_E_ARGUMENT);
 }
 
 // The plan orders listeners by what they say they write.

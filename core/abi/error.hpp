@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "core/plugin/calls.hpp"
@@ -90,16 +91,49 @@ mortise_status guarded(Body&& body) noexcept {
   }
 }
 
-// What a plugin passes to any function of the tables: its own host, texts that are there, room for a result.
+// Handles that are never NULL, as a refusal calls them. A tensor may be absent, and so may the batch that another one
+// is made like.
+inline const char* handle(const mortise_param*) { return "the parameter"; }
+inline const char* handle(const mortise_layer*) { return "the layer"; }
+inline const char* handle(const mortise_builder*) { return "the builder"; }
+inline const char* handle(const mortise_next*) { return "the rest of the chain: a provider has no next"; }
+inline const char* handle(const mortise_kept*) { return "the call that was kept"; }
+inline const char* handle(const mortise_op*) { return "the operator"; }
+inline const char* handle(const mortise_node*) { return "the node"; }
+inline const char* handle(const mortise_call*) { return "the call"; }
+
+// What a plugin passes to any function of the tables: its own host, handles and texts that are there, room for a
+// result.
 template <class T>
 void check_argument(const T& argument) {
   using Target = std::remove_pointer_t<T>;
   if constexpr (std::is_same_v<T, mortise_str>) {
     text_of(argument);
+  } else if constexpr (requires { handle(argument); }) {
+    if (!argument) throw PluginError(MORTISE_E_ARGUMENT, std::string("called with NULL for ") + handle(argument));
   } else if constexpr (std::is_same_v<T, mortise_host*>) {
     if (!argument) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the plugin's own host");
   } else if constexpr (std::is_pointer_v<T> && std::is_pointer_v<Target> && !std::is_const_v<Target>) {
     if (!argument) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  }
+}
+
+// An array of values, texts or tensors, whose number is the next argument: NULL only if there are none.
+template <class T, class Next>
+void check_array(const T& array, const Next& next) {
+  constexpr bool kIsArray = std::is_same_v<T, const mortise_value*> || std::is_same_v<T, mortise_value*> ||
+                            std::is_same_v<T, const mortise_str*> || std::is_same_v<T, mortise_tensor* const*>;
+  if constexpr (kIsArray && std::is_same_v<Next, uint32_t>)
+    if (!array && next > 0)
+      throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for an array of " + std::to_string(next));
+}
+
+template <class First, class... Rest>
+void check_arguments(const First& first, const Rest&... rest) {
+  check_argument(first);
+  if constexpr (sizeof...(Rest) > 0) {
+    check_array(first, std::get<0>(std::tie(rest...)));
+    check_arguments(rest...);
   }
 }
 
@@ -109,7 +143,7 @@ template <class... Arguments, void (*function)(Arguments...)>
 struct AtEdge<function> {
   static mortise_status call(Arguments... arguments) noexcept {
     return guarded([&] {
-      (check_argument(arguments), ...);
+      check_arguments(arguments...);
       function(arguments...);
     });
   }

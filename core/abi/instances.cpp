@@ -168,10 +168,11 @@ const Instance& Instances::of(const PluginHost& host) const {
 }
 
 Diagnostic Instances::diagnose(const PluginError& error) const {
-  for (const auto& i : started_)
-    if (i && i->host->blamed && error.status() == MORTISE_E_CONFIG &&
-        (error.plugin().empty() || error.plugin() == i->id()))
-      return i->host->blame;
+  for (const auto& i : started_) {
+    if (!i || error.status() != MORTISE_E_CONFIG || (!error.plugin().empty() && error.plugin() != i->id())) continue;
+    const std::lock_guard lock(i->host->mutex);
+    if (i->host->blamed) return i->host->blame;
+  }
   const auto [code, exit] = outcome_of(error.status());
   std::vector<std::string> lines = split(error.text(), '\n');
   const std::string message = lines.empty() ? "" : lines[0];

@@ -49,10 +49,11 @@ void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
   Services& s = services_of(h);
   if (what != MORTISE_STOP && what != MORTISE_ABORT)
     throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
+  const std::lock_guard lock(s.requesting);
   if (s.requested >= what) return;
-  s.requested = what;
-  s.reason = view(reason);
+  s.reason = std::string(view(reason));
   s.requested_by = plugin_of(h).id;
+  s.requested = what;
 }
 
 void loop_column(mortise_host* h, mortise_str name, mortise_value value) {
@@ -66,6 +67,8 @@ void loop_column(mortise_host* h, mortise_str name, mortise_value value) {
 
 void model_forward(mortise_host* h, mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results,
                    uint32_t n) {
+  if (!batch) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the batch");
+  if (mode >= MORTISE_MODES) throw PluginError(MORTISE_E_ARGUMENT, "there is no mode " + std::to_string(mode));
   loop_of(h, "model").forward(batch, mode, want, results, n);
 }
 

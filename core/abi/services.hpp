@@ -2,7 +2,9 @@
 // (Services, there from the beginning); the ledger, votes, terms, gradients and the model (LoopServices, there once
 // there is a loop). The tables mortise.loop, .model, .state and .tokenizer stand over both.
 #pragma once
+#include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,14 +25,35 @@ struct KeptBlob {
 // Which filter is under way: what may be changed hangs on it.
 enum class Filter { kNone, kWindow, kVerdict, kTransform };
 
+// Written on any thread, read by the loop.
+class SharedText {
+ public:
+  SharedText& operator=(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+    return *this;
+  }
+  operator std::string() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+  friend std::string operator+(const std::string& before, const SharedText& text) { return before + std::string(text); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
 struct Services {
   Provided<mortise_tokenizer> tokenizer;
   mortise_clock clock{};
   Filter filter = Filter::kNone;
   int32_t window = 1;
   std::vector<KeptBlob> blobs;
-  uint32_t requested = 0;
-  std::string reason, requested_by;
+  // The strongest request so far; its texts are there when it is. Written with `requesting` held.
+  std::atomic<uint32_t> requested = 0;
+  SharedText reason, requested_by;
+  std::mutex requesting;
   // Into the record that listeners are told of; empty while there is none.
   std::function<void(std::string_view name, const mortise_value&)> add_column;
 };

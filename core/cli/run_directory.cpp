@@ -47,11 +47,14 @@ namespace {
 // The first free name, made.
 fs::path free_name(const fs::path& root, const std::string& name) {
   std::error_code error;
-  fs::create_directories(root, error);
+  make_folders(root.string(), error);
   if (error) not_made(root, error.message(), {});
   for (int n = 1;; ++n) {
     const fs::path p = root / (n == 1 ? name : name + "-" + std::to_string(n));
-    if (::mkdir(p.c_str(), 0755) == 0) return p;
+    if (::mkdir(p.c_str(), 0755) == 0) {
+      sync_folder(root.string());
+      return p;
+    }
     if (errno != EEXIST) not_made(p, std::strerror(errno), {});
   }
 }
@@ -62,6 +65,23 @@ bool is_empty(const fs::path& dir) {
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
     if (!it->path().filename().string().starts_with("run.toml.tmp-")) return false;
   return !error;
+}
+
+// For what the run is made of.
+fs::path sources_in(const std::string& dir) {
+  make_folder(dir + "/sources");
+  sync_folder(dir);
+  return dir + "/sources";
+}
+
+// Who made it, and was stopped then, may not have put its name on the disk. Where that cannot be asked for, it was made
+// by somebody else.
+void keep_name(const fs::path& dir) {
+  try {
+    sync_folder((dir / "").parent_path().parent_path().string());  // of "mine/" too
+  } catch (const Failure& f) {
+    log(LogLevel::kDebug, f.diagnostic.message);
+  }
 }
 
 // "finished, step 300", as its status.json says; "" if it does not.
@@ -135,8 +155,9 @@ RunDirectory::RunDirectory(Taken taken, const Manifest& manifest)
 
 RunDirectory::RunDirectory(const Manifest& manifest, const Plan& plan, const ManifestRequest& request, bool again)
     : RunDirectory(take(manifest, again), manifest) {
-  lock();
+  const bool alone = lock();
   if (!is_empty(path_)) not_empty(path_, manifest);
+  if (alone) remove_begun_files(path_);
   new_ = true;
   record(manifest, plan);
   copy_sources(manifest, request);
@@ -146,7 +167,8 @@ RunDirectory::RunDirectory(std::string path, const Manifest& manifest)
     : RunDirectory(Taken{std::move(path), false}, manifest) {
   if (!is_run(path_)) not_empty(path_, manifest);
   refuse_links(path_);
-  lock();
+  if (lock())
+    for (const char* folder : {"", "/sources"}) remove_begun_files(path_ + folder);
   run_toml_ = read_run_file(path_, "run.toml", kMostManifestBytes);
   origins_ = read_run_file_if_any(path_, "sources/origins.json", kMostOriginBytes).value_or("{}\n");
 }
@@ -162,20 +184,20 @@ void RunDirectory::record(const Manifest& manifest, const Plan& plan) {
 
 void RunDirectory::write_record() const {
   write("run.toml", run_toml_);  // first: a process killed now leaves a run, or nothing
-  fs::create_directories(path_ + "/sources");
+  sources_in(path_);
   write("sources/origins.json", origins_);
 }
 
 void RunDirectory::add_command(const std::string& command) const {
-  fs::create_directories(path_ + "/sources");
-  std::ofstream(path_ + "/sources/command.txt", std::ios::app) << command << "\n";
+  std::ofstream(sources_in(path_) / "command.txt", std::ios::app) << command << "\n";
 }
 
 // The system takes the lock back when the process ends, however it ends.
-void RunDirectory::lock() {
+bool RunDirectory::lock() {
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-    return;  // a file system without locks: nobody can tell
+  if (lock_ < 0) return false;
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK) return false;  // a file system without locks: nobody can tell
   refuse("run_busy", "another process is training " + path_ + how_it_stands(path_), {},
          "wait until it ends, or stop it");
 }
@@ -230,16 +252,16 @@ RunDirectory::Taken RunDirectory::take(const Manifest& manifest, bool again) {
     refuse("dir_exists", wanted.string() + " already holds a run" + how_it_stands(wanted), stated.origin,
            "another run.dir; or leave it out and the next free name is taken");
   std::error_code error;
-  const bool made = fs::create_directories(wanted, error);
+  const bool made = make_folders(wanted.string(), error);
   std::error_code none;
   if (!fs::is_directory(wanted, none)) not_made(wanted, error ? error.message() : "it is no folder", stated.origin);
+  if (!made) keep_name(wanted);
   return {wanted.string(), made};
 }
 
 // Byte for byte. A file of a name that is taken already gets a number.
 void RunDirectory::copy_sources(const Manifest& manifest, const ManifestRequest& request) const {
-  const fs::path sources = fs::path(path_) / "sources";
-  fs::create_directories(sources);
+  const fs::path sources = sources_in(path_);
   for (const std::string& layer : manifest.layers) {
     fs::path from = layer;
     if (layer == "default.toml") from = request.default_file;
@@ -286,17 +308,21 @@ void RunDirectory::status(const std::string& state, std::optional<int> exit) {
   if (!is_here()) return;
   try {
     const Value &tags = manifest_.get("run", "tags"), &notes = manifest_.get("run", "notes");
-    write("status.json", text_of({{"state", state},
-                                  {"step", step_},
-                                  {"of", steps_},
-                                  {"updated", utc_now()},
-                                  {"pid", ::getpid()},
-                                  {"host", host_name()},
-                                  {"exit", exit ? Json(*exit) : Json()},
-                                  {"resumable", state != "finished" && !checkpoints_in(path_ + "/checkpoints").empty()},
-                                  {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},
-                                  {"notes", notes.is_set() ? Json(notes.as_text()) : Json("")}}) +
-                             "\n");
+    const std::string text =
+        text_of({{"state", state},
+                 {"step", step_},
+                 {"of", steps_},
+                 {"updated", utc_now()},
+                 {"pid", ::getpid()},
+                 {"host", host_name()},
+                 {"exit", exit ? Json(*exit) : Json()},
+                 {"resumable", state != "finished" && !checkpoints_in(path_ + "/checkpoints").empty()},
+                 {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},
+                 {"notes", notes.is_set() ? Json(notes.as_text()) : Json("")}}) +
+        "\n";
+    // How it ended is to stay; what it is doing is old in two seconds, and a sync would hold up the training.
+    if (exit) write("status.json", text);
+    else show_file(path_ + "/status.json", text);
   } catch (const Failure& f) {
     log(LogLevel::kDebug, f.diagnostic.message);
   }

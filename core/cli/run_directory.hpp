@@ -71,7 +71,7 @@ class RunDirectory {
   };
   RunDirectory(Taken taken, const Manifest& manifest);
   static Taken take(const Manifest& manifest, bool again);
-  void lock();
+  bool lock();  // true: nobody else writes there; false: nobody can tell. Throws Failure: somebody does
   bool is_here() const;
   void must_hold_record() const;
   void write_record() const;

@@ -108,6 +108,29 @@ TEST_F(Directory, GivesBackAnEmptyFolderAsItWas) {
   EXPECT_TRUE(fs::exists("theirs/status.json"));
 }
 
+// Names of write_file() and no others, files and nothing else.
+TEST_F(Directory, IsClearedOfWhatAKilledProcessHadBegun) {
+  const Manifest m = read("[run]\ndir = \"mine\"\n");
+  const std::string random = ".tmp-0123456789abcdef";
+  file("mine/run.toml" + random, "[run]\n");
+  RunDirectory(m, plan, request).begin(0, 1);
+  EXPECT_FALSE(fs::exists("mine/run.toml" + random));
+  const std::vector<std::string> stay = {"my.tmp-notes", "a.tmp-0123456789ABCDEF", "a.tmp-0123456789abcde",
+                                         random,         "metrics.jsonl",          "x/status.json" + random};
+  for (const std::string& name : {"status.json" + random, "sources/origins.json" + random}) file("mine/" + name, "{");
+  for (const std::string& name : stay) file("mine/" + name, "x");
+  fs::create_directory("mine/folder" + random);
+  fs::create_symlink("metrics.jsonl", "mine/link" + random);
+  {
+    const RunDirectory again("mine", m);
+  }
+  EXPECT_FALSE(fs::exists("mine/status.json" + random));
+  EXPECT_FALSE(fs::exists("mine/sources/origins.json" + random));
+  for (const std::string& name : stay) EXPECT_TRUE(fs::exists("mine/" + name)) << name;
+  EXPECT_TRUE(fs::exists("mine/folder" + random));
+  EXPECT_TRUE(fs::is_symlink("mine/link" + random));
+}
+
 TEST_F(Directory, IsNoFileAndNoLinkToNowhere) {
   fs::create_directory("runs");
   const Manifest m = read("");

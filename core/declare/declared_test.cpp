@@ -62,7 +62,8 @@ TEST(Layers, AChooserTakesTheFirstThatSupportsThePlace) {
   Ready drops("", {"model.gpt.dropout=0.1"});
   EXPECT_EQ(drops.provider("h.0.attn"), "attention.math");
   EXPECT_EQ(drops.provider("h.0.attn", MORTISE_EVAL), "attention.flash");
-  EXPECT_EQ(drops.d.layers->chosen().at("attention.auto"), "-> attention.math, attention.flash");
+  EXPECT_EQ(drops.d.layers->chosen().at("attention.auto"),
+            (std::vector<std::string>{"attention.math", "attention.flash"}));
 }
 
 TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {

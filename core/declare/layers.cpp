@@ -73,8 +73,8 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
       reasons.push_back(op.by->id() + ": " + a.why);
       continue;
     }
-    auto& text = chosen_[chooser];
-    if (text.find(op.by->id()) == std::string::npos) text += (text.empty() ? "-> " : ", ") + op.by->id();
+    auto& chosen = chosen_[chooser];
+    if (std::ranges::find(chosen, op.by->id()) == chosen.end()) chosen.push_back(op.by->id());
     return candidate;
   }
   cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);

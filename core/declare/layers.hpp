@@ -28,8 +28,8 @@ class LayerProviders {
 
   // The member that provides a layer in a mode.
   int member(const mortise_layer& layer, uint32_t mode) const { return members_[layer.index][mode]; }
-  // Which candidates a chooser's layers got: id of the chooser -> "-> ids of the chosen".
-  const std::map<std::string, std::string>& chosen() const { return chosen_; }
+  // Which candidates a chooser's layers got: id of the chooser -> ids of the chosen, in the order of the layers.
+  const std::map<std::string, std::vector<std::string>>& chosen() const { return chosen_; }
 
  private:
   // The claims that take a layer, in some modes. Asked once for each, before those that it declares inside: whether a
@@ -51,7 +51,7 @@ class LayerProviders {
   uint32_t device_;
   std::map<const Claim*, Selection> selections_;
   std::vector<std::array<int, MORTISE_MODES>> members_;  // by index of the layer
-  std::map<std::string, std::string> chosen_;
+  std::map<std::string, std::vector<std::string>> chosen_;
 };
 
 }  // namespace mortise

@@ -82,7 +82,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.details[d.model.by->id()] = parameters_text(s.parameters) + ", " +
                                 counted(static_cast<int64_t>(declaration.segments.size()), "segment", "segments");
   s.details[d.data.by->id()] = d.samples->about("train");
-  for (const auto& [id, text] : d.layers->chosen()) s.details[id] = text;
+  for (const auto& [id, ids] : d.layers->chosen()) s.details[id] = "-> " + join(ids, ", ");
 
   const Memory m = weights_and_gradients(declaration);
   s.weights_bytes = m.weights;

@@ -142,6 +142,17 @@ TEST(FirstValues, AreNormalWithTheDeviationAskedFor) {
               5e-3);  // neighbours know nothing of one another
 }
 
+// Blocks have 64-bit numbers: no bits come twice in a parameter of more than 2^34 elements.
+TEST(FirstValues, DoNotRepeatBehind32BitsOfBlocks) {
+  const uint32_t key[2] = {1, 2};
+  double first[4], later[4];
+  for (const uint64_t block : {uint64_t{0}, uint64_t{7}}) {
+    initial_values(key, 3, block, false, first);
+    initial_values(key, 3, block + (uint64_t{1} << 32), false, later);
+    for (int i = 0; i < 4; ++i) EXPECT_NE(first[i], later[i]);
+  }
+}
+
 TEST(FirstValues, AreUniformBetweenTheBounds) {
   const at::Tensor t = first_values("w", "uniform", 0.5, {1000, 1000}, 1);
   EXPECT_NEAR(t.mean().item().toDouble(), 0, 5 * 0.5 / std::sqrt(3.0) / 1000);

@@ -32,13 +32,13 @@ mortise_status run_link(const mortise_next& link, mortise_call& call) {
 }
 
 void check_call(const mortise_call* call) {
-  if (!call || call->struct_size < sizeof(mortise_call))
-    throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
+  if (call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
+  if (call->mode >= MORTISE_MODES)  // a wrapper may have written it
+    throw PluginError(MORTISE_E_ARGUMENT, "a call in mode " + std::to_string(call->mode) + ", which there is not");
 }
 
 void call_next(mortise_host*, mortise_next* next, mortise_call* call) {
   check_call(call);
-  if (!next) throw PluginError(MORTISE_E_ARGUMENT, "a provider has no next");
   invoke(next, *call);
 }
 
@@ -50,6 +50,7 @@ void call_layer(mortise_host* h, mortise_layer* layer, const mortise_value* args
   if (outer->uses)
     throw PluginError(MORTISE_E_ARGUMENT,
                       "layer " + layer->path + " is called inside an operator pair; a composite has no backward");
+  check_call(outer->call);
   mortise_call call = make_call(outer, static_cast<uint32_t>(layer->point), str(layer->path));
   const mortise_next* chain = host_of(h).layer_chain(*layer, call.mode);
   if (!chain)

@@ -12,6 +12,7 @@ namespace mortise {
 namespace {
 
 void parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept, void* user) {
+  if (!body) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for what is to run");
   const PluginCall* call = current_call();
   at::parallel_for(0, n, std::max<int64_t>(grain, 1), [&](int64_t begin, int64_t end) {
     const PluginScope scope(call);
@@ -19,7 +20,10 @@ void parallel_run(mortise_host*, int64_t n, int64_t grain, void (*body)(void*, i
   });
 }
 
-void parallel_threads(mortise_host*, int32_t* out) { *out = at::get_num_threads(); }
+void parallel_threads(mortise_host*, int32_t* out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  *out = at::get_num_threads();
+}
 
 void parallel_set_threads(mortise_host*, int32_t n) {
   if (n < 1) throw PluginError(MORTISE_E_ARGUMENT, std::to_string(n) + " threads compute nothing");
@@ -35,6 +39,7 @@ uint32_t mix(uint32_t segment, uint32_t layer, uint32_t nth, uint32_t draw) {
 }
 
 void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, mortise_philox* out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
   const Frame* f = current_frame();
   if (!f || !call->layer) throw PluginError(MORTISE_E_ARGUMENT, "random bits are drawn inside an operator's call");
   Host& host = host_of(h);

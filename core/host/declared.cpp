@@ -32,6 +32,7 @@ void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tens
   *out = give(host_of(h).parameters().target(*p, scalar_type(dtype)));
 }
 void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
+  if (!contribution) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the contribution to " + p->name);
   const at::Tensor t = share(contribution);
   if (!t.is_floating_point())
     throw PluginError(MORTISE_E_ARGUMENT, c10::str(plugin_of(h).id, " gives a gradient of ", p->name, " in ",

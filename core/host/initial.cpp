@@ -18,10 +18,12 @@ constexpr uint32_t kInitStream = 0x696e6974;  // "init"
 
 double unit(uint32_t bits) { return (bits + 0.5) * 0x1p-32; }
 
-// Four numbers of element block `block`: uniform in (-1, 1), or normal by Box and Muller.
-void four(const uint32_t key[2], uint64_t name, uint32_t block, bool normal, double out[4]) {
+}  // namespace
+
+void initial_values(const uint32_t key[2], uint64_t name, uint64_t block, bool normal, double out[4]) {
   uint32_t w[4];
-  mortise_philox_words(key, block, static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32), kInitStream, w);
+  mortise_philox_words(key, static_cast<uint32_t>(block), static_cast<uint32_t>(name),
+                       static_cast<uint32_t>(name >> 32), kInitStream ^ static_cast<uint32_t>(block >> 32), w);
   for (int i = 0; i < 4; i += 2) {
     if (normal) {
       const double radius = std::sqrt(-2.0 * std::log(unit(w[i]))), angle = 2.0 * std::numbers::pi * unit(w[i + 1]);
@@ -33,8 +35,6 @@ void four(const uint32_t key[2], uint64_t name, uint32_t block, bool normal, dou
     }
   }
 }
-
-}  // namespace
 
 void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
   if (p.init == "constant") {
@@ -52,7 +52,7 @@ void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
   at::parallel_for(0, (n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       double v[4];
-      four(key, name, static_cast<uint32_t>(b), p.init == "normal", v);
+      initial_values(key, name, static_cast<uint64_t>(b), p.init == "normal", v);
       for (int64_t i = 4 * b; i < std::min(4 * b + 4, n); ++i) to[i] = p.init_scale * v[i - 4 * b];
     }
   });

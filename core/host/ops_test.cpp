@@ -1,6 +1,7 @@
 // LibTorch's operators and tensors through the C tables.
 #include <ATen/ATen.h>
 
+#include "core/host/call.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
@@ -209,6 +210,47 @@ TEST_F(Ops, TensorsTellWhatTheyAre) {
   const int64_t sizes[] = {2};
   EXPECT_EQ(kTensorApi.empty(h, 99, sizes, 1, 0, &t), MORTISE_E_ARGUMENT);
   kTensorApi.release(h, nullptr);
+}
+
+TEST_F(Ops, HandlesThatAreNullAreRefusedInEveryTable) {
+  const auto refused = [](mortise_status status) {
+    return status == MORTISE_E_ARGUMENT ? take_error(status) : "status " + std::to_string(status);
+  };
+  mortise_tensor* t = nullptr;
+  mortise_kept* kept = nullptr;
+  mortise_philox place{};
+  mortise_value value{};
+  EXPECT_EQ(refused(kGradsApi.target(h, nullptr, MORTISE_F32, &t)), "called with NULL for the parameter");
+  EXPECT_EQ(refused(kGradsApi.sum(h, nullptr, nullptr)), "called with NULL for the parameter");
+  EXPECT_EQ(refused(kParamsApi.use(h, nullptr, &t)), "called with NULL for the parameter");
+  EXPECT_EQ(refused(kCallApi.layer(h, nullptr, nullptr, 0, nullptr, 0)), "called with NULL for the layer");
+  EXPECT_EQ(refused(kCallApi.run(h, nullptr, 0, nullptr, 0, nullptr, 0)),
+            "called with NULL for the call that was kept");
+  EXPECT_EQ(refused(kCallApi.keep(h, nullptr, nullptr, nullptr, 0, &kept)), "called with NULL for the call");
+  EXPECT_EQ(refused(kCallApi.next(h, nullptr, nullptr)),
+            "called with NULL for the rest of the chain: a provider has no next");
+  EXPECT_EQ(refused(kOpsApi.call(h, nullptr, nullptr, 0, nullptr, 0, nullptr)), "called with NULL for the operator");
+  EXPECT_EQ(refused(kOpsApi.call1(h, nullptr, nullptr, 0, &t)), "called with NULL for the operator");
+  EXPECT_EQ(refused(kOpsApi.call1(h, find("aten::relu"), nullptr, 1, &t)), "called with NULL for an array of 1");
+  EXPECT_EQ(refused(kOpsApi.call(h, find("aten::relu"), &value, 1, nullptr, 1, nullptr)),
+            "called with NULL for an array of 1");
+  EXPECT_EQ(refused(kAutogradApi.save(h, nullptr, nullptr, 0)), "called with NULL for the node");
+  EXPECT_EQ(refused(kAutogradApi.saved(h, nullptr, 0, &t)), "called with NULL for the node");
+  EXPECT_EQ(refused(kRandomApi.site(h, nullptr, 0, &place)), "called with NULL for the call");
+  EXPECT_EQ(refused(kParallelApi.run(h, 1, 1, nullptr, nullptr)), "called with NULL for what is to run");
+  EXPECT_EQ(refused(kParallelApi.threads(h, nullptr)), "called with NULL where a result is to be put");
+}
+
+// A wrapper may write the mode of its call, which chooses a chain.
+TEST_F(Ops, ACallIsInAModeThatThereIs) {
+  mortise_next end;
+  end.core = [](mortise_call&) {};
+  mortise_call call = make_call(nullptr, 0, {});
+  call.mode = MORTISE_SAMPLE;
+  EXPECT_EQ(kCallApi.next(h, &end, &call), MORTISE_OK);
+  call.mode = 9;
+  EXPECT_EQ(kCallApi.next(h, &end, &call), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "a call in mode 9, which there is not");
 }
 
 TEST_F(Ops, TensorsThatWereWrittenThroughTheirBytesAreNoticedByAutograd) {

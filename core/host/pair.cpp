@@ -239,7 +239,7 @@ void record_results(Tape& tape, uint64_t key, const mortise_call& call, const Fo
 void run_operator(const mortise_next& link, mortise_call& call) {
   const Frame& frame = *current_frame();
   const bool kept = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point));
-  if (!link.op->backward) {  // a composite: made of points and ATen operators, under autograd
+  if (!MORTISE_HAS(link.op, backward)) {  // a composite: made of points and ATen operators, under autograd
     if (kept)
       throw PluginError(MORTISE_E_UNSUPPORTED,
                         describe(link, call) +

@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
+#include "core/host/call.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
@@ -437,6 +438,35 @@ TEST(Pair, RefusesToCallALayerAndToSaveWhatIsNotThere) {
   };
   One two(saves);
   EXPECT_EQ(thrown([&] { two.run({leaf({2, 3}, 1)}); }).status, MORTISE_E_ARGUMENT);
+}
+
+// The table of a plugin whose header ended before `backward`: what lies behind it is no function.
+TEST(Composite, IsAnOperatorWhoseTableEndsBeforeBackward) {
+  TestHost host;
+  mortise_operator table{};
+  table.struct_size = offsetof(mortise_operator, backward);
+  table.forward = [](void*, mortise_call* call, mortise_saved*, uint32_t*) noexcept {
+    call->results[0] = value_of(share(call->args[0].v.t) * 2);
+    return mortise_status{MORTISE_OK};
+  };
+  table.backward = [](void*, mortise_call*, mortise_backward*) noexcept {
+    ADD_FAILURE() << "called";
+    return mortise_status{MORTISE_E_INTERNAL};
+  };
+  mortise_next link;
+  link.plugin = &host.window("test.old");
+  link.op = &table;
+  link.point = "twice";
+  at::Tensor x = random({3}, 1).set_requires_grad(true);
+  const mortise_value arg = value_of(x);
+  mortise_value result{};
+  mortise_call call = make_call(nullptr, 0, {});
+  call.flags = MORTISE_GRAD;
+  set_values(call, &arg, 1, &result, 1);
+  invoke(&link, call);
+  take(result.v.t).sum().backward();
+  take(arg.v.t);
+  EXPECT_TRUE(bitwise(x.grad(), at::full({3}, 2.f)));
 }
 
 // Below a composite are pairs and ATen operators; it has no node of its own.

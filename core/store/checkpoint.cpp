@@ -49,14 +49,6 @@ int depth_of(std::string_view json) {
   return deepest;
 }
 
-// Below the folder, and nowhere else.
-bool is_inside(const std::string& path) {
-  const bool plain = std::ranges::none_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
-  const std::vector<std::string> parts = split(path, '/');
-  return plain && std::ranges::none_of(
-                      parts, [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
-}
-
 // The step of a folder's name, or -1. One spelling a step: no sign, no leading zero.
 int64_t step_of(const std::string& name) {
   if (!name.starts_with(kCheckpoint)) return -1;

@@ -64,15 +64,46 @@ int open_within(const std::string& folder, const std::string& path) {
   return at;
 }
 
-bool stays_inside(const std::string& path) {
-  return std::ranges::none_of(split(path, '/'),
-                              [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
+// A name that nobody can guess and take before.
+constexpr size_t kRandomDigits = 16;
+std::string beside(const std::string& path) {
+  std::random_device random;
+  return fmt::format("{}{}{:08x}{:08x}", path, kTemporary, random(), random());
+}
+bool is_beside(const std::string& name) {
+  const size_t mark = name.rfind(kTemporary), digits = mark + std::strlen(kTemporary);
+  return mark != std::string::npos && mark > 0 && name.size() == digits + kRandomDigits &&
+         name.find_first_not_of("0123456789abcdef", digits) == std::string::npos;
+}
+
+void replace_file(const std::string& path, const std::function<void(const Sink&)>& body, bool synced) {
+  const std::string begun = beside(path);
+  OpenFile file(begun, path);
+  body([&](const void* data, size_t bytes) { file.write(data, bytes); });
+  file.finish(synced);
+  try {
+    rename_path(begun, path);
+  } catch (...) {
+    ::unlink(begun.c_str());
+    throw;
+  }
+  if (synced) sync_folder(std::filesystem::path(path).parent_path().string());
+}
+
+std::function<void(const Sink&)> whole(std::string_view text) {
+  return [text](const Sink& sink) { sink(text.data(), text.size()); };
 }
 
 }  // namespace
 
+bool is_inside(const std::string& path) {
+  const auto is_odd = [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; };
+  const auto is_no_name = [](const std::string& part) { return part.empty() || part == "." || part == ".."; };
+  return std::ranges::none_of(path, is_odd) && std::ranges::none_of(split(path, '/'), is_no_name);
+}
+
 RunFile::RunFile(const std::string& folder, const std::string& path) : path_(folder + "/" + path) {
-  if (!stays_inside(path)) refuse_to_read(path_, "it is not inside " + folder);
+  if (!is_inside(path)) refuse_to_read(path_, "it is not inside " + folder);
   fd_ = open_within(folder, path);
   if (fd_ < 0) refuse_to_read(path_, reason_of(errno));
   struct stat info{};
@@ -147,8 +178,8 @@ void OpenFile::write(const void* data, size_t bytes) {
   }
 }
 
-void OpenFile::finish() {
-  if (uninterrupted([&] { return ::fsync(fd_); }) != 0) refuse(shown_, "synced", errno);
+void OpenFile::finish(bool synced) {
+  if (synced && uninterrupted([&] { return ::fsync(fd_); }) != 0) refuse(shown_, "synced", errno);
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0 && errno != EINTR) {  // a network file system may say only now that there was no room
@@ -199,6 +230,22 @@ void make_folder(const std::string& path, bool may_exist) {
     refuse(path, "made", errno);
 }
 
+bool make_folders(const std::string& path, std::error_code& error) {
+  std::filesystem::path folder(path);
+  if (!folder.has_filename()) folder = folder.parent_path();  // "runs/one/"
+  const std::filesystem::path above = folder.parent_path();
+  const auto make = [&] { return uninterrupted([&] { return ::mkdir(folder.c_str(), 0755); }) == 0 ? 0 : errno; };
+  int failure = make();
+  if (failure == ENOENT && !above.empty() && above != folder) {
+    make_folders(above.string(), error);
+    if (error) return false;
+    failure = make();
+  }
+  error = failure == EEXIST ? std::error_code() : std::error_code(failure, std::generic_category());
+  if (failure == 0) sync_folder(above.string());
+  return failure == 0;
+}
+
 bool exchange_paths(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
@@ -206,23 +253,21 @@ bool exchange_paths(const std::string& a, const std::string& b) {
 }
 
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body) {
-  // A name that nobody can guess and take before.
-  std::random_device random;
-  const std::string beside = fmt::format("{}.tmp-{:08x}{:08x}", path, random(), random());
-  OpenFile file(beside, path);
-  body([&](const void* data, size_t bytes) { file.write(data, bytes); });
-  file.finish();
-  try {
-    rename_path(beside, path);
-  } catch (...) {
-    ::unlink(beside.c_str());
-    throw;
-  }
-  sync_folder(std::filesystem::path(path).parent_path().string());
+  replace_file(path, body, /*synced=*/true);
 }
+void write_file(const std::string& path, std::string_view text) { replace_file(path, whole(text), /*synced=*/true); }
+void show_file(const std::string& path, std::string_view text) { replace_file(path, whole(text), /*synced=*/false); }
 
-void write_file(const std::string& path, std::string_view text) {
-  write_file(path, [&](const Sink& sink) { sink(text.data(), text.size()); });
+void remove_begun_files(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> begun;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code unknown;
+    if (is_beside(at->path().filename().string()) &&
+        at->symlink_status(unknown).type() == std::filesystem::file_type::regular)
+      begun.push_back(at->path());
+  }
+  for (const auto& path : begun) ::unlink(path.c_str());
 }
 
 }  // namespace mortise

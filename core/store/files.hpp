@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "formats/file.hpp"
 
@@ -22,7 +23,7 @@ class OpenFile {
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   void write(const void* data, size_t bytes);
-  void finish();  // synced and closed
+  void finish(bool synced = true);  // and closed
 
  private:
   std::string path_, shown_;
@@ -49,6 +50,9 @@ class RunFile {
   uint64_t bytes_ = 0;
   int fd_ = -1;
 };
+// `path` stays below the folder that it is relative to, and has nothing in it that a terminal or another system reads
+// as something else.
+bool is_inside(const std::string& path);
 // Throws Failure (code too_large, exit 65): what is to be written to `path` could not be read back with this bound.
 void must_be_readable(const std::string& path, std::string_view text, size_t most);
 // A small file of a run directory, whole. Throws Failure (code not_read, exit 65), also if it has more than `most`
@@ -63,6 +67,9 @@ void must_fit(const std::string& folder, int64_t bytes);
 
 void sync_folder(const std::string& path);
 void make_folder(const std::string& path, bool may_exist = true);
+// std::filesystem::create_directories, and every new name is on the disk, so that what is synced below it is found
+// there. True: `path` is new; false: something has that name, or `error`.
+bool make_folders(const std::string& path, std::error_code& error);
 // Points a link at `target`: it leads to the old one or to the new one at any time. A hint: if it cannot be done, all
 // stays as it was.
 void point_link(const std::string& link, const std::string& target);
@@ -74,5 +81,10 @@ bool exchange_paths(const std::string& a, const std::string& b);
 // is untouched.
 void write_file(const std::string& path, const std::function<void(const Sink&)>& body);
 void write_file(const std::string& path, std::string_view text);
+// The same without a sync, at no cost of the disk's: who reads it finds one text or the other, but after a machine has
+// stopped it may be anything.
+void show_file(const std::string& path, std::string_view text);
+// What write_file() and show_file() had begun in `folder` when they were killed. Nobody may be writing there.
+void remove_begun_files(const std::string& folder);
 
 }  // namespace mortise

@@ -13,13 +13,7 @@
 #include <cmath>
 
 #include "kernels/bf16/bf16.h"
-
-// The loader asks which processor this is before a sanitizer's runtime is ready for its own code.
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define EVERY_PROCESSOR
-#endif
+#include "kernels/clones.h"
 
 namespace mortise::kernels {
 namespace {
@@ -56,9 +50,9 @@ template <class T, class G>
 }
 
 // target_clones wants plain functions.
-#define VERSION(name, T, G)                                                                         \
-  EVERY_PROCESSOR void name(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) { \
-    update<T, G>(s, a, begin, end);                                                                 \
+#define VERSION(name, T, G)                                                                        \
+  MORTISE_CLONES void name(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) { \
+    update<T, G>(s, a, begin, end);                                                                \
   }
 VERSION(f32_f32, float, float)
 VERSION(f32_f64, float, double)

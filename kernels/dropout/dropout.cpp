@@ -12,16 +12,9 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/clones.h"
 #include "mortise/half.h"
 
-// One copy of each loop an instruction set, chosen when the library is loaded. A sanitizer is not ready yet at that
-// time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define MORTISE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define MORTISE_CLONES
-#endif
 #define MORTISE_ALWAYS_INLINE [[gnu::always_inline]] inline
 
 namespace mortise::kernels {
@@ -57,13 +50,15 @@ struct Job {
 };
 
 // The 16-bit numbers of kLanes blocks beginning with `first`, in the order of elements.
-MORTISE_ALWAYS_INLINE void draw(const mortise_philox& place, uint32_t first, uint16_t (&bits)[kTile]) {
+MORTISE_ALWAYS_INLINE void draw(const mortise_philox& place, uint64_t first, uint16_t (&bits)[kTile]) {
   uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+  const auto low = static_cast<uint32_t>(first);
+  const uint32_t last = mortise_philox_last(&place, first), after = mortise_philox_last(&place, first + kLanes);
   for (int i = 0; i < kLanes; ++i) {
-    c0[i] = first + static_cast<uint32_t>(i);
+    c0[i] = low + static_cast<uint32_t>(i);
     c1[i] = place.site;
     c2[i] = place.step;
-    c3[i] = place.micro;
+    c3[i] = c0[i] < low ? after : last;
   }
   uint32_t k0 = place.key[0], k1 = place.key[1];
   for (int round = 0; round < 10; ++round) {
@@ -111,7 +106,7 @@ MORTISE_ALWAYS_INLINE void run(const Job& job, const void* x_, const void* resid
   for (int64_t e = begin; e < end;) {
     const int64_t first = e / 8;  // the block of e; what lies before e in it is left out
     const int skip = static_cast<int>(e - 8 * first);
-    draw(job.place, static_cast<uint32_t>(first), bits);
+    draw(job.place, static_cast<uint64_t>(first), bits);
     const auto* r = kAdd ? residual + e : nullptr;
     if (skip == 0 && end - e >= kTile) {
       apply<X, Y, kAdd>(job, bits, x + e, r, y + e, kTile);

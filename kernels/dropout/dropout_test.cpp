@@ -17,7 +17,7 @@ constexpr mortise_philox kPlace = {{0x01234567u, 0x89ABCDEFu}, 11, 1200, 3};
 
 bool keeps(const mortise_philox& place, double p, int64_t e) {
   uint16_t bits[8];
-  mortise_philox_block(&place, static_cast<uint32_t>(e / 8), bits);
+  mortise_philox_block(&place, static_cast<uint64_t>(e / 8), bits);
   return bits[e % 8] >= mortise_dropout_threshold(p);
 }
 
@@ -55,6 +55,27 @@ TEST(Dropout, EqualsTheDefinitionBitForBitAtEveryLengthAndBeginning) {
         }
       }
   }
+}
+
+// Elements are 32-bit numbers of blocks no more: tiles before, over and behind that boundary.
+TEST(Dropout, RepeatsNoBitsInATensorOfMoreThan2To35Elements) {
+  constexpr int64_t kWrap = int64_t{8} << 32, kAround = 1024;
+  const std::vector<float> x(2 * kAround, 1.f);
+  std::vector<float> y(2 * kAround);
+  const auto element_0 = [&](const float* of_first, int64_t first) {  // of a tensor of which only a piece is there
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(of_first) -
+                                   static_cast<uintptr_t>(first) * sizeof(float));
+  };
+  const int64_t begin = kWrap - kAround;
+  ASSERT_TRUE(dropout(kPlace, 0.5, MORTISE_F32, element_0(x.data(), begin), nullptr, MORTISE_F32,
+                      element_0(y.data(), begin), begin + 8, kWrap + kAround));
+  int as_at_the_beginning = 0;
+  for (int64_t i = 8; i < 2 * kAround; ++i) {
+    const bool kept = y[static_cast<size_t>(i)] != 0.f;
+    ASSERT_EQ(kept, keeps(kPlace, 0.5, begin + i)) << i;
+    if (i >= kAround) as_at_the_beginning += kept == keeps(kPlace, 0.5, i - kAround);
+  }
+  EXPECT_LT(as_at_the_beginning, kAround * 6 / 10);  // half of them by chance; 16 is the standard deviation
 }
 
 TEST(Dropout, KeepsAnElementWhoseBitsAreTheThreshold) {

@@ -22,6 +22,7 @@
 
 #include "core/base/diagnostic.hpp"
 #include "core/store/checkpoint.hpp"
+#include "core/store/files.hpp"
 #include "core/store/folder.hpp"
 #include "tests/faults/crash_model.hpp"
 #include "tests/faults/recorder.hpp"
@@ -509,6 +510,28 @@ TEST_F(CrashStates, OfADiskThatIsFull) {
 }
 
 // The other way to write a file: beside its place, then over what is there.
+// A run directory: whatever is synced below it is of no use if its own name is not there.
+TEST_F(CrashStates, OfFoldersThatAreMade) {
+  fs::create_directory(run / "runs");
+  for (const std::string folder : {"runs/one", "new/runs/two/"}) {
+    Recorder recorder(run);
+    std::error_code error;
+    EXPECT_TRUE(make_folders((run / folder).string(), error));
+    EXPECT_FALSE(error);
+    EXPECT_FALSE(make_folders((run / folder).string(), error)) << "it is there";
+    EXPECT_FALSE(error);
+    const Trace trace = recorder.finish();
+    const Crash crash(trace, trace.events.size());
+    ASSERT_EQ(crash.ways(kMany), 1u) << "nothing is left to chance";
+    const std::string name = fs::path(folder + "/").lexically_normal().parent_path().string();
+    EXPECT_TRUE(crash.tree(crash.way(0)).contains(name)) << name;
+  }
+  std::error_code error;
+  write_file((run / "file").string(), "x");
+  EXPECT_FALSE(make_folders((run / "file/within").string(), error));
+  EXPECT_EQ(error, std::errc::not_a_directory);
+}
+
 TEST_F(CrashStates, OfOneFileThatIsReplaced) {
   const std::string path = (run / "state.json").string(), old(1300, 'o'), fresh(2100, 'n');
   write_file(path, old);

@@ -31,7 +31,8 @@ class NonFinite {
     in_a_row_ = skipped && !searching ? in_a_row_ + 1 : 0;
     if (in_a_row_ == 0) return;
     say_how_many();
-    if (in_a_row_ != stop_after_) return;
+    if (asked_ || in_a_row_ < stop_after_) return;  // above it at once: a resumed run may allow fewer than there were
+    asked_ = true;
     const std::string reason =
         "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
     check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
@@ -53,6 +54,7 @@ class NonFinite {
 
   static const mortise_blob kInARow;
   int64_t stop_after_, in_a_row_ = 0;
+  bool asked_ = false;
   double scale_ = 0;  // of the record before; 0: nobody scales the loss
 };
 const mortise_blob NonFinite::kInARow = {sizeof(mortise_blob), 1, MORTISE_STR("in_a_row"), thunk<&NonFinite::save>,

@@ -52,6 +52,15 @@ TEST_F(NonFinite, GoesOnCountingInARunThatGoesOn) {
   EXPECT_EQ(host.requests.size(), 1u);
 }
 
+TEST_F(NonFinite, EndsARunThatGoesOnWithFewerSkipsAllowedThanThereWere) {
+  host.set("stop_after", 2);
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  EXPECT_EQ(plugin.load("in_a_row", 1, "5"), MORTISE_OK);
+  plugin.notify("record", step(1));
+  ASSERT_EQ(host.requests.size(), 1u);
+  EXPECT_EQ(host.requests[0].reason, "the gradient was not finite in 6 steps in a row");
+}
+
 TEST_F(NonFinite, AsksOnceOnly) {
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   for (int i = 0; i < 8; ++i) plugin.notify("record", step(1));

@@ -35,18 +35,19 @@ enum {
 /** "mortise.loop/0" */
 typedef struct mortise_loop_api {
   uint32_t struct_size;
-  MORTISE_FN(clock, mortise_clock *);
-  MORTISE_FN(ledger, const mortise_ledger **);
-  MORTISE_FN(set_window, int32_t micros);       /* only in step.window */
-  MORTISE_FN(vote, mortise_tensor *ok);         /* only in step.verdict: 0-dim, 0 and NaN mean skip, all else
+  MORTISE_FN(clock, mortise_clock *);           /* [loop] */
+  MORTISE_FN(ledger, const mortise_ledger **);  /* [loop] */
+  MORTISE_FN(set_window, int32_t micros);       /* [loop] only in step.window */
+  MORTISE_FN(vote, mortise_tensor *ok);         /* [loop] only in step.verdict: 0-dim, 0 and NaN mean skip, all else
                                                    apply; one vote to skip is enough */
-  MORTISE_FN(multiply, mortise_tensor *factor); /* only in grad.transform: 0-dim, into the multiplier */
+  MORTISE_FN(multiply, mortise_tensor *factor); /* [loop] only in grad.transform: 0-dim, into the multiplier */
   /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens",
    * "samples", "one", or one of the data's own). Weight 0 makes it a metric, a column of the record. Inside `forward`
    * only. Who trains a model must give at least one term of another weight, which depends on a trainable parameter: a
    * model does it in its last segment, loop.term("loss", sum, "tokens", 1). What it returns trains nothing. */
   MORTISE_FN(term, mortise_str name, mortise_tensor *sum, mortise_str unit, double weight);
-  MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary */
+  MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary.
+                                                             [any-thread]: a watcher may be a thread of its own */
   /** Adds a column to the record that is being told: a FLOAT, an INT or a TEXT (copied), for the listeners that come
    * after this one; plugin.toml's [capabilities] before = ["log.console", …] says who they are. [loop] Only inside a
    * listener of `record`, whose array of columns may move by it. */

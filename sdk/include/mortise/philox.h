@@ -34,10 +34,16 @@ MORTISE_INLINE void mortise_philox_words(const uint32_t key[2], uint32_t c0, uin
   out[3] = c3;
 }
 
+/** The last word of the counter: `micro`, and above its 16 low bits what the first word has no room for, so that no
+ * bits come twice in a tensor of more than 2^35 elements. */
+MORTISE_INLINE uint32_t mortise_philox_last(const mortise_philox *p, uint64_t block) {
+  return p->micro ^ (uint32_t)(block >> 32 << 16);
+}
+
 /** Eight 16-bit numbers: those of elements 8·block … 8·block+7. */
-MORTISE_INLINE void mortise_philox_block(const mortise_philox *p, uint32_t block, uint16_t out[8]) {
+MORTISE_INLINE void mortise_philox_block(const mortise_philox *p, uint64_t block, uint16_t out[8]) {
   uint32_t w[4];
-  mortise_philox_words(p->key, block, p->site, p->step, p->micro, w);
+  mortise_philox_words(p->key, (uint32_t)block, p->site, p->step, mortise_philox_last(p, block), w);
   for (int i = 0; i < 4; ++i) {
     out[2 * i] = (uint16_t)(w[i] & 0xFFFFu);
     out[2 * i + 1] = (uint16_t)(w[i] >> 16);
