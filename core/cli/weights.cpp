@@ -90,6 +90,19 @@ void take_key(const std::string& whole, const KeySchema& schema, const std::vect
   if (!stated) value = *taken;
 }
 
+// What follows from the model's keys, once they are taken.
+void refuse_sizes(const PluginInfo& info, const Config& config, const PluginTable& table, const Position& weights,
+                  Report& report) {
+  std::map<std::string, std::string> values;
+  for (const auto& [key, value] : table.values)
+    if (value.is_set()) values[key] = value.text();
+  for (const auto& [name, size] : sizes_of(info.huggingface, values))
+    if (const auto stated = config.find(name); stated && stated->text != std::to_string(size))
+      report.add(disagree("the weights are of " + name + " `" + stated->text + "`; " + info.schema.id + " is `" +
+                              std::to_string(size) + "`: " + info.huggingface.sizes.at(name),
+                          {weights, place_of(*stated)}, "other weights, or another model"));
+}
+
 }  // namespace
 
 std::string weights_path(const Value& stated, Report& report) {
@@ -130,6 +143,7 @@ void take_architecture(const std::string& weights, const std::string& model,
     refuse_unknown(info, config, at, report);
     for (const auto& [key, names] : info.huggingface.keys)
       take_key(model + "." + key, info.schema.config.keys.at(key), names, table->values[key], config, report);
+    refuse_sizes(info, config, *table, at, report);
   } catch (const FormatError& e) {
     Diagnostic d = mistake(e.code, e.path + " " + e.message, at, "a folder as save_pretrained writes it");
     d.exit = kExitData;

@@ -364,7 +364,7 @@ type = "int"
   EXPECT_FALSE(read.info->facts.contains("huggingface"));
   EXPECT_EQ(read_after_head("[huggingface]\nharmles = []\n[huggingface.keys]\ndecay = \"n_decay\"\n").errors,
             (Errors{"schema_broken 8:1 [huggingface] has no key `harmles` | it has: architectures, fixed, harmless, "
-                    "ignores, keys, parameters, renames, tokens",
+                    "ignores, keys, parameters, renames, sizes, tokens",
                     "schema_broken 10:1 [huggingface] speaks of `decay`, which is no key of [config] | "
                     "[config.decay]"}));
   EXPECT_EQ(read_after_head("huggingfase = 1\n").errors.size(), 1u);

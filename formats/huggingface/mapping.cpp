@@ -39,10 +39,11 @@ class Reader {
       else if (key == "fixed") read_table(key, value, [&](const TomlEntry& e) { mapping_.fixed[e.key] = e.value; });
       else if (key == "keys") read_table(key, value, [&](const TomlEntry& e) { read_key(e); });
       else if (key == "tokens") read_table(key, value, [&](const TomlEntry& e) { read_token(e); });
+      else if (key == "sizes") read_table(key, value, [&](const TomlEntry& e) { read_size(e); });
       else if (key == "parameters") read_table(key, value, [&](const TomlEntry& e) { read_parameter(e); });
       else
         complain_(at, "[huggingface] has no key `" + key + "`",
-                  "it has: architectures, fixed, harmless, ignores, keys, parameters, renames, tokens");
+                  "it has: architectures, fixed, harmless, ignores, keys, parameters, renames, sizes, tokens");
     }
     if (!mapping_.architectures.empty() && mapping_.parameters.empty())
       complain_(table.find("architectures")->at, "[huggingface] names an architecture and not what it is made of",
@@ -90,6 +91,14 @@ class Reader {
     if (const auto* id = std::get_if<int64_t>(&entry.value.data)) mapping_.tokens[entry.key] = *id;
     else complain_(entry.value.at, "huggingface.tokens." + entry.key + " is the number of a token", entry.key + " = 0");
   }
+  void read_size(const TomlEntry& entry) {
+    if (!entry.value.text())
+      return complain_(entry.value.at, "huggingface.sizes." + entry.key + " is a product of keys",
+                       entry.key + " = \"4*width\"");
+    mapping_.sizes[entry.key] = *entry.value.text();
+    for (const std::string& factor : split(*entry.value.text(), '*'))
+      if (!is_number(factor)) must_be_key(factor, entry.value.at);
+  }
   void read_parameter(const TomlEntry& entry) {
     const std::vector<std::string> parts = split(entry.key, '{');
     for (size_t i = 1; i < parts.size(); ++i) {
@@ -133,18 +142,18 @@ class Architecture {
     }
     return std::move(all_);
   }
+  int64_t product(const std::string& text) const {
+    uint64_t all = 1;
+    for (const std::string& factor : split(text, '*'))
+      all *= static_cast<uint64_t>(is_number(factor) ? std::stoll(factor) : value(factor));
+    return static_cast<int64_t>(all);
+  }
 
  private:
   int64_t value(const std::string& key) const {
     const auto found = values_.find(key);
     const Json number = found == values_.end() ? Json() : parse_json(found->second);
     return number.is_number_integer() ? number.get<int64_t>() : 0;
-  }
-  int64_t product(const std::string& text) const {
-    uint64_t all = 1;
-    for (const std::string& factor : split(text, '*'))
-      all *= static_cast<uint64_t>(is_number(factor) ? std::stoll(factor) : value(factor));
-    return static_cast<int64_t>(all);
   }
   void add(const std::string& name, const Sizes& sizes) {
     const size_t open = name.find('{'), close = name.find('}', open == name.npos ? 0 : open);
@@ -182,8 +191,15 @@ bool Mapping::ignores_tensor(const std::string& name) const { return matches_any
 
 bool Mapping::knows(const std::string& config_key) const {
   const auto is_it = [&](const auto& key) { return std::ranges::find(key.second, config_key) != key.second.end(); };
-  return fixed.contains(config_key) || tokens.contains(config_key) || std::ranges::any_of(keys, is_it) ||
-         matches_any(harmless, config_key) || matches_any(kBookkeeping, config_key);
+  return fixed.contains(config_key) || sizes.contains(config_key) || tokens.contains(config_key) ||
+         std::ranges::any_of(keys, is_it) || matches_any(harmless, config_key) || matches_any(kBookkeeping, config_key);
+}
+
+std::map<std::string, int64_t> sizes_of(const Mapping& mapping, const std::map<std::string, std::string>& values) {
+  std::map<std::string, int64_t> all;
+  for (const auto& [name, size] : mapping.sizes)
+    if (const int64_t n = Architecture(values).product(size)) all[name] = n;
+  return all;
 }
 
 std::vector<std::string> differences(const Mapping& mapping, const std::map<std::string, std::string>& values,

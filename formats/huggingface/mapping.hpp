@@ -22,6 +22,7 @@ struct Mapping {
   std::map<std::string, TomlNode> fixed;                       // keys of config.json that have one value in all of them
   std::map<std::string, std::vector<std::string>> keys;        // by the model's key: its names in config.json
   std::map<std::string, int64_t> tokens;                       // keys of config.json: ids of special tokens
+  std::map<std::string, std::string> sizes;                    // keys of config.json: products of the model's keys
   std::map<std::string, std::vector<std::string>> parameters;  // of an architecture: names, and their sizes as products
 
   // A folder's config.json can be written and read.
@@ -38,6 +39,9 @@ using Complain = std::function<void(const TomlPlace& at, const std::string& mess
 
 // `model_keys`: what the model's own table may have.
 Mapping read_mapping(const TomlTable& table, const std::vector<std::string>& model_keys, const Complain& complain);
+
+// What the keys of `sizes` are of these values, as differences() has them; without those whose values are not there.
+std::map<std::string, int64_t> sizes_of(const Mapping& mapping, const std::map<std::string, std::string>& values);
 
 // What of these parameters is not the architecture's: "h.0.mlp.router.weight is added", "wpe.weight is missing",
 // "wte.weight is [300, 16], not [256, 16]". `values`: of the model's keys, as JSON.

@@ -44,10 +44,22 @@ TEST(HuggingFaceMapping, CountsWhatAnArchitectureIsMadeOf) {
   EXPECT_EQ(differences(m, {}, {{"b", {}}}), Texts());  // no layers
 }
 
+TEST(HuggingFaceMapping, KnowsWhatFollowsFromTheModelsKeys) {
+  Mapping m;
+  EXPECT_EQ(mistakes("[sizes]\ninner = \"4*width\"", &m), Texts());
+  EXPECT_TRUE(m.knows("inner"));
+  EXPECT_EQ(sizes_of(m, {{"width", "3"}}), (std::map<std::string, int64_t>{{"inner", 12}}));
+  EXPECT_TRUE(sizes_of(m, {}).empty());
+  EXPECT_EQ(mistakes("[sizes]\ninner = 4"),
+            Texts{"2 huggingface.sizes.inner is a product of keys | inner = \"4*width\""});
+  EXPECT_EQ(mistakes("[sizes]\ninner = \"4*with\""),
+            Texts{"2 [huggingface] speaks of `with`, which is no key of [config] | [config.with]"});
+}
+
 TEST(HuggingFaceMapping, RefusesWhatItDoesNotRead) {
   EXPECT_EQ(mistakes("harmles = []"),
             Texts{"1 [huggingface] has no key `harmles` | it has: architectures, fixed, harmless, ignores, keys, "
-                  "parameters, renames, tokens"});
+                  "parameters, renames, sizes, tokens"});
   EXPECT_EQ(mistakes("harmless = [1]"), Texts{"1 huggingface.harmless is a list of texts | harmless = [\"…\"]"});
   EXPECT_EQ(mistakes("fixed = 3"), Texts{"1 huggingface.fixed is a table, this is a number | [huggingface.fixed]"});
   const std::string pairs =

@@ -170,6 +170,15 @@ class Weights(e2e.Case):
         self.same(loaded, self.tensors)
         self.assertEqual(said, "runs/first/checkpoints/step-2/model: 16 tensors taken")
 
+    def test_a_size_that_follows_from_others_is_that_or_refused(self):
+        self.folder(config={**CONFIG, "n_inner": 64})
+        self.assertEqual(self.taken()[1], "hf: 16 tensors taken")
+        self.folder(config={**CONFIG, "n_inner": 65})
+        result = self.mortise("train", "next.toml")
+        self.assertEqual(result.code, 64, result)
+        self.assertRegex(result.err, r"^error\[weights_disagree\]: the weights are of n_inner `65`; "
+                                     r"model\.gpt is `64`: 4\*width\n  --> next\.toml:\d+:\d+ and hf/config\.json:\d+\n")
+
     def test_the_manifest_may_not_contradict_the_folder(self):
         self.folder()
         self.file(
