@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
@@ -61,12 +62,21 @@ PlanSource source_named(const std::string& word) {
   return {word, ""};
 }
 
+// Who waits for a process that is dead waits for ever.
+static void refuse_without_checkpoint(const std::string& dir) {
+  if (!checkpoints_in(dir + "/checkpoints").empty() || is_being_trained(dir)) return;
+  throw Failure(trouble(kExitData, "no_checkpoint", dir + " has no checkpoint, and no process is training it", "",
+                        "mortise resume " + shell_word(dir)));
+}
+
 Verified checkpoint_of(const std::string& dir, const std::string& which) {
+  refuse_without_checkpoint(dir);
   return CheckpointFolder(dir + "/checkpoints").find(which, "--checkpoint", [](const Diagnostic& d) { say(d); });
 }
 
 void with_checkpoint(const std::string& dir, const std::string& which,
                      const std::function<void(const Verified&)>& use) {
+  refuse_without_checkpoint(dir);
   CheckpointFolder(dir + "/checkpoints").with(which, "--checkpoint", [](const Diagnostic& d) { say(d); }, use);
 }
 
