@@ -56,7 +56,7 @@ BUDGETS = {
     "base": 650,
     "manifest": 1850,
     "plugin": 1560,
-    "plan": 1300,
+    "plan": 1350,
     "model": 300,
     "host": 2300,
     "loop": 2000,
@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1200,
     "assemble": 1100,
     "store": 1300,
-    "cli": 3500,
+    "cli": 3650,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 530, "safetensors": 300, "toml": 350}
 

@@ -118,6 +118,9 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   if (restored)
     p.state = train ? restore(p.runnable, p.request.checkpoint) : restore(p.runnable.allocated, p.request.checkpoint);
   p.summary = summary_of(p.declared(), p.request.dir);
+  if (!train && restored && !p.request.split.empty())
+    if (auto changed = changed_data(p.declared(), p.request.checkpoint, p.request.split))
+      p.summary.warnings.push_back(*std::move(changed));
 }
 
 Run::~Run() = default;

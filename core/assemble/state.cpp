@@ -181,6 +181,24 @@ void check_data(const Declared& d, const Found& checkpoint) {
 
 }  // namespace
 
+std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split) {
+  const auto text = read_run_file_if_any(checkpoint.path, kDataFile, kMaxData);
+  const Json was = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
+  const auto recorded = was.is_object() ? was.find(split) : was.end();
+  if (!was.is_object() || recorded == was.end() || !recorded->is_object()) return std::nullopt;  // it does not say
+  // Not the number of samples: [eval] samples may be another.
+  const auto fingerprint = recorded->find("fingerprint");
+  const std::string is = d.samples->fingerprint("validation");
+  if (fingerprint == recorded->end() || !fingerprint->is_string() || *fingerprint == is) return std::nullopt;
+  Diagnostic changed =
+      trouble(kExitData, "data_changed", "the data of the split `" + split + "` is not what this run began with",
+              d.data.by->id() + ": " + d.samples->about("validation"),
+              "put the data back as it was, or name other data: --data FILE");
+  changed.level = Level::kWarning;
+  changed.effect = "measured on what is there now; the model may have been trained on some of it";
+  return changed;
+}
+
 std::string data_text(const Declared& d) {
   std::string text = data_json(d).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   must_be_readable(kDataFile, text, kMaxData);

@@ -9,6 +9,7 @@
 //   fixed.json             what of the manifest is fixed for a run (changes.hpp)
 //   plugins/ID.json        what plugins keep
 #pragma once
+#include <optional>
 #include <string>
 
 #include "core/assemble/allocated.hpp"
@@ -23,6 +24,9 @@ TensorFormat tensor_format(const Declared& d);
 
 // The text of data.json. Throws Failure (exit 65): it would be too large to be read back.
 std::string data_text(const Declared& d);
+
+// A warning if what is evaluated on, `split` of the manifest, is not what the checkpoint's run had.
+std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split);
 
 // Borrows the memory of what lies on the host.
 Snapshot capture(const Runnable& r, const RunState& state);

@@ -11,6 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
@@ -89,7 +90,10 @@ int checkpoint(const Arguments& args) {
     newest = newest && rows.back().damaged;
   }
   if (globals().json) print_json(rows);
-  else if (rows.empty()) std::cout << escape_control(dir) << " has no checkpoint yet\n";
+  else if (rows.empty())
+    std::cout << escape_control(dir)
+              << (is_being_trained(dir) ? " has no checkpoint yet\n"
+                                        : " has no checkpoint, and no process is training it\n");
   else print(rows);
   return what == "verify" && std::ranges::any_of(rows, &Row::damaged) ? kExitData : kExitOk;
 }

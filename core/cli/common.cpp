@@ -58,6 +58,15 @@ void say(const Report& report, std::string_view closing) {
   else report.print(std::cerr, globals().colour, closing);
 }
 
+void say_warnings(std::vector<Diagnostic> warnings) {
+  if (globals().strict)
+    for (Diagnostic& d : warnings) d.level = Level::kError;
+  Report report;
+  for (Diagnostic& d : warnings) report.add(std::move(d));
+  if (globals().strict || !globals().quiet) say(report, report.has_errors() ? "nothing was started." : "");
+  if (report.has_errors()) throw Failed{report.exit_code()};
+}
+
 void say(const Diagnostic& d) {
   if (globals().json) print_json(std::cerr, d);
   else print(std::cerr, d, globals().colour);

@@ -131,6 +131,8 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
 // Prints to stderr, as text or as JSON.
 void say(const Report& report, std::string_view closing);
 void say(const Diagnostic& d);
+// Prints warnings; with --strict they are errors. Throws Failed.
+void say_warnings(std::vector<Diagnostic> warnings);
 
 // What `mortise plan` says, and plan.txt of a run directory; `width` as of print_structure.
 void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t width = 0);

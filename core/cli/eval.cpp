@@ -97,6 +97,7 @@ int eval(const Arguments& args) {
   };
   if (is_dir) with_checkpoint(source, asked, make);
   else make({});
+  if (!args.has("--data")) say_warnings(run->summary().warnings);
   const Measured m = run->evaluate();
   if (m.samples == 0)
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},

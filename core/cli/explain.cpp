@@ -7,6 +7,7 @@
 #include "core/base/errors.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/print.hpp"
 #include "core/manifest/vocabulary.hpp"
 
 namespace mortise::cli {
@@ -20,26 +21,67 @@ nlohmann::ordered_json json(const ExitEntry& entry) {
   return {{"exit", entry.code}, {"name", entry.name}, {"meaning", entry.meaning}, {"supervisor", entry.supervisor}};
 }
 
-// A key by its whole name: "checkpoint.keep". False: there is none.
+void print_key(const std::string& table, const KeySchema& key) {
+  const std::string standard = key.default_value.is_set() ? key.default_value.text() : "", takes = taken_by(key);
+  if (globals().json)
+    std::cout << nlohmann::ordered_json({{"key", table + "." + key.name},
+                                         {"type", key.type},
+                                         {"default", standard},
+                                         {"takes", takes},
+                                         {"change", key.change},
+                                         {"meaning", key.doc}})
+              << "\n";
+  else
+    std::cout << fmt::format("[{}] {}: {}{}{}; {} for a resumed run\n  {}\n", table, key.name, key.type,
+                             takes.empty() ? "" : " (" + takes + ")",
+                             standard.empty() ? "" : ", by default " + standard, key.change, escape_control(key.doc));
+}
+
+// "error[unknown_key]" and "[optimizer]", as they stand in a message or in a file.
+std::string without_brackets(std::string word) {
+  const size_t open = word.find('[');
+  if (open == std::string::npos || !word.ends_with("]")) return word;
+  return word.substr(open + 1, word.size() - open - 2);
+}
+
+// A key by its whole name, "checkpoint.keep"; a table with all of its keys; what a name from elsewhere is called here.
+// False: there is none.
 bool explain_key(const Arguments& args, const std::string& whole) {
   Report report;  // what is wrong with plugins is said where they are used
-  std::vector<std::string> searched;
+  std::vector<std::string> searched, names;
   std::map<std::string, PluginSchema> schemas;
   for (const auto& [id, info] : catalogue(args, nullptr, searched, report)) schemas[id] = info.schema;
   ManifestRequest request = manifest_request(args, "");
   request.catalogue = &schemas;
-  const size_t dot = std::min(whole.rfind('.'), whole.size());
-  const KeySchema* key = Vocabulary(request).key(whole.substr(0, dot), whole.substr(std::min(dot + 1, whole.size())));
-  if (key == nullptr) return false;
-  const std::string standard = key->default_value.is_set() ? key->default_value.text() : "";
-  if (globals().json)
-    std::cout << nlohmann::ordered_json(
-                     {{"key", whole}, {"type", key->type}, {"default", standard}, {"meaning", key->doc}})
-              << "\n";
-  else
-    std::cout << fmt::format("[{}] {}: {}{}\n  {}\n", whole.substr(0, dot), key->name, key->type,
-                             standard.empty() ? "" : ", by default " + standard, escape_control(key->doc));
-  return true;
+  const Vocabulary words(request);
+  const auto explain_one = [&](const std::string& name) {
+    const size_t dot = std::min(name.rfind('.'), name.size());
+    const KeySchema* key = words.key(name.substr(0, dot), name.substr(std::min(dot + 1, name.size())));
+    if (key != nullptr) print_key(name.substr(0, dot), *key);
+    return key != nullptr;
+  };
+  if (explain_one(whole)) return true;
+  for (const auto& [name, table] : core_schema().tables)
+    for (const auto& [key, schema] : table.keys) {
+      if (name == whole) print_key(name, schema);
+      names.push_back(name + "." + key);
+    }
+  for (const auto& [id, plugin] : schemas) {
+    if (id == whole && plugin.config.keys.empty()) std::cout << "[" << id << "] has no keys of its own\n";
+    for (const auto& [key, schema] : plugin.config.keys) {
+      if (id == whole) print_key(id, schema);
+      names.push_back(id + "." + key);
+    }
+  }
+  if (core_schema().tables.contains(whole) || schemas.contains(whole)) return true;
+  const std::vector<std::string> called = words.keys_called(whole), said = words.said_of(whole);
+  for (const std::string& name : called) explain_one(name);
+  for (const std::string& text : said) std::cout << whole << ": " << text << "\n";
+  if (!called.empty() || !said.empty()) return true;
+  if (whole.find('.') == std::string::npos) return false;
+  const std::string near = nearest(whole, names);
+  throw Failure(mistake("unknown_code", "no key is called `" + whole + "`", {},
+                        near.empty() ? "mortise keys   lists them" : "mortise explain " + near));
 }
 
 }  // namespace
@@ -47,10 +89,11 @@ bool explain_key(const Arguments& args, const std::string& whole) {
 int explain(const Arguments& args) {
   if (args.has("--markdown")) {
     std::cout << errors_markdown();
-  } else if (!args.positional.empty() && explain_key(args, args.positional[0])) {
-    return kExitOk;
   } else if (!args.positional.empty()) {
-    const std::string &code = args.positional[0], text = explain_error(code);
+    const std::string code = without_brackets(args.positional[0]);
+    const bool is_code = find_error(code) != nullptr || code.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_code && explain_key(args, code)) return kExitOk;
+    const std::string text = explain_error(code);
     const ExitEntry* exit = find_exit(code);
     if (!globals().json) std::cout << text;
     else std::cout << (exit != nullptr ? json(*exit) : json(*find_error(code))) << "\n";

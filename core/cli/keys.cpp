@@ -36,16 +36,6 @@ std::string default_of(const KeySchema& key) {
   return key.same_as.empty() ? "" : "that of " + key.same_as;
 }
 
-// Choices or units, and bounds: "steps, epochs; above 0, at most 100".
-std::string taken_by(const KeySchema& key) {
-  std::vector<std::string> bounds;
-  if (key.exclusive_min) bounds.push_back("above " + whole_text(*key.exclusive_min));
-  if (key.min) bounds.push_back("from " + whole_text(*key.min));
-  if (key.max) bounds.push_back((key.min ? "to " : "at most ") + whole_text(*key.max));
-  const std::string range = join(bounds, key.min ? " " : ", ");
-  return join(key.choices, ", ") + (key.choices.empty() || range.empty() ? "" : "; ") + range;
-}
-
 Json json_of(const Table& table, const KeySchema& key) {
   return {{"table", table.name},    {"key", name_of(key)},  {"type", key.type}, {"default", default_of(key)},
           {"takes", taken_by(key)}, {"change", key.change}, {"doc", key.doc}};
@@ -96,6 +86,15 @@ std::string page(const std::vector<Table>& tables) {
 }
 
 }  // namespace
+
+std::string taken_by(const KeySchema& key) {
+  std::vector<std::string> bounds;
+  if (key.exclusive_min) bounds.push_back("above " + whole_text(*key.exclusive_min));
+  if (key.min) bounds.push_back("from " + whole_text(*key.min));
+  if (key.max) bounds.push_back((key.min ? "to " : "at most ") + whole_text(*key.max));
+  const std::string range = join(bounds, key.min ? " " : ", ");
+  return join(key.choices, ", ") + (key.choices.empty() || range.empty() ? "" : "; ") + range;
+}
 
 int keys(const Arguments& args) {
   Report report;

@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
@@ -94,6 +95,13 @@ PlanSource source_named(const std::string& word) {
   return {word, ""};
 }
 
+// Who waits for a process that is dead waits for ever.
+static void refuse_without_checkpoint(const std::string& dir) {
+  if (!checkpoints_in(dir + "/checkpoints").empty() || is_being_trained(dir)) return;
+  throw Failure(trouble(kExitData, "no_checkpoint", dir + " has no checkpoint, and no process is training it", "",
+                        "mortise resume " + shell_word(dir)));
+}
+
 Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find) {
   try {
     return find();
@@ -105,6 +113,7 @@ Verified or_the_newest(const std::string& which, const std::string& flag, const 
 }
 
 Verified checkpoint_of(const std::string& dir, const std::string& which) {
+  refuse_without_checkpoint(dir);
   const CheckpointFolder folder(dir + "/checkpoints");
   const Verified found = or_the_newest(which, kFlag, [&] { return folder.find(which, kFlag, say_it); });
   warn_of_best(dir, which, found.step);
@@ -113,6 +122,7 @@ Verified checkpoint_of(const std::string& dir, const std::string& which) {
 
 void with_checkpoint(const std::string& dir, const std::string& which,
                      const std::function<void(const Verified&)>& use) {
+  refuse_without_checkpoint(dir);
   or_the_newest(which, kFlag, [&] {
     CheckpointFolder(dir + "/checkpoints").with(which, kFlag, say_it, [&](const Verified& found) {
       warn_of_best(dir, which, found.step);

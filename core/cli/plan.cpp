@@ -104,8 +104,8 @@ int why(const Plan& plan, const std::string& point) {
 std::string length_text(const Summary& s) {
   std::string text = with_commas(s.steps) + (s.steps == 1 ? " step" : " steps");
   const int64_t tokens = s.steps * s.tokens_per_step;
-  if (tokens > 0)
-    text += fmt::format(" = {} tokens",
+  if (tokens > 0)  // samples may be shorter than data.sequence_length
+    text += fmt::format(" of at most {} tokens = {}", with_commas(s.tokens_per_step),
                         tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens)));
   if (s.steps_per_epoch > 0)
     text += fmt::format(" = {:.2f} epochs", static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch));
@@ -173,6 +173,7 @@ int plan(const Arguments& args) {
     return kExitOk;
   }
   const Summary s = declared_summary(*planned);
+  say_warnings(s.warnings);
   const std::vector<std::string>& lines = s.parameter_lines;
   std::ostringstream text;
   if (args.has("--weights"))

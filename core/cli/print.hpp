@@ -24,6 +24,9 @@ std::string repeat_text(const Plan& plan);
 std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
                                    const std::map<std::string, PluginInfo>& catalogue);
 
+// Choices or units, and bounds: "steps, epochs; above 0, at most 100".
+std::string taken_by(const KeySchema& key);
+
 // What `mortise points` prints, and the text of docs/guide/points.md.
 void print_points(std::ostream& out, const PointTable& table, bool json);
 std::string points_markdown(const PointTable& table);

@@ -29,7 +29,7 @@ std::string without(const Arguments& args, const std::string& flag) {
   std::string all;
   for (const auto& [name, values] : args.flags)
     for (const std::string& value : values)
-      if (name != flag && name != "--json" && name != "-q")
+      if (name != flag && name != "--json" && name != "-q" && !(name == "--set" && value.starts_with("run.dir=")))
         all += " " + name + (value.empty() ? "" : " " + shell_word(value));
   return all;
 }
@@ -45,11 +45,26 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
                            checkpoint.manifest.files.size() + 1);  // with the manifest itself
 }
 
-// A run that is over, and that its manifest does not make longer.
-bool is_finished(const std::string& dir, const Planned& p) {
+// A person who sets a key of a run that is over expects something of it, and nothing would come.
+[[noreturn]] void refuse_unused(const std::string& dir, const Status& status, const std::vector<Change>& changes) {
+  Diagnostic d = mistake("run_finished",
+                         dir + " is finished, at step " + with_commas(status.step) + ", and " + "`" +
+                             changes.front().key + "`" + " would change nothing",
+                         changes.front().is_at, "go on longer: --set run.length=…");
+  d.fixes.push_back("go on from an earlier checkpoint: --from STEP");
+  d.effect = "nothing was done, and nothing was recorded";
+  throw Failure(d);
+}
+
+// A run that is over, and that its manifest does not make longer. `asked`: what a person changes.
+bool is_finished(const std::string& dir, const Planned& p, const std::vector<Change>& asked) {
   const auto status = status_of(dir);
   if (!status || status->state != "finished") return false;
-  if (declared_summary(p).steps > status->of) return false;
+  const int64_t steps = declared_summary(p).steps;
+  if (steps > status->of) return false;
+  const auto length = std::ranges::find(asked, "run.length", &Change::key);
+  if (length != asked.end() && steps < status->step) refuse_length(status->step, steps, status->step + 1, p.manifest);
+  if (!asked.empty()) refuse_unused(dir, *status, asked);
   if (!globals().quiet && !globals().json)
     std::cerr << escape_control(dir) << " is finished, at step " << with_commas(status->step)
               << "; longer: " << resume_command(p, dir) << " --set run.length=…\n";
@@ -65,17 +80,37 @@ Manifest to_record(const Manifest& was, Manifest now) {
   return now;
 }
 
-int go_on(const std::string& dir, const Session& session, const Manifest& was, const std::string& from, bool changed) {
-  if (from.empty() && is_finished(dir, *session.run)) return kExitOk;
+// What was done is not thrown away in silence. `begins`: who starts runs by itself has asked for a beginning, and loses
+// nothing where nothing was ever saved.
+void refuse_beginning(const std::string& dir, bool begins) {
+  const auto status = status_of(dir);
+  if (!status || (begins ? !status->resumable && status->state != "finished" : status->step == 0)) return;
+  Diagnostic d = trouble(kExitData, "no_checkpoint",
+                         dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from",
+                         "", "put one back into " + dir + "/checkpoints");
+  d.fixes.push_back("begin again: mortise train " + shell_word(dir + "/run.toml"));
+  d.effect = "nothing was started; the run and its history are as they were";
+  throw Failure(d);
+}
+
+struct Going {
+  std::string from;
+  bool changed = false, begins = false;
+  std::vector<Change> asked = {};
+};
+
+int go_on(const std::string& dir, const Session& session, const Manifest& was, const Going& going) {
+  if (going.from.empty() && is_finished(dir, *session.run, going.asked)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
-  const Verified checkpoint = or_the_newest(
-      from, "--from", [&] { return folder.choose(from, [](const Diagnostic& d) { say(d); }).value_or(Verified{}); });
+  const auto choose = [&] { return folder.choose(going.from, [](const Diagnostic& d) { say(d); }).value_or(Verified{}); };
+  const Verified checkpoint = or_the_newest(going.from, "--from", choose);
+  if (checkpoint.path.empty()) refuse_beginning(dir, going.begins);
   say_where(dir, checkpoint);
   // A resume that is refused leaves the run as it was.
   return train_in(directory, session, checkpoint, [&] {
     folder.go_on_from(checkpoint);
-    if (changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+    if (going.changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
   });
 }
 
@@ -127,7 +162,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
     if (const auto written = std::ranges::find(positions, c.key, &Change::key); written != positions.end())
       c.is_at = written->is_at;
   if (std::ranges::all_of(changes, [](const Change& c) { return c.change == "free"; }))
-    return go_on(dir, session, was->manifest, "", !changes.empty());
+    return go_on(dir, session, was->manifest, {"", !changes.empty(), /*begins=*/true});
 
   Diagnostic d = mistake("manifest_changed", now.manifest.path + " no longer describes " + dir);
   d.lines = lines_of(changes);
@@ -138,21 +173,22 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
     if (c.change != "fixed" && !follows(c)) sets += " --set " + shell_word(c.key + "=" + c.is);
   if (std::ranges::none_of(changes, [](const Change& c) { return c.change == "fixed"; }))
     d.fixes.push_back("continue changed:     " + again + sets + "     (recorded in the run)");
-  d.fixes.push_back("begin again:          mortise train " + shell_word(now.manifest.path) + without(args, "--resume"));
+  d.fixes.push_back("begin again:          mortise train " + shell_word(now.manifest.path) + without(args, "--resume") +
+                    (now.manifest.get("run", "dir").is_set() ? " --set run.dir=" + shell_word(next_name(dir)) : ""));
   throw Failure(d);
 }
 
 int resume(const Arguments& args) {
   if (args.positional.empty())
     throw Failure(mistake("missing_word", "`mortise resume` needs a run directory", {}, "mortise resume runs/latest"));
-  handle_signals();
+  handle_signals(/*says=*/!globals().quiet && !globals().json);
   PlanSource source = source_of_run(run_directory_at(args.positional[0], "resume"));
   // Else the weights were taken long ago, and need not be there any more.
   source.weights = checkpoints_in(source.dir + "/checkpoints").empty();
   const Session session = make_session(args, source);
   const auto was = stored(args, source);
   refuse_another_place(source.dir, was->manifest.get("run", "dir"), session.run->manifest.get("run", "dir"));
-  const auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
+  auto changes = changes_between(was->manifest, session.run->manifest, session.run->catalogue);
   for (const Change& c : changes)
     if (c.change == "fixed") {
       Diagnostic d =
@@ -161,7 +197,8 @@ int resume(const Arguments& args) {
       d.effect = "with " + c.is + " it would be another run";
       throw Failure(d);
     }
-  return go_on(source.dir, session, was->manifest, args.last("--from"), std::ranges::any_of(changes, is_lasting));
+  std::erase_if(changes, [](const Change& c) { return !is_lasting(c); });
+  return go_on(source.dir, session, was->manifest, {args.last("--from"), !changes.empty(), /*begins=*/false, changes});
 }
 
 }  // namespace mortise::cli

@@ -142,12 +142,27 @@ std::optional<Status> status_of(const std::string& dir) {
     const auto text = read_run_file_if_any(dir, "status.json", kMostBytes);
     if (!text) return std::nullopt;
     const Json j = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    return Status{j.at("state"), j.at("step"), j.at("of")};
+    return Status{j.at("state"), j.at("step"), j.at("of"), j.value("resumable", false)};
   } catch (const Json::exception&) {
     return std::nullopt;
   } catch (const Failure&) {
     return std::nullopt;
   }
+}
+
+bool is_being_trained(const std::string& dir) {
+  const int held = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (held < 0) return false;
+  const bool is_free = ::flock(held, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  ::close(held);
+  return !is_free;
+}
+
+std::string next_name(const std::string& dir) {
+  std::error_code error;
+  int n = 2;
+  while (fs::exists(fs::symlink_status(dir + "-" + std::to_string(n), error))) ++n;
+  return dir + "-" + std::to_string(n);
 }
 
 RunDirectory::RunDirectory(Taken taken, const Manifest& manifest)

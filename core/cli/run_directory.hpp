@@ -36,7 +36,12 @@ bool is_run(const std::string& dir);
 struct Status {
   std::string state;
   int64_t step = 0, of = 0;
+  bool resumable = false;  // it had a checkpoint, and was not finished
 };
+// A process holds it.
+bool is_being_trained(const std::string& dir);
+// The first of DIR-2, DIR-3, … that is not there.
+std::string next_name(const std::string& dir);
 std::optional<Status> status_of(const std::string& dir);
 
 // Held by one process at a time.

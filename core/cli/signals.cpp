@@ -1,9 +1,13 @@
 #include "core/cli/signals.hpp"
 
+#include <semaphore.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <ctime>
+#include <string_view>
 
 #include "core/base/diagnostic.hpp"
 
@@ -13,10 +17,42 @@ namespace {
 std::atomic<int> end{0};
 std::atomic<bool> save{false};
 
+// What a handler may read and do: plain memory, write(), sem_post().
+std::atomic<bool> answers{false}, trains{false}, over{false};
+std::atomic<int64_t> interrupted_at{0};
+sem_t interrupted_twice;
+bool begins_a_line = false;
+
+void say(std::string_view text) {
+  if (!answers) return;
+  const auto put = [](std::string_view part) { return ::write(STDERR_FILENO, part.data(), part.size()); };
+  if (begins_a_line && put("\n") < 0) return;  // the terminal has shown ^C
+  if (put(text) < 0) return;
+}
+
+// `timeout -s INT` sends its signal twice, to the process and to its group.
+constexpr int64_t kOnePressNs = 500'000'000;
+
+void on_interrupt() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  const int64_t now = t.tv_sec * 1'000'000'000 + t.tv_nsec;
+  int64_t first = 0;
+  end = SIGINT;
+  if (interrupted_at.compare_exchange_strong(first, now))
+    return say(trains ? "stopping after this step and saving; again: leave without saving\n" : "stopping\n");
+  if (now - first < kOnePressNs) return;
+  static std::atomic<bool> leaving{false};
+  if (!trains || leaving.exchange(true)) _exit(kExitInterrupted);
+  sem_post(&interrupted_twice);
+}
+
 void on_signal(int signal) {
-  if (signal == SIGINT && end.exchange(SIGINT) == SIGINT) _exit(kExitInterrupted);  // twice: leave at once
+  const int error = errno;
+  if (signal == SIGINT) on_interrupt();
   if (signal == SIGTERM) end = SIGTERM;
   if (signal == SIGUSR1) save = true;
+  errno = error;
 }
 
 sigset_t handled() {
@@ -33,7 +69,9 @@ void hold_signals() {
   sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
-void handle_signals() {
+void handle_signals(bool says) {
+  answers = says;
+  begins_a_line = ::isatty(STDERR_FILENO) != 0;
   struct sigaction action{};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -41,6 +79,26 @@ void handle_signals() {
   signal(SIGHUP, SIG_IGN);
   const sigset_t set = handled();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+UntilInterruptedTwice::UntilInterruptedTwice(std::function<std::string()> leave) {
+  sem_init(&interrupted_twice, 0, 0);
+  over = false;
+  waits_ = std::thread([leave = std::move(leave)] {
+    while (sem_wait(&interrupted_twice) != 0) {
+    }
+    if (over) return;
+    say(leave() + "\n");
+    _exit(kExitInterrupted);
+  });
+  trains = true;
+}
+
+UntilInterruptedTwice::~UntilInterruptedTwice() {
+  trains = false;
+  over = true;
+  sem_post(&interrupted_twice);
+  waits_.join();
 }
 
 int end_asked() { return end; }

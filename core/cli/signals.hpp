@@ -1,5 +1,8 @@
 // What a person or a scheduler asks of a training by a signal.
 #pragma once
+#include <functional>
+#include <string>
+#include <thread>
 
 namespace mortise::cli {
 
@@ -8,8 +11,21 @@ namespace mortise::cli {
 void hold_signals();
 
 // SIGINT and SIGTERM end a training in an orderly way, a second SIGINT at once; SIGUSR1 asks for a checkpoint; SIGHUP
-// is ignored. The first thing that `train` and `resume` do.
-void handle_signals();
+// is ignored. The first thing that `train` and `resume` do. `says`: a SIGINT is answered on stderr.
+void handle_signals(bool says);
+
+// While it lives, steps are under way that are finished and saved at the first SIGINT. At the second, `leave` is called
+// on a thread of its own, what it gives is printed, and the process ends with 130.
+class UntilInterruptedTwice {
+ public:
+  explicit UntilInterruptedTwice(std::function<std::string()> leave);
+  ~UntilInterruptedTwice();
+  UntilInterruptedTwice(const UntilInterruptedTwice&) = delete;
+  UntilInterruptedTwice& operator=(const UntilInterruptedTwice&) = delete;
+
+ private:
+  std::thread waits_;
+};
 
 // SIGINT or SIGTERM, if one of them came; else 0.
 int end_asked();

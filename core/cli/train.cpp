@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
 #include "core/plugin/crash.hpp"
+#include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 
 namespace mortise::cli {
@@ -93,11 +95,23 @@ void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
 }
 
-int train_from_here(RunDirectory& directory, Run& run) {
+// Who interrupts twice waits for nobody, not even for a disk that hangs: `writes` is of status.json.
+std::string leave(RunDirectory& directory, int64_t step, std::timed_mutex& writes, const std::string& again) {
+  if (writes.try_lock_for(std::chrono::seconds(1))) directory.end(kExitInterrupted, step);  // and it stays locked
+  const std::vector<Found> saved = checkpoints_in(directory.path() + "/checkpoints");
+  return "left without saving; " +
+         (saved.empty() ? "there is no checkpoint yet"
+                        : "the newest checkpoint is step " + with_commas(saved.front().step) + ": " + again);
+}
+
+int train_from_here(RunDirectory& directory, Run& run, const std::string& again) {
+  std::timed_mutex writes;
+  const UntilInterruptedTwice here([&] { return leave(directory, run.step(), writes, again); });
   directory.begin(run.step(), run.summary().steps);
   RunUnderWay::set_step(run.step() + 1);
   if (const int exit = exit_asked()) return exit;
   return run.train([&] {
+    const std::lock_guard lock(writes);
     directory.progress(run.step());
     RunUnderWay::set_step(run.step() + 1);
     return interrupt();
@@ -122,12 +136,11 @@ Session make_session(const Arguments& args, const PlanSource& source) {
   return s;
 }
 
-// A run cannot become shorter than it is.
-[[noreturn]] static void refuse_length(int64_t step, int64_t steps, const Manifest& manifest) {
+void refuse_length(int64_t step, int64_t steps, int64_t least, const Manifest& manifest) {
   Diagnostic d = mistake("length_passed",
                          fmt::format("the run is at step {}, and `run.length` would end it at step {}",
                                      with_commas(step), with_commas(steps)),
-                         manifest.get("run", "length").origin, fmt::format("--set run.length={}, or more", step));
+                         manifest.get("run", "length").origin, fmt::format("--set run.length={}, or more", least));
   d.effect = "nothing was started; the run is as it was";
   throw Failure(d);
 }
@@ -149,9 +162,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .before_save = [&] { directory.must_be_here(); },
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
+  say_warnings(run->summary().warnings);
   if (const int64_t at = step(), steps = run->summary().steps; at > steps) {
     run.reset();
-    refuse_length(at, steps, session.run->manifest);
+    refuse_length(at, steps, at, session.run->manifest);
   }
   restored();
   if (!checkpoint.path.empty() && !globals().quiet)
@@ -162,7 +176,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   directory.write("env.json", environment(run->summary()));
   directory.add_command(globals().command);
   try {
-    int exit = train_from_here(directory, *run);
+    int exit = train_from_here(directory, *run, resume_command(planned, directory.path()));
     step();
     run.reset();  // what goes wrong when a plugin is destroyed counts too
     if (exit == kExitOk && any_late_failure()) exit = kExitPlugin;
@@ -190,12 +204,30 @@ static void refuse_run_directory(const std::string& word) {
   throw Failure(d);
 }
 
+// `train --resume` means NAME, not NAME-2 that another `train` made.
+static void say_newer(const Manifest& manifest, const std::string& dir) {
+  const auto status = status_of(dir);
+  if (manifest.get("run", "dir").is_set() || !status || status->state != "finished" || globals().quiet ||
+      globals().json)
+    return;
+  for (int n = 2;; ++n) {
+    const std::string newer = dir + "-" + std::to_string(n);
+    if (!std::filesystem::exists(newer)) return;
+    const auto other = is_run(newer) ? status_of(newer) : std::nullopt;
+    if (other && other->state != "finished")
+      std::cerr << escape_control(newer) << " is newer, and not finished: mortise resume " << shell_word(newer) << "\n";
+  }
+}
+
 int train(const Arguments& args) {
-  handle_signals();
+  handle_signals(/*says=*/!globals().quiet && !globals().json);
   if (!args.positional.empty()) refuse_run_directory(args.positional[0]);
   const Session session = make_session(args, source_named(args.positional.empty() ? "run.toml" : args.positional[0]));
   const std::string dir = directory_of(session.run->manifest);
-  if (args.has("--resume") && is_run(dir)) return resume_manifest(args, run_directory_at(dir, "resume"), session);
+  if (args.has("--resume") && is_run(dir)) {
+    say_newer(session.run->manifest, dir);
+    return resume_manifest(args, run_directory_at(dir, "resume"), session);
+  }
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   return train_in(directory, session, {});
 }

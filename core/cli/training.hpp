@@ -20,6 +20,9 @@ int train_in(
     RunDirectory& directory, const Session& session, const Found& checkpoint,
     const std::function<void()>& restored = [] {});
 
+// A run that is at `step` cannot become shorter; `least`: the length to propose. Throws Failure.
+[[noreturn]] void refuse_length(int64_t step, int64_t steps, int64_t least, const Manifest& manifest);
+
 // A manifest as it is once it was written to a run directory: what run.toml is compared with.
 Manifest recorded(const Planned& p);
 

@@ -83,6 +83,22 @@ void check_fields(const Provided<mortise_data>& data) {
   }
 }
 
+// Who asks for evaluations expects them; the keys that only the default states ask nothing.
+void warn_of_evaluations(Declared& d) {
+  if (d.samples->count("validation") > 0) return;
+  const Value &every = d.key("eval", "every"), &at_start = d.key("eval", "at_start");
+  for (const auto& [key, asked] : {std::pair("every", every.is_set()), std::pair("at_start", at_start.as_bool())}) {
+    const Position& at = d.key("eval", key).origin;
+    if (!asked || !at) continue;
+    Diagnostic warning = mistake(
+        "no_validation_data",
+        std::string("eval.") + key + " asks for evaluations, and the run has nothing to evaluate on", at,
+        std::string("[data] validation = 0.1 holds out a share of the training data; or leave `") + key + "` out");
+    warning.level = Level::kWarning;
+    d.warnings.push_back(std::move(warning));
+  }
+}
+
 // The best would never be there, and nobody would hear of it.
 void check_best(const Declared& d) {
   const Value& best = d.key("checkpoint", "best");
@@ -118,6 +134,7 @@ void open_data(Declared& d, const DeclareRequest& request) {
   d.samples = std::make_unique<Samples>(d.data, o);
 
   if (request.train_samples) check_best(d);
+  if (request.train_samples) warn_of_evaluations(d);
 
   mortise_clock& clock = d.edge->services.clock;
   clock.ranks = d.ranks;

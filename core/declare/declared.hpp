@@ -55,6 +55,7 @@ struct Declared {
   std::unique_ptr<Weights> weights;  // NULL: parameters start from run.seed
   Lengths lengths;
   int rank = 0, ranks = 1;
+  std::vector<Diagnostic> warnings;
 
   const Value& key(const char* table, const char* name) const { return manifest->get(table, name); }
   // How many micro-batches the next step takes, by step.window.

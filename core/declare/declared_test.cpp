@@ -95,6 +95,17 @@ TEST(Data, MustHaveSomethingToEvaluateOnForTheBestToBeKept) {
   const Ready held_out("", {none[0], none[1], "data.validation=0.5"}), own("", {none[0]});
 }
 
+TEST(Data, MustHaveSomethingToEvaluateOnForEvaluations) {
+  const std::vector<std::string> none = {"data.random.validation_samples=0", "eval.every=2", "eval.at_start=true"};
+  const Ready run("", none);
+  ASSERT_EQ(run.d.warnings.size(), 2u);
+  EXPECT_EQ(run.d.warnings[0].code, "no_validation_data");
+  EXPECT_EQ(run.d.warnings[0].positions.at(0).text(), "command line: --set eval.every=2");
+  EXPECT_EQ(run.d.warnings[1].positions.at(0).text(), "command line: --set eval.at_start=true");
+  EXPECT_EQ(Ready("", {none[0]}).d.warnings.size(), 0u) << "who did not ask for them";
+  EXPECT_EQ(Ready("", {none[0], none[1], "data.validation=0.5"}).d.warnings.size(), 0u);
+}
+
 // ---- optimizers ----
 
 TEST(Optimizers, HaveEachTrainableParameterOnce) {

@@ -60,6 +60,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   const Declaration& declaration = d.edge->declaration();
   const mortise_clock& c = d.edge->services.clock;
   Summary s;
+  s.warnings = d.warnings;
   s.parameters = declaration.count();
   if (d.weights) s.weights = d.weights->summary();
   s.steps = d.lengths.run;

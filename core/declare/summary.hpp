@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/diagnostic.hpp"
+
 namespace mortise {
 
 struct Declared;
@@ -18,6 +20,7 @@ struct Summary {
   std::vector<std::string> groups;             // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype
+  std::vector<Diagnostic> warnings;            // of what the manifest asks for, and the run cannot do
 };
 
 // `dir`: the run directory, "" without one.

@@ -166,6 +166,10 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
                                const std::vector<double>& family_weight_decay) {
   std::vector<Group> groups;
   for (auto& p : d.params) {
+    if (!p.info.trainable) {
+      p.info.group = -1;
+      continue;
+    }
     const auto o = static_cast<size_t>(p.optimizer);
     Group g{p.optimizer, (p.lr >= 0 ? p.lr : family_lr[o]) * p.lr_scale,
             p.weight_decay >= 0 ? p.weight_decay : family_weight_decay[o]};

@@ -131,5 +131,17 @@ TEST_F(Declared, ParametersOfOneRateAndDecayShareAGroup) {
   EXPECT_EQ(groups[static_cast<size_t>(d.params[1].info.group)].weight_decay, 0);
 }
 
+TEST_F(Declared, AFrozenParameterIsInNoGroup) {
+  add_segment(b, "embed", 0);
+  param("a")->lr = 1;  // else it would be the rate that is shown
+  d.params[0].info.trainable = 0;
+  param("b");
+  const auto groups = make_groups(d, {1e-3}, {0.01});
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].lr, 1e-3);
+  EXPECT_EQ(d.params[0].info.group, -1);
+  EXPECT_EQ(d.params[1].info.group, 0);
+}
+
 }  // namespace
 }  // namespace mortise

@@ -126,6 +126,37 @@ TEST_F(Checks, RefuseACapabilityThatConflictsButNotOnesOwn) {
             "  fix: without compile.graph\n");
 }
 
+TEST_F(Checks, RefuseModesWhereNothingIsCalledInAMode) {
+  world.listener("gradient.clip", "grad.transform", {}, {"multiplier"});
+  PluginTable& table = world.table("gradient.clip", 21);
+  table.modes = {1};
+  EXPECT_EQ(world.errors(),
+            "error[matches_nothing]: `modes` matches nothing: gradient.clip attaches at `grad.transform`, called in no "
+            "mode\n"
+            "  --> run.toml:21:1\n"
+            "  fix: leave `modes` out\n");
+  table.modes = {0, 1, 2};
+  EXPECT_NE(world.errors(), "") << "also where all are named";
+}
+
+TEST_F(Checks, RefuseModesInWhichAPointIsNeverCalled) {
+  world.wrapper("compile.graph", "step", "capture");
+  PluginTable& table = world.table("compile.graph", 21);
+  table.modes = {1, 2};
+  EXPECT_EQ(world.errors(),
+            "error[matches_nothing]: `modes` matches nothing: compile.graph attaches at `step`, called in train alone\n"
+            "  --> run.toml:21:1\n"
+            "  fix: leave `modes` out\n");
+  table.modes = {0};
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Checks, TakeModesOfAPluginThatAlsoActsElsewhere) {
+  world.listener("precision.half", "grad.transform", {}, {"multiplier"}).wraps = {{"forward", "cast", false, ""}};
+  world.table("precision.half", 21).modes = {1};
+  EXPECT_EQ(world.errors(), "");
+}
+
 TEST_F(Checks, LetTwoThatNeverMeetBeOnTogether) {
   world.plugin("a.eval").conflicts = {{"b.train", "no", ""}};
   world.plugin("b.train");

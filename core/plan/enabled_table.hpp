@@ -51,6 +51,8 @@ std::string nearest_point(const Plan&, const std::string& name);  // as a fix
 void check_listener(const EnabledTable&, const PointRow&, const ListenInfo&, Report&);
 bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report&);
 void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
+// The `modes` of a table leave its plugin something to do, at a point that is called in a mode.
+void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 // With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
 void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // A share of the training data that is asked for and not held out, since the data has files of its own for it.

@@ -120,6 +120,14 @@ class Resume(Checkpoints):
 
     def test_begins_again_where_nothing_was_saved(self):
         run = self.interrupted_at("early", 0)
+        before = (run / "metrics.jsonl").read_bytes()
+        result = self.mortise("resume", "runs/early")
+        self.assertEqual(result.code, 65, result)
+        self.assertIn("error[no_checkpoint]: runs/early came to step 12, and has no checkpoint to go on from\n",
+                      result.err)
+        self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
+        status = json.loads((run / "status.json").read_text())
+        (run / "status.json").write_text(json.dumps({**status, "step": 0}))
         self.assertEqual(self.ok("resume", "runs/early").err,
                          "resume  runs/early from the beginning: nothing was saved yet\n")
         self.assertEqual([s for s, *_ in self.losses(run)], list(range(1, 13)))

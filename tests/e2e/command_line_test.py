@@ -46,12 +46,20 @@ class CommandLine(e2e.Case):
                      "  fix: mortise help   lists the exit codes; above 128 a signal ended the process\n")
 
     def test_a_key_is_explained(self):
-        self.assertTrue(self.ok("explain", "checkpoint.keep").out.startswith(
-            "[checkpoint] keep: int, by default 2\n  How many of the newest stay, "))
-        self.assertTrue(self.ok("explain", "optimizer.adamw.eps").out.startswith("[optimizer.adamw] eps: float, by "))
+        self.assertRegex(self.ok("explain", "checkpoint.keep").out, r"^\[checkpoint\] keep: int \(from 1 to [\d,]+\), "
+                         r"by default 2; free for a resumed run\n  How many of the newest stay, ")
+        self.assertTrue(self.ok("explain", "optimizer.adamw.eps").out.startswith("[optimizer.adamw] eps: float "))
         self.assertEqual(json.loads(self.ok("explain", "run.length", "--json").out)["type"], "duration")
-        self.assertIn("error[unknown_code]: no error has the code `run.lenght`\n",
-                      self.mortise("explain", "run.lenght").err)
+        self.refused(["explain", "run.lenght"], "error[unknown_code]: no key is called `run.lenght`\n"
+                                                "  fix: mortise explain run.length\n")
+
+    def test_what_stands_in_a_message_or_a_file_is_explained(self):
+        self.assertTrue(self.ok("explain", "error[unknown_key]").out.startswith("error[unknown_key]\n"))
+        table = self.ok("explain", "[optimizer]").out
+        self.assertEqual((table, "[optimizer] lr: float" in table), (self.ok("explain", "optimizer").out, True))
+        self.assertIn("[optimizer.adamw] betas: ", self.ok("explain", "optimizer.adamw").out)
+        self.assertTrue(self.ok("explain", "learning_rate").out.startswith("[optimizer] lr: float"))
+        self.assertIn("3 epochs", self.ok("explain", "num_train_epochs").out)
 
     def test_a_flag_that_is_a_key_a_value_or_nothing(self):
         for words, fix in ((["train", "--lr", "1e-3"], "--set optimizer.lr=1e-3"),

@@ -13,7 +13,7 @@ class Plan(e2e.Case):
         out = self.ok("plan").out
         lines = out.splitlines()
         self.assertRegex(lines[0], r"^run  \(run\.toml, default\.toml\) +plan [0-9a-f]{6}$")
-        self.assertRegex(lines[1], r"^length   6 steps = 384 tokens = 0\.\d\d epochs$")
+        self.assertRegex(lines[1], r"^length   6 steps of at most 64 tokens = 384 = 0\.\d\d epochs$")
         self.assertEqual(lines[2], "batch    4 samples × 16 tokens (4 a device × 1 accumulated × 1 rank) · 6 steps")
         for line, head in zip(lines[3:6], ("model    model.gpt", "data     data.text", "device   device.cpu")):
             self.assertTrue(line.startswith(head), out)

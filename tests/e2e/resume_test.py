@@ -122,6 +122,27 @@ class Data(Stopped):
         text.write_text(whole)
         self.ok("resume", "runs/mine")
 
+    def test_changed_data_is_not_called_held_out(self):
+        self.train("mine", RUN, "--set", "data.validation=0.3")
+        self.assertEqual(self.ok("eval", "runs/mine", "--set", "eval.samples=2").err, "")
+        text = self.dir / "notes.txt"
+        text.write_text(text.read_text()[::-1])
+        changed = "[data_changed]: the data of the split `validation` is not what this run began with\n"
+        self.assertIn("warning" + changed, self.ok("eval", "runs/mine").err)
+        self.assertEqual(self.ok("eval", "runs/mine", "--data", "notes.txt").err, "")
+        strict = self.mortise("eval", "runs/mine", "--strict")
+        self.assertEqual((strict.code, strict.out), (65, ""), strict)
+        self.assertIn("error" + changed, strict.err)
+
+    def test_evaluations_without_data_are_warned_of(self):
+        asked = ("--set", "eval.every=2")
+        text = "[no_validation_data]: eval.every asks for evaluations, and the run has nothing to evaluate on\n"
+        for verb in ("plan", "train"):
+            self.assertIn("warning" + text, self.ok(verb, *asked).err)
+            strict = self.mortise(verb, *asked, "--strict")
+            self.assertEqual(strict.code, 64, strict)
+            self.assertIn("error" + text, strict.err)
+
 
 class Recorded(Stopped):
     def test_where_every_value_is_from(self):
@@ -333,6 +354,40 @@ class Loop(Stopped):
                       result.err)
         self.assertIn("  fix: --set run.length=4, or more\n", result.err)
         self.assertEqual({name: (run / name).read_bytes() for name in before}, before)
+
+    def test_a_key_of_a_finished_run_is_refused(self):
+        run = self.train("run", RUN)
+        before = {name: (run / name).read_bytes() for name in ("run.toml", "status.json", "metrics.jsonl")}
+        result = self.mortise("resume", "runs/run", "--set", "optimizer.lr=1e-4")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[run_finished]: runs/run is finished, at step ", result.err)
+        self.assertIn(", and `optimizer.lr` would change nothing\n  --> command line: --set optimizer.lr=1e-4\n",
+                      result.err)
+        result = self.mortise("resume", "runs/run", "--set", "run.length=2")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[length_passed]: ", result.err)
+        self.assertIn("is finished", self.ok("resume", "runs/run").err)
+        self.assertIn("is finished", self.ok("resume", "runs/run", "--set", "run.time_limit=1 h").err)
+        self.assertEqual({name: (run / name).read_bytes() for name in before}, before)
+
+    def test_a_beginning_again_has_a_folder_of_its_own(self):
+        self.file("other.toml", RUN + "")
+        self.ok("train", "other.toml", "--set", "run.dir=there")
+        result = self.mortise("train", "other.toml", "--set", "run.dir=there", "--resume", "--set", "run.length=20")
+        self.assertEqual(result.code, 64, result)
+        again = result.err.split("begin again:")[1].split("\n")[0].split()
+        self.assertIn("run.dir=there-2", again)
+        self.assertNotIn("run.dir=there", again)
+        self.ok(*again[1:])
+        self.assertTrue((self.dir / "there-2/run.toml").exists())
+
+    def test_a_newer_run_of_the_name_is_named(self):
+        self.train("run", RUN)
+        self.ok("train", "run.toml")
+        status = self.dir / "runs/run-2/status.json"
+        status.write_text(status.read_text().replace("finished", "stopped"))
+        result = self.ok("train", "run.toml", "--resume")
+        self.assertIn("runs/run-2 is newer, and not finished: mortise resume runs/run-2\n", result.err)
 
     def test_a_run_that_had_no_step_left_has_no_loss_of_nan(self):
         run = self.train("run", RUN)

@@ -27,10 +27,14 @@ class Twice(e2e.Case):
         return process
 
     def ended(self, process, within):
+        """Left at the second interrupt, with a line that says so and a status that says stopped."""
         began = time.monotonic()
         out, err = process.communicate(timeout=e2e.LIMIT_S)
         self.assertLess(time.monotonic() - began, within)
-        self.assertEqual(err.decode(), "")
+        self.assertEqual(err.decode(), "stopping after this step and saving; again: leave without saving\n"
+                                       "left without saving; there is no checkpoint yet\n")
+        status = json.loads((self.dir / "runs/run/status.json").read_text())
+        self.assertEqual((status["state"], status["exit"], status["step"]), ("stopped", 130, 0))
         self.assertNotRegex(out.decode(), "(?m)^(step|saved|stopped|done) ")
         self.assertFalse((self.dir / "runs/run/model/model.safetensors").exists(), "nobody waited for a save")
         return process.returncode
@@ -42,10 +46,30 @@ class Twice(e2e.Case):
         self.assertIsNone(process.poll(), "once: the step is finished first")
         process.send_signal(signal.SIGINT)
         self.assertEqual(self.ended(process, within=2), 130)
-        # What was there is whole: the records so far, and a status that no end was written to.
+        # What was there is whole.
         self.assertEqual([r["event"] for r in self.records(self.dir / "runs/run")], ["run"])
-        status = json.loads((self.dir / "runs/run/status.json").read_text())
-        self.assertEqual((status["state"], status["exit"]), ("running", None))
+
+    def test_a_signal_that_comes_twice_at_once_is_one(self):
+        process = self.begun()
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        time.sleep(0.6)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.ended(process, within=2), 130)
+
+    def test_who_is_killed_is_not_waited_for(self):
+        process = self.begun()
+        waits = self.mortise("sample", "runs/run")
+        self.assertIn("runs/run has no checkpoint yet\n", waits.err)
+        process.kill()
+        process.communicate()
+        self.refused(["sample", "runs/run"],
+                     "error[no_checkpoint]: runs/run has no checkpoint, and no process is training it\n"
+                     "  fix: mortise resume runs/run\n", code=65)
+        self.assertEqual(self.ok("checkpoint", "list", "runs/run").out,
+                         "runs/run has no checkpoint, and no process is training it\n")
 
     def test_a_termination_before_does_not_make_the_first_interrupt_the_second(self):
         process = self.begun()

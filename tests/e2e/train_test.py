@@ -178,7 +178,8 @@ class Ends(e2e.Case):
         self.assertEqual(self.status()["state"], "running")
         process.send_signal(signal.SIGINT)
         code, out, err = self.finish(process)
-        self.assertEqual((code, err), (130, "next    mortise resume runs/run\n"))
+        self.assertEqual((code, err), (130, "stopping after this step and saving; again: leave without saving\n"
+                                            "next    mortise resume runs/run\n"))
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertRegex(out.splitlines()[-2], "^saved ")
         status = self.status()
