@@ -103,7 +103,9 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
   if (going.from.empty() && is_finished(dir, *session.run, going.asked)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
-  const auto choose = [&] { return folder.choose(going.from, [](const Diagnostic& d) { say(d); }).value_or(Verified{}); };
+  const auto choose = [&] {
+    return folder.choose(going.from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
+  };
   const Verified checkpoint = or_the_newest(going.from, "--from", choose);
   if (checkpoint.path.empty()) refuse_beginning(dir, going.begins);
   say_where(dir, checkpoint);

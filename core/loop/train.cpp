@@ -231,7 +231,8 @@ void Training::report_failed_save(const Saved& s) {
   if (!o_.warn) return;
   Diagnostic d = *s.failure;
   const int64_t last = p_.saver.last_step();
-  const std::string kept = "step " + with_commas(last) + (p_.saver.has(last) ? " is kept and is still the latest" : " is gone");
+  const std::string kept =
+      "step " + with_commas(last) + (p_.saver.has(last) ? " is kept and is still the latest" : " is gone");
   const bool is_over = applied() >= o_.length;
   d.effect = is_over ? "training is over; " : "training goes on; ";
   d.effect += last >= 0 ? kept : is_over ? "nothing is saved" : "nothing is saved yet";

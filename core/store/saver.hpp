@@ -63,7 +63,7 @@ class Saver {
 
   int64_t last_step() const { return last_step_; }  // the newest that is saved; -1
   int64_t confirmed() const { return confirmed_; }  // steps up to this one were followed by a good one; -1
-  bool has(int64_t step) const;     // is it there?
+  bool has(int64_t step) const;                     // is it there?
   int64_t newest_confirmed() const;                 // the one to go back to when the run diverges; -1
 
  private:
