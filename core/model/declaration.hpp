@@ -91,8 +91,8 @@ void add_segment(mortise_builder& b, std::string_view path, uint32_t flags);
 mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec);
 mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec);
 
-// After the filters and rules: one group for each (optimizer, lr, weight decay) in use. Writes info.group of every
-// parameter.
+// After the filters and rules: one group for each (optimizer, lr, weight decay) of trainable ones. Writes info.group of
+// every parameter; -1 of a frozen one.
 struct Group {
   int optimizer = 0;
   double lr = 0, weight_decay = 0;

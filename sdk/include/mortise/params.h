@@ -18,7 +18,7 @@ typedef struct mortise_param_info {
   const mortise_str *dims; /* logical names: "out", "in", "vocab", "width", … */
   const int64_t *sizes;
   uint32_t n_tags, value_dtype, master_dtype, grad_dtype;
-  int32_t trainable, group; /* group: index of lr and weight decay in the ledger */
+  int32_t trainable, group; /* group: index of lr and weight decay in the ledger, -1 if frozen */
   int64_t numel;
 } mortise_param_info;
 
