@@ -54,7 +54,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 650,
-    "manifest": 1850,
+    "manifest": 1900,
     "plugin": 1560,
     "plan": 1350,
     "model": 300,
