@@ -177,7 +177,8 @@ class Weights(e2e.Case):
         result = self.mortise("train", "next.toml")
         self.assertEqual(result.code, 64, result)
         self.assertRegex(result.err, r"^error\[weights_disagree\]: the weights are of n_inner `65`; "
-                                     r"model\.gpt is `64`: 4\*width\n  --> next\.toml:\d+:\d+ and hf/config\.json:\d+\n")
+                                     r"model\.gpt is `64`: 4\*width\n"
+                                     r"  --> next\.toml:\d+:\d+ and hf/config\.json:\d+\n")
 
     def test_the_manifest_may_not_contradict_the_folder(self):
         self.folder()
