@@ -55,7 +55,9 @@ struct Place {
 Place place_of(int at, const char* given) {
   Place place;
   if (!is_active()) return place;
-  const std::string path = absolute(at, given), inside = recording->folder + "/";
+  std::string path = fs::path(absolute(at, given)).lexically_normal().string();  // "." is the folder itself
+  if (path.ends_with("/")) path.pop_back();
+  const std::string inside = recording->folder + "/";
   if (path == recording->folder) return {.folder = 0, .name = "", .path = "", .node = 0};
   if (!path.starts_with(inside)) return place;
   int folder = 0;
