@@ -107,8 +107,8 @@ void Saver::confirm(int64_t step) {
 }
 
 bool Saver::has(int64_t step) const {
-  return can_save() &&
-         std::ranges::any_of(checkpoints_in(options_.root), [&](const Found& f) { return f.step == step; });
+  std::error_code error;
+  return can_save() && fs::exists(fmt::format("{}/step-{}", options_.root, step), error);
 }
 
 int64_t Saver::newest_confirmed() const {

@@ -180,7 +180,8 @@ class LiveLine(Terminal):
         seen += self.read(ours)
         self.assertEqual(process.wait(e2e.LIMIT_S), 130, seen)
         screen = Screen(seen, 100)
-        self.assertEqual([line.split()[0] for line in screen.lines[5:-1]], ["saved", "stopped", "next"], screen.text)
+        self.assertEqual([line.split()[0] for line in screen.lines[5:-1]],
+                         ["step", "stopping", "saved", "stopped", "next"], screen.text)
         self.assertEqual(screen.lines[-1], "")
 
     def test_is_there_when_the_lines_go_elsewhere(self):

@@ -80,8 +80,8 @@ class Sample(e2e.Case):
         self.assertEqual(result.code, 65, result)
         self.assertIn("error[no_checkpoint]: no checkpoint of runs/small is what was saved\n", result.err)
         shutil.rmtree(step)
-        self.refused(["sample", "runs/small"], "error[no_checkpoint]: runs/small has no checkpoint yet\n"
-                     "  fix: wait for the first one; [checkpoint] every says when\n", code=65)
+        self.refused(["sample", "runs/small"], "error[no_checkpoint]: runs/small has no checkpoint, and no process is "
+                     "training it\n  fix: mortise resume runs/small\n", code=65)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ class Directory(e2e.Case):
                      "  --> command line: --set run.dir=runs/run\n"
                      "  fix: another run.dir; or leave it out and the next free name is taken\n", code=73)
         self.refused(["train", "--set", "run.dir=notes.txt"],
-                     f"error[dir_not_made]: {self.dir}/notes.txt cannot be made: Not a directory\n"
+                     f"error[dir_not_made]: {self.dir}/notes.txt cannot be made: it is no folder\n"
                      "  --> command line: --set run.dir=notes.txt\n"
                      "  fix: choose another place: --set run.dir=DIR\n", code=73)
         self.ok("train", *short, env={"MORTISE_RUNS": str(self.dir / "elsewhere")})
