@@ -156,6 +156,13 @@ std::string difference(const Json& was, const Json& is) {
   return was == is ? "" : "was " + text(was) + ", is " + text(is);
 }
 
+// `now`: what plays the part of the recorded `split` in this run; `or_else`: what to do but put the data back.
+Diagnostic data_changed(const Declared& d, const std::string& split, const std::string& now,
+                        const std::string& or_else) {
+  return trouble(kExitData, "data_changed", "the data of the split `" + split + "` is not what this run began with",
+                 d.data.by->id() + ": " + d.samples->about(now), "put the data back as it was, or " + or_else);
+}
+
 void check_data(const Declared& d, const Found& checkpoint) {
   const auto text = read_run_file_if_any(checkpoint.path, kDataFile, kMaxData);
   if (!text) return;  // saved before samples were recorded
@@ -170,9 +177,7 @@ void check_data(const Declared& d, const Found& checkpoint) {
       refuse(checkpoint.path + "/" + kDataFile, "it does not say which samples the run had");
     }
     if (changed.empty()) continue;
-    Diagnostic refused = trouble(
-        kExitData, "data_changed", std::string("the data of the split `") + split + "` is not what this run began with",
-        d.data.by->id() + ": " + d.samples->about(split), "put the data back as it was, or begin a new run");
+    Diagnostic refused = data_changed(d, split, split, "begin a new run");
     refused.lines = {changed};
     refused.effect = "nothing was restored; with other samples it would be another run";
     throw Failure(refused);
@@ -190,10 +195,7 @@ std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoin
   const auto fingerprint = recorded->find("fingerprint");
   const std::string is = d.samples->fingerprint("validation");
   if (fingerprint == recorded->end() || !fingerprint->is_string() || *fingerprint == is) return std::nullopt;
-  Diagnostic changed =
-      trouble(kExitData, "data_changed", "the data of the split `" + split + "` is not what this run began with",
-              d.data.by->id() + ": " + d.samples->about("validation"),
-              "put the data back as it was, or name other data: --data FILE");
+  Diagnostic changed = data_changed(d, split, "validation", "name other data: --data FILE");
   changed.level = Level::kWarning;
   changed.effect = "measured on what is there now; the model may have been trained on some of it";
   return changed;

@@ -85,8 +85,9 @@ int checkpoint(const Arguments& args) {
   const CheckpointFolder folder(root);
   std::vector<Row> rows;
   bool newest = true;
+  const std::optional<int64_t> best = folder.best();
   for (const Found& found : folder.all()) {
-    rows.push_back(row_of(found, newest, folder.best()));
+    rows.push_back(row_of(found, newest, best));
     newest = newest && rows.back().damaged;
   }
   if (globals().json) print_json(rows);
