@@ -63,7 +63,7 @@ BUDGETS = {
     "abi": 1100,
     "declare": 1200,
     "assemble": 1100,
-    "store": 1300,
+    "store": 1350,
     "cli": 3650,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 530, "safetensors": 300, "toml": 350}

@@ -26,7 +26,7 @@ struct Runs : InFolder {
   std::vector<Found> checkpoints(const std::string& dir) {
     return CheckpointFolder((folder / dir / "checkpoints").string()).all();
   }
-  std::string hash(const Found& found) { return verify_checkpoint(found).sha256; }
+  std::string hash(const Found& found) { return verify_checkpoint(found).manifest.sha256; }
   static Interrupt nobody() { return Interrupt::kNone; }
 };
 

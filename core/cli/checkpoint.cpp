@@ -38,7 +38,7 @@ std::string saved_at(const std::string& folder) {
 Row row_of(const Found& found, bool newest, std::optional<int64_t> best) {
   Row r{found, saved_at(found.path), "", "verified", "", false};
   try {
-    const CheckpointManifest m = verify_checkpoint(found);
+    const CheckpointManifest m = verify_checkpoint(found).manifest;
     r.size = byte_size(static_cast<int64_t>(m.bytes()));
     r.sha256 = m.sha256;
     if (newest) r.state += ", latest";

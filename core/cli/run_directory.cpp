@@ -1,8 +1,5 @@
 #include "core/cli/run_directory.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -150,13 +147,7 @@ std::optional<Status> status_of(const std::string& dir) {
   }
 }
 
-bool is_being_trained(const std::string& dir) {
-  const int held = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (held < 0) return false;
-  const bool is_free = ::flock(held, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  ::close(held);
-  return !is_free;
-}
+bool is_being_trained(const std::string& dir) { return FolderLock(dir, FolderLock::Kind::kShared).is_refused(); }
 
 std::string next_name(const std::string& dir) {
   std::error_code error;
@@ -207,29 +198,17 @@ void RunDirectory::add_command(const std::string& command) const {
   std::ofstream(sources_in(path_) / "command.txt", std::ios::app) << command << "\n";
 }
 
-// The system takes the lock back when the process ends, however it ends.
 bool RunDirectory::lock() {
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) return false;
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno != EWOULDBLOCK) return false;  // a file system without locks: nobody can tell
+  lock_.emplace(path_, FolderLock::Kind::kAlone);
+  if (!lock_->is_refused()) return lock_->is_held();
   refuse("run_busy", "another process is training " + path_ + how_it_stands(path_), {},
          "wait until it ends, or stop it");
 }
 
-bool RunDirectory::is_here() const {
-  struct stat held{}, named{};
-  if (lock_ < 0 || ::fstat(lock_, &held) != 0) return true;
-  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
-  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
-}
-
 void RunDirectory::must_be_here() const {
   if (is_here()) return must_hold_record();
-  struct stat held{};
-  std::error_code error;
-  const std::string now = fs::read_symlink("/proc/self/fd/" + std::to_string(lock_), error).string();
-  const bool removed = ::fstat(lock_, &held) == 0 && held.st_nlink == 0;
+  const std::string now = lock_->path_now();
+  const bool removed = now.empty();
   Diagnostic d = trouble(
       kExitIo, "dir_moved",
       path_ + (removed ? " was removed while it was trained in" : " was moved or replaced while it was trained in"), "",
@@ -256,7 +235,6 @@ RunDirectory::~RunDirectory() {
       fs::remove_all(fs::path(path_) / name, ignored);
     if (made_) ::rmdir(path_.c_str());
   }
-  if (lock_ >= 0) ::close(lock_);
 }
 
 RunDirectory::Taken RunDirectory::take(const Manifest& manifest, bool again) {

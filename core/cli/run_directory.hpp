@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/plan/plan.hpp"
+#include "core/store/folder_lock.hpp"
 
 namespace mortise::cli {
 
@@ -77,7 +78,7 @@ class RunDirectory {
   RunDirectory(Taken taken, const Manifest& manifest);
   static Taken take(const Manifest& manifest, bool again);
   bool lock();  // true: nobody else writes there; false: nobody can tell. Throws Failure: somebody does
-  bool is_here() const;
+  bool is_here() const { return !lock_ || lock_->is_here(); }
   void must_hold_record() const;
   void write_record() const;
   void copy_sources(const Manifest& manifest, const ManifestRequest& request) const;
@@ -87,7 +88,7 @@ class RunDirectory {
   std::string run_toml_, origins_;   // as they were written last
   Manifest manifest_;                // of which status.json copies tags and notes
   bool made_ = false, new_ = false;  // the folder; its files, which stay once the run has begun
-  int lock_ = -1;
+  std::optional<FolderLock> lock_;
   int64_t steps_ = 0, step_ = 0;
   std::chrono::steady_clock::time_point written_;
 };

@@ -241,7 +241,8 @@ std::vector<Found> checkpoints_in(const std::string& root) {
   return all;
 }
 
-CheckpointManifest verify_checkpoint(const Found& found) {
+Verified verify_checkpoint(const Found& found) {
+  auto in_use = std::make_shared<const FolderLock>(found.path, FolderLock::Kind::kShared);
   const fs::path folder = found.path;
   const std::string root = folder.parent_path().string(), name = folder.filename().string() + "/";
   const std::string manifest = found.path + "/" + kManifest;
@@ -250,14 +251,14 @@ CheckpointManifest verify_checkpoint(const Found& found) {
   if (m.step != found.step) damaged(manifest, "it is that of step " + with_commas(m.step));
   ProgressLine progress("checking " + std::to_string(m.files.size()) + " files", m.bytes());
   for (const auto& [path, file] : m.files) verify_file(root, name + path, file, progress);
-  return m;
+  return {found, m, std::move(in_use)};
 }
 
 std::optional<Verified> newest_checkpoint(const std::string& root,
                                           const std::function<void(const Diagnostic&)>& passed_over) {
   for (const Found& found : checkpoints_in(root)) {
     try {
-      return Verified{found, verify_checkpoint(found)};
+      return verify_checkpoint(found);
     } catch (const Failure& f) {
       Diagnostic d = f.diagnostic;
       d.level = Level::kWarning;
@@ -271,6 +272,8 @@ std::optional<Verified> newest_checkpoint(const std::string& root,
 }
 
 void remove_checkpoint(const Found& found) {
+  const FolderLock alone(found.path, FolderLock::Kind::kAlone);
+  if (alone.is_refused()) return;
   const std::string old = aside(found.path);
   remove_leftover(old);
   rename_path(found.path, old);

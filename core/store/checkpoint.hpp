@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "core/base/diagnostic.hpp"
 #include "core/store/files.hpp"
+#include "core/store/folder_lock.hpp"
 
 namespace mortise {
 
@@ -64,20 +66,21 @@ struct Found {
   std::string path;  // of the folder
   int64_t step = 0;
 };
-// One whose bytes are those that were saved.
+// One whose bytes are those that were saved. A training beside the reader does not retire it as long as this is there.
 struct Verified : Found {
   CheckpointManifest manifest;
+  std::shared_ptr<const FolderLock> in_use;
 };
 // What there is, the newest first; no file is read. Throws Failure (exit 74): it cannot be said, which is not the same
 // as none.
 std::vector<Found> checkpoints_in(const std::string& root);
 // Reads every byte. Throws Failure (code checkpoint_damaged, exit 65) that names the first file which is not what was
 // saved.
-CheckpointManifest verify_checkpoint(const Found& found);
+Verified verify_checkpoint(const Found& found);
 // The newest that verifies; each damaged one before it is told.
 std::optional<Verified> newest_checkpoint(const std::string& root,
                                           const std::function<void(const Diagnostic&)>& passed_over);
-// Takes one away at once, by a rename, before its files go.
+// Takes one away at once, by a rename, before its files go. One that somebody reads stays.
 void remove_checkpoint(const Found& found);
 // Leftovers of saves and removals that were cut short.
 void remove_leftovers(const std::string& root);

@@ -68,7 +68,7 @@ class Checkpoints : public testing::Test {
 };
 
 TEST_F(Checkpoints, SayWhatTheyHold) {
-  const CheckpointManifest saved = save(1200), read = verify_checkpoint(step(1200));
+  const CheckpointManifest saved = save(1200), read = verify_checkpoint(step(1200)).manifest;
   EXPECT_EQ(read.step, 1200);
   EXPECT_EQ(read.sha256, saved.sha256);
   EXPECT_EQ(read.files.size(), 3u);
@@ -119,7 +119,7 @@ TEST_F(Checkpoints, TakeThePlaceOfAnotherOne) {
   const std::string old = save(5, 'o').sha256;
   const std::string fresh = save(5, 'n').sha256;
   EXPECT_NE(old, fresh);
-  EXPECT_EQ(verify_checkpoint(step(5)).sha256, fresh);
+  EXPECT_EQ(verify_checkpoint(step(5)).manifest.sha256, fresh);
   EXPECT_EQ(std::distance(fs::directory_iterator(root), {}), 1);
 }
 

@@ -59,7 +59,7 @@ Verified CheckpointFolder::find(const std::string& which, const std::string& fla
   std::vector<std::string> steps;
   for (const Found& found : there) {
     steps.push_back(std::to_string(found.step));
-    if (steps.back() == wanted) return {found, verify_checkpoint(found)};
+    if (steps.back() == wanted) return verify_checkpoint(found);
   }
   if (wanted != "latest")
     refuse(fmt::format("{} has no checkpoint of step {}, only of {}", run(), wanted, either(steps)),

@@ -93,7 +93,7 @@ TEST_F(Folder, SavesWhatASnapshotHolds) {
   EXPECT_EQ(m.files.size(), 3u);
   EXPECT_EQ(m.files.at("model/model.bin").bytes, 8u);
   EXPECT_EQ(m.plugins.at("optimizer.x").version, "1.0");
-  EXPECT_EQ(verify_checkpoint({root + "/step-7", 7}).sha256, m.sha256);
+  EXPECT_EQ(verify_checkpoint({root + "/step-7", 7}).manifest.sha256, m.sha256);
   EXPECT_EQ(link("latest"), "step-7");
 }
 
@@ -259,6 +259,19 @@ TEST_F(Folder, UsesWhatAPersonWouldMeanNowWhenOneWasTakenAway) {
   EXPECT_EQ(used, (Steps{3, 6}));
   const auto fails = [](const Verified&) { throw Failure(trouble(kExitData, "not_read", "it is gone")); };
   EXPECT_THROW(folder.with("", "--checkpoint", {}, fails), Failure);  // nothing newer came
+}
+
+TEST_F(Folder, RetiresNoneThatSomebodyReads) {
+  save({3});
+  CheckpointFolder training(root);
+  CheckpointFolder(root).with("3", "--checkpoint", {}, [&](const Verified&) {
+    for (const int64_t step : {6, 9}) save(training, step);
+    training.confirm(9);
+    training.retire({.keep = 1}, -1);
+    EXPECT_EQ(in(root), (Steps{3, 9}));
+  });
+  training.retire({.keep = 1}, -1);
+  EXPECT_EQ(in(root), (Steps{9}));
 }
 
 TEST_F(Folder, FindsNothingElse) {

@@ -105,7 +105,7 @@ CheckpointManifest verify_sizes(const Found& found) {
 }
 
 CheckpointManifest load(const Found& found, Loader loader) {
-  return loader == Loader::kReal ? verify_checkpoint(found) : verify_sizes(found);
+  return loader == Loader::kReal ? verify_checkpoint(found).manifest : verify_sizes(found);
 }
 
 // What a run of the states found.
