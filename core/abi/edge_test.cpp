@@ -125,7 +125,8 @@ TEST_F(EdgeTest, AnAbortIsHeardAfterAStopAndStaysOne) {
   const auto& loop = table<mortise_loop_api>("mortise.loop/0");
   const auto request = [&](uint32_t what, const char* why) {
     EXPECT_EQ(loop.request(&window, what, str(std::string_view(why))), MORTISE_OK);
-    return std::pair(edge.services.requested.load(), std::string(edge.services.reason));
+    const Requests::Request strongest = edge.services.requests.strongest();
+    return std::pair(strongest.what, strongest.reason);
   };
   EXPECT_EQ(request(MORTISE_STOP, "enough"), std::pair(uint32_t{MORTISE_STOP}, std::string("enough")));
   EXPECT_EQ(request(MORTISE_ABORT, "nan"), std::pair(uint32_t{MORTISE_ABORT}, std::string("nan")));
@@ -134,23 +135,24 @@ TEST_F(EdgeTest, AnAbortIsHeardAfterAStopAndStaysOne) {
 
 // Guards may watch from threads of their own. Under a thread sanitizer this also says who forgot the lock.
 TEST_F(EdgeTest, RequestsAndRefusalsOfManyThreadsAreWhole) {
-  const auto& loop = table<mortise_loop_api>("mortise.loop/0");
   const auto& config = table<mortise_config_api>("mortise.config/0");
   for (int round = 0; round < 50; ++round) {
+    Requests requests;
     std::vector<std::thread> threads;
     for (char name = 'a'; name < 'e'; ++name)
       threads.emplace_back([&, name] {
         const std::string text(200, name);  // too long to be copied at once
-        EXPECT_EQ(loop.request(&window, name % 2 ? MORTISE_STOP : MORTISE_ABORT, str(text)), MORTISE_OK);
+        requests.add({name % 2 ? MORTISE_STOP : MORTISE_ABORT, text, text});
         EXPECT_EQ(config.blame(&window, MORTISE_STR("key"), str(text), str(text)), MORTISE_E_CONFIG);
       });
     for (auto& thread : threads) thread.join();
-    const std::string reason = edge.services.reason, &blame = window.blame.message;
-    EXPECT_EQ(edge.services.requested, uint32_t{MORTISE_ABORT});
+    const auto [what, reason, by] = requests.strongest();
+    const std::string& blame = window.blame.message;
+    EXPECT_EQ(what, uint32_t{MORTISE_ABORT});
     EXPECT_TRUE(reason == std::string(200, 'b') || reason == std::string(200, 'd')) << reason;
+    EXPECT_EQ(by, reason) << "of one request";
     EXPECT_EQ(blame, std::string(200, blame.at(0)));
     EXPECT_EQ(window.blame.fixes.at(0), blame) << "of one refusal";
-    edge.services.requested = 0;
   }
 }
 

@@ -46,14 +46,9 @@ void loop_term(mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_s
   loop_of(h, "loss").term(view(name), sum, view(unit), weight);
 }
 void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
-  Services& s = services_of(h);
   if (what != MORTISE_STOP && what != MORTISE_ABORT)
     throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
-  const std::lock_guard lock(s.requesting);
-  if (s.requested >= what) return;
-  s.reason = std::string(view(reason));
-  s.requested_by = plugin_of(h).id;
-  s.requested = what;
+  services_of(h).requests.add({what, std::string(view(reason)), plugin_of(h).id});
 }
 
 void loop_column(mortise_host* h, mortise_str name, mortise_value value) {

@@ -2,11 +2,11 @@
 // (Services, there from the beginning); the ledger, votes, terms, gradients and the model (LoopServices, there once
 // there is a loop). The tables mortise.loop, .model, .state and .tokenizer stand over both.
 #pragma once
-#include <atomic>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/abi/provided.hpp"
@@ -25,23 +25,25 @@ struct KeptBlob {
 // Which filter is under way: what may be changed hangs on it.
 enum class Filter { kNone, kWindow, kVerdict, kTransform };
 
-// Written on any thread, read by the loop.
-class SharedText {
+// Stop or abort: what the loop is asked for, on any thread. The strongest stays.
+class Requests {
  public:
-  SharedText& operator=(std::string text) {
+  struct Request {
+    uint32_t what = 0;  // MORTISE_STOP, MORTISE_ABORT; 0: nothing
+    std::string reason, by;
+  };
+  void add(Request request) {
     const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
-    return *this;
+    if (request.what > strongest_.what) strongest_ = std::move(request);
   }
-  operator std::string() const {
+  Request strongest() const {
     const std::lock_guard lock(mutex_);
-    return text_;
+    return strongest_;
   }
-  friend std::string operator+(const std::string& before, const SharedText& text) { return before + std::string(text); }
 
  private:
   mutable std::mutex mutex_;
-  std::string text_;
+  Request strongest_;
 };
 
 struct Services {
@@ -50,10 +52,7 @@ struct Services {
   Filter filter = Filter::kNone;
   int32_t window = 1;
   std::vector<KeptBlob> blobs;
-  // The strongest request so far; its texts are there when it is. Written with `requesting` held.
-  std::atomic<uint32_t> requested = 0;
-  SharedText reason, requested_by;
-  std::mutex requesting;
+  Requests requests;
   // Into the record that listeners are told of; empty while there is none.
   std::function<void(std::string_view name, const mortise_value&)> add_column;
 };

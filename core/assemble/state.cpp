@@ -195,10 +195,8 @@ std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoin
   const auto fingerprint = recorded->find("fingerprint");
   const std::string is = d.samples->fingerprint("validation");
   if (fingerprint == recorded->end() || !fingerprint->is_string() || *fingerprint == is) return std::nullopt;
-  Diagnostic changed = data_changed(d, split, "validation", "name other data: --data FILE");
-  changed.level = Level::kWarning;
-  changed.effect = "measured on what is there now; the model may have been trained on some of it";
-  return changed;
+  return as_warning(data_changed(d, split, "validation", "name other data: --data FILE"),
+                    "measured on what is there now; the model may have been trained on some of it");
 }
 
 std::string data_text(const Declared& d) {

@@ -71,6 +71,12 @@ Diagnostic trouble(int exit, std::string code, std::string message, std::string 
   return d;
 }
 
+Diagnostic as_warning(Diagnostic d, std::string effect) {
+  d.level = Level::kWarning;
+  if (!effect.empty()) d.effect = std::move(effect);
+  return d;
+}
+
 void print(std::ostream& out, const Diagnostic& d, bool colour) {
   out << (colour ? colour_of(d.level) : "") << level_name(d.level) << '[' << escape_control(d.code) << ']'
       << (colour ? "\x1b[0m" : "") << ": " << escape_control(d.message) << '\n';

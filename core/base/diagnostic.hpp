@@ -62,6 +62,8 @@ struct Diagnostic {
 Diagnostic mistake(std::string code, std::string message, Position at = {}, std::string fix = {});
 // What no manifest is to blame for: a file, a disk, a plugin.
 Diagnostic trouble(int exit, std::string code, std::string message, std::string at = {}, std::string fix = {});
+// The same, and the run goes on.
+Diagnostic as_warning(Diagnostic d, std::string effect = {});
 
 class Report {
  public:

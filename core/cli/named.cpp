@@ -47,10 +47,8 @@ void warn_of_best(const std::string& dir, const std::string& which, int64_t take
   if (!which.empty() || globals().quiet || !fs::is_symlink(fs::symlink_status(link, error)) ||
       CheckpointFolder(dir + "/checkpoints").best())
     return;
-  Diagnostic d = trouble(kExitOk, "best_is_gone", link + " leads to no checkpoint of this run");
-  d.level = Level::kWarning;
-  d.effect = "step " + with_commas(taken) + " is taken, the newest";
-  say(d);
+  say(as_warning(trouble(kExitOk, "best_is_gone", link + " leads to no checkpoint of this run"),
+                 "step " + with_commas(taken) + " is taken, the newest"));
 }
 
 // What was meant by the path of a run's manifest, or of one of its checkpoints; "" if it is neither.

@@ -221,10 +221,8 @@ void RunDirectory::must_be_here() const {
 void RunDirectory::must_hold_record() const {
   if (run_toml_.empty() || ::access((path_ + "/run.toml").c_str(), F_OK) == 0 || errno != ENOENT) return;
   write_record();
-  Diagnostic d = trouble(kExitOk, "run_emptied", path_ + "/run.toml was removed while it was trained in");
-  d.level = Level::kWarning;
-  d.effect = "it was written again; what else is gone stays so";
-  say(d);
+  say(as_warning(trouble(kExitOk, "run_emptied", path_ + "/run.toml was removed while it was trained in"),
+                 "it was written again; what else is gone stays so"));
 }
 
 // It was empty, so what has these names is of this object.

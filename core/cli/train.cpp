@@ -67,12 +67,10 @@ void warn_of_another_device(const std::string& dir, const Manifest& manifest, co
   if (!manifest.get("run", "deterministic").as_bool()) return;
   const Json was = Json::parse(read_run_file_if_any(dir, "env.json", kMostBytes).value_or(""), nullptr, false);
   if (!was.is_object() || !was.contains("device") || !was["device"].is_string() || was["device"] == device) return;
-  Diagnostic d =
+  say(as_warning(
       trouble(kExitOk, "other_device",
-              "it was computed with " + escape_control(was["device"].get<std::string>()) + " before, now " + device);
-  d.level = Level::kWarning;
-  d.effect = "from here on the bits differ from those of a run that was never interrupted";
-  say(d);
+              "it was computed with " + escape_control(was["device"].get<std::string>()) + " before, now " + device),
+      "from here on the bits differ from those of a run that was never interrupted"));
 }
 
 LogLevel log_level(const Manifest& manifest) {

@@ -90,12 +90,10 @@ void warn_of_evaluations(Declared& d) {
   for (const auto& [key, asked] : {std::pair("every", every.is_set()), std::pair("at_start", at_start.as_bool())}) {
     const Position& at = d.key("eval", key).origin;
     if (!asked || !at) continue;
-    Diagnostic warning = mistake(
+    d.warnings.push_back(as_warning(mistake(
         "no_validation_data",
         std::string("eval.") + key + " asks for evaluations, and the run has nothing to evaluate on", at,
-        std::string("[data] validation = 0.1 holds out a share of the training data; or leave `") + key + "` out");
-    warning.level = Level::kWarning;
-    d.warnings.push_back(std::move(warning));
+        std::string("[data] validation = 0.1 holds out a share of the training data; or leave `") + key + "` out")));
   }
 }
 

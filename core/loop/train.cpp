@@ -233,7 +233,7 @@ void Training::report_failed_save(const Saved& s) {
   const int64_t last = p_.saver.last_step();
   const std::string kept =
       "step " + with_commas(last) + (p_.saver.has(last) ? " is kept and is still the latest" : " is gone");
-  const bool is_over = applied() >= o_.length;
+  const bool is_over = is_ending_ || applied() >= o_.length;
   d.effect = is_over ? "training is over; " : "training goes on; ";
   d.effect += last >= 0 ? kept : is_over ? "nothing is saved" : "nothing is saved yet";
   o_.warn(d);
@@ -258,9 +258,10 @@ bool Training::must_end_now() {
 }
 
 int Training::exit_asked_for() {
-  if (services_.requested) take_reports(true);
-  if (services_.requested == MORTISE_STOP) return end(kExitOk, services_.reason);
-  if (services_.requested == MORTISE_ABORT) abort();
+  if (services_.requests.strongest().what) take_reports(true);
+  const Requests::Request request = services_.requests.strongest();
+  if (request.what == MORTISE_STOP) return end(kExitOk, request.reason);
+  if (request.what == MORTISE_ABORT) abort(request);
   if (time_is_up()) return end(kExitResumable, "the time limit of run.time_limit is reached");
   const Interrupt asked = asked_for();
   if (asked == Interrupt::kInterrupt) return end(kExitInterrupted, "interrupted");
@@ -274,11 +275,13 @@ int Training::exit_asked_for() {
 
 // Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
 int Training::end(int exit, const std::string& reason) {
+  is_ending_ = true;
   take_reports(true);
   const bool evaluates = exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied();
   const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
-  if (exit == kExitOk && services_.requested == MORTISE_ABORT) abort();
+  if (const auto request = services_.requests.strongest(); exit == kExitOk && request.what == MORTISE_ABORT)
+    abort(request);
   if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
   if (exit == kExitOk && std::isfinite(last_loss_)) p_.saver.confirm(applied());  // no step will follow to say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
@@ -302,13 +305,13 @@ std::string Training::last_checkpoint() const {
 
 // The newest checkpoint may be one whose own update destroyed the model; the one to go back to was followed by a good
 // step.
-void Training::abort() {
-  end(kExitGuard, services_.reason);
+void Training::abort(const Requests::Request& request) {
+  end(kExitGuard, request.reason);
   const int64_t good = p_.saver.newest_confirmed();
   std::string again;
   if (good >= 0) again = o_.resume_command + " --from " + std::to_string(good) + " ";
-  Diagnostic d = trouble(kExitGuard, "diverged", services_.reason,
-                         "step " + with_commas(applied() + 1) + ", asked for by " + services_.requested_by,
+  Diagnostic d = trouble(kExitGuard, "diverged", request.reason,
+                         "step " + with_commas(applied() + 1) + ", asked for by " + request.by,
                          "a lower rate: " + again + "--set optimizer.lr=…, or look at the data of these steps");
   d.effect = applied() > 0 ? "stopped after step " + with_commas(applied()) : "stopped before the first step";
   if (good >= 0) d.effect += "; step " + with_commas(good) + " is the last good checkpoint";

@@ -83,7 +83,7 @@ class Training {
   int exit_asked_for();
   Interrupt asked_for();  // since the last time; a request to save is remembered
   bool must_end_now();    // as a signal or the time limit has it
-  [[noreturn]] void abort();
+  [[noreturn]] void abort(const Requests::Request& request);
   void close_after_error(mortise_status status);
   [[noreturn]] void fail(const PluginError& e);
   void warn_of_parameters_without_gradient(const std::vector<std::string>& names);
@@ -99,8 +99,9 @@ class Training {
   Services& services_;
   Every log_every_, eval_every_, save_every_;
   bool last_save_ok_ = true;
-  bool is_ended_ = false;  // listeners were told
-  bool in_step_ = false;   // what fails now belongs to the step that was begun
+  bool is_ending_ = false;  // no step follows
+  bool is_ended_ = false;   // listeners were told
+  bool in_step_ = false;    // what fails now belongs to the step that was begun
   Interval interval_;
   Clock::time_point started_ = Clock::now();
   double spent_on_steps_ = 0;

@@ -323,7 +323,7 @@ TEST_F(Trainings, SaveAStepAgainThatTurnsOutToBeTheBest) {
   options.keep_best = true;
   options.save_every = {2, 0};
   run.listen(kStepEnd, [&](auto&) {
-    if (attempted() == 4) run.host.services.requested = MORTISE_STOP;
+    if (attempted() == 4) run.host.services.requests.add({MORTISE_STOP, "", ""});
   });
   EXPECT_EQ(train(), kExitOk);
   EXPECT_EQ(lines({"eval", "saved"}), (Lines{"eval 0", "saved 2", "saved 4", "eval 4", "saved 4"}));
@@ -346,8 +346,7 @@ TEST_F(Trainings, StopWhenAPluginAsksThemTo) {
   run.data.validation = 2;
   run.listen(kStepEnd, [&](auto&) {
     if (attempted() != 4) return;
-    run.host.services.requested = MORTISE_STOP;
-    run.host.services.reason = "no better for long";
+    run.host.services.requests.add({MORTISE_STOP, "no better for long", ""});
   });
   EXPECT_EQ(train({.depth = 2}), kExitOk);
   EXPECT_EQ(run.updates(), 4);
@@ -436,9 +435,7 @@ TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
   options.save_every = {2, 0};
   run.listen(kStepEnd, [&](auto&) {
     if (attempted() != 5) return;
-    run.host.services.requested = MORTISE_ABORT;
-    run.host.services.reason = "loss is nan";
-    run.host.services.requested_by = "guard.fake";
+    run.host.services.requests.add({MORTISE_ABORT, "loss is nan", "guard.fake"});
   });
   skipped = {4};
   const Diagnostic d = failure_of([&] { train(); });
@@ -452,7 +449,7 @@ TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
 TEST_F(Trainings, DivergedBetweenTwoSavesSaveNothing) {
   options.save_every = {2, 0};
   run.listen(kStepEnd, [&](auto&) {
-    if (attempted() == 4) run.host.services.requested = MORTISE_ABORT;
+    if (attempted() == 4) run.host.services.requests.add({MORTISE_ABORT, "", ""});
   });
   skipped = {3};
   EXPECT_EQ(failure_of([&] { train(); }).exit, kExitGuard);
@@ -463,7 +460,7 @@ TEST_F(Trainings, DivergeInTheLastEvaluationToo) {
   run.data.validation = 2;
   options.eval_at_start = false;
   run.listen(kRecord, [&](const mortise_event& e) {
-    if (view(e.record->kind) == "eval") run.host.services.requested = MORTISE_ABORT;
+    if (view(e.record->kind) == "eval") run.host.services.requests.add({MORTISE_ABORT, "", ""});
   });
   const Diagnostic d = failure_of([&] { train(); });
   EXPECT_EQ(d.exit, kExitGuard);
@@ -471,7 +468,7 @@ TEST_F(Trainings, DivergeInTheLastEvaluationToo) {
 }
 
 TEST_F(Trainings, DivergeBeforeTheFirstStep) {
-  run.listen(kRunBegin, [&](auto&) { run.host.services.requested = MORTISE_ABORT; });
+  run.listen(kRunBegin, [&](auto&) { run.host.services.requests.add({MORTISE_ABORT, "", ""}); });
   const Diagnostic d = failure_of([&] { train(); });
   EXPECT_EQ(d.exit, kExitGuard);
   EXPECT_EQ(d.effect, "stopped before the first step");
@@ -546,6 +543,16 @@ TEST_F(Trainings, ASaveThatFailsIsSaidAndTheLastOneIsAnExitOfItsOwn) {
   EXPECT_NE(warnings[0].find("step 3 is not saved"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[0].find("training goes on; nothing is saved yet"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[2].find("training is over; nothing is saved"), std::string::npos) << warnings[2];
+}
+
+TEST_F(Trainings, ASaveThatFailsAfterAnInterruptDoesNotSayThatTrainingGoesOn) {
+  interrupt = [this] { return attempted() == 3 ? Interrupt::kInterrupt : Interrupt::kNone; };
+  saver_options.format.write = [](const std::vector<StoredEntry>&, const Sink&) {};
+  fs::create_directories(dir);
+  std::ofstream(dir / "checkpoints") << "a file where the folder should be";
+  train();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("training is over; nothing is saved"), std::string::npos) << warnings[0];
 }
 
 TEST_F(Trainings, ASaveThatFailsDoesNotSpeakOfACheckpointThatIsGone) {

@@ -440,10 +440,7 @@ class Merger {
   }
   void warn(const char* code, const std::string& message, const Position& at, const std::string& fix = "",
             const std::string& effect = "") {
-    Diagnostic d = mistake(code, message, at, fix);
-    d.level = Level::kWarning;
-    d.effect = effect;
-    report_.add(std::move(d));
+    report_.add(as_warning(mistake(code, message, at, fix), effect));
   }
 
   const ManifestRequest& request_;

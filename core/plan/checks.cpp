@@ -187,12 +187,10 @@ void check_validation(const Manifest& manifest, const std::vector<EnabledTable>&
     const Value* key = fact_of(*enabled.info, "data", "validation");
     const auto files = key ? enabled.table->values.find(key->as_text()) : enabled.table->values.end();
     if (files == enabled.table->values.end() || !files->second.is_set()) continue;
-    Diagnostic d = refusal("validation_unused",
-                           "data.validation holds nothing out: " + id_of(*enabled.info) + " has files of its own in `" +
-                               key->as_text() + "`",
-                           {share.origin, files->second.origin}, {"leave one of them out"});
-    d.level = Level::kWarning;
-    report.add(std::move(d));
+    report.add(as_warning(refusal("validation_unused",
+                                  "data.validation holds nothing out: " + id_of(*enabled.info) +
+                                      " has files of its own in `" + key->as_text() + "`",
+                                  {share.origin, files->second.origin}, {"leave one of them out"})));
   }
 }
 

@@ -24,11 +24,9 @@ struct Found {
 
 void warn_of_lone_library(const fs::path& library, Report& report) {
   const std::string id = library.stem();
-  Diagnostic d = plugin_error(id, "plugin_without_toml", id + ".so has no plugin.toml beside it", library,
-                              {"copy its " + id + ".toml there too"});
-  d.level = Level::kWarning;
-  d.effect = "it is not seen as a plugin";
-  report.add(std::move(d));
+  report.add(as_warning(plugin_error(id, "plugin_without_toml", id + ".so has no plugin.toml beside it", library,
+                                     {"copy its " + id + ".toml there too"}),
+                        "it is not seen as a plugin"));
 }
 
 // Many systems give each user a group of the same name, and let it write whatever they make.
@@ -57,10 +55,8 @@ void warn_if_writable(const fs::path& path, const std::string& what, Report& rep
   if (who.empty() || !warned.insert(fs::canonical(path, ignored)).second) return;
   Diagnostic d = mistake("plugin_writable", what + " may be changed by " + who, {},
                          std::string(who == "everybody" ? "chmod o-w " : "chmod g-w ") + shell_word(path.string()));
-  d.level = Level::kWarning;
   d.at = path;
-  d.effect = "whoever changes it runs code in your trainings";
-  report.add(std::move(d));
+  report.add(as_warning(std::move(d), "whoever changes it runs code in your trainings"));
 }
 
 // One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml

@@ -260,11 +260,9 @@ std::optional<Verified> newest_checkpoint(const std::string& root,
     try {
       return verify_checkpoint(found);
     } catch (const Failure& f) {
-      Diagnostic d = f.diagnostic;
-      d.level = Level::kWarning;
+      Diagnostic d = as_warning(f.diagnostic, "passed over");
       d.at += ": " + d.message;
       d.message = "step " + with_commas(found.step) + " is not what was saved";
-      d.effect = "passed over";
       passed_over(d);
     }
   }

@@ -19,10 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 Diagnostic not_saved(int64_t step, const std::string& why) {
-  Diagnostic d =
-      trouble(kExitIo, "checkpoint_not_saved", fmt::format("step {} is not saved: {}", with_commas(step), why));
-  d.level = Level::kWarning;
-  return d;
+  return as_warning(
+      trouble(kExitIo, "checkpoint_not_saved", fmt::format("step {} is not saved: {}", with_commas(step), why)));
 }
 
 std::string free_space(int64_t keep) {
