@@ -91,8 +91,7 @@ Diagnostic ending(std::string code, std::string message, std::string plugin) {
 }
 
 [[noreturn]] void end_process(const Diagnostic& d) {
-  static std::atomic<bool> taken{false};
-  if (taken.exchange(true))
+  if (pid_t none = 0; !ending_thread.compare_exchange_strong(none, gettid()))
     for (;;) pause();  // another thread is at it
   printer()(d);
   if (run_texts.active && when_ended()) when_ended()(kExitPlugin);

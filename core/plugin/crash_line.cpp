@@ -130,11 +130,19 @@ void write_line(int signal, const siginfo_t& info, const Registers& at) {
   line.write();
 }
 
+// While another thread ends the process it takes down what this one stands on, and says why. Not for ever: this one may
+// hold a lock that the other waits for.
+void wait_for_the_end() {
+  const auto is_elsewhere = [] { return ending_thread != 0 && ending_thread != gettid(); };
+  for (int tenth = 0; tenth < 50 && is_elsewhere(); ++tenth) usleep(100'000);
+}
+
 // Only what is safe in a handler. The default action follows: a core file, and the exit status of the signal.
 void on_signal(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> taken{false};
   if (getpid() == guarded_process && taken.exchange(true))
     for (;;) pause();  // another thread is at it, and ends the process
+  if (getpid() == guarded_process) wait_for_the_end();
   if (getpid() == guarded_process) write_line(signal, *info, registers_of(context));
   struct sigaction action{};
   action.sa_handler = SIG_DFL;

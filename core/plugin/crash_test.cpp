@@ -192,6 +192,28 @@ TEST(Exit, OfSeveralThreadsAtOnceIsSaidOnce) {
   EXPECT_EQ(end.said, "error[plugin_exited]: data.bad called exit(0) in `get`\n");
 }
 
+// What an exit destroys, other threads may still stand on.
+TEST(Exit, ThatMakesAnotherThreadCrashIsWhatIsSaid) {
+  const End end = end_of([] {
+    static std::atomic<bool> ending{false};
+    set_guard_output(
+        [](const Diagnostic& d) {
+          ending = true;
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          dprintf(STDERR_FILENO, "%s", d.message.c_str());
+        },
+        /*json=*/false);
+    std::thread other([] {
+      while (!ending) std::this_thread::yield();
+      crash();
+    });
+    const PluginScope scope("data.bad", "get");
+    exit(0);
+  });
+  EXPECT_EQ(end.exit(), kExitPlugin);
+  EXPECT_EQ(end.said, "data.bad called exit(0) in `get`");
+}
+
 TEST(Exit, OutsideOfPluginsIsLeftAlone) {
   const End end = end_of([] { exit(3); });
   EXPECT_EQ(end.exit(), 3);

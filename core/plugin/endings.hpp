@@ -24,6 +24,7 @@ struct RunTexts {
 inline RunTexts run_texts;
 inline std::atomic<pid_t> guarded_process{0};
 inline std::atomic<bool> json_lines{false};
+inline std::atomic<pid_t> ending_thread{0};  // which is in end_process()
 
 // The step that the link `checkpoints/latest` names; -1 without one. Signal-safe.
 int64_t last_checkpoint();
