@@ -943,7 +943,7 @@ class FakeHost : public mortise_host {
 // An instance of a plugin, as a run makes it. Its library stays loaded.
 class Plugin {
  public:
-  Plugin(FakeHost& host, const std::string& file) : host_(host) {
+  Plugin(FakeHost& host, const std::string& file) : Plugin(host) {  // from here on the destructor runs
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) throw PluginError(MORTISE_E_PLUGIN, dlerror());
     const auto entry = reinterpret_cast<const mortise_plugin* (*)() noexcept>(dlsym(library, "mortise_plugin_v0"));
@@ -954,20 +954,15 @@ class Plugin {
     host.manifest = manifest();
     host.failure = "";
     host.blobs.clear();
-    if (const mortise_status s = plugin_->create(&host, &self_)) {
-      if (self_) plugin_->destroy(self_);
-      throw PluginError(s, host.error());
-    }
-    if (!host.failure.empty()) {  // as in a run: it said that it failed, whatever it returned
-      plugin_->destroy(self_);
-      throw PluginError(MORTISE_E_PLUGIN, host.failure);
-    }
+    if (const mortise_status s = plugin_->create(&host, &self_)) throw PluginError(s, host.error());
+    // As in a run: it said that it failed, whatever it returned.
+    if (!host.failure.empty()) throw PluginError(MORTISE_E_PLUGIN, host.failure);
     list_attachments();
   }
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   ~Plugin() {
-    plugin_->destroy(self_);
+    if (self_) plugin_->destroy(self_);
     host_.manifest = {};
   }
 
@@ -1044,6 +1039,7 @@ class Plugin {
   }
 
  private:
+  explicit Plugin(FakeHost& host) : host_(host) {}
   void list_attachments() {
     const mortise_attachment* first = nullptr;
     uint32_t n = 0, stride = 0;
