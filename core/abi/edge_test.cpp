@@ -177,6 +177,8 @@ struct NoModel final : LoopServices {
   const mortise_ledger& ledger() override { throw PluginError(MORTISE_E_INTERNAL, "nobody asked"); }
   void vote(mortise_tensor*) override {}
   void multiply(mortise_tensor*) override {}
+  void set_scale(mortise_tensor*) override {}
+  void report(std::string_view, mortise_tensor*, std::string_view) override {}
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
   void norm(mortise_tensor**) override {}
   void ready(mortise_param&, int, bool) override {}
@@ -215,6 +217,8 @@ TEST_F(EdgeTest, WhatAFilterWritesIsSaidInPluginToml) {
   EXPECT_NE(text.find("votes"), std::string::npos) << text;
   EXPECT_EQ(refused(Filter::kTransform, [&] { return loop.multiply(&window, nullptr); }).first, MORTISE_E_PLUGIN);
   EXPECT_EQ(refused(Filter::kWindow, [&] { return loop.set_window(&window, 4); }).first, MORTISE_E_PLUGIN);
+  EXPECT_EQ(refused(Filter::kScale, [&] { return loop.set_scale(&window, nullptr); }).first, MORTISE_E_PLUGIN);
+  EXPECT_EQ(refused(Filter::kVerdict, [&] { return loop.set_scale(&window, nullptr); }).first, MORTISE_E_ARGUMENT);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct KeptBlob {
 };
 
 // Which filter is under way: what may be changed hangs on it.
-enum class Filter { kNone, kWindow, kVerdict, kTransform };
+enum class Filter { kNone, kWindow, kVerdict, kTransform, kScale };
 
 // Stop or abort: what the loop is asked for, on any thread. The strongest stays.
 class Requests {
@@ -76,6 +76,9 @@ class LoopServices {
   virtual const mortise_ledger& ledger() = 0;
   virtual void vote(mortise_tensor* ok) = 0;
   virtual void multiply(mortise_tensor* factor) = 0;
+  virtual void set_scale(mortise_tensor* scale) = 0;
+  // A number for the record of the step under way.
+  virtual void report(std::string_view name, mortise_tensor* number, std::string_view unit) = 0;
   // A term of the loss of the micro-batch under way.
   virtual void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) = 0;
   // The global gradient norm in true units, float64, 0-dim; owned by the caller. Computed once a step.

@@ -84,8 +84,7 @@ Runnable make_runnable(Allocated allocated) {
     r.step = std::make_unique<Step>(Step::Parts{host, *r.allocated.chains, *d.listeners, *r.allocated.passes,
                                                 *d.samples, *r.ledger, *r.optimizers, d.comm, d.replicas,
                                                 host.device().is_cuda() ? kReportDepth : 0});
-    Step* step = r.step.get();
-    r.allocated.services->train(*r.ledger, d.replicas, [step] { return step->norm(); });
+    r.allocated.services->train(*r.ledger, d.replicas, *r.step);
     for (const Point point : {kStep, kGradients}) link_point(*r.allocated.chains, host, d, point);
   });
   return r;

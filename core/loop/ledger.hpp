@@ -25,6 +25,8 @@ class Ledger {
   void restore(int64_t applied, double scale);
   // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
   void begin_update();
+  // The factor of the loss, from the next backward on.
+  void set_scale(const at::Tensor& factor) { scale.copy_(factor); }
   void vote(const at::Tensor& ok);
   void multiply(const at::Tensor& factor);
   // After it: one more step applied, if the verdict says so.

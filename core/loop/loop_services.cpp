@@ -7,10 +7,16 @@
 
 namespace mortise {
 
-void RunServices::train(Ledger& ledger, Provided<mortise_replicas> replicas, std::function<at::Tensor()> norm) {
+void RunServices::train(Ledger& ledger, Provided<mortise_replicas> replicas, Step& step) {
   ledger_ = &ledger;
   replicas_ = replicas;
-  norm_ = std::move(norm);
+  step_ = &step;
+}
+
+at::Tensor RunServices::one_number(mortise_tensor* handle, const std::string& what) {
+  at::Tensor t = share(handle);
+  if (!t.defined() || t.numel() != 1) throw PluginError(MORTISE_E_SHAPE, what + " is a tensor of one number");
+  return t;
 }
 
 Ledger& RunServices::need_ledger() const {
@@ -22,14 +28,22 @@ const mortise_ledger& RunServices::ledger() { return need_ledger().c(); }
 void RunServices::vote(mortise_tensor* ok) { need_ledger().vote(share(ok)); }
 void RunServices::multiply(mortise_tensor* factor) { need_ledger().multiply(share(factor)); }
 
+void RunServices::set_scale(mortise_tensor* scale) {
+  need_ledger().set_scale(one_number(scale, "the factor of the loss"));
+}
+
+void RunServices::report(std::string_view name, mortise_tensor* number, std::string_view unit) {
+  if (!step_) throw PluginError(MORTISE_E_ARGUMENT, "there is no step before the run begins");
+  const std::string text(name);
+  step_->report({text, std::string(unit), one_number(number, "the number `" + text + "` of a step")});
+}
+
 void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) {
   const Frame* f = current_frame();
   if (!f || !f->terms) throw PluginError(MORTISE_E_ARGUMENT, "a term of the loss is given inside `forward` only");
   if (f->call->flags & MORTISE_REPLAY) return;  // counted in the first pass
   const std::string text(name);
-  const at::Tensor t = share(sum);
-  if (!t.defined() || t.numel() != 1)
-    throw PluginError(MORTISE_E_SHAPE, "the term `" + text + "` is one number, summed over the micro-batch");
+  const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
   // A pass whose graph is made again later keeps no graph now: the term would train nothing, and nobody would notice.
   if (weight != 0 && (f->call->flags & MORTISE_FIRST_PASS) && !t.requires_grad())
     throw PluginError(MORTISE_E_UNSUPPORTED,
@@ -43,8 +57,8 @@ void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_v
 }
 
 void RunServices::norm(mortise_tensor** out) {
-  if (!norm_) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");
-  *out = give(norm_());
+  if (!step_) throw PluginError(MORTISE_E_ARGUMENT, "the norm is known after backward only");
+  *out = give(step_->norm());
 }
 
 void RunServices::ready(mortise_param& p, int micro, bool last) {

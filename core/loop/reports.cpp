@@ -7,10 +7,11 @@
 namespace mortise {
 
 void Reports::push(StepReport begun, const StepScalars& scalars) {
+  const at::Tensor& verdict = scalars.verdict;
   std::vector<at::Tensor> all = {scalars.verdict, scalars.loss, scalars.norm, scalars.lr};
-  for (const auto& [name, value] : scalars.metrics) {
-    begun.metrics.emplace_back(name, 0.0);
-    all.push_back(value);
+  for (const auto& [name, unit, number] : scalars.metrics) {
+    begun.metrics.push_back({name, unit, 0});
+    all.push_back(number.to(verdict.options()).view(at::IntArrayRef{}));
   }
   Pending& pending = pending_.emplace_back(std::move(begun), at::stack(all));
   const c10::Device device = pending.packed.device();
@@ -32,7 +33,7 @@ std::optional<StepReport> Reports::take(bool now) {
   r.loss = values[1];
   r.norm = values[2];
   r.lr = values[3];
-  for (size_t i = 0; i < r.metrics.size(); ++i) r.metrics[i].second = values[4 + i];
+  for (size_t i = 0; i < r.metrics.size(); ++i) r.metrics[i].number = values[4 + i];
   return r;
 }
 

@@ -14,10 +14,18 @@
 
 namespace mortise {
 
+// A number of one step beside those that every step has.
+template <class Number>
+struct Reported {
+  std::string name, unit;
+  Number number;
+  bool operator==(const Reported&) const = default;
+};
+
 struct StepReport {
   bool applied = true;
   double loss = 0, norm = 0, lr = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // terms of weight 0, averaged
+  std::vector<Reported<double>> metrics;  // terms of weight 0, averaged, then what plugins reported
   // Known when the step was begun.
   int64_t attempted = 0;  // steps before this one
   int64_t samples = 0, tokens = 0, epoch = 0, cursor = 0;
@@ -29,7 +37,7 @@ struct StepReport {
 // The device's half of a report: scalars, float64, 0-dim.
 struct StepScalars {
   at::Tensor verdict, loss, norm, lr;
-  std::vector<std::pair<std::string, at::Tensor>> metrics;
+  std::vector<Reported<at::Tensor>> metrics;
 };
 
 class Reports {

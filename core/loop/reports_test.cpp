@@ -54,9 +54,10 @@ TEST(Reports, SayWhatTheDeviceFound) {
 
 TEST(Reports, NameTheMetrics) {
   Reports reports(0);
-  reports.push({}, {scalar(1), scalar(0), scalar(0), scalar(0), {{"accuracy", scalar(0.5)}, {"z", scalar(7)}}});
-  using Metrics = std::vector<std::pair<std::string, double>>;
-  EXPECT_EQ(reports.take(true)->metrics, (Metrics{{"accuracy", 0.5}, {"z", 7}}));
+  reports.push({},
+               {scalar(1), scalar(0), scalar(0), scalar(0), {{"accuracy", "", scalar(0.5)}, {"z", "ms", scalar(7)}}});
+  using Metrics = std::vector<Reported<double>>;
+  EXPECT_EQ(reports.take(true)->metrics, (Metrics{{"accuracy", "", 0.5}, {"z", "ms", 7}}));
 }
 
 // The next step writes into the same scalars before this one is read.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
@@ -78,6 +79,8 @@ void Step::load_window() {
 void Step::run() {
   at::NoGradGuard no_grad;
   is_updated_ = has_gradients_ = false;
+  reported_.clear();
+  is_under_way_ = true;
   services_.clock.epoch = cursor_ / p_.samples.micros_per_epoch("train");  // as an unbroken run has it here
   p_.listeners.notify(kStepBegin, {});
   load_window();
@@ -93,6 +96,7 @@ void Step::run() {
   if (begun_.attempted == 0)
     for (const auto& s : p_.host.parameters().all())
       if (s.declared->info.trainable && !s.has_gradient) begun_.without_gradient.push_back(s.declared->name);
+  is_under_way_ = false;
   reports_.push(begun_, scalars());
 }
 
@@ -112,7 +116,7 @@ void Step::update() {
   is_updated_ = true;
   for (auto& o : p_.optimizers) o.step(p_.ledger);
   p_.host.parameters().publish(written_);
-  p_.listeners.notify(kStepCommit, {});
+  p_.listeners.filter(services_, Filter::kScale, kStepCommit);
   p_.ledger.commit();
 }
 
@@ -122,6 +126,13 @@ const at::Tensor& Step::norm() {
     throw PluginError(MORTISE_E_ARGUMENT, "the norm is that of a whole step: it is known in step.verdict and after");
   if (!norm_.defined()) norm_ = p_.host.parameters().norm().div(p_.ledger.scale);
   return norm_;
+}
+
+void Step::report(Reported<at::Tensor> number) {
+  if (!is_under_way_) throw PluginError(MORTISE_E_ARGUMENT, "numbers of a step are reported inside it");
+  if (std::ranges::find(reported_, number.name, &Reported<at::Tensor>::name) != reported_.end())
+    throw PluginError(MORTISE_E_ARGUMENT, "this step has a number `" + number.name + "` already");
+  reported_.push_back(std::move(number));
 }
 
 std::string Step::first_nonfinite() {
@@ -136,7 +147,9 @@ StepScalars Step::scalars() {
   s.loss = sums_.loss(denominators_);
   s.norm = norm();
   s.lr = p_.ledger.lr.numel() ? p_.ledger.lr.max() : at::zeros({}, p_.ledger.verdict.options());
-  s.metrics = sums_.metrics(denominators_);
+  for (auto& [name, number] : sums_.metrics(denominators_)) s.metrics.push_back({name, "", number});
+  std::ranges::move(reported_, std::back_inserter(s.metrics));
+  reported_.clear();
   return s;
 }
 

@@ -40,6 +40,8 @@ class Step {
   const at::Tensor& norm();
   // Did the step that was begun last change the parameters?
   bool is_updated() const { return is_updated_; }
+  // A number for the record of the step under way. Throws PluginError: there is none, or the name was given already.
+  void report(Reported<at::Tensor> number);
   // The first parameter whose gradient is not finite; "" if there is none. Only while no later step was begun.
   std::string first_nonfinite();
 
@@ -62,6 +64,8 @@ class Step {
   TermSums sums_;
   at::Tensor norm_;
   bool has_gradients_ = false, is_updated_ = false;  // of this step
+  std::vector<Reported<at::Tensor>> reported_;
+  bool is_under_way_ = false;
   Reports reports_;
   StepReport begun_;
   int64_t cursor_ = 0;

@@ -150,6 +150,59 @@ TEST(Update, HonoursTheLossScale) {
   EXPECT_EQ(scaled.value(), plain.value());
 }
 
+TEST(Update, ScalesTheNextLossByWhatACommitSays) {
+  TestRun plain, scaled;
+  scaled.listen(kStepCommit, [&](auto&) { scaled.services->set_scale(borrow(scalar(8))); });
+  std::vector<double> gradients;
+  for (TestRun* run : {&plain, &scaled}) {
+    run->build();
+    for (int i = 0; i < 2; ++i) {
+      run->run();
+      gradients.push_back(share(run->optimizer.seen[0].grad).item<double>());
+    }
+  }
+  EXPECT_EQ(gradients[2], gradients[0]);
+  EXPECT_EQ(gradients[3], 8 * gradients[1]);
+  EXPECT_EQ(scaled.value(), plain.value());
+}
+
+TEST(Update, TakesNoScaleThatIsNotOneNumber) {
+  TestRun run;
+  run.build();
+  EXPECT_NE(error_of([&] { run.services->set_scale(borrow(at::ones({2}))); }).find("one number"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.services->set_scale(nullptr); }), "");
+}
+
+TEST(Step, ReportsNumbersOfItsPluginsWhenItsReportArrives) {
+  TestRun run;
+  const at::Tensor number = at::full({}, 7, at::kFloat);
+  run.listen(kStepBegin, [&](auto&) { run.services->report("temperature", borrow(number), "C"); });
+  run.listen(kStepEnd, [&](auto&) { number.add_(1); });
+  run.build({.depth = 1});
+  using Numbers = std::vector<Reported<double>>;
+  run.step->run();
+  run.step->run();
+  EXPECT_EQ(run.step->take_report(true)->metrics, (Numbers{{"temperature", "C", 8}}));
+  EXPECT_EQ(run.step->take_report(true)->metrics, (Numbers{{"temperature", "C", 9}}));
+}
+
+TEST(Step, ReportsANumberOnceAndInsideAStepOnly) {
+  TestRun run;
+  const auto report = [&] { run.services->report("scale", borrow(scalar(1)), ""); };
+  Lines said;
+  run.listen(kStepVerdict, [&](auto&) {
+    report();
+    said.push_back(error_of(report));
+    said.push_back(error_of([&] { run.services->report("two", borrow(at::ones({2})), ""); }));
+  });
+  run.build();
+  run.run();
+  said.push_back(error_of(report));
+  EXPECT_EQ(said,
+            (Lines{"this step has a number `scale` already", "the number `two` of a step is a tensor of one number",
+                   "numbers of a step are reported inside it"}));
+}
+
 TEST(Update, UsesTheMultiplier) {
   TestRun run;
   run.listen(kGradTransform, [&](auto&) { run.ledger->multiply(scalar(0.5)); });

@@ -99,7 +99,7 @@ TEST(GivenTerms, ReachTheGradientByWeightAndCount) {
   EXPECT_EQ(r.loss, 2 * 2.5 + 0.25 * 3 * 4);
   EXPECT_EQ(r.norm, 2.5 + 0.25 * 3 * 2 * 2);
   ASSERT_EQ(r.metrics.size(), 1u);
-  EXPECT_EQ(r.metrics[0].second, 2 * 200.0 / 4);
+  EXPECT_EQ(r.metrics[0].number, 2 * 200.0 / 4);
 }
 
 std::string refused(const std::function<void(TestRun&, const at::Tensor& w)>& give) {
@@ -121,7 +121,9 @@ TEST(GivenTerms, WithoutAGraphAreRefused) {
 }
 
 TEST(GivenTerms, AreOneNumberEachOfAUnitThatIsCounted) {
-  EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) { run.term("aux", w.expand({2})); }).find("is one number"),
+  EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) {
+              run.term("aux", w.expand({2}));
+            }).find("is a tensor of one number"),
             std::string::npos);
   EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) {
               run.term("aux", w.mul(1), "pixels");

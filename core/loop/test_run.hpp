@@ -214,7 +214,7 @@ class TestRun {
                                               {&comm_.object, &comm_.instance},
                                               {&replicas_.object, &replicas_.instance},
                                               options.depth});
-    services->train(*ledger, {&replicas_.object, &replicas_.instance}, [this] { return step->norm(); });
+    services->train(*ledger, {&replicas_.object, &replicas_.instance}, *step);
     link();
   }
   void term(const char* name, const at::Tensor& sum, const char* unit = "tokens", double weight = 1) {

@@ -73,6 +73,7 @@ void Training::begin() {
   r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", o_.dir);
   r.text("name", o_.name).text("plan", o_.plan_hash);
   r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
+  const FilterScope scope(services_, Filter::kScale);
   notify(r, kRunBegin);
 }
 
@@ -119,7 +120,11 @@ void Training::report(const StepReport& r) {
   record.integer("due", due).integer("skipped", !r.applied);
   // Once a later step was begun, the gradients are not those of this one any more.
   if (!r.applied) record.text("skipped_parameter", p_.step.under_way() == 0 ? p_.step.first_nonfinite() : "");
-  for (const auto& [name, value] : r.metrics) record.number(name, value);
+  for (const auto& [name, unit, number] : r.metrics) {
+    if (record.has(name))
+      throw PluginError(MORTISE_E_ARGUMENT, "a plugin gives the number `" + name + "`, which each step has already");
+    record.number(name, number, unit);
+  }
   if (due) add_rates(record);
   notify(record);
   if (due) interval_ = {};

@@ -68,13 +68,13 @@ class Resume(Checkpoints):
         (run / "status.json").write_text(json.dumps(status))
         return run
 
-    def same_as_uninterrupted(self, text):
+    def same_as_uninterrupted(self, text, files=8):
         whole = self.train("whole", text)
         for step in (4, 8):
             run = self.interrupted_at("part", step, text)
             result = self.ok("resume", "runs/part")
-            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: 8 files, "
-                                         "hashes match)\n")
+            self.assertEqual(result.err, f"resume  runs/part at step {step} (checkpoints/step-{step}: "
+                                         f"{files} files, hashes match)\n")
             self.assertEqual(self.hash_of(run), self.hash_of(whole))
             self.assertEqual(self.losses(run), self.losses(whole))
             self.assertEqual([r["eval.loss"] for r in self.records(run, "eval")],
@@ -87,6 +87,12 @@ class Resume(Checkpoints):
     def test_is_so_in_bf16_with_checkpointing_and_momentum_too(self):
         self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.sgd]\nmomentum = 0.9\n"
                                                                     "[precision.bf16]\n[activation.checkpointing]"))
+
+    def test_is_so_in_fp16_whose_factor_grows_and_falls(self):
+        self.same_as_uninterrupted(RUN + "[precision.fp16]\ninitial = 67108864.0\ninterval = 2\n", files=9)
+        scales = [r["scale"] for r in self.records(self.dir / "runs/whole", "step")]
+        self.assertTrue(any(b < a for a, b in zip(scales, scales[1:])), scales)
+        self.assertTrue(any(b > a for a, b in zip(scales, scales[1:])), scales)
 
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))

@@ -10,6 +10,11 @@ on the CPU, Mortise in fp32. One bf16 rounding is 2^-9 = 2e-3 relative; the loss
 over some twenty roundings in sequence (4 blocks x 5), which are independent, so its error is about sqrt(20) * 2e-3 /
 sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part, each step adding as much. The bound
 is 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
+
+fp16: the same against torch's CPU autocast with GradScaler. One fp16 rounding is 2^-11, an eighth as much, and so are
+the bounds. The factor of the loss must be GradScaler's after every step, exactly: while it grows, and while it falls
+from 2^40. Two to the 40 over the 1,024 tokens of the mean is 2^30 a logit; fp16 ends at 2^16, so the first twelve steps
+overflow whatever the weights are, and only these are compared.
 """
 
 import json
@@ -71,7 +76,7 @@ def train(folder, name, text, steps, lr, more=""):
     )
     subprocess.run([MORTISE, "train", str(manifest), "--without", "log.console"], check=True)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return run, [r["loss"] for r in records if r["event"] == "step"]
+    return run, [r for r in records if r["event"] == "step"]
 
 
 def read_safetensors(path):
@@ -94,7 +99,9 @@ def read_safetensors(path):
     }
 
 
-def reference(weights, text, bf16):
+def reference(weights, text, dtype=None, scaler=None):
+    """The losses, and the factor of the loss after each step."""
+    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
     config = GPT2Config(
         vocab_size=256,
         n_positions=LENGTH,
@@ -117,22 +124,25 @@ def reference(weights, text, bf16):
         [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=LR
     )
     tokens = torch.tensor(list(text), dtype=torch.long)
-    losses = []
+    losses, scales = [], []
     for step in range(STEPS):
         first = step * BATCH * LENGTH
         x = tokens[first:first + BATCH * LENGTH].view(BATCH, LENGTH)
         y = tokens[first + 1:first + BATCH * LENGTH + 1].view(BATCH, LENGTH)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
             logits = model(input_ids=x).logits
             loss = torch.nn.functional.cross_entropy(logits.view(-1, 256), y.reshape(-1))
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         losses.append(loss.item())
-    return losses
+        scales.append(scaler.get_scale())
+    return losses, scales
 
 
-def compare(name, ours, theirs, bound, first_bound):
+def compare(name, records, theirs, bound, first_bound):
+    ours = [r["loss"] for r in records]
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
     first = abs(ours[0] - theirs[0]) / abs(theirs[0])
     ok = worst <= bound and first <= first_bound and len(ours) == len(theirs) == STEPS
@@ -142,6 +152,18 @@ def compare(name, ours, theirs, bound, first_bound):
         f"{'ok' if ok else 'FAIL'}",
         flush=True,
     )
+    return ok
+
+
+def scaler(initial, interval):
+    return torch.amp.GradScaler("cpu", init_scale=initial, growth_interval=interval)
+
+
+def compare_scales(name, records, theirs, steps):
+    ours = [r["scale"] for r in records]
+    ok = len(ours) >= steps and ours[:steps] == theirs[:steps]
+    print(f"{name}: {ours[0]:.0f} -> {ours[steps - 1]:.0f} over {steps} steps, GradScaler {theirs[0]:.0f} -> "
+          f"{theirs[steps - 1]:.0f}, {'equal  ok' if ok else 'FAIL'}", flush=True)
     return ok
 
 
@@ -158,9 +180,18 @@ def main():
         _, fp32 = train(folder, "fp32", file, STEPS, LR)
         _, bf16 = train(folder, "bf16", file, STEPS, LR, "[precision.bf16]")
         results = [
-            compare("fp32", fp32, reference(weights, text, False), 1e-5, 1e-6),
-            compare("bf16", bf16, reference(weights, text, True), 2e-2, 2e-3),
+            compare("fp32", fp32, reference(weights, text)[0], 1e-5, 1e-6),
+            compare("bf16", bf16, reference(weights, text, torch.bfloat16)[0], 2e-2, 2e-3),
         ]
+        _, grows = train(folder, "fp16", file, STEPS, LR, "[precision.fp16]\ninitial = 1024.0\ninterval = 20")
+        losses, scales = reference(weights, text, torch.float16, scaler(2.0**10, 20))
+        results += [
+            compare("fp16", grows, losses, 2.5e-3, 2.5e-4),
+            compare_scales("fp16, a factor that grows", grows, scales, STEPS),
+        ]
+        _, falls = train(folder, "overflow", file, 1, LR, f"[precision.fp16]\ninitial = {2.0**40}")
+        _, scales = reference(weights, text, torch.float16, scaler(2.0**40, 2000))
+        results.append(compare_scales("fp16, a factor that falls", falls, scales, 12))
     passed = sum(results)
     print(f"{passed} passed, {len(results) - passed} failed")
     return 0 if all(results) else 1

@@ -195,6 +195,7 @@ std::string skipped(const Columns& c) {
   std::string s = "  skipped: gradient";
   if (const std::string_view name = c.text("skipped_parameter"); !name.empty()) s += " of " + std::string(name);
   s += std::isnan(norm) ? " is nan" : std::isinf(norm) ? " is inf" : " is not finite";
+  if (c.has("scale")) s += ", scale " + plain(c.number("scale"), 0);
   if (c.has("skipped_in_a_row") && c.has("stop_after"))
     s += " (" + with_commas(c.integer("skipped_in_a_row")) + " of " + with_commas(c.integer("stop_after")) +
          " in a row before stopping)";

@@ -37,7 +37,7 @@
 MORTISE_BEGIN
 
 #define MORTISE_ABI_MAJOR 0
-#define MORTISE_ABI_MINOR 1
+#define MORTISE_ABI_MINOR 2
 
 /** 0 is success; anything else is one of `MORTISE_E_…`. */
 typedef int32_t mortise_status;

@@ -52,6 +52,13 @@ typedef struct mortise_loop_api {
    * after this one; plugin.toml's [capabilities] before = ["log.console", …] says who they are. [loop] Only inside a
    * listener of `record`, whose array of columns may move by it. */
   MORTISE_FN(column, mortise_str name, mortise_value);
+  /** The factor of the loss, from the next step on: 0-dim, above 0, copied on the device. Only in run.begin, where a
+   * run that goes on has its factor already, and in step.commit. Since 0.2 */
+  MORTISE_FN(set_scale, mortise_tensor *scale);
+  /** A number of the step under way for its record: 0-dim, copied on the device when the step ends, a FLOAT column
+   * `name` in `unit` ("" for none) when the record comes. Only between step.begin and step.end, once a name. [loop]
+   * Since 0.2 */
+  MORTISE_FN(report, mortise_str name, mortise_tensor *number, mortise_str unit);
 } mortise_loop_api;
 
 MORTISE_END

@@ -219,6 +219,11 @@ class FakeHost : public mortise_host {
     double sum, weight;
   };
   std::vector<Term> terms;
+  struct Reported {
+    std::string name, unit;
+    double number;
+  };
+  std::vector<Reported> reported;  // numbers of steps
   struct Request {
     uint32_t what;
     std::string reason;
@@ -428,6 +433,12 @@ class FakeHost : public mortise_host {
     return point == where ? MORTISE_OK : note_failure(MORTISE_E_ARGUMENT, "only allowed in " + std::string(where));
   }
 
+  // What a plugin changes stands in its plugin.toml; the host refuses it elsewhere.
+  mortise_status must_write(const std::string& field) {
+    if (manifest.empty() || manifest.find('"' + field + '"') != std::string_view::npos) return MORTISE_OK;
+    return note_failure(MORTISE_E_PLUGIN, "plugin.toml does not say that it writes `" + field + "`");
+  }
+
   FakeTensor* make_tensor(uint32_t dtype, std::span<const int64_t> sizes) {
     auto t = std::make_unique<FakeTensor>();
     t->dtype = dtype;
@@ -481,10 +492,7 @@ class FakeHost : public mortise_host {
     ledger_.lr = keep(tensor<double>({static_cast<int64_t>(lr.size())}, lr));
     ledger_.weight_decay = keep(tensor<double>({static_cast<int64_t>(weight_decay.size())}, weight_decay));
   }
-  void multiply_into(mortise_tensor* handle, double factor) {
-    const double product = number(handle) * factor;
-    std::memcpy(find(handle)->bytes.get(), &product, sizeof product);
-  }
+  void multiply_into(mortise_tensor* handle, double factor) { set_element(handle, 0, number(handle) * factor); }
   void complain() {
     ledger_tensors_.clear();
     std::string all;
@@ -626,14 +634,17 @@ class FakeHost : public mortise_host {
         },
         .set_window =
             [](mortise_host* h, int32_t micros) noexcept {
-              const mortise_status s = of(h).only_at("step.window");
-              if (s == MORTISE_OK) of(h).window = micros;
-              return s;
+              return answer(h, [&](FakeHost& f) {
+                check(f.only_at("step.window"));
+                check(f.must_write("micros"));
+                return f.window = micros, MORTISE_OK;
+              });
             },
         .vote =
             [](mortise_host* h, mortise_tensor* ok) noexcept {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("step.verdict"));
+                check(f.must_write("votes"));
                 f.votes.push_back(f.number(ok));
                 f.multiply_into(f.ledger().verdict, std::abs(f.votes.back()) > 0);
                 return MORTISE_OK;
@@ -643,6 +654,7 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, mortise_tensor* factor) noexcept {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("grad.transform"));
+                check(f.must_write("multiplier"));
                 f.factors.push_back(f.number(factor));
                 f.multiply_into(f.ledger().multiplier, f.factors.back());
                 return MORTISE_OK;
@@ -664,6 +676,22 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("record"));
                 return f.columns.add(std::string(view(name)), v), MORTISE_OK;
+              });
+            },
+        .set_scale =
+            [](mortise_host* h, mortise_tensor* scale) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                if (f.point != "run.begin") check(f.only_at("step.commit"));
+                check(f.must_write("scale"));
+                f.set_element(f.ledger().scale, 0, f.number(scale));
+                return MORTISE_OK;
+              });
+            },
+        .report =
+            [](mortise_host* h, mortise_str name, mortise_tensor* number, mortise_str unit) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.reported.push_back({std::string(view(name)), std::string(view(unit)), f.number(number)});
+                return MORTISE_OK;
               });
             },
     };
@@ -697,8 +725,7 @@ class FakeHost : public mortise_host {
                 if (!dtype && name != "trainable")
                   return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
-                if (!f.manifest.empty() && f.manifest.find('"' + name + '"') == std::string_view::npos)
-                  return f.note_failure(MORTISE_E_PLUGIN, "plugin.toml does not say that it writes `" + name + "`");
+                check(f.must_write(name));
                 if (dtype) return f.set_dtype(name, *dtype, v);
                 if (v.tag != MORTISE_LOGICAL)
                   return f.note_failure(MORTISE_E_ARGUMENT, "`trainable` takes true or false");
