@@ -136,8 +136,9 @@ class Order {
     });
   }
 
-  // What the core combines itself, the votes of an event, is no conflict.
+  // Who watches changes nothing, and what the core combines itself, the votes of an event, is no conflict either.
   std::string conflict_between(size_t a, size_t b) const {
+    if (items_[a].band == "watch") return "";
     if (!items_[a].band.empty()) return " both wrap in band " + quoted(items_[a].band);
     if (row_.kind == Kind::Filter)
       for (const std::string& field : fields(a).writes)

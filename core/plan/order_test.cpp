@@ -92,6 +92,14 @@ TEST_F(Order, MustBeSaidWhereTwoWrappersOfOneBandMayMeet) {
             "       or say in the plugin.toml of adapter.lora: [capabilities] after = [\"adapter.dora\"]\n");
 }
 
+TEST_F(Order, NeedNotBeSaidOfThoseWhoWatch) {
+  wrapper("metric.f1", "watch");
+  wrapper("metric.accuracy", "watch");
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(wrappers(plan, "forward"), (Ids{"metric.accuracy", "metric.f1"}));
+}
+
 TEST_F(Order, NeedNotBeSaidWhereModesKeepWrappersApart) {
   wrapper("adapter.dora", "adapt");
   wrapper("adapter.lora", "adapt");
