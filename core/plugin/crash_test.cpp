@@ -45,7 +45,7 @@ End end_of(const std::function<void()>& body) {
 }
 
 [[gnu::noinline, gnu::no_sanitize("undefined")]] void crash() {
-  int* volatile nowhere = nullptr;  // so that no compiler knows it
+  volatile int* volatile nowhere = nullptr;  // so that no compiler knows it
   *nowhere = 1;
 }
 
