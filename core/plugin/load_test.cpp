@@ -262,9 +262,9 @@ TEST_P(Handshake, RefusesAHoleInTheDescriptor) {
 }
 
 TEST_P(Handshake, RefusesAnotherAbi) {
-  EXPECT_EQ(refusal("newer", GetParam()).message, "fixture.newer is built for ABI 0.99; this is 0.1");
+  EXPECT_EQ(refusal("newer", GetParam()).message, "fixture.newer is built for ABI 0.99; this is 0.2");
   EXPECT_EQ(refusal("newer", GetParam()).code, "built_for_another");
-  EXPECT_EQ(refusal("other_major", GetParam()).message, "fixture.other_major is built for ABI 7.1; this is 0.1");
+  EXPECT_EQ(refusal("other_major", GetParam()).message, "fixture.other_major is built for ABI 7.2; this is 0.2");
 }
 
 TEST_P(Handshake, RefusesAnotherManifest) {
@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(, Handshake, testing::Values("", MORTISE_PROBE),
 TEST(Load, BelievesTheAbiOfAPluginTomlBeforeAnyCodeRuns) {
   PluginInfo info = fixture("asks_newer");
   info.abi = "0.99";
-  EXPECT_EQ(refusal(info).message, "fixture.asks_newer is built for ABI 0.99; this is 0.1");
+  EXPECT_EQ(refusal(info).message, "fixture.asks_newer is built for ABI 0.99; this is 0.2");
 }
 
 TEST(Load, PassesOnTheLoadersWords) {

@@ -84,7 +84,7 @@ class CommandLine(e2e.Case):
             # Flags that many verbs take stand on a page of their own, once.
             self.assertIn("-q --json --color --strict -h --help: mortise help flags\n", text)
             self.assertNotIn("a further layer above the file", text)
-        self.assertEqual(self.ok("--version").out, "mortise 0.1.0, ABI 0.1\n")
+        self.assertEqual(self.ok("--version").out, "mortise 0.1.0, ABI 0.2\n")
         self.assertEqual(self.ok("--prefix").out, f"{e2e.MORTISE.parent.parent}\n")
 
         flags = self.ok("help", "flags").out

@@ -189,7 +189,7 @@ class Abi(Fixtures):
     def test_a_plugin_built_for_another_is_not_loaded(self):
         library = self.built("guard.fixture", LISTENS, "-DFIXTURE_MINOR=99")
         self.file("run.toml", TINY + "[guard.fixture]\n")
-        refusal = ("error[built_for_another]: guard.fixture is built for ABI 0.99; this is 0.1\n"
+        refusal = ("error[built_for_another]: guard.fixture is built for ABI 0.99; this is 0.2\n"
                    f"  at: {library}\n"
                    "  effect: it was not loaded\n"
                    f"  fix: install a newer Mortise, or {REBUILD}\n" + NOTHING)
