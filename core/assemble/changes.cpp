@@ -166,4 +166,17 @@ std::vector<std::string> lines_of(const std::vector<Change>& changes) {
   return lines;
 }
 
+bool follows(const Change& c) {
+  const auto table = core_schema().tables.find(c.key.substr(0, c.key.find('.')));
+  if (table == core_schema().tables.end()) return false;
+  const auto key = table->second.keys.find(c.key.substr(c.key.find('.') + 1));
+  return key != table->second.keys.end() && !key->second.same_as.empty() && c.is_at.key == key->second.same_as;
+}
+
+void drop_unchanged(std::vector<Diagnostic>& warnings, const std::vector<Change>& changes) {
+  std::erase_if(warnings, [&](const Diagnostic& d) {
+    return d.positions.empty() || std::ranges::count(changes, d.positions[0].key, &Change::key) == 0;
+  });
+}
+
 }  // namespace mortise

@@ -17,6 +17,10 @@ struct Change {
 };
 std::vector<Change> changes_between(const Manifest& was, const Manifest& is,
                                     const std::map<std::string, PluginInfo>& catalogue);
+// A key without a value has that of another: stated, it would not follow it any more.
+bool follows(const Change& c);
+// Of a run that goes on, what was said before: warnings of values that are as they were.
+void drop_unchanged(std::vector<Diagnostic>& warnings, const std::vector<Change>& changes);
 
 // What no checkpoint of the run may have otherwise, by key; a plugin that is there is "on". Without paths, which differ
 // from machine to machine.

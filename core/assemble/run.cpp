@@ -3,7 +3,9 @@
 #include "core/abi/error.hpp"
 #include "core/assemble/allocated.hpp"
 #include "core/assemble/state.hpp"
+#include "core/base/text.hpp"
 #include "core/loop/train.hpp"
+#include "core/plan/facts.hpp"
 #include "core/store/hash.hpp"
 
 namespace mortise {
@@ -69,6 +71,17 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
   return o;
 }
 
+// A prompt that a terminal can show on one line.
+std::string first_prompt(const Plan& plan) {
+  const auto& samplers = plan.at[kSample].providers;
+  if (samplers.empty()) return "";
+  const Member& sampler = plan.members[static_cast<size_t>(samplers.back().member)];
+  const Value* prompts = value_of_fact(sampler, "sample", "prompts");
+  if (!prompts || prompts->as_list().empty()) return "";
+  const std::string first = prompts->as_list().front().as_text();
+  return escape_control(first) == first ? first : "";
+}
+
 TrainOptions train_options(const Declared& d, const RunRequest& request, const RunState& state,
                            const Summary& summary) {
   TrainOptions o;
@@ -85,6 +98,7 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   if (const Value& limit = d.key("run", "time_limit"); limit.is_set()) o.time_limit_s = limit.as_amount().number;
   o.dir = request.dir;
   o.resume_command = request.resume_command;
+  o.prompt = first_prompt(*d.plan);
   o.name = d.manifest->name;
   o.plan_hash = d.plan->hash;
   o.summary = summary;

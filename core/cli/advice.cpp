@@ -28,13 +28,13 @@ std::string repeat_text(const Plan& plan) {
 }
 
 std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
-                                   const std::map<std::string, PluginInfo>& catalogue) {
+                                   const std::map<std::string, PluginInfo>& catalogue,
+                                   std::vector<std::string> advice) {
   // Whoever wrote a table of a family, be it to switch it off, needs no advice on it. The lowest layer is nobody's
   // decision.
   std::set<std::string> decided;
   for (const PluginTable& table : manifest.plugins)
     if (table.layer > 0) decided.insert(table.schema->family);
-  std::vector<std::string> advice;
   for (const auto& [id, info] : catalogue) {
     const std::string* text = text_of(info, "advice", "text");
     if (text && !decided.contains(info.schema.family) &&

@@ -1,5 +1,4 @@
 // mortise checkpoint list|verify DIR
-#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "core/base/text.hpp"
+#include "core/cli/columns.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 #include "core/cli/run_directory.hpp"
@@ -52,12 +52,9 @@ Row row_of(const Found& found, bool newest, std::optional<int64_t> best) {
 }
 
 void print(const std::vector<Row>& rows) {
-  const auto line = [](const std::string& step, const std::string& saved, const std::string& size,
-                       const std::string& state) {
-    std::cout << fmt::format("{:<8} {:<21} {:<9} {}\n", step, saved, size, state);
-  };
-  line("step", "saved", "size", "state");
-  for (const Row& r : rows) line(std::to_string(r.found.step), r.saved, r.size, escape_control(r.state));
+  Rows table = {{"step", "saved", "size", "state"}};
+  for (const Row& r : rows) table.push_back({std::to_string(r.found.step), r.saved, r.size, escape_control(r.state)});
+  print_columns(std::cout, table);
 }
 
 void print_json(const std::vector<Row>& rows) {

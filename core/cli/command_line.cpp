@@ -45,27 +45,35 @@ std::string without_dashes(const std::string& flag) {
   return flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
 }
 
-// What was meant by a flag that there is not: a key of the manifest, a flag whose value is called so, a typo.
-std::string instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
-                       const std::string& value) {
-  const std::string bare = without_dashes(name);
-  std::string key = bare, upper = bare;
+std::string as_key(const std::string& flag) {
+  std::string key = without_dashes(flag);
   std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+// What was meant by a flag that there is not: a flag of the verb whose value is called so (--output: -o OUT), that has
+// another dash or says what the key says (--max_new_tokens: --tokens); a key of the manifest; a typo.
+std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
+                                    const std::string& value) {
+  const std::string key = as_key(name);
+  std::string upper = key;
   std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  const std::map<std::string, PluginSchema> schemas = schemas_of_plugins({});
+  ManifestRequest request = manifest_request({}, "");
+  request.catalogue = &schemas;
+  const Vocabulary words(request);
+  const std::vector<std::string> keys = words.keys_called(key);
+  for (const Flag& flag : verb.flags)
+    if (const std::string own = as_key(flag.name);
+        !flag.value.empty() && (upper.substr(0, std::max<size_t>(flag.value.size(), 3)) == flag.value || own == key ||
+                                (keys.size() == 1 && keys[0].ends_with("." + own))))
+      return {flag.name + " " + (value.empty() ? flag.value : shell_word(value))};
+  if (verb.takes_layers)
+    if (const std::vector<std::string> typed = words.typed_for(key, value); !typed.empty()) return typed;
   std::vector<std::string> names;
-  for (const Flag* flag : flags) {
-    if (flag->value == upper) return flag->name + " " + (value.empty() ? flag->value : shell_word(value));
-    names.push_back(without_dashes(flag->name));
-  }
-  if (verb.takes_layers) {
-    const ManifestRequest request = manifest_request({}, "");
-    const Vocabulary words(request);
-    const std::vector<std::string> keys = words.keys_called(key), said = words.said_of(key);
-    if (!said.empty()) return said[0];
-    if (keys.size() == 1) return "--set " + keys[0] + "=" + (value.empty() ? "VALUE" : shell_word(value));
-  }
-  const std::string near = nearest(bare, names);
-  return near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near;
+  for (const Flag* flag : flags) names.push_back(without_dashes(flag->name));
+  const std::string near = nearest(without_dashes(name), names);
+  return {near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near};
 }
 
 // `value`: what was typed behind it, if anything.
@@ -77,8 +85,7 @@ const Flag& find_flag(const Verb& verb, const std::string& name, const std::stri
       if (f.name == name) return f;
       all.push_back(&f);
     }
-  refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`",
-         {instead_of(verb, all, name, value)});
+  refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`", instead_of(verb, all, name, value));
 }
 
 void take_global(const std::string& name, const std::string& value) {
@@ -130,7 +137,7 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
                {"mortise " + verb.name + " --help"});
       value = words[++i];
     }
-    if (!flag.value.empty() && value.empty() && name != "--prompt")
+    if (!flag.value.empty() && value.empty())
       refuse("missing_value", "`" + name + "` has an empty value; it needs one: " + name + " " + flag.value,
              {"leave it out, or " + name + " " + flag.value});
     a.flags[name].push_back(value);
@@ -141,6 +148,10 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
            fmt::format("`mortise {}` takes {}; `{}` is one word too many", verb.name, verb.usage,
                        a.positional[verb.most_positional]),
            {"mortise " + verb.name + " --help"});
+  if (a.positional.empty() && verb.usage.starts_with("DIR") && !a.has("-h") && !a.has("--help"))
+    refuse("missing_word",
+           "`mortise " + verb.name + "` needs a run directory" + (verb.usage == "DIR" ? "" : " or a manifest"),
+           {"mortise " + verb.name + " runs/latest"});
   return a;
 }
 

@@ -88,12 +88,14 @@ struct PlanSource {
   std::string slot = {};                  // if nothing provides it, the plugin that a layer names for it is switched on
   bool weights = true;                    // false: [model] weights is not looked at, the run has its own by now
   std::vector<std::string> folders = {};  // of plugins that the person named elsewhere
+  // kNew: not those about a run's own run.toml alone, which were said when it was written.
+  enum class Warnings { kAll, kNew, kNone } warnings = Warnings::kAll;
 };
 PlanSource source_of_run(const std::string& dir);
 // Of somebody else's directory nothing is read through a link, and nothing without an end.
 constexpr size_t kMostManifestBytes = size_t{1} << 20;
-// A manifest or a run directory, as a person names it.
-PlanSource source_named(const std::string& word);
+// A manifest or a run directory, as a person names it to a verb. Throws Failure of any other folder.
+PlanSource source_named(const std::string& word, const std::string& verb);
 // Throws Failed.
 std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source);
 // The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file.
@@ -126,6 +128,8 @@ std::string resume_command(const Planned& p, const std::string& dir);
 std::string can_start(const PluginInfo& info);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
                                             std::vector<std::string>& searched, Report& report);
+// Of every plugin that can be read; what is wrong with the others is said where they are used.
+std::map<std::string, PluginSchema> schemas_of_plugins(const Arguments& args);
 ManifestRequest manifest_request(const Arguments& args, const std::string& file);
 
 // Prints to stderr, as text or as JSON.

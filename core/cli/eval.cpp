@@ -73,16 +73,13 @@ void print_json(const Measured& m, const std::string& source, const Json& checkp
 }  // namespace
 
 int eval(const Arguments& args) {
-  if (args.positional.empty())
-    throw Failure(
-        mistake("missing_word", "`mortise eval` needs a run directory or a manifest", {}, "mortise eval runs/latest"));
   const bool is_dir = fs::is_directory(args.positional[0]);
   const std::string source = is_dir ? run_directory_at(args.positional[0], "eval") : args.positional[0],
                     asked = args.last("--checkpoint"), split = args.last("--split", "validation");
   if (!is_dir && !asked.empty())
     throw Failure(mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {},
                           "leave it out: [model] weights says which"));
-  PlanSource read = is_dir ? source_of_run(source) : source_named(source);
+  PlanSource read = is_dir ? source_of_run(source) : source_named(source, "eval");
   read.weights = !is_dir;
   const auto planned = make_planned(args, read);
   if (!is_dir && planned->weights.empty())

@@ -47,10 +47,8 @@ std::string without_brackets(std::string word) {
 // A key by its whole name, "checkpoint.keep"; a table with all of its keys; what a name from elsewhere is called here.
 // False: there is none.
 bool explain_key(const Arguments& args, const std::string& whole) {
-  Report report;  // what is wrong with plugins is said where they are used
-  std::vector<std::string> searched, names;
-  std::map<std::string, PluginSchema> schemas;
-  for (const auto& [id, info] : catalogue(args, nullptr, searched, report)) schemas[id] = info.schema;
+  std::vector<std::string> names;
+  const std::map<std::string, PluginSchema> schemas = schemas_of_plugins(args);
   ManifestRequest request = manifest_request(args, "");
   request.catalogue = &schemas;
   const Vocabulary words(request);

@@ -121,9 +121,6 @@ struct Ask {
 };
 
 Ask ask_of(const Arguments& args) {
-  if (args.positional.empty())
-    throw Failure(
-        mistake("missing_word", "`mortise export` needs a run directory", {}, "mortise export runs/latest -o OUT"));
   Ask ask{run_directory_at(args.positional[0], "export"), args.last("-o"), args.last("--checkpoint")};
   if (ask.out.empty())
     throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {},

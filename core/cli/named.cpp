@@ -82,11 +82,24 @@ std::string run_directory_at(const std::string& word, const std::string& verb) {
 
 PlanSource source_of_run(const std::string& dir) { return {dir + "/run.toml", dir}; }
 
+// The one manifest in it may be meant.
+[[noreturn]] static void refuse_folder(const std::string& word, const std::string& verb) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator it(word, error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == ".toml") files.push_back(it->path().lexically_normal().string());
+  throw Failure(mistake("file_missing", word + " is a folder, and `mortise " + verb + "` takes a manifest", {},
+                        "mortise " + verb + " " + (files.size() == 1 ? shell_word(files[0]) : "FILE.toml")));
+}
+
 // A manifest that stands where a run left it is the run's.
-PlanSource source_named(const std::string& word) {
+PlanSource source_named(const std::string& word, const std::string& verb) {
   std::error_code error;
   const fs::path file(word), folder = file.parent_path();
-  if (fs::exists(file / "run.toml", error)) return source_of_run(run_directory_at(word, "plan"));
+  if (fs::is_directory(file, error)) {
+    if (is_run(word)) return source_of_run(run_directory_at(word, verb));
+    refuse_folder(word, verb);
+  }
   if (file.filename() != "run.toml") return {word, ""};
   for (const char* beside : {"status.json", "sources/command.txt"})
     if (fs::exists(folder / beside, error)) return {word, folder.empty() ? "." : folder.string()};

@@ -14,6 +14,7 @@
 #include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
 #include "core/declare/summary.hpp"
+#include "core/manifest/vocabulary.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -27,19 +28,6 @@ std::string unset_default(const TableSchema& schema, const std::string& key) {
   if (at == std::string::npos) return "";
   const std::string said = doc.substr(at + kSays.size());
   return "default: " + said.substr(0, said.size() - (said.ends_with('.') ? 1 : 0));
-}
-
-// Of a family's key that nobody stated, what its only provider has by itself.
-Value family_default(const Manifest& m, const std::string& family, const std::string& key) {
-  Value found;
-  int providers = 0;
-  for (const PluginTable& p : m.plugins) {
-    if (!p.enabled || p.schema->family != family || p.schema->provides.empty()) continue;
-    ++providers;
-    if (const auto own = p.schema->family_defaults.find(key); own != p.schema->family_defaults.end())
-      found = own->second;
-  }
-  return providers == 1 ? found : Value();
 }
 
 void print_keys(const Manifest& m) {
@@ -131,14 +119,14 @@ void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t wi
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";
   print_memory(out, s);
-  const std::vector<std::string> advice = advice_of(p.plan, p.manifest, p.catalogue);
+  const std::vector<std::string> advice = advice_of(p.plan, p.manifest, p.catalogue, s.advice);
   if (!advice.empty()) out << "\nadvice\n  " << join(advice, "\n  ") << "\n";
 }
 
 void print_json_plan(const Planned& p, const Summary* s) {
   Json all = {{"plan", plan_json(p.plan)},
               {"repeat", repeat_text(p.plan)},
-              {"advice", advice_of(p.plan, p.manifest, p.catalogue)}};
+              {"advice", advice_of(p.plan, p.manifest, p.catalogue, s ? s->advice : std::vector<std::string>())}};
   if (s) {
     all["model"] = {{"parameters", s->parameters}};
     all["length"] = {{"steps", s->steps},
@@ -156,7 +144,7 @@ void print_json_plan(const Planned& p, const Summary* s) {
 }
 
 PlanSource source_of_plan(const Arguments& args) {
-  return source_named(args.positional.empty() ? "run.toml" : args.positional[0]);
+  return source_named(args.positional.empty() ? "run.toml" : args.positional[0], "plan");
 }
 
 int plan(const Arguments& args) {

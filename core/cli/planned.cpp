@@ -5,11 +5,13 @@
 #include <set>
 
 #include "core/abi/edge.hpp"
+#include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
 #include "core/declare/summary.hpp"
+#include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
 
 namespace fs = std::filesystem;
@@ -52,6 +54,14 @@ std::map<std::string, PluginInfo> catalogue(const Arguments& args, const Manifes
   for (const auto& dir : folders)  // one folder named twice does not hold its plugins twice
     if (seen.insert(real(dir)).second) searched.push_back(dir);
   return scan_plugins(searched, report);
+}
+
+std::map<std::string, PluginSchema> schemas_of_plugins(const Arguments& args) {
+  Report quiet;
+  std::vector<std::string> searched;
+  std::map<std::string, PluginSchema> schemas;
+  for (const auto& [id, info] : catalogue(args, nullptr, searched, quiet)) schemas[id] = info.schema;
+  return schemas;
 }
 
 // A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…".
@@ -125,11 +135,17 @@ void wait_as_the_device_says(const Plan& plan) {
   const auto& claims = plan.at[kDevice].providers;
   if (claims.empty()) return;
   const Member& device = plan.members[static_cast<size_t>(claims.back().member)];
-  const Value* key = fact_of(*device.info, "device", "wait");
-  if (!key || !device.table) return;
-  const auto policy = device.table->values.find(key->as_text());
-  if (policy == device.table->values.end() || !policy->second.is_set()) return;
-  if (policy->second.as_text() != "auto") begin_anew_waiting(policy->second.as_text());
+  const Value* policy = value_of_fact(device, "device", "wait");
+  if (policy && policy->as_text() != "auto") begin_anew_waiting(policy->as_text());
+}
+
+void say_warnings_of(const PlanSource& source, const Report& all) {
+  Report said;
+  for (const Diagnostic& d : all.all())
+    if (source.warnings == PlanSource::Warnings::kAll ||
+        std::ranges::any_of(d.positions, [&](const Position& at) { return at.file != source.file; }))
+      said.add(d);
+  if (!globals().quiet && source.warnings != PlanSource::Warnings::kNone) say(said, "");
 }
 
 // The command line is a layer only where it says something.
@@ -210,7 +226,7 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& s
     throw Failed{all.exit_code()};
   }
   wait_as_the_device_says(p->plan);
-  if (!globals().quiet) say(all, "");
+  say_warnings_of(source, all);
   return p;
 }
 
@@ -233,6 +249,7 @@ void refuse_start(const Planned& p, const Failure& failure) {
 }
 
 Summary declared_summary(const Planned& p) {
+  set_log_level(LogLevel::kWarning);  // nothing is computed yet: what a plugin notes of that is said where it is
   DeclareRequest ask;
   ask.manifest = &p.manifest;
   ask.plan = &p.plan;

@@ -130,6 +130,9 @@ int plugin(const Arguments& args) {
       throw Failed{report.exit_code()};
     return info(known, words[1]);
   }
+  if (words.size() == 1 && words[0] == "info")
+    throw Failure(mistake("missing_word", "`mortise plugin info` needs the id of a plugin: FAMILY.NAME", {},
+                          "mortise plugin list   names them"));
   Diagnostic d =
       mistake("unknown_verb", words.empty() ? "`mortise plugin` needs to know what"
                                             : "`mortise plugin " + join(words, " ") + "` is not in this version");

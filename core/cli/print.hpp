@@ -20,9 +20,10 @@ bool print_why(std::ostream& out, const Plan& plan, std::string_view point);
 nlohmann::ordered_json plan_json(const Plan& plan);
 // "same samples in the same order; bits repeatable", or whose bits differ and why.
 std::string repeat_text(const Plan& plan);
-// What is usually added and is not there: lines with the table to add.
+// What is usually added and is not there: lines with the table to add, behind those that there are.
 std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
-                                   const std::map<std::string, PluginInfo>& catalogue);
+                                   const std::map<std::string, PluginInfo>& catalogue,
+                                   std::vector<std::string> advice = {});
 
 // Choices or units, and bounds: "steps, epochs; above 0, at most 100".
 std::string taken_by(const KeySchema& key);

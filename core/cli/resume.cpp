@@ -22,6 +22,7 @@ namespace {
 std::unique_ptr<Planned> stored(const Arguments& args, PlanSource source) {
   Arguments plain;
   if (args.has("--plugin-path")) plain.flags["--plugin-path"] = args.all("--plugin-path");
+  source.warnings = PlanSource::Warnings::kNone;
   return make_planned(plain, source);
 }
 
@@ -48,8 +49,8 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
 // A person who sets a key of a run that is over expects something of it, and nothing would come.
 [[noreturn]] void refuse_unused(const std::string& dir, const Status& status, const std::vector<Change>& changes) {
   Diagnostic d = mistake("run_finished",
-                         dir + " is finished, at step " + with_commas(status.step) + ", and " + "`" +
-                             changes.front().key + "`" + " would change nothing",
+                         dir + " is finished, at step " + with_commas(status.step) + ", and `" + changes.front().key +
+                             "` would change nothing",
                          changes.front().is_at, "go on longer: --set run.length=…");
   d.fixes.push_back("go on from an earlier checkpoint: --from STEP");
   d.effect = "nothing was done, and nothing was recorded";
@@ -95,12 +96,13 @@ void refuse_beginning(const std::string& dir, bool begins) {
 
 struct Going {
   std::string from;
-  bool changed = false, begins = false;
-  std::vector<Change> asked = {};
+  bool begins = false;
+  std::vector<Change> changes;
 };
 
 int go_on(const std::string& dir, const Session& session, const Manifest& was, const Going& going) {
-  if (going.from.empty() && is_finished(dir, *session.run, going.asked)) return kExitOk;
+  const std::vector<Change> asked = going.begins ? std::vector<Change>() : going.changes;
+  if (going.from.empty() && is_finished(dir, *session.run, asked)) return kExitOk;
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
   const auto choose = [&] {
@@ -110,21 +112,11 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
   if (checkpoint.path.empty()) refuse_beginning(dir, going.begins);
   say_where(dir, checkpoint);
   // A resume that is refused leaves the run as it was.
-  return train_in(directory, session, checkpoint, [&] {
+  return train_in(directory, session, checkpoint, going.changes, [&] {
     folder.go_on_from(checkpoint);
-    if (going.changed) directory.record(to_record(was, session.run->manifest), session.run->plan);
+    if (!going.changes.empty()) directory.record(to_record(was, session.run->manifest), session.run->plan);
   });
 }
-
-// A key without a value has that of another: stated, it would not follow it any more.
-bool follows(const Change& c) {
-  const auto table = core_schema().tables.find(c.key.substr(0, c.key.find('.')));
-  if (table == core_schema().tables.end()) return false;
-  const auto key = table->second.keys.find(c.key.substr(c.key.find('.') + 1));
-  return key != table->second.keys.end() && !key->second.same_as.empty() && c.is_at.key == key->second.same_as;
-}
-
-bool is_lasting(const Change& c) { return c.key != kTimeLimit; }
 
 // run.dir says where a run begins. One that has begun is where it is, and people move it.
 void refuse_another_place(const std::string& dir, const Value& was, const Value& now) {
@@ -164,7 +156,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
     if (const auto written = std::ranges::find(positions, c.key, &Change::key); written != positions.end())
       c.is_at = written->is_at;
   if (std::ranges::all_of(changes, [](const Change& c) { return c.change == "free"; }))
-    return go_on(dir, session, was->manifest, {"", !changes.empty(), /*begins=*/true});
+    return go_on(dir, session, was->manifest, {"", /*begins=*/true, changes});
 
   Diagnostic d = mistake("manifest_changed", now.manifest.path + " no longer describes " + dir);
   d.lines = lines_of(changes);
@@ -181,12 +173,11 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
 }
 
 int resume(const Arguments& args) {
-  if (args.positional.empty())
-    throw Failure(mistake("missing_word", "`mortise resume` needs a run directory", {}, "mortise resume runs/latest"));
   handle_signals(/*says=*/!globals().quiet && !globals().json);
   PlanSource source = source_of_run(run_directory_at(args.positional[0], "resume"));
   // Else the weights were taken long ago, and need not be there any more.
   source.weights = checkpoints_in(source.dir + "/checkpoints").empty();
+  source.warnings = PlanSource::Warnings::kNew;
   const Session session = make_session(args, source);
   const auto was = stored(args, source);
   refuse_another_place(source.dir, was->manifest.get("run", "dir"), session.run->manifest.get("run", "dir"));
@@ -199,8 +190,8 @@ int resume(const Arguments& args) {
       d.effect = "with " + c.is + " it would be another run";
       throw Failure(d);
     }
-  std::erase_if(changes, [](const Change& c) { return !is_lasting(c); });
-  return go_on(source.dir, session, was->manifest, {args.last("--from"), !changes.empty(), /*begins=*/false, changes});
+  std::erase_if(changes, [](const Change& c) { return c.key == kTimeLimit; });
+  return go_on(source.dir, session, was->manifest, {args.last("--from"), /*begins=*/false, changes});
 }
 
 }  // namespace mortise::cli

@@ -49,8 +49,6 @@ int64_t whole(const Arguments& args, const std::string& flag, int64_t least, int
 }  // namespace
 
 int sample(const Arguments& args) {
-  if (args.positional.empty())
-    refuse("missing_word", "`mortise sample` needs a run directory", "mortise sample runs/latest");
   const std::string dir = run_directory_at(args.positional[0], "sample");
   PlanSource source = source_of_run(dir);
   source.slot = "sample";

@@ -118,7 +118,7 @@ int train_from_here(RunDirectory& directory, Run& run, const std::string& again)
 
 }  // namespace
 
-Session make_session(const Arguments& args, const PlanSource& source) {
+Session make_session(const Arguments& args, PlanSource source) {
   const auto planned = [&](const Arguments& with) {
     auto p = make_planned(with, source);
     if (!source.dir.empty()) restore_provenance(*p, source.dir);
@@ -129,6 +129,7 @@ Session make_session(const Arguments& args, const PlanSource& source) {
   if (globals().json || globals().quiet) {
     Arguments with = args;
     with.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
+    source.warnings = PlanSource::Warnings::kNone;
     s.output = planned(with);
   }
   return s;
@@ -144,7 +145,7 @@ void refuse_length(int64_t step, int64_t steps, int64_t least, const Manifest& m
 }
 
 int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
-             const std::function<void()>& restored) {
+             const std::vector<Change>& changes, const std::function<void()>& restored) {
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   set_log_file(directory.path() + "/log.txt");
@@ -160,7 +161,9 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .before_save = [&] { directory.must_be_here(); },
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
-  say_warnings(run->summary().warnings);
+  std::vector<Diagnostic> warnings = run->summary().warnings;
+  if (!checkpoint.path.empty()) drop_unchanged(warnings, changes);
+  say_warnings(std::move(warnings));
   if (const int64_t at = step(), steps = run->summary().steps; at > steps) {
     run.reset();
     refuse_length(at, steps, at, session.run->manifest);
@@ -220,13 +223,17 @@ static void say_newer(const Manifest& manifest, const std::string& dir) {
 int train(const Arguments& args) {
   handle_signals(/*says=*/!globals().quiet && !globals().json);
   if (!args.positional.empty()) refuse_run_directory(args.positional[0]);
-  const Session session = make_session(args, source_named(args.positional.empty() ? "run.toml" : args.positional[0]));
+  const PlanSource source = source_named(args.positional.empty() ? "run.toml" : args.positional[0], "train");
+  const Session session = make_session(args, source);
   const std::string dir = directory_of(session.run->manifest);
   if (args.has("--resume") && is_run(dir)) {
     say_newer(session.run->manifest, dir);
     return resume_manifest(args, run_directory_at(dir, "resume"), session);
   }
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
+  if (!source.dir.empty() && !globals().quiet && !globals().json)
+    std::cerr << "begins  another run like " << escape_control(source.dir)
+              << "; to go on with that one: mortise resume " << shell_word(source.dir) << "\n";
   return train_in(directory, session, {});
 }
 

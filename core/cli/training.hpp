@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 
+#include "core/assemble/changes.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/run_directory.hpp"
 
@@ -12,12 +13,13 @@ struct Session {
   std::unique_ptr<Planned> run, output;
   const Planned& shown() const { return output ? *output : *run; }
 };
-Session make_session(const Arguments& args, const PlanSource& source);
+Session make_session(const Arguments& args, PlanSource source);
 
 // Trains in the directory to the end, a signal or run.time_limit; from the folder of a checkpoint, or from the
-// beginning. `restored` is called once the run is assembled and restored, before anything of it is written.
+// beginning. `changes`: of the values of a run that goes on. `restored` is called once the run is assembled and
+// restored, before anything of it is written.
 int train_in(
-    RunDirectory& directory, const Session& session, const Found& checkpoint,
+    RunDirectory& directory, const Session& session, const Found& checkpoint, const std::vector<Change>& changes = {},
     const std::function<void()>& restored = [] {});
 
 // A run that is at `step` cannot become shorter; `least`: the length to propose. Throws Failure.

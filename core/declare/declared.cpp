@@ -7,16 +7,10 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/plan/facts.hpp"
+
 namespace mortise {
 namespace {
-
-// plugin.toml may say which of its keys bounds the length of a sequence: [model] context = "KEY".
-int64_t context_of(const Member& model) {
-  const Value* named = fact_of(*model.info, "model", "context");
-  if (!named || !model.table) return 0;
-  const auto v = model.table->values.find(named->as_text());
-  return v == model.table->values.end() || !v->second.is_set() ? 0 : v->second.as_int();
-}
 
 const Member& model_member(const Plan& plan) {
   return plan.members[static_cast<size_t>(plan.at[kModel].providers.back().member)];
@@ -25,7 +19,8 @@ const Member& model_member(const Plan& plan) {
 // data.sequence_length, or what the model takes at most.
 int64_t sequence_length_of(const Declared& d) {
   const Member& model = model_member(*d.plan);
-  const int64_t context = context_of(model);
+  const Value* most = value_of_fact(model, "model", "context");
+  const int64_t context = most ? most->as_int() : 0;
   const Value& stated = d.key("data", "sequence_length");
   if (!stated.is_set()) return context;
   if (context > 0 && stated.as_int() > context)

@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
+#include "core/plan/facts.hpp"
 
 namespace mortise {
 namespace {
@@ -46,6 +47,18 @@ std::string parameter_text(const mortise_param& p) {
   return text;
 }
 
+// Weights from elsewhere have the ids that they have; some are there to make a round number.
+std::string advice_on_vocabulary(const Declared& d) {
+  const auto known = d.edge->declaration().facts.find("vocabulary");
+  const Member& model = *d.model.by->member;
+  const Value* stated = value_of_fact(model, "model", "vocabulary");
+  if (d.weights || !stated || known == d.edge->declaration().facts.end() || stated->as_int() <= 2 * known->second)
+    return "";
+  return fmt::format("of the model's {} ids the data has {}, the others are never trained: [{}] {} = {}",
+                     with_commas(stated->as_int()), with_commas(known->second), d.model.by->id(),
+                     fact_of(*model.info, "model", "vocabulary")->as_text(), known->second);
+}
+
 std::string described_device(const Declared& d) {
   return diagnosed(*d.instances, [&] {
     mortise_str about{};
@@ -61,6 +74,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   const mortise_clock& c = d.edge->services.clock;
   Summary s;
   s.warnings = d.warnings;
+  if (const std::string advice = advice_on_vocabulary(d); !advice.empty()) s.advice.push_back(advice);
   s.parameters = declaration.count();
   if (d.weights) s.weights = d.weights->summary();
   s.steps = d.lengths.run;

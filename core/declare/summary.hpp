@@ -21,6 +21,7 @@ struct Summary {
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype
   std::vector<Diagnostic> warnings;            // of what the manifest asks for, and the run cannot do
+  std::vector<std::string> advice;             // lines of `plan`
 };
 
 // `dir`: the run directory, "" without one.

@@ -297,7 +297,8 @@ int Training::end(int exit, const std::string& reason) {
   r.text("dir", o_.dir).integer("exit", exit).integer("resumable", resumable);
   if (!reason.empty()) r.text("reason", reason);
   if (exit == kExitOk && p_.sample && !o_.dir.empty())
-    r.text("next", "mortise sample " + shell_word(o_.dir) + " --prompt \"The core\"");
+    r.text("next",
+           "mortise sample " + shell_word(o_.dir) + (o_.prompt.empty() ? "" : " --prompt " + shell_word(o_.prompt)));
   is_ended_ = true;
   notify(r, kRunEnd);
   return exit;

@@ -24,6 +24,7 @@ struct TrainOptions {
   double time_limit_s = 0;  // of this process; 0: none
   std::string dir, name, plan_hash;
   std::string resume_command;  // how a person goes on with the run
+  std::string prompt;          // what to propose for a sample; "": nothing
   Summary summary;
   double first_loss = NAN;                      // of the run, if it went on
   int64_t evaluated = -1;                       // likewise: the last step that was evaluated

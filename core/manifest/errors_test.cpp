@@ -1,6 +1,7 @@
 // Each mistake and the words for it: what is the case, where, the fix.
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/manifest/testing.hpp"
 #include "core/manifest/vocabulary.hpp"
 
@@ -666,6 +667,46 @@ TEST_F(Shipped, FindsTheKeyOfAName) {
   EXPECT_EQ(words.keys_called("steps"), std::vector<std::string>{"run.length"});
   EXPECT_EQ(words.keys_called("gradient_accumulation_steps"), std::vector<std::string>{"step.accumulation.count"});
   EXPECT_EQ(words.keys_called("fit"), std::vector<std::string>());
+}
+
+// What a flag of another program, or --set NAME=VALUE, means on the command line.
+TEST_F(Shipped, SaysWhatToTypeForAForeignFlag) {
+  request.file = "";
+  request.catalogue = &catalogue;
+  const Vocabulary words(request);
+  const auto typed = [&](const std::string& name, const std::string& value) {
+    return join(words.typed_for(name, value), " | ");
+  };
+  EXPECT_EQ(typed("learning_rate", "1e-3"), "--set optimizer.lr=1e-3");
+  EXPECT_EQ(typed("learning_rate", ""), "--set optimizer.lr=VALUE");
+  EXPECT_EQ(typed("max_grad_norm", "1"), "--use gradient.clip --set gradient.clip.norm=1");
+  EXPECT_EQ(typed("max_new_tokens", "5"), "--use sample.text --set sample.text.tokens=5");
+  EXPECT_EQ(typed("bf16", ""), "--use precision.bf16");
+  EXPECT_EQ(typed("bf16", "true"), "--use precision.bf16");
+  EXPECT_EQ(typed("precision", "bf16"), "--use precision.bf16");
+  EXPECT_EQ(typed("optim", "adamw_torch"), "--use optimizer.adamw");
+  EXPECT_EQ(typed("optim", ""), "a plugin is switched on by its table: [optimizer.adamw] or [optimizer.sgd]");
+  EXPECT_EQ(typed("fp16", ""), "a plugin is switched on by its table: [precision.fp16], which is not installed");
+  EXPECT_EQ(typed("device", "cuda"), "a plugin is switched on by its table: [device.cuda], which is not installed");
+  EXPECT_EQ(typed("zero_stage", "2"), "it is called `stage`, in [parallel.zero], and not available in this version");
+  EXPECT_EQ(typed("batch_size", "4"),
+            "samples that one device handles at once are `micro_batch_size` in [data] | "
+            "samples of a whole step are `global_batch_size` in [step.accumulation]");
+  EXPECT_EQ(typed("nonsense", "4"), "");
+  request.set = {"bf16=true"};
+  EXPECT_EQ(fix_of(""), "--use precision.bf16");
+  request.set = {"max_steps=30"};
+  EXPECT_EQ(fix_of(""), "--set run.length=30");
+}
+
+// Each was answered with the key whose name looks most like it, which is another thing.
+TEST_F(Shipped, WhatIsNotNeededHereIsSaidToBe) {
+  for (const char* name : {"eval_accumulation_steps", "overwrite_output_dir", "do_train", "strategy"})
+    for (const char* table : {"run", "optimizer", "eval"}) {
+      const std::string fix = fix_of("[" + std::string(table) + "]\n" + name + " = \"x\"\n");
+      EXPECT_NE(fix.find("leave it out"), std::string::npos) << table << "." << name << ": " << fix;
+    }
+  EXPECT_EQ(fix_of("[run]\nlength_column_name = \"n\"\n"), "there is no grouping by length yet; leave it out");
 }
 
 // No number that a manifest can hold goes through a key of the core without a bound; a seed may be any.

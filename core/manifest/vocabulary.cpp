@@ -12,6 +12,7 @@ const std::map<std::string, PluginSchema> kNoPlugins;
 const TableSchema kNoTable;
 
 std::string in_brackets(const std::string& name) { return "[" + name + "]"; }
+const std::string kSwitchedOn = "a plugin is switched on by its table: ";
 
 // "FAMILY.NAME.KEY" -> "FAMILY.NAME", "KEY".
 std::pair<std::string, std::string> table_and_key(const std::string& whole) {
@@ -105,6 +106,10 @@ std::vector<std::string> Vocabulary::keys_called(const std::string& name) const 
     const auto [table, key] = table_and_key(foreign.texts[0]);
     if (this->key(table, key) != nullptr) keys.push_back(foreign.texts[0]);
   }
+  if (!keys.empty()) return keys;
+  for (const auto& [id, plugin] : catalogue_)
+    for (const auto& [key, schema] : plugin.config.keys)
+      if (key == name || std::ranges::count(schema.aka, name) > 0) keys.push_back(id + "." + key);
   return keys;
 }
 
@@ -159,7 +164,22 @@ std::vector<std::string> Vocabulary::foreign(const std::string& table, const std
   const auto [family, name] = table_and_key(switches[0]);
   TomlNode named = value;
   if (name != "*") named.data = name;
-  return {"a plugin is switched on by its table: " + table_for(family, named)};
+  return {kSwitchedOn + table_for(family, named)};
+}
+
+std::vector<std::string> Vocabulary::typed_for(const std::string& name, const std::string& value) const {
+  if (const std::vector<std::string> keys = keys_called(name); keys.size() == 1) {
+    const std::string table = table_and_key(keys[0]).first;
+    const std::string use = plugin(table) != nullptr ? "--use " + table + " " : "";  // it may be off
+    return {use + "--set " + keys[0] + "=" + (value.empty() ? "VALUE" : shell_word(value))};
+  }
+  TomlNode node;
+  if (!value.empty()) node.data = value;
+  std::vector<std::string> texts = foreign("", name, node);
+  if (texts.empty() && is_family(name)) texts = {kSwitchedOn + table_for(name, node)};
+  for (const auto& [id, plugin] : catalogue_)
+    if (!texts.empty() && texts[0] == kSwitchedOn + in_brackets(id)) return {"--use " + id};
+  return texts;
 }
 
 // Other tables that have this key, if they are few enough to be what was meant; else "".
@@ -196,6 +216,10 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   }
   if (known.contains(name)) return fixed("it is called `" + known[name] + "` here", known[name]);
   if (not_yet(whole)) return fixed("`" + whole + "` is not available in this version");
+  if (table.empty() && at.line == 0) {  // --set NAME=VALUE
+    d.fixes = typed_for(name, at.file.substr(std::min(at.file.find('='), at.file.size() - 1) + 1));
+    if (!d.fixes.empty()) return d;
+  }
   if (d.fixes = foreign(table, name, value); !d.fixes.empty()) {
     const auto [targets, is_name] = foreign_key(table, name);
     return is_name && table_and_key(targets[0]).first == table ? fixed(d.fixes[0], table_and_key(targets[0]).second)
@@ -204,11 +228,9 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   // [FAMILY] name = "NAME", or any other key with the name of a plugin of it.
   if (is_family(table) && name != "name" && value.text() != nullptr)
     if (const std::string id = family_member(table, *value.text()); !id.empty())
-      return fixed("a plugin is switched on by its table: " + in_brackets(id));
+      return fixed(kSwitchedOn + in_brackets(id));
   if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name")))
-    return fixed("a plugin is switched on by its table: " + table_for(name == "name" ? table : name, value));
-  if (const std::vector<std::string> called = keys_called(name); table.empty() && called.size() == 1 && at.line == 0)
-    return fixed("--set " + called[0] + at.file.substr(std::min(at.file.find('='), at.file.size())));
+    return fixed(kSwitchedOn + table_for(name == "name" ? table : name, value));
   if (const std::string belongs = elsewhere(table, name); !belongs.empty()) return fixed(belongs);
 
   if (plugin(table) != nullptr) d.see = "mortise plugin info " + table;
@@ -275,6 +297,18 @@ Diagnostic Vocabulary::value_for_table(const std::string& table, const std::stri
   return mistake("value_for_table",
                  "`" + key + "` is " + (table.empty() ? "a family" : "a plugin of [" + table + "]") + ", not a key",
                  keyed(at, whole), table.empty() ? table_for(key, value) : in_brackets(whole));
+}
+
+Value family_default(const Manifest& m, const std::string& family, const std::string& key) {
+  Value found;
+  int providers = 0;
+  for (const PluginTable& p : m.plugins) {
+    if (!p.enabled || p.schema->family != family || p.schema->provides.empty()) continue;
+    ++providers;
+    if (const auto own = p.schema->family_defaults.find(key); own != p.schema->family_defaults.end())
+      found = own->second;
+  }
+  return providers == 1 ? found : Value();
 }
 
 }  // namespace mortise

@@ -31,6 +31,9 @@ class Vocabulary {
   Diagnostic unknown_plugin(const std::string& id, const std::string& flag, const Position& at) const;
   // Keys that are called `name` here or elsewhere: "optimizer.lr".
   std::vector<std::string> keys_called(const std::string& name) const;
+  // What to type on the command line where `name` was set, or `value` given to a flag of that name; nothing if nobody
+  // knows the name.
+  std::vector<std::string> typed_for(const std::string& name, const std::string& value) const;
   // What there is to say of a name from elsewhere that is not one key here.
   std::vector<std::string> said_of(const std::string& name) const;
   // A family, or one plugin of it, written as a key: precision = "…".
@@ -56,5 +59,8 @@ class Vocabulary {
   const std::map<std::string, PluginSchema>& catalogue_;
   TomlTable foreign_;  // foreign_names.toml
 };
+
+// Of a family's key that nobody stated, what its only provider has by itself.
+Value family_default(const Manifest& m, const std::string& family, const std::string& key);
 
 }  // namespace mortise

@@ -1,6 +1,6 @@
 // Puts the plan together: settled tables become members, members claim slots and attach to points, each point gets its
 // order.
-#include "core/plan/plan.hpp"
+#include "core/plan/facts.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -97,6 +97,13 @@ void attach(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Cata
 }
 
 }  // namespace
+
+const Value* value_of_fact(const Member& member, const std::string& table, const std::string& fact) {
+  const Value* key = fact_of(*member.info, table, fact);
+  if (!key || !member.table) return nullptr;
+  const auto found = member.table->values.find(key->as_text());
+  return found == member.table->values.end() || !found->second.is_set() ? nullptr : &found->second;
+}
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
   Plan plan;

@@ -220,10 +220,12 @@ class Reader {
 
   // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
+    // clang-format off
     static const std::map<std::string, std::vector<std::string>> kFacts = {
-        {"advice", {"text"}},         {"data", {"threads"}},  {"device", {"kind", "wait"}},
-        {"frame", {"compute_dtype"}}, {"model", {"context"}}, {"names", {"operators"}},
-        {"needs", {"file", "why"}},   {"optimizer", {"cut"}}, {"repeat", {"differs"}}};
+        {"advice", {"text"}}, {"data", {"threads"}}, {"device", {"kind", "wait"}}, {"frame", {"compute_dtype"}},
+        {"model", {"context", "vocabulary"}}, {"names", {"operators"}}, {"needs", {"file", "why"}},
+        {"optimizer", {"cut"}}, {"repeat", {"differs"}}, {"sample", {"prompts"}}};
+    // clang-format on
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;

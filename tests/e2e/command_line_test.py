@@ -66,11 +66,45 @@ class CommandLine(e2e.Case):
                            (["train", "--learning-rate=1e-3"], "--set optimizer.lr=1e-3"),
                            (["train", "--num-train-epochs", "3"],
                             'it is called `length`, in [run], and has a unit: length = "3 epochs"'),
+                           (["train", "--bf16"], "--use precision.bf16"),
+                           (["train", "--optim=adamw_torch"], "--use optimizer.adamw"),
+                           (["train", "--gradient_checkpointing", "True"], "--use activation.checkpointing"),
+                           (["train", "--max_grad_norm", "1.0"], "--use gradient.clip --set gradient.clip.norm=1.0"),
+                           (["train", "--fp16"],
+                            "a plugin is switched on by its table: [precision.fp16], which is not installed"),
+                           (["train", "--do_train"],
+                            "leave it out: `mortise train` trains, and evaluates as [eval] says"),
+                           (["train", "--dir", "out"], "--set run.dir=out"),
+                           (["train", "--config", "a.toml"],
+                            "a manifest stands without a flag: mortise train FILE.toml"),
+                           (["sample", "runs/x", "--max_new_tokens", "5"], "--tokens 5"),
+                           (["sample", "runs/x", "--top_k", "5"], "--top-k 5"),
+                           (["sample", "runs/x", "--top_p", "0.9"],
+                            "not available in this version; `top_k`, in [sample.text], is"),
+                           (["export", "runs/x", "--output", "hf"], "-o hf"),
+                           (["export", "runs/x", "--output_dir"], "-o OUT"),
                            (["train", "--fit"], "mortise train --help"),
                            (["export", "runs/x", "--out", "my model"], "-o 'my model'"),
                            (["sample", "runs/x", "--tokns", "3"], "--tokens")):
             flag = next(word for word in words if word.startswith("--")).split("=")[0]
             self.refused(words, f"error[unknown_flag]: `mortise {words[0]}` has no flag `{flag}`\n  fix: {fix}\n")
+
+    def test_plugin_info_says_that_it_wants_an_id(self):
+        self.refused(["plugin", "info"], "error[missing_word]: `mortise plugin info` needs the id of a plugin: "
+                                         "FAMILY.NAME\n  fix: mortise plugin list   names them\n")
+
+    def test_a_folder_is_no_manifest(self):
+        for verb in ("train", "plan"):
+            self.refused([verb, "."], f"error[file_missing]: . is a folder, and `mortise {verb}` takes a manifest\n"
+                                      f"  fix: mortise {verb} run.toml\n")
+        self.file("empty/notes.txt", "1")
+        for name in ("a", "b"):
+            self.file(f"two/{name}.toml", e2e.TINY)
+        for folder in ("empty", "two"):
+            self.refused(["train", folder], f"error[file_missing]: {folder} is a folder, and `mortise train` takes a "
+                                            "manifest\n  fix: mortise train FILE.toml\n")
+        self.file("my runs/a.toml", e2e.TINY)
+        self.assertIn("\n  fix: mortise train 'my runs/a.toml'\n", self.mortise("train", "my runs").err)
 
     def test_every_verb_has_help_with_an_example(self):
         general = self.ok("help").out
@@ -166,7 +200,7 @@ class CommandLine(e2e.Case):
     def test_an_empty_word_is_not_one_left_out(self):
         for words, flag in ((["resume", "x", "--from", ""], "--from"), (["eval", "x", "--data", ""], "--data"),
                             (["export", "x", "--checkpoint=", "-o", "out"], "--checkpoint"),
-                            (["plan", "--set", ""], "--set")):
+                            (["plan", "--set", ""], "--set"), (["sample", "x", "--prompt", ""], "--prompt")):
             result = self.mortise(*words)
             self.assertEqual(result.code, 64, result)
             self.assertTrue(result.err.startswith(f"error[missing_value]: `{flag}` has an empty value; it needs one: "),

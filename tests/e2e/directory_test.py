@@ -105,8 +105,10 @@ class Theirs(e2e.Case):
                              "  fix: go on with it:   mortise resume runs/small\n"
                              "       begin again:     mortise train runs/small/run.toml\n")
         self.assertEqual(sorted(os.listdir(run.parent)), ["latest", "small"])
-        self.ok("train", "runs/small/run.toml")
+        self.assertEqual(self.ok("train", "runs/small/run.toml").err, "begins  another run like runs/small; to go on "
+                         "with that one: mortise resume runs/small\n")
         self.assertTrue((run.parent / "small-2/run.toml").exists())
+        self.assertEqual(self.ok("train", "runs/small/run.toml", "-q").err, "")
 
     def test_a_folder_with_files_is_no_run_directory(self):
         mine = {"sources/a.txt": "1", "log.txt": "2", "plan.txt": "3", "env.json": "4", "metrics.jsonl": "5"}

@@ -218,7 +218,8 @@ class Tables(e2e.Case):
         keys |= set(re.findall(r'\{"(\w+)", (?:&key|&d|Field)', schema))
         self.assertGreater(len(keys), 40)
         for path in (e2e.SOURCE / "core").rglob("*.cpp"):
-            for table, key in re.findall(r'(?:fact_of|text_of)\([^"\n]*"(\w+)", "(\w+)"\)', path.read_text()):
+            called = r'(?:fact_of|value_of_fact|text_of)\([^"\n]*"(\w+)", "(\w+)"\)'
+            for table, key in re.findall(called, path.read_text()):
                 if not path.name.endswith("_test.cpp"):
                     keys |= {table, key}
         types = re.search(r"kTypes\[\] = \{(.*?)\n\};", (e2e.SOURCE / "core/manifest/check.cpp").read_text(), re.DOTALL)

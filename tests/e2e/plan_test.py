@@ -148,6 +148,15 @@ class Plan(e2e.Case):
         memory = json.loads(self.ok("plan", "--json", "--set", "checkpoint.background=true").out)["memory"]
         self.assertEqual(memory["copy_bytes"], memory["weights_bytes"] + memory["optimizer_bytes"])
 
+    def test_ids_that_no_sample_names_are_said(self):
+        advice = ("of the model's 50,257 ids the data has 256, the others are never trained: "
+                  "[model.gpt] vocabulary = 256")
+        large = ("--set", "model.gpt.vocabulary=50257")
+        self.assertIn(f"\nadvice\n  {advice}\n", self.ok("plan", *large).out)
+        self.assertIn(advice, json.loads(self.ok("plan", "--json", *large).out)["advice"])
+        for fitting in ((), ("--set", "model.gpt.vocabulary=320")):
+            self.assertNotIn("never trained", self.ok("plan", *fitting).out)
+
     def test_weights_and_layers(self):
         out = self.ok("plan", "--weights").out
         self.assertRegex(out, r"(?m)^h\.0\.attn\.c_attn\.weight .*\b16\b.*\b48\b|\b48\b.*\b16\b")

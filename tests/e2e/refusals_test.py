@@ -108,6 +108,18 @@ class Returned(Fixtures):
         self.assertFalse((self.dir / "out").exists())
 
 
+class Noted(Fixtures):
+    def test_what_a_plugin_notes_of_computing_is_said_where_something_computes(self):
+        self.built("log.fixture", LISTENS, source="notes.c")
+        self.file("run.toml", TINY + "[log.fixture]\n")
+        noted = "log.fixture: much goes on here\n"
+        self.assertEqual(self.ok("plan", "--plugin-path", "more").err, "")
+        self.assertEqual(self.ok(*self.train()).err, noted)
+        self.assertEqual(self.ok("sample", "runs/run", "--plugin-path", "more", "--tokens", "1").err, noted)
+        finished = self.ok("resume", "runs/run", "--plugin-path", "more").err
+        self.assertTrue(finished.startswith("runs/run is finished, at step 6; longer: "), finished)
+
+
 class Conflict(Fixtures):
     NOT_ON_CPU = ('\n[capabilities]\nconflicts = [{ with = "optimizer.adamw", why = "it has no CPU implementation", '
                   'fix = "[optimizer.sgd]" }]\n')

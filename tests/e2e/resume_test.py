@@ -143,6 +143,21 @@ class Data(Stopped):
             self.assertEqual(strict.code, 64, strict)
             self.assertIn("error" + text, strict.err)
 
+    def test_a_change_is_warned_of_once(self):
+        text = "warning[no_validation_data]: eval.every asks for evaluations, and the run has nothing to evaluate on\n"
+        self.train("mine", RUN)
+        for length, words, said in ((9, ("--set", "eval.every=2"), 1), (10, ("--set", "eval.every=2"), 0),
+                                    (11, (), 0), (12, ("--set", "eval.every=3"), 1)):
+            err = self.ok("resume", "runs/mine", "--set", f"run.length={length}", *words).err
+            self.assertEqual(err.count(text), said, (words, err))
+
+    def test_a_warning_is_said_once_a_command_and_not_by_a_resume(self):
+        self.file("mine.toml", RUN.replace("[data]\n", "[data]\nvalidation = 0.1\n").replace(
+            'path = "notes.txt"\n', 'path = "notes.txt"\nvalidation_path = "notes.txt"\n'))
+        for words, said in ((("train", "mine.toml", "--json"), 1), (("train", "mine.toml", "--resume"), 1),
+                            (("resume", "runs/mine", "--set", "run.length=9"), 0), (("plan", "runs/mine"), 1)):
+            self.assertEqual(self.ok(*words).err.count("validation_unused"), said, words)
+
 
 class Recorded(Stopped):
     def test_where_every_value_is_from(self):
@@ -341,9 +356,14 @@ class Loop(Stopped):
         self.assertIs(bool(self.records(self.train("done"), "end")[0]["resumable"]), False)
 
     def test_the_next_line_can_be_typed(self):
-        result = self.ok("train", "--use", "sample.text", "--set", "sample.text.tokens=2",
-                         env={"MORTISE_RUNS": "my runs"})
-        self.assertIn("\nnext    mortise sample 'my runs/run' --prompt", result.out)
+        def next_line(prompts, **more):
+            return self.ok("train", "--use", "sample.text", "--set", "sample.text.tokens=2",
+                           "--set", f"sample.text.prompts={prompts}", **more).out.splitlines()[-1]
+        self.assertEqual(next_line('["1 2", "b"]', env={"MORTISE_RUNS": "my runs"}),
+                         "next    mortise sample 'my runs/run' --prompt '1 2'")
+        self.assertEqual(next_line('["it\'s $1"]'), "next    mortise sample runs/run --prompt 'it'\\''s $1'")
+        # Two lines would not stand in one; the sampler goes on from its own.
+        self.assertEqual(next_line('["a\\nb"]'), "next    mortise sample runs/run-2")
 
     def test_a_length_that_is_passed_is_refused(self):
         run = self.stop_at(self.train("run", RUN), 4)

@@ -48,7 +48,7 @@ class Output(e2e.Case):
             rf"eval    6/6  eval\.loss {NUMBER}  \([\d,]+ tokens, \S+\).*",
             r"saved   6 .* runs/first/checkpoints/step-6",
             rf"done    6 steps in \S+  .*loss {NUMBER} -> {NUMBER}  runs/first",
-            r"next    mortise sample runs/first --prompt \"The core\"",
+            r"next    mortise sample runs/first --prompt 'The '",
         ])
 
         records = self.records(self.dir / "runs/first")
@@ -69,6 +69,11 @@ class Output(e2e.Case):
         self.assertEqual(result.out, (self.dir / "runs/run/metrics.jsonl").read_text())
         self.assertEqual([json.loads(line)["event"] for line in result.out.splitlines()],
                          ["run", "step", "step", "saved", "end"])
+
+    def test_the_example_of_the_records_prints_records_alone(self):
+        out = self.ok("train", e2e.SOURCE / "plugins/log/jsonl/example.toml").out
+        self.assertEqual([json.loads(line)["event"] for line in out.splitlines()],
+                         ["run"] + 5 * ["step"] + ["saved", "end"])
 
     def test_a_schedule_may_end_before_the_run(self):
         run = self.train("over", TINY + "[schedule]\nover = 3\n[schedule.linear]\nfinal = 0.5\n[log]\nevery = 1\n")
