@@ -55,7 +55,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 BUDGETS = {
     "base": 650,
     "manifest": 1900,
-    "plugin": 1560,
+    "plugin": 1580,
     "plan": 1350,
     "model": 300,
     "host": 2300,

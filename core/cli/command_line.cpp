@@ -18,6 +18,7 @@
 #include "core/base/text.hpp"
 #include "core/manifest/vocabulary.hpp"
 #include "core/plugin/crash.hpp"
+#include "core/plugin/load.hpp"
 #include "formats/file.hpp"
 
 namespace mortise::cli {
@@ -202,7 +203,7 @@ int run_words(const std::vector<std::string>& words, const RunVerb& run) {
     return words.empty() ? kExitUsage : kExitOk;
   }
   if (words[0] == "--version") {
-    std::cout << "mortise " << MORTISE_VERSION << ", ABI 0.1\n";
+    std::cout << "mortise " << MORTISE_VERSION << ", ABI " << abi_text(kOurAbi) << "\n";
     return kExitOk;
   }
   if (words[0] == "--prefix") {

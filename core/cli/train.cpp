@@ -21,6 +21,7 @@
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
 #include "core/plugin/crash.hpp"
+#include "core/plugin/load.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 
@@ -50,7 +51,7 @@ std::string environment(const Summary& summary) {
                            "MORTISE_CACHE", "MORTISE_PLUGIN_PATH", "SLURM_JOB_ID"})
     if (const char* value = std::getenv(name)) variables[name] = value;
   return text_of({{"mortise", MORTISE_VERSION},
-                  {"abi", "0.1"},
+                  {"abi", abi_text(kOurAbi)},
                   {"began", utc_now()},
                   {"host", system.nodename},
                   {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},

@@ -220,16 +220,14 @@ class Reader {
 
   // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
-    // clang-format off
-    static const std::map<std::string, std::vector<std::string>> kFacts = {
-        {"advice", {"text"}}, {"data", {"threads"}}, {"device", {"kind", "wait"}}, {"frame", {"compute_dtype"}},
-        {"model", {"context", "vocabulary"}}, {"names", {"operators"}}, {"needs", {"file", "why"}},
-        {"optimizer", {"cut"}}, {"repeat", {"differs"}}, {"sample", {"prompts"}}};
-    // clang-format on
+    static const std::vector<std::string> kFacts = {
+        "advice.text",   "data.threads",     "device.kind",     "device.wait", "frame.compute_dtype",
+        "model.context", "model.vocabulary", "names.operators", "needs.file",  "needs.why",
+        "optimizer.cut", "repeat.differs",   "sample.prompts"};
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
-    for (const auto& [table, keys] : kFacts) known.push_back(table);
+    for (const std::string& fact : kFacts) known.push_back(fact.substr(0, fact.find('.')));
     for (const TomlEntry& table : root_.entries) {
       if (std::ranges::find(ours, table.key) != ours.end()) continue;
       if (std::ranges::find(known, table.key) == known.end()) {
@@ -240,8 +238,9 @@ class Reader {
                                  : "it is called [" + near + "] here");
       } else if (must_be_table(table.key, table.value)) {
         if (!check_provided(table)) continue;
-        const auto own = kFacts.find(table.key);
-        std::vector<std::string> keys = own == kFacts.end() ? std::vector<std::string>() : own->second;
+        std::vector<std::string> keys;
+        for (const std::string& fact : kFacts)
+          if (fact.starts_with(table.key + ".")) keys.push_back(fact.substr(table.key.size() + 1));
         if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }

@@ -28,15 +28,14 @@ std::pair<int, int> wanted_abi(const PluginInfo& info) {
 
 // Its own words and the descriptor's must both fit; the plan believed the first before any code ran.
 void check_abi(const PluginInfo& info, std::pair<int, int> abi, std::pair<int, int> at_least) {
-  const std::pair<int, int> ours{MORTISE_ABI_MAJOR, MORTISE_ABI_MINOR};
-  if (abi.first == ours.first && at_least <= abi && abi <= ours) return;
-  const auto text = [](std::pair<int, int> v) { return std::to_string(v.first) + "." + std::to_string(v.second); };
+  if (abi.first == kOurAbi.first && at_least <= abi && abi <= kOurAbi) return;
   if (abi < at_least)
     refuse(info, "built_for_another",
-           info.schema.id + " is built for ABI " + text(abi) + "; its plugin.toml asks for " + text(at_least),
+           info.schema.id + " is built for ABI " + abi_text(abi) + "; its plugin.toml asks for " + abi_text(at_least),
            {kRebuild});
-  refuse(info, "built_for_another", info.schema.id + " is built for ABI " + text(abi) + "; this is " + text(ours),
-         {abi > ours ? "install a newer Mortise, or " + kRebuild : kRebuild});
+  refuse(info, "built_for_another",
+         info.schema.id + " is built for ABI " + abi_text(abi) + "; this is " + abi_text(kOurAbi),
+         {abi > kOurAbi ? "install a newer Mortise, or " + kRebuild : kRebuild});
 }
 
 using Entry = decltype(&mortise_plugin_v0);

@@ -2,12 +2,18 @@
 #pragma once
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "core/plugin/image.hpp"
 #include "core/plugin/plugin_info.hpp"
 #include "mortise/abi.h"
 
 namespace mortise {
+
+constexpr std::pair<int, int> kOurAbi{MORTISE_ABI_MAJOR, MORTISE_ABI_MINOR};
+inline std::string abi_text(std::pair<int, int> abi) {
+  return std::to_string(abi.first) + "." + std::to_string(abi.second);
+}
 
 // Refuses, by a Failure, a library whose own bytes say that it is not a plugin for this machine and for what its
 // plugin.toml says of it. True if it finds libraries of its own by where it lies ($ORIGIN): it cannot be loaded from

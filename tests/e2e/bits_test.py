@@ -61,7 +61,7 @@ class Bits(e2e.Case):
             'enabled = false\n',
         )
         (self.dir / "elsewhere").mkdir()
-        result = self.ok("train", first / "run.toml", "--set", f"run.dir={self.dir}/elsewhere/again")
+        result = self.ok("train", "-q", first / "run.toml", "--set", f"run.dir={self.dir}/elsewhere/again")
         self.assertEqual((result.out, result.err), ("", ""))
         again = self.dir / "elsewhere/again"
         self.assertEqual(self.weights(first), self.weights(again))

@@ -70,10 +70,8 @@ class FirstFiles(e2e.Case):
         (self.dir / "folder.toml").mkdir()
         self.refused(
             ["train", "folder.toml"],
-            "error[cannot_read]: `folder.toml` cannot be read\n  --> folder.toml\n"
-            "  fix: name a TOML file that can be read\n"
-            + NOTHING,
-            code=74,
+            "error[file_missing]: folder.toml is a folder, and `mortise train` takes a manifest\n"
+            "  fix: mortise train FILE.toml\n",
         )
         self.file("zero.toml", b"\x7fELF\x00\x01")
         result = self.mortise("train", "zero.toml")
