@@ -23,8 +23,9 @@ for target in ${*:-safetensors manifest state}; do
     -DOPENSSL_API_COMPAT=0x10100000L -DFMT_HEADER_ONLY=1 \
     -I. -Isdk/include $([ ! -d .deps/include ] || echo -isystem .deps/include) \
     "tests/fuzz/${target}_fuzz.cpp" tests/fuzz/properties.cpp \
-    core/store/checkpoint.cpp core/store/files.cpp core/store/folder_lock.cpp core/store/hash.cpp core/store/run_state.cpp \
-    formats/safetensors/safetensors.cpp core/base/diagnostic.cpp core/base/text.cpp core/base/progress.cpp \
+    core/store/checkpoint.cpp core/store/files.cpp core/store/folder_lock.cpp core/store/hash.cpp \
+    core/store/run_state.cpp formats/safetensors/safetensors.cpp core/base/diagnostic.cpp core/base/progress.cpp \
+    core/base/text.cpp \
     -lcrypto -o "build-fuzz/${target}_fuzz"
   mkdir -p "build-fuzz/corpus/$target"
   echo "fuzzing $target, ${FUZZ_RUNS:-1000000} executions"
