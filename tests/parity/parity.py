@@ -1,5 +1,5 @@
-"""A GPT trained for 100 steps by Mortise and by transformers' GPT2LMHeadModel with torch.optim.AdamW: same weights,
-same batches, dropout 0.
+"""A GPT trained for 100 steps by Mortise and by transformers' GPT2LMHeadModel with torch.optim.AdamW and others: same
+weights, same batches, dropout 0.
 
 fp32: the loss of every step within 1e-5 relative. Both sides do the same sums in another order; over 100 AdamW steps
 that perturbation was measured to grow to 2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake
@@ -10,6 +10,14 @@ on the CPU, Mortise in fp32. One bf16 rounding is 2^-9 = 2e-3 relative; the loss
 over some twenty roundings in sequence (4 blocks x 5), which are independent, so its error is about sqrt(20) * 2e-3 /
 sqrt(1024) of a nat's spread (1 nat) = 2.8e-4 at the first step; weights then part, each step adding as much. The bound
 is 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
+
+Adafactor in fp32, as transformers' own and with the paper's rates: the bounds of fp32.
+
+Any-precision AdamW over fp32 weights has a variance in bf16: a gradient that differs in its last bits now and then turns
+a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger; the bound is ten times that of fp32.
+
+half: a model cast whole to bf16, with Kahan summation. Every activation has the rounding of bf16 on both sides, in other
+places: the bounds of bf16.
 """
 
 import json
@@ -21,7 +29,8 @@ import sys
 import tempfile
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from anyprecision import AnyPrecisionAdamW
+from transformers import Adafactor, GPT2Config, GPT2LMHeadModel
 
 MORTISE = os.environ["MORTISE"]
 LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, LR = 4, 4, 128, 128, 8, 100, 1e-3
@@ -47,12 +56,12 @@ width = {width}
 context = {length}
 [optimizer]
 lr = {lr}
-[optimizer.adamw]
+weight_decay = 0.01
 {more}
 """
 
 
-def train(folder, name, text, steps, lr, more=""):
+def train(folder, name, text, steps, lr, more="[optimizer.adamw]"):
     run = folder / name
     manifest = folder / (name + ".toml")
     manifest.write_text(
@@ -94,7 +103,27 @@ def read_safetensors(path):
     }
 
 
-def reference(weights, text, bf16):
+def adamw(groups):
+    return torch.optim.AdamW(groups, lr=LR)
+
+
+def adafactor(groups):
+    return Adafactor(groups, lr=LR, scale_parameter=False, relative_step=False)
+
+
+def adafactor_of_the_paper(groups):
+    return Adafactor(groups)
+
+
+def any_precision(groups):
+    return AnyPrecisionAdamW(groups, LR)
+
+
+def any_precision_in_bf16(groups):
+    return AnyPrecisionAdamW(groups, LR, momentum_dtype=torch.bfloat16, kahan_summation=True)
+
+
+def reference(weights, text, optimizer_of=adamw, autocast=False, dtype=torch.float32):
     config = GPT2Config(
         vocab_size=256,
         n_positions=LENGTH,
@@ -109,21 +138,21 @@ def reference(weights, text, bf16):
     missing, unexpected = model.transformer.load_state_dict(weights, strict=False)
     assert not unexpected and all("attn.bias" in m for m in missing), (missing, unexpected)
     model.tie_weights()
-    model.train()
+    model.to(dtype).train()
     # The groups of default.toml: no decay on biases and norms.
     decayed = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=LR
-    )
+    optimizer = optimizer_of([{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}])
     tokens = torch.tensor(list(text), dtype=torch.long)
     losses = []
     for step in range(STEPS):
         first = step * BATCH * LENGTH
         x = tokens[first:first + BATCH * LENGTH].view(BATCH, LENGTH)
         y = tokens[first + 1:first + BATCH * LENGTH + 1].view(BATCH, LENGTH)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             logits = model(input_ids=x).logits
+            if not autocast:
+                logits = logits.float()  # as transformers' own loss
             loss = torch.nn.functional.cross_entropy(logits.view(-1, 256), y.reshape(-1))
         optimizer.zero_grad()
         loss.backward()
@@ -153,14 +182,26 @@ def main():
         folder = pathlib.Path(temporary)
         file = folder / "text.txt"
         file.write_bytes(text)
-        start, _ = train(folder, "start", file, 1, 0.0, "[parameters.still]\nwhere = \"*\"\nweight_decay = 0.0")
+        still = "[optimizer.adamw]\n[parameters.still]\nwhere = \"*\"\nweight_decay = 0.0"
+        start, _ = train(folder, "start", file, 1, 0.0, still)
         weights = read_safetensors(start / "checkpoints/latest/model/model.safetensors")
-        _, fp32 = train(folder, "fp32", file, STEPS, LR)
-        _, bf16 = train(folder, "bf16", file, STEPS, LR, "[precision.bf16]")
-        results = [
-            compare("fp32", fp32, reference(weights, text, False), 1e-5, 1e-6),
-            compare("bf16", bf16, reference(weights, text, True), 2e-2, 2e-3),
+        any_bf16 = "[optimizer.adamw_anyprecision]\nmomentum_dtype = \"bf16\"\nkahan_summation = true\n"
+        paper = "[optimizer.adafactor]\nscale_parameter = true\nrelative_step = true"
+        cases = [
+            ("fp32", "[optimizer.adamw]", LR, {}, 1e-5, 1e-6),
+            ("bf16", "[optimizer.adamw]\n[precision.bf16]", LR, {"autocast": True}, 2e-2, 2e-3),
+            ("adafactor", "[optimizer.adafactor]", LR, {"optimizer_of": adafactor}, 1e-5, 1e-6),
+            ("adafactor_of_the_paper", paper, 1.0, {"optimizer_of": adafactor_of_the_paper}, 1e-5, 1e-6),
+            ("anyprecision", "[optimizer.adamw_anyprecision]", LR, {"optimizer_of": any_precision}, 1e-4, 1e-6),
+            ("half", any_bf16 + "[precision.half]", LR,
+             {"optimizer_of": any_precision_in_bf16, "dtype": torch.bfloat16}, 2e-2, 2e-3),
         ]
+        results = []
+        for name, tables, lr, theirs, bound, first_bound in cases:
+            if len(sys.argv) > 1 and name not in sys.argv[1:]:
+                continue
+            _, ours = train(folder, name, file, STEPS, lr, tables)
+            results.append(compare(name, ours, reference(weights, text, **theirs), bound, first_bound))
     passed = sum(results)
     print(f"{passed} passed, {len(results) - passed} failed")
     return 0 if all(results) else 1
