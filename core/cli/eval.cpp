@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "core/assemble/run.hpp"
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
@@ -99,14 +100,15 @@ int eval(const Arguments& args) {
     print_json(m, source, is_dir ? Json(checkpoint.path) : Json(), split);
     return kExitOk;
   }
-  const std::string dtype = planned_compute_dtype(planned->plan, MORTISE_EVAL);
+  const std::string said = planned_compute_dtype(planned->plan, MORTISE_EVAL);
+  const std::string dtype = said.empty() ? mortise_dtype_of(MORTISE_F32)->name : said;
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + fmt::format("{:.4g}", value));
   std::cout << fmt::format("{}, {}      {}, {}{}\n{}          {}, batch {}, {:.1f}s\n", escape_control(source),
                            is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights,
                            m.about, with_commas(m.samples), m.samples == 1 ? " sample" : " samples",
-                           join(values, "   "), dtype.empty() ? "fp32" : dtype,
-                           planned->manifest.get("eval", "micro_batch_size").as_int(), m.seconds);
+                           join(values, "   "), dtype, planned->manifest.get("eval", "micro_batch_size").as_int(),
+                           m.seconds);
   return kExitOk;
 }
 

@@ -159,7 +159,7 @@ static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
   return pieces;
 }
 
-// In half precision a norm would have 8 bits, or end at 65,504: theirs are fp32.
+// A norm in 16 bits would have 8 of mantissa, or end at 65,504: theirs has 32.
 static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> wide, half, norms;
   for (const auto& t : tensors) (at::isReducedFloatingType(t.scalar_type()) ? half : wide).push_back(t);

@@ -6,8 +6,8 @@
 
 namespace mortise {
 
-// In one mode, by who wraps `forward`: its fact `[frame] compute_dtype`, "bf16", or the value of the key that the fact
-// names. "" where nobody says.
+// In one mode, by who wraps `forward`: its fact `[frame] compute_dtype`, an element type's name, or the value of the
+// key that the fact names. "" where nobody says.
 std::string planned_compute_dtype(const Plan& plan, int mode);
 
 }  // namespace mortise

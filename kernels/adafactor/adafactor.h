@@ -6,7 +6,7 @@
 namespace mortise::kernels {
 
 // One step's numbers. `beta2` is that of this step, 1 - t^decay; `multiplier` turns the gradient in memory into the
-// true one. With `scale_parameter` the rate is lr times the weights' root-mean-square, or `least_scale` if that is more.
+// true one. With `scale_parameter` the rate is lr times the weights' root-mean-square, `least_scale` at least.
 struct AdafactorStep {
   double lr, weight_decay, beta1, beta2, eps, least_scale, clip_threshold, multiplier;
   bool scale_parameter;
@@ -22,8 +22,8 @@ struct AdafactorArrays {
   uint16_t* copy = nullptr;  // gets p in bf16; of p in fp32 only
 };
 
-/** One step of one parameter, `elements` long and seen as matrices of rows × columns, in stages. With G the mean squares of
- *  the gradient g of a matrix, U the update and RMS taken over the whole parameter:
+/** One step of one parameter, `elements` long and seen as matrices of rows × columns, in stages. With g the gradient, U
+ *  the update, and RMS(U) taken over the whole parameter:
  *
  *    row = beta2 * row + (1 - beta2) * mean of (g² + eps) over columns       column likewise, over rows
  *    U = g / sqrt(row / mean(row)) / sqrt(column)         of a vector, which has `v`: U = g / sqrt(v)

@@ -39,7 +39,9 @@ template <bool kKahan>
                                           int64_t n) {
   const Rounding to_p(a.p.dtype), to_m(a.m.dtype), to_v(a.v.dtype), to_c(a.compensation.dtype);
   const auto multiplier = static_cast<float>(s.multiplier), decay = static_cast<float>(1 - s.lr * s.weight_decay);
-  const auto beta1 = static_cast<float>(s.beta1), rest1 = static_cast<float>(1 - s.beta1);
+  // torch adds `alpha * g` to m with an alpha of their common dtype.
+  const Rounding common(a.m.dtype == a.g_dtype ? a.m.dtype : uint32_t{MORTISE_F32});
+  const float beta1 = static_cast<float>(s.beta1), rest1 = common(static_cast<float>(1 - s.beta1));
   const auto beta2 = static_cast<float>(s.beta2), rest2 = static_cast<float>(1 - s.beta2);
   const auto root2 = static_cast<float>(std::sqrt(s.correction2)), eps = static_cast<float>(s.eps);
   const auto rate = static_cast<float>(-s.lr / s.correction1);

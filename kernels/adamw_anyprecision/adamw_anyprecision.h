@@ -37,6 +37,7 @@ struct AnyPrecisionArrays {
  *    c = c - (lr / correction1 * m) / d       q = p + c       c = c + (p - q)     p = q
  *
  *  Dtypes   p, m, v, c F32 or BF16, in any mixture; g any of F32, F64, BF16, F16. Rounds to the nearest, ties to even.
+ *           Factors are fp32; where m and g both are BF16, so is 1 - beta1, as in torch.
  *  Memory   borrows every pointer; allocates nothing. The arrays must not overlap.
  *  Threads  [any-thread]; ranges that do not overlap may run at once.
  *  Repeats  bitwise equal on every x86-64 processor, however the range is cut: no fused multiply-add, no reduction.

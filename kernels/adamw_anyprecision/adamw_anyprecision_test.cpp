@@ -58,7 +58,8 @@ struct State {
 // torchdistx, anyprecision_optimizer.py, `step`: a statement a line.
 void torchdistx(State& s, const Tensor& g, const AnyPrecisionStep& k, bool kahan) {
   auto& [p, m, v, c] = s;
-  const auto rest1 = static_cast<float>(1 - k.beta1), rest2 = static_cast<float>(1 - k.beta2);
+  const auto alpha = static_cast<float>(1 - k.beta1), rest2 = static_cast<float>(1 - k.beta2);
+  const float rest1 = m.dtype == MORTISE_BF16 && g.dtype == MORTISE_BF16 ? to_bf16(alpha) : alpha;
   p.each([&](size_t i) { return p[i] * static_cast<float>(1 - k.lr * k.weight_decay); });
   m.each([&](size_t i) { return m[i] * static_cast<float>(k.beta1); });
   m.each([&](size_t i) { return m[i] + rest1 * g[i]; });

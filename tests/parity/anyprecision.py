@@ -1,5 +1,5 @@
-"""AnyPrecisionAdamW of torchdistx (torchdistx/optimizers/anyprecision_optimizer.py), which needs a build of its own: its
-algorithm, an operation of torch's a line, so that every rounding is where it is there."""
+"""AnyPrecisionAdamW of torchdistx (torchdistx/optimizers/anyprecision_optimizer.py), which needs a build of its own:
+its algorithm in operations of torch, so that every rounding is where it is there."""
 
 import torch
 

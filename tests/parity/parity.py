@@ -13,11 +13,12 @@ is 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
 
 Adafactor in fp32, as transformers' own and with the paper's rates: the bounds of fp32.
 
-Any-precision AdamW over fp32 weights has a variance in bf16: a gradient that differs in its last bits now and then turns
-a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger; the bound is ten times that of fp32.
+Any-precision AdamW over fp32 weights has a variance in bf16: a gradient that differs in its last bits now and then
+turns a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger; the bound is ten times that of
+fp32.
 
-half: a model cast whole to bf16, with Kahan summation. Every activation has the rounding of bf16 on both sides, in other
-places: the bounds of bf16.
+half: a model cast whole to bf16, with Kahan summation. Every activation has the rounding of bf16 on both sides, in
+other places: the bounds of bf16.
 """
 
 import json

@@ -105,7 +105,7 @@ struct Reference {
   }
 };
 
-// Weights of at most 2, whose last place is 2^-23, are rounded twice a step; updates, a hundred times smaller, add less.
+// Weights of at most 2, whose last place is 2^-23, are rounded twice a step; updates, far smaller, add less.
 constexpr double kBoundAStep = 3 * 0x1p-24;
 
 TEST_F(Adafactor, FollowsTransformersOverSeveralSteps) {
