@@ -43,16 +43,17 @@ class Half(e2e.Case):
 
     def test_a_run_in_fp32_is_evaluated_in_half(self):
         self.train("run", VALIDATED)
-        def loss(*flags):
-            return json.loads(self.ok("eval", "runs/run", "--json", *flags).out)["eval.loss"]
-        def printed(*flags):
-            return self.ok("eval", "runs/run", *flags).out
-        wide = loss()
-        self.assertIn("fp32, batch", printed())
-        for dtype in ("bf16", "fp16"):
-            flags = ("--use", "precision.half", "--set", f"precision.half.dtype={dtype}")
-            self.assertTrue(math.isclose(loss(*flags), wide, abs_tol=8e-3), dtype)
-            self.assertIn(f"{dtype}, batch", printed(*flags))
+        text = VALIDATED + '[model]\nweights = "runs/run"\n'
+
+        def loss(tables, dtype):
+            self.file("eval.toml", text + tables)
+            self.assertIn(f"{dtype}, batch", self.ok("eval", "eval.toml").out)
+            return json.loads(self.ok("eval", "eval.toml", "--json").out)["eval.loss"]
+        wide = loss("", "fp32")
+        for dtype in ("bf16", "fp16"):  # the optimizer of the run, AdamW, trains no such weights, and need not
+            half = loss(f'[precision.half]\ndtype = "{dtype}"\n', dtype)
+            self.assertNotEqual(half, wide)
+            self.assertTrue(math.isclose(half, wide, abs_tol=8e-3), dtype)
 
     def test_optimizers_of_wider_weights_refuse_and_name_those_that_do_not(self):
         for optimizer in ("optimizer.adamw", "optimizer.sgd"):
