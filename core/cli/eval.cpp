@@ -6,10 +6,12 @@
 #include <iostream>
 
 #include "core/assemble/run.hpp"
+#include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 #include "core/manifest/path.hpp"
+#include "core/plan/compute_dtype.hpp"
 #include "core/store/folder.hpp"
 
 namespace fs = std::filesystem;
@@ -42,15 +44,6 @@ void measure_on(Planned& p, const std::string& split, const std::string& path) {
   if (!report.has_errors()) return;
   say(report, "nothing was started.");
   throw Failed{report.exit_code()};
-}
-
-std::string compute_dtype(const Plan& plan) {
-  constexpr unsigned kEvalMode = 2;
-  for (const Attached& w : plan.at[kForward].wrappers)
-    if (const Value* dtype = fact_of(*plan.members[static_cast<size_t>(w.member)].info, "frame", "compute_dtype");
-        dtype && (w.modes & kEvalMode))
-      return dtype->as_text();
-  return "fp32";  // MORTISE_F32: nobody says otherwise
 }
 
 // "checkpoints/best (step 1,408)"
@@ -104,13 +97,15 @@ int eval(const Arguments& args) {
     print_json(m, source, is_dir ? Json(checkpoint.path) : Json(), split);
     return kExitOk;
   }
+  const std::string said = planned_compute_dtype(planned->plan, MORTISE_EVAL);
+  const std::string dtype = said.empty() ? mortise_dtype_of(MORTISE_F32)->name : said;
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + fmt::format("{:.4g}", value));
   std::cout << fmt::format("{}, {}      {}, {}{}\n{}          {}, batch {}, {:.1f}s\n", escape_control(source),
                            is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights,
                            m.about, with_commas(m.samples), m.samples == 1 ? " sample" : " samples",
-                           join(values, "   "), compute_dtype(planned->plan),
-                           planned->manifest.get("eval", "micro_batch_size").as_int(), m.seconds);
+                           join(values, "   "), dtype, planned->manifest.get("eval", "micro_batch_size").as_int(),
+                           m.seconds);
   return kExitOk;
 }
 

@@ -244,8 +244,10 @@ void fill(Declared& d, const DeclareRequest& request) {
   declare_model(d);
   filter_parameters(d);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
-  if (request.train_samples) check_trainable(d);
-  d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
+  if (request.train_samples) {  // who only evaluates may do so in a dtype that no optimizer of the run takes
+    check_trainable(d);
+    d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
+  }
   d.layers->check();
   if (!request.weights.empty()) {
     const Value& lacks = d.key("model", "new");

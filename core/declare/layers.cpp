@@ -6,21 +6,12 @@
 #include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/model/declaration.hpp"
+#include "core/plan/compute_dtype.hpp"
 
 namespace mortise {
 namespace {
 
 Element element_of(const mortise_layer& l) { return {l.path, "", l.slot, {}, {}}; }
-
-// What the run computes in by the plan, for `supports`: a static fact of whoever sets the frame's compute dtype.
-uint32_t planned_compute_dtype(const Plan& plan, uint32_t mode) {
-  for (const auto& w : plan.at[kForward].wrappers) {
-    if (!(w.modes >> mode & 1)) continue;
-    const PluginInfo& info = *plan.members[static_cast<size_t>(w.member)].info;
-    if (const Value* dtype = fact_of(info, "frame", "compute_dtype")) return dtype_named(dtype->as_text());
-  }
-  return MORTISE_NO_DTYPE;
-}
 
 }  // namespace
 
@@ -41,7 +32,7 @@ LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>
   place.struct_size = sizeof place;
   place.mode = mode;
   place.path = str(layer.path);
-  place.compute_dtype = planned_compute_dtype(instances_.plan(), mode);
+  place.compute_dtype = dtype_named(planned_compute_dtype(instances_.plan(), static_cast<int>(mode)));
   place.device = device_;
   place.attrs = layer.attrs.data();
   place.n_attrs = static_cast<uint32_t>(layer.attrs.size());

@@ -274,6 +274,25 @@ TEST(Fresh, IsNotAParameterWithoutAGradientThisStep) {
   EXPECT_NEAR(stack.host.get().parameters().norm().item().toDouble(), norms.norm().item().toDouble(), 1e-5);
 }
 
+// A norm in bf16 would have 8 bits; that of 300² numbers of about 300 is beyond fp16's 65,504. Sums of 65,536 squares
+// in fp32, lanes apart, are good to 1e-6.
+TEST(Norm, OfGradientsInHalfPrecisionIsThatOfTheSameNumbersInFP32) {
+  for (const auto [dtype, scale] : {std::pair{at::kBFloat16, 1.0}, {at::kHalf, 300.0}}) {
+    TestHost host;
+    host.declare([&, type = dtype](Builder& b) {
+      b.segment("s");
+      b.param("w", {300, 300});
+      b.find("w")->info.value_dtype = b.find("w")->info.master_dtype = b.find("w")->info.grad_dtype =
+          type == at::kHalf ? MORTISE_F16 : MORTISE_BF16;
+    });
+    const at::Tensor g = (random({300, 300}, 1) * scale).to(dtype);
+    host.step(1, [&](Call& c) { return (c.use("w") * g).sum(); });
+    ASSERT_EQ(host.grad("w").scalar_type(), dtype);
+    const double expected = g.to(at::kDouble).norm().item().toDouble();
+    EXPECT_NEAR(host.get().parameters().norm().item().toDouble(), expected, 1e-6 * expected);
+  }
+}
+
 TEST(Fresh, SurvivesAFailedStep) {
   Stack stack(2, 4);
   const at::Tensor x = random({2, 4}, 1);

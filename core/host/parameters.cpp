@@ -159,15 +159,24 @@ static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
   return pieces;
 }
 
+// A norm in 16 bits would have 8 of mantissa, or end at 65,504: theirs has 32.
+static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> wide, half, norms;
+  for (const auto& t : tensors) (at::isReducedFloatingType(t.scalar_type()) ? half : wide).push_back(t);
+  if (!wide.empty()) norms = at::_foreach_norm(wide, 2);
+  if (!half.empty())
+    for (auto& n : at::_foreach_norm(half, 2, at::kFloat)) norms.push_back(std::move(n));
+  for (auto& n : norms) n = n.to(at::kDouble);
+  return norms;
+}
+
 at::Tensor Parameters::norm() const {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const auto& s : states_)
     if (s.has_gradient) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  std::vector<at::Tensor> norms = at::_foreach_norm(in_pieces(grads), 2);
-  for (auto& n : norms) n = n.to(at::kDouble);
-  return at::linalg_vector_norm(at::stack(norms));
+  return at::linalg_vector_norm(at::stack(norms_of(in_pieces(grads))));
 }
 
 void Parameters::publish(const std::vector<bool>& written) {

@@ -1,3 +1,4 @@
+#include "core/plan/compute_dtype.hpp"
 #include "core/plan/plan_test.hpp"
 
 namespace mortise::test {
@@ -187,6 +188,19 @@ TEST_F(Exclusive, GroupsShareModes) {
   ASSERT_EQ(wrappers(plan, "forward"), (Ids{"precision.bf16", "precision.fp32"}));
   EXPECT_EQ(at(plan, "forward").wrappers[0].modes, 5U) << "train and sample: eval was taken";
   EXPECT_EQ(at(plan, "forward").wrappers[1].modes, 2U);
+}
+
+TEST_F(Exclusive, WhatIsComputedInIsAFactOrTheValueOfTheKeyThatItNames) {
+  EXPECT_EQ(planned_compute_dtype(world.plan(), 0), "");
+  world.catalogue["precision.bf16"].facts["frame"]["compute_dtype"] = {std::string("bf16"), {}};
+  world.catalogue["precision.fp32"].facts["frame"]["compute_dtype"] = {std::string("dtype"), {}};
+  world.table("precision.bf16", 5);
+  PluginTable& fp32 = world.table("precision.fp32", 9);
+  fp32.modes = {1};
+  fp32.values["dtype"] = {std::string("fp16"), {}};
+  const Plan plan = world.plan();
+  EXPECT_EQ(planned_compute_dtype(plan, 0), "bf16");
+  EXPECT_EQ(planned_compute_dtype(plan, 1), "fp16");
 }
 
 TEST_F(Exclusive, GroupsSharePlaces) {

@@ -94,6 +94,14 @@ class Resume(Checkpoints):
         self.assertTrue(any(b < a for a, b in zip(scales, scales[1:])), scales)
         self.assertTrue(any(b > a for a, b in zip(scales, scales[1:])), scales)
 
+    def test_is_so_with_weights_and_states_in_bf16_too(self):
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adamw_anyprecision]\n"
+                                               "kahan_summation = true\n[precision.half]"))
+
+    def test_is_so_with_rows_and_columns_too(self):
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adafactor]\nbeta1 = 0.9\n"
+                                               "scale_parameter = true"))
+
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
         saved = self.records(self.dir / "runs/whole", "saved")

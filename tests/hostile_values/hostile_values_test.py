@@ -47,6 +47,7 @@ TINY = {
 }
 # What a key needs beside it to mean anything.
 BESIDE = {
+    "optimizer.adafactor.warmup_init": {"relative_step": "true"},
     "optimizer.sgd.nesterov": {"momentum": "0.9"},
     "step.accumulation.count": {},
 }

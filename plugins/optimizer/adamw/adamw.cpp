@@ -37,7 +37,8 @@ class AdamW {
       throw Error(MORTISE_E_UNSUPPORTED,
                   "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
                       " are in another dtype",
-                  "precision.bf16, which keeps fp32 weights beside the bf16 ones");
+                  "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 alone are updated by "
+                  "[optimizer.adamw_anyprecision], in bf16 or fp16 by [optimizer.adafactor]");
     specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     *n = 2;

@@ -71,7 +71,8 @@ class SGD {
       throw Error(MORTISE_E_UNSUPPORTED,
                   "optimizer.sgd updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
                       " are in another dtype",
-                  "precision.bf16, which keeps fp32 weights beside the bf16 ones");
+                  "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 alone are updated by "
+                  "[optimizer.adamw_anyprecision], in bf16 or fp16 by [optimizer.adafactor]");
     *n = momentum_ != 0;
     if (*n) specs[0] = {MORTISE_STR("momentum_buffer"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
   }

@@ -1,0 +1,13 @@
+// What a run computes in, by the plan alone.
+#pragma once
+#include <string>
+
+#include "core/plan/plan.hpp"
+
+namespace mortise {
+
+// In one mode, by who wraps `forward`: its fact `[frame] compute_dtype`, an element type's name, or the value of the
+// key that the fact names. "" where nobody says.
+std::string planned_compute_dtype(const Plan& plan, int mode);
+
+}  // namespace mortise

@@ -1,0 +1,87 @@
+// AdamW on the host's processor with weights and states in fp32 or bf16 (kernels/adamw_anyprecision).
+#include "kernels/adamw_anyprecision/adamw_anyprecision.h"
+
+#include <cmath>
+
+#include "mortise/cpp/optimizer.hpp"
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/dtype.h"
+
+namespace {
+using namespace mortise;
+using kernels::AnyPrecisionArray, kernels::AnyPrecisionArrays, kernels::AnyPrecisionStep;
+
+uint32_t dtype_of_key(const char* key) { return config::text(key) == "bf16" ? MORTISE_BF16 : MORTISE_F32; }
+
+class AnyPrecision {
+ public:
+  AnyPrecision()
+      : eps_(config::number("eps")), momentum_dtype_(dtype_of_key("momentum_dtype")),
+        variance_dtype_(dtype_of_key("variance_dtype")), compensation_dtype_(dtype_of_key("compensation_dtype")),
+        kahan_(config::flag("kahan_summation")) {
+    const auto betas = config::numbers("betas");
+    if (betas.size() != 2) config::refuse("betas", "AdamW has two of them", "betas = [0.9, 0.999]");
+    for (const double beta : betas)
+      if (beta >= 1)
+        config::refuse("betas", "a decay of 1 never forgets, and its bias correction divides by 0",
+                       "betas = [0.9, 0.999]");
+    beta1_ = betas[0];
+    beta2_ = betas[1];
+  }
+
+  void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
+    if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_BF16)
+      throw Error(MORTISE_E_UNSUPPORTED,
+                  "optimizer.adamw_anyprecision updates weights in fp32 or bf16; those of " +
+                      std::string(view(info->name)) + " are in " + mortise_dtype_of(info->master_dtype)->name,
+                  "[precision.half] dtype = \"bf16\"; [optimizer.adamw] updates fp64, [optimizer.adafactor] fp16");
+    specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), momentum_dtype_, 0, 0.0};
+    specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), variance_dtype_, 0, 0.0};
+    if (kahan_) specs[2] = {MORTISE_STR("compensation"), MORTISE_STR("same"), compensation_dtype_, 0, 0.0};
+    *n = kahan_ ? 3 : 2;
+  }
+
+  void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) const {
+    const Ledger ledger(device_ledger);
+    if (!ledger.apply) return;
+    std::vector<Job> jobs;
+    for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
+    for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) {
+      kernels::anyprecision_update(j.step, j.arrays, begin, end);
+    });
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), jobs[i].arrays.copy != nullptr);
+  }
+
+ private:
+  struct Job {
+    AnyPrecisionStep step;
+    AnyPrecisionArrays arrays;
+    int64_t length;
+  };
+
+  static AnyPrecisionArray array(mortise_tensor* t) {
+    const Info info(t);
+    return {info.data, info.dtype};
+  }
+
+  Job job(const mortise_slice& s, const Ledger& ledger) const {
+    const Info g(s.grad);
+    const auto t = static_cast<double>(ledger.applied + 1);
+    const AnyPrecisionStep step{ledger.lr[s.group],      ledger.weight_decay[s.group], beta1_,           beta2_, eps_,
+                                1 - std::pow(beta1_, t), 1 - std::pow(beta2_, t),      ledger.multiplier};
+    return {step,
+            {array(s.master), array(s.states[0]), array(s.states[1]), kahan_ ? array(s.states[2]) : AnyPrecisionArray{},
+             g.data, g.dtype, bf16_value<uint16_t>(s)},
+            s.length};
+  }
+
+  double beta1_ = 0, beta2_ = 0, eps_;
+  uint32_t momentum_dtype_, variance_dtype_, compensation_dtype_;
+  bool kahan_;
+};
+
+constexpr mortise_optimizer kAnyPrecision = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE,
+                                             thunk<&AnyPrecision::states>, thunk<&AnyPrecision::step>};
+}  // namespace
+
+MORTISE_PLUGIN(AnyPrecision, mortise::provide("optimizer", &kAnyPrecision))
