@@ -41,6 +41,9 @@ TEST_F(EdgeTest, WithoutTensorsRefusesWhoCallsForThemAndSaysWhoItWas) {
   EXPECT_EQ(ops.find(&window, MORTISE_STR("aten::add.Tensor"), &op), MORTISE_E_UNSUPPORTED);
   EXPECT_EQ(take_error(MORTISE_E_UNSUPPORTED), "test.x calls for tensors, and LibTorch is not loaded");
   EXPECT_EQ(edge.needs_tensors, "test.x");
+  EXPECT_EQ(ops.find(&edge.add_plugin("test.y", nullptr, nullptr), MORTISE_STR("aten::add.Tensor"), &op),
+            MORTISE_E_UNSUPPORTED);
+  EXPECT_EQ(edge.needs_tensors, "test.x") << "the first";
   // What gives nothing back is harmless.
   table<mortise_tensor_api>("mortise.tensor/0").release(&window, nullptr);
 }
@@ -81,6 +84,21 @@ TEST_F(EdgeTest, ARefusedFieldOfAParameterIsNotChanged) {
   EXPECT_FALSE(buffer.info.trainable);
   EXPECT_EQ(set(p, "value_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
   EXPECT_EQ(p.info.value_dtype, uint32_t{MORTISE_BF16});
+}
+
+TEST_F(EdgeTest, AFieldOfAParameterIsTheOneThatWasNamed) {
+  window.writes = {"trainable", "value_dtype", "master_dtype", "grad_dtype"};
+  edge.declaring_parameters = true;
+  mortise_param& p = param("matrix");
+  EXPECT_EQ(set(p, "value_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_BF16}}), MORTISE_OK);
+  EXPECT_EQ(set(p, "grad_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_F64}}), MORTISE_OK);
+  EXPECT_EQ(p.info.master_dtype, uint32_t{MORTISE_F32});
+  EXPECT_EQ(set(p, "master_dtype", {MORTISE_DTYPE, 0, {.i = MORTISE_F16}}), MORTISE_OK);
+  EXPECT_EQ(p.info.value_dtype, uint32_t{MORTISE_BF16});
+  EXPECT_EQ(p.info.master_dtype, uint32_t{MORTISE_F16});
+  EXPECT_EQ(p.info.grad_dtype, uint32_t{MORTISE_F64});
+  EXPECT_EQ(set(p, "trainable", {MORTISE_INT, 0, {.i = 0}}), MORTISE_E_ARGUMENT) << "no logical";
+  EXPECT_TRUE(p.info.trainable);
 }
 
 TEST_F(EdgeTest, BeforeTheLoopThereIsNoLedgerAndNoModel) {

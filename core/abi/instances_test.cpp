@@ -41,6 +41,32 @@ TEST_F(Started, AttachmentsStandAtThePluginsStride) {
   EXPECT_THROW(instances.attachment(0, "record", "listen"), PluginError);
 }
 
+struct Hearer {
+  std::vector<uint32_t> heard;
+  mortise_status answer = MORTISE_OK;
+  static mortise_status hear(void* self, const mortise_event* e) noexcept {
+    static_cast<Hearer*>(self)->heard.push_back(e->point);
+    return static_cast<Hearer*>(self)->answer;
+  }
+};
+
+// Each is told which event it is; after one that failed nobody is.
+TEST_F(Started, ListenersAreToldOfThePointUntilOneFails) {
+  Hearer first, second;
+  Instance one, two;
+  one.member = two.member = &plan.members[0];
+  one.self = &first;
+  two.self = &second;
+  Listeners listeners(plan.points);
+  for (Instance* i : {&one, &two}) listeners.add(kStepEnd, Hearer::hear, *i);
+  listeners.notify(kStepEnd, {});
+  EXPECT_EQ(first.heard, std::vector<uint32_t>{kStepEnd});
+  EXPECT_EQ(second.heard, std::vector<uint32_t>{kStepEnd});
+  first.answer = MORTISE_E_DATA;
+  EXPECT_THROW(listeners.notify(kStepEnd, {}), PluginError);
+  EXPECT_EQ(second.heard.size(), 1u);
+}
+
 // mortise::Error(status, what, fix) of the C++ wrapper.
 TEST_F(Started, AFixInATextIsTheFixOfTheDiagnostic) {
   Instances instances(edge, plan, "");
@@ -51,6 +77,18 @@ TEST_F(Started, AFixInATextIsTheFixOfTheDiagnostic) {
   EXPECT_EQ(d.fixes, std::vector<std::string>{"write numbers"});
   EXPECT_EQ(d.at, "in plugin test.strided, get");
   EXPECT_EQ(d.exit, kExitData);
+}
+
+// A refused value is told with its place, of the plugin that refused it and of no other.
+TEST_F(Started, ARefusalIsOfThePluginThatFailed) {
+  Instances instances(edge, plan, "");
+  PluginHost& host = *instances.start(0).host;
+  host.blamed = true;
+  host.blame = mistake("refused_value", "too high", {}, "");
+  EXPECT_EQ(instances.diagnose(PluginError(MORTISE_E_CONFIG, "no", "test.strided")).message, "too high");
+  EXPECT_EQ(instances.diagnose(PluginError(MORTISE_E_CONFIG, "no", "test.other")).message, "no");
+  EXPECT_EQ(instances.diagnose(PluginError(MORTISE_E_CONFIG, "no", "test.other")).exit, kExitUsage);
+  EXPECT_EQ(instances.diagnose(PluginError(MORTISE_E_DATA, "no", "test.strided")).message, "no");
 }
 
 TEST(Status, IsNamedWhereThereIsNoText) {

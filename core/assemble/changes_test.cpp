@@ -83,6 +83,105 @@ TEST_F(Changes, OfWhatIsFixedAreBounded) {
   }
 }
 
+TEST_F(Changes, OfWhereModesAndFallbackAreFixed) {
+  for (const std::string key : {"where = \"h.*\"", "modes = [\"eval\"]", "fallback = [\"schedule.cosine\"]"}) {
+    const Lines lines = between("[schedule.constant]\n", "[schedule.constant]\n" + key + "\n");
+    ASSERT_EQ(lines.size(), 1u) << key;
+    EXPECT_TRUE(lines[0].starts_with("fixed schedule.constant." + key.substr(0, key.find(' ')) + ": ")) << lines[0];
+  }
+  const Lines lines =
+      between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "[parameters.head]\nwhere = \"h.*\"\nlr = 1.0\n");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].starts_with("fixed parameters.head.where: ")) << lines[0];
+}
+
+TEST_F(Changes, OfKeysThatComeAndGoSayOffOfPluginsAlone) {
+  EXPECT_EQ(between("[parameters.head]\nwhere = \"head.*\"\nlr_scale = 2.0\n",
+                    "[parameters.head]\nwhere = \"head.*\"\nlr = 2.0\n"),
+            (Lines{"numeric parameters.head.lr_scale: 2.0 -> none", "numeric parameters.head.lr: none -> 2.0"}));
+}
+
+TEST_F(Changes, OfTheNameOfARunAreNone) {
+  EXPECT_EQ(between("[run]\nname = \"a\"\ndir = \"a\"\n", "[run]\nname = \"b\"\ndir = \"b\"\n"), Lines{});
+}
+
+TEST_F(Changes, OfAPluginThatIsOffAreNone) {
+  EXPECT_EQ(between("[schedule.cosine]\nenabled = false\n", "[schedule.cosine]\nenabled = false\nfinal = 0.5\n"),
+            Lines{});
+}
+
+// ---- what is fixed for a run, beside what a checkpoint says ----
+
+TEST_F(Changes, FixedIsWhatNoCheckpointMayHaveOtherwise) {
+  const Fixed fixed = fixed_of(manifest("[run]\nname = \"a\"\n[optimizer]\nlr = 1e-3\n[log]\nevery = 10\n"
+                                        "[data]\nshuffle = true\n[data.text]\npath = [\"a.txt\"]\n[model.bert]\n"
+                                        "layers = 3\n[schedule.cosine]\nenabled = false\n"),
+                               infos);
+  EXPECT_EQ(fixed.at("data.shuffle"), "true");
+  EXPECT_EQ(fixed.at("data.text"), "on");
+  EXPECT_EQ(fixed.at("model.bert.layers"), "3");
+  for (const char* key : {"run.name", "run.dir", "optimizer.lr", "log.every", "data.text.path", "schedule.cosine"})
+    EXPECT_FALSE(fixed.contains(key)) << key;
+}
+
+class Checkpoint : public Changes {
+ protected:
+  // What is wrong with a checkpoint that says `text`; "" if it is taken.
+  std::string refusal(const Fixed& is, const std::string& text) {
+    file("checkpoint/fixed.json", text);
+    return refusal(is);
+  }
+  std::string refusal(const Fixed& is) {
+    try {
+      check_fixed(is, {(folder / "checkpoint").string(), 3});
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.code, "other_state");
+      EXPECT_EQ(f.diagnostic.exit, kExitData);
+      EXPECT_EQ(f.diagnostic.effect, "nothing was restored");
+      EXPECT_EQ(f.diagnostic.at, (folder / "checkpoint/fixed.json").string());
+      return f.diagnostic.message;
+    }
+    return "";
+  }
+  const Fixed was = {{"data.shuffle", "true"}, {"model.bert", "on"}, {"model.bert.layers", "3"}};
+};
+
+TEST_F(Checkpoint, OfTheSameRunIsTaken) {
+  EXPECT_EQ(refusal(was, fixed_text(was)), "");
+  file("checkpoint/other.json", "");
+  std::filesystem::remove(folder / "checkpoint/fixed.json");
+  EXPECT_EQ(refusal(was), "") << "one of before it was recorded";
+}
+
+TEST_F(Checkpoint, OfAnotherValueIsRefused) {
+  Fixed is = was;
+  is["model.bert.layers"] = "4";
+  EXPECT_EQ(refusal(is, fixed_text(was)),
+            "it is of another run: `model.bert.layers` is \"3\" there, and \"4\" in this run");
+}
+
+TEST_F(Checkpoint, OfAnotherPluginIsRefusedWhicheverHasIt) {
+  Fixed more = was;
+  more["data.text"] = "on";
+  EXPECT_EQ(refusal(was, fixed_text(more)),
+            "it is of another run: `data.text` is \"on\" there, and \"off\" in this run");
+  EXPECT_EQ(refusal(more, fixed_text(was)),
+            "it is of another run: `data.text` is \"off\" there, and \"on\" in this run");
+}
+
+// A key that is only in one of the two came with another version of Mortise or of the plugin.
+TEST_F(Checkpoint, OfAKeyThatOnlyOneOfTheTwoKnowsIsTaken) {
+  Fixed more = was;
+  more["model.bert.heads"] = "2";
+  EXPECT_EQ(refusal(was, fixed_text(more)), "");
+  EXPECT_EQ(refusal(more, fixed_text(was)), "");
+}
+
+TEST_F(Checkpoint, ThatSaysNothingReadableIsRefused) {
+  EXPECT_EQ(refusal(was, "[]"), "it is no JSON object");
+  EXPECT_EQ(refusal(was, "{"), "it is no JSON object");
+}
+
 TEST_F(Changes, AreShownWithBothPositions) {
   const Manifest a = manifest("[optimizer]\nlr = 1e-3\n"),
                  b = manifest("\n[optimizer]\nlr = 3e-4\n[log]\nevery = 50\n");

@@ -36,6 +36,7 @@ TEST_F(Directory, StaysOnlyOnceARunHasBegun) {
   {
     const RunDirectory never(m, plan, request);
     EXPECT_TRUE(fs::exists("runs/one/run.toml"));
+    for (const char* name : {"plan.txt", "env.json", "log.txt"}) never.write(name, "x");
   }
   EXPECT_FALSE(fs::exists("runs/one"));
   {
@@ -183,6 +184,112 @@ TEST_F(Directory, KeepsEachSourceUnderANameOfItsOwn) {
   EXPECT_EQ(text("runs/run/sources/run.toml"), text("run.toml"));
 }
 
+// ---- status.json, and what stands beside a run ----
+
+TEST_F(Directory, SaysHowItStands) {
+  const Manifest m = read("[run]\ndir = \"mine\"\ntags = [\"a\", \"b\"]\nnotes = \"why\"\n");
+  RunDirectory d(m, plan, request);
+  d.begin(0, 10);
+  const std::string end = ",\"resumable\":false,\"tags\":[\"a\",\"b\"],\"notes\":\"why\"}\n";
+  EXPECT_NE(text("mine/status.json").find(",\"exit\":null" + end), std::string::npos) << text("mine/status.json");
+  d.end(kExitPlugin, 4);
+  EXPECT_NE(text("mine/status.json").find("{\"state\":\"failed\",\"step\":4,\"of\":10,"), std::string::npos);
+  EXPECT_NE(text("mine/status.json").find(",\"exit\":71" + end), std::string::npos) << text("mine/status.json");
+  EXPECT_EQ(status_of("mine")->step, 4);
+  EXPECT_EQ(status_of("mine")->of, 10);
+}
+
+// It can be gone on with if there is something to go on from, and something left to do.
+TEST_F(Directory, IsResumableWithACheckpointUntilItIsFinished) {
+  RunDirectory d(read("[run]\ndir = \"mine\"\n"), plan, request);
+  d.begin(0, 10);
+  EXPECT_FALSE(status_of("mine")->resumable);
+  file("mine/checkpoints/step-4/manifest.json", "{}");
+  d.end(kExitInterrupted, 4);
+  EXPECT_TRUE(status_of("mine")->resumable);
+  d.end(kExitOk, 10);
+  EXPECT_FALSE(status_of("mine")->resumable);
+  file("mine/status.json", R"({"state": "stopped", "step": 4, "of": 10})");
+  EXPECT_FALSE(status_of("mine")->resumable) << "of a version that did not say";
+}
+
+TEST_F(Directory, IsToldOfAtMostEveryTwoSeconds) {
+  RunDirectory d(read("[run]\ndir = \"mine\"\n"), plan, request);
+  d.begin(0, 10);
+  d.progress(4);
+  EXPECT_EQ(status_of("mine")->step, 0);
+}
+
+TEST_F(Directory, IsTheLatestOfItsNeighboursUnlessThatIsAFolder) {
+  for (const char* name : {"one", "two"})
+    RunDirectory(read("[run]\nname = \"" + std::string(name) + "\"\n"), plan, request).begin(0, 1);
+  EXPECT_EQ(fs::read_symlink("runs/latest"), "two");
+  fs::remove("runs/latest");
+  file("runs/latest/keep.txt", "x");
+  RunDirectory(read("[run]\nname = \"three\"\n"), plan, request).begin(0, 1);
+  EXPECT_EQ(text("runs/latest/keep.txt"), "x");
+}
+
+TEST_F(Directory, LiesWhereTheEnvironmentSays) {
+  const Manifest m = read("[run]\nname = \"one\"\n");
+  ::setenv("MORTISE_RUNS", "elsewhere", 1);
+  EXPECT_EQ(directory_of(m), "elsewhere/one");
+  ::setenv("MORTISE_RUNS", "", 1);
+  EXPECT_EQ(directory_of(m), "runs/one");
+  ::unsetenv("MORTISE_RUNS");
+}
+
+TEST_F(Directory, OfTheNextNameIsTheFirstThatIsNotThere) {
+  EXPECT_EQ(next_name("one"), "one-2");
+  file("one-2", "x");
+  fs::create_symlink("nowhere", "one-3");
+  EXPECT_EQ(next_name("one"), "one-4");
+}
+
+TEST_F(Directory, KeepsEveryCommand) {
+  RunDirectory d(read("[run]\ndir = \"mine\"\n"), plan, request);
+  d.begin(0, 1);
+  d.add_command("mortise train");
+  d.add_command("mortise resume");
+  EXPECT_EQ(text("mine/sources/command.txt"), "mortise train\nmortise resume\n");
+}
+
+// Gone on with, its manifest and where its values are from come back as they were read.
+TEST_F(Directory, GetsItsRecordAgainWhenItWasEmptied) {
+  const Manifest m = read("[run]\ndir = \"mine\"\n");
+  RunDirectory(m, plan, request).begin(0, 1);
+  const std::string run = text("mine/run.toml"), origins = text("mine/sources/origins.json");
+  EXPECT_NE(origins, "{}\n");
+  const RunDirectory again("mine", m);
+  for (const auto& each : fs::directory_iterator("mine")) fs::remove_all(each);
+  testing::internal::CaptureStderr();
+  again.must_be_here();
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("run_emptied"), std::string::npos);
+  EXPECT_EQ(text("mine/run.toml"), run);
+  EXPECT_EQ(text("mine/sources/origins.json"), origins);
+}
+
+TEST_F(Directory, ThatIsMovedOrRemovedIsWrittenToNoMore) {
+  for (const bool moved : {true, false}) {
+    RunDirectory d(read("[run]\ndir = \"mine\"\n"), plan, request);
+    d.begin(0, 10);
+    if (moved) fs::rename("mine", "theirs");
+    else fs::remove_all("mine");
+    fs::create_directory("mine");
+    d.end(kExitOk, 10);
+    EXPECT_TRUE(fs::is_empty("mine"));
+    try {
+      d.must_be_here();
+      ADD_FAILURE() << "not refused";
+    } catch (const Failure& f) {
+      EXPECT_EQ(f.diagnostic.code, "dir_moved");
+      EXPECT_EQ(f.diagnostic.fixes.at(0),
+                moved ? "mortise resume " + (folder / "theirs").string() : "train it again: its checkpoints are gone");
+    }
+    fs::remove_all("mine");
+  }
+}
+
 // A directory may come from a stranger: what a run would write to leads nowhere else, and has an end.
 TEST_F(Directory, RefusesLinksAndPipesWhereItWillWrite) {
   const Manifest m = read("[run]\nname = \"one\"\n");
@@ -191,7 +298,8 @@ TEST_F(Directory, RefusesLinksAndPipesWhereItWillWrite) {
     d.begin(0, 1);
   }
   file("precious.txt", "mine");
-  for (const char* name : {"log.txt", "metrics.jsonl", "status.json", "sources/command.txt"})
+  for (const char* name : {"log.txt", "metrics.jsonl", "status.json", "plan.txt", "env.json", "sources/command.txt",
+                           "sources/origins.json"})
     for (const bool link : {true, false}) {
       const fs::path there = fs::path("runs/one") / name;
       fs::remove(there);

@@ -277,7 +277,7 @@ TEST(Fresh, IsNotAParameterWithoutAGradientThisStep) {
 // A norm in bf16 would have 8 bits; that of 300² numbers of about 300 is beyond fp16's 65,504. Sums of 65,536 squares
 // in fp32, lanes apart, are good to 1e-6.
 TEST(Norm, OfGradientsInHalfPrecisionIsThatOfTheSameNumbersInFP32) {
-  for (const auto [dtype, scale] : {std::pair{at::kBFloat16, 1.0}, {at::kHalf, 300.0}}) {
+  for (const auto& [dtype, scale] : {std::pair{at::kBFloat16, 1.0}, std::pair{at::kHalf, 300.0}}) {
     TestHost host;
     host.declare([&, type = dtype](Builder& b) {
       b.segment("s");

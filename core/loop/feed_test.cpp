@@ -104,6 +104,79 @@ TEST(Feed, RefusesSamplesWithoutAnElement) {
   EXPECT_EQ(fed.numbers(1), (Numbers{3, 4, 5}));
 }
 
+// Sample n: n + 1 elements of `x`, and a label; `forgets` is the label that it does not put.
+struct TwoFields : FakePlugin {
+  int64_t forgets = -1;
+  std::function<std::vector<Numbers>(int64_t n)> sample = [](int64_t n) {
+    return std::vector<Numbers>{Numbers(static_cast<size_t>(n) + 1, n), {n}};
+  };
+  TwoFields() : FakePlugin("data.two") {
+    object.struct_size = sizeof object;
+    object.n_fields = 2;
+    object.fields = fields;
+    object.describe = [](void*, mortise_str, mortise_split* out) noexcept {
+      out->samples = 8;
+      return mortise_status{MORTISE_OK};
+    };
+    object.get = [](void* self, mortise_str, const int64_t* numbers, uint32_t n, mortise_rows* rows) noexcept {
+      const auto& d = *static_cast<TwoFields*>(self);
+      for (uint32_t i = 0; i < n; ++i) {
+        rows->rows[i] = d.sample(numbers[i]);
+        rows->is_put[size_t{i} * 2] = 1;
+        rows->is_put[size_t{i} * 2 + 1] = d.forgets != numbers[i];
+      }
+      return mortise_status{MORTISE_OK};
+    };
+  }
+  BatchPtr load(int64_t index, FeedOptions feed_options = {0, 1, true, false}) {
+    SampleOptions options;
+    options.micro_batch_size = 3;
+    options.shuffle = false;
+    Samples samples({&object, &instance}, options);
+    return BatchPtr(Feed({&object, &instance}, samples, feed_options).load("train", index));
+  }
+  mortise_field fields[2] = {{MORTISE_STR("x"), MORTISE_STR("tokens"), -1}, {MORTISE_STR("label"), {}, -1}};
+  mortise_data object{};
+};
+
+TEST(Feed, GivesEachFieldItsOwnLength) {
+  TwoFields data;
+  const BatchPtr batch = data.load(2, {0, 4, true, false});  // the last two of eight, 7 and 8 long
+  ASSERT_EQ(batch.get()->fields.size(), 2u);
+  EXPECT_EQ(batch.get()->fields[0].second.sizes(), (at::IntArrayRef{2, 8}));
+  EXPECT_EQ(batch.get()->fields[1].first, "label");
+  EXPECT_EQ(batch.get()->fields[1].second.sizes(), (at::IntArrayRef{2, 1}));
+  EXPECT_EQ(batch.get()->count("tokens"), 15);
+  EXPECT_EQ(batch.get()->count("samples"), 2);
+}
+
+TEST(Feed, RefusesAFieldThatIsNotPut) {
+  for (const int64_t forgotten : {4, 5}) {
+    TwoFields data;
+    data.forgets = forgotten;
+    data.load(0);
+    EXPECT_EQ(error_of([&] { data.load(1); }),
+              "data.two put no `label` of sample " + std::to_string(forgotten) + " of `train`");
+  }
+}
+
+TEST(Feed, RefusesAFieldThatIsTooLongWhicheverItIs) {
+  TwoFields data;
+  data.sample = [](int64_t n) { return std::vector<Numbers>{{n}, Numbers(4, n)}; };
+  EXPECT_NO_THROW(data.load(0, {4, 1, false, false}));
+  EXPECT_EQ(error_of([&] { data.load(0, {3, 1, false, false}); }),
+            "a sample is 4 long, data.sequence_length is 3 and data.truncate is off");
+}
+
+// A sample without a label, or without a text, is still one.
+TEST(Feed, TakesAFieldWithoutAnElementBesideOneThatHas) {
+  TwoFields data;
+  data.sample = [](int64_t n) { return std::vector<Numbers>{{n}, {}}; };
+  EXPECT_EQ(data.load(0).get()->count("tokens"), 3);
+  data.sample = [](int64_t n) { return std::vector<Numbers>{n == 1 ? Numbers{} : Numbers{n}, {}}; };
+  EXPECT_EQ(data.load(0).get()->count("tokens"), 2);
+}
+
 // Each call waits a while for a second one to come in.
 int calls_at_once(bool one_thread) {
   Fed fed;

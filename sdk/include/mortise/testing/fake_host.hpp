@@ -15,7 +15,7 @@
 //   mortise.config/0         `set`, `unset`; a refusal is kept in `blamed`
 //   mortise.log/0            lines in `log`
 //   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the
-//                            host: voting outside step.verdict fails
+//                            host: voting outside step.verdict fails, and so does a vote that plugin.toml does not say
 //   mortise.params/0         parameters made up by `add_param`; no `use`
 //   mortise.grads/0          `norm` alone
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
@@ -102,6 +102,7 @@ class FakeRecord {
   FakeRecord& add(const std::string& name, const T& v) {
     return add(name, mortise::value(v));
   }
+  bool has(std::string_view name) const { return std::ranges::find(columns_, name, &Column::name) != columns_.end(); }
   // Valid until the record is changed, copied to or asked again.
   const mortise_record* get() {
     flat_.clear();
@@ -329,7 +330,9 @@ class FakeHost : public mortise_host {
 
   std::string_view point;     // the point that is being told or called; filters and votes are only allowed at theirs
   std::string_view manifest;  // plugin.toml of the newest plugin: what it writes must stand in it
-  std::string failure;        // the first that the plugin told `fail`
+  bool is_listening = false;  // a listener is being told of it
+  const mortise_record* record = nullptr;  // with this record
+  std::string failure;                     // the first that the plugin told `fail`
 
   struct Row {
     std::map<uint32_t, std::vector<int64_t>> fields;
@@ -429,14 +432,45 @@ class FakeHost : public mortise_host {
       return note_failure(MORTISE_E_ARGUMENT, "keeps `" + name + "` twice, without a name, or under one not in UTF-8");
     return MORTISE_OK;
   }
+  // What the host refuses of any function: NULL where something is to be.
+  void must_be_there(const void* argument) {
+    if (argument) return;
+    note_failure(MORTISE_E_ARGUMENT, "called with NULL");
+    throw HostError{MORTISE_E_ARGUMENT};
+  }
+  template <class T>
+  mortise_status fill(T* out, const T& value) {
+    must_be_there(out);
+    const uint32_t size = out->struct_size;
+    if (size < sizeof size) return note_failure(MORTISE_E_ARGUMENT, "a struct is to be filled and says no struct_size");
+    std::memcpy(out, &value, std::min<size_t>(size, sizeof value));
+    out->struct_size = size;
+    return MORTISE_OK;
+  }
+  // What a vote or a factor is.
+  double number_of(mortise_tensor* handle) {
+    if (const FakeTensor* t = find(handle); t && t->numel == 1) return number(handle);
+    note_failure(MORTISE_E_OPERATOR, "not a tensor of one element");
+    throw HostError{MORTISE_E_OPERATOR};
+  }
   mortise_status only_at(std::string_view where) {
     return point == where ? MORTISE_OK : note_failure(MORTISE_E_ARGUMENT, "only allowed in " + std::string(where));
   }
-
   // What a plugin changes stands in its plugin.toml; the host refuses it elsewhere.
   mortise_status must_write(const std::string& field) {
     if (manifest.empty() || manifest.find('"' + field + '"') != std::string_view::npos) return MORTISE_OK;
     return note_failure(MORTISE_E_PLUGIN, "plugin.toml does not say that it writes `" + field + "`");
+  }
+  mortise_status add_column(std::string_view name, const mortise_value& v) {
+    check(only_at("record"));
+    if (v.tag != MORTISE_FLOAT && v.tag != MORTISE_INT && v.tag != MORTISE_TEXT)
+      return note_failure(MORTISE_E_ARGUMENT, "the column `" + std::string(name) + "` is neither a number nor a text");
+    bool is_there = name.empty() || columns.has(name);
+    for (uint32_t i = 0; record && i < record->n_columns; ++i)
+      is_there = is_there || view(record->columns[i].name) == name;
+    if (is_there)
+      return note_failure(MORTISE_E_ARGUMENT, "the record has a column `" + std::string(name) + "` already");
+    return columns.add(std::string(name), v), MORTISE_OK;
   }
 
   FakeTensor* make_tensor(uint32_t dtype, std::span<const int64_t> sizes) {
@@ -537,17 +571,9 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, const mortise_tensor* handle, mortise_tensor_info* out) noexcept {
               return answer(h, [&](FakeHost& f) {
                 FakeTensor* t = f.need_tensor(handle);
-                *out = {out->struct_size,
-                        static_cast<uint32_t>(t->sizes.size()),
-                        t->sizes.data(),
-                        t->strides.data(),
-                        t->numel,
-                        t->bytes.get(),
-                        t->dtype,
-                        MORTISE_CPU,
-                        0,
-                        MORTISE_CONTIGUOUS};
-                return MORTISE_OK;
+                return f.fill(out,
+                              {sizeof *out, static_cast<uint32_t>(t->sizes.size()), t->sizes.data(), t->strides.data(),
+                               t->numel, t->bytes.get(), t->dtype, MORTISE_CPU, 0, MORTISE_CONTIGUOUS});
               });
             },
         .retain = [](mortise_host* h, mortise_tensor* t) noexcept { of(h).count_references(t, 1); },
@@ -558,7 +584,7 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 if (dtype_size(dtype) == 0) return f.note_failure(MORTISE_E_ARGUMENT, "no such dtype");
                 for (uint32_t i = 0; i < rank; ++i)
-                  if (sizes[i] < 0) return f.note_failure(MORTISE_E_SHAPE, "a negative size");
+                  if (sizes[i] < 0) return f.note_failure(MORTISE_E_ARGUMENT, "a negative size");
                 *out = as_handle<mortise_tensor>(f.make_tensor(dtype, {sizes, rank}));
                 return mortise_status{MORTISE_OK};
               });
@@ -571,7 +597,8 @@ class FakeHost : public mortise_host {
             [](mortise_host* h, const mortise_tensor* handle, void* to, size_t bytes) noexcept {
               return answer(h, [&](FakeHost& f) {
                 const FakeTensor* t = f.need_tensor(handle);
-                if (bytes != t->n_bytes) return f.note_failure(MORTISE_E_SHAPE, "`bytes` is not the tensor's size");
+                f.must_be_there(to);
+                if (bytes != t->n_bytes) return f.note_failure(MORTISE_E_ARGUMENT, "`bytes` is not the tensor's size");
                 if (bytes) std::memcpy(to, t->bytes.get(), bytes);
                 return mortise_status{MORTISE_OK};
               });
@@ -586,6 +613,7 @@ class FakeHost : public mortise_host {
         .get =
             [](mortise_host* h, mortise_str key, mortise_value* out) noexcept {
               return answer(h, [&](FakeHost& f) {
+                f.must_be_there(out);
                 const auto found = f.config_.find(view(key));
                 if (found == f.config_.end())
                   return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no key `" + std::string(view(key)) + "`");
@@ -622,12 +650,10 @@ class FakeHost : public mortise_host {
   static const mortise_loop_api& loop_table() {
     static const mortise_loop_api table = {
         .struct_size = sizeof(mortise_loop_api),
-        .clock = [](mortise_host* h, mortise_clock* out) noexcept -> mortise_status {
-          const uint32_t size = out->struct_size;
-          std::memcpy(out, &of(h).clock, std::min<size_t>(size, sizeof(mortise_clock)));
-          out->struct_size = size;
-          return MORTISE_OK;
-        },
+        .clock =
+            [](mortise_host* h, mortise_clock* out) noexcept {
+              return answer(h, [&](FakeHost& f) { return f.fill(out, f.clock); });
+            },
         .ledger = [](mortise_host* h, const mortise_ledger** out) noexcept -> mortise_status {
           *out = &of(h).ledger();
           return MORTISE_OK;
@@ -637,7 +663,8 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("step.window"));
                 check(f.must_write("micros"));
-                return f.window = micros, MORTISE_OK;
+                if (micros < 1) return f.note_failure(MORTISE_E_ARGUMENT, "a step of no micro-batches");
+                return f.window = micros, mortise_status{MORTISE_OK};
               });
             },
         .vote =
@@ -645,7 +672,7 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("step.verdict"));
                 check(f.must_write("votes"));
-                f.votes.push_back(f.number(ok));
+                f.votes.push_back(f.number_of(ok));
                 f.multiply_into(f.ledger().verdict, std::abs(f.votes.back()) > 0);
                 return MORTISE_OK;
               });
@@ -655,7 +682,7 @@ class FakeHost : public mortise_host {
               return answer(h, [&](FakeHost& f) {
                 check(f.only_at("grad.transform"));
                 check(f.must_write("multiplier"));
-                f.factors.push_back(f.number(factor));
+                f.factors.push_back(f.number_of(factor));
                 f.multiply_into(f.ledger().multiplier, f.factors.back());
                 return MORTISE_OK;
               });
@@ -663,34 +690,37 @@ class FakeHost : public mortise_host {
         .term =
             [](mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) noexcept {
               return answer(h, [&](FakeHost& f) {
+                if (f.is_listening)
+                  return f.note_failure(MORTISE_E_ARGUMENT, "a term of the loss is given inside `forward` only");
+                const FakeTensor* t = f.find(sum);
+                if (!t || t->numel != 1) return f.note_failure(MORTISE_E_SHAPE, "a term is one number");
                 f.terms.push_back({std::string(view(name)), std::string(view(unit)), f.number(sum), weight});
-                return MORTISE_OK;
+                return mortise_status{MORTISE_OK};
               });
             },
         .request = [](mortise_host* h, uint32_t what, mortise_str reason) noexcept -> mortise_status {
+          if (what != MORTISE_STOP && what != MORTISE_ABORT)
+            return of(h).note_failure(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
           of(h).requests.push_back({what, std::string(view(reason))});
           return MORTISE_OK;
         },
         .column =
             [](mortise_host* h, mortise_str name, mortise_value v) noexcept {
-              return answer(h, [&](FakeHost& f) {
-                check(f.only_at("record"));
-                return f.columns.add(std::string(view(name)), v), MORTISE_OK;
-              });
+              return answer(h, [&](FakeHost& f) { return f.add_column(view(name), v); });
             },
         .set_scale =
             [](mortise_host* h, mortise_tensor* scale) noexcept {
               return answer(h, [&](FakeHost& f) {
                 if (f.point != "run.begin") check(f.only_at("step.commit"));
                 check(f.must_write("scale"));
-                f.set_element(f.ledger().scale, 0, f.number(scale));
+                f.set_element(f.ledger().scale, 0, f.number_of(scale));
                 return MORTISE_OK;
               });
             },
         .report =
             [](mortise_host* h, mortise_str name, mortise_tensor* number, mortise_str unit) noexcept {
               return answer(h, [&](FakeHost& f) {
-                f.reported.push_back({std::string(view(name)), std::string(view(unit)), f.number(number)});
+                f.reported.push_back({std::string(view(name)), std::string(view(unit)), f.number_of(number)});
                 return MORTISE_OK;
               });
             },
@@ -701,10 +731,10 @@ class FakeHost : public mortise_host {
   static const mortise_params_api& params_table() {
     static const mortise_params_api table = {
         .struct_size = sizeof(mortise_params_api),
-        .info = [](mortise_host*, const mortise_param* p, const mortise_param_info** out) noexcept -> mortise_status {
-          *out = &as<FakeParam>(p)->info;
-          return MORTISE_OK;
-        },
+        .info =
+            [](mortise_host* h, const mortise_param* p, const mortise_param_info** out) noexcept {
+              return answer(h, [&](FakeHost& f) { return *out = &f.need_param(p)->info, MORTISE_OK; });
+            },
         .find =
             [](mortise_host* h, mortise_str name, mortise_param** out) noexcept {
               return answer(h, [&](FakeHost& f) {
@@ -729,14 +759,16 @@ class FakeHost : public mortise_host {
                 if (dtype) return f.set_dtype(name, *dtype, v);
                 if (v.tag != MORTISE_LOGICAL)
                   return f.note_failure(MORTISE_E_ARGUMENT, "`trainable` takes true or false");
-                info.trainable = v.v.i != 0 && view(info.role) != "buffer";
+                if (v.v.i != 0 && view(info.role) == "buffer")
+                  return f.note_failure(MORTISE_E_ARGUMENT, "a buffer is never trained");
+                info.trainable = v.v.i != 0;
                 return mortise_status{MORTISE_OK};
               });
             },
     };
     return table;
   }
-  FakeParam* need_param(mortise_param* handle) {
+  FakeParam* need_param(const mortise_param* handle) {
     for (const auto& p : params_)
       if (as_handle<mortise_param>(p.get()) == handle) return p.get();
     note_failure(MORTISE_E_ARGUMENT, "not a parameter of this host");
@@ -754,8 +786,11 @@ class FakeHost : public mortise_host {
         .struct_size = sizeof(mortise_grads_api),
         .norm =
             [](mortise_host* h, mortise_tensor** out) noexcept {
-              return answer(h,
-                            [&](FakeHost& f) { return *out = f.tensor<double>({}, {f.norm}).release(), MORTISE_OK; });
+              return answer(h, [&](FakeHost& f) {
+                if (f.point == "run.begin" || f.point == "step.begin" || f.point == "step.window")
+                  return f.note_failure(MORTISE_E_ARGUMENT, "the norm is known in step.verdict and after");
+                return *out = f.tensor<double>({}, {f.norm}).release(), mortise_status{MORTISE_OK};
+              });
             },
     };
     return table;
@@ -780,6 +815,7 @@ class FakeHost : public mortise_host {
         .get =
             [](mortise_host* h, const mortise_batch* b, mortise_str field, mortise_tensor** borrowed) noexcept {
               return answer(h, [&](FakeHost& f) {
+                f.must_be_there(b);
                 for (const auto& [name, t] : as<FakeBatch>(b)->fields)
                   if (name == view(field)) return *borrowed = t.get(), mortise_status{MORTISE_OK};
                 return f.note_failure(MORTISE_E_NOT_FOUND, "the batch has no field " + std::string(view(field)));
@@ -787,11 +823,12 @@ class FakeHost : public mortise_host {
             },
         .name =
             [](mortise_host* h, const mortise_batch* b, uint32_t index, mortise_str* out) noexcept {
-              const auto& fields = as<FakeBatch>(b)->fields;
-              if (index >= fields.size())
-                return of(h).note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
-              *out = str(fields[index].first);
-              return mortise_status{MORTISE_OK};
+              return answer(h, [&](FakeHost& f) {
+                f.must_be_there(b);
+                const auto& fields = as<FakeBatch>(b)->fields;
+                if (index >= fields.size()) return f.note_failure(MORTISE_E_NOT_FOUND, "the batch has no more fields");
+                return *out = str(fields[index].first), mortise_status{MORTISE_OK};
+              });
             },
         .create = [](mortise_host* h, const mortise_batch*, mortise_batch** out) noexcept -> mortise_status {
           const std::scoped_lock lock(of(h).mutex_);
@@ -880,8 +917,9 @@ class FakeHost : public mortise_host {
   static const mortise_parallel_api& parallel_table() {
     static const mortise_parallel_api table = {
         .struct_size = sizeof(mortise_parallel_api),
-        .run = [](mortise_host*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept,
+        .run = [](mortise_host* h, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t) noexcept,
                   void* user) noexcept -> mortise_status {
+          if (!body) return of(h).note_failure(MORTISE_E_ARGUMENT, "called with NULL for what is to run");
           const int64_t piece = std::max<int64_t>({grain, 1, (n + 2) / 3});
           for (int64_t i = (n + piece - 1) / piece; i-- > 0;) body(user, i * piece, std::min(n, (i + 1) * piece));
           return MORTISE_OK;
@@ -890,6 +928,7 @@ class FakeHost : public mortise_host {
           return *out = of(h).threads, MORTISE_OK;
         },
         .set_threads = [](mortise_host* h, int32_t n) noexcept -> mortise_status {
+          if (n < 1) return of(h).note_failure(MORTISE_E_ARGUMENT, "no threads compute nothing");
           return of(h).threads = n, MORTISE_OK;
         },
     };
@@ -918,7 +957,11 @@ class FakeHost : public mortise_host {
         .forward =
             [](mortise_host* h, mortise_batch* b, uint32_t mode, uint32_t want, mortise_value* results,
                uint32_t n) noexcept {
-              return answer(h, [&](FakeHost& f) { return f.model(b, mode, want, results, n); });
+              return answer(h, [&](FakeHost& f) {
+                f.must_be_there(b);
+                if (mode >= MORTISE_MODES) return f.note_failure(MORTISE_E_ARGUMENT, "there is no such mode");
+                return f.model(b, mode, want, results, n);
+              });
             },
     };
     return table;
@@ -1007,7 +1050,11 @@ class Plugin {
     const mortise_attachment& a = at(point, [](const mortise_attachment& x) { return x.listen; });
     event.struct_size = sizeof event;
     host_.point = point;
+    host_.record = event.record;
+    host_.is_listening = true;
     const mortise_status s = a.listen(self_, &event);
+    host_.is_listening = false;
+    host_.record = nullptr;
     host_.point = "";
     return s;
   }

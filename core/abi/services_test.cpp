@@ -1,0 +1,78 @@
+// What mortise.loop/0 and mortise.state/0 answer without a loop behind them.
+#include "core/abi/services.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+
+namespace mortise {
+namespace {
+
+struct ServicesTest : ::testing::Test {
+  PointTable points;
+  Edge edge{points, 1};
+  PluginHost& window = edge.add_plugin("test.x", nullptr, nullptr);
+  const mortise_loop_api& loop = *static_cast<const mortise_loop_api*>(mortise_get(&window, "mortise.loop/0"));
+  const mortise_state_api& state = *static_cast<const mortise_state_api*>(mortise_get(&window, "mortise.state/0"));
+};
+
+TEST_F(ServicesTest, ARequestIsOfAKindAndOfAPlugin) {
+  EXPECT_EQ(loop.request(&window, 0, MORTISE_STR("")), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(loop.request(&window, 3, MORTISE_STR("")), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(edge.services.requested, 0u);
+  EXPECT_EQ(loop.request(&window, MORTISE_ABORT, MORTISE_STR("nan")), MORTISE_OK);
+  EXPECT_EQ(std::string(edge.services.requested_by), "test.x");
+}
+
+TEST_F(ServicesTest, AVoteAndAFactorHaveTheirTime) {
+  window.writes = {"votes", "multiplier"};
+  for (const Filter open : {Filter::kNone, Filter::kWindow, Filter::kTransform}) {
+    const FilterScope scope(edge.services, open);
+    EXPECT_EQ(loop.vote(&window, nullptr), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "votes are cast in step.verdict only");
+  }
+  for (const Filter open : {Filter::kNone, Filter::kWindow, Filter::kVerdict}) {
+    const FilterScope scope(edge.services, open);
+    EXPECT_EQ(loop.multiply(&window, nullptr), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "the multiplier is changed in grad.transform only");
+  }
+}
+
+TEST_F(ServicesTest, AColumnIsANumberOrATextOfARecordThatIsTold) {
+  const mortise_value whole = {MORTISE_INT, 0, {.i = 7}};
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("extra"), whole), MORTISE_E_ARGUMENT) << "no record is told";
+  std::vector<std::string> added;
+  edge.services.add_column = [&](std::string_view name, const mortise_value&) { added.emplace_back(name); };
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("int"), whole), MORTISE_OK);
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("float"), {MORTISE_FLOAT, 0, {.f = 7}}), MORTISE_OK);
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("text"), {MORTISE_TEXT, 0, {.s = MORTISE_STR("x")}}), MORTISE_OK);
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("list"), {MORTISE_INTS, 0, {.is = nullptr}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("none"), {MORTISE_NONE, 0, {.i = 0}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(added, (std::vector<std::string>{"int", "float", "text"}));
+}
+
+TEST_F(ServicesTest, AClockNeedsAPlace) { EXPECT_EQ(loop.clock(&window, nullptr), MORTISE_E_ARGUMENT); }
+
+// By its name, among what the same plugin keeps.
+TEST_F(ServicesTest, AStateIsKeptOnceOfEachPlugin) {
+  const auto save = [](void*, const mortise_sink*) noexcept { return mortise_status{MORTISE_OK}; };
+  const auto load = [](void*, uint32_t, mortise_str) noexcept { return mortise_status{MORTISE_OK}; };
+  const mortise_blob good = {sizeof(mortise_blob), 1, MORTISE_STR("a"), save, load};
+  mortise_blob unnamed = good, short_one = good, no_save = good, no_load = good;
+  unnamed.name = {};
+  short_one.struct_size = sizeof good - 1;
+  short_one.name = no_save.name = no_load.name = MORTISE_STR("b");
+  no_save.save = nullptr;
+  no_load.load = nullptr;
+  EXPECT_EQ(state.keep(&window, &good), MORTISE_OK);
+  for (const mortise_blob* bad : std::vector<const mortise_blob*>{&good, &unnamed, &short_one, &no_save, &no_load})
+    EXPECT_EQ(state.keep(&window, bad), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(state.keep(&window, nullptr), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(state.keep(&edge.add_plugin("test.y", nullptr, nullptr), &good), MORTISE_OK) << "another's";
+  ASSERT_EQ(edge.services.blobs.size(), 2u);
+  EXPECT_EQ(edge.services.blobs[1].host->id, "test.y");
+}
+
+}  // namespace
+}  // namespace mortise

@@ -1,0 +1,106 @@
+// Asks of its host what `use` says (uses.def), at its point, once, and keeps the answer where a test finds it.
+#include "mortise/cpp/plugin.hpp"
+
+namespace {
+using namespace mortise;
+
+const mortise_ledger& ledger() {
+  const mortise_ledger* l = nullptr;
+  check(api.loop->ledger(api.host, &l));
+  return *l;
+}
+mortise_tensor* one() { return ledger().verdict; }
+Tensor two() { return empty(MORTISE_F64, {2}); }
+mortise_value dtype(int64_t d) { return {MORTISE_DTYPE, 0, {.i = d}}; }
+
+mortise_status term(mortise_tensor* sum) {
+  return api.loop->term(api.host, MORTISE_STR("loss"), sum, MORTISE_STR("tokens"), 1);
+}
+mortise_status clock(size_t size) {
+  mortise_clock c{};
+  c.struct_size = static_cast<uint32_t>(size);
+  c.length = -7;
+  const mortise_status s = api.loop->clock(api.host, &c);
+  return size < sizeof c && c.length != -7 ? MORTISE_E_INTERNAL : s;
+}
+mortise_status norm() {
+  mortise_tensor* out = nullptr;
+  const mortise_status s = api.grads->norm(api.host, &out);
+  if (s == MORTISE_OK) Tensor::own(out);
+  return s;
+}
+mortise_status column(const char* name, mortise_value v) { return api.loop->column(api.host, mortise_text(name), v); }
+mortise_status find(const char* name) {
+  mortise_param* p = nullptr;
+  return api.params->find(api.host, mortise_text(name), &p);
+}
+mortise_status info(mortise_param* p) {
+  const mortise_param_info* out = nullptr;
+  return api.params->info(api.host, p, &out);
+}
+mortise_status set(const char* name, const char* field, mortise_value v) {
+  mortise_param* p = nullptr;
+  check(api.params->find(api.host, mortise_text(name), &p));
+  return api.params->set(api.host, p, mortise_text(field), v);
+}
+mortise_status key(const char* name) {
+  mortise_value v;
+  return api.config->get(api.host, mortise_text(name), &v);
+}
+mortise_status empty_of(uint32_t dtype, int64_t size) {
+  mortise_tensor* out = nullptr;
+  return api.tensor->empty(api.host, dtype, &size, 1, 1, &out);
+}
+mortise_status read(mortise_tensor* t, size_t bytes) {
+  double to = 0;
+  return api.tensor->read(api.host, t, &to, bytes);
+}
+mortise_status describe(mortise_tensor* t, size_t size) {
+  mortise_tensor_info out{};
+  out.struct_size = static_cast<uint32_t>(size);
+  return api.tensor->info(api.host, t, &out);
+}
+mortise_status field_of(mortise_batch* b) {
+  mortise_tensor* t = nullptr;
+  return api.batch->get(api.host, b, MORTISE_STR("x"), &t);
+}
+mortise_status forward(uint32_t mode) {
+  const Batch batch = Batch::create(nullptr);
+  return api.model->forward(api.host, batch.get(), mode, 0, nullptr, 0);
+}
+
+struct Use {
+  std::string_view name, point;
+  mortise_status (*ask)();
+};
+constexpr Use kUses[] = {
+#define USE(name, point, answer, unsaid, ...) {name, point, [] { return mortise_status{__VA_ARGS__}; }},
+#include "uses.def"
+#undef USE
+};
+
+class Uses {
+ public:
+  void step_begin(const mortise_event*) { at("step.begin"); }
+  void step_window(const mortise_event*) { at("step.window"); }
+  void step_verdict(const mortise_event*) { at("step.verdict"); }
+  void grad_transform(const mortise_event*) { at("grad.transform"); }
+  void step_end(const mortise_event*) { at("step.end"); }
+  void params_declared(const mortise_event*) { at("params.declared"); }
+  void record(const mortise_event* e) {
+    if (e->record && view(e->record->kind) == "step") at("record");
+  }
+
+ private:
+  void at(std::string_view point) {
+    for (const Use& u : kUses)
+      if (answer_ < 0 && u.name == config::text("use") && u.point == point) answer_ = u.ask();
+  }
+  int64_t answer_ = -1;  // the first member, which a test reads through `self`
+};
+}  // namespace
+
+MORTISE_PLUGIN(Uses, listen<&Uses::step_begin>("step.begin"), listen<&Uses::step_window>("step.window"),
+               listen<&Uses::step_verdict>("step.verdict"), listen<&Uses::grad_transform>("grad.transform"),
+               listen<&Uses::step_end>("step.end"), listen<&Uses::params_declared>("params.declared"),
+               listen<&Uses::record>("record"))
