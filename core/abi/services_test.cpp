@@ -20,9 +20,9 @@ struct ServicesTest : ::testing::Test {
 TEST_F(ServicesTest, ARequestIsOfAKindAndOfAPlugin) {
   EXPECT_EQ(loop.request(&window, 0, MORTISE_STR("")), MORTISE_E_ARGUMENT);
   EXPECT_EQ(loop.request(&window, 3, MORTISE_STR("")), MORTISE_E_ARGUMENT);
-  EXPECT_EQ(edge.services.requested, 0u);
+  EXPECT_EQ(edge.services.requests.strongest().what, 0u);
   EXPECT_EQ(loop.request(&window, MORTISE_ABORT, MORTISE_STR("nan")), MORTISE_OK);
-  EXPECT_EQ(std::string(edge.services.requested_by), "test.x");
+  EXPECT_EQ(edge.services.requests.strongest().by, "test.x");
 }
 
 TEST_F(ServicesTest, AVoteAndAFactorHaveTheirTime) {
