@@ -1,5 +1,4 @@
-// A run answers plugins as the SDK's fake host does: sdk/tests/uses/uses.def, which sdk/tests/uses_test.cpp asks of that
-// one.
+// A run answers plugins as the fake host does: sdk/tests/uses/uses.def, which sdk/tests/uses_test.cpp asks of that one.
 #include "core/abi/instances.hpp"
 #include "core/loop/test_trainings.hpp"
 

@@ -253,7 +253,7 @@ class FakeHost : public mortise_host {
               MORTISE_F32,
               MORTISE_F32,
               MORTISE_F32,
-              1,
+              p.role != "buffer",
               0,
               count(p.sizes)};
     return as_handle<mortise_param>(&p);
