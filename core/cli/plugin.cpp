@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/cli/columns.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
 
@@ -44,16 +45,17 @@ int list(const std::map<std::string, PluginInfo>& known, const std::string& fami
     std::cout << list_text("plugins", plugins);
     return kExitOk;
   }
+  Rows rows;
   for (const PluginInfo* p : shown)
-    std::cout << fmt::format("{:<28}{:<8}{:<10}{}\n", p->schema.id, p->version, p->tier,
-                             escape_control(p->schema.summary));
+    rows.push_back({p->schema.id, p->version, p->tier, escape_control(p->schema.summary)});
+  print_columns(std::cout, rows);
   if (shown.empty()) refuse_family(known, family);
   return kExitOk;
 }
 
-void print_key(std::ostream& out, const KeySchema& k) {
-  out << fmt::format("  {:<20}{:<14}{:<16}{}  ({})\n", k.name, k.type,
-                     k.default_value.is_set() ? k.default_value.text() : "-", k.doc, k.change);
+std::vector<std::string> row_of(const KeySchema& k) {
+  return {"  " + k.name, k.type, k.default_value.is_set() ? k.default_value.text() : "-",
+          k.doc + "  (" + k.change + ")"};
 }
 
 void print_info_json(const PluginInfo& p) {
@@ -102,7 +104,9 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
   for (const auto& c : p.conflicts) text << "conflict " << c.with << ": " << c.why << "\n";
   text << "\n[" << id << "]\n";
   if (p.schema.config.keys.empty()) text << "  no keys of its own\n";
-  for (const auto& [name, k] : p.schema.config.keys) print_key(text, k);
+  Rows keys;
+  for (const auto& [name, k] : p.schema.config.keys) keys.push_back(row_of(k));
+  print_columns(text, keys);
   for (const auto& [name, v] : p.schema.family_defaults)
     text << "  family default: [" << p.schema.family << "] " << name << " = " << v.text() << "\n";
   for (const auto& [name, values] : p.schema.config.presets) {

@@ -274,8 +274,8 @@ TEST(Fresh, IsNotAParameterWithoutAGradientThisStep) {
   EXPECT_NEAR(stack.host.get().parameters().norm().item().toDouble(), norms.norm().item().toDouble(), 1e-5);
 }
 
-// A norm in bf16 would have 8 bits; that of 300² numbers of about 300 is beyond fp16's 65,504. Sums of 65,536 squares
-// in fp32, lanes apart, are good to 1e-6.
+// A norm in bf16 would have 8 bits; that of 300² numbers of about 300 is beyond fp16's 65,504. Of 4,096 squares,
+// summed in fp32, each of the sums is off by some 2^-24: sqrt(4096 / 3) of them are 1.1e-6, and the root halves that.
 TEST(Norm, OfGradientsInHalfPrecisionIsThatOfTheSameNumbersInFP32) {
   for (const auto& [dtype, scale] : {std::pair{at::kBFloat16, 1.0}, std::pair{at::kHalf, 300.0}}) {
     TestHost host;

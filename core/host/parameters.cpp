@@ -145,16 +145,17 @@ void Parameters::end_backward() {
 // On the CPU a norm is one running sum of squares in the gradient's own type, which after some million of them is a
 // per cent too small. Of pieces it is exact to six digits.
 static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
   std::vector<at::Tensor> pieces;
   for (const auto& g : grads) {
-    if (!g.is_cpu() || g.numel() <= kPiece || !g.is_contiguous()) {
+    // Sums of 16 bits go element by element, others in lanes.
+    const int64_t piece = at::isReducedFloatingType(g.scalar_type()) ? int64_t{1} << 12 : int64_t{1} << 16;
+    if (!g.is_cpu() || g.numel() <= piece || !g.is_contiguous()) {
       pieces.push_back(g);
       continue;
     }
     const at::Tensor flat = g.view({-1});
-    for (int64_t at = 0; at < flat.numel(); at += kPiece)
-      pieces.push_back(flat.narrow(0, at, std::min(kPiece, flat.numel() - at)));
+    for (int64_t at = 0; at < flat.numel(); at += piece)
+      pieces.push_back(flat.narrow(0, at, std::min(piece, flat.numel() - at)));
   }
   return pieces;
 }

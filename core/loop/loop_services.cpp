@@ -25,8 +25,8 @@ Ledger& RunServices::need_ledger() const {
 }
 
 const mortise_ledger& RunServices::ledger() { return need_ledger().c(); }
-void RunServices::vote(mortise_tensor* ok) { need_ledger().vote(share(ok)); }
-void RunServices::multiply(mortise_tensor* factor) { need_ledger().multiply(share(factor)); }
+void RunServices::vote(mortise_tensor* ok) { need_ledger().vote(one_number(ok, "a vote")); }
+void RunServices::multiply(mortise_tensor* factor) { need_ledger().multiply(one_number(factor, "a factor")); }
 
 void RunServices::set_scale(mortise_tensor* scale) {
   need_ledger().set_scale(one_number(scale, "the factor of the loss"));

@@ -13,12 +13,12 @@ is 2e-2 relative over 100 steps, and the first step must agree within 2e-3.
 
 fp16: the same against torch's CPU autocast with GradScaler. One fp16 rounding is 2^-11, an eighth as much, and so are
 the bounds. The factor of the loss must be GradScaler's after every step, exactly: while it grows, and while it falls
-from 2^40. Two to the 40 over the 1,024 tokens of the mean is 2^30 a logit; fp16 ends at 2^16, so the first twelve steps
-overflow whatever the weights are, and only these are compared.
+from 2^40. Two to the 40 over the 1,024 tokens of the mean is 2^30 a logit; fp16 ends at 2^16, so the first twelve
+steps overflow whatever the weights are, and only these are compared.
 
 Adafactor in fp32, as transformers' own and with the paper's rates: the bounds of fp32. Its own at a rate of 1e-4: at
-1e-3, where each element moves by about that much a step, this model's path is chaotic. Weights that agreed to 1e-7 after
-5 steps were apart by 5e-6 after 10.
+1e-3, where each element moves by about that much a step, this model's path is chaotic. Weights that agreed to 1e-7
+after 5 steps were apart by 5e-6 after 10.
 
 Any-precision AdamW over fp32 weights has a variance in bf16: a gradient that differs in its last bits now and then
 turns a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger; the bound is ten times that of

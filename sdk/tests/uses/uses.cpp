@@ -16,6 +16,7 @@ mortise_value dtype(int64_t d) { return {MORTISE_DTYPE, 0, {.i = d}}; }
 mortise_status term(mortise_tensor* sum) {
   return api.loop->term(api.host, MORTISE_STR("loss"), sum, MORTISE_STR("tokens"), 1);
 }
+mortise_status report(mortise_tensor* number) { return api.loop->report(api.host, MORTISE_STR("extra"), number, {}); }
 mortise_status clock(size_t size) {
   mortise_clock c{};
   c.struct_size = static_cast<uint32_t>(size);
@@ -85,7 +86,9 @@ class Uses {
   void step_window(const mortise_event*) { at("step.window"); }
   void step_verdict(const mortise_event*) { at("step.verdict"); }
   void grad_transform(const mortise_event*) { at("grad.transform"); }
+  void step_commit(const mortise_event*) { at("step.commit"); }
   void step_end(const mortise_event*) { at("step.end"); }
+  void run_begin(const mortise_event*) { at("run.begin"); }
   void params_declared(const mortise_event*) { at("params.declared"); }
   void record(const mortise_event* e) {
     if (e->record && view(e->record->kind) == "step") at("record");
@@ -103,4 +106,5 @@ class Uses {
 MORTISE_PLUGIN(Uses, listen<&Uses::step_begin>("step.begin"), listen<&Uses::step_window>("step.window"),
                listen<&Uses::step_verdict>("step.verdict"), listen<&Uses::grad_transform>("grad.transform"),
                listen<&Uses::step_end>("step.end"), listen<&Uses::params_declared>("params.declared"),
+               listen<&Uses::run_begin>("run.begin"), listen<&Uses::step_commit>("step.commit"),
                listen<&Uses::record>("record"))

@@ -450,8 +450,8 @@ class FakeHost : public mortise_host {
   // What a vote or a factor is.
   double number_of(mortise_tensor* handle) {
     if (const FakeTensor* t = find(handle); t && t->numel == 1) return number(handle);
-    note_failure(MORTISE_E_OPERATOR, "not a tensor of one element");
-    throw HostError{MORTISE_E_OPERATOR};
+    note_failure(MORTISE_E_SHAPE, "not a tensor of one number");
+    throw HostError{MORTISE_E_SHAPE};
   }
   mortise_status only_at(std::string_view where) {
     return point == where ? MORTISE_OK : note_failure(MORTISE_E_ARGUMENT, "only allowed in " + std::string(where));
@@ -720,8 +720,10 @@ class FakeHost : public mortise_host {
         .report =
             [](mortise_host* h, mortise_str name, mortise_tensor* number, mortise_str unit) noexcept {
               return answer(h, [&](FakeHost& f) {
+                if (f.point == "record" || f.point.starts_with("run."))
+                  return f.note_failure(MORTISE_E_ARGUMENT, "numbers of a step are reported inside it");
                 f.reported.push_back({std::string(view(name)), std::string(view(unit)), f.number_of(number)});
-                return MORTISE_OK;
+                return mortise_status{MORTISE_OK};
               });
             },
     };
