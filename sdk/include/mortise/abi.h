@@ -83,7 +83,7 @@ typedef struct mortise_node mortise_node;       /* a node of the autograd graph,
 /** Element types: MORTISE_F32, … as dtypes.def lists them; dtype.h says what is known of each. 0 is "none": for a
  * compute dtype it means "as the weights are stored". */
 enum {
-#define MORTISE_DTYPE_ROW(symbol, number, bytes, name, safetensors, torch) MORTISE_##symbol = number,
+#define MORTISE_DTYPE_ROW(symbol, number, bytes, name, safetensors, torch) MORTISE_##symbol = (number),
 #include "dtypes.def"
 #undef MORTISE_DTYPE_ROW
   MORTISE_NO_DTYPE = 0
