@@ -10,7 +10,7 @@ using namespace mortise;
 
 class Accuracy {
  public:
-  Accuracy() : unit_(config::text("unit")), in_training_(config::flag("in_training")) {}
+  Accuracy() : in_training_(config::flag("in_training")) {}
 
   void forward(mortise_call* call, mortise_next* next) {
     const bool measures = call->mode == MORTISE_EVAL || (call->mode == MORTISE_TRAIN && in_training_);
@@ -24,7 +24,7 @@ class Accuracy {
                                        std::to_string(wanted.rank) + "; one more is wanted");
     static const Op argmax("aten::argmax"), equal("aten::eq.Tensor");
     const Tensor hits = ops::sum(ops::to(equal(argmax(logits, int64_t{-1}, false), labels), MORTISE_F32));
-    check(api.loop->term(api.host, MORTISE_STR("accuracy"), hits.get(), str(unit_), 0));
+    check(api.loop->term(api.host, MORTISE_STR("accuracy"), hits.get(), MORTISE_STR("tokens"), 0));
   }
 
  private:
@@ -46,7 +46,6 @@ class Accuracy {
     return logits;
   }
 
-  std::string unit_;
   bool in_training_;
 };
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 // Two samples of three tokens over four ids; the likeliest are 0 1 2 and 3 0 1.
 struct Accuracy : testing::Test {
   Accuracy() {
-    host.set("unit", "tokens").set("in_training", false);
+    host.set("in_training", false);
     host.op("aten::argmax", [this](auto args) {
       const auto x = host.values<float>(args[0].v.t);
       std::vector<int64_t> best;

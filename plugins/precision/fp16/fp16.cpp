@@ -15,6 +15,8 @@ class FP16 : public Mixed<MORTISE_F16> {
   FP16()
       : initial_(config::number("initial")), growth_(config::number("growth")), backoff_(config::number("backoff")),
         least_(config::number("least")), interval_(config::integer("interval")) {
+    if (least_ > initial_)
+      config::refuse("least", "the factor begins below it", "least = 1.0, or an `initial` that is no smaller");
     check(api.state->keep(api.host, &kGoodSteps));
   }
 

@@ -85,6 +85,11 @@ TEST_F(FP16, TheFactorFallsNoLowerThanTheLeast) {
   EXPECT_EQ(host.number(host.ledger().scale), 128);
 }
 
+TEST_F(FP16, TheFactorDoesNotBeginBelowTheLeast) {
+  host.set("least", 2048.0);
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+}
+
 TEST_F(FP16, ARunThatGoesOnHasItsFactorAndItsCount) {
   std::string saved;
   {
