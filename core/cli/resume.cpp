@@ -46,15 +46,18 @@ void say_where(const std::string& dir, const Verified& checkpoint) {
                            checkpoint.manifest.files.size() + 1);  // with the manifest itself
 }
 
+std::string told_finished(const std::string& dir, const Status& status) {
+  const bool early = status.step < status.of;  // a plugin asked for the end
+  return dir + " is finished, at step " + with_commas(status.step) + (early ? " of " + with_commas(status.of) : "");
+}
+
 // A person who sets a key of a run that is over expects something of it, and nothing would come.
 [[noreturn]] void refuse_unused(const std::string& dir, const Status& status, const std::vector<Change>& changes) {
-  const bool early = status.step < status.of;  // a plugin asked for the end
-  Diagnostic d = mistake(
-      "run_finished",
-      dir + " is finished, at step " + with_commas(status.step) + (early ? " of " + with_commas(status.of) : "") +
-          ", and `" + changes.front().key + "` would change nothing",
-      changes.front().is_at,
-      early ? "go on from there: --from " + std::to_string(status.step) : "go on longer: --set run.length=…");
+  Diagnostic d =
+      mistake("run_finished", told_finished(dir, status) + ", and `" + changes.front().key + "` would change nothing",
+              changes.front().is_at,
+              status.step < status.of ? "go on from there: --from " + std::to_string(status.step)
+                                      : "go on longer: --set run.length=…");
   d.fixes.push_back("go on from an earlier checkpoint: --from STEP");
   d.effect = "nothing was done, and nothing was recorded";
   throw Failure(d);
@@ -70,11 +73,10 @@ bool is_finished(const std::string& dir, const Planned& p, const std::vector<Cha
   if (length != asked.end() && steps < status->step) refuse_length(status->step, steps, status->step + 1, p.manifest);
   if (!asked.empty()) refuse_unused(dir, *status, asked);
   if (globals().quiet || globals().json) return true;
-  std::cerr << escape_control(dir) << " is finished, at step " << with_commas(status->step);
-  if (status->step < status->of)  // a plugin asked for the end
-    std::cerr << " of " << with_commas(status->of) << "; go on from there: " << resume_command(p, dir) << " --from "
-              << status->step << "\n";
-  else std::cerr << "; longer: " << resume_command(p, dir) << " --set run.length=…\n";
+  const bool early = status->step < status->of;
+  std::cerr << escape_control(told_finished(dir, *status)) << (early ? "; go on from there: " : "; longer: ")
+            << resume_command(p, dir) << (early ? " --from " + std::to_string(status->step) : " --set run.length=…")
+            << "\n";
   return true;
 }
 

@@ -107,14 +107,14 @@ int train_from_here(RunDirectory& directory, Run& run, const std::string& again)
   std::timed_mutex writes;
   std::atomic<int64_t> step = run.step();  // that thread may not ask the run itself
   const UntilInterruptedTwice here([&] { return leave(directory, step, writes, again); });
-  directory.begin(run.step(), run.summary().steps);
-  RunUnderWay::set_step(run.step() + 1);
+  directory.begin(step, run.summary().steps);
+  RunUnderWay::set_step(step + 1);
   if (const int exit = exit_asked()) return exit;
   return run.train([&] {
     const std::lock_guard lock(writes);
     step = run.step();
-    directory.progress(run.step());
-    RunUnderWay::set_step(run.step() + 1);
+    directory.progress(step);
+    RunUnderWay::set_step(step + 1);
     return interrupt();
   });
 }

@@ -1,6 +1,5 @@
 // Records: complete rows of named columns that listeners of `record` get.
 #pragma once
-#include <algorithm>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -11,29 +10,7 @@
 namespace mortise {
 
 // Columns of the core's own in a record of a step; a plugin gives it no other by that name.
-inline bool is_step_column(std::string_view name) {
-  static constexpr std::string_view kColumns[] = {"step",
-                                                  "of",
-                                                  "loss",
-                                                  "lr",
-                                                  "grad_norm",
-                                                  "samples",
-                                                  "tokens",
-                                                  "epoch",
-                                                  "micros",
-                                                  "due",
-                                                  "skipped",
-                                                  "skipped_parameter",
-                                                  "samples_per_s",
-                                                  "tokens_per_s",
-                                                  "throughput_unit",
-                                                  "data_wait_share",
-                                                  "left_s",
-                                                  "memory_bytes",
-                                                  "memory_peak_bytes",
-                                                  "memory_total_bytes"};
-  return std::ranges::find(kColumns, name) != std::end(kColumns);
-}
+bool is_step_column(std::string_view name);
 
 class RecordBuilder {
  public:

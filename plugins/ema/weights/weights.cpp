@@ -7,6 +7,11 @@
 namespace {
 using namespace mortise;
 
+// With a mean.
+auto kept_now() {
+  return slices_now() | std::views::filter([](const mortise_slice& s) { return s.n_states == 1; });
+}
+
 class MeanWeights {
  public:
   void declared(const mortise_event* event) {
@@ -20,23 +25,23 @@ class MeanWeights {
   void commit(const mortise_event*) {
     static const Op lerp("aten::lerp_.Tensor");
     const Tensor weight = new_share();
-    for_slices([&](const mortise_slice& s) {
+    for (const mortise_slice& s : kept_now()) {
       const uint32_t dtype = Info(s.states[0]).dtype;
       lerp(Ref(s.states[0]), ops::to(Ref(s.master), dtype), ops::to(weight, dtype));
-    });
+    }
   }
 
   // The masters are put aside, and back.
   void evaluate(mortise_call* call, mortise_next* next) {
     if (!evaluates_) return check(api.call->next(api.host, next, call));
     std::vector<Tensor> masters;
-    for_slices([&](const mortise_slice& s) {
+    for (const mortise_slice& s : kept_now()) {
       masters.push_back(ops::clone(Ref(s.master)));
       write(s, Ref(s.states[0]));
-    });
+    }
     const mortise_status status = api.call->next(api.host, next, call);
     size_t i = 0;
-    for_slices([&](const mortise_slice& s) { write(s, masters[i++]); });
+    for (const mortise_slice& s : kept_now()) write(s, masters[i++]);
     check(status);
   }
 
@@ -44,25 +49,15 @@ class MeanWeights {
   // Of the master, in the next mean: float64, 0-dim; 0 where the step was skipped, 1 in the first.
   Tensor new_share() const {
     static const Op equal("aten::eq.Scalar"), maximum("aten::maximum");
-    const mortise_ledger* ledger = nullptr;
-    check(api.loop->ledger(api.host, &ledger));
-    const Tensor applied = ops::to(Ref(ledger->applied), MORTISE_F64);
+    const Tensor applied = ops::to(Ref(ledger_now().applied), MORTISE_F64);
     Tensor share = ops::to(equal(applied, 0), MORTISE_F64);
     Tensor least = empty(MORTISE_F64, {});
     ops::fill_(least, 1 - decay_);
     share = maximum(share, least);
     if (warmup_) share = maximum(share, ops::mul(ops::reciprocal(ops::add(applied, 10.0)), 9.0));
-    return ops::mul(share, Ref(ledger->verdict));
+    return ops::mul(share, Ref(ledger_now().verdict));
   }
 
-  template <class Body>
-  static void for_slices(const Body& body) {
-    const mortise_slice* slices = nullptr;
-    uint32_t n = 0;
-    check(api.params->slices(api.host, &slices, &n));
-    for (uint32_t i = 0; i < n; ++i)
-      if (const mortise_slice& s = slice_at(slices, i); s.n_states == 1) body(s);
-  }
   static void write(const mortise_slice& s, Ref to_be) {
     ops::copy_(Ref(s.master), to_be);
     check(api.params->publish(api.host, s.param));

@@ -12,18 +12,16 @@ class Noise {
  public:
   void gradients(mortise_call* call, mortise_next* next) {
     check(api.call->next(api.host, next, call));
-    const double deviation = scale() * std::sqrt(eta_ / std::pow(1 + static_cast<double>(step()), gamma_));
-    const mortise_slice* slices = nullptr;
-    uint32_t n = 0;
-    check(api.params->slices(api.host, &slices, &n));
+    const double steps = static_cast<double>(clock_now().attempted);
+    const double scale = Info(ledger_now().scale).as<double>()[0];  // gradients in memory are the true ones times this
+    const double deviation = scale * std::sqrt(eta_ / std::pow(1 + steps, gamma_));
+    auto slices = slices_now() | std::views::filter(&mortise_slice::grad);
     std::vector<Job> jobs;
-    for (uint32_t i = 0; i < n; ++i)
-      if (const mortise_slice& s = slice_at(slices, i); s.grad) jobs.push_back(job(s, deviation));
+    for (const mortise_slice& s : slices) jobs.push_back(job(s, deviation));
     for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) {
       kernels::add_noise(j.place, j.deviation, j.dtype, j.grad, j.first, begin, end);
     });
-    for (uint32_t i = 0; i < n; ++i)
-      if (const mortise_slice& s = slice_at(slices, i); s.grad) api.tensor->written(api.host, s.grad);
+    for (const mortise_slice& s : slices) api.tensor->written(api.host, s.grad);
   }
 
  private:
@@ -42,18 +40,6 @@ class Noise {
     Job j = {{}, deviation, grad.dtype, grad.data, s.offset, s.length};
     check(api.random->stream(api.host, s.info->name, &j.place));
     return j;
-  }
-  // Gradients in memory are the true ones times this.
-  static double scale() {
-    const mortise_ledger* ledger = nullptr;
-    check(api.loop->ledger(api.host, &ledger));
-    return Info(ledger->scale).as<double>()[0];
-  }
-  static int64_t step() {
-    mortise_clock clock{};
-    clock.struct_size = sizeof clock;
-    check(api.loop->clock(api.host, &clock));
-    return clock.attempted;
   }
 
   double eta_ = config::number("eta"), gamma_ = config::number("gamma");

@@ -1,7 +1,5 @@
 // Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records
 // arrive, some steps later.
-#include <charconv>
-
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
@@ -16,7 +14,8 @@ class NonFinite {
   }
 
   void verdict(const mortise_event*) {
-    if (!first_scale_) first_scale_ = scale_now();
+    // Of the loss that is under way: what the record says is the factor of the next one.
+    if (!first_scale_) first_scale_ = ops::clone(Ref(ledger_now().scale));
     Tensor norm;
     check(api.grads->norm(api.host, norm.put()));
     check(api.loop->vote(api.host, ops::isfinite(norm).get()));
@@ -40,24 +39,10 @@ class NonFinite {
     check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
   }
 
-  void save(const mortise_sink* sink) {
-    const std::string text = std::to_string(in_a_row_);
-    check(sink->write(sink->user, text.data(), text.size()));
-  }
-  void load(uint32_t, mortise_str text) {
-    const std::string_view saved = view(text);
-    const auto [end, error] = std::from_chars(saved.data(), saved.data() + saved.size(), in_a_row_);
-    if (error != std::errc() || end != saved.data() + saved.size())
-      throw Error(MORTISE_E_DATA, "the count of guard.nonfinite is no number");
-  }
+  void save(const mortise_sink* sink) { save_integer(sink, in_a_row_); }
+  void load(uint32_t, mortise_str text) { in_a_row_ = load_integer(text, "the count of guard.nonfinite"); }
 
  private:
-  // Of the loss that is under way: what the record says is the factor of the next one.
-  static Tensor scale_now() {
-    const mortise_ledger* ledger = nullptr;
-    check(api.loop->ledger(api.host, &ledger));
-    return ops::clone(Ref(ledger->scale));
-  }
   // For whoever shows the record after us: "(1 of 3 in a row before stopping)".
   void say_how_many() const {
     if (!MORTISE_HAS(api.loop, column)) return;

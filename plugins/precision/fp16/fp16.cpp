@@ -2,7 +2,6 @@
 // gradient overflows, which skips the step, and raised after many steps without. The rule is torch's own, one operator
 // on the device.
 #include <algorithm>
-#include <charconv>
 
 #include "mortise/cpp/mixed.hpp"
 #include "mortise/cpp/ops.hpp"
@@ -25,7 +24,7 @@ class FP16 : public Mixed<MORTISE_F16> {
     scale_ = full(MORTISE_F32, initial_);
     // torch raises the factor when the count is equal to `interval`, which may be smaller now.
     good_steps_ = full(MORTISE_I32, static_cast<double>(std::min(loaded_, interval_ - 1)));
-    if (is_restored_) ops::copy_(scale_, Ref(ledger().scale));
+    if (is_restored_) ops::copy_(scale_, Ref(ledger_now().scale));
     else check(api.loop->set_scale(api.host, scale_.get()));
   }
 
@@ -48,14 +47,10 @@ class FP16 : public Mixed<MORTISE_F16> {
   void save(const mortise_sink* sink) {
     int32_t n = 0;
     check(api.tensor->read(api.host, good_steps_.get(), &n, sizeof n));
-    const std::string text = std::to_string(n);
-    check(sink->write(sink->user, text.data(), text.size()));
+    save_integer(sink, n);
   }
   void load(uint32_t, mortise_str text) {
-    const std::string_view saved = view(text);
-    const auto [end, error] = std::from_chars(saved.data(), saved.data() + saved.size(), loaded_);
-    if (error != std::errc() || end != saved.data() + saved.size())
-      throw Error(MORTISE_E_DATA, "the count of precision.fp16 is no number");
+    loaded_ = load_integer(text, "the count of precision.fp16");
     is_restored_ = true;
   }
 
@@ -64,11 +59,6 @@ class FP16 : public Mixed<MORTISE_F16> {
     Tensor t = empty(dtype, {});
     ops::fill_(t, number);
     return t;
-  }
-  static const mortise_ledger& ledger() {
-    const mortise_ledger* all = nullptr;
-    check(api.loop->ledger(api.host, &all));
-    return *all;
   }
 
   static const mortise_blob kGoodSteps;

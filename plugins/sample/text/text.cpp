@@ -164,10 +164,8 @@ class Text {
 
   // The model was trained on no more tokens than this.
   static size_t window_size() {
-    mortise_clock clock = {};
-    clock.struct_size = sizeof clock;
-    if (api.loop) check(api.loop->clock(api.host, &clock));
-    return clock.sequence_length > 0 ? static_cast<size_t>(clock.sequence_length) : std::numeric_limits<size_t>::max();
+    const int64_t length = api.loop ? clock_now().sequence_length : 0;
+    return length > 0 ? static_cast<size_t>(length) : std::numeric_limits<size_t>::max();
   }
 
   std::vector<std::string> prompts_;

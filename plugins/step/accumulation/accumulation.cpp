@@ -54,9 +54,7 @@ class Accumulation {
   }
 
   int32_t micros_of_size() const {
-    mortise_clock clock{};
-    clock.struct_size = sizeof clock;
-    check(api.loop->clock(api.host, &clock));
+    const mortise_clock clock = clock_now();
     const bool tokens = size_.count == MORTISE_TOKENS;
     const int64_t length = tokens ? clock.sequence_length : 1;
     if (length == 0)

@@ -380,6 +380,19 @@ struct Refusal {
 }
 }  // namespace config
 
+// Where the run is, and the step that is under way; of mortise.loop/0.
+inline mortise_clock clock_now() {
+  mortise_clock clock = {};
+  clock.struct_size = sizeof clock;
+  check(api.loop->clock(api.host, &clock));
+  return clock;
+}
+inline const mortise_ledger& ledger_now() {
+  const mortise_ledger* ledger = nullptr;
+  check(api.loop->ledger(api.host, &ledger));
+  return *ledger;
+}
+
 // A host without a log loses the line.
 inline void log_line(uint32_t level, std::string_view line) {
   if (api.log) api.log->write(api.host, level, str(line));

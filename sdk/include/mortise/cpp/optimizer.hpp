@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <vector>
 
 #include "mortise/cpp/ops.hpp"
@@ -36,6 +37,15 @@ inline std::array<double, 2> adamw_betas() {
 inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
   return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) +
                                                  size_t{i} * slices->struct_size);
+}
+
+// Of the parameters, outside an optimizer's update; of this step.
+inline auto slices_now() {
+  const mortise_slice* first = nullptr;
+  uint32_t n = 0;
+  check(api.params->slices(api.host, &first, &n));
+  return std::views::iota(uint32_t{0}, n) |
+         std::views::transform([=](uint32_t i) -> const mortise_slice& { return slice_at(first, i); });
 }
 
 // Where an optimizer may write the slice's value in the pass of its update; null if there is none, or if it is not

@@ -1,6 +1,8 @@
-// The columns of a record by name. Small text for people (with_commas, utf8_length) comes with core.hpp, from
-// strings.hpp.
+// The columns of a record by name, and whole numbers as blobs of a checkpoint. Small text for people (with_commas,
+// utf8_length) comes with core.hpp, from strings.hpp.
 #pragma once
+#include <charconv>
+
 #include "mortise/cpp/core.hpp"
 
 namespace mortise {
@@ -34,5 +36,19 @@ class Columns {
  private:
   const mortise_record& record_;
 };
+
+inline void save_integer(const mortise_sink* sink, int64_t i) {
+  const std::string text = std::to_string(i);
+  check(sink->write(sink->user, text.data(), text.size()));
+}
+// What save_integer wrote. `what` it counts is said of a blob that is something else.
+inline int64_t load_integer(mortise_str blob, std::string_view what) {
+  const std::string_view text = view(blob);
+  int64_t i = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), i);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(MORTISE_E_DATA, std::string(what) + " is no number");
+  return i;
+}
 
 }  // namespace mortise
