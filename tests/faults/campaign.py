@@ -268,8 +268,9 @@ class Disturbed:
         whole, folders = self.whole(), self.folders()
         for step in self.announced[-self.kind.keep:]:
             # One that was saved and not announced any more, when the process was killed, takes its place too.
-            superseded = len([s for s in whole if s > step]) >= self.kind.keep
-            if step not in whole and not superseded and step not in self.damaged | self.retired:
+            if len([s for s in whole if s > step]) >= self.kind.keep:
+                self.retired.add(step)
+            if step not in whole and step not in self.damaged | self.retired:
                 self.violation("announced", f"step {step} was saved and is {'damaged' if step in folders else 'gone'}; "
                                             f"there are {sorted(folders)}")
         self.retired |= set(self.announced[:-self.kind.keep])
