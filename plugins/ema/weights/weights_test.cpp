@@ -87,8 +87,11 @@ TEST_F(MeanWeights, ASkippedStepMovesNothing) {
   step(plugin, 1, 1, false);
   EXPECT_EQ(mean(0), 0);  // the first weights
   step(plugin, 1, 1);
-  step(plugin, 5, 5, false);
-  EXPECT_EQ(mean(0), 1);
+  step(plugin, 2, 2);
+  const double before = mean(0);
+  ASSERT_NE(before, 2) << "else it could not move";
+  step(plugin, 2, 2, false);
+  EXPECT_EQ(mean(0), before);
 }
 
 TEST_F(MeanWeights, WarmupHasAShortMemoryAtFirst) {
