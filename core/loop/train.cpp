@@ -46,10 +46,13 @@ int Training::run(const std::function<Interrupt()>& interrupt) {
 
 int Training::train() {
   begin();
-  const bool is_first = begun_at_ == 0 && validates() && o_.eval_at_start;
-  // Of a step whose evaluation was given up when the process before this one had to end.
-  const bool is_owed = begun_at_ > 0 && take_due_evaluation();
-  if ((is_first || is_owed) && evaluate()) save();
+  if (begun_at_ == 0 && validates() && o_.eval_at_start) evaluate();
+  // Of a step whose evaluation was given up when the process before this one had to end. Its checkpoint is to say that
+  // it is made now, as one of a run that was never stopped does.
+  if (begun_at_ > 0 && take_due_evaluation()) {
+    evaluate();
+    if (evaluated_at_ == applied()) save();
+  }
   interval_ = {};
   for (;;) {
     saved(false);
@@ -195,6 +198,7 @@ bool Training::evaluate() {
   if (!m.complete) return false;
   const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
+  p_.saver.outdate();
   const bool better = std::isfinite(loss) && !(loss >= p_.saver.best().value);
   // What nothing was trained of is not worth keeping, and no checkpoint is made of it.
   const bool best = o_.keep_best && p_.saver.can_save() && better && applied() > 0;

@@ -281,6 +281,22 @@ TEST_F(Trainings, GiveUpAnEvaluationForASignalAndMakeItLater) {
   EXPECT_EQ(captured.back().evaluated, 6);
 }
 
+// The last checkpoint is that of the run that was never stopped, also where nothing was left to do but to evaluate.
+TEST_F(Trainings, SaveWhatTheyEvaluateLater) {
+  run.data.validation = 2;
+  options.eval_at_start = false;
+  options.eval_every = {3, 0};
+  options.length = 3;
+  interrupt = [this] { return attempted() == 3 ? Interrupt::kTerminate : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitResumable);
+  EXPECT_EQ(captured.back().evaluated, -1);
+  interrupt = nullptr;
+  saver_options.resumed = 3;
+  EXPECT_EQ(train_on(), kExitOk);
+  EXPECT_EQ(lines({"eval", "saved"}), (Lines{"saved 3", "eval 3", "saved 3"}));
+  EXPECT_EQ(captured.back().evaluated, 3);
+}
+
 // The best of a step that was saved before it was evaluated.
 TEST_F(Trainings, SaveAsTheBestWhatTheyEvaluateLater) {
   run.data.validation = 2;

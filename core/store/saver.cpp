@@ -38,11 +38,12 @@ Saver::Saver(SaverOptions options)
       confirmed_(options_.confirmed) {}
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
-  const auto is_saved = [&] { return step == last_step_ && best().step == last_best_; };
+  const auto is_saved = [&] { return step == last_step_ && best().step == last_best_ && !is_outdated_; };
   if (!can_save() || is_saved()) return;
   if (under_way_.valid()) take(under_way_.get());
   if (is_saved()) return;
   Snapshot s = capture();
+  is_outdated_ = false;
   const int64_t best_step = best().step;
   bool background = options_.background;
   if (background) {
@@ -84,6 +85,7 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
 
 void Saver::take(Saved saved) {
   if (saved.failure) {
+    is_outdated_ = true;
     bests_.erase(std::remove_if(bests_.begin() + 1, bests_.end(), [&](const Best& b) { return b.step == saved.step; }),
                  bests_.end());
   } else {

@@ -48,9 +48,11 @@ class Saver {
   explicit Saver(SaverOptions options);
   bool can_save() const { return !options_.root.empty(); }
   // Saves what `capture` takes of the run, after the save before has ended; nothing if this step is saved already, with
-  // the best that there is. In
-  // the background it only copies; without memory for a copy it saves at once. What `capture` throws goes through.
+  // the best that there is and not outdated. In the background it only copies; without memory for a copy it saves at
+  // once. What `capture` throws goes through.
   void save(int64_t step, const std::function<Snapshot()>& capture);
+  // What is saved of this step is not all any more: it was evaluated since.
+  void outdate() { is_outdated_ = true; }
   // The step after `step` was good: what was saved until then is something to go back to.
   void confirm(int64_t step);
   // What came of saves since the last call.
@@ -76,6 +78,7 @@ class Saver {
   std::vector<Saved> outcomes_;
   std::vector<Best> bests_;  // the last one that is saved, then those that may fail
   int64_t last_step_ = -1, last_best_ = -1, confirmed_ = -1;
+  bool is_outdated_ = false;
   bool settled_ = true;           // what may go since the last save and its confirmation is gone
   std::future<Saved> under_way_;  // destroyed first: it waits
 };
