@@ -7,6 +7,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/base/dtype.hpp"
+#include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
