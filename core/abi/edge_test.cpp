@@ -197,6 +197,7 @@ struct NoModel final : LoopServices {
   void multiply(mortise_tensor*) override {}
   void set_scale(mortise_tensor*) override {}
   void report(std::string_view, mortise_tensor*, std::string_view) override {}
+  void metric(std::string_view, double) override {}
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
   void norm(mortise_tensor**) override {}
   void ready(mortise_param&, int, bool) override {}

@@ -50,6 +50,9 @@ void loop_set_scale(mortise_host* h, mortise_tensor* scale) {
 void loop_report(mortise_host* h, mortise_str name, mortise_tensor* number, mortise_str unit) {
   loop_of(h, "step").report(view(name), number, view(unit));
 }
+void loop_metric(mortise_host* h, mortise_str name, double number) {
+  loop_of(h, "evaluation").metric(view(name), number);
+}
 void loop_term(mortise_host* h, mortise_str name, mortise_tensor* sum, mortise_str unit, double weight) {
   loop_of(h, "loss").term(view(name), sum, view(unit), weight);
 }
@@ -102,7 +105,7 @@ void state_keep(mortise_host* h, const mortise_blob* blob) {
 const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,   at_edge<loop_ledger>,
                                    at_edge<loop_set_window>, at_edge<loop_vote>,    at_edge<loop_multiply>,
                                    at_edge<loop_term>,       at_edge<loop_request>, at_edge<loop_column>,
-                                   at_edge<loop_set_scale>,  at_edge<loop_report>};
+                                   at_edge<loop_set_scale>,  at_edge<loop_report>,  at_edge<loop_metric>};
 const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
 const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
                                              at_edge<tokenizer_encode>, at_edge<tokenizer_decode>};

@@ -87,6 +87,7 @@ class LoopServices {
   virtual void set_scale(mortise_tensor* scale) = 0;
   // A number for the record of the step under way.
   virtual void report(std::string_view name, mortise_tensor* number, std::string_view unit) = 0;
+  virtual void metric(std::string_view name, double number) = 0;
   // A term of the loss of the micro-batch under way.
   virtual void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) = 0;
   // The global gradient norm in true units, float64, 0-dim; owned by the caller. Computed once a step.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/abi/fields.hpp"
 #include "core/plan/facts.hpp"
 
 namespace mortise {
@@ -63,21 +64,6 @@ void join_ranks(Declared& d) {
                     id + " says that this is rank " + std::to_string(d.rank) + " of " + std::to_string(d.ranks), id);
 }
 
-void check_fields(const Provided<mortise_data>& data) {
-  constexpr uint32_t kMostFields = 64;
-  const mortise_data& object = *data.object;
-  const std::string& id = data.by->id();
-  if (object.n_fields == 0 || object.n_fields > kMostFields || !object.fields)
-    throw PluginError(MORTISE_E_PLUGIN,
-                      id + " says that a sample has " + std::to_string(object.n_fields) +
-                          (object.fields ? " fields" : " fields, at NULL"),
-                      id);
-  for (uint32_t f = 0; f < object.n_fields; ++f) {
-    text_of(object.fields[f].name, id);
-    text_of(object.fields[f].unit, id);
-  }
-}
-
 // Who asks for evaluations expects them; the keys that only the default states ask nothing.
 void warn_of_evaluations(Declared& d) {
   if (d.samples->count("validation") > 0) return;
@@ -122,7 +108,7 @@ void open_data(Declared& d, const DeclareRequest& request) {
   ask.seed = d.edge->seed();
   d.data.call(&mortise_data::open, "open", static_cast<const mortise_data_request*>(&ask));
 
-  check_fields(d.data);
+  fields_of(d.data);  // refuses what is none before samples are read
 
   SampleOptions o;
   o.train = request.train_samples;

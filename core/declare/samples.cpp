@@ -120,7 +120,8 @@ Samples::Micro Samples::micro(std::string_view name, int64_t index) {
   const int64_t per_epoch = micros_per_epoch(name);
   Micro m;
   m.split = s.name;
-  m.order = order(s, index / per_epoch);
+  m.epoch = index / per_epoch;
+  m.order = order(s, m.epoch);
   m.first = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
   m.n = static_cast<uint32_t>(
       std::clamp<int64_t>(static_cast<int64_t>(m.order->size()) - m.first, 0, s.micro_batch_size));

@@ -42,7 +42,7 @@ class Samples {
   struct Micro {
     std::string_view split;  // as the plugin calls it
     std::shared_ptr<const std::vector<int64_t>> order;
-    int64_t first = 0;
+    int64_t first = 0, epoch = 0;
     uint32_t n = 0;
     const int64_t* numbers() const { return order->data() + first; }
   };

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
@@ -17,17 +18,20 @@ int64_t mortise_batch::count(std::string_view unit) const {
 namespace mortise {
 namespace {
 
-void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const int64_t* elements,
-               size_t length) {
-  if (!rows || (length > 0 && !elements)) throw PluginError(MORTISE_E_ARGUMENT, "put of no elements, or into no rows");
-  if (length > size_t{INT32_MAX})
-    throw PluginError(MORTISE_E_ARGUMENT, "put of " + std::to_string(length) + " elements");
-  if (row >= rows->rows.size() || field >= rows->rows[row].size())
+void batch_put(mortise_host*, mortise_rows* rows, uint32_t row, uint32_t field, const void* elements, size_t bytes) {
+  if (!rows || (bytes > 0 && !elements)) throw PluginError(MORTISE_E_ARGUMENT, "put of no elements, or into no rows");
+  if (row >= rows->rows.size() || field >= rows->fields.size())
     throw PluginError(MORTISE_E_ARGUMENT,
                       "row " + std::to_string(row) + ", field " + std::to_string(field) + " was not asked for");
-  const size_t width = rows->rows[row].size();
-  rows->rows[row][field].assign(elements, elements + length);
-  if (!rows->is_put.empty()) rows->is_put[row * width + field] = 1;
+  const Field& f = rows->fields[field];
+  const bool is_whole = f.is_sequence ? bytes % f.bytes == 0 : bytes == 0 || bytes == f.bytes;
+  if (bytes > size_t{INT32_MAX} || !is_whole)
+    throw PluginError(MORTISE_E_ARGUMENT, "put of " + std::to_string(bytes) + " bytes as `" + f.name + "`, which has " +
+                                              std::to_string(f.bytes) +
+                                              (f.is_sequence ? " a position, and 2 GiB at most" : " a sample"));
+  const auto* from = static_cast<const std::byte*>(elements);
+  rows->rows[row][field].assign(from, from + bytes);
+  rows->is_put[row * rows->fields.size() + field] = 1;
 }
 
 void must_be_there(const mortise_batch* batch) {
@@ -72,14 +76,57 @@ void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** o
   *out = give(share(tensor).to(host_of(h).device()));
 }
 
-// Of all fields with as many elements a row the same, so they fit one another. One element a sample, a label, is no
-// sequence; a batch of sequences of one token loses nothing.
-int64_t padded_length(const mortise_rows& rows, uint32_t field, int64_t longest, int64_t multiple) {
+void batch_count(mortise_host*, const mortise_batch* batch, mortise_str unit, int64_t* out) {
+  must_be_there(batch);
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  *out = batch->count(view(unit));
+}
+
+void batch_set_count(mortise_host*, mortise_batch* batch, mortise_str unit, int64_t n) {
+  must_be_there(batch);
+  if (n < 0) throw PluginError(MORTISE_E_ARGUMENT, "a batch has " + std::to_string(n) + " of nothing");
+  for (auto& [name, count] : batch->counts)
+    if (name == view(unit)) {
+      count = n;
+      return;
+    }
+  batch->counts.emplace_back(view(unit), n);
+}
+
+// Of all sequences with as many positions a row the same, so they fit one another.
+int64_t padded_length(const mortise_rows& rows, size_t field, int64_t longest, int64_t multiple) {
   int64_t length = 0;
-  for (const auto& row : rows.rows) length = std::max(length, static_cast<int64_t>(row[field].size()));
+  for (size_t row = 0; row < rows.rows.size(); ++row) length = std::max(length, rows.length(row, field));
   if (longest > 0) length = std::min(length, longest);
-  if (length > 1) length = (length + multiple - 1) / multiple * multiple;
+  length = (length + multiple - 1) / multiple * multiple;
   return longest > 0 ? std::min(length, longest) : length;
+}
+
+int64_t count_other_than_fill(const std::byte* at, size_t bytes, const Field& f) {
+  int64_t n = 0;
+  for (size_t i = 0; i < bytes; i += f.element) n += std::memcmp(at + i, f.fill.data(), f.element) != 0;
+  return n;
+}
+
+// One field of all rows as a tensor, and how many of its elements are not `fill`.
+std::pair<at::Tensor, int64_t> collate_field(const mortise_rows& rows, size_t f, int64_t longest, int64_t multiple) {
+  const Field& field = rows.fields[f];
+  std::vector<int64_t> sizes = {static_cast<int64_t>(rows.rows.size())};
+  const int64_t length = field.is_sequence ? padded_length(rows, f, longest, multiple) : 1;
+  if (field.is_sequence) sizes.push_back(length);
+  sizes.insert(sizes.end(), field.sizes.begin(), field.sizes.end());
+  at::Tensor t = at::empty(sizes, scalar_type(field.dtype));
+  const size_t row_bytes = static_cast<size_t>(length) * field.bytes;
+  auto* to = static_cast<std::byte*>(t.mutable_data_ptr());
+  int64_t counted = 0;
+  for (const auto& row : rows.rows) {
+    const size_t used = std::min(row[f].size(), row_bytes);
+    std::copy_n(row[f].data(), used, to);
+    if (!field.unit.empty()) counted += count_other_than_fill(to, used, field);
+    for (size_t i = used; i < row_bytes; i += field.element) std::copy_n(field.fill.data(), field.element, to + i);
+    to += row_bytes;
+  }
+  return {std::move(t), counted};
 }
 
 }  // namespace
@@ -91,26 +138,14 @@ void release(mortise_batch* b) {
   if (b && b->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete b;
 }
 
-mortise_batch* collate(const mortise_rows& rows, const mortise_field* fields, uint32_t n_fields, int64_t longest,
-                       int64_t pad_to_multiple) {
+mortise_batch* collate(const mortise_rows& rows, int64_t longest, int64_t pad_to_multiple) {
   auto batch = std::make_unique<mortise_batch>();
-  const auto n = static_cast<int64_t>(rows.rows.size());
-  batch->counts.emplace_back("samples", n);
+  batch->counts.emplace_back("samples", static_cast<int64_t>(rows.rows.size()));
   batch->counts.emplace_back("one", 1);
-  for (uint32_t f = 0; f < n_fields; ++f) {
-    const int64_t length = padded_length(rows, f, longest, pad_to_multiple);
-    at::Tensor t = at::empty({n, length}, at::kLong);
-    int64_t counted = 0;
-    auto* to = t.mutable_data_ptr<int64_t>();
-    for (const auto& row : rows.rows) {
-      const auto used = std::min<int64_t>(static_cast<int64_t>(row[f].size()), length);
-      std::copy_n(row[f].data(), used, to);
-      std::fill(to + used, to + length, fields[f].fill);
-      counted += used - std::count(to, to + used, fields[f].fill);
-      to += length;
-    }
-    if (fields[f].unit.len) batch->counts.emplace_back(view(fields[f].unit), counted);
-    batch->fields.emplace_back(view(fields[f].name), std::move(t));
+  for (size_t f = 0; f < rows.fields.size(); ++f) {
+    auto [tensor, counted] = collate_field(rows, f, longest, pad_to_multiple);
+    if (!rows.fields[f].unit.empty()) batch->counts.emplace_back(rows.fields[f].unit, counted);
+    batch->fields.emplace_back(rows.fields[f].name, std::move(tensor));
   }
   return batch.release();
 }
@@ -123,6 +158,8 @@ const mortise_batch_api kBatchApi = {sizeof(mortise_batch_api),
                                      at_edge<batch_set>,
                                      [](mortise_host*, mortise_batch* b) noexcept { retain(b); },
                                      [](mortise_host*, mortise_batch* b) noexcept { release(b); },
-                                     at_edge<batch_to_device>};
+                                     at_edge<batch_to_device>,
+                                     at_edge<batch_count>,
+                                     at_edge<batch_set_count>};
 
 }  // namespace mortise

@@ -1,14 +1,15 @@
 // What the host makes of rows, of first values, of threads and of a plugin's configuration.
 #include "core/host/batch.hpp"
-#include "core/abi/tables.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "core/abi/tables.hpp"
+#include "core/base/dtype.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 #include "core/host/tables.hpp"
@@ -19,20 +20,45 @@ namespace {
 
 using namespace mortise;
 using namespace mortise::testing;
+using Numbers = std::vector<int64_t>;
 
 // ---- collate ----
 
-const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
-                                 {MORTISE_STR("labels"), MORTISE_STR("tokens"), -100}};
+Field field_named(const char* name, uint32_t dtype, bool is_sequence, std::vector<int64_t> sizes = {}) {
+  Field f;
+  f.name = name;
+  f.dtype = dtype;
+  f.is_sequence = is_sequence;
+  f.element = f.bytes = static_cast<size_t>(dtype_bytes(dtype));
+  for (const int64_t size : sizes) f.bytes *= static_cast<size_t>(size);
+  f.sizes = std::move(sizes);
+  return f;
+}
+template <class T>
+Field filled(Field f, T fill) {
+  std::memcpy(f.fill.data(), &fill, sizeof fill);
+  return f;
+}
+template <class T>
+void put(mortise_rows& rows, uint32_t row, uint32_t field, const std::vector<T>& elements) {
+  TestHost host;
+  mortise_host* h = &host.window("test.data");
+  EXPECT_EQ(kBatchApi.put(h, &rows, row, field, elements.data(), elements.size() * sizeof(T)), MORTISE_OK);
+}
 
 struct Collated {
-  Collated(std::vector<std::vector<int64_t>> samples, int64_t longest, int64_t multiple) {
-    mortise_rows rows;
-    for (const auto& s : samples) rows.rows.push_back({s, s});
-    batch = collate(rows, kFields, 2, longest, multiple);
+  Collated(const std::vector<Numbers>& samples, int64_t longest, int64_t multiple)
+      : fields({field_named("input_ids", MORTISE_I64, true),
+                filled(field_named("labels", MORTISE_I64, true), int64_t{-100})}) {
+    fields[1].unit = "tokens";
+    mortise_rows rows(fields, samples.size());
+    for (uint32_t row = 0; row < samples.size(); ++row)
+      for (const uint32_t f : {0U, 1U}) put(rows, row, f, samples[row]);
+    batch = collate(rows, longest, multiple);
   }
   ~Collated() { release(batch); }
   at::Tensor field(size_t i) const { return batch->fields[i].second; }
+  std::vector<Field> fields;
   mortise_batch* batch = nullptr;
 };
 at::Tensor matrix(std::vector<int64_t> elements, int64_t rows) { return at::tensor(elements).view({rows, -1}); }
@@ -60,16 +86,48 @@ TEST(Collate, PadsToAMultipleThatFits) {
 }
 
 TEST(Collate, LeavesOneLabelASampleAsItIs) {
-  mortise_rows rows{{{{1, 2, 3, 4, 5}, {7}}, {{6}, {}}}};
-  mortise_batch* batch = collate(rows, kFields, 2, 0, 4);
-  EXPECT_EQ(batch->fields[0].second.size(1), 8);
-  EXPECT_TRUE(bitwise(batch->fields[1].second, matrix({7, -100}, 2)));
-  EXPECT_EQ(batch->count("tokens"), 1);
+  const std::vector<Field> fields = {field_named("input_ids", MORTISE_I64, true),
+                                     filled(field_named("label", MORTISE_I64, false), int64_t{-100})};
+  mortise_rows rows(fields, 2);
+  put(rows, 0, 0, Numbers{1, 2, 3, 4, 5});
+  put(rows, 0, 1, Numbers{7});
+  put(rows, 1, 0, Numbers{6});
+  put(rows, 1, 1, Numbers{});
+  mortise_batch* batch = collate(rows, 0, 4);
+  EXPECT_EQ(batch->fields[0].second.sizes(), (at::IntArrayRef{2, 8}));
+  EXPECT_TRUE(bitwise(batch->fields[1].second, at::tensor(Numbers{7, -100})));
   release(batch);
-  // Sequences of one token: every field of them, so they still fit one another.
-  const Collated c({{1}, {2}}, 0, 4);
-  EXPECT_TRUE(bitwise(c.field(0), matrix({1, 2}, 2)));
-  EXPECT_TRUE(bitwise(c.field(1), matrix({1, 2}, 2)));
+}
+
+TEST(Collate, TakesFieldsOfAnyTypeAndShape) {
+  const std::vector<Field> fields = {field_named("pixels", MORTISE_F32, false, {2, 3}),
+                                     filled(field_named("frames", MORTISE_U8, true, {2}), uint8_t{9})};
+  mortise_rows rows(fields, 2);
+  put(rows, 0, 0, std::vector<float>{1, 2, 3, 4, 5, 6});
+  put(rows, 1, 0, std::vector<float>{7, 8, 9, 10, 11, 12});
+  put(rows, 0, 1, std::vector<uint8_t>{1, 2});
+  put(rows, 1, 1, std::vector<uint8_t>{3, 4, 5, 6, 7, 8});
+  mortise_batch* batch = collate(rows, 2, 1);
+  const at::Tensor pixels = at::arange(1, 13, at::kFloat).view({2, 2, 3});
+  EXPECT_TRUE(bitwise(batch->fields[0].second, pixels)) << "the longest cuts sequences alone";
+  const at::Tensor frames = at::tensor(std::vector<uint8_t>{1, 2, 9, 9, 3, 4, 5, 6}, at::kByte).view({2, 2, 2});
+  EXPECT_TRUE(bitwise(batch->fields[1].second, frames));
+  release(batch);
+}
+
+TEST(Collate, RefusesBytesThatAreNoSample) {
+  TestHost host;
+  mortise_host* h = &host.window("test.data");
+  const std::vector<Field> fields = {field_named("pixels", MORTISE_F32, false, {2, 3}),
+                                     field_named("frames", MORTISE_F32, true, {2})};
+  mortise_rows rows(fields, 1);
+  const float elements[12] = {};
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 0, elements, 20), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 0, elements, 48), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 1, elements, 12), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 1, elements, 48), MORTISE_OK);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 0, nullptr, 24), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 0, nullptr, 0), MORTISE_OK) << "a sample that has nothing of the field";
 }
 
 TEST(Collate, CountsNoElementThatIsFillAlready) {
@@ -111,12 +169,22 @@ TEST(Batch, TableReadsWritesAndCounts) {
   ASSERT_EQ(kBatchApi.to_device(h, borrow(x), &there), MORTISE_OK);
   EXPECT_TRUE(take(there).is_same(x));
 
-  mortise_rows rows{{{{}, {}}}};
+  int64_t n = -1;
+  EXPECT_EQ(kBatchApi.count(h, c.batch, MORTISE_STR("words"), &n), MORTISE_OK);
+  EXPECT_EQ(n, 0);
+  for (const int64_t words : {5, 3}) {
+    EXPECT_EQ(kBatchApi.set_count(h, c.batch, MORTISE_STR("words"), words), MORTISE_OK);
+    EXPECT_EQ(kBatchApi.count(h, c.batch, MORTISE_STR("words"), &n), MORTISE_OK);
+    EXPECT_EQ(n, words);
+  }
+  EXPECT_EQ(kBatchApi.set_count(h, c.batch, MORTISE_STR("words"), -1), MORTISE_E_ARGUMENT);
+
+  mortise_rows rows(c.fields, 1);
   const int64_t elements[] = {7, 8};
-  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 1, elements, 2), MORTISE_OK);
-  EXPECT_EQ(rows.rows[0][1], (std::vector<int64_t>{7, 8}));
-  EXPECT_EQ(kBatchApi.put(h, &rows, 1, 0, elements, 2), MORTISE_E_ARGUMENT);
-  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 2, elements, 2), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 1, elements, 16), MORTISE_OK);
+  EXPECT_EQ(rows.length(0, 1), 2);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 1, 0, elements, 16), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(kBatchApi.put(h, &rows, 0, 2, elements, 16), MORTISE_E_ARGUMENT);
 }
 
 // ---- first values ----

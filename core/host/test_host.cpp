@@ -115,6 +115,7 @@ struct TestHost::Loop final : LoopServices {
   void multiply(mortise_tensor*) override { none(); }
   void set_scale(mortise_tensor*) override { none(); }
   void report(std::string_view, mortise_tensor*, std::string_view) override { none(); }
+  void metric(std::string_view, double) override { none(); }
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
   void norm(mortise_tensor**) override { none(); }
   void ready(mortise_param& p, int, bool last) override { host.log.push_back((last ? "ready " : "summed ") + p.name); }

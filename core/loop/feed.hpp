@@ -18,7 +18,8 @@ struct FeedOptions {
 class Feed {
  public:
   Feed(Provided<mortise_data> data, Samples& samples, const FeedOptions& options)
-      : data_(data), samples_(samples), options_(options) {}
+      : data_(data), fields_(fields_of(data)), samples_(samples), options_(options) {}
+  // Throws PluginError: the plugin's fields are none.
   // Micro-batch `index` since the beginning. Owned by the caller. [data]
   mortise_batch* load(std::string_view split, int64_t index);
 
@@ -27,6 +28,7 @@ class Feed {
   void check_all_are_put(const mortise_rows& rows, const Samples::Micro& micro);
 
   Provided<mortise_data> data_;
+  std::vector<Field> fields_;
   Samples& samples_;
   FeedOptions options_;
   std::mutex mutex_;

@@ -59,6 +59,19 @@ TEST(Feed, ShufflesEachEpochAnew) {
   EXPECT_EQ(first, second);
 }
 
+// Who changes samples at random does it anew in each epoch.
+TEST(Feed, TellsTheDataWhichEpochASampleIsFor) {
+  Fed fed;
+  fed.data.validation = 3;
+  fed.build();
+  for (const auto& [index, epoch] : {std::pair(0, 0), {2, 0}, {3, 1}, {7, 2}}) {
+    fed.load(index);
+    EXPECT_EQ(fed.data.epoch, epoch) << index;
+  }
+  fed.load(1, "validation");
+  EXPECT_EQ(fed.data.epoch, 0);
+}
+
 TEST(Feed, PadsToTheLongestAndCountsWhatIsThere) {
   Fed fed;
   fed.data.sample = [](std::string_view, int64_t n) { return Numbers(static_cast<size_t>(n) + 1, n); };
@@ -118,13 +131,12 @@ struct TwoFields : FakePlugin {
       out->samples = 8;
       return mortise_status{MORTISE_OK};
     };
-    object.get = [](void* self, mortise_str, const int64_t* numbers, uint32_t n, mortise_rows* rows) noexcept {
+    object.get = [](void* self, mortise_str, const int64_t* numbers, const int64_t*, uint32_t n,
+                    mortise_rows* rows) noexcept {
       const auto& d = *static_cast<TwoFields*>(self);
-      for (uint32_t i = 0; i < n; ++i) {
-        rows->rows[i] = d.sample(numbers[i]);
-        rows->is_put[size_t{i} * 2] = 1;
-        rows->is_put[size_t{i} * 2 + 1] = d.forgets != numbers[i];
-      }
+      for (uint32_t i = 0; i < n; ++i)
+        for (size_t f = 0; f < 2; ++f)
+          if (f == 0 || d.forgets != numbers[i]) put_numbers(*rows, i, f, d.sample(numbers[i])[f]);
       return mortise_status{MORTISE_OK};
     };
   }
@@ -135,7 +147,9 @@ struct TwoFields : FakePlugin {
     Samples samples({&object, &instance}, options);
     return BatchPtr(Feed({&object, &instance}, samples, feed_options).load("train", index));
   }
-  mortise_field fields[2] = {{MORTISE_STR("x"), MORTISE_STR("tokens"), -1}, {MORTISE_STR("label"), {}, -1}};
+  mortise_field fields[2] = {
+      {sizeof(mortise_field), MORTISE_I64, MORTISE_STR("x"), MORTISE_STR("tokens"), -1, FakeData::kSequence, 1, 0},
+      {sizeof(mortise_field), MORTISE_I64, MORTISE_STR("label"), {}, -1, nullptr, 0, 0}};
   mortise_data object{};
 };
 
@@ -145,7 +159,7 @@ TEST(Feed, GivesEachFieldItsOwnLength) {
   ASSERT_EQ(batch.get()->fields.size(), 2u);
   EXPECT_EQ(batch.get()->fields[0].second.sizes(), (at::IntArrayRef{2, 8}));
   EXPECT_EQ(batch.get()->fields[1].first, "label");
-  EXPECT_EQ(batch.get()->fields[1].second.sizes(), (at::IntArrayRef{2, 1}));
+  EXPECT_EQ(batch.get()->fields[1].second.sizes(), (at::IntArrayRef{2})) << "one label a sample";
   EXPECT_EQ(batch.get()->count("tokens"), 15);
   EXPECT_EQ(batch.get()->count("samples"), 2);
 }
@@ -160,8 +174,10 @@ TEST(Feed, RefusesAFieldThatIsNotPut) {
   }
 }
 
-TEST(Feed, RefusesAFieldThatIsTooLongWhicheverItIs) {
+TEST(Feed, RefusesASequenceThatIsTooLongWhicheverItIs) {
   TwoFields data;
+  data.fields[1].sizes = FakeData::kSequence;
+  data.fields[1].n_sizes = 1;
   data.sample = [](int64_t n) { return std::vector<Numbers>{{n}, Numbers(4, n)}; };
   EXPECT_NO_THROW(data.load(0, {4, 1, false, false}));
   EXPECT_EQ(error_of([&] { data.load(0, {3, 1, false, false}); }),

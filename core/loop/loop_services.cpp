@@ -29,6 +29,13 @@ Ledger& RunServices::need_ledger() const {
   return *ledger_;
 }
 
+std::string RunServices::column_name(std::string_view name) {
+  const std::string text(name);
+  if (text.empty() || escape_control(text) != text)
+    throw PluginError(MORTISE_E_ARGUMENT, "a number of a record has a name of characters that a line can show");
+  return text;
+}
+
 const mortise_ledger& RunServices::ledger() { return need_ledger().c(); }
 void RunServices::vote(mortise_tensor* ok) { need_ledger().vote(one_number(ok, "a vote")); }
 void RunServices::multiply(mortise_tensor* factor) { need_ledger().multiply(one_number(factor, "a factor")); }
@@ -44,13 +51,13 @@ void RunServices::set_scale(mortise_tensor* scale) {
 
 void RunServices::report(std::string_view name, mortise_tensor* number, std::string_view unit) {
   if (!step_) throw PluginError(MORTISE_E_ARGUMENT, "there is no step before the run begins");
-  const std::string text(name);
-  if (text.empty() || escape_control(text) != text)
-    throw PluginError(MORTISE_E_ARGUMENT, "a number of a step has a name of characters that a line can show");
+  const std::string text = column_name(name);
   if (is_step_column(text))
     throw PluginError(MORTISE_E_ARGUMENT, "each step has a column `" + text + "` of the core's already");
   step_->report({text, std::string(unit), one_number(number, "the number `" + text + "` of a step")});
 }
+
+void RunServices::metric(std::string_view name, double number) { passes_.metric(column_name(name), number); }
 
 void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) {
   const Frame* f = current_frame();

@@ -22,6 +22,7 @@ class RunServices final : public LoopServices {
   void multiply(mortise_tensor* factor) override;
   void set_scale(mortise_tensor* scale) override;
   void report(std::string_view name, mortise_tensor* number, std::string_view unit) override;
+  void metric(std::string_view name, double number) override;
   void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) override;
   void norm(mortise_tensor** out) override;
   void ready(mortise_param& p, int micro, bool last) override;
@@ -30,6 +31,7 @@ class RunServices final : public LoopServices {
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) override;
 
  private:
+  static std::string column_name(std::string_view name);  // throws PluginError: it is none
   static at::Tensor one_number(mortise_tensor* handle, const std::string& what);
   Ledger& need_ledger() const;
 

@@ -191,6 +191,7 @@ Measured Passes::evaluate(const std::function<bool()>& give_up) {
   const auto before = std::chrono::steady_clock::now();
   Measured measured;
   measured_ = &measured;
+  given_.clear();
   give_up_ = &give_up;
   mortise_call call = root_call(kEval, MORTISE_EVAL, 0);
   try {
@@ -200,9 +201,21 @@ Measured Passes::evaluate(const std::function<bool()>& give_up) {
     throw;
   }
   measured_ = nullptr;
+  measured.values.insert(measured.values.end(), given_.begin(), given_.end());
   measured.about = samples_.about("validation");
   measured.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   return measured;
+}
+
+void Passes::metric(std::string_view name, double number) {
+  if (!measured_) throw PluginError(MORTISE_E_ARGUMENT, "a metric is given inside `eval` only");
+  const std::string column = "eval." + std::string(name);
+  const auto has = [&](const auto& all) {
+    return std::ranges::any_of(all, [&](auto& v) { return v.first == column; });
+  };
+  if (has(given_) || has(measured_->values))
+    throw PluginError(MORTISE_E_ARGUMENT, "this evaluation has a number `" + column + "` already");
+  given_.emplace_back(column, number);
 }
 
 void Passes::measure(Measured& measured) {

@@ -53,6 +53,8 @@ class Passes {
   // A pass over the validation split, as one call of `eval`, so that a wrapper may give it other weights. `give_up` is
   // asked before each batch; where it says so, the result is not complete and has no values.
   Measured evaluate(const std::function<bool()>& give_up = {});
+  // A number of the evaluation under way that a plugin gives. Throws PluginError: there is none, or it has one.
+  void metric(std::string_view name, double number);
 
  private:
   BatchPtr batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args);
@@ -74,6 +76,7 @@ class Passes {
   int micros_run_ = 0;  // how often its wrappers went on
   // Of the evaluation under way.
   Measured* measured_ = nullptr;
+  std::vector<std::pair<std::string, double>> given_;  // by plugins
   const std::function<bool()>* give_up_ = nullptr;
 };
 

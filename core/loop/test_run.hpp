@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,12 @@ struct FakePlugin {
   Instance instance;
 };
 
+inline void put_numbers(mortise_rows& rows, size_t row, size_t field, const Numbers& numbers) {
+  const auto bytes = std::as_bytes(std::span(numbers));
+  rows.rows[row][field].assign(bytes.begin(), bytes.end());
+  rows.is_put[row * rows.fields.size() + field] = 1;
+}
+
 struct FakeData : FakePlugin {
   int64_t train = 8, validation = 0;
   int64_t forgets = -1;  // the number of a sample that it does not put
@@ -46,6 +53,7 @@ struct FakeData : FakePlugin {
     return Numbers{split == "train" ? n + 1 : 100 + n};
   };
   std::function<void()> during_get;
+  std::atomic<int64_t> epoch = -1;  // of what was asked for last
 
   FakeData() : FakePlugin("data.fake") {
     object.struct_size = sizeof object;
@@ -56,22 +64,25 @@ struct FakeData : FakePlugin {
       out->samples = view(split) == "train" ? d.train : d.validation;
       return mortise_status{MORTISE_OK};
     };
-    object.get = [](void* self, mortise_str split, const int64_t* numbers, uint32_t n, mortise_rows* rows) noexcept {
+    object.get = [](void* self, mortise_str split, const int64_t* numbers, const int64_t* epochs, uint32_t n,
+                    mortise_rows* rows) noexcept {
       return guarded([&] {
         auto& d = *static_cast<FakeData*>(self);
         if (d.during_get) d.during_get();
         for (uint32_t i = 0; i < n; ++i) {
           if (d.forgets == numbers[i]) continue;
-          rows->rows[i][0] = d.sample(view(split), numbers[i]);
-          if (!rows->is_put.empty()) rows->is_put[i] = 1;
+          put_numbers(*rows, i, 0, d.sample(view(split), numbers[i]));
+          d.epoch = epochs[i];
         }
       });
     };
   }
   Provided<mortise_data> provided() { return {&object, &instance}; }
 
+  static constexpr int64_t kSequence[] = {-1};
+
  private:
-  mortise_field field{MORTISE_STR("x"), MORTISE_STR("tokens"), -1};
+  mortise_field field{sizeof(mortise_field), MORTISE_I64, MORTISE_STR("x"), MORTISE_STR("tokens"), -1, kSequence, 1, 0};
   mortise_data object{};
 };
 

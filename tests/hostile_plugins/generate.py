@@ -400,10 +400,13 @@ DATA = """static mortise_status dopen(void *s, const mortise_data_request *r) {{
 static mortise_status describe(void *s, mortise_str name, mortise_split *o) {{ (void)s; (void)name; o->samples = 64; \
 {describe} return 0; }}
 static mortise_status vocabulary(void *s, int64_t *n) {{ (void)s; *n = 256; return 0; }}
-static mortise_status get(void *s, mortise_str split, const int64_t *numbers, uint32_t n, mortise_rows *rows) {{
-  (void)s; (void)split; (void)numbers; (void)n; (void)rows; {get} return 0;
+static mortise_status get(void *s, mortise_str split, const int64_t *numbers, const int64_t *epochs, \
+uint32_t n, mortise_rows *rows) {{
+  (void)s; (void)epochs; (void)split; (void)numbers; (void)n; (void)rows; {get} return 0;
 }}
-static const mortise_field fields[] = {{ {{ {{ "input_ids", 9 }}, {{ 0, 0 }}, 0 }} }};"""
+static const int64_t sequence[] = {{ -1 }};
+static const mortise_field fields[] = {{ {{ sizeof(mortise_field), MORTISE_I64, {{ "input_ids", 9 }}, {{ 0, 0 }}, 0, \
+sequence, 1, 0 }} }};"""
 
 
 def data(name, place, members="1, fields, dopen, describe, vocabulary, get", open="", describe="", get="", **more):

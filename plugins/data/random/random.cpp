@@ -2,6 +2,7 @@
 // any sample.
 #include <numeric>
 
+#include "mortise/cpp/data.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
 
@@ -9,9 +10,9 @@ namespace {
 using namespace mortise;
 
 constexpr int64_t kIgnored = -100;
-const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
-                                 {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored},
-                                 {MORTISE_STR("positions"), {}, 0}};
+const mortise_field kFields[] = {sequence_of_ids(MORTISE_STR("input_ids"), {}, 0),
+                                 sequence_of_ids(MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored),
+                                 sequence_of_ids(MORTISE_STR("positions"), {}, 0)};
 // As plugin.toml has them: the product of a 32-bit word and the number of ids is to fit 64 bits, and the positions of
 // the longest sample are kept.
 constexpr int64_t kHighestId = 2147483647, kLongest = 16'777'216;
@@ -61,7 +62,7 @@ class Random {
 
   void vocabulary(int64_t* size) { *size = high_; }
 
-  void get(mortise_str split, const int64_t* numbers, uint32_t n, mortise_rows* rows) {
+  void get(mortise_str split, const int64_t* numbers, const int64_t*, uint32_t n, mortise_rows* rows) {
     const bool validation = view(split) == "validation";
     std::vector<int64_t> ids;
     for (uint32_t row = 0; row < n; ++row) {
@@ -69,9 +70,9 @@ class Random {
       if (sample < 0 || sample >= (validation ? validation_samples_ : samples_))
         throw Error(MORTISE_E_ARGUMENT, "data.random has no sample " + std::to_string(sample));
       const size_t count = draw(sample, validation, ids);
-      check(api.batch->put(api.host, rows, row, 0, ids.data(), count));
-      check(api.batch->put(api.host, rows, row, 1, ids.data() + 1, count));
-      check(api.batch->put(api.host, rows, row, 2, positions_.data(), count));
+      put<int64_t>(rows, row, 0, {ids.data(), count});
+      put<int64_t>(rows, row, 1, {ids.data() + 1, count});
+      put<int64_t>(rows, row, 2, {positions_.data(), count});
     }
   }
 

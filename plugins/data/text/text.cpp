@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "mortise/cpp/data.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
 #include "prose.hpp"
@@ -15,9 +16,9 @@ namespace {
 using namespace mortise;
 
 constexpr int64_t kIgnored = -100;
-const mortise_field kFields[] = {{MORTISE_STR("input_ids"), {}, 0},
-                                 {MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored},
-                                 {MORTISE_STR("positions"), {}, 0}};
+const mortise_field kFields[] = {sequence_of_ids(MORTISE_STR("input_ids"), {}, 0),
+                                 sequence_of_ids(MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored),
+                                 sequence_of_ids(MORTISE_STR("positions"), {}, 0)};
 
 // 128 bits of a row of tokens, for telling one row from another. Each step is invertible in the token, so rows of one
 // length that differ in one token always differ here; otherwise they agree by chance alone.
@@ -93,7 +94,7 @@ class Text {
 
   void vocabulary(int64_t* size) { *size = 0; }  // the tokenizer knows
 
-  void get(mortise_str split, const int64_t* numbers, uint32_t n, mortise_rows* rows) {
+  void get(mortise_str split, const int64_t* numbers, const int64_t*, uint32_t n, mortise_rows* rows) {
     const Split& s = split_of(split);
     std::vector<int64_t> ids;
     for (uint32_t row = 0; row < n; ++row) {
@@ -103,9 +104,9 @@ class Text {
       const size_t count = std::min(static_cast<size_t>(length_), s.tokens.size() - 1 - begin);
       ids.assign(s.tokens.begin() + static_cast<ptrdiff_t>(begin),
                  s.tokens.begin() + static_cast<ptrdiff_t>(begin + count + 1));
-      check(api.batch->put(api.host, rows, row, 0, ids.data(), count));
-      check(api.batch->put(api.host, rows, row, 1, ids.data() + 1, count));
-      check(api.batch->put(api.host, rows, row, 2, positions_.data(), count));
+      put<int64_t>(rows, row, 0, {ids.data(), count});
+      put<int64_t>(rows, row, 1, {ids.data() + 1, count});
+      put<int64_t>(rows, row, 2, {positions_.data(), count});
     }
   }
 

@@ -1,7 +1,6 @@
 // The share of labels that the model finds likeliest, as a term of weight 0: it is summed and divided as the loss is,
 // over micro-batches and, later, over ranks.
-#include <array>
-
+#include "mortise/cpp/call.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -28,25 +27,6 @@ class Accuracy {
   }
 
  private:
-  // Runs what is inside, and gives its second result, also where nobody else wants results.
-  static Tensor run_for_logits(mortise_call* call, mortise_next* next) {
-    call->want |= MORTISE_WANT_LOGITS;
-    if (call->n_results >= 2) {
-      check(api.call->next(api.host, next, call));
-      return call->results[1].tag == MORTISE_TENSOR ? Tensor::share(call->results[1].v.t) : Tensor();
-    }
-    std::array<mortise_value, 2> own = {none(), none()};
-    mortise_value* const results = std::exchange(call->results, own.data());
-    const uint32_t n = std::exchange(call->n_results, 2);
-    const mortise_status status = api.call->next(api.host, next, call);
-    call->results = results;
-    call->n_results = n;
-    Tensor first = take(own[0]), logits = take(own[1]);
-    check(status);
-    if (call->n_results == 1) call->results[0] = value(first.release());
-    return logits;
-  }
-
   bool in_training_;
 };
 }  // namespace

@@ -1,21 +1,29 @@
 /* Where samples come from, and how text becomes ids. The core orders, splits, truncates, pads and counts.
  *
- * A micro-batch holds each field as one int64 tensor [B, T]: B samples, T the length of the longest, rounded up to
- * data.pad_to_multiple but not above data.sequence_length; shorter ones end with `fill`. Where no sample has more than
- * one element, a label, T is 1. By convention the data of a
- * language model has "input_ids", "labels" (each the id that follows; -100: no loss) and "positions". */
+ * A micro-batch holds each field as one tensor of the field's element type, on the host at first: [B, the sizes of one
+ * sample], B samples. A sequence, a field whose first size is -1, is [B, T, the other sizes]: T is the length of the
+ * longest, rounded up to data.pad_to_multiple but not above data.sequence_length, and shorter ones end with `fill`. By
+ * convention the data of a language model has "input_ids", "labels" (each the id that follows; -100: no loss) and
+ * "positions", sequences of int64; a label of a whole sample has no sizes, so its tensor is [B]. */
 #ifndef MORTISE_DATA_H
 #define MORTISE_DATA_H
 #include "abi.h"
 MORTISE_BEGIN
 
-/** One field of a sample, int64 elements. `unit`: elements other than `fill` are counted as this unit ("tokens"), which
- * a term of the loss can be divided by; empty: they are not counted. */
+/** One field of a sample. `unit`: elements other than `fill` are counted as this unit ("tokens"), which a term of the
+ * loss can be divided by; empty: they are not counted. Each field has its own name, and its own unit if any. Fields
+ * stand in an array, each `struct_size` bytes behind the one before. */
 typedef struct mortise_field {
-  mortise_str name; /* "input_ids", "labels", "positions" */
+  uint32_t struct_size;
+  uint32_t dtype; /* MORTISE_I64, MORTISE_F32, MORTISE_U8, … */
+  mortise_str name; /* "input_ids", "labels", "pixel_values" */
   mortise_str unit;
-  int64_t fill; /* what padding holds */
+  double fill; /* what padding holds, and a sample that has nothing of this field; one that the type can hold */
+  const int64_t *sizes; /* of one sample: {-1} a sequence, {3, 224, 224} an image, {-1, 80} frames of sound */
+  uint32_t n_sizes;     /* at most MORTISE_MAX_FIELD_SIZES; 0: one element, and `sizes` may be NULL */
+  uint32_t reserved;
 } mortise_field;
+enum { MORTISE_MAX_FIELD_SIZES = 7 };
 
 /** What is asked of the data when the run is assembled. */
 typedef struct mortise_data_request {
@@ -46,17 +54,19 @@ typedef struct mortise_data {
   MORTISE_PLUG(describe, mortise_str split, mortise_split *);
   /** The size of the vocabulary, 0 if the data does not know (a tokenizer does). [build] */
   MORTISE_PLUG(vocabulary, int64_t *);
-  /** Puts samples `numbers[0..n)` of a split into rows 0..n. Pure in its arguments. [data] Several threads at once,
-   * unless plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the files
-   * of the split. */
-  MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, uint32_t n, mortise_rows *);
+  /** Puts samples `numbers[0..n)` of a split into rows 0..n. `epochs[i]` is how often sample numbers[i] was trained on
+   * before, for whoever changes samples at random; 0 in an evaluation. Pure in its arguments. [data] Several threads at
+   * once, unless plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the
+   * files of the split. */
+  MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, const int64_t *epochs, uint32_t n, mortise_rows *);
 } mortise_data;
 
 /** "mortise.batch/0" */
 typedef struct mortise_batch_api {
   uint32_t struct_size;
-  /** Copies `length` elements as field `field` (its index) of row `row`. [data] */
-  MORTISE_FN(put, mortise_rows *, uint32_t row, uint32_t field, const int64_t *elements, size_t length);
+  /** Copies `bytes` as field `field` (its index) of row `row`: one sample, contiguous, the last size first in memory; of
+   * a sequence whole positions. 0 bytes: this sample has nothing of the field, which is then `fill`. [data] */
+  MORTISE_FN(put, mortise_rows *, uint32_t row, uint32_t field, const void *elements, size_t bytes);
   /** A field's tensor, borrowed; MORTISE_E_NOT_FOUND if the batch has none by that name. */
   MORTISE_FN(get, const mortise_batch *, mortise_str field, mortise_tensor **borrowed);
   /** The name of field `index`, MORTISE_E_NOT_FOUND at the end. */
@@ -68,6 +78,10 @@ typedef struct mortise_batch_api {
   MORTISE_FN_VOID(release, mortise_batch *);
   /** A copy of this tensor on the run's device; the same tensor, retained, if it is there. */
   MORTISE_FN(to_device, mortise_tensor *, mortise_tensor **out);
+  /** How many of `unit` the batch holds ("samples", "one", the data's own), 0 of one that nobody counts. Since 0.2 */
+  MORTISE_FN(count, const mortise_batch *, mortise_str unit, int64_t *);
+  /** Whoever changes what is in a batch says how many there are now; terms of the loss are divided by it. Since 0.2 */
+  MORTISE_FN(set_count, mortise_batch *, mortise_str unit, int64_t);
 } mortise_batch_api;
 
 /** The object of `tokenizer`. Both functions always say how much room is needed, and write only if there is enough.

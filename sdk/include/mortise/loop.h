@@ -60,6 +60,9 @@ typedef struct mortise_loop_api {
    * `name` in `unit` ("" for none) when the record comes. Only between step.begin and step.end, once a name. [loop]
    * Since 0.2 */
   MORTISE_FN(report, mortise_str name, mortise_tensor *number, mortise_str unit);
+  /** A number of the evaluation under way that is no sum over samples: the column "eval.NAME" of its record. Over all
+   * ranks: whoever gives it has put theirs together. [loop] Only inside a call of `eval`, once a name. Since 0.2 */
+  MORTISE_FN(metric, mortise_str name, double number);
 } mortise_loop_api;
 
 MORTISE_END

@@ -93,6 +93,16 @@ mortise_status field_of(mortise_batch* b) {
   mortise_tensor* t = nullptr;
   return api.batch->get(api.host, b, MORTISE_STR("x"), &t);
 }
+mortise_status count(const mortise_batch* b, const char* unit, int64_t* n) {
+  return api.batch->count(api.host, b, mortise_text(unit), n);
+}
+mortise_status set_count(int64_t n) {
+  const Batch batch = Batch::create(nullptr);
+  if (const mortise_status s = api.batch->set_count(api.host, batch.get(), MORTISE_STR("words"), n)) return s;
+  int64_t counted = 0;
+  const mortise_status s = count(batch.get(), "words", &counted);
+  return s == MORTISE_OK && counted != n ? mortise_status{MORTISE_E_INTERNAL} : s;
+}
 mortise_status forward(uint32_t mode) {
   const Batch batch = Batch::create(nullptr);
   return api.model->forward(api.host, batch.get(), mode, 0, nullptr, 0);

@@ -1,10 +1,31 @@
-// Calls that are run again later, and nodes of one's own in the autograd graph.
+// Calls that are run for another's results or again later, and nodes of one's own in the autograd graph.
 #pragma once
+#include <array>
 #include <memory>
 
 #include "mortise/cpp/core.hpp"
 
 namespace mortise {
+
+// Runs what a wrapper of `forward` is around and gives the logits, its second result, also where nobody else wants
+// results. Empty: the model gives none.
+inline Tensor run_for_logits(mortise_call* call, mortise_next* next) {
+  call->want |= MORTISE_WANT_LOGITS;
+  if (call->n_results >= 2) {
+    check(api.call->next(api.host, next, call));
+    return call->results[1].tag == MORTISE_TENSOR ? Tensor::share(call->results[1].v.t) : Tensor();
+  }
+  std::array<mortise_value, 2> own = {none(), none()};
+  mortise_value* const results = std::exchange(call->results, own.data());
+  const uint32_t n = std::exchange(call->n_results, 2);
+  const mortise_status status = api.call->next(api.host, next, call);
+  call->results = results;
+  call->n_results = n;
+  Tensor first = take(own[0]), logits = take(own[1]);
+  check(status);
+  if (call->n_results == 1) call->results[0] = value(first.release());
+  return logits;
+}
 
 // An owned kept call (call.h); may be empty. Runs on any thread.
 class Kept {

@@ -34,7 +34,7 @@ struct FakeCall : mortise_call {
 class FakeChain {
  public:
   using Rest = std::function<mortise_status(mortise_call&)>;
-  FakeChain(FakeHost& host, Rest rest) : rest_(std::move(rest)) {
+  FakeChain(FakeHost& host, Rest rest) : host_(host), rest_(std::move(rest)) {
     static const mortise_call_api table = {
         .struct_size = sizeof(mortise_call_api),
         .next = [](mortise_host*, mortise_next* next, mortise_call* call) noexcept { return of(next).rest_(*call); },
@@ -53,7 +53,12 @@ class FakeChain {
   mortise_next* next() { return reinterpret_cast<mortise_next*>(this); }
   mortise_status wrap(const Plugin& plugin, std::string_view point, mortise_call& call) {
     for (const mortise_attachment& a : plugin.attachments())
-      if (view(a.point) == point && a.wrap) return a.wrap(plugin.self(), &call, next());
+      if (view(a.point) == point && a.wrap) {
+        const std::string_view before = std::exchange(host_.point, point);
+        const mortise_status status = a.wrap(plugin.self(), &call, next());
+        host_.point = before;
+        return status;
+      }
     throw PluginError(MORTISE_E_NOT_FOUND, "it does not wrap " + std::string(point));
   }
 
@@ -89,6 +94,7 @@ class FakeChain {
     call.n_results = n_results;
     return k.chain->rest_(call);
   }
+  FakeHost& host_;
   Rest rest_;
 };
 

@@ -226,6 +226,7 @@ class FakeHost : public mortise_host {
     double number;
   };
   std::vector<Reported> reported;           // numbers of steps
+  std::map<std::string, double> metrics;    // numbers of the evaluation
   std::set<std::string> reported_in_event;  // their names, in the event under way
   struct Request {
     uint32_t what;
@@ -342,12 +343,13 @@ class FakeHost : public mortise_host {
   const mortise_record* record = nullptr;  // with this record
   std::string failure;                     // the first that the plugin told `fail`
 
-  struct Row {
-    std::map<uint32_t, std::vector<int64_t>> fields;
-  };
   struct Rows {
-    std::vector<Row> rows;
-    uint32_t n_fields = 0;
+    const mortise_data* data = nullptr;
+    std::vector<std::map<uint32_t, std::vector<std::byte>>> rows;  // of each sample: field to bytes
+    const mortise_field& field(uint32_t i) const {
+      const auto* first = reinterpret_cast<const char*>(data->fields);
+      return *reinterpret_cast<const mortise_field*>(first + size_t{i} * data->fields->struct_size);
+    }
   };
 
  private:
@@ -364,6 +366,7 @@ class FakeHost : public mortise_host {
   struct FakeBatch {
     int references = 1;
     std::vector<std::pair<std::string, Tensor>> fields;
+    std::map<std::string, int64_t, std::less<>> counts;
   };
   struct FakeParam {
     std::string name, role;
@@ -748,6 +751,17 @@ class FakeHost : public mortise_host {
                 return mortise_status{MORTISE_OK};
               });
             },
+        .metric =
+            [](mortise_host* h, mortise_str name, double number) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                if (f.point != "eval")
+                  return f.note_failure(MORTISE_E_ARGUMENT, "a metric is given inside `eval` only");
+                if (view(name).empty()) return f.note_failure(MORTISE_E_ARGUMENT, "a number of a record has a name");
+                if (!f.metrics.emplace(view(name), number).second)
+                  return f.note_failure(MORTISE_E_ARGUMENT, "this evaluation has a number of that name already");
+                return mortise_status{MORTISE_OK};
+              });
+            },
     };
     return table;
   }
@@ -902,15 +916,24 @@ class FakeHost : public mortise_host {
     static const mortise_batch_api table = {
         .struct_size = sizeof(mortise_batch_api),
         .put =
-            [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const int64_t* elements,
-               size_t length) noexcept {
+            [](mortise_host* h, mortise_rows* handle, uint32_t row, uint32_t field, const void* elements,
+               size_t bytes) noexcept {
               return answer(h, [&](FakeHost& f) {
                 Rows& r = *as<Rows>(handle);
                 if (row >= r.rows.size())
                   return f.note_failure(MORTISE_E_ARGUMENT, "put: no row " + std::to_string(row));
-                if (field >= r.n_fields)
+                if (field >= r.data->n_fields)
                   return f.note_failure(MORTISE_E_ARGUMENT, "put: no field " + std::to_string(field));
-                r.rows[row].fields[field].assign(elements, elements + length);
+                const mortise_field& of_sample = r.field(field);
+                const bool is_sequence = of_sample.n_sizes > 0 && of_sample.sizes[0] == -1;
+                size_t whole = mortise_dtype_of(of_sample.dtype)->bytes;
+                for (uint32_t i = is_sequence; i < of_sample.n_sizes; ++i)
+                  whole *= static_cast<size_t>(of_sample.sizes[i]);
+                if (whole == 0 || (is_sequence ? bytes % whole != 0 : bytes != 0 && bytes != whole))
+                  return f.note_failure(MORTISE_E_ARGUMENT, "put: " + std::to_string(bytes) + " bytes as `" +
+                                                                std::string(view(of_sample.name)) + "`");
+                const auto* from = static_cast<const std::byte*>(elements);
+                r.rows[row][field].assign(from, from + bytes);
                 return mortise_status{MORTISE_OK};
               });
             },
@@ -932,9 +955,11 @@ class FakeHost : public mortise_host {
                 return *out = str(fields[index].first), mortise_status{MORTISE_OK};
               });
             },
-        .create = [](mortise_host* h, const mortise_batch*, mortise_batch** out) noexcept -> mortise_status {
+        .create = [](mortise_host* h, const mortise_batch* like, mortise_batch** out) noexcept -> mortise_status {
           const std::scoped_lock lock(of(h).mutex_);
-          *out = as_handle<mortise_batch>(*of(h).batches_.insert(new FakeBatch).first);
+          auto* made = *of(h).batches_.insert(new FakeBatch).first;
+          if (like) made->counts = as<FakeBatch>(like)->counts;
+          *out = as_handle<mortise_batch>(made);
           return MORTISE_OK;
         },
         .set =
@@ -970,6 +995,25 @@ class FakeHost : public mortise_host {
                 f.need_tensor(t);
                 f.count_references(t, 1);
                 return *out = t, MORTISE_OK;
+              });
+            },
+        .count =
+            [](mortise_host* h, const mortise_batch* b, mortise_str unit, int64_t* n) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.must_be_there(b);
+                if (!n) return f.note_failure(MORTISE_E_ARGUMENT, "count: no place for the result");
+                const auto& counts = as<FakeBatch>(b)->counts;
+                const auto at = counts.find(view(unit));
+                return *n = at == counts.end() ? 0 : at->second, mortise_status{MORTISE_OK};
+              });
+            },
+        .set_count =
+            [](mortise_host* h, mortise_batch* b, mortise_str unit, int64_t n) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.must_be_there(b);
+                if (n < 0) return f.note_failure(MORTISE_E_ARGUMENT, "set_count: fewer than none");
+                return as<FakeBatch>(b)->counts.insert_or_assign(std::string(view(unit)), n),
+                       mortise_status{MORTISE_OK};
               });
             },
     };
@@ -1210,18 +1254,28 @@ class Plugin {
       throw PluginError(s, host_.error());
     return out;
   }
-  // What a data plugin puts for these numbers: one map of field to elements a sample. Throws PluginError if it refuses.
-  std::vector<std::map<std::string, std::vector<int64_t>>> samples(std::string_view split,
-                                                                   const std::vector<int64_t>& numbers) const {
+  // What a data plugin puts for these numbers, in this epoch: one map of field to elements a sample. T is the element
+  // type; fields of another one are left out. Throws PluginError if it refuses.
+  template <class T = int64_t>
+  std::vector<std::map<std::string, std::vector<T>>> samples(std::string_view split,
+                                                             const std::vector<int64_t>& numbers,
+                                                             int64_t epoch = 0) const {
     const mortise_data& data = object<mortise_data>("data");
-    FakeHost::Rows rows{std::vector<FakeHost::Row>(numbers.size()), data.n_fields};
-    const auto n = static_cast<uint32_t>(numbers.size());
-    if (const mortise_status s = data.get(self_, str(split), numbers.data(), n, reinterpret_cast<mortise_rows*>(&rows)))
+    FakeHost::Rows rows{&data, std::vector<std::map<uint32_t, std::vector<std::byte>>>(numbers.size())};
+    const std::vector<int64_t> epochs(numbers.size(), epoch);
+    if (const mortise_status s =
+            data.get(self_, str(split), numbers.data(), epochs.data(), static_cast<uint32_t>(numbers.size()),
+                     reinterpret_cast<mortise_rows*>(&rows)))
       throw PluginError(s, host_.error());
-    std::vector<std::map<std::string, std::vector<int64_t>>> all(numbers.size());
+    std::vector<std::map<std::string, std::vector<T>>> all(numbers.size());
     for (size_t i = 0; i < all.size(); ++i)
-      for (auto& [field, elements] : rows.rows[i].fields)
-        all[i][std::string(view(data.fields[field].name))] = std::move(elements);
+      for (const auto& [index, bytes] : rows.rows[i]) {
+        const mortise_field& field = rows.field(index);
+        if (field.dtype != dtype_of<T>()) continue;
+        std::vector<T>& elements = all[i][std::string(view(field.name))];
+        elements.resize(bytes.size() / sizeof(T));
+        std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(elements.data()));
+      }
     return all;
   }
 

@@ -1,0 +1,26 @@
+// What a data plugin says of the fields of a sample, checked.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/abi/provided.hpp"
+#include "mortise/data.h"
+
+namespace mortise {
+
+struct Field {
+  std::string name, unit;
+  uint32_t dtype = MORTISE_NO_DTYPE;
+  bool is_sequence = false;
+  std::vector<int64_t> sizes;          // of one sample; of a sequence, of one position
+  size_t bytes = 0;                    // of these
+  size_t element = 0;                  // bytes of one element
+  std::array<std::byte, 8> fill = {};  // one element, as it lies in memory
+};
+
+// Throws PluginError with the plugin's name.
+std::vector<Field> fields_of(const Provided<mortise_data>& data);
+
+}  // namespace mortise

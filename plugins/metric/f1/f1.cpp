@@ -1,0 +1,79 @@
+// The F1 score of an evaluation: 2 hits / (said + labels) of each class. It is no sum over samples, so the three counts
+// of each class are kept on the device until the evaluation ends.
+#include <cmath>
+
+#include "mortise/cpp/call.hpp"
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/plugin.hpp"
+
+namespace {
+using namespace mortise;
+
+class F1 {
+ public:
+  void evaluate(mortise_call* call, mortise_next* next) {
+    hits_ = said_ = labels_ = Tensor();
+    check(api.call->next(api.host, next, call));
+    check(api.loop->metric(api.host, MORTISE_STR("f1"), score()));
+  }
+
+  void forward(mortise_call* call, mortise_next* next) {
+    const Tensor labels = call->mode == MORTISE_EVAL ? field(call->batch, "labels") : Tensor();
+    if (!labels) return check(api.call->next(api.host, next, call));
+    const Tensor logits = run_for_logits(call, next);
+    if (!logits) throw Error(MORTISE_E_UNSUPPORTED, "the model gives no logits as its second result");
+    const Info scores(logits);
+    if (scores.rank != Info(labels).rank + 1)
+      throw Error(MORTISE_E_SHAPE, "logits of " + std::to_string(scores.rank) + " dimensions over labels of " +
+                                       std::to_string(scores.rank - 1) + " are wanted");
+    static const Op argmax("aten::argmax"), equal("aten::eq.Tensor"), not_below("aten::ge.Scalar");
+    const int64_t classes = scores.sizes[scores.rank - 1];
+    const Tensor said = argmax(logits, int64_t{-1}, false), counts = not_below(labels, 0);
+    add(hits_, labels, equal(said, labels), classes);
+    add(said_, said, counts, classes);
+    add(labels_, labels, counts, classes);
+  }
+
+ private:
+  // How often each class stands where `mask` says so: int64 [classes].
+  static void add(Tensor& sum, Ref classes_of, Ref mask, int64_t classes) {
+    static const Op select("aten::masked_select"), bincount("aten::bincount");
+    Tensor n = bincount(select(classes_of, mask), none(), classes);
+    sum = sum ? ops::add(sum, n) : std::move(n);
+  }
+
+  // As scikit-learn has it: 0 where hits are none, and classes that nobody said and no label is do not count.
+  double score() const {
+    const std::vector<int64_t> hits = read(hits_), said = read(said_), labels = read(labels_);
+    const auto of = [&](size_t c) {
+      const int64_t all = said[c] + labels[c];
+      return all > 0 ? 2 * static_cast<double>(hits[c]) / static_cast<double>(all) : 0;
+    };
+    if (average_ == "binary") {
+      if (!hits.empty() && positive_ >= static_cast<int64_t>(hits.size()))
+        config::refuse("positive", "the model knows " + std::to_string(hits.size()) + " classes, from 0",
+                       "positive = 1");
+      return hits.empty() ? NAN : of(static_cast<size_t>(positive_));
+    }
+    double sum = 0, weights = 0;
+    for (size_t c = 0; c < hits.size(); ++c) {
+      const double weight = average_ == "weighted" ? static_cast<double>(labels[c]) : said[c] + labels[c] > 0;
+      sum += weight * of(c);
+      weights += weight;
+    }
+    return weights > 0 ? sum / weights : NAN;
+  }
+
+  static std::vector<int64_t> read(const Tensor& t) {
+    std::vector<int64_t> all(t ? static_cast<size_t>(Info(t).numel) : 0);
+    if (t) check(api.tensor->read(api.host, t.get(), all.data(), all.size() * sizeof all[0]));
+    return all;
+  }
+
+  const std::string average_{config::text("average")};
+  int64_t positive_ = config::integer("positive");
+  Tensor hits_, said_, labels_;  // int64 [classes], on the device; empty before the first micro-batch
+};
+}  // namespace
+
+MORTISE_PLUGIN(F1, mortise::wrap<&F1::evaluate>("eval"), mortise::wrap<&F1::forward>("forward"))
