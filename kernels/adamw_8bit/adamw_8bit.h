@@ -12,7 +12,8 @@ constexpr int64_t kAdamW8BitBlock = 256;
 constexpr int kZeroOfSignedMap = 127;  // its index; that of the other is 0
 
 /** The 256 values of an index, ascending: 0, 1, and in each of seven decades below 1 twice as many means as in the one
- *  below, at equal distances. The signed map has the negative of each mean, and no -1. The bits of bitsandbytes' create_dynamic_map(signed) with LibTorch 2.11 on a processor with AVX2 or AVX-512: where
+ *  below, at equal distances. The signed map has the negative of each mean, and no -1. The bits are
+ *  those of bitsandbytes' create_dynamic_map(signed) with torch 2.11 on a processor with AVX2 or AVX-512; where
  *  torch.linspace has no fused multiply-add, some are a unit in the last place off. */
 const std::array<float, 256>& dynamic_map(bool is_signed);
 
@@ -50,8 +51,8 @@ struct AdamW8BitArrays {
 void adamw_8bit_update(const AdamWStep& step, const AdamW8BitArrays& arrays, int64_t begin, int64_t end);
 
 /** The same with means in fp32 and no scales, for parameters that are to have no 8-bit states: kOptimizer32bit2State.
- *  `states` are m and v; those of `arrays` are not used, and a range may begin and end anywhere. Inf and NaN stay, as in
- *  AdamW. */
+ *  `states` are m and v; those of `arrays` are not used, and a range may begin and end anywhere. Inf and NaN stay, as
+ *  in AdamW. */
 void adamw_32bit_update(const AdamWStep& step, const AdamW8BitArrays& arrays, const std::array<float*, 2>& states,
                         int64_t begin, int64_t end);
 

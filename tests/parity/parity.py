@@ -40,6 +40,7 @@ import sys
 import tempfile
 
 import torch
+from adamw8bit import AdamW8bit
 from anyprecision import AnyPrecisionAdamW
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import Adafactor, GPT2Config, GPT2LMHeadModel
@@ -133,6 +134,10 @@ def any_precision(groups):
 
 def any_precision_in_bf16(groups):
     return AnyPrecisionAdamW(groups, LR, momentum_dtype=torch.bfloat16, kahan_summation=True)
+
+
+def adamw_8bit(groups):
+    return AdamW8bit(groups, LR, wide=groups[0]["params"][:2])  # wte, which is the head too, and wpe
 
 
 def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.float32, scaler=None, steps=STEPS):
@@ -244,6 +249,7 @@ def main():
             ("adafactor", "[optimizer.adafactor]", 1e-4, {"optimizer_of": adafactor}, 1e-5, 1e-6),
             ("adafactor_of_the_paper", paper, 1.0, {"optimizer_of": adafactor_of_the_paper}, 1e-5, 1e-6),
             ("anyprecision", "[optimizer.adamw_anyprecision]", LR, {"optimizer_of": any_precision}, 1e-4, 1e-6),
+            ("adamw_8bit", "[optimizer.adamw_8bit]", LR, {"optimizer_of": adamw_8bit}, 1e-3, 1e-6),
             ("half", any_bf16 + "[precision.half]", LR,
              {"optimizer_of": any_precision_in_bf16, "dtype": torch.bfloat16}, 2e-2, 2e-3),
         ]
