@@ -1,4 +1,16 @@
 // AdamW with 8-bit means: a block of 256 elements becomes floats in the first cache, is updated, and becomes indices.
+//
+// Floor   16 bytes a parameter (read p, g, m, v; write p, m, v), where AdamW in fp32 has 28.
+// Now     1.87 ns a parameter on one thread of an EPYC 9005, 4 M parameters; the tables are the limit, not the memory.
+//         Beside it torch 2.11's AdamW in fp32, one tensor: fused 0.46, foreach 1.84, neither (the default) 5.45;
+//         kernels/adamw 0.47. 2026-11-22, kernel_adamw_8bit_bench 4, but seconds of the thread's processor instead of
+//         the wall's, because the machine was shared.
+// Plan    the arithmetic and what lies around the tables vectorise; the nearest value is one load from a table, without
+//         a search and without a branch.
+// Tried   a branch on the sign: 7 ns. Loops over the tables that do not vectorise: 2.0 ns. Intrinsics of AVX-512: maps
+//         in registers 1.69, the table of rows by gathers as well 1.41, a search in registers instead of it 1.87: a
+//         second way through everything, for a quarter of an update.
+// No LibTorch headers: raw pointers.
 #include "kernels/adamw_8bit/adamw_8bit.h"
 
 #include <algorithm>
@@ -45,7 +57,8 @@ std::array<float, 256> make_map(bool is_signed) {
 // row's first float, times 2^16, plus what its lower 16 bits must exceed for a carry into the next index.
 struct Nearest {
   static constexpr uint32_t kLeast = 0x34000000u;  // 2^-23: what is smaller is nearest to 0, in both maps
-  static constexpr uint32_t kRows = ((0x3F800000u - kLeast) >> 16) + 1;
+  static constexpr uint32_t kMost = 0x3F80FFFFu;   // 1, and what rounding made of it
+  static constexpr uint32_t kRows = ((kMost - kLeast) >> 16) + 1;
   std::array<uint32_t, kRows> rows{};
 
   // `ascending` begins with 0; `odd` says whether the first index is odd, as far as ties are concerned.
@@ -62,8 +75,8 @@ struct Nearest {
       ++index;
     }
   }
-  // Of x in [0, 1].
-  static uint32_t position(float x) { return std::max(std::bit_cast<uint32_t>(x), kLeast) - kLeast; }
+  // Of x in [0, 1]; what a scale that was not made here may lead to, Inf or NaN, is within the table too.
+  static uint32_t position(float x) { return std::clamp(std::bit_cast<uint32_t>(x), kLeast, kMost) - kLeast; }
   uint32_t index(uint32_t position) const { return (rows[position >> 16] + (position & 0xFFFFu)) >> 16; }
 };
 

@@ -236,6 +236,19 @@ TEST(AdamW8BitKernel, ABlockOfZerosOrOfNumbersThatAreNotNormalHasTheIndicesOfZer
   }
 }
 
+// As a checkpoint that somebody else wrote may have it; under a sanitizer, nothing is read outside of a table.
+TEST(AdamW8BitKernel, ScalesThatAreNotFiniteLeadNowhere) {
+  for (const float scale : {kInf, kNaN, -1.0f}) {
+    State s(300);
+    std::fill(s.m.begin(), s.m.end(), uint8_t{200});
+    std::fill(s.v.begin(), s.v.end(), uint8_t{200});
+    s.m_scale[0] = s.v_scale[1] = scale;
+    s.update(step_of(1), normal(300, 8));
+    s.update(step_of(2), normal(300, 9));
+    EXPECT_TRUE(std::isfinite(s.v_scale[0]));
+  }
+}
+
 TEST(AdamW8BitKernel, GivesTheSameBitsHoweverTheRangeIsCutAtBlocks) {
   const std::vector<float> g = normal(1300, 8);
   State whole(1300), pieces(1300);
