@@ -1,15 +1,16 @@
 // AdamW with 8-bit means: a block of 256 elements becomes floats in the first cache, is updated, and becomes indices.
 //
 // Floor   16 bytes a parameter (read p, g, m, v; write p, m, v), where AdamW in fp32 has 28.
-// Now     1.87 ns a parameter on one thread of an EPYC 9005, 4 M parameters; the tables are the limit, not the memory.
-//         Beside it torch 2.11's AdamW in fp32, one tensor: fused 0.46, foreach 1.84, neither (the default) 5.45;
-//         kernels/adamw 0.47. 2026-11-22, kernel_adamw_8bit_bench 4, but seconds of the thread's processor instead of
-//         the wall's, because the machine was shared.
+// Now     1.83 ns a parameter on one thread of an EPYC 9005, 32 M parameters; the tables are the limit, not the memory.
+//         Beside it torch 2.11's AdamW in fp32, one tensor: fused 0.50, foreach 3.6, neither (the default) 5.0;
+//         kernels/adamw 0.50. With 4 M parameters 1.87, and 0.46, 1.84, 5.45, 0.47. 2026-11-22,
+//         kernel_adamw_8bit_bench 32, but seconds of the thread's processor instead of the wall's, because the machine
+//         was shared. On two threads of it, by the wall: 60 ms, kernels/adamw 15.3.
 // Plan    the arithmetic and what lies around the tables vectorise; the nearest value is one load from a table, without
 //         a search and without a branch.
-// Tried   a branch on the sign: 7 ns. Loops over the tables that do not vectorise: 2.0 ns. Intrinsics of AVX-512: maps
-//         in registers 1.69, the table of rows by gathers as well 1.41, a search in registers instead of it 1.87: a
-//         second way through everything, for a quarter of an update.
+// Tried   with 4 M parameters, a branch on the sign: 7 ns. Loops over the tables that do not vectorise: 2.0 ns.
+//         Intrinsics of AVX-512: maps in registers 1.69, the table of rows by gathers as well 1.41, a search in
+//         registers instead of it 1.87: a second way through everything, for a quarter of an update.
 // No LibTorch headers: raw pointers.
 #include "kernels/adamw_8bit/adamw_8bit.h"
 
