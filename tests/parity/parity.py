@@ -27,13 +27,13 @@ fp32.
 ema: the mean is of the masters of each step, which both sides are given: torch's own AveragedModel over them, bit for
 bit.
 
-adamw_8bit: a mean that lies on the border of two values of the map takes another one on each side once sums differ
-in their last bit, so after some steps the roundings of the two runs have little to do with each other. A rounding is
-off by at most half a distance, of 1/64 to 1/7 of the mean: by 2e-2 of it, say. Over 100 steps at 1e-3 that puts an
-element sqrt(100) * 2e-5 = 2e-4 aside in a random direction, and the loss, whose gradient has a norm of about 0.5, by
-1e-4, 4e-5 of it; measured 4.0e-5. The bound is five times that. It would not see all mistakes, so states are compared
-too: after 5 steps less than 1 % of the indices may differ. Sums that differ by 1e-6, in
-values 1/64 to 1/7 apart, make it up to 1e-4 a step; measured 2e-4 in all. Another map, block or rounding changes most.
+adamw_8bit: a mean that lies on the border of two values of the map takes another one on each side once sums differ in
+their last bit, so after some steps the roundings of the two runs have little to do with each other. A rounding is off
+by at most half a distance, of 1/64 to 1/7 of the mean: by 2e-2 of it, say. Over 100 steps at 1e-3 that puts an element
+sqrt(100) * 2e-5 = 2e-4 aside in a random direction, and the loss, whose gradient has a norm of about 0.5, by 1e-4, 4e-5
+of it; measured 4.0e-5. The bound is five times that. It would not see all mistakes, so states are compared too: after 5
+steps less than 1 % of the indices may differ. Sums that differ by 1e-6, in values 1/64 to 1/7 apart, make it up to 1e-4
+a step; measured 2e-4 in all. Another map, block or rounding changes most.
 
 half: a model cast whole to bf16, with Kahan summation. Every activation has the rounding of bf16 on both sides, in
 other places: the bounds of bf16.
