@@ -104,6 +104,9 @@ class Resume(Checkpoints):
         self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adafactor]\nbeta1 = 0.9\n"
                                                "scale_parameter = true"))
 
+    def test_is_so_with_states_in_8_bits_too(self):
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adamw_8bit]\nmin_8bit_size = 100"))
+
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
         saved = self.records(self.dir / "runs/whole", "saved")

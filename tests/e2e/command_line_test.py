@@ -68,6 +68,7 @@ class CommandLine(e2e.Case):
                             'it is called `length`, in [run], and has a unit: length = "3 epochs"'),
                            (["train", "--bf16"], "--use precision.bf16"),
                            (["train", "--optim=adamw_torch"], "--use optimizer.adamw"),
+                           (["train", "--optim", "adamw_bnb_8bit"], "--use optimizer.adamw_8bit"),
                            (["train", "--gradient_checkpointing", "True"], "--use activation.checkpointing"),
                            (["train", "--max_grad_norm", "1.0"], "--use gradient.clip --set gradient.clip.norm=1.0"),
                            (["train", "--tf32"],

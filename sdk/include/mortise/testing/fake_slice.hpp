@@ -52,7 +52,11 @@ class FakeSlice {
     if (relation == "scalar") return {};
     if (relation == "rows" && !sizes.empty()) return sizes.pop_back(), sizes;
     if (relation == "columns" && sizes.size() > 1) return sizes.erase(sizes.end() - 2), sizes;
-    throw std::invalid_argument("relations are same, rows, columns, scalar; this is " + std::string(relation));
+    if (relation.starts_with("blocks:"))
+      if (const int64_t block = std::atoll(std::string(relation.substr(7)).c_str()); block > 0)
+        return {(n + block - 1) / block};
+    throw std::invalid_argument("relations are same, rows, columns, scalar, blocks:N; this is " +
+                                std::string(relation));
   }
 
   mortise_param_info info_{};
