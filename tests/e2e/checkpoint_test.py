@@ -104,6 +104,10 @@ class Resume(Checkpoints):
         self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adafactor]\nbeta1 = 0.9\n"
                                                "scale_parameter = true"))
 
+    def test_is_so_with_two_optimizers_and_packed_matrices_too(self):
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.muon]\nwhere = \"role:matrix\"\n"
+                                               "[optimizer.adamw]"))
+
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
         saved = self.records(self.dir / "runs/whole", "saved")

@@ -41,6 +41,7 @@ import tempfile
 
 import torch
 from anyprecision import AnyPrecisionAdamW
+from muon import MuonBesideAdamW, in_fp32
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import Adafactor, GPT2Config, GPT2LMHeadModel
 
@@ -133,6 +134,14 @@ def any_precision(groups):
 
 def any_precision_in_bf16(groups):
     return AnyPrecisionAdamW(groups, LR, momentum_dtype=torch.bfloat16, kahan_summation=True)
+
+
+def muon(groups):
+    return MuonBesideAdamW(groups, LR, 0.02, "original")
+
+
+def muon_in_fp32(groups):
+    return MuonBesideAdamW(groups, LR, LR, "match_rms_adamw", orthogonal=in_fp32)
 
 
 def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.float32, scaler=None, steps=STEPS):
@@ -236,6 +245,7 @@ def main():
         weights = read_safetensors(start / "checkpoints/latest/model/model.safetensors")
         any_bf16 = "[optimizer.adamw_anyprecision]\nmomentum_dtype = \"bf16\"\nkahan_summation = true\n"
         paper = "[optimizer.adafactor]\nscale_parameter = true\nrelative_step = true"
+        beside = "[optimizer.muon]\nwhere = \"role:matrix\"\n"
         cases = [
             ("fp32", "[optimizer.adamw]", LR, {}, 1e-5, 1e-6),
             ("bf16", "[optimizer.adamw]\n[precision.bf16]", LR, {"autocast": torch.bfloat16}, 2e-2, 2e-3),
@@ -246,6 +256,9 @@ def main():
             ("anyprecision", "[optimizer.adamw_anyprecision]", LR, {"optimizer_of": any_precision}, 1e-4, 1e-6),
             ("half", any_bf16 + "[precision.half]", LR,
              {"optimizer_of": any_precision_in_bf16, "dtype": torch.bfloat16}, 2e-2, 2e-3),
+            ("muon", beside + "lr = 0.02\n[optimizer.adamw]", LR, {"optimizer_of": muon}, 2e-2, 1e-6),
+            ("muon_in_fp32", beside + "ns_dtype = \"fp32\"\nadjust_lr_fn = \"match_rms_adamw\"\n[optimizer.adamw]",
+             LR, {"optimizer_of": muon_in_fp32}, 1e-5, 1e-6),
         ]
         results = []
         for name, tables, lr, theirs, bound, first_bound in cases:
