@@ -51,8 +51,8 @@ class FirstFiles(e2e.Case):
                      "  fix: [tokenizer.byte]\n"
                      "\n"
                      "error[nothing_provides]: nothing provides `optimizer`\n"
-                     "  fix: [optimizer.adafactor], [optimizer.adamw], [optimizer.adamw_anyprecision], [optimizer.muon] "
-                     "or [optimizer.sgd]\n"
+                     "  fix: [optimizer.adafactor], [optimizer.adamw], [optimizer.adamw_anyprecision], "
+                     "[optimizer.muon] or [optimizer.sgd]\n"
                      "  see: mortise plugin list optimizer\n"
                      "\n"
                      "6 errors; nothing was started.\n")

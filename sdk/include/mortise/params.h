@@ -8,8 +8,8 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by these
- * names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+/** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
+ * these names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
