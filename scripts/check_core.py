@@ -60,7 +60,7 @@ BUDGETS = {
     "model": 300,
     "host": 2300,
     "loop": 2000,
-    "abi": 1230,
+    "abi": 1400,
     "declare": 1200,
     "assemble": 1100,
     "store": 1350,

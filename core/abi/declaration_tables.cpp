@@ -32,8 +32,10 @@ void check_spec(const mortise_layer_spec* spec) {
 }
 void check_spec(const mortise_param_spec* spec) {
   constexpr uint32_t kMostDimensions = 64;
-  if (!spec || spec->struct_size < sizeof *spec)
+  if (!spec || !MORTISE_HAS_ROOM(spec, tie))  // the parts are Since 0.2
     throw PluginError(MORTISE_E_ARGUMENT, "a parameter is declared by a spec without its size");
+  if (MORTISE_HAS_ROOM(spec, parts) && spec->n_parts > 0 && !spec->parts)
+    throw PluginError(MORTISE_E_ARGUMENT, "the parts of parameter " + std::string(view(spec->name)) + " are NULL");
   for (const mortise_str text : {spec->name, spec->role, spec->init}) text_of(text);
   if (spec->rank > kMostDimensions || (spec->rank > 0 && !spec->sizes && !spec->tie))
     throw PluginError(MORTISE_E_ARGUMENT, "parameter " + std::string(view(spec->name)) + " has " +

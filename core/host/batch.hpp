@@ -18,8 +18,8 @@ struct mortise_batch {
   int64_t count(std::string_view unit) const;
 };
 
-// rows[row][field] are the bytes of one sample; `is_put`, row by row, which of them a plugin has put. Bytes, not bits: a
-// plugin may put from several threads.
+// rows[row][field] are the bytes of one sample; `is_put`, row by row, which of them a plugin has put: bytes, not bits,
+// since a plugin may put from several threads.
 struct mortise_rows {
   mortise_rows(const std::vector<mortise::Field>& of, size_t n)
       : fields(of), rows(n, std::vector<std::vector<std::byte>>(of.size())), is_put(n * of.size(), 0) {}

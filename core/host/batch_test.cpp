@@ -475,6 +475,36 @@ TEST(Declared, MistakesComeBackAsAStatusWithAText) {
   EXPECT_EQ(kGradsApi.norm(h, &norm), MORTISE_E_ARGUMENT);  // nobody computed one yet
 }
 
+// What lies behind the size of a spec is not read: a plugin built with SDK 0.1 knows no parts.
+TEST(Declared, PartsAreReadWhereTheSpecHasThem) {
+  TestHost host;
+  mortise_host* h = &host.window("test.x");
+  mortise_builder b{host.get().declaration(), {}};
+  const int64_t sizes[] = {6}, parts[] = {4, 2};
+  mortise_param_spec spec{};
+  spec.rank = 1;
+  spec.role = MORTISE_STR("vector");
+  spec.sizes = sizes;
+  spec.n_parts = 2;
+  const auto declare = [&](mortise_str name, size_t size) -> mortise_param* {
+    spec.name = name;
+    spec.struct_size = static_cast<uint32_t>(size);
+    mortise_param* p = nullptr;
+    return kBuildApi.param(h, &b, &spec, &p) == MORTISE_OK ? p : nullptr;
+  };
+  mortise_param* older = declare(MORTISE_STR("older"), offsetof(mortise_param_spec, part_dim));
+  ASSERT_TRUE(older);
+  EXPECT_EQ(older->info.n_parts, 0u);
+  EXPECT_FALSE(declare(MORTISE_STR("null"), sizeof spec));
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "the parts of parameter null are NULL");
+  EXPECT_FALSE(declare(MORTISE_STR("short"), offsetof(mortise_param_spec, tie)));
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "a parameter is declared by a spec without its size");
+  spec.parts = parts;
+  mortise_param* packed = declare(MORTISE_STR("packed"), sizeof spec);
+  ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->info.n_parts, 2u);
+}
+
 TEST(Interfaces, AreFoundById) {
   TestHost host;
   PluginHost& p = host.window("test.x");

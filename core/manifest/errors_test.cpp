@@ -690,7 +690,7 @@ TEST_F(Shipped, SaysWhatToTypeForAForeignFlag) {
   EXPECT_EQ(typed("bf16", "true"), "--use precision.bf16");
   EXPECT_EQ(typed("precision", "bf16"), "--use precision.bf16");
   EXPECT_EQ(typed("optim", "adamw_torch"), "--use optimizer.adamw");
-  EXPECT_NE(typed("optim", "").find("a plugin is switched on by its table: [optimizer."), std::string::npos);
+  EXPECT_EQ(typed("optim", ""), "a plugin is switched on by its table: mortise plugin list optimizer");
   EXPECT_EQ(typed("tf32", ""), "a plugin is switched on by its table: [precision.tf32], which is not installed");
   EXPECT_EQ(typed("device", "cuda"), "a plugin is switched on by its table: [device.cuda], which is not installed");
   EXPECT_EQ(typed("zero_stage", "2"), "it is called `stage`, in [parallel.zero], and not available in this version");

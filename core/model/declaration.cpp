@@ -36,6 +36,8 @@ void fill_views(mortise_param& p) {
   i.dims = p.dim_views.data();
   i.n_tags = static_cast<uint32_t>(p.tags.size());
   i.sizes = p.sizes.data();
+  i.n_parts = static_cast<uint32_t>(p.parts.size());
+  i.parts = p.parts.data();
 }
 
 void fill_info(mortise_param& p) {
@@ -49,6 +51,27 @@ void fill_info(mortise_param& p) {
     if (__builtin_mul_overflow(i.numel, n, &i.numel) || i.numel > kMostElements)
       throw std::length_error("parameter " + p.name + " has more elements than memory can hold");
   }
+}
+
+// The parts of a packed parameter; a plugin built with an older SDK has none.
+std::vector<int64_t> own_parts(const mortise_param_spec& spec, const std::string& name) {
+  if (!MORTISE_HAS_ROOM(&spec, parts) || spec.n_parts == 0) return {};
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument("parameter " + name + " has " + std::to_string(spec.n_parts) +
+                                " parts along dimension " + std::to_string(spec.part_dim) + why);
+  };
+  if (spec.part_dim >= spec.rank) refuse(", which it does not have");
+  const int64_t size = spec.sizes[spec.part_dim];
+  const auto do_not_fit = [&] { refuse("; they are above 0 and add up to its size, " + std::to_string(size)); };
+  if (spec.n_parts > size) do_not_fit();
+  std::vector<int64_t> parts(spec.parts, spec.parts + spec.n_parts);
+  int64_t rest = size;
+  for (const int64_t n : parts) {
+    if (n <= 0 || n > rest) do_not_fit();
+    rest -= n;
+  }
+  if (rest != 0) do_not_fit();
+  return parts;
 }
 
 // Two providers of one layer, one a mode, may declare the same inside it; anything else is a mistake.
@@ -147,6 +170,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
                                 "; roles are matrix vector norm embedding buffer");
   if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n <= 0; }))
     throw std::invalid_argument("parameter " + name + " has a dimension of 0");
+  std::vector<int64_t> parts = own_parts(spec, name);
   mortise_param& p = d.params.emplace_back();
   p.index = static_cast<uint32_t>(d.params.size() - 1);
   p.declarer = b.declarer;
@@ -155,6 +179,8 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   p.init = view(spec.init);
   p.init_scale = spec.init_scale;
   p.sizes = sizes;
+  p.parts = std::move(parts);
+  p.info.part_dim = p.parts.empty() ? 0 : spec.part_dim;
   p.segment = static_cast<int>(d.segments.size()) - 1;
   for (uint32_t i = 0; i < spec.rank && spec.dims; ++i) p.dims.emplace_back(view(spec.dims[i]));
   for (uint32_t i = 0; i < spec.n_tags; ++i) p.tags.emplace_back(view(spec.tags[i]));

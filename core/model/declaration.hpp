@@ -32,7 +32,7 @@ struct mortise_param {
   mortise::Declarer declarer;
   std::string name, role, init;
   std::vector<std::string> tags, dims, other_names;  // other_names: names that are tied to this parameter
-  std::vector<int64_t> sizes;
+  std::vector<int64_t> sizes, parts;
   double init_scale = 0;
   int segment = 0;
   // Rules of the manifest; negative: the family's.

@@ -39,6 +39,45 @@ TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
   EXPECT_EQ(d.find("wte.weight"), p);
 }
 
+// Why a 2 × 6 parameter with these parts is refused; empty: it is not.
+std::string refused_parts(mortise_builder& b, uint32_t dim, const std::vector<int64_t>& parts) {
+  const int64_t sizes[] = {2, 6};
+  mortise_param_spec spec{};
+  spec.struct_size = sizeof spec;
+  spec.rank = 2;
+  spec.name = s("qkv");
+  spec.role = s("matrix");
+  spec.sizes = sizes;
+  spec.part_dim = dim;
+  spec.n_parts = static_cast<uint32_t>(parts.size());
+  spec.parts = parts.data();
+  try {
+    add_param(b, spec);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(Declared, APackedParameterKeepsItsOwnParts) {
+  EXPECT_EQ(param("w")->info.n_parts, 0u) << "without a size of the spec there are none";
+  EXPECT_EQ(refused_parts(b, 1, {3, 1, 2}), "");
+  d.find("qkv")->add_tag("packed");  // views are made again
+  const mortise_param_info& info = d.find("qkv")->info;
+  EXPECT_EQ(info.part_dim, 1u);
+  EXPECT_EQ(std::vector<int64_t>(info.parts, info.parts + info.n_parts), (std::vector<int64_t>{3, 1, 2}));
+}
+
+TEST_F(Declared, PartsThatDoNotAddUpAreRefused) {
+  constexpr const char* kWhy = " parts along dimension 1; they are above 0 and add up to its size, 6";
+  EXPECT_EQ(refused_parts(b, 2, {6}), "parameter qkv has 1 parts along dimension 2, which it does not have");
+  EXPECT_EQ(refused_parts(b, 1, {3, 2}), std::string("parameter qkv has 2") + kWhy);
+  for (const std::vector<int64_t>& parts : {std::vector<int64_t>{3, 4}, {7, -1}, {6, 0}, {INT64_MAX, INT64_MAX, 8}})
+    EXPECT_NE(refused_parts(b, 1, parts), "") << parts[0];
+  EXPECT_EQ(refused_parts(b, 1, {0, 0, 0, 0, 0, 0, 6}), std::string("parameter qkv has 7") + kWhy);
+  EXPECT_EQ(d.find("qkv"), nullptr) << "nothing of it is kept";
+}
+
 TEST_F(Declared, ABufferIsNotTrained) {
   add_segment(b, "embed", 0);
   EXPECT_FALSE(param("steps", 2, nullptr, "buffer")->info.trainable);

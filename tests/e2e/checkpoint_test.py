@@ -107,6 +107,10 @@ class Resume(Checkpoints):
     def test_is_so_with_states_in_8_bits_too(self):
         self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.adamw_8bit]\nmin_8bit_size = 100"))
 
+    def test_is_so_with_two_optimizers_and_packed_matrices_too(self):
+        self.same_as_uninterrupted(RUN.replace("[optimizer.adamw]", "[optimizer.muon]\nwhere = \"role:matrix\"\n"
+                                               "[optimizer.adamw]"))
+
     def test_is_so_in_the_background_too(self):
         self.same_as_uninterrupted(RUN.replace("[checkpoint]", "[checkpoint]\nbackground = true"))
         saved = self.records(self.dir / "runs/whole", "saved")

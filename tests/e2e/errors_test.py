@@ -52,7 +52,7 @@ class FirstFiles(e2e.Case):
                      "\n"
                      "error[nothing_provides]: nothing provides `optimizer`\n"
                      "  fix: [optimizer.adafactor], [optimizer.adamw], [optimizer.adamw_8bit], "
-                     "[optimizer.adamw_anyprecision] or [optimizer.sgd]\n"
+                     "[optimizer.adamw_anyprecision], [optimizer.muon] or [optimizer.sgd]\n"
                      "  see: mortise plugin list optimizer\n"
                      "\n"
                      "6 errors; nothing was started.\n")

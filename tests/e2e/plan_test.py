@@ -36,6 +36,17 @@ class Plan(e2e.Case):
         order = [line.split()[1] for line in out.split("in order\n")[1].split("listening")[0].splitlines()]
         self.assertEqual(order, ["parallel.none", "guard.nonfinite", "gradient.clip", "optimizer.adamw"])
 
+    def test_an_optimizer_of_matrices_refuses_what_is_none_by_name(self):
+        self.file("run.toml", TINY.replace("[optimizer.adamw]", "[optimizer.muon]"))
+        result = self.mortise("plan")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[refused_value]: Muon updates matrices; wte.weight has the role embedding and 2 "
+                      "dimensions\n  --> run.toml:", result.err)
+        self.assertIn("  fix: where = \"role:matrix\", and a second optimizer", result.err)
+        self.file("run.toml", TINY.replace("[optimizer.adamw]",
+                                           "[optimizer.muon]\nwhere = \"role:matrix\"\n[optimizer.adamw]"))
+        self.assertRegex(self.ok("plan").out, r"(?m)^  \d+ tensors, lr .*: optimizer\.muon$")
+
     def test_advice_is_on_what_nobody_decided(self):
         clip, rate = (
             "no gradient is clipped: [gradient.clip] norm = 1.0",

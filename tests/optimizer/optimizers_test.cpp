@@ -1,9 +1,7 @@
 // Twenty steps of each optimizer beside the same steps in ATen's operators: those of this tree in the order of
 // torch/optim/adam.py and sgd.py (torch 2.11), and the example's in plain C, of the simple form, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
@@ -19,6 +17,7 @@
 #include <deque>
 
 #include "mortise/testing/fake_slice.hpp"
+#include "tests/optimizer/boxed.hpp"
 
 namespace {
 
@@ -112,53 +111,6 @@ TYPED_TEST(Optimizers, SGDWithNesterovFollowsTorch) {
 
 // ---- the simple form ----
 
-// A tensor of the fake host as ATen sees it: the same memory.
-at::Tensor shared(mortise_tensor* t) {
-  const mortise::Info info(t);
-  const auto type = info.dtype == MORTISE_F64 ? at::kDouble : info.dtype == MORTISE_BF16 ? at::kBFloat16 : at::kFloat;
-  return at::from_blob(info.data, at::IntArrayRef(info.sizes, info.rank), at::TensorOptions().dtype(type));
-}
-mortise::Tensor copied(const at::Tensor& t) {
-  mortise::Tensor out = mortise::empty(t.scalar_type() == at::kDouble ? MORTISE_F64 : MORTISE_F32, t.sizes());
-  shared(out.get()).copy_(t);
-  return out;
-}
-
-// The operators of mortise/simple_optimizer.h, boxed, as mortise.ops/0 calls them.
-void define_operators(FakeHost& host) {
-  for (const char* name :
-       {"to.dtype", "_foreach_mul.Scalar", "_foreach_lerp.Scalar", "_foreach_sqrt", "_foreach_lerp_.Scalar",
-        "_foreach_mul_.Scalar", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_addcmul_.Scalar",
-        "_foreach_addcdiv_.Scalar", "_foreach_sign_"}) {
-    const std::string schema = std::string("aten::") + name;
-    const size_t dot = schema.find('.');
-    const std::string overload = dot == std::string::npos ? "" : schema.substr(dot + 1);
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(schema.substr(0, dot).c_str(), overload.c_str());
-    host.op_list(schema, [op](std::span<const mortise_value> args) {
-      torch::jit::Stack stack;
-      for (const mortise_value& v : args) {
-        if (v.tag == MORTISE_TENSOR) stack.emplace_back(shared(v.v.t));
-        if (v.tag == MORTISE_FLOAT) stack.emplace_back(v.v.f);
-        if (v.tag == MORTISE_LOGICAL) stack.emplace_back(v.v.i != 0);
-        if (v.tag == MORTISE_DTYPE) stack.emplace_back(static_cast<int64_t>(at::kFloat));
-        if (v.tag == MORTISE_NONE) stack.emplace_back();
-        if (v.tag != MORTISE_TENSORS) continue;
-        c10::List<at::Tensor> list;
-        for (uint32_t i = 0; i < v.count; ++i) list.push_back(shared(v.v.ts[i]));
-        stack.emplace_back(std::move(list));
-      }
-      op.callBoxed(stack);
-      std::vector<mortise::Tensor> results;
-      for (const c10::IValue& v : stack) {
-        if (v.isTensor()) results.push_back(copied(v.toTensor()));
-        if (!v.isTensorList()) continue;
-        for (const at::Tensor& t : v.toTensorVector()) results.push_back(copied(t));
-      }
-      return results;
-    });
-  }
-}
-
 // examples/01_c_optimizer/lion.c over lists of tensors, as ATen's functions.
 struct Lion {
   std::vector<at::Tensor> params, momentum;
@@ -176,7 +128,9 @@ struct Lion {
 
 template <class Master, class Grad>
 void expect_the_same_bits(FakeHost& host, std::vector<Grad> (*gradient)(uint64_t seed)) {
-  define_operators(host);
+  define_operators(host, {"to.dtype", "_foreach_mul.Scalar", "_foreach_lerp.Scalar", "_foreach_sqrt",
+                          "_foreach_lerp_.Scalar", "_foreach_mul_.Scalar", "_foreach_add_.List", "_foreach_add_.Scalar",
+                          "_foreach_addcmul_.Scalar", "_foreach_addcdiv_.Scalar", "_foreach_sign_"});
   host.set("beta1", 0.9).set("beta2", 0.99);
   host.lr = {kRate, kRate / 3};
   host.weight_decay = {kDecay, 0};

@@ -74,9 +74,9 @@ class Gpt {
     Block b{};
     b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)})
                    : residual_norm(build, path + ".ln_1");
-    b.c_attn =
-        build.layer("linear", path + ".attn.c_attn",
-                    {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit)});
+    b.c_attn = build.layer(
+        "linear", path + ".attn.c_attn",
+        {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit), attr("parts", 3)});
     b.attention = build.layer(
         "attention", path + ".attn",
         {attr("heads", heads_), attr("head_dim", width_ / heads_), attr("causal", true), attr("dropout", dropout_)});

@@ -57,6 +57,13 @@ TEST_F(Gpt, BeginsWithANormAndAddsEveryOtherBranchTogetherWithTheNormAfterIt) {
       (std::map<std::string, std::string>{{"heads", "4"}, {"head_dim", "16"}, {"causal", "true"}, {"dropout", "0.1"}}));
 }
 
+TEST_F(Gpt, SaysThatQueriesKeysAndValuesArePackedIntoOneMatrix) {
+  build.facts["vocabulary"] = 100;
+  ASSERT_EQ(declare(), "");
+  EXPECT_EQ(build.at("h.1.attn.c_attn").attrs.at("parts"), "3");
+  EXPECT_FALSE(build.at("h.1.attn.c_proj").attrs.contains("parts"));
+}
+
 TEST_F(Gpt, AsksForNoDropoutLayerWithoutDropout) {
   host.set("dropout", 0.0);
   build.facts["vocabulary"] = 100;

@@ -34,6 +34,24 @@ TEST_F(Operators, LinearDeclaresItsWeightInEitherLayoutWithNamedDimensions) {
   EXPECT_FALSE(build.params.contains("h.0.attn.c_attn.bias"));
 }
 
+TEST_F(Operators, LinearSaysWhichPartsOfItsOutputsItPacks) {
+  build.layer(plugin, "linear", "qkv", {attr("in", 8), attr("out", 24), attr("parts", 3)});
+  build.layer(plugin, "linear", "conv", {attr("in", 8), attr("out", 24), attr("layout", "in_out"), attr("parts", 3)});
+  build.layer(plugin, "linear", "one", {attr("in", 8), attr("out", 24)});
+  EXPECT_EQ(build.params.at("qkv.weight").parts, (Sizes{8, 8, 8}));
+  EXPECT_EQ(build.params.at("qkv.weight").part_dim, 0u);
+  EXPECT_EQ(build.params.at("conv.weight").parts, (Sizes{8, 8, 8}));
+  EXPECT_EQ(build.params.at("conv.weight").part_dim, 1u);
+  EXPECT_EQ(build.params.at("one.weight").parts, Sizes{});
+  const auto refused = [&](int64_t parts) {
+    EXPECT_THROW(build.layer(plugin, "linear", "odd", {attr("in", 8), attr("out", 24), attr("parts", parts)}),
+                 PluginError);
+    return host.error();
+  };
+  EXPECT_EQ(refused(5), "odd: 24 outputs are not 5 equal parts");
+  EXPECT_NE(refused(0), "");
+}
+
 TEST_F(Operators, NormsBeginAsTheIdentity) {
   build.layer(plugin, "norm", "ln", {attr("width", 6)});
   build.layer(plugin, "residual_norm", "rms", {attr("width", 6), attr("kind", "rms")});

@@ -17,8 +17,9 @@ class Linear {
     const std::string name = spec.name();
     const std::string weight = name + ".weight";
     const double init = spec.number("init", 0.02);
-    weight_ = in_out_ ? build.param({weight, "matrix", {"in", "out"}, {in, out}, "normal", init})
-                      : build.param({weight, "matrix", {"out", "in"}, {out, in}, "normal", init});
+    const std::vector<int64_t> parts = equal_parts(spec, out);
+    weight_ = in_out_ ? build.param({weight, "matrix", {"in", "out"}, {in, out}, "normal", init, nullptr, 1, parts})
+                      : build.param({weight, "matrix", {"out", "in"}, {out, in}, "normal", init, nullptr, 0, parts});
     if (spec.flag("bias", true)) bias_ = build.param({name + ".bias", "vector", {"out"}, {out}, "constant", 0});
   }
 
@@ -56,6 +57,14 @@ class Linear {
   }
 
  private:
+  // The sizes of the packed parts of the weight, along its outputs; none of one.
+  static std::vector<int64_t> equal_parts(const LayerSpec& spec, int64_t out) {
+    const int64_t n = spec.integer("parts", 1);
+    if (n < 1 || out % n != 0)
+      throw Error(MORTISE_E_ARGUMENT,
+                  spec.path() + ": " + std::to_string(out) + " outputs are not " + std::to_string(n) + " equal parts");
+    return std::vector<int64_t>(n > 1 ? static_cast<size_t>(n) : 0, out / n);
+  }
   bool is_gelu() const { return activation_ == Activation::kGelu || activation_ == Activation::kGeluTanh; }
   std::string_view approximation() const { return activation_ == Activation::kGelu ? "none" : "tanh"; }
   Tensor activate(Tensor z) const {

@@ -35,6 +35,10 @@ typedef struct mortise_param_spec {
   mortise_str init;
   double init_scale;
   mortise_param *tie; /* this name is that parameter: one value, one gradient, one state; NULL: a new one */
+  /** Several parameters packed into one, side by side along the dimension `part_dim`, as queries, keys and values are:
+   * the sizes of the parts, `n_parts` of them, which add up to sizes[part_dim]. 0: it is one. Since 0.2 */
+  uint32_t part_dim, n_parts;
+  const int64_t *parts;
 } mortise_param_spec;
 
 enum { MORTISE_BLOCK = 1 }; /* flag of a segment: one of several alike; called through the point `block` */

@@ -15,7 +15,7 @@ MORTISE_BEGIN
  * stand in an array, each `struct_size` bytes behind the one before. */
 typedef struct mortise_field {
   uint32_t struct_size;
-  uint32_t dtype; /* MORTISE_I64, MORTISE_F32, MORTISE_U8, … */
+  uint32_t dtype;   /* MORTISE_I64, MORTISE_F32, MORTISE_U8, … */
   mortise_str name; /* "input_ids", "labels", "pixel_values" */
   mortise_str unit;
   double fill; /* what padding holds, and a sample that has nothing of this field; one that the type can hold */
@@ -64,8 +64,9 @@ typedef struct mortise_data {
 /** "mortise.batch/0" */
 typedef struct mortise_batch_api {
   uint32_t struct_size;
-  /** Copies `bytes` as field `field` (its index) of row `row`: one sample, contiguous, the last size first in memory; of
-   * a sequence whole positions. 0 bytes: this sample has nothing of the field, which is then `fill`. [data] */
+  /** Copies `bytes` as field `field` (its index) of row `row`: one sample, contiguous, neighbours of the last size side
+   * by side; of a sequence whole positions. 0 bytes: this sample has nothing of the field, which is then `fill`.
+   * [data] */
   MORTISE_FN(put, mortise_rows *, uint32_t row, uint32_t field, const void *elements, size_t bytes);
   /** A field's tensor, borrowed; MORTISE_E_NOT_FOUND if the batch has none by that name. */
   MORTISE_FN(get, const mortise_batch *, mortise_str field, mortise_tensor **borrowed);

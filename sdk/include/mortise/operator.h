@@ -13,8 +13,9 @@
  *                          sum = residual + dropout(branch); y = norm(sum)
  *   dropout         attrs  p
  *                   call   x → y
- *   linear          attrs  name in out bias layout activation init; layout "out_in" as torch, "in_out" as GPT-2's
- *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu"
+ *   linear          attrs  name in out bias layout activation init parts; layout "out_in" as torch, "in_out" as GPT-2's
+ *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu"; parts: so many equal ones of `out` are
+ *                          packed into the weight (3: queries, keys, values), which its declaration says. Since 0.2
  *                   call   x [N, in] → y [N, out]
  *   attention       attrs  heads head_dim causal dropout mask ("none"; "keys": a mask will come)
  *                   call   qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim]
@@ -25,7 +26,7 @@
  *                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
  *
  * Attributes by type; those with a default may be left out:
- *   INT      vocab width in out inner heads head_dim
+ *   INT      vocab width in out inner heads head_dim, parts (1)
  *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down (0.02: standard deviation of the weights)
  *   LOGICAL  bias (true), causal (false)
  *   TEXT     name (the path), up ("up"), down ("down"), layout ("out_in"), activation (linear: "none", mlp: "gelu"),

@@ -8,8 +8,8 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** Fixed at declaration: name, role, dims, sizes, init. Fields that a listener of params.declared may set, by these
- * names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+/** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
+ * these names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
@@ -20,6 +20,9 @@ typedef struct mortise_param_info {
   uint32_t n_tags, value_dtype, master_dtype, grad_dtype;
   int32_t trainable, group; /* group: index of lr and weight decay in the ledger, -1 if frozen */
   int64_t numel;
+  /** The parts of a packed parameter, as mortise_param_spec has them; 0 of them: it is one. Since 0.2 */
+  uint32_t part_dim, n_parts;
+  const int64_t *parts;
 } mortise_param_info;
 
 /** A tensor beside a parameter: a state of an optimizer, or what another plugin keeps. `relation` is one of

@@ -46,6 +46,12 @@ mortise_status info(mortise_param* p) {
   const mortise_param_info* out = nullptr;
   return api.params->info(api.host, p, &out);
 }
+mortise_status no_parts(const char* name) {
+  mortise_param* p = nullptr;
+  check(api.params->find(api.host, mortise_text(name), &p));
+  const mortise_param_info& info = info_of(p);
+  return MORTISE_HAS_ROOM(&info, parts) && parts_of(info).empty() ? MORTISE_OK : MORTISE_E_INTERNAL;
+}
 mortise_status set(const char* name, const char* field, mortise_value v) {
   mortise_param* p = nullptr;
   check(api.params->find(api.host, mortise_text(name), &p));

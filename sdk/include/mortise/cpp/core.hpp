@@ -283,6 +283,11 @@ inline const mortise_param_info& info_of(const mortise_param* p) {
   check(api.params->info(api.host, p, &i));
   return *i;
 }
+// Of a packed parameter the sizes of its parts along info.part_dim; of others none, and none of an older host.
+inline std::span<const int64_t> parts_of(const mortise_param_info& info) {
+  if (!MORTISE_HAS_ROOM(&info, parts)) return {};
+  return {info.parts, info.n_parts};
+}
 inline Tensor field(const mortise_batch* batch, std::string_view name) {
   mortise_tensor* t = nullptr;
   return api.batch->get(api.host, batch, str(name), &t) == MORTISE_OK ? Tensor::share(t) : Tensor();

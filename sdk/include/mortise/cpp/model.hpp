@@ -11,7 +11,8 @@ mortise_attr attr(std::string_view key, const T& v) {
   return {str(key), value(v)};
 }
 
-// A parameter to be; in a braced list, by name. `dims` are the logical names of `sizes`.
+// A parameter to be; in a braced list, by name. `dims` are the logical names of `sizes`; `parts` are sizes along
+// `part_dim`.
 struct Parameter {
   std::string_view name, role;
   std::initializer_list<std::string_view> dims;
@@ -19,6 +20,8 @@ struct Parameter {
   std::string_view init;
   double scale = 0;
   mortise_param* tie = nullptr;
+  uint32_t part_dim = 0;
+  std::span<const int64_t> parts = {};
 };
 
 // mortise.build/0. [build]
@@ -48,6 +51,9 @@ class Builder {
     spec.init = str(p.init);
     spec.init_scale = p.scale;
     spec.tie = p.tie;
+    spec.part_dim = p.part_dim;
+    spec.n_parts = static_cast<uint32_t>(p.parts.size());
+    spec.parts = p.parts.data();
     mortise_param* param = nullptr;
     check(api.build->param(api.host, builder_, &spec, &param));
     return param;

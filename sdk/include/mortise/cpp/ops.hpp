@@ -97,6 +97,10 @@ MORTISE_OP(op_isfinite, "isfinite")
 MORTISE_OP(op_add_scalar, "add.Scalar")
 MORTISE_OP(op_reciprocal, "reciprocal")
 MORTISE_OP(op_clamp_max, "clamp_max")
+MORTISE_OP(op_clamp_min, "clamp_min")
+MORTISE_OP(op_lerp, "lerp.Scalar")
+MORTISE_OP(op_where, "where.self")
+MORTISE_OP(op_vector_norm, "linalg_vector_norm")
 #undef MORTISE_OP
 
 inline Tensor add(Ref a, Ref b) { return op_add()(a, b, 1); }
@@ -107,6 +111,8 @@ inline Tensor div(Ref a, Ref b) { return op_div()(a, b); }
 inline Tensor mm(Ref a, Ref b) { return op_mm()(a, b); }
 inline void mm_out(Ref a, Ref b, Ref out) { op_mm_out()(a, b, out); }
 inline Tensor addmm(Ref bias, Ref a, Ref b) { return op_addmm()(bias, a, b, 1, 1); }
+// beta · add + alpha · a · b.
+inline Tensor addmm(Ref add, Ref a, Ref b, double beta, double alpha) { return op_addmm()(add, a, b, beta, alpha); }
 inline Tensor t(Ref a) { return op_t()(a); }
 inline Tensor view(Ref a, std::span<const int64_t> sizes) { return op_view()(a, ints(sizes)); }
 inline Tensor view(Ref a, std::initializer_list<int64_t> sizes) { return op_view()(a, ints(sizes)); }
@@ -127,8 +133,9 @@ inline void add_(Ref a, double b) { op_add_scalar_()(a, b, 1); }
 inline void mul_(Ref a, double b) { op_mul_scalar_()(a, b); }
 inline void fill_(Ref a, double b) { op_fill_()(a, b); }
 inline Tensor clone(Ref a) { return op_clone()(a, none()); }
+inline Tensor cat(std::span<mortise_tensor* const> list, int dim) { return op_cat()(tensors(list), dim); }
 inline Tensor cat(std::initializer_list<mortise_tensor*> list, int dim) {
-  return op_cat()(tensors({list.begin(), list.size()}), dim);
+  return cat(std::span(list.begin(), list.size()), dim);
 }
 inline Tensor bmm(Ref a, Ref b) { return op_bmm()(a, b); }
 inline void bmm_out(Ref a, Ref b, Ref out) { op_bmm_out()(a, b, out); }
@@ -186,6 +193,13 @@ inline Tensor isfinite(Ref a) { return op_isfinite()(a); }
 inline Tensor add(Ref a, double number) { return op_add_scalar()(a, number, 1); }
 inline Tensor reciprocal(Ref a) { return op_reciprocal()(a); }
 inline Tensor clamp_max(Ref a, double most) { return op_clamp_max()(a, most); }
+inline Tensor clamp_min(Ref a, double least) { return op_clamp_min()(a, least); }
+// a + weight · (b - a).
+inline Tensor lerp(Ref a, Ref b, double weight) { return op_lerp()(a, b, weight); }
+// Of `a` where `mask` is true, else of `b`.
+inline Tensor where(Ref mask, Ref a, Ref b) { return op_where()(mask, a, b); }
+// The root of the sum of all squares.
+inline Tensor norm(Ref a) { return op_vector_norm()(a, 2, none(), false, none()); }
 // Queries, keys, values [B, H, T, D] of any strides → y, log-sum-exp; without dropout and mask.
 inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal) {
   return op_flash_attention_for_cpu().many<2>(q, k, v, 0.0, causal, none(), none());

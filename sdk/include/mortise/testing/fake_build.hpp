@@ -31,6 +31,8 @@ class FakeBuild {
     double scale = 0;
     mortise_param* handle = nullptr;
     bool tied = false;
+    uint32_t part_dim = 0;
+    std::vector<int64_t> parts = {};
   };
 
   explicit FakeBuild(FakeHost& host) : host_(host) {
@@ -109,14 +111,20 @@ class FakeBuild {
     if (l.slot == "embedding") f.host_.add_param(l.path + ".weight", "embedding", {});
     return MORTISE_OK;
   }
-  static mortise_status param(mortise_host*, mortise_builder* b, const mortise_param_spec* spec,
+  static mortise_status param(mortise_host* h, mortise_builder* b, const mortise_param_spec* spec,
                               mortise_param** out) noexcept {
     FakeBuild& f = of(b);
+    if (spec->n_parts > 0 &&
+        (spec->part_dim >= spec->rank ||
+         std::accumulate(spec->parts, spec->parts + spec->n_parts, int64_t{0}) != spec->sizes[spec->part_dim]))
+      return h->fail(h, MORTISE_E_ARGUMENT, MORTISE_STR("the parts do not add up to the size of their dimension"));
     Param& p = f.params[std::string(view(spec->name))];
     p.role = view(spec->role), p.init = view(spec->init), p.scale = spec->init_scale, p.tied = spec->tie != nullptr;
     p.sizes.assign(spec->sizes, spec->sizes + spec->rank);
     for (uint32_t i = 0; i < spec->rank; ++i) p.dims.emplace_back(view(spec->dims[i]));
+    p.part_dim = spec->part_dim, p.parts.assign(spec->parts, spec->parts + spec->n_parts);
     p.handle = spec->tie ? spec->tie : f.host_.add_param(std::string(view(spec->name)), p.role, p.sizes);
+    if (!spec->tie) f.host_.pack(p.handle, p.part_dim, p.parts);
     *out = p.handle;
     return MORTISE_OK;
   }

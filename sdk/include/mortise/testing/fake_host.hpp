@@ -16,8 +16,9 @@
 //   mortise.log/0            lines in `log`
 //   mortise.loop/0           `clock`, `ledger()`; `window`, `votes`, `factors`, `terms`, `requests`. As strict as the
 //                            host: voting outside step.verdict fails, and so does a vote that plugin.toml does not say
-//   mortise.params/0         parameters made up by `add_param`, with masters of zeros; `slices` has each with what the
-//                            plugin keeps and the gradient that `set_gradient` gave; `published`; no `use`
+//   mortise.params/0         parameters made up by `add_param`, `name_dims` and `pack`, with masters of zeros; `slices`
+//                            has each with what the plugin keeps and the gradient that `set_gradient` gave;
+//                            `published`; no `use`
 //   mortise.grads/0          `norm` alone
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
 //   mortise.ops/0            operators that the test defines by `op`, and aten::copy_ between numbers; `_foreach_*` for
@@ -258,8 +259,25 @@ class FakeHost : public mortise_host {
               MORTISE_F32,
               p.role != "buffer",
               0,
-              count(p.sizes)};
+              count(p.sizes),
+              0,
+              0,
+              nullptr};
     return as_handle<mortise_param>(&p);
+  }
+  // Calls its dimensions by these names.
+  void name_dims(mortise_param* param, std::vector<std::string> names) {
+    FakeParam& p = *need_param(param);
+    p.dim_names = std::move(names);
+    p.dims.clear();
+    for (const std::string& name : p.dim_names) p.dims.push_back(str(name));
+    p.info.dims = p.dims.data();
+  }
+  // Packs parts of these sizes into it, along a dimension.
+  void pack(mortise_param* param, uint32_t dim, std::vector<int64_t> parts) {
+    FakeParam& p = *need_param(param);
+    p.parts = std::move(parts);
+    p.info.part_dim = dim, p.info.n_parts = static_cast<uint32_t>(p.parts.size()), p.info.parts = p.parts.data();
   }
   // What `slices` shows of a parameter; allocated in its master_dtype when it is first asked for.
   mortise_tensor* master(mortise_param* p) { return allocated(*need_param(p)).master.get(); }
@@ -370,8 +388,8 @@ class FakeHost : public mortise_host {
   };
   struct FakeParam {
     std::string name, role;
-    std::vector<int64_t> sizes;
-    std::vector<std::string> tags;
+    std::vector<int64_t> sizes, parts;
+    std::vector<std::string> tags, dim_names;
     std::vector<mortise_str> tag_strs, dims;
     mortise_param_info info{};
     Tensor master, grad;
