@@ -25,9 +25,24 @@ std::vector<Element> elements_at(const Declaration& d, uint32_t point, std::vect
   return all;
 }
 
+// A layer that asks for what its provider does not know would be another one than it asked for.
+LayerProviders::Answer LayerProviders::knows_attributes(const Provided<mortise_operator>& op,
+                                                        const mortise_layer& layer) {
+  const Value* list = fact_of(*op.by->member->info, layer.slot, "attributes");
+  std::vector<std::string> known;
+  if (list)
+    for (const Value& name : list->as_list()) known.push_back(name.as_text());
+  for (const mortise_attr& a : layer.attrs)
+    if (const std::string key(view(a.key)); std::ranges::find(known, key) == known.end())
+      return {false, "it knows no attribute `" + key + "` of " + layer.slot,
+              "another provider, or " + op.by->id() + "'s plugin.toml lists it: [" + layer.slot + "] attributes"};
+  return {};
+}
+
 LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>& op, const mortise_layer& layer,
                                                 uint32_t mode) const {
-  if (!op.has(&mortise_operator::supports)) return {};
+  if (const Answer known = knows_attributes(op, layer); !known.yes || !op.has(&mortise_operator::supports))
+    return known;
   mortise_place place{};
   place.struct_size = sizeof place;
   place.mode = mode;

@@ -42,6 +42,7 @@ class LayerProviders {
     bool yes = true;
     std::string why, fix;
   };
+  static Answer knows_attributes(const Provided<mortise_operator>& op, const mortise_layer& layer);
   Answer supports(const Provided<mortise_operator>& op, const mortise_layer& layer, uint32_t mode) const;
   [[noreturn]] void cannot_run(const std::string& id, const mortise_layer& layer, const Answer& answer,
                                const Position& at) const;

@@ -242,18 +242,21 @@ class Reader {
         for (const std::string& fact : kFacts)
           if (fact.starts_with(table.key + ".")) keys.push_back(fact.substr(table.key.size() + 1));
         if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
+        if (!is_object(table.key)) keys.push_back("attributes");  // of an operator's layers
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }
     }
+  }
+
+  static bool is_object(const std::string& point) {
+    return point == "optimizer" || point == "data" || point == "device" || point == "model";
   }
 
   // What is said of a provider, where the plugin is none there.
   bool check_provided(const TomlEntry& table) {
     const std::vector<std::string>& provides = info_.schema.provides;
     if (std::ranges::count(provides, table.key)) return true;
-    const bool is_object =
-        table.key == "optimizer" || table.key == "data" || table.key == "device" || table.key == "model";
-    if (!is_object && !table.value.table()->find("devices")) return true;
+    if (!is_object(table.key) && !table.value.table()->find("devices")) return true;
     bool meant = false;
     each_text("points", "provides", [&](const std::string& point, const Position& at) {
       if (nearest(point, {table.key}).empty()) return;
@@ -275,6 +278,11 @@ class Reader {
         if (!item.text() || !std::ranges::count(kKinds, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(kKinds) + ", this is " + quoted(item),
                       position(item.at, fact));
+    if (fact.ends_with(".attributes"))
+      for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
+        if (!node.list() || !item.text())
+          add_mistake("wrong_type", fact + " is a list of names of attributes, this is " + quoted(item),
+                      position(item.at, fact), fact.substr(fact.find('.') + 1) + " = [\"width\", \"init\"]");
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
@@ -300,7 +308,7 @@ class Reader {
     const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
-    const bool may_be_list = entry.key == "devices" || entry.key == "cut";
+    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "cut";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

@@ -137,7 +137,7 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
             (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
                     "unknown_key 13:1 [model] has no key `foo` | it has: context, vocabulary, devices",
                     "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
-                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices",
+                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes",
                     "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
                     "unknown_table 23:1 there is no table [optimiser] | it is called [optimizer] here",
                     "unknown_table 25:1 there is no table [speed] | what it says of a point that it provides stands in "
@@ -193,6 +193,17 @@ TEST(PluginToml, NamesDevicesThatThereAreAndKeysOfItsOwn) {
       (Errors{"schema_broken 10:13 names.operators names `keep`, which is no key of [config]",
               "schema_broken 12:11 model.context names `length`, which is no key of [config]",
               "schema_broken 14:8 device.wait names `idle`, which is no key of [config]"}));
+}
+
+TEST(PluginToml, ListsTheAttributesOfAnOperator) {
+  const std::string head = "[points]\nprovides = [\"optimizer\", \"scan\"]\n";
+  EXPECT_EQ(read_after_head(head + "[scan]\nattributes = [\"width\", \"init\"]\n").errors, Errors{});
+  EXPECT_EQ(read_after_head(head + "[scan]\nattributes = [\"width\", 1]\n").errors,
+            (Errors{"wrong_type 10:24 scan.attributes is a list of names of attributes, this is a number | "
+                    "attributes = [\"width\", \"init\"]"}));
+  EXPECT_EQ(read_after_head(head + "[scan]\nattributes = \"width\"\n").errors.size(), 1u);
+  EXPECT_EQ(read_after_head(head + "[optimizer]\nattributes = [\"width\"]\n").errors,
+            (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
 }
 
 TEST(PluginToml, NamesTheNearestKeyInsideAList) {

@@ -127,6 +127,8 @@ abi     = "0.1"
 [points]
 provides = ["norm"]
 listens  = [{ point = "record" }]
+[norm]
+attributes = ["width", "eps", "name", "kind"]
 [capabilities]
 before = ["guard.nonfinite"]  # without the columns that it adds
 """

@@ -20,6 +20,7 @@ status  = "alpha"
 tier    = "portable"
 abi     = "0.1"
 """
+HALVES = '\n[points]\nprovides = ["dropout"]\n[dropout]\nattributes = ["p"]\n'
 LISTENS = '\n[points]\nlistens = [{ point = "run.end" }]\n'
 
 
@@ -83,16 +84,23 @@ class Returned(Fixtures):
         self.assertEqual(result.code, 65, result)
         self.assertRegex(result.err, r"error\[too_large\]: data\.json would have 140,\d{3} bytes; it is read up to")
 
+    def test_a_layer_with_an_attribute_that_its_provider_does_not_know(self):
+        self.file("run.toml", TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n") + "[operators.halves]\n")
+        self.built("operators.halves", HALVES.replace('"p"', '"q"'), source="halves.c")
+        self.refused_alike([], "error[cannot_run_here]: operators.halves cannot run at drop: it knows no attribute `p` "
+                               "of dropout\n  --> run.toml:15:1\n  fix: another provider, or operators.halves's "
+                               "plugin.toml lists it: [dropout] attributes\n" + NOTHING, 64)
+
     def test_a_provider_that_refuses_its_layer(self):
         self.file("run.toml", TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n") + "[operators.halves]\n")
-        self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_REFUSES", source="halves.c")
+        self.built("operators.halves", HALVES, "-DFIXTURE_REFUSES", source="halves.c")
         self.refused_alike([], "error[cannot_run_here]: operators.halves cannot run at drop: it halves nothing here\n"
                                "  --> run.toml:15:1\n  fix: [model.gpt] dropout = 0.0\n" + NOTHING, 64)
 
     def test_a_provider_that_declares_itself_inside_itself(self):
         model = TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n")
         self.file("run.toml", model + '[operators.halves]\nwhere = "drop*"\n')
-        self.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', "-DFIXTURE_NESTS", source="halves.c")
+        self.built("operators.halves", HALVES, "-DFIXTURE_NESTS", source="halves.c")
         self.refused_alike([], "error[plugin_failed]: operators.halves declares `dropout` inside `dropout` at drop, "
                                "and again inside that, more than 16 deep\n"
                                "  fix: give its table a `where` that does not take the layers that it declares itself"

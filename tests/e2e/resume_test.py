@@ -311,7 +311,8 @@ class Layers(Stopped):
         """halves takes `dropout` from operators.aten, which keeps the rest; adamw loses the norms to sgd."""
         fixtures = Fixtures("built")
         fixtures.dir = self.dir
-        fixtures.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n', source="halves.c")
+        fixtures.built("operators.halves", '\n[points]\nprovides = ["dropout"]\n[dropout]\nattributes = ["p"]\n',
+                       source="halves.c")
         self.file("base.toml", RUN.replace("width = 16\n", "width = 16\ndropout = 0.1\n") +
                   '[parameters.all]\nwhere = "*"\nweight_decay = 0.5\n')
         with_plugin = ("--plugin-path", "more")

@@ -12,7 +12,8 @@ typedef struct mortise_attr {
 
 /** What a model asks for: a slot, which is the name of an operator point ("linear", "attention", "mlp", …), at a path,
  * with attributes that operator.h lists. An attribute is an INT, FLOAT, LOGICAL, TEXT, DTYPE or PARAM; the host copies
- * it, texts too. A provider ignores attributes that it does not know. */
+ * it, texts too. A layer whose provider does not list all of them in its plugin.toml, [SLOT] attributes, is
+ * refused. */
 typedef struct mortise_layer_spec {
   uint32_t struct_size, n_attrs;
   mortise_str slot, path;

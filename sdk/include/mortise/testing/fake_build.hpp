@@ -54,9 +54,20 @@ class FakeBuild {
               std::initializer_list<mortise_attr> attrs) {
     const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
                                      attrs.begin()};
+    for (const mortise_attr& a : attrs)
+      if (!knows(plugin.manifest(), slot, view(a.key)))
+        throw PluginError(MORTISE_E_UNSUPPORTED,
+                          "plugin.toml lists no attribute " + std::string(view(a.key)) + " of " + slot);
     void* data = nullptr;
     done(plugin.object<mortise_operator>(slot).declare(plugin.self(), builder(), &spec, &data));
     return data;
+  }
+  // Does its [slot] list the attribute? As far as a reader of plain text sees.
+  static bool knows(std::string_view manifest, const std::string& slot, std::string_view key) {
+    const size_t at = manifest.find("\n[" + slot + "]");
+    if (at == manifest.npos) return false;
+    const std::string_view table = manifest.substr(at + 1, manifest.find("\n[", at + 1) - at - 1);
+    return table.find('"' + std::string(key) + '"') != table.npos;
   }
   void model(const Plugin& plugin) { done(plugin.object<mortise_model>("model").declare(plugin.self(), builder())); }
   const Layer& at(const std::string& path) const {
