@@ -55,7 +55,8 @@ class Export(e2e.Case):
         if compiler is None:
             self.skipTest("no C++ compiler")
         self.file("more/operators.gain/plugin.toml", "[plugin]\nid = \"operators.gain\"\nversion = \"1.0.0\"\n"
-                  "summary = \"A fixture\"\nstatus = \"alpha\"\nabi = \"0.1\"\n[points]\nprovides = [\"norm\"]\n")
+                  "summary = \"A fixture\"\nstatus = \"alpha\"\nabi = \"0.1\"\n[points]\nprovides = [\"norm\"]\n"
+                  "[norm]\nattributes = [\"width\", \"eps\"]\n")
         subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
                         f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
                         '-DMORTISE_PLUGIN_TOML="plugin.toml"', e2e.SOURCE / "tests/e2e/fixtures/gain.cpp",
