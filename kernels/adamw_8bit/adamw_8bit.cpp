@@ -5,7 +5,7 @@
 //         Beside it torch 2.11's AdamW in fp32, one tensor: fused 0.50, foreach 3.6, neither (the default) 5.0;
 //         kernels/adamw 0.50. With 4 M parameters 1.87, and 0.46, 1.84, 5.45, 0.47. 2026-11-22,
 //         kernel_adamw_8bit_bench 32, but seconds of the thread's processor instead of the wall's, because the machine
-//         was shared. On two threads of it, by the wall: 60 ms, kernels/adamw 15.3.
+//         was shared. On two threads, quiet, by the wall: 37.6 ms, kernels/adamw 15.7.
 // Plan    the arithmetic and what lies around the tables vectorise; the nearest value is one load from a table, without
 //         a search and without a branch.
 // Tried   with 4 M parameters, a branch on the sign: 7 ns. Loops over the tables that do not vectorise: 2.0 ns.
