@@ -3,22 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <thread>
 #include <vector>
 
+#include "kernels/normal.h"
 #include "mortise/dtype.h"
 
 namespace mortise::kernels {
 namespace {
-
-std::vector<float> normal(size_t n, unsigned seed) {
-  std::mt19937 bits(seed);
-  std::normal_distribution<float> number;
-  std::vector<float> x(n);
-  for (float& one : x) one = number(bits);
-  return x;
-}
 
 AdafactorStep step_of(int t) {
   return {.lr = 1e-2,

@@ -66,6 +66,13 @@ VERSION(f64_bf16, double, BF16)
 
 double adamw_correction(double beta, int64_t t) { return 1 - std::pow(beta, static_cast<double>(t)); }
 
+AdamWStep adamw_step(double lr, double weight_decay, const std::array<double, 2>& betas, double eps, int64_t t,
+                     double multiplier) {
+  return {
+      lr,        weight_decay, betas[0], betas[1], eps, adamw_correction(betas[0], t), adamw_correction(betas[1], t),
+      multiplier};
+}
+
 void adamw_update(const AdamWStep& step, const AdamWArrays& a, int64_t begin, int64_t end) {
   using Version = void (*)(const AdamWStep&, const AdamWArrays&, int64_t, int64_t);
   static constexpr Version kVersions[2][3] = {{f32_f32, f32_f64, f32_bf16}, {f64_f32, f64_f64, f64_bf16}};

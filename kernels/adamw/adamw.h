@@ -1,5 +1,6 @@
 // AdamW over raw pointers, on the host's processor.
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "mortise/abi.h"
@@ -13,6 +14,8 @@ struct AdamWStep {
 
 // The bias correction 1 - beta^t of step t, counted from 1.
 double adamw_correction(double beta, int64_t t);
+AdamWStep adamw_step(double lr, double weight_decay, const std::array<double, 2>& betas, double eps, int64_t t,
+                     double multiplier);
 
 // The arrays of one parameter. `p`, `m`, `v` have the dtype `master` (MORTISE_F32 or _F64), `g` the dtype `grad` (these
 // or _BF16); `copy` gets p in BF16, or is null.

@@ -6,23 +6,15 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
+#include "kernels/normal.h"
 #include "mortise/dtype.h"
 
 namespace mortise::kernels {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> normal(size_t n, unsigned seed) {
-  std::mt19937 bits(seed);
-  std::normal_distribution<float> number;
-  std::vector<float> x(n);
-  for (float& one : x) one = number(bits);
-  return x;
-}
 
 AdamWStep step_of(int t, double multiplier = 1) {
   return {1e-2, 0.1, 0.9, 0.999, 1e-8, adamw_correction(0.9, t), adamw_correction(0.999, t), multiplier};

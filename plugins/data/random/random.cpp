@@ -9,10 +9,6 @@
 namespace {
 using namespace mortise;
 
-constexpr int64_t kIgnored = -100;
-const mortise_field kFields[] = {sequence_of_ids(MORTISE_STR("input_ids"), {}, 0),
-                                 sequence_of_ids(MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored),
-                                 sequence_of_ids(MORTISE_STR("positions"), {}, 0)};
 // As plugin.toml has them: the product of a 32-bit word and the number of ids is to fit 64 bits, and the positions of
 // the longest sample are kept.
 constexpr int64_t kHighestId = 2147483647, kLongest = 16'777'216;
@@ -110,8 +106,8 @@ class Random {
   std::string about_train_, about_validation_, fingerprint_train_, fingerprint_validation_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data), std::size(kFields),       kFields,
-                              thunk<&Random::open>, thunk<&Random::describe>, thunk<&Random::vocabulary>,
+const mortise_data kObject = {sizeof(mortise_data), std::size(kLanguageModelFields), kLanguageModelFields,
+                              thunk<&Random::open>, thunk<&Random::describe>,        thunk<&Random::vocabulary>,
                               thunk<&Random::get>};
 }  // namespace
 

@@ -15,11 +15,6 @@
 namespace {
 using namespace mortise;
 
-constexpr int64_t kIgnored = -100;
-const mortise_field kFields[] = {sequence_of_ids(MORTISE_STR("input_ids"), {}, 0),
-                                 sequence_of_ids(MORTISE_STR("labels"), MORTISE_STR("tokens"), kIgnored),
-                                 sequence_of_ids(MORTISE_STR("positions"), {}, 0)};
-
 // 128 bits of a row of tokens, for telling one row from another. Each step is invertible in the token, so rows of one
 // length that differ in one token always differ here; otherwise they agree by chance alone.
 class TokenHash {
@@ -212,8 +207,9 @@ class Text {
   std::vector<int64_t> positions_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data),   std::size(kFields),       kFields,          thunk<&Text::open>,
-                              thunk<&Text::describe>, thunk<&Text::vocabulary>, thunk<&Text::get>};
+const mortise_data kObject = {sizeof(mortise_data), std::size(kLanguageModelFields), kLanguageModelFields,
+                              thunk<&Text::open>,   thunk<&Text::describe>,          thunk<&Text::vocabulary>,
+                              thunk<&Text::get>};
 }  // namespace
 
 MORTISE_PLUGIN(Text, mortise::provide("data", &kObject))

@@ -50,15 +50,8 @@ class AdamW {
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);
     check_gradient(g, s);
-    const int64_t t = ledger.applied + 1;
-    const AdamWStep step{ledger.lr[s.group],
-                         ledger.weight_decay[s.group],
-                         betas_[0],
-                         betas_[1],
-                         eps_,
-                         kernels::adamw_correction(betas_[0], t),
-                         kernels::adamw_correction(betas_[1], t),
-                         ledger.multiplier};
+    const AdamWStep step = kernels::adamw_step(ledger.lr[s.group], ledger.weight_decay[s.group], betas_, eps_,
+                                               ledger.applied + 1, ledger.multiplier);
     return {step, {p.dtype, g.dtype, p.data, m.data, v.data, g.data, bf16_value<uint16_t>(s)}, s.length};
   }
 

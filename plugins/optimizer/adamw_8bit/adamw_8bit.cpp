@@ -51,15 +51,8 @@ class AdamW8Bit {
 
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);
-    const int64_t t = ledger.applied + 1;
-    const AdamWStep step{ledger.lr[s.group],
-                         ledger.weight_decay[s.group],
-                         betas_[0],
-                         betas_[1],
-                         eps_,
-                         kernels::adamw_correction(betas_[0], t),
-                         kernels::adamw_correction(betas_[1], t),
-                         ledger.multiplier};
+    const AdamWStep step = kernels::adamw_step(ledger.lr[s.group], ledger.weight_decay[s.group], betas_, eps_,
+                                               ledger.applied + 1, ledger.multiplier);
     AdamW8BitArrays a{.master = p.dtype, .grad = g.dtype, .p = p.data, .g = g.data};
     if (p.dtype == MORTISE_F32) a.copy = bf16_value<uint16_t>(s);
     if (s.n_states == 2) return {step, a, {m.as<float>(), v.as<float>()}, s.length};

@@ -2,25 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
+#include "kernels/normal.h"
 #include "mortise/testing/fake_slice.hpp"
 
 using namespace mortise::testing;
+using mortise::kernels::normal;
 
 namespace {
 
 using Names = std::vector<std::string>;
 const Names kNarrow = {"exp_avg", "exp_avg_sq", "exp_avg_absmax", "exp_avg_sq_absmax"};
 const Names kWide = {"exp_avg", "exp_avg_sq"};
-
-std::vector<float> normal(size_t n, unsigned seed) {
-  std::mt19937 bits(seed);
-  std::normal_distribution<float> number;
-  std::vector<float> x(n);
-  for (float& one : x) one = number(bits);
-  return x;
-}
 
 struct AdamW8Bit : testing::Test {
   AdamW8Bit() {
