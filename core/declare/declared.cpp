@@ -141,6 +141,7 @@ void declare_model(Declared& d) {
   if (vocabulary == 0 && tokenizer) tokenizer.call(&mortise_tokenizer::size, "size", &vocabulary);
   if (vocabulary > 0) declaration.facts["vocabulary"] = vocabulary;
   declaration.facts["sequence_length"] = d.sequence_length;
+  for (const auto& field : fields_of(d.data)) declaration.facts["field." + field.name] = 1;
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;

@@ -34,8 +34,9 @@ at::Tensor causal_mask(at::ScalarType dtype) {
 
 class Attention : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  mortise_layer* layer(Bench& b, bool causal) {
-    return b.layer(GetParam(), "attention", {{"heads", H}, {"head_dim", D}, {"causal", causal}, {"dropout", 0.0}});
+  mortise_layer* layer(Bench& b, bool causal, const char* mask = "none") {
+    return b.layer(GetParam(), "attention",
+                   {{"heads", H}, {"head_dim", D}, {"causal", causal}, {"dropout", 0.0}, {"mask", mask}});
   }
 };
 INSTANTIATE_TEST_SUITE_P(Dtypes, Attention, ::testing::Values(at::kFloat, at::kDouble),
@@ -58,7 +59,7 @@ TEST_P(Attention, MathEqualsTheTextbookBitForBit) {
 
 TEST_P(Attention, MathTakesABooleanMaskAndAMaskOfNumbers) {
   Bench bench({"operators.aten", "attention.math"});
-  auto* l = layer(bench, false);
+  auto* l = layer(bench, false, "keys");
   const at::Tensor keeps = at::ones({B, T}, at::kBool);
   keeps[0].slice(0, 12).fill_(false);
   const at::Tensor added =
@@ -71,14 +72,14 @@ TEST_P(Attention, MathTakesABooleanMaskAndAMaskOfNumbers) {
     qkv.mutable_grad() = at::Tensor();
     bench.begin_step();
     bench.begin_micro(0, true);
-    const at::Tensor y = bench.call(l, {qkv, mask})[0];
+    const at::Tensor y = bench.call(l, {qkv, none, none, mask})[0];
     bench.backward({y}, {g});
     EXPECT_TRUE(bitwise(y, y0));
     EXPECT_TRUE(bitwise(qkv.grad(), qkv0.grad()));
   }
   // A sample without a single key has no infinity in it: every key counts alike, however large its score.
   keeps[1].fill_(false);
-  const at::Tensor large = qkv.detach().mul(1000), y = bench.call(l, {large, keeps})[0];
+  const at::Tensor large = qkv.detach().mul(1000), y = bench.call(l, {large, none, none, keeps})[0];
   const at::Tensor mean = large[1].slice(1, 2 * H * D).mean(0);
   EXPECT_TRUE(at::allclose(y[1], mean.expand({T, H * D}), 1e-5, 1e-2));
 }
@@ -181,12 +182,113 @@ TEST(AttentionRefusals, FlashRefusesDropoutInTrainingOnly) {
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN), "");
 }
 
-TEST(AttentionRefusals, FlashRefusesAMaskAndSaysWhatToWrite) {
-  Bench b({"operators.aten", "attention.flash"});
-  auto* l = b.layer(at::kFloat, "attention", {{"heads", H}, {"head_dim", D}, {"dropout", 0.0}});
-  const Thrown t = thrown([&] { b.call(l, {numbers({B, T, 3 * H * D}, at::kFloat), at::ones({B, T}, at::kBool)}); });
-  EXPECT_EQ(t.status, MORTISE_E_UNSUPPORTED);
-  EXPECT_NE(t.text.find("attention.flash takes no mask"), std::string::npos) << t.text;
+TEST(AttentionRefusals, AMaskThatWasNotAnnouncedOrHasAnotherShapeIsRefused) {
+  for (const char* id : {"attention.math", "attention.flash"}) {
+    const auto text = [&](const char* mask, const at::Tensor& given) {
+      Bench b({"operators.aten", id});
+      auto* l = b.layer(at::kFloat, "attention", {{"heads", H}, {"head_dim", D}, {"mask", mask}});
+      return thrown([&] { b.call(l, {numbers({B, T, 3 * H * D}, at::kFloat), none, none, given}); }).text;
+    };
+    EXPECT_NE(text("none", at::ones({B, T}, at::kBool)).find("it: a mask came"), std::string::npos);
+    for (const char* mask : {"keys", "segments", "full"})
+      EXPECT_NE(text(mask, at::ones({B, T + 1}, at::kLong)).find("the mask has not the shape of one of " + std::string(mask)),
+                std::string::npos);
+  }
+}
+
+// Queries, keys and values by themselves: fewer heads of keys, fewer queries than keys, every mask, a window, a bias.
+struct Form {
+  const char* name;
+  int64_t kv_heads, queries, window;
+  bool causal;
+  const char* mask;
+  bool bias = false;
+};
+std::ostream& operator<<(std::ostream& to, const Form& f) { return to << f.name; }
+
+const Form kForms[] = {{"plain", H, T, 0, false, "none"},
+                       {"shared_keys", 1, T, 0, true, "none"},
+                       {"last_query", 1, 1, 0, true, "none"},
+                       {"last_queries", H, 5, 0, true, "keys"},
+                       {"window", H, T, 4, true, "none"},
+                       {"window_both_sides", 1, T, 4, false, "keys"},
+                       {"window_of_last_queries", H, 3, 6, true, "none"},
+                       {"segments", H, T, 0, true, "segments"},
+                       {"segments_both_sides", 1, T, 0, false, "segments"},
+                       {"full", H, T, 0, false, "full"},
+                       {"full_numbers", 1, 7, 0, true, "full_numbers"},
+                       {"bias", 1, T, 0, true, "none", true}};
+
+struct Example {
+  at::Tensor q, k, v, mask, bias, g;
+};
+Example example(const Form& f, at::ScalarType dtype) {
+  Example e{numbers({B, f.queries, H * D}, dtype, true), numbers({B, T, f.kv_heads * D}, dtype, true),
+            numbers({B, T, f.kv_heads * D}, dtype, true), {}, {}, numbers({B, f.queries, H * D}, dtype)};
+  const std::string mask = f.mask;
+  if (mask == "keys") {
+    e.mask = at::ones({B, T}, at::kBool);
+    e.mask[0].slice(0, 0, 3).fill_(false);
+  }
+  if (mask == "segments") e.mask = at::arange(T).div(5, "floor").add(at::arange(B).view({B, 1}));
+  if (mask == "full") e.mask = numbers({1, H, T, T}, dtype).gt(-0.5);
+  if (mask == "full_numbers") e.mask = numbers({B, 1, f.queries, T}, at::kFloat);
+  if (f.bias) e.bias = numbers({1, H, T, T}, dtype, true);
+  return e;
+}
+// Position by position: which keys a query sees, said once more in other words.
+at::Tensor expected(const Form& f, const Example& e) {
+  const at::Tensor heads_q = e.q.view({B, f.queries, H, D}).transpose(1, 2),
+                   heads_k = e.k.view({B, T, f.kv_heads, D}).transpose(1, 2).repeat_interleave(H / f.kv_heads, 1),
+                   heads_v = e.v.view({B, T, f.kv_heads, D}).transpose(1, 2).repeat_interleave(H / f.kv_heads, 1);
+  at::Tensor scores = at::matmul(heads_q, heads_k.transpose(2, 3)) / std::sqrt(static_cast<double>(D));
+  const at::Tensor seen = at::ones({B, H, f.queries, T}, at::kBool);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < f.queries; ++i)
+      for (int64_t j = 0; j < T; ++j) {
+        const int64_t at = i + T - f.queries;
+        bool sees = !(f.causal && j > at) && !(f.window && std::abs(at - j) >= f.window);
+        if (std::string(f.mask) == "keys") sees = sees && e.mask[b][j].item<bool>();
+        if (std::string(f.mask) == "segments") sees = sees && e.mask[b][j].equal(e.mask[b][at]);
+        if (!sees) seen[b].select(1, i).select(1, j).fill_(false);
+      }
+  if (std::string(f.mask) == "full") seen.logical_and_(e.mask);
+  if (std::string(f.mask) == "full_numbers") scores = scores + e.mask;
+  if (e.bias.defined()) scores = scores + e.bias;
+  const at::Tensor p = at::softmax(scores.masked_fill(seen.logical_not(), -1e30), -1);
+  return at::matmul(p, heads_v).transpose(1, 2).reshape({B, f.queries, H * D});
+}
+
+class Forms : public ::testing::TestWithParam<Form> {};
+INSTANTIATE_TEST_SUITE_P(Of, Forms, ::testing::ValuesIn(kForms), [](const auto& it) { return it.param.name; });
+
+// Both to fp64's rounding: a few hundred sums of numbers near 1.
+TEST_P(Forms, EqualTheTextbook) {
+  const Form& f = GetParam();
+  for (const char* id : {"attention.math", "attention.flash"}) {
+    if (f.bias && std::string(id) == "attention.flash") continue;
+    SCOPED_TRACE(id);
+    Bench bench({"operators.aten", id});
+    const std::string mask = std::string(f.mask) == "full_numbers" ? "full" : f.mask;
+    auto* l = bench.layer(at::kDouble, "attention",
+                          {{"heads", H}, {"kv_heads", f.kv_heads}, {"head_dim", D}, {"causal", f.causal},
+                           {"window", f.window}, {"mask", mask}, {"bias", f.bias}});
+    const Example e = example(f, at::kDouble);
+    Example e0 = e;
+    e0.q = leaf(e.q), e0.k = leaf(e.k), e0.v = leaf(e.v);
+    if (f.bias) e0.bias = leaf(e.bias);
+    const at::Tensor y0 = expected(f, e0);
+    y0.backward(e.g);
+    const at::Tensor y = bench.call(l, {e.q, e.k, e.v, e.mask, e.bias})[0];
+    bench.backward({y}, {e.g});
+    EXPECT_LT(apart(y, y0), 1e-13);
+    EXPECT_LT(apart(e.q.grad(), e0.q.grad()), 1e-13);
+    EXPECT_LT(apart(e.k.grad(), e0.k.grad()), 1e-13);
+    EXPECT_LT(apart(e.v.grad(), e0.v.grad()), 1e-13);
+    if (f.bias) {
+      EXPECT_LT(apart(e.bias.grad(), e0.bias.grad()), 1e-13);
+    }
+  }
 }
 
 }  // namespace

@@ -15,13 +15,15 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Pairs, ::testing::Values(at::kFloat, at::kDoubl
 at::Tensor activated(const at::Tensor& z, const std::string& name) {
   if (name == "gelu") return at::gelu(z);
   if (name == "gelu_tanh") return at::gelu(z, "tanh");
+  if (name == "silu") return at::silu(z);
+  if (name == "tanh") return at::tanh(z);
   return name == "relu" ? at::relu(z) : z;
 }
 
 TEST_P(Pairs, LinearEqualsAutogradInBothLayoutsWithEveryActivation) {
   for (const bool in_out : {false, true})
     for (const bool bias : {true, false})
-      for (const std::string activation : {"none", "gelu", "gelu_tanh", "relu"}) {
+      for (const std::string activation : {"none", "gelu", "gelu_tanh", "relu", "silu", "tanh"}) {
         SCOPED_TRACE(activation + (in_out ? " in_out" : " out_in") + (bias ? " bias" : ""));
         Bench b;
         auto* layer = b.layer(dtype(), "linear",

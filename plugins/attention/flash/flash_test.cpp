@@ -28,14 +28,12 @@ TEST_F(Flash, RefusesDropoutInTrainingAndSaysWhatToWrite) {
   EXPECT_EQ(refusal(0.0, MORTISE_TRAIN), "");
 }
 
-// So attention.auto never picks it for padded batches, to fail at the first step.
-TEST_F(Flash, RefusesAPlaceWhereAMaskWillCome) {
+// So attention.auto never picks it where a bias will come, to fail at the first step.
+TEST_F(Flash, RefusesAPlaceWhereABiasWillCome) {
   mortise_place place{};
-  const auto refused = [&](const char* mask) {
-    return FakeBuild::refusal(plugin, "attention", place, {attr("dropout", 0.0), attr("mask", mask)});
-  };
-  EXPECT_EQ(refused("keys"), "it takes no mask (keys)\n  fix: [attention.math], or let it choose: [attention.auto]");
-  EXPECT_EQ(refused("none"), "");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("bias", true)}),
+            "it takes no bias\n  fix: [attention.math], or let it choose: [attention.auto]");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("mask", "segments")}), "");
 }
 
 TEST_F(Flash, RefusesAnotherDevice) {
@@ -43,22 +41,16 @@ TEST_F(Flash, RefusesAnotherDevice) {
             "attention.flash is a kernel of the CPU\n  fix: [attention.math]");
 }
 
-TEST_F(Flash, RefusesAMaskAndAWidthThatIsNotItsHeads) {
-  const mortise::Tensor qkv = host.tensor<float>({1, 2, 21}, std::vector<float>(42)),
-                        mask = host.tensor<float>({1, 2}, {0, 0});
+TEST_F(Flash, RefusesABiasAndAWidthThatIsNotItsHeads) {
+  const mortise::Tensor odd = host.tensor<float>({1, 2, 21}, std::vector<float>(42));
   void* const layer = build.layer(plugin, "attention", "h.0.attn", {attr("heads", 2), attr("head_dim", 4)});
-  const auto error = [&](const mortise::Tensor& with) {
-    FakeCall call({mortise::value(qkv), mortise::value(with)}, 1);
-    call.layer_data = layer;
-    mortise_saved saved[MORTISE_MAX_SAVED];
-    uint32_t n = 0;
-    EXPECT_NE(plugin.object<mortise_operator>("attention").forward(plugin.self(), &call, saved, &n), MORTISE_OK);
-    return host.error();
-  };
-  EXPECT_EQ(error(mask),
-            "attention.flash takes no mask, and the model announced none: its attribute `mask` is not \"keys\"\n"
-            "  fix: [attention.math]");
-  EXPECT_EQ(error({}), "attention takes queries, keys and values packed as [batch, positions, 3 * heads * head_dim]");
+  FakeCall call({mortise::value(odd)}, 1);
+  call.layer_data = layer;
+  mortise_saved saved[MORTISE_MAX_SAVED];
+  uint32_t n = 0;
+  EXPECT_NE(plugin.object<mortise_operator>("attention").forward(plugin.self(), &call, saved, &n), MORTISE_OK);
+  EXPECT_EQ(host.error(),
+            "h.0.attn: attention takes queries, keys and values packed as [batch, positions, 24]");
 }
 
 }  // namespace

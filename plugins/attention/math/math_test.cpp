@@ -19,10 +19,24 @@ TEST(Math, RefusesDropoutOnAnotherDeviceInTrainingOnly) {
   EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("dropout", 0.1)}), "");
 }
 
-TEST(Math, TakesAMaskOfKeysAndRefusesOneThatItDoesNotKnow) {
+TEST(Math, TakesEveryMaskOfTheVocabularyAndRefusesAnother) {
   FakeHost host;
+  FakeBuild build(host);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", {}, {attr("mask", "keys")}), "");
-  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", {}, {attr("mask", "segments")}),
-            "attention.math knows a mask of keys, [B, T], and no other (segments)\n  fix: another attention");
+  const auto declare = [&](const char* mask) {
+    build.layer(plugin, "attention", "h.0.attn", {attr("heads", 2), attr("head_dim", 4), attr("mask", mask)});
+  };
+  for (const char* mask : {"none", "keys", "segments", "full"}) EXPECT_NO_THROW(declare(mask));
+  EXPECT_THROW(declare("rows"), PluginError);
+  EXPECT_EQ(host.error(), "h.0.attn: there is no mask `rows`");
+}
+
+TEST(Math, RefusesHeadsThatKeysCannotServeAlike) {
+  FakeHost host;
+  FakeBuild build(host);
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  EXPECT_THROW(build.layer(plugin, "attention", "h.0.attn",
+                           {attr("heads", 6), attr("kv_heads", 4), attr("head_dim", 4)}),
+               PluginError);
+  EXPECT_EQ(host.error(), "h.0.attn: 4 heads of keys and values cannot serve 6 heads of queries of width 4 alike");
 }

@@ -8,7 +8,7 @@
 //
 //   embed    –                → –,      x        x = dropout(wte[ids] + wpe[positions])
 //   h.i      branch, residual → branch, x        (a, r) = ln_1(branch, residual)
-//                                                (m, x) = ln_2(c_proj(attention(c_attn(a))), r)
+//                                                (m, x) = ln_2(attn(a), r)
 //                                                branch = mlp(m)
 //   head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
@@ -23,7 +23,7 @@ namespace mortise {
 namespace {
 
 struct Block {
-  mortise_layer *ln_1, *c_attn, *attention, *c_proj, *ln_2, *mlp;
+  mortise_layer *ln_1, *attn, *ln_2, *mlp;
 };
 
 class Gpt {
@@ -42,6 +42,7 @@ class Gpt {
     check_size(vocabulary);
     check_length(build.fact("sequence_length").value_or(0));
 
+    mask_ = build.fact("field.segments") ? "segments" : "none";
     build.segment("embed");
     wte_ = build.layer("embedding", "wte", {attr("vocab", vocabulary), attr("width", width_), attr("init", kInit)});
     wpe_ = build.layer("embedding", "wpe", {attr("vocab", context_), attr("width", width_), attr("init", kInit)});
@@ -74,15 +75,10 @@ class Gpt {
     Block b{};
     b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)})
                    : residual_norm(build, path + ".ln_1");
-    b.c_attn = build.layer(
-        "linear", path + ".attn.c_attn",
-        {attr("in", width_), attr("out", 3 * width_), attr("layout", "in_out"), attr("init", kInit), attr("parts", 3)});
-    b.attention = build.layer(
-        "attention", path + ".attn",
-        {attr("heads", heads_), attr("head_dim", width_ / heads_), attr("causal", true), attr("dropout", dropout_)});
-    b.c_proj =
-        build.layer("linear", path + ".attn.c_proj",
-                    {attr("in", width_), attr("out", width_), attr("layout", "in_out"), attr("init", residual_init)});
+    b.attn = build.layer("self_attention", path + ".attn",
+                         {attr("qkv", "c_attn"), attr("out", "c_proj"), attr("width", width_), attr("heads", heads_),
+                          attr("causal", true), attr("dropout", dropout_), attr("mask", mask_), attr("layout", "in_out"),
+                          attr("init", kInit), attr("init_out", residual_init)});
     b.ln_2 = residual_norm(build, path + ".ln_2");
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", width_), attr("inner", 4 * width_),
@@ -156,9 +152,7 @@ class Gpt {
     Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
     if (first) a_BTW = std::move(call_layer<1>(b.ln_1, r_BTW)[0]);
     else std::tie(a_BTW, r_BTW) = normed(b.ln_1, call->args[0], r_BTW);
-    const auto [qkv] = call_layer<1>(b.c_attn, a_BTW);
-    const auto [attended] = call_layer<1>(b.attention, qkv, none());
-    const auto [branch_BTW] = call_layer<1>(b.c_proj, attended);
+    const auto [branch_BTW] = call_layer<1>(b.attn, a_BTW, none(), field(call->batch, "segments"));
     auto [m_BTW, x_BTW] = normed(b.ln_2, branch_BTW, r_BTW);
     auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
     give(call, 0, std::move(y_BTW));
@@ -182,6 +176,7 @@ class Gpt {
 
   int64_t layers_, heads_, width_, context_;
   double dropout_;
+  std::string_view mask_ = "none";  // "segments": several samples are packed into one
   mortise_layer *wte_ = nullptr, *wpe_ = nullptr, *drop_ = nullptr, *ln_f_ = nullptr, *head_ = nullptr;
   std::vector<Block> blocks_;
 };

@@ -52,16 +52,23 @@ TEST_F(Gpt, BeginsWithANormAndAddsEveryOtherBranchTogetherWithTheNormAfterIt) {
     EXPECT_EQ(build.at(path).slot, "residual_norm") << path;
     EXPECT_EQ(build.at(path).attrs.at("dropout"), "0.1") << path;
   }
-  EXPECT_EQ(
-      build.at("h.1.attn").attrs,
-      (std::map<std::string, std::string>{{"heads", "4"}, {"head_dim", "16"}, {"causal", "true"}, {"dropout", "0.1"}}));
 }
 
-TEST_F(Gpt, SaysThatQueriesKeysAndValuesArePackedIntoOneMatrix) {
+TEST_F(Gpt, AsksForAttentionWithThePackedMatricesOfItsFiles) {
   build.facts["vocabulary"] = 100;
   ASSERT_EQ(declare(), "");
-  EXPECT_EQ(build.at("h.1.attn.c_attn").attrs.at("parts"), "3");
-  EXPECT_FALSE(build.at("h.1.attn.c_proj").attrs.contains("parts"));
+  const std::map<std::string, std::string> expected = {
+      {"qkv", "c_attn"},   {"out", "c_proj"}, {"width", "64"},      {"heads", "4"},   {"causal", "true"},
+      {"dropout", "0.1"},  {"mask", "none"},  {"layout", "in_out"}, {"init", "0.02"}, {"init_out", "0.01"}};
+  EXPECT_EQ(build.at("h.1.attn").slot, "self_attention");
+  EXPECT_EQ(build.at("h.1.attn").attrs, expected);
+}
+
+TEST_F(Gpt, KeepsSamplesThatArePackedIntoOneApart) {
+  build.facts["vocabulary"] = 100;
+  build.facts["field.segments"] = 1;
+  ASSERT_EQ(declare(), "");
+  EXPECT_EQ(build.at("h.1.attn").attrs.at("mask"), "segments");
 }
 
 TEST_F(Gpt, AsksForNoDropoutLayerWithoutDropout) {

@@ -69,8 +69,9 @@ TEST_F(Operators, MlpAsksForItsTwoLinearsByTheNamesOfTheModel) {
   const std::map<std::string, std::string> up = {
       {"name", "h.1.mlp.c_fc"}, {"in", "8"},      {"out", "32"},   {"layout", "in_out"},
       {"activation", "relu"},   {"bias", "true"}, {"init", "0.02"}};
-  const std::map<std::string, std::string> down = {{"name", "h.1.mlp.c_proj"}, {"in", "32"},     {"out", "8"},
-                                                   {"layout", "in_out"},       {"bias", "true"}, {"init", "0.01"}};
+  const std::map<std::string, std::string> down = {
+      {"name", "h.1.mlp.c_proj"}, {"in", "32"},     {"out", "8"},    {"layout", "in_out"},
+      {"activation", "none"},     {"bias", "true"}, {"init", "0.01"}};
   EXPECT_EQ(build.at("h.1.mlp.c_fc").attrs, up);
   EXPECT_EQ(build.at("h.1.mlp.c_proj").attrs, down);
 }

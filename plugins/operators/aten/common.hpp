@@ -12,8 +12,13 @@ const mortise_operator* norm();
 const mortise_operator* residual_norm();
 const mortise_operator* dropout();
 const mortise_operator* linear();
+const mortise_operator* gated();
 const mortise_operator* mlp();
+const mortise_operator* rope();
+const mortise_operator* self_attention();
+const mortise_operator* embedding_norm();
 const mortise_operator* head_loss();
+const mortise_operator* loss();
 
 // What a layer with this weight computes in.
 inline uint32_t compute_dtype(const mortise_call* call, const mortise_param* weight) {

@@ -1,9 +1,5 @@
-// head_loss: logits = x · Wᵀ, and the sum of the cross-entropy over rows whose label is not -100.
-//
-// Memory is what matters here: N · V numbers are the largest tensor of a language model. Of the logits and the
-// log-probabilities one is kept: the log-probabilities take the logits' place unless somebody wants the logits, and in
-// backward their gradient takes that of the loss.
-#include "common.hpp"
+// head_loss: logits = x · Wᵀ + b, and the sum of their cross-entropy.
+#include "cross_entropy.hpp"
 
 namespace mortise::aten {
 namespace {
@@ -11,24 +7,28 @@ namespace {
 class HeadLoss {
  public:
   HeadLoss(const Builder& build, const LayerSpec& spec)
-      : weight_(build.param({spec.name() + ".weight",
-                             "matrix",
-                             {"vocab", "width"},
-                             {spec.integer("vocab"), spec.integer("width")},
-                             "normal",
-                             spec.number("init", 0.02),
-                             spec.param("tie")})) {}
+      : cross_entropy_(spec), weight_(build.param({spec.name() + ".weight",
+                                                   "matrix",
+                                                   {"vocab", "width"},
+                                                   {spec.integer("vocab"), spec.integer("width")},
+                                                   "normal",
+                                                   spec.number("init", 0.02),
+                                                   spec.param("tie")})) {
+    if (spec.flag("bias", false))
+      bias_ = build.param({spec.name() + ".bias", "vector", {"vocab"}, {spec.integer("vocab")}, "constant", 0});
+  }
 
-  // Saved: log-probabilities, the count of labels, the labels (these three absent without labels), x (absent if the
-  // weight does not learn).
+  // Saved: the three of the cross-entropy (absent without labels), x (absent if the weight does not learn).
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weight_);
     const Tensor x = cast(call->args[0], dtype);
     const bool labelled = call->args[1].tag == MORTISE_TENSOR, wanted = !labelled || (call->want & MORTISE_WANT_LOGITS);
-    Tensor logits_NV = ops::mm(as_rows(x), ops::t(weight_in(weight_, dtype)));
+    const Tensor w_WV = ops::t(weight_in(weight_, dtype));
+    const Tensor logits_NV =
+        bias_ ? ops::addmm(weight_in(bias_, dtype), as_rows(x), w_WV) : ops::mm(as_rows(x), w_WV);
     if (wanted) give(call, 1, as_leading(logits_NV, Info(x)));
     if (labelled) {
-      loss(call, logits_NV, wanted, saves);
+      give(call, 0, cross_entropy_.forward(call, logits_NV, wanted, saves));
     } else {
       for (int i = 0; i < 3; ++i) saves.own(Tensor());
     }
@@ -42,29 +42,14 @@ class HeadLoss {
     const Tensor g_NV = cast(wide_NV, dtype);
     if (b.wants(0)) b.give(0, ops::view(ops::mm(g_NV, weight_in(weight_, dtype)), x_shape(b)));
     if (trainable(weight_)) product_gradient(weight_, ops::t(g_NV), as_rows(b.saved(3)));
+    if (bias_ && trainable(bias_)) rows_gradient(bias_, g_NV);
   }
 
  private:
-  static void loss(mortise_call* call, const Tensor& logits_NV, bool keep_logits, Saves& saves) {
-    const Tensor labels_N = ops::reshape(call->args[1], {-1});
-    Tensor log_p_NV = cast(logits_NV, statistics_dtype(Info(logits_NV).dtype));
-    if (keep_logits && log_p_NV.get() == logits_NV.get()) log_p_NV = ops::log_softmax(logits_NV);
-    else ops::log_softmax_out(log_p_NV, log_p_NV);
-    auto [sum, count] = ops::nll_loss_sum(log_p_NV, labels_N);
-    give(call, 0, std::move(sum));
-    saves.own(std::move(log_p_NV));
-    saves.own(std::move(count));
-    saves.input(1);
-  }
-
   // From the loss, from the logits, or from both.
-  static Tensor logits_gradient(Backward& b) {
+  Tensor logits_gradient(Backward& b) const {
     Tensor g_NV;
-    if (b.grad(0)) {
-      const Ref log_p_NV = b.saved(0);
-      g_NV = ops::nll_loss_sum_backward(b.grad(0), log_p_NV, ops::reshape(b.saved(2), {-1}), b.saved(1));
-      ops::log_softmax_backward_out(g_NV, log_p_NV, g_NV);
-    }
+    if (b.grad(0)) g_NV = cross_entropy_.backward(b.grad(0), b, 0);
     if (!b.grad(1)) return g_NV;
     const Tensor direct_NV = as_rows(b.grad(1));
     return g_NV ? ops::add(g_NV, direct_NV) : direct_NV;
@@ -79,7 +64,8 @@ class HeadLoss {
     return sizes;
   }
 
-  mortise_param* weight_;
+  CrossEntropy cross_entropy_;
+  mortise_param *weight_, *bias_ = nullptr;
 };
 
 }  // namespace

@@ -1,18 +1,16 @@
 // linear: y = activation(x · Wᵀ + b). W is [out, in] as torch stores it, or [in, out] as GPT-2's files do ("in_out").
 //
 // Backward is what ATen's autograd does, product for product, so the bits are the same.
-#include "common.hpp"
+#include "activation.hpp"
 
 namespace mortise::aten {
 namespace {
-
-enum class Activation { kNone, kGelu, kGeluTanh, kRelu };
 
 class Linear {
  public:
   Linear(const Builder& build, const LayerSpec& spec)
       : in_out_(spec.choice("layout", {"out_in", "in_out"}) == 1),
-        activation_(static_cast<Activation>(spec.choice("activation", {"none", "gelu", "gelu_tanh", "relu"}))) {
+        activation_(spec, {"none", "gelu", "gelu_tanh", "relu", "silu", "tanh"}) {
     const int64_t in = spec.integer("in"), out = spec.integer("out");
     const std::string name = spec.name();
     const std::string weight = name + ".weight";
@@ -23,25 +21,23 @@ class Linear {
     if (spec.flag("bias", true)) bias_ = build.param({name + ".bias", "vector", {"out"}, {out}, "constant", 0});
   }
 
-  // Saved: what the activation's gradient needs (z; the result itself for relu), then x if the weight learns.
+  // Saved: what the activation's gradient needs (z, or the result itself), then x if the weight learns.
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weight_);
     const Tensor weight = weight_in(weight_, dtype), x = cast(call->args[0], dtype);
     const Tensor w_IO = in_out_ ? weight : ops::t(weight);
     const Tensor z_NO = bias_ ? ops::addmm(weight_in(bias_, dtype), as_rows(x), w_IO) : ops::mm(as_rows(x), w_IO);
     Tensor z = as_leading(z_NO, Info(x));
-    if (activation_ == Activation::kRelu) saves.output(0);
-    if (is_gelu()) saves.own(z);
+    if (!activation_.none()) activation_.saves_result() ? saves.output(0) : saves.own(z);
     if (trainable(weight_)) saves.input(0, x);
-    give(call, 0, activate(std::move(z)));
+    give(call, 0, activation_(std::move(z)));
   }
 
   void backward(mortise_call*, Backward& b) const {
     if (!b.grad(0)) return;
     uint32_t next = 0;
     Tensor g = Tensor::share(b.grad(0));
-    if (activation_ == Activation::kRelu) g = ops::relu_backward(g, b.saved(next++));
-    if (is_gelu()) g = ops::gelu_backward(g, b.saved(next++), approximation());
+    if (!activation_.none()) g = activation_.backward(std::move(g), b.saved(next++));
     const Info like(g);
     const Tensor g_NO = as_rows(g);
     if (b.wants(0)) {
@@ -64,12 +60,6 @@ class Linear {
       throw Error(MORTISE_E_ARGUMENT,
                   spec.path() + ": " + std::to_string(out) + " outputs are not " + std::to_string(n) + " equal parts");
     return std::vector<int64_t>(n > 1 ? static_cast<size_t>(n) : 0, out / n);
-  }
-  bool is_gelu() const { return activation_ == Activation::kGelu || activation_ == Activation::kGeluTanh; }
-  std::string_view approximation() const { return activation_ == Activation::kGelu ? "none" : "tanh"; }
-  Tensor activate(Tensor z) const {
-    if (activation_ == Activation::kRelu) return ops::relu(z);
-    return is_gelu() ? ops::gelu(z, approximation()) : std::move(z);
   }
 
   bool in_out_;

@@ -1,11 +1,14 @@
 /* Operators and models. A provider of an operator point gives forward and backward, a pair, and the host builds the
  * autograd node; without backward it is a composite, which autograd differentiates.
  *
- * The operators of 0.1: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions,
- * [B, T] as well as [B*T], the same in all arguments of a call.
+ * The operators: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions, [B, T] as
+ * well as [B*T], the same in all arguments of a call. Arguments at the end that are NONE may be left out.
  *
  *   embedding       attrs  name vocab width init
  *                   call   ids [N] i64 → y [N, width]
+ *   embedding_norm  attrs  name vocab positions types width eps kind init word position type norm
+ *                   call   ids [N] i64, positions [N] or [T] i64, types [N] i64 or NONE → y [N, width], sum [N, width]
+ *                          sum = rows of the tables; y = norm(sum); a composite
  *   norm            attrs  name width eps kind ("layer": weight and bias; "rms": weight)
  *                   call   x [N, width] → y [N, width] in the compute dtype; statistics in fp32
  *   residual_norm   attrs  those of norm, dropout
@@ -14,26 +17,50 @@
  *   dropout         attrs  p
  *                   call   x → y
  *   linear          attrs  name in out bias layout activation init parts; layout "out_in" as torch, "in_out" as GPT-2's
- *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu"; parts: so many equal ones of `out` are
- *                          packed into the weight (3: queries, keys, values), which its declaration says. Since 0.2
+ *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu" "silu" "tanh"; parts: so many equal ones
+ *                          of `out` are packed into the weight (3: queries, keys, values), which its declaration says
  *                   call   x [N, in] → y [N, out]
- *   attention       attrs  heads head_dim causal dropout mask ("none"; "keys": a mask will come)
- *                   call   qkv [B, T, 3·heads·head_dim], mask or NONE → y [B, T, heads·head_dim]
- *   mlp             attrs  name up down width inner activation bias layout init_up init_down
- *                   call   x [N, width] → y [N, width]; a composite of linear
- *   head_loss       attrs  name vocab width tie init
+ *   rope            attrs  head_dim theta layout ("half": pairs are head_dim / 2 apart, "pairs": side by side)
+ *                   call   x [B, T, heads·head_dim], positions [T] or [B, T] i64, or NONE: 0 1 2 … → y like x
+ *   attention       attrs  heads kv_heads head_dim causal window scale dropout mask bias
+ *                   call   q [B, T, heads·head_dim], k and v [B, S, kv_heads·head_dim], mask or NONE, bias or NONE
+ *                          → y [B, T, heads·head_dim]; without k and v, q has all three packed side by side. The last
+ *                          query stands where the last key does. kv_heads: each serves heads / kv_heads heads of
+ *                          queries. window: keys that far away or farther are not seen. scale: 0 is
+ *                          1 / sqrt(head_dim). mask says which one may come:
+ *                            "none"
+ *                            "keys"      [B, S], boolean (true: seen) or numbers that are added to the scores
+ *                            "segments"  [B, T] i64: positions see those with their own number
+ *                            "full"      [B or 1, heads or 1, T or 1, S], boolean or numbers
+ *                          bias (true: one may come): [B or 1, heads or 1, T or 1, S or 1], added to the scores, with a
+ *                          gradient
+ *   self_attention  attrs  name width heads kv_heads head_dim causal window dropout mask bias layout init init_out theta
+ *                          rope_layout; qkv: the name of one packed linear, else q k v: those of three; out
+ *                   call   x [B, T, width], positions or NONE, mask or NONE → y [B, T, width]; a composite of linear,
+ *                          rope (if theta is given) and attention
+ *   gated           attrs  activation ("silu" "gelu" "gelu_tanh" "relu")
+ *                   call   gate [N, inner], up [N, inner] → activation(gate) · up
+ *   mlp             attrs  name up down gate width inner activation bias layout init_up init_down; gate: the name of a
+ *                          third linear, whose activation multiplies the other's result
+ *                   call   x [N, width] → y [N, width]; a composite of linear and gated
+ *   head_loss       attrs  name vocab width tie init bias smoothing
  *                   call   x [N, width], labels [N] i64 (-100: ignored) or NONE
  *                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
+ *   loss            attrs  smoothing
+ *                   call   logits [N, classes], labels [N] i64 (-100: ignored) → sum of the cross-entropy
  *
  * Attributes by type; those with a default may be left out:
- *   INT      vocab width in out inner heads head_dim, parts (1)
- *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down (0.02: standard deviation of the weights)
- *   LOGICAL  bias (true), causal (false)
- *   TEXT     name (the path), up ("up"), down ("down"), layout ("out_in"), activation (linear: "none", mlp: "gelu"),
- *            kind ("layer"), mask ("none")
+ *   INT      vocab width in out inner heads head_dim (width / heads), parts (1), kv_heads (heads), window (0), positions,
+ *            types (0: none)
+ *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down init_out (0.02: standard deviation of the weights),
+ *            theta (rope: 10000; self_attention: 0, none), scale (0), smoothing (0)
+ *   LOGICAL  bias (true; attention and head_loss: false), causal (false)
+ *   TEXT     name (the path), layout ("out_in"; rope: "half"), activation (linear: "none", mlp: "gelu", gated: "silu"),
+ *            kind ("layer"), mask ("none"), and names of parts: up down q k v out word position type norm (their own),
+ *            gate qkv (none)
  *   PARAM    tie: the head's weight is that parameter
  *
- * `name` is the prefix of the parameters' names; up and down are the last parts of the paths of the two linears of mlp.
+ * `name` is the prefix of the parameters' names; names of parts are the last parts of the paths of a composite's layers.
  * A plugin may add operators of its own: [operator.NAME] in plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H

@@ -71,6 +71,11 @@ class Builder {
   mortise_builder* builder_;
 };
 
+// An argument of a call; NONE where the caller left it out.
+inline mortise_value argument(const mortise_call* call, uint32_t index) {
+  return index < call->n_args ? call->args[index] : none();
+}
+
 // Calls a layer within the call under way: auto [y, sum] = call_layer<2>(norm, branch, residual). An absent result is
 // empty.
 template <size_t N, class... Args>

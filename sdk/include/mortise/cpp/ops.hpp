@@ -75,6 +75,18 @@ MORTISE_OP(op_triu, "triu")
 MORTISE_OP(op_unsqueeze, "unsqueeze")
 MORTISE_OP(op_masked_fill, "masked_fill.Scalar")
 MORTISE_OP(op_logical_not, "logical_not")
+MORTISE_OP(op_logical_or, "logical_or")
+MORTISE_OP(op_ne, "ne.Tensor")
+MORTISE_OP(op_ne_scalar, "ne.Scalar")
+MORTISE_OP(op_expand, "expand")
+MORTISE_OP(op_sum_to_size, "sum_to_size")
+MORTISE_OP(op_cos, "cos")
+MORTISE_OP(op_sin, "sin")
+MORTISE_OP(op_pow_scalar, "pow.Scalar")
+MORTISE_OP(op_silu, "silu")
+MORTISE_OP(op_silu_backward, "silu_backward")
+MORTISE_OP(op_tanh, "tanh")
+MORTISE_OP(op_tanh_backward, "tanh_backward")
 MORTISE_OP(op_arange_out, "arange.out")
 MORTISE_OP(op_gelu, "gelu")
 MORTISE_OP(op_gelu_backward, "gelu_backward")
@@ -125,6 +137,7 @@ inline Tensor narrow(Ref a, int dim, int64_t start, int64_t length) { return op_
 inline Tensor select(Ref a, int dim, int64_t index) { return op_select()(a, dim, index); }
 // Sum over the first dimension of a matrix.
 inline Tensor sum_rows(Ref a) { return op_sum_dim()(a, ints({0}), false, none()); }
+inline Tensor sum_over(Ref a, int dim) { return op_sum_dim()(a, ints({dim}), false, none()); }
 inline Tensor sum(Ref a) { return op_sum()(a, none()); }
 inline Tensor to(Ref a, uint32_t dtype) { return op_to()(a, dtype_value(dtype), false, false, none()); }
 inline void copy_(Ref to, Ref from) { op_copy_()(to, from, false); }
@@ -149,6 +162,17 @@ inline Tensor triu(Ref a, int diagonal) { return op_triu()(a, diagonal); }
 inline Tensor unsqueeze(Ref a, int dim) { return op_unsqueeze()(a, dim); }
 inline Tensor masked_fill(Ref a, Ref mask, double f) { return op_masked_fill()(a, mask, f); }
 inline Tensor logical_not(Ref a) { return op_logical_not()(a); }
+inline Tensor logical_or(Ref a, Ref b) { return op_logical_or()(a, b); }
+inline Tensor ne(Ref a, Ref b) { return op_ne()(a, b); }
+inline Tensor ne(Ref a, int64_t number) { return op_ne_scalar()(a, number); }
+// A view in which sizes of 1 are repeated.
+inline Tensor expand(Ref a, std::initializer_list<int64_t> sizes) { return op_expand()(a, ints(sizes), false); }
+// Summed over what `sizes` were expanded to.
+inline Tensor sum_to_size(Ref a, std::span<const int64_t> sizes) { return op_sum_to_size()(a, ints(sizes)); }
+inline Tensor cos(Ref a) { return op_cos()(a); }
+inline Tensor sin(Ref a) { return op_sin()(a); }
+// base to the power of each element.
+inline Tensor pow(double base, Ref exponents) { return op_pow_scalar()(base, exponents); }
 // 0 1 2 … into a tensor of int64.
 inline void arange_out(int64_t end, Ref out) { op_arange_out()(end, out); }
 // `approximate`: "none" or "tanh".
@@ -158,6 +182,10 @@ inline Tensor gelu_backward(Ref g, Ref x, std::string_view approximate) {
 }
 inline Tensor relu(Ref x) { return op_relu()(x); }
 inline Tensor relu_backward(Ref g, Ref y) { return op_threshold_backward()(g, y, 0); }
+inline Tensor silu(Ref x) { return op_silu()(x); }
+inline Tensor silu_backward(Ref g, Ref x) { return op_silu_backward()(g, x); }
+inline Tensor tanh(Ref x) { return op_tanh()(x); }
+inline Tensor tanh_backward(Ref g, Ref y) { return op_tanh_backward()(g, y); }
 inline Tensor embedding(Ref weight, Ref ids) { return op_embedding()(weight, ids, -1, false, false); }
 inline Tensor embedding_backward(Ref g, Ref ids, int64_t rows) {
   return op_embedding_dense_backward()(g, ids, rows, -1, false);
@@ -200,13 +228,14 @@ inline Tensor lerp(Ref a, Ref b, double weight) { return op_lerp()(a, b, weight)
 inline Tensor where(Ref mask, Ref a, Ref b) { return op_where()(mask, a, b); }
 // The root of the sum of all squares.
 inline Tensor norm(Ref a) { return op_vector_norm()(a, 2, none(), false, none()); }
-// Queries, keys, values [B, H, T, D] of any strides → y, log-sum-exp; without dropout and mask.
-inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal) {
-  return op_flash_attention_for_cpu().many<2>(q, k, v, 0.0, causal, none(), none());
+// Queries [B, H, T, D], keys and values [B, K, S, D] of any strides → y, log-sum-exp; `mask` is added to the scores, or
+// empty.
+inline std::array<Tensor, 2> flash_attention_for_cpu(Ref q, Ref k, Ref v, bool causal, Ref mask, double scale) {
+  return op_flash_attention_for_cpu().many<2>(q, k, v, 0.0, causal, mask, scale);
 }
 inline std::array<Tensor, 3> flash_attention_for_cpu_backward(Ref g, Ref q, Ref k, Ref v, Ref y, Ref log_sum,
-                                                              bool causal) {
-  return op_flash_attention_for_cpu_backward().many<3>(g, q, k, v, y, log_sum, 0.0, causal, none(), none());
+                                                              bool causal, Ref mask, double scale) {
+  return op_flash_attention_for_cpu_backward().many<3>(g, q, k, v, y, log_sum, 0.0, causal, mask, scale);
 }
 }  // namespace ops
 
