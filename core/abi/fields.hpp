@@ -22,7 +22,8 @@ struct Field {
 
 // Throws PluginError with the plugin's name.
 std::vector<Field> fields_of(const Provided<mortise_data>& data);
-// How many classes labels of whole samples have; 0: it says nothing of any. Throws PluginError likewise.
-int64_t classes_of(const Provided<mortise_data>& data);
+// The names of the classes that labels of whole samples are of; none: it says nothing of any. Throws PluginError
+// likewise.
+std::vector<std::string> classes_of(const Provided<mortise_data>& data);
 
 }  // namespace mortise

@@ -66,7 +66,7 @@ std::string model_config(const Member& model, const Declaration& d) {
     else if (const auto fact = d.facts.find(key); fact != d.facts.end()) values[key] = std::to_string(fact->second);
   std::map<std::string, huggingface::Sizes> parameters;
   for (const auto& p : d.params) parameters[p.name] = p.sizes;
-  return huggingface::config_text(model.info->huggingface, values, parameters);
+  return huggingface::config_text(model.info->huggingface, values, parameters, d.classes);
 }
 
 // The samples of each split, so that a run does not go on with others.

@@ -140,7 +140,8 @@ void declare_model(Declared& d) {
   d.data.call(&mortise_data::vocabulary, "vocabulary", &vocabulary);
   if (vocabulary == 0 && tokenizer) tokenizer.call(&mortise_tokenizer::size, "size", &vocabulary);
   if (vocabulary > 0) declaration.facts["vocabulary"] = vocabulary;
-  if (const int64_t classes = classes_of(d.data); classes > 0) declaration.facts["classes"] = classes;
+  declaration.classes = classes_of(d.data);
+  if (!declaration.classes.empty()) declaration.facts["classes"] = static_cast<int64_t>(declaration.classes.size());
   declaration.facts["sequence_length"] = d.sequence_length;
   for (const auto& field : fields_of(d.data)) declaration.facts["field." + field.name] = 1;
 

@@ -58,7 +58,8 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
     for (const std::string& name : own)
       if (const auto found = left.extract(name)) take(p, name, *found.mapped());
     names.push_back(p.name);
-    const bool may = std::ranges::find(p.tags, "new") != p.tags.end() || matches_any(may_lack, p.name);
+    const bool may = std::ranges::find(p.tags, "new") != p.tags.end() || model.huggingface.may_lack(p.name) ||
+                     matches_any(may_lack, p.name);
     if (!of_[p.index]) (may ? anew : missing).push_back(p.name);
   }
   if (!missing.empty())

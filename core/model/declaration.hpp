@@ -66,7 +66,8 @@ struct Declaration {
   std::vector<Segment> segments;
   std::deque<mortise_layer> layers;
   std::deque<mortise_param> params;
-  std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length"
+  std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length", "field.NAME"
+  std::vector<std::string> classes;      // what labels of whole samples mean
 
   mortise_param* find(std::string_view name);
   std::vector<Element> param_elements() const;

@@ -3,6 +3,9 @@
 
 namespace mortise::huggingface {
 
+// Names of classes, by number and the other way round.
+inline constexpr const char *kIdToLabel = "id2label", *kLabelToId = "label2id";
+
 inline constexpr const char* kBookkeeping[] = {
     // where it comes from and for what
     "_commit_hash", "_name_or_path", "architectures", "finetuning_task", "model_type", "parameters_differ", "prefix",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/huggingface/bookkeeping.hpp"
+
 namespace mortise::huggingface {
 namespace {
 
@@ -64,6 +66,33 @@ std::map<std::string, int> lines_of_keys(std::string_view text) {
   return lines;
 }
 
+// "a.b" is `b` of the object `a`. A key that has a dot itself is found by no name.
+const Json* find_in(const Json& values, const std::string& name) {
+  const size_t dot = name.find('.');
+  const auto found = values.find(name.substr(0, dot));
+  if (found == values.end()) return nullptr;
+  if (dot == name.npos) return &*found;
+  return found->is_object() ? find_in(*found, name.substr(dot + 1)) : nullptr;
+}
+Json& place_in(Json& values, const std::string& name) {
+  const size_t dot = name.find('.');
+  Json& here = values[name.substr(0, dot)];
+  return dot == name.npos ? here : place_in(here, name.substr(dot + 1));
+}
+
+// As many as the model's key counts; those without a name are called as transformers calls them.
+void name_classes(Json& all, const Mapping& mapping, const std::map<std::string, std::string>& values,
+                  const std::vector<std::string>& classes) {
+  const auto found = values.find(mapping.classes);
+  const Json count = found == values.end() ? Json() : parse_json(found->second);
+  if (!count.is_number_unsigned()) return;
+  for (size_t i = 0; i < count.get<size_t>(); ++i) {
+    const std::string number = std::to_string(i), name = i < classes.size() ? classes[i] : "LABEL_" + number;
+    all[kIdToLabel][number] = name;
+    all[kLabelToId][name] = i;
+  }
+}
+
 }  // namespace
 
 Config::Config(std::string path, std::string_view text) : path_(std::move(path)) {
@@ -79,7 +108,8 @@ Config Config::of_folder(const std::string& folder) {
 
 Config::Setting Config::setting(const std::string& name, const Json& value) const {
   Setting s{name, {}, text_of(value)};
-  s.value.at = {path_, lines_.at(name), 0};
+  const auto line = lines_.find(name), outer = lines_.find(name.substr(0, name.find('.')));
+  s.value.at = {path_, line != lines_.end() ? line->second : outer->second, 0};
   if (value.is_boolean()) s.value.data = value.get<bool>();
   else if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) s.value.data = value.get<double>();
   else if (value.is_number_integer()) s.value.data = value.get<int64_t>();
@@ -89,23 +119,33 @@ Config::Setting Config::setting(const std::string& name, const Json& value) cons
 }
 
 std::optional<Config::Setting> Config::find(const std::string& name) const {
-  const auto found = values_.find(name);
-  return found == values_.end() || found->is_null() ? std::nullopt : std::optional(setting(name, *found));
+  const Json* found = find_in(values_, name);
+  return !found || found->is_null() ? std::nullopt : std::optional(setting(name, *found));
 }
 
 std::vector<Config::Contradiction> Config::contradictions(const Mapping& mapping) const {
   std::vector<Contradiction> all;
   for (const auto& [name, fixed] : mapping.fixed)
-    if (const auto found = values_.find(name); found != values_.end() && !found->is_null() && *found != json_of(fixed))
+    if (const Json* found = find_in(values_, name); found && !found->is_null() && *found != json_of(fixed))
       all.push_back({setting(name, *found), text_of(json_of(fixed))});
   return all;
 }
 
 std::vector<Config::Setting> Config::unknown(const Mapping& mapping) const {
   std::vector<Setting> all;
-  for (const auto& [name, value] : values_.items())
-    if (!value.is_null() && value != false && !mapping.knows(name)) all.push_back(setting(name, value));
+  add_unknown(mapping, "", values_, all);
   return all;
+}
+
+void Config::add_unknown(const Mapping& mapping, const std::string& within, const Json& object,
+                         std::vector<Setting>& all) const {
+  for (const auto& [key, value] : object.items()) {
+    const std::string name = within + key;
+    const bool has_dot = key.find('.') != key.npos;
+    if (value.is_null() || value == false || (!has_dot && mapping.knows(name))) continue;
+    if (value.is_object() && !has_dot && mapping.knows_within(name)) add_unknown(mapping, name + ".", value, all);
+    else all.push_back(setting(name, value));
+  }
 }
 
 std::string Config::architecture() const {
@@ -122,13 +162,15 @@ std::string Config::text_for(const std::string& dtype) const {
   return all.dump(2) + "\n";
 }
 
-std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
-                        const std::map<std::string, Sizes>& parameters) {
+std::string config_text(const Mapping& every, const std::map<std::string, std::string>& values,
+                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes) {
+  const Mapping mapping = every.chosen(values);
   Json all = Json::object();
-  for (const auto& [name, value] : mapping.fixed) all[name] = json_of(value);
+  for (const auto& [name, value] : mapping.fixed) place_in(all, name) = json_of(value);
   for (const auto& [key, names] : mapping.keys)
     if (const auto value = values.find(key); value != values.end())
-      for (const std::string& name : names) all[name] = parse_json(value->second);
+      for (const std::string& name : names) place_in(all, name) = parse_json(value->second);
+  if (!mapping.classes.empty()) name_classes(all, mapping, values, classes);
   // A vocabulary that ends before a token has none such: null, which readers take for none, where they would put their
   // own default in place of a missing key.
   for (const auto& [name, id] : mapping.tokens) {

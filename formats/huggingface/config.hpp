@@ -31,7 +31,7 @@ class Config {
   // Throws FormatError (also not_read).
   static Config of_folder(const std::string& folder);
 
-  // Nothing if it is not there or null.
+  // Nothing if it is not there or null. "a.b": `b` of the object `a`.
   std::optional<Setting> find(const std::string& name) const;
   std::vector<Contradiction> contradictions(const Mapping& mapping) const;
   // What the mapping does not know, and is neither null nor false: keys that may make another model.
@@ -46,14 +46,16 @@ class Config {
 
  private:
   Setting setting(const std::string& name, const Json& value) const;
+  void add_unknown(const Mapping& mapping, const std::string& within, const Json& object,
+                   std::vector<Setting>& all) const;
   std::string path_;
   Json values_;
   std::map<std::string, int> lines_;  // of the outermost keys
 };
 
-// The config.json of a model with these values of its keys (as JSON) and these parameters. If they are not those of the
-// architecture it claims none, and says what differs.
+// The config.json of a model with these values of its keys (as JSON), these parameters and names of classes. If the
+// parameters are not those of the architecture it claims none, and says what differs.
 std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
-                        const std::map<std::string, Sizes>& parameters);
+                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes = {});
 
 }  // namespace mortise::huggingface

@@ -21,6 +21,17 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
+// "kv_heads*width/heads": each factor, and whether it divides. From left to right.
+std::vector<std::pair<bool, std::string>> factors(const std::string& product) {
+  std::vector<std::pair<bool, std::string>> all(1);
+  for (const char c : product)
+    if (c == '*' || c == '/') all.emplace_back(c == '/', "");
+    else all.back().second += c;
+  return all;
+}
+
+constexpr const char* kAnySize = "?";
+
 bool is_number(const std::string& text) {
   return !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == text.npos;
 }
@@ -34,16 +45,20 @@ class Reader {
     for (const auto& [key, at, value] : table.entries) {
       if (key == "architectures") mapping_.architectures = texts(key, value);
       else if (key == "ignores") mapping_.ignores = texts(key, value);
+      else if (key == "new") mapping_.fresh = texts(key, value);
       else if (key == "harmless") mapping_.harmless = texts(key, value);
+      else if (key == "classes") read_classes(value);
       else if (key == "renames") read_renames(value);
       else if (key == "fixed") read_table(key, value, [&](const TomlEntry& e) { mapping_.fixed[e.key] = e.value; });
       else if (key == "keys") read_table(key, value, [&](const TomlEntry& e) { read_key(e); });
       else if (key == "tokens") read_table(key, value, [&](const TomlEntry& e) { read_token(e); });
       else if (key == "sizes") read_table(key, value, [&](const TomlEntry& e) { read_size(e); });
-      else if (key == "parameters") read_table(key, value, [&](const TomlEntry& e) { read_parameter(e); });
+      else if (key == "parameters") mapping_.parameters = parameters(key, value);
+      else if (key == "where") read_table(key, value, [&](const TomlEntry& e) { read_variants(e); });
       else
         complain_(at, "[huggingface] has no key `" + key + "`",
-                  "it has: architectures, fixed, harmless, ignores, keys, parameters, renames, sizes, tokens");
+                  "it has: architectures, classes, fixed, harmless, ignores, keys, new, parameters, renames, sizes, "
+                  "tokens, where");
     }
     if (!mapping_.architectures.empty() && mapping_.parameters.empty())
       complain_(table.find("architectures")->at, "[huggingface] names an architecture and not what it is made of",
@@ -83,6 +98,25 @@ class Reader {
     if (std::ranges::find(model_keys_, key) == model_keys_.end())
       complain_(at, "[huggingface] speaks of `" + key + "`, which is no key of [config]", "[config." + key + "]");
   }
+  void read_classes(const TomlNode& node) {
+    if (!node.text())
+      return complain_(node.at, "huggingface.classes is a key of [config]", "classes = \"classes\"");
+    must_be_key(*node.text(), node.at);
+    mapping_.classes = *node.text();
+  }
+  // [huggingface.where.KEY.VALUE]
+  void read_variants(const TomlEntry& entry) {
+    must_be_key(entry.key, entry.at);
+    read_table("where." + entry.key, entry.value, [&](const TomlEntry& value) {
+      const std::string whole = "where." + entry.key + "." + value.key;
+      Variant& variant = mapping_.variants.emplace_back(Variant{entry.key, value.key, {}, {}});
+      read_table(whole, value.value, [&](const TomlEntry& each) {
+        if (each.key == "architectures") variant.architectures = texts(whole + "." + each.key, each.value);
+        else if (each.key == "parameters") variant.parameters = parameters(whole + "." + each.key, each.value);
+        else complain_(each.at, "[huggingface." + whole + "] has no key `" + each.key + "`", "it has: architectures, parameters");
+      });
+    });
+  }
   void read_key(const TomlEntry& entry) {
     must_be_key(entry.key, entry.at);
     mapping_.keys[entry.key] = texts("keys." + entry.key, entry.value);
@@ -96,23 +130,29 @@ class Reader {
       return complain_(entry.value.at, "huggingface.sizes." + entry.key + " is a product of keys",
                        entry.key + " = \"4*width\"");
     mapping_.sizes[entry.key] = *entry.value.text();
-    for (const std::string& factor : split(*entry.value.text(), '*'))
-      if (!is_number(factor)) must_be_key(factor, entry.value.at);
+    must_be_product(*entry.value.text(), entry.value.at);
   }
-  void read_parameter(const TomlEntry& entry) {
+  void must_be_product(const std::string& text, const TomlPlace& at) {
+    for (const auto& [divides, factor] : factors(text))
+      if (!is_number(factor)) must_be_key(factor, at);
+  }
+  std::map<std::string, std::vector<std::string>> parameters(const std::string& key, const TomlNode& node) {
+    std::map<std::string, std::vector<std::string>> all;
+    read_table(key, node, [&](const TomlEntry& e) { read_parameter(e, all[e.key]); });
+    return all;
+  }
+  void read_parameter(const TomlEntry& entry, std::vector<std::string>& sizes) {
     const std::vector<std::string> parts = split(entry.key, '{');
     for (size_t i = 1; i < parts.size(); ++i) {
       const size_t close = parts[i].find('}');
       must_be_key(close == std::string::npos ? "{" + parts[i] : parts[i].substr(0, close), entry.at);
     }
-    std::vector<std::string>& sizes = mapping_.parameters[entry.key];
     for (const TomlNode& size : entry.value.list() ? *entry.value.list() : TomlList()) {
       const auto* number = std::get_if<int64_t>(&size.data);
       if (!size.text() && !number)
         complain_(size.at, "a size of `" + entry.key + "` is a number or a product of keys", "\"3*width\"");
       sizes.push_back(number ? std::to_string(*number) : size.text() ? *size.text() : "1");
-      for (const std::string& factor : split(sizes.back(), '*'))
-        if (!is_number(factor)) must_be_key(factor, size.at);
+      if (sizes.back() != kAnySize) must_be_product(sizes.back(), size.at);
     }
     if (!entry.value.list())
       complain_(entry.value.at, "huggingface.parameters says sizes", "\"" + entry.key + "\" = [\"width\"]");
@@ -137,15 +177,18 @@ class Architecture {
   std::map<std::string, Sizes> parameters(const Mapping& mapping) {
     for (const auto& [name, sizes] : mapping.parameters) {
       Sizes numbers;
-      for (const std::string& size : sizes) numbers.push_back(product(size));
+      for (const std::string& size : sizes) numbers.push_back(size == kAnySize ? -1 : product(size));
       add(name, numbers);
     }
     return std::move(all_);
   }
   int64_t product(const std::string& text) const {
     uint64_t all = 1;
-    for (const std::string& factor : split(text, '*'))
-      all *= static_cast<uint64_t>(is_number(factor) ? std::stoll(factor) : value(factor));
+    for (const auto& [divides, factor] : factors(text)) {
+      const auto number = static_cast<uint64_t>(is_number(factor) ? std::stoll(factor) : value(factor));
+      if (!divides) all *= number;
+      else all = number == 0 ? 0 : all / number;
+    }
     return static_cast<int64_t>(all);
   }
 
@@ -175,6 +218,17 @@ Mapping read_mapping(const TomlTable& table, const std::vector<std::string>& mod
   return Reader(model_keys, complain).read(table);
 }
 
+Mapping Mapping::chosen(const std::map<std::string, std::string>& values) const {
+  Mapping all = *this;
+  for (const Variant& v : variants) {
+    const auto value = values.find(v.key);
+    if (value == values.end() || (value->second != v.value && value->second != Json(v.value).dump())) continue;
+    if (!v.architectures.empty()) all.architectures = v.architectures;
+    all.parameters.insert(v.parameters.begin(), v.parameters.end());
+  }
+  return all;
+}
+
 // What `*` stands for is kept. The first that fits counts.
 std::string Mapping::declared_name(const std::string& in_file) const {
   for (const auto& [from, to] : renames) {
@@ -189,7 +243,16 @@ std::string Mapping::declared_name(const std::string& in_file) const {
 
 bool Mapping::ignores_tensor(const std::string& name) const { return matches_any(ignores, name); }
 
+bool Mapping::may_lack(const std::string& parameter) const { return matches_any(fresh, parameter); }
+
+bool Mapping::knows_within(const std::string& config_key) const {
+  const auto is_within = [&](const std::string& name) { return name.starts_with(config_key + "."); };
+  return std::ranges::any_of(fixed, is_within, [](const auto& f) { return f.first; }) ||
+         std::ranges::any_of(keys, [&](const auto& key) { return std::ranges::any_of(key.second, is_within); });
+}
+
 bool Mapping::knows(const std::string& config_key) const {
+  if (!classes.empty() && (config_key == kIdToLabel || config_key == kLabelToId)) return true;
   const auto is_it = [&](const auto& key) { return std::ranges::find(key.second, config_key) != key.second.end(); };
   return fixed.contains(config_key) || sizes.contains(config_key) || tokens.contains(config_key) ||
          std::ranges::any_of(keys, is_it) || matches_any(harmless, config_key) || matches_any(kBookkeeping, config_key);
@@ -209,7 +272,7 @@ std::vector<std::string> differences(const Mapping& mapping, const std::map<std:
   for (const auto& [name, sizes] : parameters) {
     const auto theirs = architecture.find(name);
     if (theirs == architecture.end()) all.push_back(name + " is added");
-    else if (theirs->second != sizes)
+    else if (!std::ranges::equal(theirs->second, sizes, [](int64_t a, int64_t b) { return a == -1 || a == b; }))
       all.push_back(name + " is " + sizes_text(sizes) + ", not " + sizes_text(theirs->second));
   }
   for (const auto& [name, sizes] : architecture)

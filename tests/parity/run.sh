@@ -1,8 +1,8 @@
 #!/bin/sh
-# The same GPT, weights and batches here and in transformers' GPT-2 with torch.optim.AdamW; then weights from one to the
-# other and back. Called by
-# `make parity`, which sets MORTISE.
+# Weights of GPT-2, Llama, BERT and ViT from transformers and back, their logits and gradients; then the same GPT, weights
+# and batches here and in transformers' GPT-2 with torch.optim.AdamW. Called by `make parity`, which sets MORTISE.
 set -eu
 here=$(dirname "$0")
 python3 "$here/huggingface.py"
+python3 "$here/models.py"
 exec python3 "$here/parity.py"

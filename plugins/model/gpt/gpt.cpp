@@ -12,12 +12,10 @@
 //                                                branch = mlp(m)
 //   head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
-#include <cstdio>
 #include <tuple>
 
-#include "mortise/cpp/model.hpp"
-#include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/transformer.hpp"
 
 namespace mortise {
 namespace {
@@ -31,18 +29,19 @@ class Gpt {
   Gpt()
       : layers_(config::integer("layers")), heads_(config::integer("heads")), width_(config::integer("width")),
         context_(config::integer("context")), dropout_(config::number("dropout")) {
-    if (width_ % heads_ == 0) return;
-    const auto n = [](int64_t i) { return std::to_string(i); };
-    config::refuse("heads", n(heads_) + " heads do not divide a width of " + n(width_), "a divisor of " + n(width_));
+    check_heads(heads_, width_);
   }
 
   void declare(mortise_builder* builder) {
     const Builder build(builder);
     const int64_t vocabulary = vocabulary_of(build);
-    check_size(vocabulary);
-    check_length(build.fact("sequence_length").value_or(0));
+    const auto width = static_cast<double>(width_);
+    check_parameters(static_cast<double>(layers_) * (12 * width + 13) * width +
+                         (static_cast<double>(vocabulary) + static_cast<double>(context_) + 2) * width,
+                     layers_, width_);
+    check_context(build, context_);
+    mask_ = packed_mask(build);
 
-    mask_ = build.fact("field.segments") ? "segments" : "none";
     build.segment("embed");
     wte_ = build.layer("embedding", "wte", {attr("vocab", vocabulary), attr("width", width_), attr("init", kInit)});
     wpe_ = build.layer("embedding", "wpe", {attr("vocab", context_), attr("width", width_), attr("init", kInit)});
@@ -55,8 +54,7 @@ class Gpt {
     }
     build.segment("head");
     ln_f_ = residual_norm(build, "ln_f");
-    mortise_param* tie = nullptr;
-    check(api.params->find(api.host, MORTISE_STR("wte.weight"), &tie));
+    mortise_param* const tie = param_named("wte.weight");
     head_ = build.layer("head_loss", "lm_head", {attr("vocab", vocabulary), attr("width", width_), attr("tie", tie)});
   }
 
@@ -91,56 +89,8 @@ class Gpt {
   }
   static constexpr double kEps = 1e-5;
 
-  int64_t vocabulary_of(const Builder& build) const {
-    const mortise_value own = config::get("vocabulary");
-    const auto known = build.fact("vocabulary");
-    if (own.tag == MORTISE_NONE && !known)
-      config::refuse("vocabulary", "neither a tokenizer nor the data says how large the vocabulary is",
-                     "[tokenizer.byte], or [model.gpt] vocabulary = 50257");
-    if (own.tag == MORTISE_NONE) return *known;
-    if (known && *known > own.v.i)
-      config::refuse("vocabulary",
-                     "the data has ids up to " + std::to_string(*known - 1) + ", the model a vocabulary of " +
-                         std::to_string(own.v.i),
-                     "with weights: the tokenizer and the data that they were made with; without: vocabulary = " +
-                         std::to_string(*known));
-    return own.v.i;
-  }
-  // Counted in floating point, which does not wrap: sizes that no memory holds are refused before they are multiplied.
-  void check_size(int64_t vocabulary) const {
-    constexpr double kMost = 0x1p45;  // in fp32 they fill the 128 TiB that a process can address
-    const auto width = static_cast<double>(width_);
-    const double parameters = static_cast<double>(layers_) * (12 * width + 13) * width +
-                              (static_cast<double>(vocabulary) + static_cast<double>(context_) + 2) * width;
-    if (parameters <= kMost) return;
-    char count[32];
-    std::snprintf(count, sizeof count, "%.1e", parameters);
-    config::refuse("width",
-                   std::to_string(layers_) + " layers of width " + std::to_string(width_) + " are " + count +
-                       " parameters, more than a process can address",
-                   "a smaller width, vocabulary or context, or fewer layers");
-  }
-  void check_length(int64_t length) const {
-    if (length <= context_) return;
-    config::refuse(
-        "context",
-        "a sequence of " + std::to_string(length) + " is longer than a context of " + std::to_string(context_),
-        "[data] sequence_length = " + std::to_string(context_) +
-            ", or [model.gpt] context = " + std::to_string(length));
-  }
-
   void embed(mortise_call* call) const {
-    const Tensor ids_BT = field(call->batch, "input_ids");
-    if (!ids_BT) throw Error(MORTISE_E_DATA, "model.gpt needs the field `input_ids`, which the data does not have");
-    const int64_t length = Info(ids_BT).size(-1);
-    if (length > context_)
-      throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) +
-                                      " is longer than the model's context of " + std::to_string(context_));
-    Tensor positions = field(call->batch, "positions");
-    if (!positions) {
-      positions = empty(MORTISE_I64, {length});
-      ops::arange_out(length, positions);
-    }
+    const Tensor ids_BT = ids_of(call->batch, context_), positions = positions_of(call->batch, ids_BT);
     const auto [token_BTW] = call_layer<1>(wte_, ids_BT);
     const auto [position] = call_layer<1>(wpe_, positions);
     Tensor x_BTW = ops::add(token_BTW, position);
@@ -167,10 +117,7 @@ class Gpt {
     const auto [y_BTW, sum] = call_layer<2>(ln_f_, call->args[0], call->args[1]);
     const Tensor labels_BT = field(call->batch, "labels");
     auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, labels_BT);
-    // The step's loss is the sum over all its micro-batches, divided by their tokens.
-    if (loss && !(call->flags & MORTISE_REPLAY))
-      check(api.loop->term(api.host, MORTISE_STR("loss"), loss.get(), MORTISE_STR("tokens"), 1.0));
-    give(call, 0, std::move(loss));
+    give_loss(call, std::move(loss), "tokens");
     give(call, 1, std::move(logits_BTV));
   }
 

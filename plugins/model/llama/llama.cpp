@@ -1,0 +1,137 @@
+// model.llama: Llama's architecture (RMS norm, rotary positions, shared heads of keys and values, SwiGLU), with the
+// names of its checkpoints on the hub.
+//
+// Shapes  B batch, T positions, W width, V vocabulary.
+//
+// A block takes and gives two streams, (branch, residual), as model.gpt's does: every residual addition is made together
+// with the norm that follows it.
+//
+//   model.embed_tokens  –                → –,      x   x = table[ids]
+//   model.layers.i      branch, residual → branch, x   (a, r) = input_layernorm(branch, residual)
+//                                                      (m, x) = post_attention_layernorm(self_attn(a), r)
+//                                                      branch = mlp(m)
+//   head                branch, residual → loss, logits
+#include <tuple>
+
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/transformer.hpp"
+
+namespace mortise {
+namespace {
+
+struct Block {
+  mortise_layer *norm_1, *attention, *norm_2, *mlp;
+};
+
+class Llama {
+ public:
+  Llama()
+      : layers_(config::integer("layers")), heads_(config::integer("heads")), kv_heads_(config::integer("kv_heads")),
+        width_(config::integer("width")), inner_(config::integer("inner")), context_(config::integer("context")),
+        eps_(config::number("eps")), theta_(config::number("theta")), dropout_(config::number("attention_dropout")),
+        tied_(config::flag("tied")) {
+    check_heads(heads_, width_);
+    if (width_ / heads_ % 2 != 0)
+      config::refuse("heads", "a head of width " + std::to_string(width_ / heads_) + " has no pairs to turn",
+                     "heads of an even width");
+    if (heads_ % kv_heads_ != 0)
+      config::refuse("kv_heads",
+                     std::to_string(kv_heads_) + " heads of keys and values do not divide " + std::to_string(heads_) +
+                         " heads of queries",
+                     "a divisor of " + std::to_string(heads_));
+  }
+
+  void declare(mortise_builder* builder) {
+    const Builder build(builder);
+    const int64_t vocabulary = vocabulary_of(build);
+    const auto width = static_cast<double>(width_);
+    check_parameters(static_cast<double>(layers_) * width *
+                             (3 * static_cast<double>(inner_) +
+                              2 * width * (1 + static_cast<double>(kv_heads_) / static_cast<double>(heads_))) +
+                         (tied_ ? 1 : 2) * static_cast<double>(vocabulary) * width,
+                     layers_, width_);
+    check_context(build, context_);
+    mask_ = packed_mask(build);
+
+    build.segment("model.embed_tokens");
+    embedding_ = build.layer("embedding", "model.embed_tokens", {attr("vocab", vocabulary), attr("width", width_)});
+    blocks_.clear();
+    for (int64_t i = 0; i < layers_; ++i) {
+      const std::string path = "model.layers." + std::to_string(i);
+      build.segment(path, MORTISE_BLOCK);
+      blocks_.push_back(declare_block(build, path, i == 0));
+    }
+    build.segment("head");
+    norm_ = norm(build, "residual_norm", "model.norm");
+    mortise_param* const tie = tied_ ? param_named("model.embed_tokens.weight") : nullptr;
+    head_ = build.layer("head_loss", "lm_head", {attr("vocab", vocabulary), attr("width", width_), attr("tie", tie)});
+  }
+
+  void segment(mortise_call* call, uint32_t index) const {
+    if (index == 0) return embed(call);
+    if (index <= blocks_.size()) return block(call, blocks_[index - 1], index == 1);
+    head(call);
+  }
+
+ private:
+  Block declare_block(const Builder& build, const std::string& path, bool first) const {
+    Block b{};
+    b.norm_1 = norm(build, first ? "norm" : "residual_norm", path + ".input_layernorm");
+    b.attention =
+        build.layer("self_attention", path + ".self_attn",
+                    {attr("q", "q_proj"), attr("k", "k_proj"), attr("v", "v_proj"), attr("out", "o_proj"),
+                     attr("width", width_), attr("heads", heads_), attr("kv_heads", kv_heads_),
+                     attr("theta", theta_), attr("causal", true),
+                     attr("dropout", dropout_), attr("mask", mask_), attr("bias", false)});
+    b.norm_2 = norm(build, "residual_norm", path + ".post_attention_layernorm");
+    b.mlp = build.layer("mlp", path + ".mlp",
+                        {attr("gate", "gate_proj"), attr("up", "up_proj"), attr("down", "down_proj"),
+                         attr("width", width_), attr("inner", inner_), attr("activation", "silu"), attr("bias", false)});
+    return b;
+  }
+  mortise_layer* norm(const Builder& build, std::string_view slot, const std::string& path) const {
+    return build.layer(slot, path, {attr("width", width_), attr("eps", eps_), attr("kind", "rms")});
+  }
+
+  void embed(mortise_call* call) const {
+    auto [x_BTW] = call_layer<1>(embedding_, ids_of(call->batch, context_));
+    give(call, 1, std::move(x_BTW));
+  }
+
+  void block(mortise_call* call, const Block& b, bool first) const {
+    Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
+    if (first) a_BTW = std::move(call_layer<1>(b.norm_1, r_BTW)[0]);
+    else std::tie(a_BTW, r_BTW) = normed(b.norm_1, call->args[0], r_BTW);
+    const auto [branch_BTW] =
+        call_layer<1>(b.attention, a_BTW, field(call->batch, "positions"), field(call->batch, "segments"));
+    auto [m_BTW, x_BTW] = normed(b.norm_2, branch_BTW, r_BTW);
+    auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
+    give(call, 0, std::move(y_BTW));
+    give(call, 1, std::move(x_BTW));
+  }
+  static std::pair<Tensor, Tensor> normed(mortise_layer* layer, Ref branch, Ref residual) {
+    auto [y, sum] = call_layer<2>(layer, branch, residual);
+    return {std::move(y), std::move(sum)};
+  }
+
+  void head(mortise_call* call) const {
+    const auto [y_BTW, sum] = call_layer<2>(norm_, call->args[0], call->args[1]);
+    auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, field(call->batch, "labels"));
+    give_loss(call, std::move(loss), "tokens");
+    give(call, 1, std::move(logits_BTV));
+  }
+
+  int64_t layers_, heads_, kv_heads_, width_, inner_, context_;
+  double eps_, theta_, dropout_;
+  bool tied_;
+  std::string_view mask_ = "none";
+  mortise_layer *embedding_ = nullptr, *norm_ = nullptr, *head_ = nullptr;
+  std::vector<Block> blocks_;
+};
+
+const mortise_model kModel = {sizeof kModel, 0, thunk<&Llama::declare>, thunk<&Llama::segment>};
+
+}  // namespace
+}  // namespace mortise
+
+MORTISE_PLUGIN(mortise::Llama, mortise::provide("model", &mortise::kModel))
