@@ -106,4 +106,15 @@ std::vector<Field> fields_of(const Provided<mortise_data>& data) {
   return all;
 }
 
+int64_t classes_of(const Provided<mortise_data>& data) {
+  if (!data.has(&mortise_data::classes)) return 0;
+  const mortise_str* names = nullptr;
+  uint32_t n = 0;
+  data.call(&mortise_data::classes, "classes", &names, &n);
+  if (n > 0 && !names) Reader(data.by->id()).refuse("says that it has " + std::to_string(n) + " classes, at NULL");
+  for (uint32_t i = 0; i < n; ++i)
+    if (text_of(names[i], data.by->id()).empty()) Reader(data.by->id()).refuse("has a class without a name");
+  return n;
+}
+
 }  // namespace mortise

@@ -22,5 +22,7 @@ struct Field {
 
 // Throws PluginError with the plugin's name.
 std::vector<Field> fields_of(const Provided<mortise_data>& data);
+// How many classes labels of whole samples have; 0: it says nothing of any. Throws PluginError likewise.
+int64_t classes_of(const Provided<mortise_data>& data);
 
 }  // namespace mortise

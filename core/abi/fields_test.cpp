@@ -130,5 +130,50 @@ TEST_F(FieldsTest, MayBeLongerThanOurs) {
   EXPECT_EQ(fields_of({&object, &by})[1].name, "b");
 }
 
+// ---- classes ----
+
+std::vector<mortise_str> names;
+uint32_t n_names = 0;
+mortise_status give_names(void*, const mortise_str** out, uint32_t* n) noexcept {
+  *out = names.empty() ? nullptr : names.data();
+  *n = n_names;
+  return MORTISE_OK;
+}
+
+TEST_F(FieldsTest, ClassesAreCountedWhereTheDataHasNames) {
+  mortise_data object{};
+  object.struct_size = sizeof object;
+  const auto count = [&] { return classes_of({&object, &by}); };
+  EXPECT_EQ(count(), 0) << "it has no such function";
+  object.classes = give_names;
+  names = {}, n_names = 0;
+  EXPECT_EQ(count(), 0);
+  names = {MORTISE_STR("no"), MORTISE_STR("yes")}, n_names = 2;
+  EXPECT_EQ(count(), 2);
+  object.struct_size = offsetof(mortise_data, classes);
+  EXPECT_EQ(count(), 0) << "a plugin of an older header";
+}
+
+TEST_F(FieldsTest, ClassesWithoutNamesAreRefused) {
+  mortise_data object{};
+  object.struct_size = sizeof object;
+  object.classes = give_names;
+  const auto refusal = [&] {
+    try {
+      classes_of({&object, &by});
+    } catch (const PluginError& e) {
+      EXPECT_EQ(e.plugin(), "data.x");
+      return e.text();
+    }
+    return std::string();
+  };
+  names = {}, n_names = 2;
+  EXPECT_EQ(refusal(), "data.x says that it has 2 classes, at NULL");
+  names = {MORTISE_STR("no"), {}}, n_names = 2;
+  EXPECT_EQ(refusal(), "data.x has a class without a name");
+  names = {{nullptr, 3}}, n_names = 1;
+  EXPECT_EQ(refusal(), "data.x gave a text of 3 bytes at NULL");
+}
+
 }  // namespace
 }  // namespace mortise

@@ -86,6 +86,12 @@ void tokenizer_encode(mortise_host* h, mortise_str text, int64_t* ids, size_t ro
 void tokenizer_decode(mortise_host* h, const int64_t* ids, size_t n, char* text, size_t room, size_t* needed) {
   services_of(h).tokenizer.call(&mortise_tokenizer::decode, "decode", ids, n, text, room, needed);
 }
+void tokenizer_special(mortise_host* h, mortise_str role, int64_t* id) {
+  const Provided<mortise_tokenizer>& tokenizer = services_of(h).tokenizer;
+  if (!tokenizer.has(&mortise_tokenizer::special))
+    throw PluginError(MORTISE_E_NOT_FOUND, "the tokenizer has no special tokens");
+  tokenizer.call(&mortise_tokenizer::special, "special", role, id);
+}
 
 void state_keep(mortise_host* h, const mortise_blob* blob) {
   const PluginHost& by = plugin_of(h);
@@ -108,7 +114,8 @@ const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>
                                    at_edge<loop_set_scale>,  at_edge<loop_report>,  at_edge<loop_metric>};
 const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
 const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
-                                             at_edge<tokenizer_encode>, at_edge<tokenizer_decode>};
+                                             at_edge<tokenizer_encode>, at_edge<tokenizer_decode>,
+                                             at_edge<tokenizer_special>};
 const mortise_state_api kStateApi = {sizeof(mortise_state_api), at_edge<state_keep>};
 
 }  // namespace mortise

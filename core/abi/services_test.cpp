@@ -74,5 +74,34 @@ TEST_F(ServicesTest, AStateIsKeptOnceOfEachPlugin) {
   EXPECT_EQ(edge.services.blobs[1].host->id, "test.y");
 }
 
+// ---- the tokenizer ----
+
+mortise_status give_special(void*, mortise_str role, int64_t* id) noexcept {
+  if (view(role) != "eos") return MORTISE_E_NOT_FOUND;
+  *id = 50256;
+  return MORTISE_OK;
+}
+
+TEST_F(ServicesTest, ASpecialTokenIsTheTokenizersOrThereIsNone) {
+  PluginInfo info;
+  info.schema.id = "tokenizer.x";
+  Member member;
+  member.info = &info;
+  Instance by;
+  by.member = &member;
+  mortise_tokenizer object{};
+  object.struct_size = sizeof object;
+  edge.services.tokenizer = {&object, &by};
+  const auto& tokenizer = *static_cast<const mortise_tokenizer_api*>(mortise_get(&window, "mortise.tokenizer/0"));
+  int64_t id = -1;
+  EXPECT_EQ(tokenizer.special(&window, MORTISE_STR("eos"), &id), MORTISE_E_NOT_FOUND) << "it has no such function";
+  object.special = give_special;
+  EXPECT_EQ(tokenizer.special(&window, MORTISE_STR("eos"), &id), MORTISE_OK);
+  EXPECT_EQ(id, 50256);
+  EXPECT_EQ(tokenizer.special(&window, MORTISE_STR("cls"), &id), MORTISE_E_NOT_FOUND);
+  object.struct_size = offsetof(mortise_tokenizer, special);
+  EXPECT_EQ(tokenizer.special(&window, MORTISE_STR("eos"), &id), MORTISE_E_NOT_FOUND) << "one of an older header";
+}
+
 }  // namespace
 }  // namespace mortise

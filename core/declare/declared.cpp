@@ -140,6 +140,7 @@ void declare_model(Declared& d) {
   d.data.call(&mortise_data::vocabulary, "vocabulary", &vocabulary);
   if (vocabulary == 0 && tokenizer) tokenizer.call(&mortise_tokenizer::size, "size", &vocabulary);
   if (vocabulary > 0) declaration.facts["vocabulary"] = vocabulary;
+  if (const int64_t classes = classes_of(d.data); classes > 0) declaration.facts["classes"] = classes;
   declaration.facts["sequence_length"] = d.sequence_length;
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.

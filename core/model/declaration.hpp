@@ -66,7 +66,7 @@ struct Declaration {
   std::vector<Segment> segments;
   std::deque<mortise_layer> layers;
   std::deque<mortise_param> params;
-  std::map<std::string, int64_t> facts;  // "vocabulary", "sequence_length"
+  std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length"
 
   mortise_param* find(std::string_view name);
   std::vector<Element> param_elements() const;

@@ -302,6 +302,18 @@ TEST(FakeHost, KeepsLogLinesRequestsAndTerms) {
   EXPECT_EQ(host.requests.at(0).reason, "enough");
 }
 
+TEST(FakeHost, HasTheSpecialTokensThatTheTestGives) {
+  FakeHost host;
+  FakeTokenizer tokenizer;
+  tokenizer.special["eos"] = 7;
+  host.set_tokenizer(tokenizer);
+  open_api(&host);
+  int64_t id = 0;
+  EXPECT_EQ(api.tokenizer->special(&host, MORTISE_STR("eos"), &id), MORTISE_OK);
+  EXPECT_EQ(id, 7);
+  EXPECT_EQ(api.tokenizer->special(&host, MORTISE_STR("cls"), &id), MORTISE_E_NOT_FOUND);
+}
+
 TEST(FakeHost, SaysWhichLibraryCannotBeLoaded) {
   FakeHost host;
   EXPECT_THROW(Plugin(host, "/nowhere/optimizer.lion.so"), PluginError);

@@ -1,53 +1,15 @@
 // Text files as one row of tokens, cut into samples that each predict their next token.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <numeric>
-#include <utility>
 
 #include "mortise/cpp/data.hpp"
+#include "mortise/cpp/files.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
 #include "prose.hpp"
 
 namespace {
 using namespace mortise;
-
-// 128 bits of a row of tokens, for telling one row from another. Each step is invertible in the token, so rows of one
-// length that differ in one token always differ here; otherwise they agree by chance alone.
-class TokenHash {
- public:
-  void add(int64_t token) {
-    for (size_t i = 0; i < 2; ++i) {
-      lanes_[i] = (lanes_[i] ^ static_cast<uint64_t>(token)) * kFactors[i];
-      lanes_[i] ^= lanes_[i] >> 32;
-    }
-  }
-  std::string text() const {
-    char hex[33];
-    std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(lanes_[0]),
-                  static_cast<unsigned long long>(lanes_[1]));
-    return hex;
-  }
-
- private:
-  // The odd numbers nearest to 2^64 / golden ratio and 2^64 / sqrt(3).
-  static constexpr uint64_t kFactors[2] = {0x9E3779B97F4A7C15u, 0x93CD3A2C8198E269u};
-  uint64_t lanes_[2] = {0, 0};
-};
-
-// What a file begins with that has to be decompressed before it is text.
-struct Compressed {
-  std::string_view begins_with, name, with;
-};
-using namespace std::string_view_literals;
-constexpr Compressed kCompressed[] = {{"\x1F\x8B"sv, "gzip", "gunzip"},
-                                      {"\x28\xB5\x2F\xFD"sv, "Zstandard", "unzstd"},
-                                      {"\xFD\x37zXZ\0"sv, "xz", "unxz"},
-                                      {"BZh"sv, "bzip2", "bunzip2"},
-                                      {"PK\3\4"sv, "zip", "unzip"}};
 
 // The files of one split. Sample i pairs tokens [i·L, i·L + L) with those one further; the last sample may be shorter.
 struct Split {
@@ -109,18 +71,14 @@ class Text {
   const Split& split_of(mortise_str split) const { return view(split) == "validation" ? validation_ : train_; }
 
   void read(std::string_view key, Split& split) const {
-    const std::vector<std::string_view> files = config::texts(key);
-    if (files.empty()) config::refuse(key, "no file is named", std::string(key) + " = \"text.txt\"");
+    const std::vector<std::string_view> files = files::of(key, "text.txt");
     for (const std::string_view file : files) {
-      std::string text = contents(key, file);
+      std::string text = files::contents(key, file);
       if (prose_) text = prose(std::filesystem::path(file).extension().string(), text);
       if (file != files.back() && !text.empty() && text.back() != '\n') text += '\n';
       append_tokens(key, file, text, split);
     }
-    const std::string first = std::filesystem::path(files[0]).filename().string();
-    const int64_t others = static_cast<int64_t>(files.size()) - 1;
-    split.about = first + (others == 0 ? "" : " and " + with_commas(others) + (others == 1 ? " other" : " others")) +
-                  ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +
+    split.about = files::names(files) + ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +
                   (split.tokens.size() == 1 ? " token" : " tokens");
     if (split.tokens.size() < 2)
       config::refuse(key, "there is too little text to learn from: " + split.about,
@@ -130,75 +88,13 @@ class Text {
                                         " (data.sequence_length): too little to learn from");
   }
 
-  // The file in the same folder whose name is this one but for a letter or two; "".
-  static std::string name_beside(std::string_view file) {
-    const std::filesystem::path wanted(file);
-    std::error_code error;
-    std::string near;
-    size_t least = 3;
-    for (std::filesystem::directory_iterator it(wanted.parent_path(), error), end; !error && it != end;
-         it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (const size_t edits = edits_between(wanted.filename().string(), name);
-          edits < least && edits * 3 <= wanted.stem().string().size())
-        least = edits, near = it->path().string();
-    }
-    return near;
-  }
-
-  static size_t edits_between(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= a.size(); ++i) {
-      size_t diagonal = std::exchange(row[0], i);
-      for (size_t j = 1; j <= b.size(); ++j)
-        diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
-    }
-    return row[b.size()];
-  }
-
-  static std::string contents(std::string_view key, std::string_view file) {
-    std::error_code error;
-    if (std::filesystem::is_directory(file, error))
-      config::refuse(key, std::string(file) + " is a folder",
-                     "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
-    const auto size = std::filesystem::file_size(file, error);
-    if (error) {
-      const std::string near = name_beside(file);
-      config::refuse(key, std::string(file) + ": " + error.message(),
-                     near.empty() ? "a path in a file is relative to that file, one that is typed to the current folder"
-                                  : "there is " + near);
-    }
-    std::string text(size, '\0');
-    std::ifstream in(std::string(file), std::ios::binary);
-    if (!in.read(text.data(), static_cast<std::streamsize>(size)))
-      config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
-    for (const Compressed& c : kCompressed)
-      if (text.starts_with(c.begins_with))
-        config::refuse(key, std::string(file) + " is no text: it is compressed (" + std::string(c.name) + ")",
-                       "decompress it (" + std::string(c.with) + ") and name the text");
-    return text;
-  }
-
   static void append_tokens(std::string_view key, std::string_view file, std::string_view text, Split& split) {
-    // Room for a token a byte is nearly always enough, so that text is encoded once.
-    std::vector<int64_t> ids(text.size());
-    size_t needed = 0;
-    mortise_status status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
-    if (status == MORTISE_OK && needed > ids.size()) {
-      ids.resize(needed);
-      status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
-    }
-    ids.resize(needed);
-    if (status != MORTISE_OK)
+    const std::optional<std::vector<int64_t>> ids = encode(text);
+    if (!ids)
       config::refuse(key, "the tokenizer cannot read " + std::string(file),
                      "the file must be what the tokenizer expects, UTF-8 text mostly");
-    for (const int64_t id : ids) {
-      if (id < 0 || id > std::numeric_limits<int32_t>::max())
-        throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
-      split.hash.add(id);
-    }
-    split.tokens.insert(split.tokens.end(), ids.begin(), ids.end());
+    for (const int64_t id : *ids) split.hash.add(id);
+    split.tokens.insert(split.tokens.end(), ids->begin(), ids->end());
   }
 
   const bool prose_ = config::flag("prose");

@@ -53,8 +53,8 @@ typedef struct mortise_build_api {
    * long as the run; mortise_call_api.layer calls it. */
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
-  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "sequence_length" (manifest).
-   * MORTISE_E_NOT_FOUND if nobody did. */
+  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "classes" (data), "sequence_length"
+   * (manifest). MORTISE_E_NOT_FOUND if nobody did. */
   MORTISE_FN(fact, mortise_builder *, mortise_str name, int64_t *);
 } mortise_build_api;
 

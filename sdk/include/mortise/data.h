@@ -59,6 +59,9 @@ typedef struct mortise_data {
    * once, unless plugin.toml says [data] threads = "one". Where it says [data] validation = "KEY", that key holds the
    * files of the split. */
   MORTISE_PLUG(get, mortise_str split, const int64_t *numbers, const int64_t *epochs, uint32_t n, mortise_rows *);
+  /** What the labels of whole samples mean: label i is names[i], of `n`; 0: this data has no classes. The names live as
+   * long as the plugin. May be NULL: it has none either. [build] Since 0.2 */
+  MORTISE_PLUG(classes, const mortise_str **names, uint32_t *n);
 } mortise_data;
 
 /** "mortise.batch/0" */
@@ -85,13 +88,16 @@ typedef struct mortise_batch_api {
   MORTISE_FN(set_count, mortise_batch *, mortise_str unit, int64_t);
 } mortise_batch_api;
 
-/** The object of `tokenizer`. Both functions always say how much room is needed, and write only if there is enough.
- * [any-thread] */
+/** The object of `tokenizer`. Encoding and decoding always say how much room is needed, and write only if there is
+ * enough. `encode` adds no special token: whoever makes samples puts them. [any-thread] */
 typedef struct mortise_tokenizer {
   uint32_t struct_size, reserved;
   MORTISE_PLUG(size, int64_t *vocabulary);
   MORTISE_PLUG(encode, mortise_str text, int64_t *ids, size_t room, size_t *needed);
   MORTISE_PLUG(decode, const int64_t *ids, size_t n, char *text, size_t room, size_t *needed);
+  /** The id of the special token of a role: "bos" "eos" "pad" "cls" "sep" "unk" "mask". MORTISE_E_NOT_FOUND: there is
+   * none. May be NULL: there are none at all. Since 0.2 */
+  MORTISE_PLUG(special, mortise_str role, int64_t *id);
 } mortise_tokenizer;
 
 /** "mortise.tokenizer/0": the run's tokenizer, for every other plugin. NULL from get_interface when nothing provides
@@ -101,6 +107,7 @@ typedef struct mortise_tokenizer_api {
   MORTISE_FN(size, int64_t *vocabulary);
   MORTISE_FN(encode, mortise_str text, int64_t *ids, size_t room, size_t *needed);
   MORTISE_FN(decode, const int64_t *ids, size_t n, char *text, size_t room, size_t *needed);
+  MORTISE_FN(special, mortise_str role, int64_t *id); /* MORTISE_E_NOT_FOUND: it has none. Since 0.2 */
 } mortise_tokenizer_api;
 
 MORTISE_END

@@ -1,5 +1,8 @@
-// Fields of a sample, and putting them.
+// Fields of a sample and putting them, fingerprints, the tokenizer.
 #pragma once
+#include <cstdio>
+#include <optional>
+
 #include "mortise/cpp/core.hpp"
 #include "mortise/data.h"
 
@@ -22,6 +25,58 @@ inline constexpr mortise_field kLanguageModelFields[] = {
 template <class T>
 void put(mortise_rows* rows, uint32_t row, uint32_t field, std::span<const T> elements) {
   check(api.batch->put(api.host, rows, row, field, elements.data(), elements.size_bytes()));
+}
+
+// 128 bits of a row of tokens, for telling one row from another. Each step is invertible in the token, so rows of one
+// length that differ in one token always differ here; otherwise they agree by chance alone.
+class TokenHash {
+ public:
+  void add(int64_t token) {
+    for (size_t i = 0; i < 2; ++i) {
+      lanes_[i] = (lanes_[i] ^ static_cast<uint64_t>(token)) * kFactors[i];
+      lanes_[i] ^= lanes_[i] >> 32;
+    }
+  }
+  std::string text() const {
+    char hex[33];
+    std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(lanes_[0]),
+                  static_cast<unsigned long long>(lanes_[1]));
+    return hex;
+  }
+
+ private:
+  // The odd numbers nearest to 2^64 / golden ratio and 2^64 / sqrt(3).
+  static constexpr uint64_t kFactors[2] = {0x9E3779B97F4A7C15u, 0x93CD3A2C8198E269u};
+  uint64_t lanes_[2] = {0, 0};
+};
+
+// The ids of a text, without special tokens. Nothing: the tokenizer refuses it.
+inline std::optional<std::vector<int64_t>> encode(std::string_view text) {
+  // Room for a token a byte is nearly always enough, so that text is encoded once.
+  std::vector<int64_t> ids(text.size());
+  size_t needed = 0;
+  mortise_status status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
+  if (status == MORTISE_OK && needed > ids.size()) {
+    ids.resize(needed);
+    status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
+  }
+  if (status != MORTISE_OK) return std::nullopt;
+  ids.resize(needed);
+  for (const int64_t id : ids)
+    if (id < 0 || id > INT32_MAX) throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
+  return ids;
+}
+
+// The tokenizer's special token of a role ("eos"), if it has one.
+inline std::optional<int64_t> special_token(std::string_view role) {
+  int64_t id = -1;
+  if (!MORTISE_HAS(api.tokenizer, special)) return std::nullopt;
+  const mortise_status status = api.tokenizer->special(api.host, str(role), &id);
+  if (status == MORTISE_E_NOT_FOUND) return std::nullopt;
+  check(status);
+  if (id < 0 || id > INT32_MAX)
+    throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id) + " of " + std::string(role));
+  return id;
 }
 
 }  // namespace mortise

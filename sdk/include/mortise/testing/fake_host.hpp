@@ -90,6 +90,7 @@ struct FakeTokenizer {
     for (const int64_t id : ids) text.push_back(static_cast<char>(id));
     return text;
   };
+  std::map<std::string, int64_t, std::less<>> special = {};  // of "bos", "eos", …; of any other role it has none
 };
 
 // A record for `Plugin::notify`: FakeRecord("step").add("step", 12).add("loss", 3.4).add("throughput_unit", "tok")
@@ -1164,6 +1165,15 @@ class FakeHost : public mortise_host {
                 return MORTISE_OK;
               });
             },
+        .special =
+            [](mortise_host* h, mortise_str role, int64_t* id) noexcept {
+              return answer(h, [&](FakeHost& f) -> mortise_status {
+                const auto found = f.tokenizer_->special.find(view(role));
+                if (found == f.tokenizer_->special.end())
+                  return f.note_failure(MORTISE_E_NOT_FOUND, "no such special token");
+                return *id = found->second, MORTISE_OK;
+              });
+            },
     };
     return table;
   }
@@ -1271,6 +1281,17 @@ class Plugin {
     if (const mortise_status s = object<mortise_data>("data").describe(self_, str(split), &out))
       throw PluginError(s, host_.error());
     return out;
+  }
+  // The names of a data plugin's classes. Throws PluginError if it refuses.
+  std::vector<std::string> classes() const {
+    const mortise_data& data = object<mortise_data>("data");
+    const mortise_str* names = nullptr;
+    uint32_t n = 0;
+    if (MORTISE_HAS(&data, classes))
+      if (const mortise_status s = data.classes(self_, &names, &n)) throw PluginError(s, host_.error());
+    std::vector<std::string> all;
+    for (uint32_t i = 0; i < n; ++i) all.emplace_back(view(names[i]));
+    return all;
   }
   // What a data plugin puts for these numbers, in this epoch: one map of field to elements a sample. T is the element
   // type; fields of another one are left out. Throws PluginError if it refuses.
