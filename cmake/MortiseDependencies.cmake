@@ -1,4 +1,5 @@
-# Libraries of others, all header-only except LibTorch, OpenSSL's and libcsv's archives and, for tests, GoogleTest. scripts/setup.sh puts them in place.
+# Libraries of others, all header-only except LibTorch, the archives of OpenSSL and libcsv and, for tests, GoogleTest.
+# scripts/setup.sh puts them in place.
 
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)

@@ -1,10 +1,10 @@
 // Rows of a table, encoded when they are asked for: to classify, to complete a prompt, or as texts of a language model.
 //
-//   task            columns             a sample
-//   classification  text (or two)       [cls] text [sep] (text [sep]), attention_mask, token_type_ids of two; labels: the
-//                   and label           class
-//   completion      prompt, completion  prompt completion [eos]; labels: the next token, none inside of the prompt
-//   text            text                text [eos]; labels: the next token
+//   task            columns                a sample
+//   classification  text (or two), label   [cls] text [sep] (text [sep]), attention_mask, token_type_ids of two; labels:
+//                                          the class
+//   completion      prompt, completion     prompt completion [eos]; labels: the next token, none inside of the prompt
+//   text            text                   text [eos]; labels: the next token
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -266,11 +266,12 @@ class Table {
   // The plan's line: how many rows, and of how many the tokens are too many. Encodes some, at equal distances.
   void say(Split& s) const {
     const int64_t n = std::min(s.rows(), kSampledRows);
-    int64_t cut = 0;
+    int64_t cut = 0, lost = 0;
     TokenHash hash;
     for (int64_t i = 0; i < n; ++i) {
       const Encoded row = encoded(s, i * s.rows() / n);
       cut += row.is_cut;
+      lost += row.given >= row.ids.size();
       for (const int64_t id : row.ids) hash.add(id);
     }
     for (size_t i = 0; i < s.ends.size(); ++i) {
@@ -284,6 +285,9 @@ class Table {
     if (cut > 0)
       s.about += std::string(n < s.rows() ? ", about " : ", ") + std::to_string(std::max<int64_t>(100 * cut / n, 1)) +
                  " % longer than " + with_commas(length_) + " tokens and cut";
+    if (task_.kind == Task::kCompletion && lost > 0)
+      log_line(MORTISE_LOG_WARNING, s.about + ": of " + std::to_string(lost) + " of " + std::to_string(n) +
+                                        " rows nothing is learned, their prompts fill data.sequence_length");
     s.fingerprint = with_commas(s.rows()) + " rows of at most " + with_commas(length_) + " tokens, " + hash.text();
   }
 

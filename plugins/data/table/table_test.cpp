@@ -423,6 +423,20 @@ TEST_F(TableData, SaysHowManyRowsAreCut) {
   EXPECT_TRUE(about.starts_with("a.csv, 1,064 rows, about ")) << about;
 }
 
+TEST_F(TableData, WarnsOfPromptsThatLeaveNothingToLearn) {
+  host_.set("prompt", "q").set("completion", "a");
+  host_.set("path", Paths{file("a.csv", "q,a\nabcdef,x\nabcde,x\n")});
+  for (const int64_t length : {5, 6}) {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, length), MORTISE_OK);
+    plugin.describe("train");
+  }
+  ASSERT_EQ(host_.log.size(), 1u);
+  EXPECT_EQ(host_.log[0].text,
+            "a.csv, 2 rows, 50 % longer than 5 tokens and cut: of 1 of 2 rows nothing is learned, their prompts fill "
+            "data.sequence_length");
+}
+
 TEST_F(TableData, ItsFingerprintIsThatOfTheCellsThatAreUsed) {
   host_.set("text", Names{"t"});
   const std::string one = fingerprint(file("a.csv", "t,u\nab,x\ncd,y\n"));
