@@ -1,10 +1,10 @@
 // Rows of a table, encoded when they are asked for: to classify, to complete a prompt, or as texts of a language model.
 //
-//   task            columns                a sample
-//   classification  text (or two), label   [cls] text [sep] (text [sep]), attention_mask, token_type_ids of two; labels:
-//                                          the class
-//   completion      prompt, completion     prompt completion [eos]; labels: the next token, none inside of the prompt
-//   text            text                   text [eos]; labels: the next token
+//   task            columns               a sample
+//   classification  text (or two), label  [cls] text [sep] (text [sep]), attention_mask, token_type_ids of two; labels:
+//                                         the class
+//   completion      prompt, completion    prompt completion [eos]; labels: the next token, none inside of the prompt
+//   text            text                  text [eos]; labels: the next token
 #include <algorithm>
 #include <charconv>
 #include <map>
