@@ -1,4 +1,5 @@
-# Libraries of others, all header-only except LibTorch and, for tests, GoogleTest. scripts/setup.sh puts them in place.
+# Libraries of others, all header-only except LibTorch, the archives of OpenSSL and libcsv and, for tests, GoogleTest.
+# scripts/setup.sh puts them in place.
 
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)
@@ -8,6 +9,16 @@ find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)  # SHA-256, nothing else
 add_library(mortise_headers INTERFACE)
 target_compile_definitions(mortise_headers INTERFACE FMT_HEADER_ONLY=1 TOML_HEADER_ONLY=1)
 target_link_libraries(mortise_headers INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+
+# libcsv has no package file. Its static archive: a plugin needs no shared library but glibc.
+find_path(MORTISE_CSV_INCLUDE csv.h)
+find_library(MORTISE_CSV_LIBRARY libcsv.a)
+if(NOT MORTISE_CSV_INCLUDE OR NOT MORTISE_CSV_LIBRARY)
+  message(FATAL_ERROR "no libcsv\n  fix: scripts/setup.sh, or apt-get install libcsv-dev")
+endif()
+add_library(mortise::csv STATIC IMPORTED)
+set_target_properties(mortise::csv PROPERTIES IMPORTED_LOCATION "${MORTISE_CSV_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${MORTISE_CSV_INCLUDE}")
 
 if(MORTISE_TESTS)
   find_package(GTest REQUIRED)

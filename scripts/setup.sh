@@ -2,9 +2,9 @@
 # Puts in place what the build needs, and nothing else. Every make target calls it; when all is there it takes a few
 # milliseconds.
 #
-#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes); ccache and
-#                           mold if they can be had (installed by apt as root or through a passwordless sudo; otherwise
-#                           the one line to run is printed)
+#   from the distribution   a C++ compiler, toml++, spdlog, nlohmann-json, GoogleTest, OpenSSL (its hashes), libcsv;
+#                           ccache and mold if they can be had (installed by apt as root or through a passwordless
+#                           sudo; otherwise the one line to run is printed)
 #   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel
 #                           pinned by hash
 #
@@ -17,7 +17,7 @@ key=$(cat scripts/setup.sh scripts/requirements.txt | sha256sum)
 
 # What the distribution must provide: a file that shows it, and the package that brings it.
 wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev
-        gtest/gtest.h:libgtest-dev openssl/sha.h:libssl-dev"
+        gtest/gtest.h:libgtest-dev openssl/sha.h:libssl-dev csv.h:libcsv-dev"
 
 missing_packages() {
   for pair in $wanted; do

@@ -3,6 +3,10 @@
 #include "core/declare/declared.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "core/declare/test_planned.hpp"
 
@@ -12,8 +16,9 @@ namespace {
 struct Ready {
   PlannedRun planned;
   Declared d;
-  explicit Ready(const std::string& more = "", const std::vector<std::string>& set = {})
-      : planned(more, set), d(declare(planned.request(), std::make_unique<Edge>(planned.plan.points, 1))) {}
+  explicit Ready(const std::string& more = "", const std::vector<std::string>& set = {},
+                 const std::vector<std::string>& without = {})
+      : planned(more, set, without), d(declare(planned.request(), std::make_unique<Edge>(planned.plan.points, 1))) {}
   Declaration& declaration() { return d.edge->declaration(); }
   std::string provider(const std::string& path, uint32_t mode = MORTISE_TRAIN) {
     for (const mortise_layer& l : declaration().layers)
@@ -104,6 +109,18 @@ TEST(Data, MustHaveSomethingToEvaluateOnForEvaluations) {
   EXPECT_EQ(run.d.warnings[1].positions.at(0).text(), "command line: --set eval.at_start=true");
   EXPECT_EQ(Ready("", {none[0]}).d.warnings.size(), 0u) << "who did not ask for them";
   EXPECT_EQ(Ready("", {none[0], none[1], "data.validation=0.5"}).d.warnings.size(), 0u);
+}
+
+// Their names are the data's; how many there are, the model asks for.
+TEST(Data, SaysHowManyClassesThereAre) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("mortise_declared_test_" + std::to_string(getpid()) + ".csv");
+  std::ofstream(file) << "t,y\na,no\nb,yes\nc,maybe\n";
+  Ready run("[tokenizer.byte]\n[data.table]\npath = \"" + file.string() + "\"\ntext = \"t\"\nlabel = \"y\"\n", {},
+            {"data.random"});
+  EXPECT_EQ(run.declaration().facts.at("classes"), 3);
+  EXPECT_FALSE(Ready().declaration().facts.contains("classes"));
+  std::filesystem::remove(file);
 }
 
 // ---- optimizers ----

@@ -34,8 +34,9 @@ struct PlannedRun {
   Plan plan;
   std::string errors;
 
-  // `more` follows kSmallRun; without an [optimizer.NAME] there, adamw is used.
-  explicit PlannedRun(const std::string& more = "", const std::vector<std::string>& set = {}) {
+  // `more` follows kSmallRun; without an [optimizer.NAME] there, adamw is used. `without`: plugins that are left out.
+  explicit PlannedRun(const std::string& more = "", const std::vector<std::string>& set = {},
+                      const std::vector<std::string>& without = {}) {
     Report report;
     catalogue = scan_plugins({MORTISE_BINARY_DIR "/plugins"}, report);
     for (const auto& [id, info] : catalogue) schemas[id] = info.schema;
@@ -48,6 +49,7 @@ struct PlannedRun {
     request.set = set;
     request.set.push_back("device.cpu.threads=1");
     request.without = {"log.console", "log.jsonl"};
+    request.without.insert(request.without.end(), without.begin(), without.end());
     if (more.find("[optimizer.") == std::string::npos) request.use = {"optimizer.adamw"};
     manifest = read_manifest(request, report);
     if (report.exit_code() == 0)

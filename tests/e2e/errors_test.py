@@ -64,7 +64,8 @@ class FirstFiles(e2e.Case):
         self.assertEqual(result.code, 64)
         for slot in ("data", "model", "optimizer"):
             self.assertIn(f"error[nothing_provides]: nothing provides `{slot}`\n  fix: [{slot}.", result.err)
-        self.assertIn("`data`\n  fix: [data.random] or [data.text]\n  see: mortise plugin list data\n", result.err)
+        self.assertIn("`data`\n  fix: [data.random], [data.table], [data.text] or [data.tokens]\n"
+                      "  see: mortise plugin list data\n", result.err)
         self.assertTrue(result.err.endswith("\n3 errors; nothing was started.\n"), result.err)
 
     def test_files_that_cannot_be_read_say_so_and_nothing_else(self):

@@ -54,6 +54,9 @@ BESIDE = {
     "optimizer.adafactor.warmup_init": {"relative_step": "true"},
     "optimizer.sgd.nesterov": {"momentum": "0.9"},
     "step.accumulation.count": {},
+    "data.tokens.vocabulary": {"path": '"notes.txt"', "format": '"raw"', "dtype": '"uint8"'},
+    "data.table.classes": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"', "label": '"b"'},
+    "data.table.bos": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"'},
 }
 # A value of these may be right and yet make a training that never ends: the plan alone is made.
 PLAN_ONLY = {"run.length"}
@@ -87,7 +90,7 @@ def keys_of_the_core():
 
 # Within its bounds, and more than this address space holds.
 TOO_MUCH = [("model.gpt", "vocabulary", "2000000000"), ("data.random", "high", "2147483647"),
-            ("data.random", "samples", "1000000000")]
+            ("data.random", "samples", "1000000000"), ("data.tokens", "vocabulary", "2147483647")]
 
 
 def cases():

@@ -1,0 +1,234 @@
+// Sources  CSV by libcsv (RFC 4180, strict), JSON by nlohmann-json
+#include "reader.hpp"
+
+#include <csv.h>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "mortise/cpp/files.hpp"
+
+namespace mortise {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string name_of(std::string_view file) { return std::filesystem::path(file).filename().string(); }
+
+std::string quoted(const std::string& name) { return "`" + name + "`"; }
+
+// The name that was meant: the only one that nothing else takes, or the nearest.
+std::string meant(const Column& column, const std::vector<Column>& wanted, std::span<const std::string> names) {
+  std::vector<std::string> free;
+  for (const std::string& name : names)
+    if (std::ranges::find(wanted, name, &Column::name) == wanted.end()) free.push_back(name);
+  if (free.size() == 1) return free[0];
+  const auto edits = [&](const std::string& name) { return files::edits_between(name, column.name); };
+  const auto near = std::ranges::min_element(free, {}, edits);
+  return near != free.end() && edits(*near) * 2 <= column.name.size() ? *near : "";
+}
+
+[[noreturn]] void refuse_column(std::string_view file, const Column& column, const std::vector<Column>& wanted,
+                                std::span<const std::string> names) {
+  constexpr size_t kShown = 12;
+  std::string has;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) has += (i ? ", " : "") + names[i];
+  if (names.size() > kShown) has += " and " + with_commas(static_cast<int64_t>(names.size() - kShown)) + " more";
+  const std::string other = meant(column, wanted, names);
+  config::refuse({.code = "no_column",
+                  .key = column.key,
+                  .why = name_of(file) + " has no column " + quoted(column.name),
+                  .beside = line_of(file, 1) + " has: " + has,
+                  .fix = other.empty() ? "name one of these" : column.key + " = \"" + other + "\""});
+}
+
+// Which of the columns each wanted one is.
+std::vector<size_t> places_of(std::string_view key, std::string_view file, const std::vector<Column>& wanted,
+                              std::span<const std::string> names) {
+  std::vector<size_t> places;
+  for (const Column& column : wanted) {
+    const auto found = std::ranges::find(names, column.name);
+    if (found == names.end()) refuse_column(file, column, wanted, names);
+    if (std::find(found + 1, names.end(), column.name) != names.end())
+      refuse_row(key, line_of(file, 1) + " has two columns " + quoted(column.name), "give one of them another name");
+    places.push_back(static_cast<size_t>(found - names.begin()));
+  }
+  return places;
+}
+
+// libcsv, given a line of the file at a time so that lines are counted. No exception passes through it.
+class CsvReader {
+ public:
+  CsvReader(std::string_view key, std::string_view file, char delimiter, bool quotes) : key_(key), file_(file) {
+    if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw std::bad_alloc();
+    csv_set_delim(&parser_, static_cast<unsigned char>(delimiter));
+    csv_set_space_func(&parser_, [](unsigned char) { return 0; });  // blanks belong to a field
+    if (!quotes) csv_set_quote(&parser_, 0xFF);                     // a byte that UTF-8 has nowhere
+  }
+  CsvReader(const CsvReader&) = delete;
+  CsvReader& operator=(const CsvReader&) = delete;
+  ~CsvReader() { csv_free(&parser_); }
+
+  // row(line, fields) of each, the first too.
+  void read(std::string_view text, const TakeRow& row) {
+    size_t line = 1;
+    while (!text.empty()) {
+      const size_t end = std::min(text.find_first_of("\r\n"), text.size() - 1) + 1;
+      const std::string_view piece = text.substr(0, end);
+      text.remove_prefix(end);
+      const bool is_blank = piece == "\n" || piece == "\r";
+      if (!inside_) first_line_ = line;
+      if (inside_ || !is_blank) feed(piece, line, row);
+      if (piece.ends_with('\n') || (piece.ends_with('\r') && !text.starts_with('\n'))) ++line;
+    }
+    if (csv_fini(&parser_, put_field, end_row, this) != 0) refuse_open();
+    rethrow();
+    if (is_complete_) give(row);
+  }
+
+ private:
+  void feed(std::string_view piece, size_t line, const TakeRow& row) {
+    inside_ = true;
+    if (csv_parse(&parser_, piece.data(), piece.size(), put_field, end_row, this) != piece.size()) {
+      rethrow();
+      if (csv_error(&parser_) != CSV_EPARSE) throw std::bad_alloc();
+      refuse_row(key_,
+                 line_of(file_, line) +
+                     " has a quotation mark inside a field that does not begin with one, or "
+                     "text behind a closing one",
+                 "put the field into quotation marks and double those in it; quotes = false if they are letters");
+    }
+    rethrow();
+    if (is_complete_) give(row);
+  }
+  void give(const TakeRow& row) {
+    is_complete_ = inside_ = false;
+    row(first_line_, {fields_.data(), n_});
+    n_ = 0;
+  }
+  [[noreturn]] void refuse_open() const {
+    refuse_row(key_, line_of(file_, first_line_) + " opens a quotation mark that is never closed",
+               "close it; quotes = false if quotation marks are letters");
+  }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+  static void put_field(void* text, size_t size, void* self) noexcept {
+    CsvReader& r = *static_cast<CsvReader*>(self);
+    try {
+      if (r.n_ == r.fields_.size()) r.fields_.emplace_back();
+      r.fields_[r.n_++].assign(static_cast<const char*>(text), size);
+    } catch (...) {
+      r.thrown_ = std::current_exception();
+    }
+  }
+  static void end_row(int, void* self) noexcept { static_cast<CsvReader*>(self)->is_complete_ = true; }
+
+  std::string_view key_, file_;
+  csv_parser parser_;
+  std::vector<std::string> fields_;
+  size_t n_ = 0, first_line_ = 1;
+  bool inside_ = false, is_complete_ = false;  // a row has begun; it has ended
+  std::exception_ptr thrown_;
+};
+
+void read_csv(std::string_view key, std::string_view file, std::string_view text, char delimiter, bool quotes,
+              const std::vector<Column>& wanted, const TakeRow& take) {
+  std::vector<size_t> places;
+  std::vector<std::string> cells(wanted.size());
+  size_t columns = 0;
+  CsvReader(key, file, delimiter, quotes).read(text, [&](size_t line, std::span<const std::string> fields) {
+    if (columns == 0) {
+      columns = fields.size();
+      places = places_of(key, file, wanted, fields);
+      return;
+    }
+    if (fields.size() != columns)
+      refuse_row(key,
+                 line_of(file, line) + " has " + std::to_string(fields.size()) +
+                     (fields.size() == 1 ? " field" : " fields") + ", the first line " + std::to_string(columns),
+                 "put a field that holds the separator into quotation marks");
+    for (size_t i = 0; i < places.size(); ++i) cells[i] = fields[places[i]];
+    take(line, cells);
+  });
+  if (columns == 0) refuse_row(key, name_of(file) + " is empty", "its first line names the columns");
+}
+
+// What a text is in a cell: null is an empty one, numbers and flags as they are written.
+std::string cell_of(const Json& value, std::string_view key, const std::string& where, const Column& column) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return {};
+  if (value.is_structured())
+    refuse_row(key, where + ": " + quoted(column.name) + " is a list or an object, no text",
+               "write one text, number or flag into it");
+  return value.dump();
+}
+
+constexpr const char* kOneObject = "each line of JSONL is one object: {\"text\": \"…\", …}";
+
+void read_jsonl(std::string_view key, std::string_view file, std::string_view text, const std::vector<Column>& wanted,
+                const TakeRow& take) {
+  std::vector<std::string> cells(wanted.size());
+  bool is_first = true;
+  for (size_t line = 1; !text.empty(); ++line) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (one.find_first_not_of(" \t\r") == one.npos) continue;
+    Json row;
+    try {
+      row = Json::parse(one);
+    } catch (const Json::parse_error& e) {
+      refuse_row(key, line_of(file, line) + ":" + std::to_string(e.byte) + " is no JSON", kOneObject);
+    } catch (const Json::out_of_range&) {
+      refuse_row(key, line_of(file, line) + " has a number that is too large", "write it as a text");
+    }
+    if (!row.is_object()) refuse_row(key, line_of(file, line) + " is no JSON object", kOneObject);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto found = row.find(wanted[i].name);
+      if (found == row.end() && is_first) {
+        std::vector<std::string> names;
+        for (const auto& item : row.items()) names.push_back(item.key());
+        refuse_column(file, wanted[i], wanted, names);
+      }
+      if (found == row.end())
+        refuse_row(key, line_of(file, line) + " has no " + quoted(wanted[i].name), "give it one, or leave the row out");
+      cells[i] = cell_of(*found, key, line_of(file, line), wanted[i]);
+    }
+    is_first = false;
+    take(line, cells);
+  }
+}
+
+std::string format_of(std::string_view file, std::string_view stated) {
+  if (stated != "auto") return std::string(stated);
+  const std::string extension = std::filesystem::path(file).extension().string();
+  if (extension == ".csv") return "csv";
+  if (extension == ".tsv" || extension == ".tab") return "tsv";
+  if (extension == ".jsonl" || extension == ".ndjson") return "jsonl";
+  config::refuse("format", name_of(file) + " does not say by its name what it is",
+                 "format = \"csv\", \"tsv\" or \"jsonl\"");
+}
+
+}  // namespace
+
+std::string line_of(std::string_view file, size_t line) { return name_of(file) + ":" + std::to_string(line); }
+
+void refuse_row(std::string_view key, const std::string& why, const std::string& fix) {
+  config::refuse({.code = "bad_table", .key = key, .why = why, .beside = "", .fix = fix});
+}
+
+void read_table(std::string_view key, std::string_view file, const TableFormat& format,
+                const std::vector<Column>& wanted, const TakeRow& take) {
+  const std::string kind = format_of(file, format.format), contents = files::contents(key, file);
+  std::string_view text = contents;
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    refuse_row(key, name_of(file) + " is UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8");
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  if (kind == "jsonl") return read_jsonl(key, file, text, wanted, take);
+  read_csv(key, file, text, kind == "csv" ? ',' : '\t', format.quotes, wanted, take);
+}
+
+}  // namespace mortise

@@ -1,0 +1,90 @@
+"""Data of files, through the program: tokens of other programs, rows of tables."""
+import array
+import csv
+import io
+import json
+
+import e2e
+
+# What e2e.TINY trains on its text, on tokens and tables.
+OTHER = e2e.TINY.replace('[data.text]\npath = "notes.txt"\n', "")
+TOKENS = OTHER + '[data.tokens]\npath = "*.bin"\n'
+BARE = TOKENS + 'format = "raw"\ndtype = "uint16"\n'
+TABLE = OTHER + '[data.table]\npath = "rows.csv"\n'
+
+
+class Tokens(e2e.Case):
+    # nanoGPT's train.bin of a text's bytes: the samples of data.text, so the same bits.
+    def test_bare_ids_train_as_the_text_that_they_are(self):
+        ids = array.array("H", list((self.dir / "notes.txt").read_bytes()))
+        self.file("part1.bin", ids[:333].tobytes())
+        self.file("part2.bin", ids[333:].tobytes())
+        text = self.train("text", e2e.TINY.replace("length = 6", "length = 2"))
+        tokens = self.train("tokens", BARE.replace("length = 6", "length = 2"))
+        self.assertEqual(self.weights(tokens), self.weights(text))
+        # llm.c's header before them says what it is; with the share held out as of a text.
+        header = array.array("i", [20240520, 1, len(ids)] + 253 * [0])
+        self.file("part1.bin", header.tobytes() + ids.tobytes())
+        (self.dir / "part2.bin").unlink()
+        plan = self.ok("plan", self.file("llmc.toml", TOKENS), "--set", "data.validation=0.1").out
+        self.assertIn("data     data.tokens part1.bin, 1,489 tokens · 84 samples to train, 9 to validate", plan)
+
+    def test_a_resumed_run_wants_the_tokens_that_it_began_with(self):
+        ids = array.array("H", 100 * list(range(10)))
+        self.file("a.bin", ids.tobytes())
+        run = self.train("tokens", BARE, "--set", "run.length=2")
+        for last, code, said in [(200, "data_changed", ""), (256, "bad_data", "token 999 is the id 256")]:
+            ids[-1] = last
+            self.file("a.bin", ids.tobytes())
+            resumed = self.mortise("resume", run, "--set", "run.length=4")
+            self.assertIn(f"error[{code}]", resumed.err)
+            self.assertIn(said, resumed.err)
+            self.assertEqual(resumed.code, 65, resumed)
+
+    def test_files_without_a_header_are_refused_with_what_they_may_be(self):
+        self.file("a.bin", b"HTTP and more")
+        self.file("run.toml", TOKENS)
+        self.refused(["train", "run.toml"],
+                     f"error[no_token_header]: {self.dir}/a.bin does not begin with an llm.c header (first int32 is "
+                     "1,347,703,880, expected 20240520 or 20240801)\n"
+                     "  --> run.toml:13:8\n"
+                     '  fix: if these are bare token ids (nanoGPT\'s train.bin): set data.tokens.format = "raw", '
+                     'data.tokens.dtype = "uint16"; if they are Megatron\'s: the .idx file must lie beside the .bin\n\n'
+                     "1 error; nothing was started.\n")
+
+
+class Table(e2e.Case):
+    ROWS = [{"n": i, "q": f'{i}: "what", is\nthis\u00e9', "a": f"row {i}, {i * i}"} for i in range(20)]
+
+    def rows(self, name, **more):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*self.ROWS[0], *more], lineterminator=more.pop("end", "\r\n"))
+        writer.writeheader()
+        writer.writerows({**row, **{k: f(row) for k, f in more.items()}} for row in self.ROWS)
+        return self.file(name, text.getvalue())
+
+    # What Python writes as CSV and as JSON is the same row.
+    def test_csv_and_jsonl_train_alike(self):
+        self.rows("rows.csv")
+        self.file("rows.jsonl", "".join(json.dumps(row) + "\n" for row in self.ROWS))
+        columns = 'prompt = "q"\ncompletion = "a"\n'
+        short = TABLE.replace("length = 6", "length = 2").replace("length = 16", "length = 40") + columns
+        of_csv = self.train("csv", short)
+        of_json = self.train("json", short.replace("rows.csv", "rows.jsonl"))
+        self.assertEqual(self.weights(of_csv), self.weights(of_json))
+        self.assertGreater(self.records(of_csv, "step")[0]["loss"], 5)
+
+    def test_classes_are_said_and_a_column_that_is_missing_is_refused(self):
+        self.rows("rows.csv", sentiment=lambda row: "good" if row["n"] % 3 else "bad")
+        self.file("run.toml", TABLE + 'text = "q"\nlabel = "stars"\n')
+        self.refused(["plan", "run.toml"],
+                     "error[no_column]: rows.csv has no column `stars`\n"
+                     "  --> run.toml:15:9    rows.csv:1 has: n, q, a, sentiment\n"
+                     "  fix: name one of these\n\n1 error; nothing was started.\n")
+        out = self.ok("plan", "run.toml", "--set", "data.table.label=sentiment").out
+        self.assertIn("data     data.table rows.csv, 20 rows, 2 classes, ", out)
+        self.assertIn(" % longer than 16 tokens and cut · 20 samples to train", out)
+
+
+if __name__ == "__main__":
+    e2e.main()
