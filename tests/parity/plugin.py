@@ -96,10 +96,12 @@ class Tokenizer:
 
     def encode(self, data):
         """The ids of some bytes, as an array of ctypes and how many it holds."""
-        ids, needed = (c.c_int64 * (len(data) * 2 + 16))(), c.c_size_t()
+        ids, needed = (c.c_int64 * (len(data) + 16))(), c.c_size_t()
         text = Str(c.cast(c.c_char_p(data), VOID), len(data))
         self._check(self.table.encode(self.self, text, ids, len(ids), c.byref(needed)))
-        assert needed.value <= len(ids)
+        if needed.value > len(ids):
+            ids = (c.c_int64 * needed.value)()
+            self._check(self.table.encode(self.self, text, ids, len(ids), c.byref(needed)))
         return ids, needed.value
 
     def decode(self, ids, n):

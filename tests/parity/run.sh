@@ -5,4 +5,5 @@
 set -eu
 here=$(dirname "$0")
 python3 "$here/huggingface.py"
+python3 -B "$here/tokenizer.py" 2>/dev/null
 exec python3 "$here/parity.py"

@@ -75,10 +75,12 @@ def llama2(texts, pre_tokenizer, normalizer, byte_fallback=True, fuse=True, deco
     return t
 
 
-def unigram(texts, normalizer, pre_tokenizer, decoder=None, size=4000, byte_fallback=False):
+def unigram(texts, normalizer, pre_tokenizer, decoder=None, size=6000, byte_fallback=False):
     t = Tokenizer(models.Unigram())
     t.normalizer = normalizer
     t.pre_tokenizer = pre_tokenizer
+    # Its trainer wants every character of the texts in the vocabulary.
+    texts = ["".join(c for c in x if c < "\u0600" or "\u3040" <= c < "\u3100" or "\u4e00" <= c < "\u4f00") for x in texts]
     special = ["<pad>", "</s>", "<unk>"] + ([f"<0x{b:02X}>" for b in range(256)] if byte_fallback else [])
     t.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, unk_token="<unk>", special_tokens=special,
                                                          show_progress=False))
@@ -135,10 +137,13 @@ def kinds():
         "unknown": lambda x: llama2(x, pre.Metaspace(), None, byte_fallback=False, fuse=False,
                                     decoder=decoders.Metaspace()),
         "t5": lambda x: unigram(x, t5, pre.Metaspace()),
+        "t5_first": lambda x: unigram(x, norm.Sequence([
+            charsmap(), norm.Strip(left=False, right=True), norm.Replace(Regex(" {2,}"), "\u2581")]),
+            pre.Metaspace(prepend_scheme="first")),
         "xlm_r": lambda x: unigram(x, charsmap(), pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])),
         "albert": lambda x: unigram(x, norm.Sequence([
             norm.Replace("``", '"'), norm.Replace("''", '"'), norm.NFKD(), norm.StripAccents(), norm.Lowercase(),
-            charsmap(), norm.Replace(Regex(" {2,}"), " ")]), pre.Metaspace(prepend_scheme="first")),
+            charsmap(), norm.Replace(Regex(" {2,}"), " ")]), pre.Metaspace()),
         "unigram_bytes": lambda x: unigram(x, norm.NFKC(), pre.Metaspace(), strip, byte_fallback=True),
         "mixed": mixed,
     }

@@ -98,6 +98,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, const Body& body) 
       continue;
     if (t->lstrip) {
       while (begin > done && is(unicode::before(text, begin), unicode::kWhite)) begin = unicode::before(text, begin);
+      begin = std::max(begin, done);  // the token before may have taken this one's white space
     }
     while (t->rstrip && end < text.size() && is(end, unicode::kWhite)) unicode::next(text, end);
     part(done, begin, nullptr);

@@ -30,6 +30,7 @@ class AddedTokens {
 
   const AddedToken* find(uint32_t id) const;
   const AddedToken* find(std::string_view content) const;
+  bool any_normalized() const { return normalized_.any; }
   uint32_t end() const { return end_; }  // one more than the largest id, 0 without any
 
  private:

@@ -73,6 +73,7 @@ struct Strip : Normalizer {
     while (right && !text.empty() && white(unicode::last(text))) text = text.substr(0, unicode::before(text, text.size()));
     n.text = std::string(text);
   }
+  bool keeps_start() const override { return !left; }
   const bool left, right;
 };
 
@@ -81,13 +82,15 @@ struct Prepend : Normalizer {
   void apply(Normalized& n) const override {
     if (!n.text.empty()) n.text.insert(0, text);
   }
-  bool prepends() const override { return true; }
+  bool keeps_start() const override { return false; }
   const std::string text;
 };
 
 struct Replace : Normalizer {
   explicit Replace(const Fields& f) : pattern(pattern_of(f)), content(content_of(f, "content")) {
     f.only({"type", "pattern", "content"});
+    const Fields p = f.inside("pattern");  // one character, or what T5 has
+    is_simple = !content.empty() && (p.has("String") ? unicode::length(p.text("String")) == 1 : p.text("Regex") == " {2,}");
   }
   void apply(Normalized& n) const override {
     std::string out;
@@ -104,8 +107,10 @@ struct Replace : Normalizer {
     out.append(n.text, done);
     n.text = std::move(out);
   }
+  bool keeps_start() const override { return is_simple; }
   const Pattern pattern;
   const std::string content;
+  bool is_simple = false;
 };
 
 bool is_chinese(char32_t c) {
@@ -153,8 +158,8 @@ struct Sequence : Normalizer {
       if (n.text.size() > most) throw Fault("the normalizer makes the text too long");
     }
   }
-  bool prepends() const override {
-    return std::ranges::any_of(all, [](const NormalizerPtr& one) { return one->prepends(); });
+  bool keeps_start() const override {
+    return std::ranges::all_of(all, [](const NormalizerPtr& one) { return one->keeps_start(); });
   }
   static constexpr size_t kMost = 64;
   std::vector<NormalizerPtr> all;

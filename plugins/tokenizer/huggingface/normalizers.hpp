@@ -17,7 +17,8 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(Normalized&) const = 0;
-  virtual bool prepends() const { return false; }
+  // `at_start` is exact behind it, whatever stands before it.
+  virtual bool keeps_start() const { return true; }
 };
 using NormalizerPtr = std::unique_ptr<const Normalizer>;
 

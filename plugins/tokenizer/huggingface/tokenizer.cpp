@@ -61,15 +61,24 @@ Tokenizer::Tokenizer(std::string_view json) {
   if (f.has("version") && f.text("version") != "1.0") f.refuse("version", " is `" + f.text("version") + "`, not 1.0");
   if (f.has("normalizer")) normalizer_ = make_normalizer(f.inside("normalizer"));
   if (f.has("pre_tokenizer")) add_pre_tokenizers(f.inside("pre_tokenizer"), pre_tokenizers_);
-  for (const auto& p : pre_tokenizers_)
-    if (p->needs_start() && normalizer_ && normalizer_->prepends())
-      throw Fault("pre_tokenizer: `prepend_scheme` \"first\" beside a normalizer `Prepend` is not supported");
   const Fields model = f.inside("model");
   const bool bytes = !pre_tokenizers_.empty() && pre_tokenizers_.back()->maps_bytes() && model.type() == "BPE";
   if (bytes) pre_tokenizers_.pop_back();
   model_ = make_model(model, bytes);
   if (f.has("decoder")) decoder_ = make_decoder(f.inside("decoder"));
   added_ = AddedTokens(f, model_->vocabulary, normalizer_.get());
+  refuse_unknown_start();
+}
+
+// `prepend_scheme` "first" asks whether a piece begins where the text began. Behind a part that makes several pieces
+// of the first character we do not know.
+void Tokenizer::refuse_unknown_start() const {
+  for (const auto& p : pre_tokenizers_) {
+    if (!p->needs_start()) continue;
+    const bool known = p == pre_tokenizers_.front() &&
+                       (!normalizer_ || (normalizer_->keeps_start() && !added_.any_normalized()));
+    if (!known) throw Fault("pre_tokenizer: `prepend_scheme` \"first\" is not supported beside these other parts");
+  }
 }
 
 Ids Tokenizer::encode(std::string_view text) const {

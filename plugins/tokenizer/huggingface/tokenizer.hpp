@@ -25,6 +25,7 @@ class Tokenizer {
  private:
   // Memory of a thread that encodes; taken for a call, and given back.
   class Borrowed;
+  void refuse_unknown_start() const;
   void encode_text(std::string_view text, bool at_start, Work&, Ids&) const;
 
   NormalizerPtr normalizer_;
