@@ -25,8 +25,8 @@ AddedTokens::AddedTokens(const Fields& file, const Vocabulary& vocabulary, const
 
 void AddedTokens::add(const Fields& f, const Vocabulary& vocabulary, const Normalizer* normalizer, uint32_t& next_id) {
   f.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  AddedToken t = {f.number("id"),    f.text("content"), {}, f.flag("single_word"), f.flag("lstrip"), f.flag("rstrip"),
-                  f.flag("normalized")};
+  AddedToken t = {f.number("id"),   f.text("content"),   {}, f.flag("single_word"), f.flag("lstrip"),
+                  f.flag("rstrip"), f.flag("normalized")};
   f.flag("special");  // of use to those who leave them out of a text
   if (t.content.empty() || t.content.size() > Vocabulary::kLongest)
     f.refuse("content", " is empty or longer than 4,096 bytes");

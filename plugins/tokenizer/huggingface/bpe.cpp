@@ -76,7 +76,8 @@ class Bpe : public Model {
       const uint32_t* second = vocabulary.find(b);
       const uint32_t* both = b.size() < prefix_.size() ? nullptr : vocabulary.find(a + b.substr(prefix_.size()));
       if (!first || !second || !both)
-        f.refuse("merges", "[" + std::to_string(rank) + "], `" + (a + " " + b).substr(0, 64) + "`, is not of the vocabulary");
+        f.refuse("merges",
+                 "[" + std::to_string(rank) + "], `" + (a + " " + b).substr(0, 64) + "`, is not of the vocabulary");
       merges_[pair_of(*first, *second)] = {rank, *both};
       if (!b.starts_with(kMark)) continue;
       if (a == unknown_ || byte_of_token(a) >= 0) may_cut_ = false;

@@ -90,7 +90,7 @@ struct WordPiece : Decoder {
   }
   static std::string clean(std::string t) {
     static constexpr std::string_view kRules[][2] = {
-        {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
         {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (const auto& [from, to] : kRules) t = replaced(std::move(t), from, to);
     return t;
@@ -189,8 +189,7 @@ std::unique_ptr<const Decoder> make_decoder(const Fields& f) {
     f.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     return std::make_unique<ByteLevel>();
   }
-  if (type != "ByteFallback" && type != "Fuse")
-    f.refuse("type", " is `" + type + "`, a decoder that is not supported");
+  if (type != "ByteFallback" && type != "Fuse") f.refuse("type", " is `" + type + "`, a decoder that is not supported");
   f.only({"type"});
   if (type == "Fuse") return std::make_unique<Fuse>();
   return std::make_unique<ByteFallback>();

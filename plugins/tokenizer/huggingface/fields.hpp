@@ -23,8 +23,7 @@ class Fields {
   // Anything else in the object is refused: it may change what the ids are.
   void only(std::initializer_list<std::string_view> names) const {
     for (const auto& [name, value] : json_.items())
-      if (std::find(names.begin(), names.end(), name) == names.end())
-        throw Fault(at(name) + " is not supported");
+      if (std::find(names.begin(), names.end(), name) == names.end()) throw Fault(at(name) + " is not supported");
   }
   bool has(std::string_view name) const { return json_.contains(name) && !json_.at(name).is_null(); }
   std::string type() const { return text("type"); }
@@ -49,7 +48,9 @@ class Fields {
     return all;
   }
   [[noreturn]] void refuse(std::string_view name, const std::string& why) const { throw Fault(at(name) + why); }
-  std::string at(std::string_view name) const { return place_.empty() ? std::string(name) : place_ + "." + std::string(name); }
+  std::string at(std::string_view name) const {
+    return place_.empty() ? std::string(name) : place_ + "." + std::string(name);
+  }
 
  private:
   const Json* need(std::string_view name, bool (Json::*is)() const noexcept, const char* type) const {

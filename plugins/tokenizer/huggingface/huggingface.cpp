@@ -50,7 +50,8 @@ class HuggingFace {
  private:
   static std::string contents(const fs::path& file) {
     if (files::size("path", file.string()) > kMostBytes)
-      config::refuse("path", file.string() + " is larger than 128 MiB", "a tokenizer.json: the largest in use have 40 MB");
+      config::refuse("path", file.string() + " is larger than 128 MiB",
+                     "a tokenizer.json: the largest in use have 40 MB");
     return files::contents("path", file.string());
   }
   template <class Body>
@@ -58,8 +59,9 @@ class HuggingFace {
     try {
       body();
     } catch (const huggingface::Fault& fault) {
-      config::refuse("path", file.string() + ": " + fault.what(),
-                     "a tokenizer.json that tokenizers has written, of the parts that README.md of tokenizer.huggingface lists");
+      config::refuse(
+          "path", file.string() + ": " + fault.what(),
+          "a tokenizer.json that tokenizers has written, of the parts that README.md of tokenizer.huggingface lists");
     }
   }
   template <class Body>
@@ -75,9 +77,9 @@ class HuggingFace {
   std::map<std::string, int64_t, std::less<>> special_;
 };
 
-const mortise_tokenizer kObject = {sizeof(mortise_tokenizer),      0,
-                                   thunk<&HuggingFace::size>,      thunk<&HuggingFace::encode>,
-                                   thunk<&HuggingFace::decode>,    thunk<&HuggingFace::special>};
+const mortise_tokenizer kObject = {sizeof(mortise_tokenizer),   0,
+                                   thunk<&HuggingFace::size>,   thunk<&HuggingFace::encode>,
+                                   thunk<&HuggingFace::decode>, thunk<&HuggingFace::special>};
 }  // namespace
 
 MORTISE_PLUGIN(HuggingFace, mortise::provide("tokenizer", &kObject))

@@ -8,8 +8,10 @@ namespace mortise::huggingface {
 inline Pattern pattern_of(const Fields& f) {
   const Fields p = f.inside("pattern");
   p.only({"String", "Regex"});
+  const bool is_literal = p.has("String");
+  const std::string text = p.text(is_literal ? "String" : "Regex");
   try {
-    return p.has("String") ? Pattern::literal(p.text("String")) : Pattern::regex(p.text("Regex"));
+    return is_literal ? Pattern::literal(text) : Pattern::regex(text);
   } catch (const Fault& fault) {
     f.refuse("pattern", std::string(": ") + fault.what());
   }

@@ -41,7 +41,8 @@ Vocabulary::Vocabulary(const Fields& model) {
   ids_.reserve(all.size());
   for (const auto& [token, id] : all.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMostIds)
-      throw Fault("the id of `" + token.substr(0, 64) + "` in " + vocab.place() + " is no whole number below 16,777,216");
+      throw Fault("the id of `" + token.substr(0, 64) + "` in " + vocab.place() +
+                  " is no whole number below 16,777,216");
     add(token, id.get<uint32_t>());
   }
 }

@@ -70,7 +70,8 @@ struct Strip : Normalizer {
     const auto white = [](char32_t c) { return unicode::is(c, unicode::kWhite); };
     for (size_t behind; left && !text.empty() && (behind = 0, white(unicode::next(text, behind)));)
       text.remove_prefix(behind), n.at_start = false;
-    while (right && !text.empty() && white(unicode::last(text))) text = text.substr(0, unicode::before(text, text.size()));
+    while (right && !text.empty() && white(unicode::last(text)))
+      text = text.substr(0, unicode::before(text, text.size()));
     n.text = std::string(text);
   }
   bool keeps_start() const override { return !left; }
@@ -90,7 +91,8 @@ struct Replace : Normalizer {
   explicit Replace(const Fields& f) : pattern(pattern_of(f)), content(content_of(f, "content")) {
     f.only({"type", "pattern", "content"});
     const Fields p = f.inside("pattern");  // one character, or what T5 has
-    is_simple = !content.empty() && (p.has("String") ? unicode::length(p.text("String")) == 1 : p.text("Regex") == " {2,}");
+    is_simple =
+        !content.empty() && (p.has("String") ? unicode::length(p.text("String")) == 1 : p.text("Regex") == " {2,}");
   }
   void apply(Normalized& n) const override {
     std::string out;
@@ -128,7 +130,8 @@ struct Bert : Normalizer {
   void apply(Normalized& n) const override {
     if (cleans) {
       filter(n, [](char32_t c) { return unicode::is(c, unicode::kCleaned); });
-      rewrite(n, [](std::string& out, char32_t c) { unicode::append(out, unicode::is(c, unicode::kWhite) ? U' ' : c); });
+      rewrite(n,
+              [](std::string& out, char32_t c) { unicode::append(out, unicode::is(c, unicode::kWhite) ? U' ' : c); });
     }
     if (chinese && !is_ascii(n.text))
       rewrite(n, [](std::string& out, char32_t c) {

@@ -88,7 +88,8 @@ class PatternReader {
     return t;
   }
   void refuse_another() {
-    if (more() && std::string_view("?*+{").find(source_[at_]) != std::string_view::npos) fail("a repetition is repeated");
+    if (more() && std::string_view("?*+{").find(source_[at_]) != std::string_view::npos)
+      fail("a repetition is repeated");
   }
 
   size_t count() {

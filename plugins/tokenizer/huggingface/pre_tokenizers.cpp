@@ -201,7 +201,8 @@ constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\
 void add_byte_level(const Fields& f, PreTokenizers& all) {
   f.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (f.flag("add_prefix_space")) all.push_back(std::make_unique<PrefixSpace>());
-  if (f.flag("use_regex", true)) all.push_back(std::make_unique<Split>(Pattern::regex(kGpt2), Behavior::kIsolated, false));
+  if (f.flag("use_regex", true))
+    all.push_back(std::make_unique<Split>(Pattern::regex(kGpt2), Behavior::kIsolated, false));
   all.push_back(std::make_unique<MapBytes>());
 }
 

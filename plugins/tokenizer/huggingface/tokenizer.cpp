@@ -75,8 +75,8 @@ Tokenizer::Tokenizer(std::string_view json) {
 void Tokenizer::refuse_unknown_start() const {
   for (const auto& p : pre_tokenizers_) {
     if (!p->needs_start()) continue;
-    const bool known = p == pre_tokenizers_.front() &&
-                       (!normalizer_ || (normalizer_->keeps_start() && !added_.any_normalized()));
+    const bool known =
+        p == pre_tokenizers_.front() && (!normalizer_ || (normalizer_->keeps_start() && !added_.any_normalized()));
     if (!known) throw Fault("pre_tokenizer: `prepend_scheme` \"first\" is not supported beside these other parts");
   }
 }

@@ -42,7 +42,8 @@ struct Tables {
   std::unordered_map<char32_t, std::u32string> canonical, compatible;
   std::unordered_map<uint64_t, char32_t> composed;
   std::unordered_map<char32_t, char32_t> lower;
-  std::vector<uint8_t> changes = std::vector<uint8_t>(kEnd);  // bit 0: has a canonical decomposition, 1: another, 2: lower
+  std::vector<uint8_t> changes =
+      std::vector<uint8_t>(kEnd);  // bit 0: has a canonical decomposition, 1: another, 2: lower
 
   Tables() {
     read_flags();
@@ -167,7 +168,8 @@ void compose(std::u32string& text) {
   for (const char32_t c : text) {
     const int own = classes[c];
     // Blocked: something stands between that is of the same class, of a higher one, or a starter.
-    const bool free = starter != kNone && (n - 1 == starter || (classes[text[n - 1]] < own && classes[text[n - 1]] != 0));
+    const bool free =
+        starter != kNone && (n - 1 == starter || (classes[text[n - 1]] < own && classes[text[n - 1]] != 0));
     const char32_t one = free ? compose_two(text[starter], c) : 0;
     if (one) {
       text[starter] = one;

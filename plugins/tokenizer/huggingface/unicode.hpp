@@ -15,16 +15,16 @@ enum Category : uint8_t {
 };
 // clang-format on
 enum Flag : uint16_t {
-  kWord = 1 << 5,          // \w of `Whitespace`
-  kNumeric = 1 << 6,       // of `Digits`
-  kPunctuation = 1 << 7,   // of `Punctuation` and BERT
-  kCleaned = 1 << 8,       // left out by BERT's clean_text
-  kMark = 1 << 9,          // left out by `StripAccents`
-  kNonspacing = 1 << 10,   // left out by BERT's strip_accents
-  kJoins = 1 << 11,        // one grapheme with what stands before it
-  kPrepend = 1 << 12,      // one grapheme with what comes after it
-  kAlone = 1 << 13,        // a grapheme of its own
-  kPictograph = 1 << 14,   // one grapheme with another one behind a joiner
+  kWord = 1 << 5,         // \w of `Whitespace`
+  kNumeric = 1 << 6,      // of `Digits`
+  kPunctuation = 1 << 7,  // of `Punctuation` and BERT
+  kCleaned = 1 << 8,      // left out by BERT's clean_text
+  kMark = 1 << 9,         // left out by `StripAccents`
+  kNonspacing = 1 << 10,  // left out by BERT's strip_accents
+  kJoins = 1 << 11,       // one grapheme with what stands before it
+  kPrepend = 1 << 12,     // one grapheme with what comes after it
+  kAlone = 1 << 13,       // a grapheme of its own
+  kPictograph = 1 << 14,  // one grapheme with another one behind a joiner
   kWhite = 1 << 15,
 };
 constexpr uint16_t kCategoryBits = 31;

@@ -77,7 +77,8 @@ class Unigram : public Model {
       }
       if (!has_one) {
         if (unknown_ == kNone)
-          throw Fault("`" + std::string(piece.substr(at, behind - at)) + "` is not in the vocabulary, and model.unk_id is not set");
+          throw Fault("`" + std::string(piece.substr(at, behind - at)) +
+                      "` is not in the vocabulary, and model.unk_id is not set");
         take(best[behind], here + unknown_score_, at, unknown_);
       }
       at = behind;
