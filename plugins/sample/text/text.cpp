@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
@@ -20,11 +21,11 @@ std::vector<int64_t> encode(std::string_view text) {
   return ids;
 }
 
-std::string decode(int64_t id) {
+std::string decode(std::span<const int64_t> ids) {
   size_t needed = 0;
-  check(api.tokenizer->decode(api.host, &id, 1, nullptr, 0, &needed));
+  check(api.tokenizer->decode(api.host, ids.data(), ids.size(), nullptr, 0, &needed));
   std::string text(needed, '\0');
-  if (needed) check(api.tokenizer->decode(api.host, &id, 1, text.data(), text.size(), &needed));
+  if (needed) check(api.tokenizer->decode(api.host, ids.data(), ids.size(), text.data(), text.size(), &needed));
   return text;
 }
 
@@ -119,6 +120,23 @@ class Pieces {
   std::string pending_;
 };
 
+// What new tokens add to the text. A token by itself may say less than behind others (the space before a word), and
+// only with others what its bytes mean: U+FFFD until then.
+class Tail {
+ public:
+  explicit Tail(size_t prompt) : begin_(prompt - std::min(prompt, kMostOfACharacter)), shown_(prompt) {}
+  std::string take(std::span<const int64_t> ids) {
+    const std::string before = decode(ids.subspan(begin_, shown_ - begin_)), all = decode(ids.subspan(begin_));
+    if (all.ends_with("\uFFFD") && ids.size() - shown_ < kMostOfACharacter) return "";
+    begin_ = std::exchange(shown_, ids.size());
+    return all.substr(std::min(before.size(), all.size()));
+  }
+
+ private:
+  static constexpr size_t kMostOfACharacter = 4;  // tokens
+  size_t begin_, shown_;
+};
+
 class Text {
  public:
   Text() {
@@ -152,12 +170,13 @@ class Text {
     const double temperature = request.temperature < 0 ? temperature_ : request.temperature;
     const size_t top_k = static_cast<size_t>(request.top_k < 0 ? top_k_ : request.top_k), window = window_size();
     Pieces pieces(request);
+    Tail tail(ids.size());
     if (!pieces.emit((text ? "\n" : "") + std::string(prompt))) return false;
     for (int64_t i = 0; i < tokens; ++i) {
       const std::span<const int64_t> seen = std::span(ids).last(std::min(ids.size(), window));
       ids.push_back(
           choose(next_logits(seen), temperature, top_k, uniform(request.seed, text, static_cast<uint32_t>(i))));
-      if (!pieces.emit(decode(ids.back()))) return false;
+      if (!pieces.emit(tail.take(ids))) return false;
     }
     return true;
   }

@@ -188,6 +188,33 @@ TEST_F(TextSampler, ShowsBytesThatAreNoCharacterAsOneThatSaysSo) {
   EXPECT_EQ(generate({.prompt = "a", .tokens = 5}), "\uFFFD\uFFFDx\uFFFDy");
 }
 
+TEST_F(TextSampler, ShowsATokenAsItStandsBehindTheOthers) {
+  FakeTokenizer words;  // as WordPiece: a space before each token but the first
+  words.decode = [](std::span<const int64_t> ids) {
+    std::string text;
+    for (const int64_t id : ids) text += (text.empty() ? "" : " ") + std::string(1, static_cast<char>(id));
+    return text;
+  };
+  host_.set_tokenizer(words);
+  EXPECT_EQ(generate({.prompt = "ab", .tokens = 3}), " c d e");
+  EXPECT_EQ(generate({.prompt = "a", .tokens = 8}), " b c d e f g h i");
+}
+
+TEST_F(TextSampler, WaitsForTheCharacterThatATokenizerCannotShowYet) {
+  FakeTokenizer pairs;  // two tokens a letter; a half is shown as U+FFFD
+  pairs.decode = [](std::span<const int64_t> ids) {
+    std::string text;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] % 2) text += i > 0 && ids[i - 1] % 2 == 0 ? std::string(1, static_cast<char>(ids[i])) : "\uFFFD";
+      else if (i + 1 == ids.size()) text += "\uFFFD";
+    }
+    return text;
+  };
+  host_.set_tokenizer(pairs);
+  EXPECT_EQ(generate({.prompt = "a", .tokens = 4}), "ce");  // b c d e
+  EXPECT_EQ(generate({.prompt = "a", .tokens = 3}), "c");
+}
+
 TEST_F(TextSampler, NeverDrawsATokenThatTheTokenizerLacks) {
   think_ = [](const Ids&) {
     std::vector<float> logits = sure(300, 320);
