@@ -97,7 +97,7 @@ TEST_F(Gpt, RefusesAVocabularyThatNobodyKnows) {
   declare();
   ASSERT_TRUE(host.blamed);
   EXPECT_EQ(host.blamed->key, "vocabulary");
-  EXPECT_EQ(host.blamed->fix, "[tokenizer.byte], or [model.gpt] vocabulary = 50257");
+  EXPECT_EQ(host.blamed->fix, "[tokenizer.byte], or vocabulary = 50257");
 }
 
 TEST_F(Gpt, RefusesAVocabularySmallerThanTheDatas) {
@@ -143,7 +143,7 @@ TEST_F(Gpt, RefusesASequenceLongerThanItsContext) {
   declare();
   ASSERT_TRUE(host.blamed);
   EXPECT_EQ(host.blamed->key, "context");
-  EXPECT_EQ(host.blamed->fix, "[data] sequence_length = 32, or [model.gpt] context = 33");
+  EXPECT_EQ(host.blamed->fix, "[data] sequence_length = 32, or context = 33");
 }
 
 }  // namespace
