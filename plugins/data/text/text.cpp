@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "mortise/cpp/data.hpp"
@@ -111,11 +112,13 @@ class Text {
   void read(std::string_view key, Split& split) const {
     const std::vector<std::string_view> files = config::texts(key);
     if (files.empty()) config::refuse(key, "no file is named", std::string(key) + " = \"text.txt\"");
+    std::string whole, words;  // each file in the memory of the one before
+    std::vector<int64_t> ids;
     for (const std::string_view file : files) {
-      std::string text = contents(key, file);
-      if (prose_) text = prose(std::filesystem::path(file).extension().string(), text);
+      read_file(key, file, whole);
+      std::string& text = prose_ ? words = prose(std::filesystem::path(file).extension().string(), whole) : whole;
       if (file != files.back() && !text.empty() && text.back() != '\n') text += '\n';
-      append_tokens(key, file, text, split);
+      append_tokens(key, file, text, ids, split);
     }
     const std::string first = std::filesystem::path(files[0]).filename().string();
     const int64_t others = static_cast<int64_t>(files.size()) - 1;
@@ -157,19 +160,22 @@ class Text {
     return row[b.size()];
   }
 
-  static std::string contents(std::string_view key, std::string_view file) {
-    std::error_code error;
-    if (std::filesystem::is_directory(file, error))
+  // Why there is no regular file of that name.
+  [[noreturn]] static void refuse_file(std::string_view key, std::string_view file, const std::error_code& error) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored))
       config::refuse(key, std::string(file) + " is a folder",
                      "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
+    const std::string near = name_beside(file);
+    config::refuse(key, std::string(file) + ": " + error.message(),
+                   near.empty() ? "a path in a file is relative to that file, one that is typed to the current folder"
+                                : "there is " + near);
+  }
+  static void read_file(std::string_view key, std::string_view file, std::string& text) {
+    std::error_code error;
     const auto size = std::filesystem::file_size(file, error);
-    if (error) {
-      const std::string near = name_beside(file);
-      config::refuse(key, std::string(file) + ": " + error.message(),
-                     near.empty() ? "a path in a file is relative to that file, one that is typed to the current folder"
-                                  : "there is " + near);
-    }
-    std::string text(size, '\0');
+    if (error) refuse_file(key, file, error);
+    text.resize(size);
     std::ifstream in(std::string(file), std::ios::binary);
     if (!in.read(text.data(), static_cast<std::streamsize>(size)))
       config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
@@ -177,28 +183,27 @@ class Text {
       if (text.starts_with(c.begins_with))
         config::refuse(key, std::string(file) + " is no text: it is compressed (" + std::string(c.name) + ")",
                        "decompress it (" + std::string(c.with) + ") and name the text");
-    return text;
   }
 
-  static void append_tokens(std::string_view key, std::string_view file, std::string_view text, Split& split) {
+  static void append_tokens(std::string_view key, std::string_view file, std::string_view text,
+                            std::vector<int64_t>& ids, Split& split) {
     // Room for a token a byte is nearly always enough, so that text is encoded once.
-    std::vector<int64_t> ids(text.size());
+    if (ids.size() < text.size()) ids.resize(text.size());
     size_t needed = 0;
     mortise_status status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
     if (status == MORTISE_OK && needed > ids.size()) {
       ids.resize(needed);
       status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
     }
-    ids.resize(needed);
     if (status != MORTISE_OK)
       config::refuse(key, "the tokenizer cannot read " + std::string(file),
                      "the file must be what the tokenizer expects, UTF-8 text mostly");
-    for (const int64_t id : ids) {
+    for (const int64_t id : std::span(ids).first(needed)) {
       if (id < 0 || id > std::numeric_limits<int32_t>::max())
         throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
       split.hash.add(id);
+      split.tokens.push_back(static_cast<int32_t>(id));
     }
-    split.tokens.insert(split.tokens.end(), ids.begin(), ids.end());
   }
 
   const bool prose_ = config::flag("prose");
