@@ -224,15 +224,20 @@ class CrashStates : public testing::Test {
   }
 
   // Stops after every event of a trace in every way that there is, or in `limit` ways that are drawn, until one is
-  // wrong. `before` was found at its start.
+  // wrong. `before` was found at its start. From the end: what goes wrong once all is said to be saved is seen at once.
   void explore(const Trace& trace, const std::string& before, size_t limit, Seen& seen, Loader loader = Loader::kReal,
-               const std::set<std::string>& also = {}) {
-    std::set<std::string> allowed = also;
-    allowed.insert(before);
+               const std::set<std::string>& also = {}, bool from_the_end = false) {
+    std::vector<std::set<std::string>> allowed_after = {also};
+    allowed_after[0].insert(before);
+    for (const Event& event : trace.events) {
+      std::set<std::string> allowed = event.kind == Event::kDone ? std::set<std::string>() : allowed_after.back();
+      if (event.kind == Event::kDone || event.kind == Event::kBegin) allowed.insert(event.name);
+      allowed_after.push_back(allowed);
+    }
     limit *= setting("MORTISE_CRASH_TIMES");
-    for (size_t events = 0; events <= trace.events.size(); ++events) {
-      if (events > 0 && trace.events[events - 1].kind == Event::kBegin) allowed.insert(trace.events[events - 1].name);
-      if (events > 0 && trace.events[events - 1].kind == Event::kDone) allowed = {trace.events[events - 1].name};
+    for (size_t at = 0; at <= trace.events.size(); ++at) {
+      const size_t events = from_the_end ? trace.events.size() - at : at;
+      const std::set<std::string>& allowed = allowed_after[events];
       const Crash crash(trace, events);
       const size_t ways = crash.ways(limit);
       for (size_t i = 0; i < std::min(ways, limit); ++i) {
@@ -577,7 +582,7 @@ class ProtocolWithout : public CrashStates {
     const size_t events = trace.events.size();
     change(trace);
     Seen seen;
-    explore(trace, with_older ? "3" : "", kMany, seen, loader);
+    explore(trace, with_older ? "3" : "", kMany, seen, loader, {}, /*from_the_end=*/loader == Loader::kReal);
     std::printf("%zu events of %zu, %zu ways to stop, %zu wrong; the first %s\n", trace.events.size(), events,
                 seen.ways, seen.wrong, seen.first_wrong.substr(0, seen.first_wrong.find('\n')).c_str());
     return seen;
