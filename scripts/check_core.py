@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1200,
     "assemble": 1100,
     "store": 1350,
-    "cli": 3750,
+    "cli": 3760,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 530, "safetensors": 300, "toml": 350}
 

@@ -19,17 +19,34 @@ bool is_run_directory(const fs::path& folder) {
   return fs::exists(folder / "sources/origins.json", error) && fs::exists(folder / "run.toml", error);
 }
 
-// Of a folder, in no order; nothing if it cannot be read. A wildcard does not mean hidden files unless it says so, and
-// never a run directory.
-std::vector<fs::path> matching_entries(const fs::path& folder, const std::string& pattern) {
-  std::vector<fs::path> found;
+// Of a folder, in no order; nothing if it cannot be read.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> all;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
-    if ((name[0] != '.' || pattern[0] == '.') && glob_match(pattern, name) && !is_run_directory(it->path()))
-      found.push_back(it->path());
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) all.push_back(*it);
+  return all;
+}
+
+// A wildcard does not mean hidden files unless it says so, and never a run directory. What an entry is, most file
+// systems have said with its name: a folder of thousands of files is read without a call for each.
+bool matches(const std::string& pattern, const fs::directory_entry& entry) {
+  const std::string_view path = entry.path().native();
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  std::error_code error;
+  return (name[0] != '.' || pattern[0] == '.') && glob_match(pattern, name) &&
+         !(entry.is_directory(error) && is_run_directory(entry.path()));
+}
+
+void expand(const fs::path& folder, const std::vector<std::string>& parts, size_t at, std::vector<std::string>& found);
+
+void expand_entries(const std::vector<fs::directory_entry>& entries, const std::vector<std::string>& parts, size_t at,
+                    std::vector<std::string>& found) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : entries) {
+    if (!matches(parts[at], entry)) continue;
+    if (at + 1 == parts.size() && !entry.is_symlink(error)) found.push_back(entry.path());
+    else expand(entry.path(), parts, at + 1, found);
   }
-  return found;
 }
 
 void expand(const fs::path& folder, const std::vector<std::string>& parts, size_t at, std::vector<std::string>& found) {
@@ -37,14 +54,19 @@ void expand(const fs::path& folder, const std::vector<std::string>& parts, size_
   if (at == parts.size()) {
     if (fs::exists(folder, error)) found.push_back(folder);
   } else if (parts[at] == "**") {
-    if (at + 1 < parts.size()) expand(folder, parts, at + 1, found);
-    // Links are not followed: they may lead back here.
-    for (const fs::path& entry : matching_entries(folder, "*")) {
-      if (fs::is_directory(fs::symlink_status(entry, error))) expand(entry, parts, at, found);
-      else if (at + 1 == parts.size()) found.push_back(entry);
+    const bool last = at + 1 == parts.size();
+    const auto entries = entries_of(folder);
+    if (!last && has_wildcard(parts[at + 1]) && parts[at + 1] != "**") expand_entries(entries, parts, at + 1, found);
+    else if (!last) expand(folder, parts, at + 1, found);
+    for (const fs::directory_entry& entry : entries) {
+      // Links are not followed: they may lead back here.
+      const bool is_folder = !entry.is_symlink(error) && entry.is_directory(error);
+      if ((!is_folder && !last) || !matches("*", entry)) continue;
+      if (is_folder) expand(entry, parts, at, found);
+      else found.push_back(entry.path());
     }
   } else if (has_wildcard(parts[at])) {
-    for (const fs::path& entry : matching_entries(folder, parts[at])) expand(entry, parts, at + 1, found);
+    expand_entries(entries_of(folder), parts, at, found);
   } else {
     expand(folder / parts[at], parts, at + 1, found);
   }
@@ -83,7 +105,8 @@ Diagnostic no_match(const Value& value, const std::string& pattern) {
   fs::path folder = pattern;
   while (has_wildcard(folder.string())) folder = folder.parent_path();
   std::vector<std::string> names;
-  for (const fs::path& entry : matching_entries(folder, "*")) names.push_back(entry.filename());
+  for (const fs::directory_entry& entry : entries_of(folder))
+    if (matches("*", entry)) names.push_back(entry.path().filename());
   std::ranges::sort(names);
   if (names.size() > 3) names.resize(3), names.push_back("…");
   std::error_code error;

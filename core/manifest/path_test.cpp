@@ -38,6 +38,19 @@ TEST_F(Paths, DoNotFollowLinksThatLeadBack) {
   EXPECT_EQ(found("x/**/*.bin"), (std::vector<std::string>{"x/d.bin"}));
 }
 
+TEST_F(Paths, EnterNoRunDirectoryAndFindNoDeadLink) {
+  for (const char* name : {"x/d.bin", "x/run/d.bin", "x/run/run.toml", "x/run/sources/origins.json"}) file(name, "");
+  std::filesystem::create_directory_symlink(folder / "x/run", folder / "x/again");
+  std::filesystem::create_symlink(folder / "x/d.bin", folder / "x/link.bin");
+  std::filesystem::create_symlink(folder / "nowhere", folder / "x/dead.bin");
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(found("x/*.bin"), (Names{"x/d.bin", "x/link.bin"}));
+  EXPECT_EQ(found("x/**/*.bin"), (Names{"x/d.bin", "x/link.bin"}));
+  EXPECT_EQ(found("x/*/d.bin"), Names{});
+  EXPECT_EQ(found("x/**/*"), (Names{"x/d.bin", "x/link.bin"}));
+  EXPECT_EQ(found("x/run/*.bin"), (Names{"x/run/d.bin"}));  // named, not found
+}
+
 TEST_F(Paths, AreAbsoluteAndShort) {
   EXPECT_EQ(absolute_path("a/../b/", "/x"), "/x/b");
   EXPECT_EQ(absolute_path("/a", "/x"), "/a");

@@ -34,6 +34,11 @@ const PluginCall* innermost_plugin() {
   return call;
 }
 
+[[noreturn]] void leave(int status, void*) {
+  std::fflush(nullptr);
+  _exit(late_failure && status == 0 ? kExitPlugin : status);
+}
+
 void on_process_exit(int status, void*) {
   if (getpid() != guarded_process) return;  // a child that a plugin made
   const PluginCall* call = innermost_plugin();
@@ -44,10 +49,7 @@ void on_process_exit(int status, void*) {
     end_process(ending("plugin_exited", std::string(call->plugin) + " called " + how + " in " + describe(*call),
                        std::string(call->plugin)));
   if (run_texts.active) end_process(ending("plugin_exited", "a thread that the core did not start called " + how, ""));
-  if (late_failure && status == 0) {
-    std::fflush(nullptr);
-    _exit(kExitPlugin);
-  }
+  if (late_failure && status == 0) leave(status, nullptr);
 }
 
 }  // namespace
@@ -109,6 +111,8 @@ void guard_process() {
   });
   on_exit(on_process_exit, nullptr);
 }
+
+void leave_out_exit_handlers_so_far() { on_exit(leave, nullptr); }
 
 void set_guard_output(std::function<void(const Diagnostic&)> print, bool json) {
   printer() = std::move(print);

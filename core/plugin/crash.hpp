@@ -16,6 +16,8 @@ namespace mortise {
 void guard_process();
 // Gives back the signals that guard_process() took: another copy of this code, in a library, guards from now on.
 void release_signals();
+// At the end of the process, what was registered for it until now does not run; what is registered later does.
+void leave_out_exit_handlers_so_far();
 
 // How errors of this module are printed; by default as text to stderr. `json`: the line of a signal is an object.
 void set_guard_output(std::function<void(const Diagnostic&)> print, bool json);

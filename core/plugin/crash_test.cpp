@@ -243,6 +243,25 @@ TEST(Exit, IsNotZeroAfterALateFailure) {
   EXPECT_EQ(end.said, "error[plugin_failed]: too late\n");
 }
 
+TEST(Exit, LeavesOutWhatWasRegisteredBefore) {
+  const auto end_with = [](int status, bool late_failure) {
+    return end_of([&] {
+      std::atexit([] { std::fputs("before", stderr); });
+      leave_out_exit_handlers_so_far();
+      std::atexit([] { std::fputs("after", stderr); });
+      if (late_failure) report_late_failure(trouble(kExitPlugin, "plugin_failed", "too late"));
+      guard_process();
+      exit(status);
+    });
+  };
+  for (const int status : {0, 75}) {
+    const End end = end_with(status, false);
+    EXPECT_EQ(end.exit(), status);
+    EXPECT_EQ(end.said, "after");
+  }
+  EXPECT_EQ(end_with(0, true).exit(), kExitPlugin);
+}
+
 TEST(Watchdog, EndsACallThatDoesNotComeBack) {
   const End end = end_of([] {
     const CallWatchdog watchdog(std::chrono::milliseconds(100));

@@ -90,7 +90,7 @@ LibraryImage::LibraryImage(const PluginInfo& info) {
 }
 
 void LibraryImage::copy(const PluginInfo& info) {
-  const int flags = memory_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  const int flags = MAP_POPULATE | (memory_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
   data_ = map(size_, PROT_READ | PROT_WRITE, flags, memory_);
   if (!data_) no_memory(info);
   const size_t whole = size_;

@@ -63,11 +63,11 @@ class Names(e2e.Case):
 
     def test_a_path_with_a_space_can_be_typed_again(self):
         self.file("run.toml", LONG)
-        result = self.mortise("train", "--set", "run.length=100000000", "--set", "run.time_limit=1 s",
+        result = self.mortise("train", "--set", "run.length=100000000", "--set", "run.time_limit=0.1 s",
                               env={"MORTISE_RUNS": "my runs"})
         self.assertEqual(result.code, 75, result)
         self.assertEqual(result.err, "next    mortise resume 'my runs/run'\n")
-        self.assertEqual(self.mortise(*shlex.split(result.err)[2:], "--set", "run.time_limit=1 s").code, 75)
+        self.assertEqual(self.mortise(*shlex.split(result.err)[2:], "--set", "run.time_limit=0.1 s").code, 75)
         result = self.mortise("resume", "my runs/run", "--set", "data.shuffle=false")
         self.assertIn("fix: begin again: mortise train 'my runs/run/run.toml' --set data.shuffle=false\n", result.err)
 
@@ -183,7 +183,7 @@ class Moved(e2e.Case):
         self.assertEqual(err.decode().count("warning[run_emptied]: runs/run/run.toml was removed while "), 1, err)
         self.assertEqual((run / "run.toml").read_bytes(), manifest)
         self.assertEqual((run / "sources/origins.json").read_bytes(), origins)
-        again = self.mortise("resume", "runs/run", "--set", "run.time_limit=1 s")
+        again = self.mortise("resume", "runs/run", "--set", "run.time_limit=0.1 s")
         self.assertIn("resume  runs/run at step ", again.err)
 
     def test_a_directory_that_is_removed_is_not_proposed(self):
@@ -231,7 +231,7 @@ class Foreign(Fixtures):
         super().setUp()
         self.built("log.fixture", '\n[points]\nlistens = [{ point = "run.end" }]\n')
         self.file("run.toml", TINY + "[log.fixture]\n")
-        self.ok("train", "--plugin-path", "more", "--set", "checkpoint.every=3")
+        self.trained("run", "--plugin-path", "more", "--set", "checkpoint.every=3")
         self.verbs = [["sample", "runs/run", "--tokens", "2"], ["eval", "runs/run", "--data", "notes.txt"],
                       ["resume", "runs/run", "--set", "run.length=7"], ["plan", "runs/run"],
                       ["plan", "runs/run/run.toml"], ["plan", "--static", "runs/latest"],
@@ -260,7 +260,7 @@ class Foreign(Fixtures):
         self.file("own.toml", '[plugins]\npath = ["more"]\n' + TINY + "[log.fixture]\n")
         self.ok("train", "own.toml")
         self.assertIn("is finished", self.ok("train", "own.toml", "--resume").err)
-        result = self.mortise("train", "own.toml", "--set", "run.length=100000000", "--set", "run.time_limit=1 s")
+        result = self.mortise("train", "own.toml", "--set", "run.length=100000000", "--set", "run.time_limit=0.1 s")
         self.assertEqual(result.err, f"next    mortise resume runs/own-2 --plugin-path {self.dir}/more\n")
 
     def test_its_files_are_files(self):

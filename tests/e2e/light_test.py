@@ -78,6 +78,14 @@ class Alone(e2e.Case):
         self.assertEqual((result.code, result.err),
                          (64, "error[unknown_flag]: `mortise train` has no flag `--sett`\n  fix: --set\n"))
 
+    def test_a_manifest_that_is_wrong_needs_no_library(self):
+        self.file("run.toml", e2e.TINY.replace("length = 6", "lenth = 6"))
+        for more in ([], ["--resume"], ["--json"]):
+            result = self.alone("train", *more)
+            self.assertEqual((result.code, result.out), (64, ""), result)
+            self.assertEqual(result.err, self.mortise("train", *more).err)
+            self.assertIn("lenth", result.err)
+
 
 class Needs(e2e.Case):
     def test_the_program_knows_nothing_of_libtorch(self):

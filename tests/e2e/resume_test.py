@@ -28,7 +28,7 @@ class Stopped(e2e.Case):
 
 class Told(Stopped):
     def test_how_to_go_on(self):
-        result = self.mortise("train", *ENDLESS, "--set", "run.time_limit=1 s")
+        result = self.mortise("train", *ENDLESS, "--set", "run.time_limit=0.1 s")
         self.assertEqual((result.code, result.err), (75, "next    mortise resume runs/run\n"))
         again = self.mortise("resume", "runs/run")
         self.assertEqual(again.code, 75, again)
@@ -191,7 +191,7 @@ class Recorded(Stopped):
         run = self.stop_at(self.train("run", RUN), 4)
         before = (run / "run.toml").read_text()
         self.assertNotIn("time_limit", before)
-        result = self.mortise("resume", "runs/run", *ENDLESS, "--set", "run.time_limit=1 s")
+        result = self.mortise("resume", "runs/run", *ENDLESS, "--set", "run.time_limit=0.1 s")
         self.assertEqual(result.code, 75, result)
         self.assertNotIn("time_limit", (run / "run.toml").read_text())
         self.assertIn("length = 100000000", (run / "run.toml").read_text())
@@ -351,16 +351,16 @@ class Loop(Stopped):
         self.assertLess(step["left_s"], expected * 3)
 
     def test_the_time_left_ends_with_the_time_limit(self):
-        self.mortise("train", *ENDLESS, "--set", "run.time_limit=2 s", "--set", "log.every=1")
-        self.assertLessEqual(max(r["left_s"] for r in self.records(self.dir / "runs/run", "step")), 2)
+        self.mortise("train", *ENDLESS, "--set", "run.time_limit=0.3 s", "--set", "log.every=1")
+        self.assertLessEqual(max(r["left_s"] for r in self.records(self.dir / "runs/run", "step")), 0.3)
 
     def test_a_time_limit_is_called_one(self):
-        result = self.mortise("train", *ENDLESS, "--set", "run.time_limit=1 s")
+        result = self.mortise("train", *ENDLESS, "--set", "run.time_limit=0.1 s")
         self.assertEqual(result.code, 75)
         self.assertRegex(result.out.splitlines()[-1], r"^stopped .* time limit")
 
     def test_the_end_says_whether_it_can_go_on(self):
-        self.mortise("train", *ENDLESS, "--set", "run.time_limit=1 s")
+        self.mortise("train", *ENDLESS, "--set", "run.time_limit=0.1 s")
         self.assertIs(bool(self.records(self.dir / "runs/run", "end")[0]["resumable"]), True)
         self.assertIs(bool(self.records(self.train("done"), "end")[0]["resumable"]), False)
 

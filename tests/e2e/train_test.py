@@ -211,7 +211,7 @@ class Ends(e2e.Case):
         self.assertEqual(self.finish(process)[0], 75)
 
     def test_a_time_limit_saves_and_says_75(self):
-        result = self.mortise("train", *LONG, "--set", "run.time_limit=1 s")
+        result = self.mortise("train", *LONG, "--set", "run.time_limit=0.1 s")
         self.assertEqual((result.code, result.err), (75, "next    mortise resume runs/run\n"), result)
         self.assertTrue((self.dir / "runs/run/checkpoints/latest/model/model.safetensors").exists())
         self.assertEqual(self.status()["state"], "stopped")

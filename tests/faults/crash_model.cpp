@@ -106,12 +106,19 @@ Crash::Way Crash::any_way(std::mt19937_64& random) const {
   return way;
 }
 
-Crash::Folders Crash::folders_after(const Way& way) const {
-  Folders folders = folders_;
+Crash::Changed Crash::folders_after(const Way& way) const {
+  Changed changed;
   for (size_t i = 0; i < pending_.size(); ++i)
     if (way.happened[i])
-      replay_names(pending_[i], [&](int folder) -> auto& { return folders[static_cast<size_t>(folder)]; });
-  return folders;
+      replay_names(pending_[i], [&](int folder) -> auto& {
+        return changed.try_emplace(folder, folders_[static_cast<size_t>(folder)]).first->second;
+      });
+  return changed;
+}
+
+const Crash::Entries& Crash::entries_of(int folder, const Changed& changed) const {
+  const auto found = changed.find(folder);
+  return found == changed.end() ? folders_[static_cast<size_t>(folder)] : found->second;
 }
 
 const Crash::Text& Crash::text_of(int node, const Way& way) const {
@@ -120,23 +127,24 @@ const Crash::Text& Crash::text_of(int node, const Way& way) const {
   return files_[static_cast<size_t>(unsynced)].contents[way.contents[static_cast<size_t>(unsynced)]];
 }
 
-void Crash::add(const Folders& folders, const Way& way, int folder, uint64_t& hash) const {
+void Crash::add(const Changed& changed, const Way& way, int folder, uint64_t& hash) const {
   const auto mix = [&](size_t n) { hash = (hash ^ n) * 0x9e3779b97f4a7c15u + (hash >> 29); };
-  mix(folders[static_cast<size_t>(folder)].size());
-  for (const auto& [name, node] : folders[static_cast<size_t>(folder)]) {
+  const Entries& entries = entries_of(folder, changed);
+  mix(entries.size());
+  for (const auto& [name, node] : entries) {
     mix(std::hash<std::string>()(name));
     mix(kinds_[static_cast<size_t>(node)]);
-    if (kinds_[static_cast<size_t>(node)] == Node::kFolder) add(folders, way, node, hash);
+    if (kinds_[static_cast<size_t>(node)] == Node::kFolder) add(changed, way, node, hash);
     else mix(text_of(node, way).hash);
   }
 }
 
-void Crash::add(const Folders& folders, const Way& way, int folder, const std::string& path, Tree& tree) const {
-  for (const auto& [name, node] : folders[static_cast<size_t>(folder)]) {
+void Crash::add(const Changed& changed, const Way& way, int folder, const std::string& path, Tree& tree) const {
+  for (const auto& [name, node] : entries_of(folder, changed)) {
     const std::string here = path.empty() ? name : path + "/" + name;
     const Node::Kind kind = kinds_[static_cast<size_t>(node)];
     tree[here] = {kind, kind == Node::kFolder ? "" : text_of(node, way).text};
-    if (kind == Node::kFolder) add(folders, way, node, here, tree);
+    if (kind == Node::kFolder) add(changed, way, node, here, tree);
   }
 }
 

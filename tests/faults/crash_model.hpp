@@ -44,16 +44,18 @@ class Crash {
     int node = 0;
     std::vector<Text> contents;  // the old one first, the new one last
   };
-  using Folders = std::vector<std::map<std::string, int>>;
-  Folders folders_after(const Way& way) const;
+  using Entries = std::map<std::string, int>;
+  using Changed = std::map<int, Entries>;  // folders that are not as folders_ has them
+  Changed folders_after(const Way& way) const;
+  const Entries& entries_of(int folder, const Changed& changed) const;
   const Text& text_of(int node, const Way& way) const;
-  void add(const Folders& folders, const Way& way, int folder, uint64_t& hash) const;
-  void add(const Folders& folders, const Way& way, int folder, const std::string& path, Tree& tree) const;
+  void add(const Changed& changed, const Way& way, int folder, uint64_t& hash) const;
+  void add(const Changed& changed, const Way& way, int folder, const std::string& path, Tree& tree) const;
 
   std::vector<Node::Kind> kinds_;
   std::vector<Text> texts_;  // as they were synced
   std::vector<int> unsynced_of_;
-  Folders folders_;
+  std::vector<Entries> folders_;
   std::vector<Event> pending_;  // changes of names
   std::vector<Unsynced> files_;
 };

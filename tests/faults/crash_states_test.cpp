@@ -78,6 +78,10 @@ class Stage {
     removed_.clear();
     shown_ = tree;
   }
+  // The bytes of a file of the tree, which a loader has just read from the disk.
+  const std::string& content(const std::string& file) const {
+    return shown_.at(fs::path(file).lexically_relative(path)).content;
+  }
   const fs::path path;
 
  private:
@@ -130,18 +134,21 @@ class CrashStates : public testing::Test {
   }
 
   // Each save has a name and, by it, bytes of its own; "5 again" is of step 5.
-  static std::map<std::string, std::string> files_of(const std::string& name) {
+  static const std::map<std::string, std::string>& files_of(const std::string& name) {
+    static std::map<std::string, std::map<std::string, std::string>> known;
+    auto& files = known[name];
+    if (!files.empty()) return files;
     std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(name)));
     const auto bytes = [&](size_t n) {
       std::string all;
       while (all.size() < n) all += static_cast<char>('!' + random() % 90);
       return all;
     };
-    return {{"model/config.json", bytes(90)},
-            {"model/model.safetensors", bytes(2300)},
-            {"optimizer/rank-0.safetensors", bytes(1900)},
-            {"optimizer/rank-1.safetensors", bytes(1300)},
-            {"state.json", "{\"name\": \"" + name + "\"}"}};
+    return files = {{"model/config.json", bytes(90)},
+                    {"model/model.safetensors", bytes(2300)},
+                    {"optimizer/rank-0.safetensors", bytes(1900)},
+                    {"optimizer/rank-1.safetensors", bytes(1300)},
+                    {"state.json", "{\"name\": \"" + name + "\"}"}};
   }
   void save(const std::string& name) {
     CheckpointWriter writer(root, std::stoll(name));
@@ -197,10 +204,10 @@ class CrashStates : public testing::Test {
     root = real;
   }
 
-  // The name of the save that a loader finds in a folder: "" if it finds none, "mixed …" if what it takes was never
+  // The name of the save that a loader finds on the stage: "" if it finds none, "mixed …" if what it takes was never
   // saved.
-  std::string found_in(const std::string& folder, Loader loader) const {
-    for (const Found& found : checkpoints_in(folder)) {
+  std::string found(Loader loader) const {
+    for (const Found& found : checkpoints_in((stage_.path / "checkpoints").string())) {
       CheckpointManifest m;
       try {
         m = load(found, loader);
@@ -210,22 +217,27 @@ class CrashStates : public testing::Test {
       const auto name = names_.find(m.sha256);
       if (name == names_.end() || found.step != std::stoll(name->second)) return "mixed: an unknown manifest";
       for (const auto& [path, bytes] : files_of(name->second))
-        if (read_file(fs::path(found.path) / path) != bytes) return "mixed: " + path + " of " + name->second;
+        if (stage_.content(found.path + "/" + path) != bytes) return "mixed: " + path + " of " + name->second;
       return name->second;
     }
     return "";
   }
 
-  // Stops after every event of a trace in every way that there is, or in `limit` ways that are drawn. `before` was
-  // found at its start.
+  // Stops after every event of a trace in every way that there is, or in `limit` ways that are drawn, until one is
+  // wrong. `before` was found at its start. From the end: what goes wrong once all is said to be saved is seen at once.
   void explore(const Trace& trace, const std::string& before, size_t limit, Seen& seen, Loader loader = Loader::kReal,
-               const std::set<std::string>& also = {}) {
-    std::set<std::string> allowed = also;
-    allowed.insert(before);
+               const std::set<std::string>& also = {}, bool from_the_end = false) {
+    std::vector<std::set<std::string>> allowed_after = {also};
+    allowed_after[0].insert(before);
+    for (const Event& event : trace.events) {
+      std::set<std::string> allowed = event.kind == Event::kDone ? std::set<std::string>() : allowed_after.back();
+      if (event.kind == Event::kDone || event.kind == Event::kBegin) allowed.insert(event.name);
+      allowed_after.push_back(allowed);
+    }
     limit *= setting("MORTISE_CRASH_TIMES");
-    for (size_t events = 0; events <= trace.events.size(); ++events) {
-      if (events > 0 && trace.events[events - 1].kind == Event::kBegin) allowed.insert(trace.events[events - 1].name);
-      if (events > 0 && trace.events[events - 1].kind == Event::kDone) allowed = {trace.events[events - 1].name};
+    for (size_t at = 0; at <= trace.events.size(); ++at) {
+      const size_t events = from_the_end ? trace.events.size() - at : at;
+      const std::set<std::string>& allowed = allowed_after[events];
       const Crash crash(trace, events);
       const size_t ways = crash.ways(limit);
       for (size_t i = 0; i < std::min(ways, limit); ++i) {
@@ -235,10 +247,11 @@ class CrashStates : public testing::Test {
         if (is_new) {
           ++seen.trees;
           stage_.show(crash.tree(way));
-          known->second = found_in((stage_.path / "checkpoints").string(), loader);
+          known->second = found(loader);
         }
         if (allowed.contains(known->second)) continue;
         if (seen.wrong++ == 0) seen.first_wrong = describe(crash.tree(way), known->second, allowed, events);
+        return;
       }
     }
   }
@@ -506,7 +519,7 @@ TEST_F(CrashStates, OfADiskThatIsFull) {
     EXPECT_EQ(f.diagnostic.message, "step-5/model/config.json cannot be written: No space left on device");
     EXPECT_EQ(f.diagnostic.effect, "what was there before, if anything, is untouched");
   }
-  EXPECT_EQ(found_in(root, Loader::kReal), "3");
+  EXPECT_EQ(names_.at(verify_checkpoint(checkpoints_in(root).front()).manifest.sha256), "3");
 }
 
 // The other way to write a file: beside its place, then over what is there.
@@ -569,7 +582,7 @@ class ProtocolWithout : public CrashStates {
     const size_t events = trace.events.size();
     change(trace);
     Seen seen;
-    explore(trace, with_older ? "3" : "", kMany, seen, loader);
+    explore(trace, with_older ? "3" : "", kMany, seen, loader, {}, /*from_the_end=*/loader == Loader::kReal);
     std::printf("%zu events of %zu, %zu ways to stop, %zu wrong; the first %s\n", trace.events.size(), events,
                 seen.ways, seen.wrong, seen.first_wrong.substr(0, seen.first_wrong.find('\n')).c_str());
     return seen;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace mortise {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r";
 constexpr std::string_view kSlashed[] = {".c",   ".cc",   ".cpp", ".cu", ".cuh", ".cxx", ".h",
                                          ".hpp", ".java", ".js",  ".rs", ".go",  ".ts"};
 constexpr std::string_view kHashed[] = {".py", ".sh", ".toml", ".cmake", ".yaml", ".yml"};
@@ -16,9 +16,12 @@ bool is_one_of(std::string_view x, const std::string_view (&all)[n]) {
   return std::find(std::begin(all), std::end(all), x) != std::end(all);
 }
 
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
 std::string_view trimmed(std::string_view line) {
-  const size_t begin = line.find_first_not_of(kBlanks);
-  return begin == line.npos ? "" : line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
+  while (!line.empty() && is_blank(line.front())) line.remove_prefix(1);
+  while (!line.empty() && is_blank(line.back())) line.remove_suffix(1);
+  return line;
 }
 
 // Takes `mark` off the front; false if the text does not begin with it.
@@ -33,17 +36,21 @@ class Paragraphs {
  public:
   void add(std::string_view line) {
     if (line.empty()) return end();
-    for (const char c : line)
-      if (c != ' ' || !text_.ends_with(' ')) text_.push_back(c);
-    text_.push_back('\n');
+    for (size_t run; (run = line.find("  ")) != line.npos;) {
+      text_.append(line.substr(0, run + 1));
+      line.remove_prefix(std::min(line.find_first_not_of(' ', run), line.size()));
+    }
+    text_.append(line).push_back('\n');
+    ended_ = false;
   }
   void end() {
-    if (!text_.empty() && !text_.ends_with("\n\n")) text_.push_back('\n');
+    if (!std::exchange(ended_, true)) text_.push_back('\n');
   }
   std::string text() { return std::move(text_); }
 
  private:
   std::string text_;
+  bool ended_ = true;
 };
 
 // What stands behind the mark of a comment. Indented further, it is an example in code.
@@ -64,6 +71,7 @@ std::string comments(std::string_view text, std::string_view mark, bool has_bloc
   bool inside = false;
   each_line(text, [&](std::string_view line) {
     line = trimmed(line);
+    if (!inside && !line.starts_with(mark[0])) return out.end();  // most lines: code
     const bool opens = !inside && has_blocks && (take(line, "/**") || take(line, "/*"));
     if (!inside && !opens) {
       if (!take(line, mark) || (!has_blocks && line.starts_with('!'))) return out.end();

@@ -72,11 +72,13 @@ class Text {
 
   void read(std::string_view key, Split& split) const {
     const std::vector<std::string_view> files = files::of(key, "text.txt");
+    std::string whole, words;  // each file in the memory of the one before
+    std::vector<int64_t> ids;
     for (const std::string_view file : files) {
-      std::string text = files::contents(key, file);
-      if (prose_) text = prose(std::filesystem::path(file).extension().string(), text);
+      files::read(key, file, whole);
+      std::string& text = prose_ ? words = prose(std::filesystem::path(file).extension().string(), whole) : whole;
       if (file != files.back() && !text.empty() && text.back() != '\n') text += '\n';
-      append_tokens(key, file, text, split);
+      append_tokens(key, file, text, ids, split);
     }
     split.about = files::names(files) + ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +
                   (split.tokens.size() == 1 ? " token" : " tokens");
@@ -88,8 +90,9 @@ class Text {
                                         " (data.sequence_length): too little to learn from");
   }
 
-  static void append_tokens(std::string_view key, std::string_view file, std::string_view text, Split& split) {
-    const std::optional<std::vector<int64_t>> ids = encode(text);
+  static void append_tokens(std::string_view key, std::string_view file, std::string_view text,
+                            std::vector<int64_t>& memory, Split& split) {
+    const auto ids = encode(text, memory);
     if (!ids)
       config::refuse(key, "the tokenizer cannot read " + std::string(file),
                      "the file must be what the tokenizer expects, UTF-8 text mostly");

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdio>
 #include <optional>
+#include <span>
 
 #include "mortise/cpp/core.hpp"
 #include "mortise/data.h"
@@ -50,10 +51,11 @@ class TokenHash {
   uint64_t lanes_[2] = {0, 0};
 };
 
-// The ids of a text, without special tokens. Nothing: the tokenizer refuses it.
-inline std::optional<std::vector<int64_t>> encode(std::string_view text) {
+// The ids of a text, without special tokens, in the memory of `ids`, which stays as large as it ever was. Nothing: the
+// tokenizer refuses the text.
+inline std::optional<std::span<const int64_t>> encode(std::string_view text, std::vector<int64_t>& ids) {
   // Room for a token a byte is nearly always enough, so that text is encoded once.
-  std::vector<int64_t> ids(text.size());
+  if (ids.size() < text.size()) ids.resize(text.size());
   size_t needed = 0;
   mortise_status status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
   if (status == MORTISE_OK && needed > ids.size()) {
@@ -61,9 +63,15 @@ inline std::optional<std::vector<int64_t>> encode(std::string_view text) {
     status = api.tokenizer->encode(api.host, str(text), ids.data(), ids.size(), &needed);
   }
   if (status != MORTISE_OK) return std::nullopt;
-  ids.resize(needed);
-  for (const int64_t id : ids)
+  for (const int64_t id : std::span(ids).first(needed))
     if (id < 0 || id > INT32_MAX) throw Error(MORTISE_E_DATA, "the tokenizer gave the id " + std::to_string(id));
+  return std::span<const int64_t>(ids).first(needed);
+}
+inline std::optional<std::vector<int64_t>> encode(std::string_view text) {
+  std::vector<int64_t> ids;
+  const auto known = encode(text, ids);
+  if (!known) return std::nullopt;
+  ids.resize(known->size());
   return ids;
 }
 

@@ -47,12 +47,12 @@ inline std::vector<std::string_view> of(std::string_view key, std::string_view e
 
 // Bytes of a file that is there.
 inline uint64_t size(std::string_view key, std::string_view file) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error))
-    config::refuse(key, std::string(file) + " is a folder",
-                   "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
+  std::error_code error, ignored;
   const auto bytes = std::filesystem::file_size(file, error);
   if (!error) return bytes;
+  if (std::filesystem::is_directory(file, ignored))
+    config::refuse(key, std::string(file) + " is a folder",
+                   "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
   const std::string near = name_beside(file);
   config::refuse(key, std::string(file) + ": " + error.message(),
                  near.empty() ? "a path in a file is relative to that file, one that is typed to the current folder"
@@ -69,9 +69,9 @@ inline constexpr Compressed kCompressed[] = {{{"\x1F\x8B", 2}, "gzip", "gunzip"}
                                              {{"BZh", 3}, "bzip2", "bunzip2"},
                                              {{"PK\3\4", 4}, "zip", "unzip"}};
 
-// A whole file of text.
-inline std::string contents(std::string_view key, std::string_view file) {
-  std::string text(size(key, file), '\0');
+// A whole file of text, into the memory of the one before.
+inline void read(std::string_view key, std::string_view file, std::string& text) {
+  text.resize(size(key, file));
   std::ifstream in(std::string(file), std::ios::binary);
   if (!in.read(text.data(), static_cast<std::streamsize>(text.size())))
     config::refuse(key, std::string(file) + " cannot be read", "check its permissions");
@@ -79,6 +79,11 @@ inline std::string contents(std::string_view key, std::string_view file) {
     if (text.starts_with(c.begins_with))
       config::refuse(key, std::string(file) + " is no text: it is compressed (" + std::string(c.name) + ")",
                      "decompress it (" + std::string(c.with) + ") and name the text");
+}
+
+inline std::string contents(std::string_view key, std::string_view file) {
+  std::string text;
+  read(key, file, text);
   return text;
 }
 
