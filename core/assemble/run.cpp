@@ -66,7 +66,9 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
   if (!request.checkpoint.path.empty()) {
     o.resumed = request.checkpoint.step;
     o.confirmed = state.confirmed;
-    o.best = {state.best, state.best_step};
+    // The best by another metric is none by this one.
+    const Value& best = d.key("checkpoint", "best");
+    if (!best.is_set() || best.as_text() == state.best_by) o.best = {state.best, state.best_step};
   }
   return o;
 }
@@ -94,7 +96,10 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   o.eval_at_start = d.key("eval", "at_start").as_bool();
   o.eval_at_end = d.key("eval", "at_end").as_bool();
   o.save_at_end = d.key("checkpoint", "at_end").as_bool();
-  o.keep_best = d.key("checkpoint", "best").is_set();
+  if (const Value& best = d.key("checkpoint", "best"); best.is_set()) {
+    o.best_by = best.as_text();
+    o.larger_is_better = d.measured().at(o.best_by);
+  }
   if (const Value& limit = d.key("run", "time_limit"); limit.is_set()) o.time_limit_s = limit.as_amount().number;
   o.dir = request.dir;
   o.resume_command = request.resume_command;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/abi/fields.hpp"
+#include "core/base/text.hpp"
 #include "core/plan/facts.hpp"
 
 namespace mortise {
@@ -91,10 +92,18 @@ void warn_of_listeners(Declared& d) {
                     "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
 }
 
-// The best would never be there, and nobody would hear of it.
+// A best that would never be there, and nobody would hear of it.
 void check_best(const Declared& d) {
   const Value& best = d.key("checkpoint", "best");
-  if (!best.is_set() || d.samples->count("validation") > 0) return;
+  if (!best.is_set()) return;
+  const std::map<std::string, bool> measured = d.measured();
+  if (!measured.contains(best.as_text())) {
+    std::vector<std::string> names;
+    for (const auto& [name, larger] : measured) names.push_back("\"" + name + "\"");
+    throw Failure(mistake("not_measured", "nothing of this run measures `" + best.as_text() + "`", best.origin,
+                          "best = " + either(names) + "; a plugin that measures is a table: [metric.accuracy]"));
+  }
+  if (d.samples->count("validation") > 0) return;
   throw Failure(mistake(
       "no_validation_data", "checkpoint.best is by " + best.as_text() + ", and the run has nothing to evaluate on",
       best.origin, "[data] validation = 0.1 holds out a share of the training data; or leave `best` out"));
@@ -263,6 +272,15 @@ void fill(Declared& d, const DeclareRequest& request) {
 }
 
 }  // namespace
+
+std::map<std::string, bool> Declared::measured() const {
+  std::map<std::string, bool> all = {{"eval.loss", false}};
+  for (const Member& member : plan->members)
+    for (const char* fact : {"larger_is_better", "smaller_is_better"})
+      if (const Value* names = fact_of(*member.info, "metric", fact))
+        for (const Value& name : names->as_list()) all[name.as_text()] = std::string_view(fact).starts_with("larger");
+  return all;
+}
 
 int32_t Declared::window() const {
   edge->services.window = 1;

@@ -58,6 +58,8 @@ struct Declared {
   std::vector<Diagnostic> warnings;
 
   const Value& key(const char* table, const char* name) const { return manifest->get(table, name); }
+  // The numbers of an evaluation that plugins which are on say they measure; true: larger ones are better.
+  std::map<std::string, bool> measured() const;
   // How many micro-batches the next step takes, by step.window.
   int32_t window() const;
 };

@@ -191,18 +191,26 @@ bool Training::take_due_evaluation() {
   return eval_every_.due(applied()) || is_last;
 }
 
+double Training::value_of(const Measured& m, const std::string& name) {
+  const auto found = std::ranges::find(m.values, name, [](const auto& value) { return value.first; });
+  return found == m.values.end() ? NAN : found->second;
+}
+
+bool Training::is_better(const Measured& m) const {
+  const double value = value_of(m, o_.best_by), best = p_.saver.best().value;
+  return std::isfinite(value) && !(o_.larger_is_better ? value <= best : value >= best);
+}
+
 bool Training::evaluate() {
   is_evaluating_ = true;  // possibly other weights, until it is over
   const Measured m = p_.passes.evaluate([this] { return must_end_now(); });
   is_evaluating_ = false;
   if (!m.complete) return false;
-  const double loss = m.values.empty() ? NAN : m.values[0].second;
   evaluated_at_ = applied();
   p_.saver.outdate();
-  const bool better = std::isfinite(loss) && !(loss >= p_.saver.best().value);
   // What nothing was trained of is not worth keeping, and no checkpoint is made of it.
-  const bool best = o_.keep_best && p_.saver.can_save() && better && applied() > 0;
-  if (best) p_.saver.set_best({loss, applied()});
+  const bool best = is_better(m) && p_.saver.can_save() && applied() > 0;
+  if (best) p_.saver.set_best({value_of(m, o_.best_by), applied()});
   RecordBuilder r("eval");
   r.integer("step", applied()).integer("of", o_.length);
   for (const auto& [name, value] : m.values) r.number(name, value);
@@ -231,6 +239,7 @@ void Training::save() {
     s.loss_first = first_loss_;
     s.best = p_.saver.best().value;
     s.best_step = p_.saver.best().step;
+    if (!o_.best_by.empty()) s.best_by = o_.best_by;
     s.evaluated = evaluated_at_;
     s.confirmed = p_.saver.confirmed();
     return p_.capture(s);

@@ -20,7 +20,9 @@ struct TrainOptions {
   int64_t length = 0;  // applied steps
   Period log_every, eval_every, save_every;
   bool eval_at_start = true, eval_at_end = true, save_at_end = true;
-  bool keep_best = false;   // [checkpoint] best: an evaluation that is better than all before it is saved
+  std::string best_by;            // [checkpoint] best: an evaluation that is better by this number than all before it is
+                                  // saved; "": none
+  bool larger_is_better = false;  // of that number
   double time_limit_s = 0;  // of this process; 0: none
   std::string dir, name, plan_hash;
   std::string resume_command;  // how a person goes on with the run
@@ -74,6 +76,8 @@ class Training {
   bool take_due_evaluation();  // after this step
   // True: the best so far, and somebody wants to keep it. One that is given up was none.
   bool evaluate();
+  static double value_of(const Measured& m, const std::string& name);  // NaN: it was not measured
+  bool is_better(const Measured& m) const;
   void sample();
   void save();
   // Notifies of what came of saves; false if the last one did not succeed.

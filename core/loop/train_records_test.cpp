@@ -196,7 +196,7 @@ TEST_F(Trainings, SaveWhatWasFoundSoFar) {
   run.data.sample = repeated([](int64_t) -> int64_t { return 3; });
   run.data.validation = 2;
   options.length = 4;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.eval_every = {2, 0};
   options.save_every = {3, 0};
   EXPECT_EQ(train(), kExitOk);

@@ -150,7 +150,7 @@ TEST_F(Trainings, LateReportsWithSkipsReachTheLengthAndNotMore) {
 
 TEST_F(Trainings, SaveWhatIsBetterThanAllBefore) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.eval_every = {1, 0};
   options.save_at_end = false;
   saver_options.retention.keep = 1;
@@ -175,7 +175,7 @@ TEST_F(Trainings, SaveWhatIsBetterThanAllBefore) {
 // The one of the end too, even if the end is not saved otherwise; and it stays when others go.
 TEST_F(Trainings, SaveTheBestWhereverItIs) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.eval_at_end = true;
   options.save_at_end = false;
   EXPECT_EQ(train(), kExitOk);
@@ -184,7 +184,7 @@ TEST_F(Trainings, SaveTheBestWhereverItIs) {
 
 TEST_F(Trainings, KeepTheBestWhenOthersGo) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.eval_every = options.save_every = {1, 0};
   saver_options.retention.keep = 1;
   const std::vector<double> values = {1, 3, 2, 4, 5, 6, 7};
@@ -198,7 +198,7 @@ TEST_F(Trainings, KeepTheBestWhenOthersGo) {
 // Evaluated before it is saved: the checkpoint knows that it is the best.
 TEST_F(Trainings, SaveTheLastStepOnceAsTheBest) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.save_every = {3, 0};
   EXPECT_EQ(train(), kExitOk);
   EXPECT_EQ(lines({"eval", "saved"}), (Lines{"eval 0", "saved 3", "eval 6", "saved 6"}));
@@ -208,7 +208,7 @@ TEST_F(Trainings, SaveTheLastStepOnceAsTheBest) {
 // It was saved before anybody knew that it is the best.
 TEST_F(Trainings, SaveAStepAgainThatTurnsOutToBeTheBest) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.save_every = {2, 0};
   run.listen(kStepEnd, [&](auto&) {
     if (attempted() == 4) run.host.services.requests.add({MORTISE_STOP, "", ""});
@@ -220,7 +220,7 @@ TEST_F(Trainings, SaveAStepAgainThatTurnsOutToBeTheBest) {
 
 TEST_F(Trainings, KnowTheBestOfTheRunTheyGoOnWith) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.save_at_end = false;
   saver_options.best = {-1e9, 3};
   EXPECT_EQ(train(), kExitOk);
@@ -300,7 +300,7 @@ TEST_F(Trainings, SaveWhatTheyEvaluateLater) {
 // The best of a step that was saved before it was evaluated.
 TEST_F(Trainings, SaveAsTheBestWhatTheyEvaluateLater) {
   run.data.validation = 2;
-  options.keep_best = true;
+  options.best_by = "eval.loss";
   options.eval_at_start = options.eval_at_end = options.save_at_end = false;
   options.eval_every = {3, 0};
   options.length = 4;

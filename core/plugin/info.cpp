@@ -222,8 +222,8 @@ class Reader {
   void read_facts() {
     static const std::vector<std::string> kFacts = {
         "advice.text",   "data.threads",     "device.kind",     "device.wait", "frame.compute_dtype",
-        "model.context", "model.vocabulary", "names.operators", "needs.file",  "needs.why",
-        "optimizer.cut", "repeat.differs",   "sample.prompts"};
+        "metric.larger_is_better", "metric.smaller_is_better", "model.context", "model.vocabulary", "names.operators",
+        "needs.file", "needs.why", "optimizer.cut", "repeat.differs", "sample.prompts"};
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
@@ -278,11 +278,16 @@ class Reader {
         if (!item.text() || !std::ranges::count(kKinds, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(kKinds) + ", this is " + quoted(item),
                       position(item.at, fact));
-    if (fact.ends_with(".attributes"))
+    const bool attributes = fact.ends_with(".attributes");
+    if (attributes || fact.starts_with("metric."))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
-          add_mistake("wrong_type", fact + " is a list of names of attributes, this is " + quoted(item),
-                      position(item.at, fact), fact.substr(fact.find('.') + 1) + " = [\"width\", \"init\"]");
+          add_mistake("wrong_type",
+                      fact + " is a list of names of " + (attributes ? "attributes" : "numbers of evaluations") +
+                          ", this is " + quoted(item),
+                      position(item.at, fact),
+                      fact.substr(fact.find('.') + 1) +
+                          (attributes ? " = [\"width\", \"init\"]" : " = [\"eval.accuracy\"]"));
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
@@ -308,7 +313,8 @@ class Reader {
     const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
-    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "cut";
+    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" ||
+                             slot == "metric";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

@@ -23,7 +23,8 @@ class Accuracy {
                                        std::to_string(wanted.rank) + "; one more is wanted");
     static const Op argmax("aten::argmax"), equal("aten::eq.Tensor");
     const Tensor hits = ops::sum(ops::to(equal(argmax(logits, int64_t{-1}, false), labels), MORTISE_F32));
-    check(api.loop->term(api.host, MORTISE_STR("accuracy"), hits.get(), MORTISE_STR("tokens"), 0));
+    const mortise_str unit = wanted.rank == 1 ? MORTISE_STR("samples") : MORTISE_STR("tokens");  // one label a sample
+    check(api.loop->term(api.host, MORTISE_STR("accuracy"), hits.get(), unit, 0));
   }
 
  private:

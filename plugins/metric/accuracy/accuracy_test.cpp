@@ -40,18 +40,19 @@ struct Accuracy : testing::Test {
     for (size_t row = 0; row < 6; ++row) logits[4 * row + std::array{0, 1, 2, 3, 0, 1}[row]] = 1;
   }
   // What a forward of `mode` over these labels gives, to a caller that wants so many results.
-  mortise_status run(uint32_t mode, const std::vector<int64_t>& labels, uint32_t n_results) {
+  mortise_status run(uint32_t mode, const std::vector<int64_t>& labels, uint32_t n_results,
+                     const std::vector<int64_t>& shape = {2, 3}) {
     FakeChain chain(host, [&](mortise_call& inner) {
       want = inner.want;
       if (inner.n_results > 0) inner.results[0] = mortise::value(host.tensor<float>({}, {2.5F}).release());
       if (inner.n_results > 1 && gives_logits)
-        inner.results[1] = mortise::value(host.tensor<float>({2, 3, 4}, logits).release());
+        inner.results[1] = mortise::value(host.tensor<float>(with_classes(shape), logits).release());
       return ends_with;
     });
     Plugin plugin(host, MORTISE_PLUGIN_FILE);
     mortise::Batch batch = mortise::Batch::create(nullptr);
     if (!labels.empty()) {
-      const Tensor t = host.tensor<int64_t>({2, 3}, labels);
+      const Tensor t = host.tensor<int64_t>(shape, labels);
       mortise::check(mortise::api.batch->set(mortise::api.host, batch.get(), MORTISE_STR("labels"), t.get()));
     }
     FakeCall call({}, n_results);
@@ -62,6 +63,10 @@ struct Accuracy : testing::Test {
     for (uint32_t i = 0; i < n_results; ++i)
       losses.push_back(call.results[i].tag == MORTISE_TENSOR ? host.values<float>(call.results[i].v.t)[0] : -1);
     return status;
+  }
+  static std::vector<int64_t> with_classes(std::vector<int64_t> shape) {
+    shape.push_back(4);
+    return shape;
   }
   FakeHost host;
   std::vector<float> logits, losses;
@@ -79,6 +84,12 @@ TEST_F(Accuracy, CountsTheLabelsThatAreTheLikeliest) {
   EXPECT_EQ(host.terms[0].weight, 0);
   EXPECT_TRUE(want & MORTISE_WANT_LOGITS);
   EXPECT_EQ(losses, (std::vector<float>{2.5F, 1})) << "the caller's results are the model's";
+}
+
+TEST_F(Accuracy, OfOneLabelASampleCountsSamples) {
+  ASSERT_EQ(run(MORTISE_EVAL, {0, 1, 2, 3, 0, 0}, 2, {6}), MORTISE_OK) << host.error();
+  EXPECT_EQ(host.terms[0].sum, 5);
+  EXPECT_EQ(host.terms[0].unit, "samples");
 }
 
 TEST_F(Accuracy, GivesACallerNoMoreThanItWants) {
