@@ -64,7 +64,8 @@ TEST_F(Broken, NamesWhatIsMissingOrOfAnotherType) {
 }
 
 TEST_F(Broken, TwoAddedTokensThatNormalizeToOneAreRefused) {
-  EXPECT_EQ(refused("/added_tokens", Json::array({added(3, "Q", {{"normalized", true}}), added(4, "q", {{"normalized", true}})})),
+  EXPECT_EQ(refused("/added_tokens",
+                    Json::array({added(3, "Q", {{"normalized", true}}), added(4, "q", {{"normalized", true}})})),
             "added_tokens: `q` is the same as another one when it is normalized");
 }
 
