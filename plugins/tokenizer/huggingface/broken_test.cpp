@@ -142,6 +142,16 @@ TEST_F(Broken, ANormalizerThatGrowsWithoutEndIsStopped) {
   EXPECT_EQ(host_.error(), "the normalizer makes the text too long");
 }
 
+TEST_F(Broken, APreTokenizerThatGrowsWithoutEndIsStopped) {
+  Json f = good();
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+  f["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array()}};
+  for (int i = 0; i < 30; ++i) f["pre_tokenizer"]["pretokenizers"].push_back(byte_level);
+  load(f);
+  EXPECT_EQ(try_encode("é é"), MORTISE_E_DATA);
+  EXPECT_EQ(host_.error(), "the pre-tokenizer makes the text too long");
+}
+
 TEST_F(Broken, APatternThatTriesEverythingIsStopped) {
   Json f = good();
   f["pre_tokenizer"] = split("a*a*a*a*a*b");
