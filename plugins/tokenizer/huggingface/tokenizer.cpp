@@ -10,8 +10,14 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;  // of a text, also on its way to ids
 
+// Older files, as that of GPT-2 and BERT, do not say it.
+std::string type_of_model(const Fields& f) {
+  if (f.has("type")) return f.type();
+  return f.has("merges") ? "BPE" : f.has("max_input_chars_per_word") ? "WordPiece" : f.type();
+}
+
 std::unique_ptr<const Model> make_model(const Fields& f, bool bytes) {
-  const std::string type = f.type();
+  const std::string type = type_of_model(f);
   if (type == "BPE") return make_bpe(f, bytes);
   if (type == "WordPiece") return make_word_piece(f);
   if (type == "Unigram") return make_unigram(f);
@@ -64,7 +70,7 @@ Tokenizer::Tokenizer(std::string_view json) {
   if (f.has("normalizer")) normalizer_ = make_normalizer(f.inside("normalizer"));
   if (f.has("pre_tokenizer")) add_pre_tokenizers(f.inside("pre_tokenizer"), pre_tokenizers_);
   const Fields model = f.inside("model");
-  const bool bytes = !pre_tokenizers_.empty() && pre_tokenizers_.back()->maps_bytes() && model.type() == "BPE";
+  const bool bytes = !pre_tokenizers_.empty() && pre_tokenizers_.back()->maps_bytes() && type_of_model(model) == "BPE";
   if (bytes) pre_tokenizers_.pop_back();
   model_ = make_model(model, bytes);
   if (f.has("decoder")) decoder_ = make_decoder(f.inside("decoder"));
