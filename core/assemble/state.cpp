@@ -69,6 +69,28 @@ std::string model_config(const Member& model, const Declaration& d) {
   return huggingface::config_text(model.info->huggingface, values, parameters, d.classes);
 }
 
+// What the tokenizer wants to have beside the weights. Its names are those of files of the folder, and none of the
+// core's own.
+void add_tokenizer_files(const Provided<mortise_tokenizer>& tokenizer, std::map<std::string, std::string>& texts) {
+  if (!tokenizer || !tokenizer.has(&mortise_tokenizer::file)) return;
+  constexpr uint32_t kMost = 64;
+  for (uint32_t i = 0; i < kMost; ++i) {
+    mortise_str name{}, contents{};
+    try {
+      tokenizer.call(&mortise_tokenizer::file, "file", i, &name, &contents);
+    } catch (const PluginError& e) {
+      if (e.status() == MORTISE_E_NOT_FOUND) return;
+      throw;
+    }
+    const std::string file(text_of(name, tokenizer.by->id()));
+    const bool is_plain =
+        !file.empty() && file[0] != '.' && file.find('/') == file.npos && escape_control(file) == file;
+    if (!is_plain || !texts.emplace("model/" + file, text_of(contents, tokenizer.by->id())).second)
+      throw PluginError(MORTISE_E_PLUGIN, tokenizer.by->id() + " gives a file `" + escape_control(file) +
+                                              "`, which cannot stand beside the weights");
+  }
+}
+
 // The samples of each split, so that a run does not go on with others.
 Json data_json(const Declared& d) {
   Json j;
@@ -247,6 +269,7 @@ Snapshot capture(const Runnable& r, const RunState& state) {
   s.texts[kDataFile] = data_text(d);
   if (std::string config = model_config(*d.model.by->member, r.host().declaration()); !config.empty())
     s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
+  diagnosed(*d.instances, [&] { add_tokenizer_files(d.edge->services.tokenizer, s.texts); });
   return s;
 }
 

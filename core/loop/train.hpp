@@ -20,10 +20,10 @@ struct TrainOptions {
   int64_t length = 0;  // applied steps
   Period log_every, eval_every, save_every;
   bool eval_at_start = true, eval_at_end = true, save_at_end = true;
-  std::string best_by;            // [checkpoint] best: an evaluation that is better by this number than all before it is
-                                  // saved; "": none
+  std::string best_by;  // [checkpoint] best: an evaluation that is better by this number than all before it is
+                        // saved; "": none
   bool larger_is_better = false;  // of that number
-  double time_limit_s = 0;  // of this process; 0: none
+  double time_limit_s = 0;        // of this process; 0: none
   std::string dir, name, plan_hash;
   std::string resume_command;  // how a person goes on with the run
   std::string prompt;          // what to propose for a sample; "": nothing

@@ -220,10 +220,21 @@ class Reader {
 
   // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
-    static const std::vector<std::string> kFacts = {
-        "advice.text",   "data.threads",     "device.kind",     "device.wait", "frame.compute_dtype",
-        "metric.larger_is_better", "metric.smaller_is_better", "model.context", "model.vocabulary", "names.operators",
-        "needs.file", "needs.why", "optimizer.cut", "repeat.differs", "sample.prompts"};
+    static const std::vector<std::string> kFacts = {"advice.text",
+                                                    "data.threads",
+                                                    "device.kind",
+                                                    "device.wait",
+                                                    "frame.compute_dtype",
+                                                    "metric.larger_is_better",
+                                                    "metric.smaller_is_better",
+                                                    "model.context",
+                                                    "model.vocabulary",
+                                                    "names.operators",
+                                                    "needs.file",
+                                                    "needs.why",
+                                                    "optimizer.cut",
+                                                    "repeat.differs",
+                                                    "sample.prompts"};
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
@@ -282,12 +293,12 @@ class Reader {
     if (attributes || fact.starts_with("metric."))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
-          add_mistake("wrong_type",
-                      fact + " is a list of names of " + (attributes ? "attributes" : "numbers of evaluations") +
-                          ", this is " + quoted(item),
-                      position(item.at, fact),
-                      fact.substr(fact.find('.') + 1) +
-                          (attributes ? " = [\"width\", \"init\"]" : " = [\"eval.accuracy\"]"));
+          add_mistake(
+              "wrong_type",
+              fact + " is a list of names of " + (attributes ? "attributes" : "numbers of evaluations") + ", this is " +
+                  quoted(item),
+              position(item.at, fact),
+              fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]" : " = [\"eval.accuracy\"]"));
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
@@ -313,8 +324,8 @@ class Reader {
     const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
-    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" ||
-                             slot == "metric";
+    const bool may_be_list =
+        entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" || slot == "metric";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

@@ -19,8 +19,8 @@ struct RunState {
   double best = NAN;        // of the metric that [checkpoint] best names; NaN: nothing was chosen
   int64_t best_step = -1;
   std::string best_by = "eval.loss";  // that metric
-  int64_t evaluated = -1;  // the last step that was evaluated
-  int64_t confirmed = -1;  // steps up to this one were followed by a good one
+  int64_t evaluated = -1;             // the last step that was evaluated
+  int64_t confirmed = -1;             // steps up to this one were followed by a good one
 };
 
 constexpr const char* kStateFile = "state.json";

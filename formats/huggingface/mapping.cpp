@@ -99,8 +99,7 @@ class Reader {
       complain_(at, "[huggingface] speaks of `" + key + "`, which is no key of [config]", "[config." + key + "]");
   }
   void read_classes(const TomlNode& node) {
-    if (!node.text())
-      return complain_(node.at, "huggingface.classes is a key of [config]", "classes = \"classes\"");
+    if (!node.text()) return complain_(node.at, "huggingface.classes is a key of [config]", "classes = \"classes\"");
     must_be_key(*node.text(), node.at);
     mapping_.classes = *node.text();
   }
@@ -113,7 +112,9 @@ class Reader {
       read_table(whole, value.value, [&](const TomlEntry& each) {
         if (each.key == "architectures") variant.architectures = texts(whole + "." + each.key, each.value);
         else if (each.key == "parameters") variant.parameters = parameters(whole + "." + each.key, each.value);
-        else complain_(each.at, "[huggingface." + whole + "] has no key `" + each.key + "`", "it has: architectures, parameters");
+        else
+          complain_(each.at, "[huggingface." + whole + "] has no key `" + each.key + "`",
+                    "it has: architectures, parameters");
       });
     });
   }

@@ -23,16 +23,16 @@ AttentionLayer::AttentionLayer(const LayerSpec& spec)
       dropout_(spec.number("dropout", 0)),
       mask_(static_cast<Mask>(spec.choice("mask", {"none", "keys", "segments", "full"}))), path_(spec.path()) {
   if (heads_ < 1 || head_dim_ < 1 || kv_heads_ < 1 || heads_ % kv_heads_ != 0)
-    throw Error(MORTISE_E_ARGUMENT, path_ + ": " + std::to_string(kv_heads_) + " heads of keys and values cannot serve " +
-                                        std::to_string(heads_) + " heads of queries of width " +
-                                        std::to_string(head_dim_) + " alike");
+    throw Error(MORTISE_E_ARGUMENT, path_ + ": " + std::to_string(kv_heads_) +
+                                        " heads of keys and values cannot serve " + std::to_string(heads_) +
+                                        " heads of queries of width " + std::to_string(head_dim_) + " alike");
   if (window_ < 0) throw Error(MORTISE_E_ARGUMENT, path_ + ": a window cannot be negative; 0 is none");
   if (scale_ == 0) scale_ = 1 / std::sqrt(static_cast<double>(head_dim_));
 }
 
 Tensor AttentionLayer::optional(const mortise_call* call, uint32_t index) {
   return index < call->n_args && call->args[index].tag == MORTISE_TENSOR ? Tensor::share(Ref(call->args[index]))
-                                                                          : Tensor();
+                                                                         : Tensor();
 }
 
 AttentionLayer::Heads AttentionLayer::heads_of_call(mortise_call* call, Saves& saves) const {
@@ -79,8 +79,8 @@ void AttentionLayer::check_mask(Ref mask, const Heads& heads) const {
                                          : m.rank == 2 && m.size(0) == q.size(0) && m.size(1) == k.size(2) &&
                                                (mask_ == Mask::kKeys || q.size(2) == k.size(2));
   if (!fits)
-    throw Error(MORTISE_E_SHAPE,
-                path_ + ": the mask has not the shape of one of " + kNames[static_cast<size_t>(mask_)] + " (operator.h)");
+    throw Error(MORTISE_E_SHAPE, path_ + ": the mask has not the shape of one of " +
+                                     kNames[static_cast<size_t>(mask_)] + " (operator.h)");
 }
 
 Tensor AttentionLayer::split(Ref x, int64_t heads) const {

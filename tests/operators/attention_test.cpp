@@ -191,8 +191,9 @@ TEST(AttentionRefusals, AMaskThatWasNotAnnouncedOrHasAnotherShapeIsRefused) {
     };
     EXPECT_NE(text("none", at::ones({B, T}, at::kBool)).find("it: a mask came"), std::string::npos);
     for (const char* mask : {"keys", "segments", "full"})
-      EXPECT_NE(text(mask, at::ones({B, T + 1}, at::kLong)).find("the mask has not the shape of one of " + std::string(mask)),
-                std::string::npos);
+      EXPECT_NE(
+          text(mask, at::ones({B, T + 1}, at::kLong)).find("the mask has not the shape of one of " + std::string(mask)),
+          std::string::npos);
   }
 }
 
@@ -223,8 +224,12 @@ struct Example {
   at::Tensor q, k, v, mask, bias, g;
 };
 Example example(const Form& f, at::ScalarType dtype) {
-  Example e{numbers({B, f.queries, H * D}, dtype, true), numbers({B, T, f.kv_heads * D}, dtype, true),
-            numbers({B, T, f.kv_heads * D}, dtype, true), {}, {}, numbers({B, f.queries, H * D}, dtype)};
+  Example e{numbers({B, f.queries, H * D}, dtype, true),
+            numbers({B, T, f.kv_heads * D}, dtype, true),
+            numbers({B, T, f.kv_heads * D}, dtype, true),
+            {},
+            {},
+            numbers({B, f.queries, H * D}, dtype)};
   const std::string mask = f.mask;
   if (mask == "keys") {
     e.mask = at::ones({B, T}, at::kBool);
@@ -271,8 +276,13 @@ TEST_P(Forms, EqualTheTextbook) {
     Bench bench({"operators.aten", id});
     const std::string mask = std::string(f.mask) == "full_numbers" ? "full" : f.mask;
     auto* l = bench.layer(at::kDouble, "attention",
-                          {{"heads", H}, {"kv_heads", f.kv_heads}, {"head_dim", D}, {"causal", f.causal},
-                           {"window", f.window}, {"mask", mask}, {"bias", f.bias}});
+                          {{"heads", H},
+                           {"kv_heads", f.kv_heads},
+                           {"head_dim", D},
+                           {"causal", f.causal},
+                           {"window", f.window},
+                           {"mask", mask},
+                           {"bias", f.bias}});
     const Example e = example(f, at::kDouble);
     Example e0 = e;
     e0.q = leaf(e.q), e0.k = leaf(e.k), e0.v = leaf(e.v);

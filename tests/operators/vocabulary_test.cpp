@@ -109,16 +109,16 @@ TEST_P(Vocabulary, SelfAttentionIsItsLinearsAndAttention) {
   for (const Form f : {Form{true, false, H}, Form{true, true, H}, Form{false, false, H}, Form{false, true, 2}}) {
     SCOPED_TRACE(::testing::Message() << f.packed << f.rope << f.kv_heads);
     Bench b({"operators.aten", "attention.flash"});
-    std::vector<Attr> attrs = {{"width", W},       {"heads", H},     {"kv_heads", f.kv_heads}, {"head_dim", D},
-                               {"causal", true},   {"out", "o"},     {"theta", f.rope ? 1e4 : 0.0},
-                               {"mask", "keys"}};
+    std::vector<Attr> attrs = {{"width", W},     {"heads", H}, {"kv_heads", f.kv_heads},      {"head_dim", D},
+                               {"causal", true}, {"out", "o"}, {"theta", f.rope ? 1e4 : 0.0}, {"mask", "keys"}};
     if (f.packed) attrs.push_back({"qkv", "qkv"});
     auto* layer = b.layer(dtype(), "self_attention", attrs);
     const at::Tensor x = numbers({B, T, W}, dtype(), true), g = numbers({B, T, W}, dtype()), x0 = leaf(x);
     const at::Tensor seen = at::ones({B, T}, at::kBool);
     seen[1][0] = false;
     const auto linear = [&](const at::Tensor& of, const char* name) {
-      return at::linear(of, b.value(std::string("it.") + name + ".weight"), b.value(std::string("it.") + name + ".bias"));
+      return at::linear(of, b.value(std::string("it.") + name + ".weight"),
+                        b.value(std::string("it.") + name + ".bias"));
     };
     const auto heads = [&](const at::Tensor& t, int64_t n) { return t.view({B, T, n, D}); };
     std::vector<at::Tensor> qkv;
@@ -128,8 +128,8 @@ TEST_P(Vocabulary, SelfAttentionIsItsLinearsAndAttention) {
     if (f.rope) q = rotated(q, at::arange(T), 1e4), k = rotated(k, at::arange(T), 1e4);
     const auto spread = [&](const at::Tensor& t) { return t.transpose(1, 2).repeat_interleave(H / f.kv_heads, 1); };
     const at::Tensor allowed = at::ones({T, T}, at::kBool).tril().logical_and(seen.view({B, 1, 1, T}));
-    const at::Tensor attended =
-        at::scaled_dot_product_attention(q.transpose(1, 2), spread(k), spread(v), allowed.logical_or(at::eye(T, at::kBool)));
+    const at::Tensor attended = at::scaled_dot_product_attention(q.transpose(1, 2), spread(k), spread(v),
+                                                                 allowed.logical_or(at::eye(T, at::kBool)));
     const at::Tensor y0 = linear(attended.transpose(1, 2).reshape({B, T, H * D}), "o");
     y0.backward(g);
     const at::Tensor y = b.call(layer, {x, at::arange(T), seen})[0];
@@ -175,7 +175,8 @@ TEST_P(Vocabulary, LossIsTheCrossEntropyWithSmoothing) {
   for (const double smoothing : {0.0, 0.1, 1.0}) {
     Bench b;
     auto* layer = b.layer(dtype(), "loss", {{"smoothing", smoothing}});
-    const at::Tensor logits = numbers({2, 5, 7}, dtype(), true), logits0 = leaf(logits), before = logits.detach().clone();
+    const at::Tensor logits = numbers({2, 5, 7}, dtype(), true), logits0 = leaf(logits),
+                     before = logits.detach().clone();
     const at::Tensor labels = at::randint(7, {2, 5}, at::kLong), g = at::scalar_tensor(0.37, dtype());
     labels[1][2] = -100;
     const at::Tensor loss0 = smoothed(logits0.view({-1, 7}), labels.view(-1), smoothing);

@@ -5,5 +5,5 @@ set -eu
 here=$(dirname "$0")
 python3 "$here/huggingface.py"
 python3 "$here/models.py"
-python3 "$here/tokenizer.py"
+RUST_BACKTRACE=0 python3 "$here/tokenizer.py"
 exec python3 "$here/parity.py"

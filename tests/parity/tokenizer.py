@@ -74,9 +74,10 @@ def compare_kind(name, theirs, folder, documents, everything):
 
 
 def encoded_by(theirs, text):
+    """None where the library panics, as it does on some added tokens: that is no Exception."""
     try:
         return theirs.encode(text, add_special_tokens=False).ids
-    except BaseException:  # it panics on some added tokens; that is no Exception
+    except BaseException:
         return None
 
 
@@ -102,7 +103,7 @@ def compare_combinations(folder, sources, count=1000):
             show(name, text, ids, raw[:n])
             break
         ours.close()
-    ok = wrong == 0 and refused < made / 10
+    ok = wrong == 0 and made > count / 2 and refused < made / 10
     print(f"combinations: {made} of parts at random, {wrong} with other ids or texts, {refused} refused  "
           f"{'ok' if ok else 'FAIL'}", flush=True)
     return ok
@@ -123,9 +124,10 @@ def random_ids(theirs, ours):
 
 
 def seconds(work):
-    begin = time.perf_counter()
+    """Of the processor: other work on the machine counts for nothing."""
+    begin = time.process_time()
     result = work()
-    return time.perf_counter() - begin, result
+    return time.process_time() - begin, result
 
 
 def main():

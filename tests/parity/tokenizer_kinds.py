@@ -80,7 +80,8 @@ def unigram(texts, normalizer, pre_tokenizer, decoder=None, size=6000, byte_fall
     t.normalizer = normalizer
     t.pre_tokenizer = pre_tokenizer
     # Its trainer wants every character of the texts in the vocabulary.
-    texts = ["".join(c for c in x if c < "\u0600" or "\u3040" <= c < "\u3100" or "\u4e00" <= c < "\u4f00") for x in texts]
+    texts = ["".join(c for c in x if c < "\u0600" or "\u3040" <= c < "\u3100" or "\u4e00" <= c < "\u4f00")
+             for x in texts]
     special = ["<pad>", "</s>", "<unk>"] + ([f"<0x{b:02X}>" for b in range(256)] if byte_fallback else [])
     t.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, unk_token="<unk>", special_tokens=special,
                                                          show_progress=False))
@@ -125,15 +126,16 @@ def kinds():
         "cl100k": lambda x: byte_level(x, after(split(CL100K))),
         "qwen2": lambda x: byte_level(x, after(split(QWEN2)), normalizer=norm.NFC()),
         "o200k": lambda x: byte_level(x, after(split(O200K))),
-        "deepseek": lambda x: byte_level(x, after(split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
-                                                  split(DEEPSEEK))),
+        "deepseek": lambda x: byte_level(x, after(
+            split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"), split(DEEPSEEK))),
         "starcoder": lambda x: byte_level(x, pre.Sequence([
             pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)])),
         "bert_uncased": lambda x: bert(x, True),
         "bert_cased": lambda x: bert(x, False),
         "llama2": lambda x: llama2(x, None, norm.Sequence([norm.Prepend("\u2581"), norm.Replace(" ", "\u2581")])),
         "llama2_metaspace": lambda x: llama2(x, pre.Metaspace(prepend_scheme="first", split=False), None),
-        "gemma": lambda x: llama2(x, pre.Split(" ", "merged_with_previous"), norm.Replace(" ", "\u2581"), decoder=strip),
+        "gemma": lambda x: llama2(x, pre.Split(" ", "merged_with_previous"), norm.Replace(" ", "\u2581"),
+                                  decoder=strip),
         "unknown": lambda x: llama2(x, pre.Metaspace(), None, byte_fallback=False, fuse=False,
                                     decoder=decoders.Metaspace()),
         "t5": lambda x: unigram(x, t5, pre.Metaspace()),

@@ -10,8 +10,8 @@ import corpus
 from charsmap import charsmap
 
 CHARSMAP = charsmap()
-PATTERNS = [r"\s+", r"\p{L}+|\p{N}{1,2}", r" ?[^\s\p{L}]+", r"(?i:'s|'t|k)|\S", r"[a-f\-]{2,3}", r"\p{Lu}?\p{Ll}+?(?=\s)",
-            r"(?:a|ab)?c?b+|\n", r"x*+y|[^x]", r"\s+(?!\S)|\s", r"\P{L}+", r"[\r\n]++|\t"]
+PATTERNS = [r"\s+", r"\p{L}+|\p{N}{1,2}", r" ?[^\s\p{L}]+", r"(?i:'s|'t|k)|\S", r"[a-f\-]{2,3}",
+            r"\p{Lu}?\p{Ll}+?(?=\s)", r"(?:a|ab)?c?b+|\n", r"x*+y|[^x]", r"\s+(?!\S)|\s", r"\P{L}+", r"[\r\n]++|\t"]
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
 
 
@@ -38,7 +38,8 @@ def pre_tokenizer(draw):
 
 
 def added(draw, count):
-    contents = ["a", "The", "==", " x", "\u00e9", "e\u0301", "de", "!", "__", "<s>", "<", "s>", "\u2581", "  ", "import"]
+    contents = ["a", "The", "==", " x", "\u00e9", "e\u0301", "de", "!", "__", "<s>", "<", "s>", "\u2581", "  ",
+                "import"]
     return [{"id": count + i, "content": content, "single_word": draw.random() < 0.3, "lstrip": draw.random() < 0.3,
              "rstrip": draw.random() < 0.3, "normalized": draw.random() < 0.4, "special": draw.random() < 0.5}
             for i, content in enumerate(draw.sample(contents, draw.randint(0, 4)))]
@@ -56,7 +57,8 @@ def models_of(texts):
             t = Tokenizer(model)
             t.pre_tokenizer = pre
             more = {"unk_token": "[UNK]"} if trainer is trainers.UnigramTrainer else {}
-            t.train_from_iterator(small, trainer(vocab_size=1500, special_tokens=["[UNK]"], show_progress=False, **more))
+            more |= {"special_tokens": ["[UNK]"], "show_progress": False}
+            t.train_from_iterator(small, trainer(vocab_size=1500, **more))
             made.append(json.loads(t.to_str())["model"])
     return made
 

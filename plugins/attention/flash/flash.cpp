@@ -40,9 +40,9 @@ class Flash : kernels::AttentionLayer {
   void backward(mortise_call*, Backward& b) const {
     if (!b.grad(0)) return;
     const Heads x = heads_of_saved(b);
-    auto [dq, dk, dv] = ops::flash_attention_for_cpu_backward(
-        split(cast(b.grad(0), Info(x.q).dtype), heads()), x.q, x.k, x.v, split(b.saved(5), heads()), b.saved(6),
-        by_kernel(x), added(saved_mask(b), x), scale());
+    auto [dq, dk, dv] = ops::flash_attention_for_cpu_backward(split(cast(b.grad(0), Info(x.q).dtype), heads()), x.q,
+                                                              x.k, x.v, split(b.saved(5), heads()), b.saved(6),
+                                                              by_kernel(x), added(saved_mask(b), x), scale());
     give_gradients(b, {std::move(dq), std::move(dk), std::move(dv)});
   }
 

@@ -49,8 +49,7 @@ TEST_F(Flash, RefusesABiasAndAWidthThatIsNotItsHeads) {
   mortise_saved saved[MORTISE_MAX_SAVED];
   uint32_t n = 0;
   EXPECT_NE(plugin.object<mortise_operator>("attention").forward(plugin.self(), &call, saved, &n), MORTISE_OK);
-  EXPECT_EQ(host.error(),
-            "h.0.attn: attention takes queries, keys and values packed as [batch, positions, 24]");
+  EXPECT_EQ(host.error(), "h.0.attn: attention takes queries, keys and values packed as [batch, positions, 24]");
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ TEST(Math, RefusesHeadsThatKeysCannotServeAlike) {
   FakeHost host;
   FakeBuild build(host);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
-  EXPECT_THROW(build.layer(plugin, "attention", "h.0.attn",
-                           {attr("heads", 6), attr("kv_heads", 4), attr("head_dim", 4)}),
-               PluginError);
+  EXPECT_THROW(
+      build.layer(plugin, "attention", "h.0.attn", {attr("heads", 6), attr("kv_heads", 4), attr("head_dim", 4)}),
+      PluginError);
   EXPECT_EQ(host.error(), "h.0.attn: 4 heads of keys and values cannot serve 6 heads of queries of width 4 alike");
 }

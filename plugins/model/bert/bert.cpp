@@ -8,8 +8,8 @@
 //   head         x  → loss, logits
 //                classification    logits [B, C] = classifier(dropout(tanh(pooler(x[:, 0]))))
 //                masked_lm         logits [B, T, V] = norm(gelu(dense(x))) · wordᵀ + bias
-#include "mortise/cpp/transformer.hpp"
 #include "mortise/cpp/plugin.hpp"
+#include "mortise/cpp/transformer.hpp"
 
 namespace mortise {
 namespace {
@@ -24,30 +24,28 @@ class Bert {
       : layers_(config::integer("layers")), heads_(config::integer("heads")), width_(config::integer("width")),
         inner_(config::integer("inner")), context_(config::integer("context")), types_(config::integer("types")),
         eps_(config::number("eps")), dropout_(config::number("dropout")),
-        attention_dropout_(config::number("attention_dropout")),
-        classifies_(config::text("task") == "classification") {
+        attention_dropout_(config::number("attention_dropout")), classifies_(config::text("task") == "classification") {
     check_heads(heads_, width_);
   }
 
   void declare(mortise_builder* builder) {
     const Builder build(builder);
     const int64_t vocabulary = vocabulary_of(build);
-    check_parameters(static_cast<double>(layers_) * static_cast<double>(width_) *
-                         (4 * static_cast<double>(width_) + 2 * static_cast<double>(inner_)) +
-                         static_cast<double>(width_) *
-                             (static_cast<double>(vocabulary) + static_cast<double>(context_)),
-                     layers_, width_);
+    check_parameters(
+        static_cast<double>(layers_) * static_cast<double>(width_) *
+                (4 * static_cast<double>(width_) + 2 * static_cast<double>(inner_)) +
+            static_cast<double>(width_) * (static_cast<double>(vocabulary) + static_cast<double>(context_)),
+        layers_, width_);
     check_context(build, context_);
     // Where samples are padded, nothing may attend to the padding.
     has_mask_ = build.fact("field.attention_mask").has_value();
 
     build.segment("bert.embeddings");
-    embeddings_ =
-        build.layer("embedding_norm", "bert.embeddings",
-                    {attr("vocab", vocabulary), attr("positions", context_), attr("types", types_),
-                     attr("width", width_), attr("eps", eps_), attr("word", "word_embeddings"),
-                     attr("position", "position_embeddings"), attr("type", "token_type_embeddings"),
-                     attr("norm", "LayerNorm")});
+    embeddings_ = build.layer(
+        "embedding_norm", "bert.embeddings",
+        {attr("vocab", vocabulary), attr("positions", context_), attr("types", types_), attr("width", width_),
+         attr("eps", eps_), attr("word", "word_embeddings"), attr("position", "position_embeddings"),
+         attr("type", "token_type_embeddings"), attr("norm", "LayerNorm")});
     if (dropout_ > 0) drop_ = build.layer("dropout", "bert.embeddings.dropout", {attr("p", dropout_)});
     blocks_.clear();
     for (int64_t i = 0; i < layers_; ++i) {
@@ -93,8 +91,8 @@ class Bert {
   }
   void declare_masked_lm(const Builder& build, int64_t vocabulary) {
     const std::string path = "cls.predictions.transform";
-    transform_ = build.layer("linear", path + ".dense",
-                             {attr("in", width_), attr("out", width_), attr("activation", "gelu")});
+    transform_ =
+        build.layer("linear", path + ".dense", {attr("in", width_), attr("out", width_), attr("activation", "gelu")});
     transform_norm_ = build.layer("norm", path + ".LayerNorm", {attr("width", width_), attr("eps", eps_)});
     head_ = build.layer("head_loss", "cls.predictions",
                         {attr("vocab", vocabulary), attr("width", width_), attr("bias", true),

@@ -50,9 +50,14 @@ TEST_F(Bert, DeclaresBlocksOfSelfAttentionAndMlpWithTheNamesOfItsFiles) {
                                                                   {"head", 0}};
   EXPECT_EQ(build.segments, expected);
   const std::string path = "bert.encoder.layer.1.";
-  EXPECT_EQ(build.at(path + "attention").attrs,
-            (Attributes{{"q", "self.query"}, {"k", "self.key"}, {"v", "self.value"}, {"out", "output.dense"},
-                        {"width", "64"}, {"heads", "4"}, {"dropout", "0.2"}, {"mask", "none"}}));
+  EXPECT_EQ(build.at(path + "attention").attrs, (Attributes{{"q", "self.query"},
+                                                            {"k", "self.key"},
+                                                            {"v", "self.value"},
+                                                            {"out", "output.dense"},
+                                                            {"width", "64"},
+                                                            {"heads", "4"},
+                                                            {"dropout", "0.2"},
+                                                            {"mask", "none"}}));
   EXPECT_EQ(build.at(path + "mlp").attrs.at("name"), "bert.encoder.layer.1");
   EXPECT_EQ(build.at(path + "mlp").attrs.at("up"), "intermediate.dense");
   for (const char* norm : {"attention.output.LayerNorm", "output.LayerNorm"}) {
@@ -98,9 +103,10 @@ TEST_F(Bert, AMaskedLanguageModelHasAHeadTiedToTheEmbedding) {
   build.facts.clear();
   host.add_param("bert.embeddings.word_embeddings.weight", "embedding", {});
   ASSERT_EQ(declare(), "");
-  EXPECT_EQ(build.at("cls.predictions").attrs,
-            (Attributes{{"vocab", "100"}, {"width", "64"}, {"bias", "true"},
-                        {"tie", "bert.embeddings.word_embeddings.weight"}}));
+  EXPECT_EQ(
+      build.at("cls.predictions").attrs,
+      (Attributes{
+          {"vocab", "100"}, {"width", "64"}, {"bias", "true"}, {"tie", "bert.embeddings.word_embeddings.weight"}}));
   EXPECT_EQ(build.at("cls.predictions.transform.dense").attrs.at("activation"), "gelu");
   EXPECT_THROW(build.at("classifier"), std::out_of_range);
 }

@@ -75,8 +75,8 @@ class Gpt {
                    : residual_norm(build, path + ".ln_1");
     b.attn = build.layer("self_attention", path + ".attn",
                          {attr("qkv", "c_attn"), attr("out", "c_proj"), attr("width", width_), attr("heads", heads_),
-                          attr("causal", true), attr("dropout", dropout_), attr("mask", mask_), attr("layout", "in_out"),
-                          attr("init", kInit), attr("init_out", residual_init)});
+                          attr("causal", true), attr("dropout", dropout_), attr("mask", mask_),
+                          attr("layout", "in_out"), attr("init", kInit), attr("init_out", residual_init)});
     b.ln_2 = residual_norm(build, path + ".ln_2");
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", width_), attr("inner", 4 * width_),

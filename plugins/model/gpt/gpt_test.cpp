@@ -58,8 +58,8 @@ TEST_F(Gpt, AsksForAttentionWithThePackedMatricesOfItsFiles) {
   build.facts["vocabulary"] = 100;
   ASSERT_EQ(declare(), "");
   const std::map<std::string, std::string> expected = {
-      {"qkv", "c_attn"},   {"out", "c_proj"}, {"width", "64"},      {"heads", "4"},   {"causal", "true"},
-      {"dropout", "0.1"},  {"mask", "none"},  {"layout", "in_out"}, {"init", "0.02"}, {"init_out", "0.01"}};
+      {"qkv", "c_attn"},  {"out", "c_proj"}, {"width", "64"},      {"heads", "4"},   {"causal", "true"},
+      {"dropout", "0.1"}, {"mask", "none"},  {"layout", "in_out"}, {"init", "0.02"}, {"init_out", "0.01"}};
   EXPECT_EQ(build.at("h.1.attn").slot, "self_attention");
   EXPECT_EQ(build.at("h.1.attn").attrs, expected);
 }

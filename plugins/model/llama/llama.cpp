@@ -80,13 +80,13 @@ class Llama {
     b.attention =
         build.layer("self_attention", path + ".self_attn",
                     {attr("q", "q_proj"), attr("k", "k_proj"), attr("v", "v_proj"), attr("out", "o_proj"),
-                     attr("width", width_), attr("heads", heads_), attr("kv_heads", kv_heads_),
-                     attr("theta", theta_), attr("causal", true),
-                     attr("dropout", dropout_), attr("mask", mask_), attr("bias", false)});
+                     attr("width", width_), attr("heads", heads_), attr("kv_heads", kv_heads_), attr("theta", theta_),
+                     attr("causal", true), attr("dropout", dropout_), attr("mask", mask_), attr("bias", false)});
     b.norm_2 = norm(build, "residual_norm", path + ".post_attention_layernorm");
-    b.mlp = build.layer("mlp", path + ".mlp",
-                        {attr("gate", "gate_proj"), attr("up", "up_proj"), attr("down", "down_proj"),
-                         attr("width", width_), attr("inner", inner_), attr("activation", "silu"), attr("bias", false)});
+    b.mlp =
+        build.layer("mlp", path + ".mlp",
+                    {attr("gate", "gate_proj"), attr("up", "up_proj"), attr("down", "down_proj"), attr("width", width_),
+                     attr("inner", inner_), attr("activation", "silu"), attr("bias", false)});
     return b;
   }
   mortise_layer* norm(const Builder& build, std::string_view slot, const std::string& path) const {

@@ -42,13 +42,25 @@ struct Llama : testing::Test {
 TEST_F(Llama, AsksForRotaryAttentionWithSharedHeadsAndAGatedMlp) {
   ASSERT_EQ(declare(), "");
   const std::string path = "model.layers.1.";
-  EXPECT_EQ(build.at(path + "self_attn").attrs,
-            (Attributes{{"q", "q_proj"}, {"k", "k_proj"}, {"v", "v_proj"}, {"out", "o_proj"}, {"width", "64"},
-                        {"heads", "8"}, {"kv_heads", "2"}, {"theta", "500"}, {"causal", "true"}, {"dropout", "0"},
-                        {"mask", "none"}, {"bias", "false"}}));
-  EXPECT_EQ(build.at(path + "mlp").attrs,
-            (Attributes{{"gate", "gate_proj"}, {"up", "up_proj"}, {"down", "down_proj"}, {"width", "64"},
-                        {"inner", "160"}, {"activation", "silu"}, {"bias", "false"}}));
+  EXPECT_EQ(build.at(path + "self_attn").attrs, (Attributes{{"q", "q_proj"},
+                                                            {"k", "k_proj"},
+                                                            {"v", "v_proj"},
+                                                            {"out", "o_proj"},
+                                                            {"width", "64"},
+                                                            {"heads", "8"},
+                                                            {"kv_heads", "2"},
+                                                            {"theta", "500"},
+                                                            {"causal", "true"},
+                                                            {"dropout", "0"},
+                                                            {"mask", "none"},
+                                                            {"bias", "false"}}));
+  EXPECT_EQ(build.at(path + "mlp").attrs, (Attributes{{"gate", "gate_proj"},
+                                                      {"up", "up_proj"},
+                                                      {"down", "down_proj"},
+                                                      {"width", "64"},
+                                                      {"inner", "160"},
+                                                      {"activation", "silu"},
+                                                      {"bias", "false"}}));
 }
 
 TEST_F(Llama, NormsAreOfSquaresAndBeginWithoutAResidual) {

@@ -28,9 +28,10 @@ class Vit {
         attention_dropout_(config::number("attention_dropout")) {
     check_heads(heads_, width_);
     if (size_ % patch_ != 0)
-      config::refuse("patch_size",
-                     "patches of " + std::to_string(patch_) + " pixels do not divide a side of " + std::to_string(size_),
-                     "a divisor of " + std::to_string(size_));
+      config::refuse(
+          "patch_size",
+          "patches of " + std::to_string(patch_) + " pixels do not divide a side of " + std::to_string(size_),
+          "a divisor of " + std::to_string(size_));
   }
 
   void declare(mortise_builder* builder) {
@@ -82,11 +83,10 @@ class Vit {
   Block declare_block(const Builder& build, const std::string& path, bool first) const {
     Block b{};
     b.norm_1 = norm(build, path + ".layernorm_before", first);
-    b.attention =
-        build.layer("self_attention", path + ".attention",
-                    {attr("q", "attention.query"), attr("k", "attention.key"), attr("v", "attention.value"),
-                     attr("out", "output.dense"), attr("width", width_), attr("heads", heads_),
-                     attr("dropout", attention_dropout_)});
+    b.attention = build.layer("self_attention", path + ".attention",
+                              {attr("q", "attention.query"), attr("k", "attention.key"), attr("v", "attention.value"),
+                               attr("out", "output.dense"), attr("width", width_), attr("heads", heads_),
+                               attr("dropout", attention_dropout_)});
     b.norm_2 = norm(build, path + ".layernorm_after", false);
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("name", path), attr("up", "intermediate.dense"), attr("down", "output.dense"),
@@ -107,11 +107,12 @@ class Vit {
                                       ", " + std::to_string(size_) + "], as model.vit was configured");
     const uint32_t stored = info_of(patches_).value_dtype;
     const uint32_t dtype = call->compute_dtype == MORTISE_NO_DTYPE ? stored : call->compute_dtype;
-    const Tensor cut = ops::permute(ops::reshape(images_BCSS, {B, channels_, side, patch_, side, patch_}), {0, 2, 4, 1, 3, 5});
+    const Tensor cut =
+        ops::permute(ops::reshape(images_BCSS, {B, channels_, side, patch_, side, patch_}), {0, 2, 4, 1, 3, 5});
     const Tensor rows = ops::reshape(cast(cut, dtype), {B * side * side, channels_ * patch_ * patch_});
     const Tensor matrix = ops::reshape(cast(use(patches_), dtype), {width_, -1});
-    const Tensor of_patches = ops::reshape(ops::addmm(cast(use(patches_bias_), dtype), rows, ops::t(matrix)),
-                                           {B, side * side, width_});
+    const Tensor of_patches =
+        ops::reshape(ops::addmm(cast(use(patches_bias_), dtype), rows, ops::t(matrix)), {B, side * side, width_});
     const Tensor token = ops::expand(use(token_), {B, 1, width_});
     const Tensor patches = cast(of_patches, Info(token).dtype);
     Tensor x = ops::add(ops::cat({token.get(), patches.get()}, 1), use(positions_));

@@ -35,7 +35,8 @@ Tensor CrossEntropy::backward(Ref g, const Backward& b, uint32_t at) const {
   const Tensor of_label = smoothing_ > 0 ? ops::mul(g, 1 - smoothing_) : Tensor::share(g);
   Tensor g_NV = ops::nll_loss_sum_backward(of_label, log_p_NV, labels_N, b.saved(at + 1));
   if (smoothing_ > 0) {
-    const Tensor each_N = ops::mul(ops::mul(valid_N(labels_N, like.dtype), g), -smoothing_ / static_cast<double>(like.size(1)));
+    const Tensor each_N =
+        ops::mul(ops::mul(valid_N(labels_N, like.dtype), g), -smoothing_ / static_cast<double>(like.size(1)));
     ops::add_(g_NV, ops::unsqueeze(each_N, 1));
   }
   ops::log_softmax_backward_out(g_NV, log_p_NV, g_NV);

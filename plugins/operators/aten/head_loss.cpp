@@ -24,8 +24,7 @@ class HeadLoss {
     const Tensor x = cast(call->args[0], dtype);
     const bool labelled = call->args[1].tag == MORTISE_TENSOR, wanted = !labelled || (call->want & MORTISE_WANT_LOGITS);
     const Tensor w_WV = ops::t(weight_in(weight_, dtype));
-    const Tensor logits_NV =
-        bias_ ? ops::addmm(weight_in(bias_, dtype), as_rows(x), w_WV) : ops::mm(as_rows(x), w_WV);
+    const Tensor logits_NV = bias_ ? ops::addmm(weight_in(bias_, dtype), as_rows(x), w_WV) : ops::mm(as_rows(x), w_WV);
     if (wanted) give(call, 1, as_leading(logits_NV, Info(x)));
     if (labelled) {
       give(call, 0, cross_entropy_.forward(call, logits_NV, wanted, saves));

@@ -14,7 +14,8 @@ class Rope {
       : dim_(spec.integer("head_dim")), theta_(spec.number("theta", 1e4)),
         pairs_(spec.choice("layout", {"half", "pairs"}) == 1) {
     if (dim_ < 2 || dim_ % 2 != 0)
-      throw Error(MORTISE_E_ARGUMENT, spec.path() + ": a head of width " + std::to_string(dim_) + " has no pairs to turn");
+      throw Error(MORTISE_E_ARGUMENT,
+                  spec.path() + ": a head of width " + std::to_string(dim_) + " has no pairs to turn");
     if (!(theta_ > 0)) throw Error(MORTISE_E_ARGUMENT, spec.path() + ": theta is not above 0");
   }
 

@@ -31,9 +31,9 @@ class SelfAttention {
                   "attributes q, k and v instead of qkv");
     }
     if (theta > 0)
-      rope_ = build.layer("rope", spec.path() + ".rope",
-                          {attr("head_dim", head_dim_), attr("theta", theta),
-                           attr("layout", spec.text("rope_layout", "half"))});
+      rope_ = build.layer(
+          "rope", spec.path() + ".rope",
+          {attr("head_dim", head_dim_), attr("theta", theta), attr("layout", spec.text("rope_layout", "half"))});
     attention_ = build.layer("attention", spec.path() + ".attention",
                              {attr("heads", heads_), attr("kv_heads", kv_heads_), attr("head_dim", head_dim_),
                               attr("causal", spec.flag("causal", false)), attr("window", spec.integer("window", 0)),

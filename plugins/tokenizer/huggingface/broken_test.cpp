@@ -64,7 +64,8 @@ TEST_F(Broken, NamesWhatIsMissingOrOfAnotherType) {
 }
 
 TEST_F(Broken, TwoAddedTokensThatNormalizeToOneAreRefused) {
-  EXPECT_EQ(refused("/added_tokens", Json::array({added(3, "Q", {{"normalized", true}}), added(4, "q", {{"normalized", true}})})),
+  EXPECT_EQ(refused("/added_tokens",
+                    Json::array({added(3, "Q", {{"normalized", true}}), added(4, "q", {{"normalized", true}})})),
             "added_tokens: `q` is the same as another one when it is normalized");
 }
 
@@ -139,6 +140,16 @@ TEST_F(Broken, ANormalizerThatGrowsWithoutEndIsStopped) {
   load(f);
   EXPECT_EQ(try_encode("a"), MORTISE_E_DATA);
   EXPECT_EQ(host_.error(), "the normalizer makes the text too long");
+}
+
+TEST_F(Broken, APreTokenizerThatGrowsWithoutEndIsStopped) {
+  Json f = good();
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+  f["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array()}};
+  for (int i = 0; i < 30; ++i) f["pre_tokenizer"]["pretokenizers"].push_back(byte_level);
+  load(f);
+  EXPECT_EQ(try_encode("é é"), MORTISE_E_DATA);
+  EXPECT_EQ(host_.error(), "the pre-tokenizer makes the text too long");
 }
 
 TEST_F(Broken, APatternThatTriesEverythingIsStopped) {

@@ -72,9 +72,12 @@ struct ByteFallback : Decoder {
   }
 };
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
-  return text;
+std::string replaced(const std::string& text, std::string_view from, std::string_view to) {
+  std::string out;
+  size_t done = 0;
+  for (size_t at = 0; (at = text.find(from, done)) != text.npos; done = at + from.size())
+    out.append(text, done, at - done).append(to);
+  return out.append(text, done);
 }
 
 struct WordPiece : Decoder {
@@ -85,14 +88,14 @@ struct WordPiece : Decoder {
     for (size_t i = 0; i < tokens.size(); ++i) {
       std::string& t = tokens[i];
       if (i > 0) t = t.starts_with(prefix) ? t.substr(prefix.size()) : " " + t;
-      if (cleans) t = clean(std::move(t));
+      if (cleans) t = clean(t);
     }
   }
   static std::string clean(std::string t) {
     static constexpr std::string_view kRules[][2] = {
         {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
         {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-    for (const auto& [from, to] : kRules) t = replaced(std::move(t), from, to);
+    for (const auto& [from, to] : kRules) t = replaced(t, from, to);
     return t;
   }
   const std::string prefix;
@@ -111,8 +114,7 @@ struct Metaspace : Decoder {
     drops_first = scheme != "never" && f.flag("add_prefix_space", true);
   }
   void apply(Tokens& tokens) const override {
-    for (size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = replaced(std::move(tokens[i]), mark, i == 0 && drops_first ? "" : " ");
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = replaced(tokens[i], mark, i == 0 && drops_first ? "" : " ");
   }
   const std::string mark;
   bool drops_first = true;

@@ -19,11 +19,11 @@ class HuggingFace {
       config::refuse("path", "no tokenizer is named", "path = \"…/tokenizer.json\", or the folder that it is in");
     std::error_code error;
     const fs::path path(named), file = fs::is_directory(path, error) ? path / "tokenizer.json" : path;
-    refusing(file, [&] { tokenizer_ = std::make_unique<huggingface::Tokenizer>(contents(file)); });
-    std::map<std::string, std::string> beside;
+    const std::string& text = files_["tokenizer.json"] = contents(file);
+    refusing(file, [&] { tokenizer_ = std::make_unique<huggingface::Tokenizer>(text); });
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
-      if (const fs::path other = file.parent_path() / name; fs::exists(other, error)) beside[name] = contents(other);
-    refusing(file.parent_path(), [&] { special_ = huggingface::special_tokens(*tokenizer_, beside); });
+      if (const fs::path other = file.parent_path() / name; fs::exists(other, error)) files_[name] = contents(other);
+    refusing(file.parent_path(), [&] { special_ = huggingface::special_tokens(*tokenizer_, files_); });
   }
 
   void size(int64_t* vocabulary) { *vocabulary = tokenizer_->size(); }
@@ -45,6 +45,13 @@ class HuggingFace {
     if (found == special_.end())
       throw Error(MORTISE_E_NOT_FOUND, "the tokenizer has no token for `" + std::string(view(role)) + "`");
     *id = found->second;
+  }
+
+  void file(uint32_t index, mortise_str* name, mortise_str* contents) {
+    if (index >= files_.size()) throw Error(MORTISE_E_NOT_FOUND, "the tokenizer has no more files");
+    const auto found = std::next(files_.begin(), index);
+    *name = str(found->first);
+    *contents = str(found->second);
   }
 
  private:
@@ -75,11 +82,13 @@ class HuggingFace {
 
   std::unique_ptr<const huggingface::Tokenizer> tokenizer_;
   std::map<std::string, int64_t, std::less<>> special_;
+  std::map<std::string, std::string> files_;  // as they were read
 };
 
 const mortise_tokenizer kObject = {sizeof(mortise_tokenizer),   0,
                                    thunk<&HuggingFace::size>,   thunk<&HuggingFace::encode>,
-                                   thunk<&HuggingFace::decode>, thunk<&HuggingFace::special>};
+                                   thunk<&HuggingFace::decode>, thunk<&HuggingFace::special>,
+                                   thunk<&HuggingFace::file>};
 }  // namespace
 
 MORTISE_PLUGIN(HuggingFace, mortise::provide("tokenizer", &kObject))

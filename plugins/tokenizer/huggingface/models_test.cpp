@@ -138,6 +138,19 @@ TEST_F(Models, UnigramFallsBackToBytesOrRefuses) {
   EXPECT_EQ(host_.error(), "`x` is not in the vocabulary, and model.unk_id is not set");
 }
 
+TEST_F(Models, KnowsBpeAndWordPieceOfOlderFilesThatDoNotSayTheirType) {
+  Json f = file(bpe({"a", "b", "ab"}, {"a b"}));
+  f["model"].erase("type");
+  load(f);
+  EXPECT_EQ(encode("ab"), (Ids{2}));
+  f = file(word_piece({"[UNK]", "a", "##b"}));
+  f["model"].erase("type");
+  load(f);
+  EXPECT_EQ(encode("ab"), (Ids{1, 2}));
+  f["model"].erase("max_input_chars_per_word");
+  EXPECT_NE(refusal(f).find("model.type is missing"), std::string::npos);
+}
+
 TEST_F(Models, ItsSizeIsOneMoreThanTheLargestId) {
   Json f = file(bpe({"a", "b"}, {}));
   load(f);

@@ -24,6 +24,7 @@ TEST_F(Parts, NormalFormsOfUnicode) {
   const auto form = [](const char* type) { return Json{{"type", type}}; };
   expect_normal(form("NFC"), "e\u0301 q\u0307\u0323 \u1112\u1161\u11ab", "\u00e9 q\u0323\u0307 \ud55c");
   expect_normal(form("NFC"), "a\u0308\u0301\u0344\u0958", "\u00e4\u0301\u0308\u0301\u0915\u093c");
+  expect_normal(form("NFC"), "a\u0305\u0301", "a\u0305\u0301");  // what stands between is of the same class
   expect_normal(form("NFD"), "\u1e69\ud55c\uac00", "s\u0323\u0307\u1112\u1161\u11ab\u1100\u1161");
   expect_normal(form("NFKC"), "\ufb01\u00bd\u2126e\u0301", "fi1\u20442\u03a9\u00e9");
   expect_normal(form("NFKD"), "\u1e9b\u0323", "s\u0323\u0307");

@@ -8,8 +8,16 @@
 namespace mortise::huggingface {
 namespace {
 
+constexpr size_t kMostBytes = size_t{1} << 30;  // of a text, also on its way to ids
+
+// Older files, as that of GPT-2 and BERT, do not say it.
+std::string type_of_model(const Fields& f) {
+  if (f.has("type")) return f.type();
+  return f.has("merges") ? "BPE" : f.has("max_input_chars_per_word") ? "WordPiece" : f.type();
+}
+
 std::unique_ptr<const Model> make_model(const Fields& f, bool bytes) {
-  const std::string type = f.type();
+  const std::string type = type_of_model(f);
   if (type == "BPE") return make_bpe(f, bytes);
   if (type == "WordPiece") return make_word_piece(f);
   if (type == "Unigram") return make_unigram(f);
@@ -62,7 +70,7 @@ Tokenizer::Tokenizer(std::string_view json) {
   if (f.has("normalizer")) normalizer_ = make_normalizer(f.inside("normalizer"));
   if (f.has("pre_tokenizer")) add_pre_tokenizers(f.inside("pre_tokenizer"), pre_tokenizers_);
   const Fields model = f.inside("model");
-  const bool bytes = !pre_tokenizers_.empty() && pre_tokenizers_.back()->maps_bytes() && model.type() == "BPE";
+  const bool bytes = !pre_tokenizers_.empty() && pre_tokenizers_.back()->maps_bytes() && type_of_model(model) == "BPE";
   if (bytes) pre_tokenizers_.pop_back();
   model_ = make_model(model, bytes);
   if (f.has("decoder")) decoder_ = make_decoder(f.inside("decoder"));
@@ -83,7 +91,7 @@ void Tokenizer::refuse_unknown_start() const {
 
 Ids Tokenizer::encode(std::string_view text) const {
   refuse_what_is_no_utf8(text);
-  if (text.size() >= size_t{1} << 30) throw Fault("the text is longer than 1 GiB");
+  if (text.size() > kMostBytes) throw Fault("the text is longer than 1 GiB");
   Ids ids;
   ids.reserve(text.size() / 3);
   Borrowed borrowed(*this);
@@ -98,10 +106,15 @@ Ids Tokenizer::encode(std::string_view text) const {
 void Tokenizer::encode_text(std::string_view text, bool at_start, Work& work, Ids& ids) const {
   Normalized n = {std::string(text), at_start};
   if (normalizer_) normalizer_->apply(n);
+  if (n.text.size() > kMostBytes) throw Fault("the normalizer makes the text too long");
   added_.cut(n.text, true, [&](std::string_view part, size_t begin, const AddedToken* token) {
     if (token) return ids.push_back(token->id);
     Pieces pieces = {std::string(part), {{0, part.size()}}, n.at_start && begin == 0};
-    for (const auto& p : pre_tokenizers_) p->apply(pieces);
+    const size_t most = std::min(most_bytes(text.size()), kMostBytes);
+    for (const auto& p : pre_tokenizers_) {
+      p->apply(pieces);
+      if (pieces.text.size() > most) throw Fault("the pre-tokenizer makes the text too long");
+    }
     for (const Span s : pieces.spans) encode_piece(*model_, pieces.view(s), work, ids);
   });
 }

@@ -38,7 +38,8 @@ class Fields {
     for (uint32_t row = 0; row < n; ++row)
       for (uint32_t f = 0; f < bytes_.size(); ++f) {
         const size_t each = bytes_[f].size() / static_cast<size_t>(samples_);
-        check(api.batch->put(api.host, rows, row, f, bytes_[f].data() + each * static_cast<size_t>(numbers[row]), each));
+        check(
+            api.batch->put(api.host, rows, row, f, bytes_[f].data() + each * static_cast<size_t>(numbers[row]), each));
       }
   }
 

@@ -76,9 +76,7 @@ inline mortise_param* param_named(std::string_view name) {
 }
 
 // The mask that attention gets: "segments" where several samples are packed into one.
-inline std::string_view packed_mask(const Builder& build) {
-  return build.fact("field.segments") ? "segments" : "none";
-}
+inline std::string_view packed_mask(const Builder& build) { return build.fact("field.segments") ? "segments" : "none"; }
 
 // ---- in a call ----
 
@@ -92,8 +90,8 @@ inline Tensor needed_field(const mortise_batch* batch, std::string_view name) {
 inline Tensor ids_of(const mortise_batch* batch, int64_t context) {
   Tensor ids_BT = needed_field(batch, "input_ids");
   if (const int64_t length = Info(ids_BT).size(-1); length > context)
-    throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) +
-                                    " is longer than the model's context of " + std::to_string(context));
+    throw Error(MORTISE_E_DATA, "a sequence of " + std::to_string(length) + " is longer than the model's context of " +
+                                    std::to_string(context));
   return ids_BT;
 }
 
