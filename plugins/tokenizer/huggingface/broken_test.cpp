@@ -132,6 +132,12 @@ TEST_F(Broken, NestingThatIsTooDeep) {
   EXPECT_NE(refusal(text).find("nested too deeply"), std::string::npos);
 }
 
+TEST_F(Broken, ANameOfAnyLengthMakesAShortError) {
+  const std::string why = refused(("/" + std::string(100000, 'x')).c_str(), 1);
+  EXPECT_TRUE(why.ends_with("xxx…")) << why.size();
+  EXPECT_LT(why.size(), 1100u);
+}
+
 TEST_F(Broken, ANormalizerThatGrowsWithoutEndIsStopped) {
   Json f = good();
   f["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};

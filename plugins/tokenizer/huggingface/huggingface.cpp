@@ -61,13 +61,21 @@ class HuggingFace {
                      "a tokenizer.json: the largest in use have 40 MB");
     return files::contents("path", file.string());
   }
+  // Names in a file may be of any length.
+  static std::string short_enough(std::string why) {
+    constexpr size_t kMost = 1000;
+    if (why.size() <= kMost) return why;
+    size_t end = kMost;
+    while (end > 0 && (why[end] & 0xC0) == 0x80) --end;
+    return why.substr(0, end) + "…";
+  }
   template <class Body>
   static void refusing(const fs::path& file, Body&& body) {
     try {
       body();
     } catch (const huggingface::Fault& fault) {
       config::refuse(
-          "path", file.string() + ": " + fault.what(),
+          "path", file.string() + ": " + short_enough(fault.what()),
           "a tokenizer.json that tokenizers has written, of the parts that README.md of tokenizer.huggingface lists");
     }
   }

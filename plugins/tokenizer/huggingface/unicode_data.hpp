@@ -1,4 +1,4 @@
-// Made by scripts/tokenizer_unicode.py of tokenizers 0.23.3: what it takes characters for.
+// Made by scripts/tokenizer_unicode.py: what tokenizers 0.23.3 takes characters for.
 // Numbers are hexadecimal; the first of each word is the distance to that of the word before.
 // clang-format off
 #pragma once
