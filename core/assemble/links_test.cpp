@@ -106,9 +106,9 @@ TEST(Links, OfLayersEndAtTheirProviderInEachMode) {
   const auto provider = [&](const std::string& path, uint32_t mode) {
     return chain(run.host().layer_chain(layer(run.host(), path), mode));
   };
-  EXPECT_EQ(provider("h.1.attn", MORTISE_TRAIN), Ids{"attention.flash"});
-  EXPECT_EQ(provider("h.1.attn", MORTISE_EVAL), Ids{"attention.math"});
-  EXPECT_EQ(provider("h.0.attn", MORTISE_EVAL), Ids{"attention.flash"});
+  EXPECT_EQ(provider("h.1.attn.attention", MORTISE_TRAIN), Ids{"attention.flash"});
+  EXPECT_EQ(provider("h.1.attn.attention", MORTISE_EVAL), Ids{"attention.math"});
+  EXPECT_EQ(provider("h.0.attn.attention", MORTISE_EVAL), Ids{"attention.flash"});
   EXPECT_EQ(provider("h.0.mlp", MORTISE_TRAIN), Ids{"operators.aten"});
 }
 

@@ -101,7 +101,7 @@ void check_best(const Declared& d) {
     std::vector<std::string> names;
     for (const auto& [name, larger] : measured) names.push_back("\"" + name + "\"");
     throw Failure(mistake("not_measured", "nothing of this run measures `" + best.as_text() + "`", best.origin,
-                          "best = " + either(names) + "; a plugin that measures is a table: [metric.accuracy]"));
+                          "best = " + either(names) + "; or switch on the plugin that measures it"));
   }
   if (d.samples->count("validation") > 0) return;
   throw Failure(mistake(

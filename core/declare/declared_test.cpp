@@ -41,32 +41,32 @@ Diagnostic refused(const std::string& more, const std::vector<std::string>& set 
 
 TEST(Layers, TheMoreParticularClaimTakesItsPlacesAndModes) {
   Ready run("[attention.flash]\n[attention.math]\nwhere = \"h.1.*\"\nmodes = [\"eval\", \"sample\"]\n");
-  EXPECT_EQ(run.provider("h.0.attn"), "attention.flash");
-  EXPECT_EQ(run.provider("h.0.attn", MORTISE_EVAL), "attention.flash");
-  EXPECT_EQ(run.provider("h.1.attn"), "attention.flash");
-  EXPECT_EQ(run.provider("h.1.attn", MORTISE_EVAL), "attention.math");
-  EXPECT_EQ(run.provider("h.1.attn", MORTISE_SAMPLE), "attention.math");
+  EXPECT_EQ(run.provider("h.0.attn.attention"), "attention.flash");
+  EXPECT_EQ(run.provider("h.0.attn.attention", MORTISE_EVAL), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn.attention"), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn.attention", MORTISE_EVAL), "attention.math");
+  EXPECT_EQ(run.provider("h.1.attn.attention", MORTISE_SAMPLE), "attention.math");
 }
 
 TEST(Layers, AreCountedWithinTheirOwnPoint) {
   Ready run("[attention.flash]\n[attention.math]\nwhere = { every = 2, from = 1 }\n");
-  EXPECT_EQ(run.provider("h.0.attn"), "attention.flash");
-  EXPECT_EQ(run.provider("h.1.attn"), "attention.math");
+  EXPECT_EQ(run.provider("h.0.attn.attention"), "attention.flash");
+  EXPECT_EQ(run.provider("h.1.attn.attention"), "attention.math");
   std::vector<uint32_t> index_of;
   const int point = run.planned.plan.points.find("attention");
   const auto elements = elements_at(run.declaration(), static_cast<uint32_t>(point), &index_of);
   ASSERT_EQ(elements.size(), 2u);
-  EXPECT_EQ(elements[1].path, "h.1.attn");
-  EXPECT_EQ(run.declaration().layers[index_of[1]].path, "h.1.attn");
+  EXPECT_EQ(elements[1].path, "h.1.attn.attention");
+  EXPECT_EQ(run.declaration().layers[index_of[1]].path, "h.1.attn.attention");
 }
 
 // Flash has no dropout: a chooser passes on to the next that can run there, in training only.
 TEST(Layers, AChooserTakesTheFirstThatSupportsThePlace) {
   Ready plain;
-  EXPECT_EQ(plain.provider("h.0.attn"), "attention.flash");
+  EXPECT_EQ(plain.provider("h.0.attn.attention"), "attention.flash");
   Ready drops("", {"model.gpt.dropout=0.1"});
-  EXPECT_EQ(drops.provider("h.0.attn"), "attention.math");
-  EXPECT_EQ(drops.provider("h.0.attn", MORTISE_EVAL), "attention.flash");
+  EXPECT_EQ(drops.provider("h.0.attn.attention"), "attention.math");
+  EXPECT_EQ(drops.provider("h.0.attn.attention", MORTISE_EVAL), "attention.flash");
   EXPECT_EQ(drops.d.layers->chosen().at("attention.auto"),
             (std::vector<std::string>{"attention.math", "attention.flash"}));
 }

@@ -374,8 +374,8 @@ type = "int"
   EXPECT_TRUE(read.info->huggingface.knows("n_decay"));
   EXPECT_FALSE(read.info->facts.contains("huggingface"));
   EXPECT_EQ(read_after_head("[huggingface]\nharmles = []\n[huggingface.keys]\ndecay = \"n_decay\"\n").errors,
-            (Errors{"schema_broken 8:1 [huggingface] has no key `harmles` | it has: architectures, fixed, harmless, "
-                    "ignores, keys, parameters, renames, sizes, tokens",
+            (Errors{"schema_broken 8:1 [huggingface] has no key `harmles` | it has: architectures, classes, fixed, "
+                    "harmless, ignores, keys, new, parameters, renames, sizes, tokens, where",
                     "schema_broken 10:1 [huggingface] speaks of `decay`, which is no key of [config] | "
                     "[config.decay]"}));
   EXPECT_EQ(read_after_head("huggingfase = 1\n").errors.size(), 1u);

@@ -93,7 +93,7 @@ TEST(RunStateText, KeepsEveryBitOfANumber) {
 
 TEST(RunStateText, MissesNoKey) {
   const Json whole = Json::parse(state_text(example()));
-  EXPECT_EQ(whole.size(), 12u);
+  EXPECT_EQ(whole.size(), 13u);
   for (const auto& [key, value] : whole.items()) {
     Json j = whole;
     j.erase(key);

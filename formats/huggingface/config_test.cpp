@@ -85,6 +85,61 @@ TEST(ConfigJson, ClaimsNoArchitectureThatItIsNot) {
   EXPECT_EQ(Config("config.json", config_text(small(), kValues, changed)).differences().back(), "5 more differ");
 }
 
+// Two heads of one architecture, a key within an object, names of classes, sizes that divide or that nobody states.
+Mapping headed() {
+  const TomlTable table = parse_toml(R"(
+classes = "classes"
+new     = ["head.*"]
+[fixed]
+model_type      = "headed"
+"rope.rope_type" = "default"
+[keys]
+theta = ["theta", "rope.theta"]
+[parameters]
+body = ["width/heads", "?"]
+[where.task.classify]
+architectures = ["HeadedForClasses"]
+[where.task.classify.parameters]
+"head.classes" = ["classes", "width"]
+[where.task.guess]
+architectures = ["HeadedForWords"]
+[where.task.guess.parameters]
+"head.words" = [7]
+)",
+                                     "plugin.toml");
+  return read_mapping(table, {"task", "classes", "theta", "width", "heads"},
+                      [](const TomlPlace&, const std::string& message, const std::string&) { FAIL() << message; });
+}
+
+TEST(ConfigJson, IsOfTheHeadThatAKeyChooses) {
+  const Values classify = {
+      {"task", "\"classify\""}, {"classes", "2"}, {"theta", "500.0"}, {"width", "8"}, {"heads", "4"}};
+  const Json written =
+      Json::parse(config_text(headed(), classify, {{"body", {2, 99}}, {"head.classes", {2, 8}}}, {"no"}));
+  EXPECT_EQ(written, Json::parse(R"({"architectures": ["HeadedForClasses"], "model_type": "headed", "theta": 500.0,
+    "rope": {"rope_type": "default", "theta": 500.0}, "id2label": {"0": "no", "1": "LABEL_1"},
+    "label2id": {"no": 0, "LABEL_1": 1}})"));
+  Values guess = classify;
+  guess["task"] = "\"guess\"";
+  EXPECT_EQ(Config("c", config_text(headed(), guess, {{"body", {2, 1}}, {"head.words", {7}}})).architecture(),
+            "HeadedForWords");
+  EXPECT_EQ(Config("c", config_text(headed(), guess, {{"body", {2, 1}}, {"head.classes", {2, 8}}})).differences(),
+            (Texts{"head.classes is added", "head.words is missing"}));
+  EXPECT_TRUE(headed().may_lack("head.words"));
+  EXPECT_FALSE(headed().may_lack("body"));
+}
+
+TEST(ConfigJson, ReadsKeysWithinObjectsAndNamesThoseThatNobodyKnows) {
+  const std::string text = R"({"theta": null, "id2label": {"0": "a"},
+    "rope": {"rope_type": "default", "theta": 7, "factor": 8, "off": false},
+    "rope.theta": 3, "other": {"theta": 1}})";
+  const Config config("c.json", text);
+  EXPECT_EQ(std::get<int64_t>(config.find("rope.theta")->value.data), 7);
+  EXPECT_FALSE(config.find("rope.theta.more"));
+  EXPECT_EQ(unknown(text, headed()), (Texts{R"(3 other = {"theta":1})", "2 rope.factor = 8", "3 rope.theta = 3"}));
+  EXPECT_EQ(Config("c", R"({"rope": {"rope_type": "llama3"}})").contradictions(headed()).size(), 1u);
+}
+
 TEST(ConfigJson, NamesEveryKeyThatNobodyKnows) {
   EXPECT_EQ(unknown(R"({
   "n_layer": 2, "summary_type": "x", "torch_dtype": "float32", "pad_token_id": 7, "not_set": null, "off": false,

@@ -58,8 +58,12 @@ TEST(HuggingFaceMapping, KnowsWhatFollowsFromTheModelsKeys) {
 
 TEST(HuggingFaceMapping, RefusesWhatItDoesNotRead) {
   EXPECT_EQ(mistakes("harmles = []"),
-            Texts{"1 [huggingface] has no key `harmles` | it has: architectures, fixed, harmless, ignores, keys, "
-                  "parameters, renames, sizes, tokens"});
+            Texts{"1 [huggingface] has no key `harmles` | it has: architectures, classes, fixed, harmless, "
+                  "ignores, keys, new, parameters, renames, sizes, tokens, where"});
+  EXPECT_EQ(mistakes("classes = \"labels\""),
+            Texts{"1 [huggingface] speaks of `labels`, which is no key of [config] | [config.labels]"});
+  EXPECT_EQ(mistakes("[where.task.a]\nkeys = 3").back(),
+            "2 [huggingface.where.task.a] has no key `keys` | it has: architectures, parameters");
   EXPECT_EQ(mistakes("harmless = [1]"), Texts{"1 huggingface.harmless is a list of texts | harmless = [\"…\"]"});
   EXPECT_EQ(mistakes("fixed = 3"), Texts{"1 huggingface.fixed is a table, this is a number | [huggingface.fixed]"});
   const std::string pairs =

@@ -15,8 +15,8 @@ class AttentionLayer {
   struct Heads {
     Tensor q, k, v;
   };
-  // From the arguments, cast to the compute dtype, which are saved first: q, k, v (the last two absent of a packed one),
-  // mask, bias. Anything of another shape than operator.h says is refused.
+  // From the arguments, cast to the compute dtype, which are saved first: q, k, v (the last two absent of a packed
+  // one), mask, bias. Anything of another shape than operator.h says is refused.
   Heads heads_of_call(mortise_call* call, Saves& saves) const;
   // From what was saved.
   Heads heads_of_saved(const Backward& b) const;
@@ -27,9 +27,9 @@ class AttentionLayer {
   static Tensor saved_mask(const Backward& b) { return Tensor::share(b.saved(3)); }
   static Tensor saved_bias(const Backward& b) { return Tensor::share(b.saved(4)); }
 
-  // What is added to the scores, broadcast to [B, H, T, S], fp32 (fp64 of fp64); empty if nothing is: where a key may not be seen the
-  // lowest number stands, not infinity, so that a query without any key stays finite. `causal`: that too. `like` is q
-  // and k of the call.
+  // What is added to the scores, broadcast to [B, H, T, S], fp32 (fp64 of fp64); empty if nothing is. Where a key may
+  // not be seen the lowest number stands, not infinity, so that a query without any key stays finite. `causal`: that
+  // too. `like` is q and k of the call.
   Tensor added_to_scores(Ref mask, const Heads& like, bool causal) const;
 
   Tensor split(Ref x, int64_t heads) const;  // [B, T, heads·D] → [B, heads, T, D], a view

@@ -39,7 +39,7 @@ class Best(e2e.Case):
         said = self.mortise("plan", "run.toml")
         self.assertEqual(said.code, 64)
         self.assertIn("error[not_measured]: nothing of this run measures `eval.accuracy`\n  --> run.toml:", said.err)
-        self.assertIn('fix: best = "eval.loss"; a plugin that measures is a table: [metric.accuracy]\n', said.err)
+        self.assertIn('fix: best = "eval.loss"; or switch on the plugin that measures it\n', said.err)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class CommonSlips(e2e.Case):
         self.file("my.toml", '[schedule]\nwarmup = 0.03\n[data]\nvalidation = "10%"\n[checkpoint]\nbest = true\n'
                              "[schedule.cosine]\nfinal = 2\n[gradient.cliping]\n")
         said = self.mortise("plan", "my.toml").err
-        for line in ('warmup = "3%"', "validation = 0.1", 'best = "eval.loss"', "final = 0.02   for 2 per cent",
+        for line in ('warmup = "3%"', "validation = 0.1", 'best = "…"', "final = 0.02   for 2 per cent",
                      "[gradient.clip]    others: mortise plugin list gradient"):
             self.assertIn(f"\n  fix: {line}\n", said)
         self.assertIn("checkpoint.best is a text, this is true\n", said)

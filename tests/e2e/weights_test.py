@@ -269,7 +269,7 @@ class Weights(e2e.Case):
             ["train", "next.toml"],
             "error[weights_disagree]: the weights are of model_type `bert`; model.gpt is `gpt2`\n"
             "  --> next.toml:10:11 and hf/config.json:2\n"
-            "  fix: other weights, or another model\n\n1 error; nothing was started.\n",
+            "  fix: [model.bert]\n\n1 error; nothing was started.\n",
         )
         self.folder(config={**CONFIG, "activation_function": "relu", "layer_norm_epsilon": 1e-6})
         err = self.mortise("train", "next.toml").err

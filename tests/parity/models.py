@@ -67,7 +67,7 @@ def build(folder, name):
 
 
 def write_fields(folder, fields):
-    """fields.txt: `name type fill sequence|fixed sizes…` a line, and a file of numbers each: samples one after another."""
+    """fields.txt: `name type fill unit sizes…` a line, and a file of numbers each: samples one after another."""
     folder.mkdir(exist_ok=True)
     lines = []
     for name, (array, fill, sequence, unit) in fields.items():
@@ -188,7 +188,8 @@ class Vit:
     def batch(self):
         pixels = torch.randn(SAMPLES, 3, 24, 24, generator=torch.Generator().manual_seed(1))
         labels = torch.tensor([0, 3, 1, 1, 2, 0])
-        return {"pixel_values": (pixels, 0, False, ""), "labels": (labels, -100, False, "")}, {"pixel_values": pixels}, labels
+        fields = {"pixel_values": (pixels, 0, False, ""), "labels": (labels, -100, False, "")}
+        return fields, {"pixel_values": pixels}, labels
 
 
 MODELS = {"llama": Llama, "llama_tied": TiedLlama, "bert": Bert, "bert_masked": MaskedBert, "vit": Vit}
@@ -204,7 +205,8 @@ def mortise(folder, *args):
 def with_numbers(folder, verb, *args):
     """The verb with test.numbers on: what it wrote."""
     file = folder / "numbers.bin"
-    mortise(folder, verb, *args, "--plugin-path", folder / "plugins", "--use", "test.numbers", "--set", f"test.numbers.path={file}")
+    numbers = ["--plugin-path", folder / "plugins", "--use", "test.numbers", "--set", f"test.numbers.path={file}"]
+    mortise(folder, verb, *args, *numbers)
     data, all_numbers = file.read_bytes(), {}
     file.unlink()
     while data:
@@ -263,7 +265,9 @@ def checked(folder, name):
     model = randomised(case.cls(case.config))
     model.save_pretrained(folder / name)
     keys = case.keys
-    manifest = MANIFEST.format(steps=1, samples=SAMPLES, folder=folder, weights=folder / name, model=case.model, keys=keys)
+    manifest = MANIFEST.format(
+        steps=1, samples=SAMPLES, folder=folder, weights=folder / name, model=case.model, keys=keys
+    )
     (folder / f"{name}.toml").write_text(manifest)
     logits = model(**inputs).logits
     results = []

@@ -3,8 +3,8 @@
 //
 // Shapes  B batch, T positions, W width, V vocabulary.
 //
-// A block takes and gives two streams, (branch, residual), as model.gpt's does: every residual addition is made together
-// with the norm that follows it.
+// A block takes and gives two streams, (branch, residual), as model.gpt's does: every residual addition is made
+// together with the norm that follows it.
 //
 //   model.embed_tokens  –                → –,      x   x = table[ids]
 //   model.layers.i      branch, residual → branch, x   (a, r) = input_layernorm(branch, residual)
@@ -63,8 +63,11 @@ class Llama {
     }
     build.segment("head");
     norm_ = norm(build, "residual_norm", "model.norm");
-    mortise_param* const tie = tied_ ? param_named("model.embed_tokens.weight") : nullptr;
-    head_ = build.layer("head_loss", "lm_head", {attr("vocab", vocabulary), attr("width", width_), attr("tie", tie)});
+    const auto own = {attr("vocab", vocabulary), attr("width", width_)};
+    head_ = tied_ ? build.layer("head_loss", "lm_head",
+                                {attr("vocab", vocabulary), attr("width", width_),
+                                 attr("tie", param_named("model.embed_tokens.weight"))})
+                  : build.layer("head_loss", "lm_head", own);
   }
 
   void segment(mortise_call* call, uint32_t index) const {

@@ -72,11 +72,13 @@ TEST_F(Llama, NormsAreOfSquaresAndBeginWithoutAResidual) {
   }
 }
 
-TEST_F(Llama, MayHaveAHeadOfItsOwnOrTheEmbeddings) {
+TEST_F(Llama, HasAHeadOfItsOwn) {
   ASSERT_EQ(declare(), "");
-  EXPECT_FALSE(build.at("lm_head").attrs.contains("tie") && build.at("lm_head").attrs.at("tie") != "?");
+  EXPECT_FALSE(build.at("lm_head").attrs.contains("tie"));
+}
+
+TEST_F(Llama, MayHaveTheEmbeddingsHead) {
   host.set("tied", true);
-  build = FakeBuild(host);
   ASSERT_EQ(declare(), "");
   EXPECT_EQ(build.at("lm_head").attrs.at("tie"), "model.embed_tokens.weight");
 }

@@ -98,9 +98,9 @@ typedef struct mortise_tokenizer {
   /** The id of the special token of a role: "bos" "eos" "pad" "cls" "sep" "unk" "mask". MORTISE_E_NOT_FOUND: there is
    * none. May be NULL: there are none at all. Since 0.2 */
   MORTISE_PLUG(special, mortise_str role, int64_t *id);
-  /** File `index` that others need to make the same ids, MORTISE_E_NOT_FOUND at the end: a checkpoint and an export have
-   * it beside the weights. `name` is a plain file name ("tokenizer.json"); both live as long as the plugin. May be NULL:
-   * there are none. Since 0.2 */
+  /** File `index` that others need to make the same ids, MORTISE_E_NOT_FOUND at the end: a checkpoint and an export
+   * have it beside the weights. `name` is a plain file name ("tokenizer.json"); both live as long as the plugin. May be
+   * NULL: there are none. Since 0.2 */
   MORTISE_PLUG(file, uint32_t index, mortise_str *name, mortise_str *contents);
 } mortise_tokenizer;
 

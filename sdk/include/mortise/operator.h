@@ -1,8 +1,8 @@
 /* Operators and models. A provider of an operator point gives forward and backward, a pair, and the host builds the
  * autograd node; without backward it is a composite, which autograd differentiates.
  *
- * The operators: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions, [B, T] as
- * well as [B*T], the same in all arguments of a call. Arguments at the end that are NONE may be left out.
+ * The operators: attributes (at declaration), then arguments → results (at a call). N: any leading dimensions, [B, T]
+ * as well as [B*T], the same in all arguments of a call. Arguments at the end that are NONE may be left out.
  *
  *   embedding       attrs  name vocab width init
  *                   call   ids [N] i64 → y [N, width]
@@ -31,11 +31,10 @@
  *                            "none"
  *                            "keys"      [B, S], boolean (true: seen) or numbers that are added to the scores
  *                            "segments"  [B, T] i64: positions see those with their own number
- *                            "full"      [B or 1, heads or 1, T or 1, S], boolean or numbers
- *                          bias (true: one may come): [B or 1, heads or 1, T or 1, S or 1], added to the scores, with a
- *                          gradient
- *   self_attention  attrs  name width heads kv_heads head_dim causal window dropout mask bias layout init init_out theta
- *                          rope_layout; qkv: the name of one packed linear, else q k v: those of three; out
+ *                            "full"      [B or 1, heads or 1, T or 1, S or 1], boolean or numbers
+ *                          bias (true: one may come): as "full", numbers added to the scores, with a gradient
+ *   self_attention  attrs  name width heads kv_heads head_dim causal window dropout mask bias layout init init_out
+ *                          theta rope_layout; qkv: the name of one packed linear, else q k v: those of three; out
  *                   call   x [B, T, width], positions or NONE, mask or NONE → y [B, T, width]; a composite of linear,
  *                          rope (if theta is given) and attention
  *   gated           attrs  activation ("silu" "gelu" "gelu_tanh" "relu")
@@ -50,8 +49,8 @@
  *                   call   logits [N, classes], labels [N] i64 (-100: ignored) → sum of the cross-entropy
  *
  * Attributes by type; those with a default may be left out:
- *   INT      vocab width in out inner heads head_dim (width / heads), parts (1), kv_heads (heads), window (0), positions,
- *            types (0: none)
+ *   INT      vocab width in out inner heads head_dim (width / heads), parts (1), kv_heads (heads), window (0),
+ *            positions, types (0: none)
  *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down init_out (0.02: standard deviation of the weights),
  *            theta (rope: 10000; self_attention: 0, none), scale (0), smoothing (0)
  *   LOGICAL  bias (true; attention and head_loss: false), causal (false)
