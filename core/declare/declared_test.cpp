@@ -74,7 +74,7 @@ TEST(Layers, AChooserTakesTheFirstThatSupportsThePlace) {
 TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
   const Diagnostic d = refused("[attention.flash]\n", {"model.gpt.dropout=0.1"});
   EXPECT_EQ(d.code, "cannot_run_here");
-  EXPECT_NE(d.message.find("attention.flash cannot run at h.0.attn: "), std::string::npos) << d.message;
+  EXPECT_NE(d.message.find("attention.flash cannot run at h.0.attn.attention: "), std::string::npos) << d.message;
   // A fallback is for machines that lack something.
   const Diagnostic fallback =
       refused("[attention.flash]\nfallback = [\"attention.math\"]\n", {"model.gpt.dropout=0.1"});

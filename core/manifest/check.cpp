@@ -247,8 +247,7 @@ class Checker {
     if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr &&
         check_value(schema_, bare->entries[0].value, at_.key, quiet))
       return assigned(*text);
-    const bool number = node.data.index() == 1 || node.data.index() == 2;
-    if ((schema_.type == "string" || schema_.type == "path") && number)
+    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() >= 1 && node.data.index() < 3)
       return assigned(json_string(shown(node)));
     if (const std::string share = share_of(node); !share.empty()) return assigned(share);
     if (text != nullptr && (is("amount") || std::ranges::count(schema_.choices, "tokens") > 0))

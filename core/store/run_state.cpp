@@ -59,7 +59,9 @@ class Fields {
     return at(key).get<double>();
   }
   double number_or_null(const char* key) const { return at(key).is_null() ? NAN : number(key); }
-  std::string text(const char* key) const {
+  // Of what states of before do not have.
+  std::string text_or(const char* key, const char* otherwise) const {
+    if (!object_.contains(key)) return otherwise;
     if (!at(key).is_string()) wrong(key, "a text");
     return at(key).get<std::string>();
   }
@@ -136,7 +138,7 @@ RunState parse_state(std::string_view text, const std::string& path, int64_t ste
   s.loss_first = fields.number_or_null("loss_first");
   s.best = fields.number_or_null("best");
   s.best_step = fields.count("best_step", -1);
-  s.best_by = fields.text("best_by");
+  s.best_by = fields.text_or("best_by", "eval.loss");
   s.evaluated = fields.count("evaluated", -1);
   s.confirmed = fields.count("confirmed", -1);
   must_agree(s, step, path);

@@ -18,7 +18,7 @@ class CommonSlips(e2e.Case):
         for line in ('warmup = "3%"', "validation = 0.1", 'best = "…"', "final = 0.02   for 2 per cent",
                      "[gradient.clip]    others: mortise plugin list gradient"):
             self.assertIn(f"\n  fix: {line}\n", said)
-        self.assertIn("checkpoint.best is a text, this is true\n", said)
+        self.assertIn("checkpoint.best is text, this is true or false\n", said)
         self.file("best.toml", TINY + '[checkpoint]\nbest = "eval.loss"\n')
         self.assertIn("error[no_validation_data]: checkpoint.best is by eval.loss, and the run has nothing to evaluate "
                       "on\n  --> best.toml:15:8\n", self.mortise("plan", "best.toml").err)

@@ -59,7 +59,8 @@
  *            gate qkv (none)
  *   PARAM    tie: the head's weight is that parameter
  *
- * `name` is the prefix of the parameters' names; names of parts are the last parts of the paths of a composite's layers.
+ * `name` is the prefix of the parameters' names; names of parts are the last parts of the paths of a composite's
+ * layers.
  * A plugin may add operators of its own: [operator.NAME] in plugin.toml. */
 #ifndef MORTISE_OPERATOR_H
 #define MORTISE_OPERATOR_H
