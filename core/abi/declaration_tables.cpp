@@ -59,6 +59,13 @@ void build_fact(mortise_host*, mortise_builder* b, mortise_str name, int64_t* ou
   *out = found->second;
 }
 
+void build_merge(mortise_host*, mortise_builder* b, const mortise_merge_spec* spec) {
+  if (!spec || spec->struct_size < sizeof *spec || !spec->left || !spec->right)
+    throw PluginError(MORTISE_E_ARGUMENT, "parameters are merged by a spec without its size, or without both of them");
+  text_of(spec->into);
+  add_merge(*b, *spec);
+}
+
 void info(mortise_host*, const mortise_param* p, const mortise_param_info** out) { *out = &p->info; }
 void find(mortise_host* h, mortise_str name, mortise_param** out) {
   *out = edge_of(h).declaration().find(view(name));
@@ -126,6 +133,6 @@ mortise_status keep_beside(mortise_host* h, mortise_param* p, const mortise_stat
 }
 
 const mortise_build_api kBuildApi = {sizeof(mortise_build_api), at_edge<build_segment>, at_edge<build_layer>,
-                                     at_edge<build_param>, at_edge<build_fact>};
+                                     at_edge<build_param>,      at_edge<build_fact>,    at_edge<build_merge>};
 
 }  // namespace mortise

@@ -199,6 +199,8 @@ struct NoModel final : LoopServices {
   void report(std::string_view, mortise_tensor*, std::string_view) override {}
   void metric(std::string_view, double) override {}
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
+  void attach_term(std::string_view, mortise_tensor*, mortise_tensor*, std::string_view, double,
+                   mortise_tensor**) override {}
   void norm(mortise_tensor**) override {}
   void ready(mortise_param&, int, bool) override {}
   void slices(const PluginHost&, const mortise_slice**, uint32_t*) override {}

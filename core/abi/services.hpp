@@ -90,6 +90,9 @@ class LoopServices {
   virtual void metric(std::string_view name, double number) = 0;
   // A term of the loss of the micro-batch under way.
   virtual void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) = 0;
+  // The same, whose gradient comes to `sum` where backward passes `*out`, which is `carrier`; owned by the caller.
+  virtual void attach_term(std::string_view name, mortise_tensor* carrier, mortise_tensor* sum, std::string_view unit,
+                           double weight, mortise_tensor** out) = 0;
   // The global gradient norm in true units, float64, 0-dim; owned by the caller. Computed once a step.
   virtual void norm(mortise_tensor** out) = 0;
   // The gradient of a parameter is complete for this micro-batch. [autograd]

@@ -101,6 +101,13 @@ void link_segments(Chains& chains, Host& host, const Declared& d) {
   }
 }
 
+// Of a layer inside another of its place: wrappers stand around the outer one.
+void link_inside(Host& host, const Declared& d) {
+  for (const mortise_layer& layer : host.declaration().layers)
+    for (uint32_t mode = 0; layer.around && mode < MORTISE_MODES; ++mode)
+      if (d.layers->member(layer, mode) >= 0) host.set_layer_chain(layer, mode, layer_link(host, d, layer, mode));
+}
+
 void link_layers(Host& host, const Declared& d) {
   for (uint32_t point = kFirstOperator; point < d.plan->points.size(); ++point) {
     std::vector<uint32_t> index_of;
@@ -131,6 +138,7 @@ void link_all(Chains& chains, Host& host, const Declared& d) {
     if (d.plan->points[point].kind == Kind::Call && point != kBlock) link_point(chains, host, d, point);
   link_segments(chains, host, d);
   link_layers(host, d);
+  link_inside(host, d);
 }
 
 }  // namespace mortise

@@ -66,7 +66,10 @@ std::string model_config(const Member& model, const Declaration& d) {
     else if (const auto fact = d.facts.find(key); fact != d.facts.end()) values[key] = std::to_string(fact->second);
   std::map<std::string, huggingface::Sizes> parameters;
   for (const auto& p : d.params) parameters[p.name] = p.sizes;
-  return huggingface::config_text(model.info->huggingface, values, parameters, d.classes);
+  std::vector<huggingface::Product> products;
+  for (const Merge& m : d.merges)
+    products.push_back({m.into->name, m.left->name, m.right->name, m.scale, m.transposed});
+  return huggingface::config_text(model.info->huggingface, values, parameters, d.classes, products);
 }
 
 // What the tokenizer wants to have beside the weights. Its names are those of files of the folder, and none of the

@@ -17,6 +17,7 @@
 #include "core/cli/cast.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
+#include "core/cli/merge.hpp"
 #include "core/store/checkpoint.hpp"
 #include "core/store/files.hpp"
 #include "formats/huggingface/config.hpp"
@@ -203,6 +204,7 @@ class KeptWeights {
 struct Exported {
   std::vector<std::string> files, differences;
   uint64_t bytes = 0;
+  size_t merged = 0;
   std::string dtype, architecture, because, tokenizer;
 };
 
@@ -213,7 +215,8 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
     if (!saved.files.contains(std::string("model/") + name))
       refuse("not_exported", checkpoint.path + " has no model/" + name,
              "a model whose plugin.toml has [huggingface], saved as safetensors", kExitData);
-  const huggingface::Config config(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
+  const huggingface::Config trained(model + "/" + kConfigFile, read_run_file(model, kConfigFile, kMostFileBytes));
+  const huggingface::Config config = trained.merged();
   const RunFile file(model, kWeightsFile);
   const MappedFile mapped(file.descriptor(), file.path());
   TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
@@ -221,6 +224,8 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
 
   std::optional<KeptWeights> kept;
   if (!ask.weights.empty()) kept.emplace(checkpoint, ask.weights).replace(weights);
+  const std::vector<huggingface::Product> products = trained.products();
+  const std::deque<std::vector<char>> merged = merge_products(weights, products);
 
   NewFolder folder(ask.out);
   folder.text(kConfigFile, config.text_for(dtype.safetensors));
@@ -229,13 +234,8 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
   for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
   folder.text("README.md", readme(fs::canonical(ask.dir).filename().string(), saved, config, dtype.name));
   folder.commit();
-  return {folder.names(),
-          config.differences(),
-          folder.bytes(),
-          dtype.name,
-          config.architecture(),
-          because(config),
-          tokenizer_text(saved, !others.empty())};
+  return {folder.names(), config.differences(),  folder.bytes(),  products.size(),
+          dtype.name,     config.architecture(), because(config), tokenizer_text(saved, !others.empty())};
 }
 
 void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
@@ -244,6 +244,7 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
     const Json told = {{"path", ask.out},
                        {"files", e.files},
                        {"bytes", e.bytes},
+                       {"merged", e.merged},
                        {"dtype", e.dtype},
                        {"architecture", architecture},
                        {"differences", e.differences},
@@ -255,6 +256,8 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
   const std::string out = escape_control(ask.out);
   std::cout << "wrote   " << out << "/  " << join(e.files, " ") << "    " << byte_size(static_cast<int64_t>(e.bytes))
             << ", step " << with_commas(saved.step) << "\nnames   Hugging Face's" << e.tokenizer;
+  if (e.merged > 0)
+    std::cout << "\nmerged  " << with_commas(static_cast<int64_t>(e.merged)) << " added to the weights of the model";
   if (e.architecture.empty())
     std::cout << "\nnote    of no architecture of transformers" << escape_control(e.because) << "\n";
   else std::cout << "        load: " << escape_control(e.architecture) << ".from_pretrained(\"" << out << "\")\n";

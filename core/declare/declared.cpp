@@ -201,6 +201,7 @@ void filter_parameters(Declared& d) {
 void check_trainable(const Declared& d) {
   const auto& params = d.edge->declaration().params;
   if (std::ranges::any_of(params, [](const mortise_param& p) { return p.info.trainable != 0; })) return;
+  d.layers->check();  // somebody freezes all but what it was to add, and its `where` takes nothing
   Diagnostic refused = mistake("nothing_to_train",
                                "all " + std::to_string(params.size()) + " parameters of " + d.model.by->id() +
                                    " are frozen: nothing is left to train",

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/declare/summary.hpp"
 #include "core/declare/test_planned.hpp"
 
 namespace mortise::testing {
@@ -81,6 +82,50 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
   EXPECT_EQ(fallback.fixes.size(), d.fixes.size() + 1);
   EXPECT_EQ(fallback.fixes.back(),
             "write [attention.math] itself: `fallback` counts only where the machine lacks what attention.flash needs");
+}
+
+// The members that provide a place in a mode, outermost first.
+std::vector<std::string> nested_providers(Ready& run, const std::string& path, uint32_t mode = MORTISE_TRAIN) {
+  std::vector<std::string> ids;
+  for (const mortise_layer& l : run.declaration().layers)
+    if (const int member = run.d.layers->member(l, mode); l.path == path && member >= 0)
+      ids.push_back(run.planned.plan.members[static_cast<size_t>(member)].info->schema.id);
+  return ids;
+}
+using Ids = std::vector<std::string>;
+
+TEST(Layers, AProviderThatAsksForItsOwnPlaceGetsTheNextClaim) {
+  Ready run("[adapter.lora]\nwhere = \"h.1.attn.c_attn\"\nrank = 2\n");
+  EXPECT_EQ(nested_providers(run, "h.0.attn.c_attn"), Ids{"operators.aten"});
+  for (const uint32_t mode : {MORTISE_TRAIN, MORTISE_EVAL, MORTISE_SAMPLE})
+    EXPECT_EQ(nested_providers(run, "h.1.attn.c_attn", mode), (Ids{"adapter.lora", "operators.aten"}));
+  EXPECT_NE(run.declaration().find("h.1.attn.c_attn.weight"), nullptr) << "under the name that it has without";
+  EXPECT_NE(run.declaration().find("h.1.attn.c_attn.lora_A.weight"), nullptr);
+  const int point = run.planned.plan.points.find("linear");
+  size_t here = 0;
+  for (const Element& e : elements_at(run.declaration(), static_cast<uint32_t>(point)))
+    here += e.path == "h.1.attn.c_attn";
+  EXPECT_EQ(here, 1u) << "`every` counts places";
+  EXPECT_EQ(run.d.layers->inside().at("adapter.lora"), Ids{"operators.aten"});
+  EXPECT_EQ(summary_of(run.d, "").details.at("adapter.lora"), "around operators.aten");
+}
+
+// In the other modes nobody asks for the layer inside, and both share their parameters.
+TEST(Layers, AProviderThatWrapsInOneModeLeavesTheOthersAlone) {
+  Ready run("[adapter.lora]\nwhere = \"h.1.attn.c_attn\"\nmodes = [\"train\"]\nrank = 2\n");
+  EXPECT_EQ(nested_providers(run, "h.1.attn.c_attn"), (Ids{"adapter.lora", "operators.aten"}));
+  EXPECT_EQ(nested_providers(run, "h.1.attn.c_attn", MORTISE_EVAL), Ids{"operators.aten"});
+  EXPECT_EQ(Ready().declaration().params.size() + 2, run.declaration().params.size());
+}
+
+TEST(Layers, AProviderThatWrapsWithoutAnotherInsideIsRefused) {
+  const Diagnostic d = refused("[adapter.lora]\nrank = 2\n");
+  EXPECT_EQ(d.code, "nothing_provides");
+  EXPECT_EQ(d.message.find("nothing provides `linear` at h.0.attn.c_attn inside adapter.lora"), 0u) << d.message;
+  EXPECT_EQ(d.fixes.at(0), "a `where` in [adapter.lora]: it wraps what another table provides there");
+  const Diagnostic high = refused("[adapter.lora]\nwhere = \"h.0.attn.c_attn\"\nrank = 9\n");
+  EXPECT_EQ(high.code, "cannot_run_here");
+  EXPECT_EQ(high.fixes.at(0), "[adapter.lora] rank = 8, or a `where` without this layer");
 }
 
 TEST(Layers, AClaimThatTakesNothingIsRefused) {

@@ -18,7 +18,7 @@ Element element_of(const mortise_layer& l) { return {l.path, "", l.slot, {}, {}}
 std::vector<Element> elements_at(const Declaration& d, uint32_t point, std::vector<uint32_t>* index_of) {
   std::vector<Element> all;
   for (const auto& l : d.layers) {
-    if (l.point != static_cast<int>(point)) continue;
+    if (l.around || l.point != static_cast<int>(point)) continue;
     all.push_back(element_of(l));
     if (index_of) index_of->push_back(l.index);
   }
@@ -70,7 +70,7 @@ void LayerProviders::cannot_run(const std::string& id, const mortise_layer& laye
 
 int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
   if (claim.choices.empty()) return claim.member;
-  const std::string& chooser = instances_.plan().members[static_cast<size_t>(claim.member)].info->schema.id;
+  const std::string& chooser = id_of(claim.member);
   std::vector<std::string> reasons;
   for (const int candidate : claim.choices) {
     const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), candidate);
@@ -86,20 +86,44 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
   cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);
 }
 
-std::vector<const Claim*> LayerProviders::claims_on(const mortise_layer& layer) {
-  std::vector<const Claim*> taking;
+LayerProviders::Taken LayerProviders::taken_by_claims(const mortise_layer& layer) {
+  Taken taken;
   const Element element = element_of(layer);
-  for (const Claim& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers)
-    if (!claim.where || selections_.try_emplace(&claim, *claim.where).first->second.takes(element))
-      taking.push_back(&claim);
-  return taking;
+  for (const Claim& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers) {
+    if (claim.where && !selections_.try_emplace(&claim, *claim.where).first->second.takes(element)) continue;
+    for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode)
+      if (claim.modes >> mode & 1) taken.claims[mode].push_back(&claim);
+  }
+  for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
+    if (taken.claims[mode].empty())
+      throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
+                            "mortise plugin list names what is installed"));
+    taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
+  }
+  return taken;
 }
 
-int LayerProviders::provider_of(const mortise_layer& layer, const std::vector<const Claim*>& claims, uint32_t mode) {
-  for (const Claim* claim : claims)
-    if (claim->modes >> mode & 1) return choose(*claim, layer, mode);
-  throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
-                        "mortise plugin list names what is installed"));
+LayerProviders::Taken LayerProviders::taken_inside(const mortise_layer& layer, const std::string& asking) {
+  Taken taken;
+  const Taken& around = taken_[layer.around->index];
+  for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
+    taken.members[mode] = -1;
+    if (around.members[mode] < 0 || id_of(around.members[mode]) != asking) continue;  // never called in this mode
+    taken.claims[mode] = {around.claims[mode].begin() + 1, around.claims[mode].end()};
+    if (taken.claims[mode].empty())
+      throw Failure(mistake("nothing_provides",
+                            "nothing provides `" + layer.slot + "` at " + layer.path + " inside " + asking,
+                            around.claims[mode].front()->origin,
+                            "a `where` in [" + asking + "]: it wraps what another table provides there"));
+    taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
+    std::vector<std::string>& ids = inside_[asking];
+    if (const std::string& id = id_of(taken.members[mode]); std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  }
+  return taken;
+}
+
+const std::string& LayerProviders::id_of(int member) const {
+  return instances_.plan().members[static_cast<size_t>(member)].info->schema.id;
 }
 
 // A provider whose inner layer is its own to provide again would go on without an end.
@@ -119,32 +143,32 @@ void LayerProviders::check_depth(const Declarer& outside, const Declarer& here) 
 }
 
 void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
+  Taken taken = layer.around ? taken_inside(layer, builder.declarer.id) : taken_by_claims(layer);
   // A provider may ask for nested layers before this returns; a deque keeps `layer` where it is.
-  std::array<int, MORTISE_MODES> members{};
-  const std::vector<const Claim*> claims = claims_on(layer);
+  if (taken_.size() <= layer.index) taken_.resize(layer.index + 1);
+  const auto& members = (taken_[layer.index] = std::move(taken)).members;
   for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
-    members[mode] = provider_of(layer, claims, mode);
     const auto same = std::find(members.begin(), members.begin() + mode, members[mode]);
-    if (same != members.begin() + mode) {
-      layer.data[mode] = layer.data[static_cast<size_t>(same - members.begin())];
-      continue;
-    }
-    const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), members[mode]);
-    if (const Answer a = supports(op, layer, mode); !a.yes) {
-      const auto* table = op.by->member->table;
-      cannot_run(op.by->id(), layer, a, table ? table->origin : Position{});
-    }
-    if (!op.has(&mortise_operator::forward))
-      throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
-    if (!op.has(&mortise_operator::declare)) continue;
-    const Declarer outside = std::exchange(builder.declarer, {&layer, op.by->id()});
-    check_depth(outside, builder.declarer);
-    op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
-            &layer.data[mode]);
-    builder.declarer = outside;
+    if (same != members.begin() + mode) layer.data[mode] = layer.data[static_cast<size_t>(same - members.begin())];
+    else if (members[mode] >= 0) declare_in(mode, builder, layer, spec);
   }
-  if (members_.size() <= layer.index) members_.resize(layer.index + 1);
-  members_[layer.index] = members;
+}
+
+void LayerProviders::declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer,
+                                const mortise_layer_spec& spec) {
+  const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), member(layer, mode));
+  if (const Answer a = supports(op, layer, mode); !a.yes) {
+    const auto* table = op.by->member->table;
+    cannot_run(op.by->id(), layer, a, table ? table->origin : Position{});
+  }
+  if (!op.has(&mortise_operator::forward))
+    throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
+  if (!op.has(&mortise_operator::declare)) return;
+  const Declarer outside = std::exchange(builder.declarer, {&layer, op.by->id()});
+  check_depth(outside, builder.declarer);
+  op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
+          &layer.data[mode]);
+  builder.declarer = outside;
 }
 
 void LayerProviders::check() const {

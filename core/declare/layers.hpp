@@ -2,6 +2,7 @@
 // layer's parameters. Choosers ask their candidates what they support.
 #pragma once
 #include <array>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,8 +12,8 @@
 
 namespace mortise {
 
-// The layers of an operator's point, in the order of the model: what a `where` with `every` counts, for providers and
-// wrappers alike. `index_of` gets the layer of each, if it is wanted.
+// The layers of an operator's point, one a path, in the order of the model: what a `where` with `every` counts, for
+// providers and wrappers alike. `index_of` gets the layer of each, if it is wanted.
 std::vector<Element> elements_at(const Declaration& d, uint32_t point, std::vector<uint32_t>* index_of = nullptr);
 
 class LayerProviders {
@@ -26,16 +27,26 @@ class LayerProviders {
   // Once the model is declared: every claim and every `where` took something. Throws Failure.
   void check() const;
 
-  // The member that provides a layer in a mode.
-  int member(const mortise_layer& layer, uint32_t mode) const { return members_[layer.index][mode]; }
+  // The member that provides a layer in a mode; -1: the layer inside another that nobody asked for in this mode.
+  int member(const mortise_layer& layer, uint32_t mode) const { return taken_[layer.index].members[mode]; }
   // Which candidates a chooser's layers got: id of the chooser -> ids of the chosen, in the order of the layers.
   const std::map<std::string, std::vector<std::string>>& chosen() const { return chosen_; }
+  // Whose layers stand inside those of a plugin at the same path: its id -> theirs.
+  const std::map<std::string, std::vector<std::string>>& inside() const { return inside_; }
 
  private:
-  // The claims that take a layer, in some modes. Asked once for each, before those that it declares inside: whether a
-  // selector takes a layer hangs on the ones before it only.
-  std::vector<const Claim*> claims_on(const mortise_layer& layer);
-  int provider_of(const mortise_layer& layer, const std::vector<const Claim*>& claims, uint32_t mode);
+  // Who takes a layer in each mode: the claims on it, of which the first has it, and the member that this one means.
+  struct Taken {
+    std::array<std::vector<const Claim*>, MORTISE_MODES> claims;
+    std::array<int, MORTISE_MODES> members{};
+  };
+  // Asked once for each layer, before those that it declares inside: whether a selector takes a layer hangs on the ones
+  // before it only.
+  Taken taken_by_claims(const mortise_layer& layer);
+  // What `asking` declares at its own layer's place is the next claim's.
+  Taken taken_inside(const mortise_layer& layer, const std::string& asking);
+  void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
+  const std::string& id_of(int member) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
   static void check_depth(const Declarer& outside, const Declarer& here);
   struct Answer {
@@ -51,8 +62,8 @@ class LayerProviders {
   Instances& instances_;
   uint32_t device_;
   std::map<const Claim*, Selection> selections_;
-  std::vector<std::array<int, MORTISE_MODES>> members_;  // by index of the layer
-  std::map<std::string, std::vector<std::string>> chosen_;
+  std::deque<Taken> taken_;  // by index of the layer
+  std::map<std::string, std::vector<std::string>> chosen_, inside_;
 };
 
 }  // namespace mortise

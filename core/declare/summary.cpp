@@ -106,6 +106,8 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.details[d.data.by->id()] = d.samples->about("train");
   for (const auto& [id, ids] : d.layers->chosen()) s.details[id] = "-> " + join(ids, ", ");
 
+  for (const auto& [id, ids] : d.layers->inside()) s.details[id] = "around " + join(ids, ", ");
+
   const Memory m = weights_and_gradients(declaration);
   s.weights_bytes = m.weights;
   s.gradients_bytes = m.gradients;

@@ -68,6 +68,18 @@ struct ApplyNode final : ta::Node {
   }
 };
 
+// Identity on its first input; the second gets a gradient that no result asked for.
+struct RootNode final : ta::Node {
+  std::function<at::Tensor()> seed;
+  std::string name() const override { return "attached term"; }
+  ta::variable_list apply(ta::variable_list&& grads) override {
+    ta::variable_list out(static_cast<size_t>(num_outputs()));
+    out[0] = std::move(grads[0]);
+    out[1] = seed();
+    return out;
+  }
+};
+
 // What forward gave may be an input, a parameter's value or something that was kept: the graph hangs on a tensor of its
 // own over the same bytes.
 void part_from_others(mortise_value* out, uint32_t m) {
@@ -165,6 +177,17 @@ mortise_status backward_at_edge(mortise_host* h, mortise_tensor* const* roots, m
 }
 
 }  // namespace
+
+at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::function<at::Tensor()> seed) {
+  auto node = std::shared_ptr<RootNode>(new RootNode(), ta::deleteNode);
+  node->seed = std::move(seed);
+  node->set_next_edges(ta::collect_next_edges(carrier, root));
+  // A tensor of its own for the graph, which still notices that the bytes were written.
+  c10::TensorImpl* impl = carrier.unsafeGetTensorImpl();
+  at::Tensor out(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
+  ta::set_history(out, node);
+  return out;
+}
 
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
                   uint32_t flags) {

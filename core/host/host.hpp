@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "core/abi/edge.hpp"
@@ -39,6 +40,9 @@ class Host : public Edge {
 
 // Of a window that a host with tensors gave out: the tables of this room are registered by no other edge.
 inline Host& host_of(mortise_host* h) { return static_cast<Host&>(*plugin_of(h).owner); }
+
+// The same bytes as `carrier`; backward through them gives `root` the gradient that `seed` makes then, besides.
+at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::function<at::Tensor()> seed);
 
 // Backward from `roots`; at the end of the outermost one the parameters are told. Throws PluginError.
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,

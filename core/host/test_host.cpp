@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
@@ -117,6 +118,13 @@ struct TestHost::Loop final : LoopServices {
   void report(std::string_view, mortise_tensor*, std::string_view) override { none(); }
   void metric(std::string_view, double) override { none(); }
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
+  // Its gradient is the weight.
+  void attach_term(std::string_view, mortise_tensor* carrier, mortise_tensor* sum, std::string_view, double weight,
+                   mortise_tensor** out) override {
+    const at::Tensor on = share(carrier), t = share(sum);
+    const bool has_graph = weight != 0 && (current_frame()->call->flags & MORTISE_GRAD);
+    *out = give(has_graph ? with_root(on, t, [like = t.detach(), weight] { return at::full_like(like, weight); }) : on);
+  }
   void norm(mortise_tensor**) override { none(); }
   void ready(mortise_param& p, int, bool last) override { host.log.push_back((last ? "ready " : "summed ") + p.name); }
   void slices(const PluginHost&, const mortise_slice**, uint32_t*) override { none(); }
@@ -209,13 +217,16 @@ void TestHost::wrap(const std::string& name, const std::string& plugin, Wrapper 
 // ---- the model ----
 
 TestHost::Provider& TestHost::provider_of(const mortise_layer& layer) {
+  int outer = 0;  // those that wrap this layer come before it
+  for (const mortise_layer* l = layer.around; l; l = l->around) ++outer;
   for (auto p = providers_.rbegin(); p != providers_.rend(); ++p)
-    if (p->slot == layer.slot && fits(p->where, layer.path)) return *p;
+    if (p->slot == layer.slot && fits(p->where, layer.path) && outer-- == 0) return *p;
   throw PluginError(MORTISE_E_NOT_FOUND, "nothing provides `" + layer.slot + "` at " + layer.path);
 }
 
 void TestHost::declare_layer(mortise_builder& b, mortise_layer& layer, const mortise_layer_spec& spec) {
   Provider& p = provider_of(layer);
+  const Declarer outside = std::exchange(b.declarer, {&layer, p.window->id});
   if (p.object && p.object->declare) {
     void* data = nullptr;
     const mortise_status s = p.object->declare(p.self, &b, &spec, &data);

@@ -59,28 +59,58 @@ void RunServices::report(std::string_view name, mortise_tensor* number, std::str
 
 void RunServices::metric(std::string_view name, double number) { passes_.metric(column_name(name), number); }
 
-void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) {
+// Where a term is given.
+static const Frame& frame_of_term() {
   const Frame* f = current_frame();
   if (!f || !f->terms) throw PluginError(MORTISE_E_ARGUMENT, "a term of the loss is given inside `forward` only");
-  if (f->call->flags & MORTISE_REPLAY) return;  // counted in the first pass
-  const std::string text(name);
-  const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
-  // A pass whose graph is made again later keeps no graph now: the term would train nothing, and nobody would notice.
-  if (weight != 0 && (f->call->flags & MORTISE_FIRST_PASS) && !t.requires_grad())
-    throw PluginError(MORTISE_E_UNSUPPORTED,
-                      "the term `" + text + "` is given inside a block that is computed again in backward, where it " +
-                          "would train nothing; exclude this block there, or give the term weight 0");
-  const bool wanted = (f->call->flags & MORTISE_GRAD) && at::GradMode::is_enabled();
-  if (weight != 0 && wanted && !t.requires_grad())
+  return *f;
+}
+
+static void must_train(const std::string& text, const at::Tensor& sum, double weight, bool wanted) {
+  if (weight != 0 && wanted && !sum.requires_grad())
     throw PluginError(MORTISE_E_ARGUMENT,
                       "the term `" + text + "` depends on no trainable parameter; give it weight 0 to report it");
+}
+
+void RunServices::count_term(const Frame& f, const std::string& text, std::string_view unit, double weight,
+                             const at::Tensor& sum) {
   const PluginCall* call = current_call();
   const std::string by(call ? call->plugin : std::string_view());
   // A wrapper of `forward` inside another that calls it again: the last counts, as of the segments.
-  if (!f->segment)
-    std::erase_if(*f->terms,
+  if (!f.segment)
+    std::erase_if(*f.terms,
                   [&](const Term& other) { return other.name == text && other.by == by && !other.of_segments; });
-  f->terms->push_back({text, std::string(unit), weight, t, f->segment != nullptr, by});
+  f.terms->push_back({text, std::string(unit), weight, sum, f.segment != nullptr, by});
+}
+
+void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) {
+  const Frame& f = frame_of_term();
+  if (f.call->flags & MORTISE_REPLAY) return;  // counted in the first pass
+  const std::string text(name);
+  const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
+  // A pass whose graph is made again later keeps no graph now: the term would train nothing, and nobody would notice.
+  if (weight != 0 && (f.call->flags & MORTISE_FIRST_PASS) && !t.requires_grad())
+    throw PluginError(MORTISE_E_UNSUPPORTED,
+                      "the term `" + text + "` is given inside a block that is computed again in backward, where it " +
+                          "would train nothing; give it by attach_term, exclude this block there, or give the term " +
+                          "weight 0");
+  must_train(text, t, weight, (f.call->flags & MORTISE_GRAD) && at::GradMode::is_enabled());
+  count_term(f, text, unit, weight, t);
+}
+
+void RunServices::attach_term(std::string_view name, mortise_tensor* carrier, mortise_tensor* sum,
+                              std::string_view unit, double weight, mortise_tensor** out) {
+  const Frame& f = frame_of_term();
+  const std::string text(name);
+  const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
+  const at::Tensor on = share(carrier);
+  if (!on.defined() || !on.is_floating_point())
+    throw PluginError(MORTISE_E_ARGUMENT, "the term `" + text + "` is attached to a tensor of floating-point numbers");
+  const bool has_graph = (f.call->flags & MORTISE_GRAD) != 0;
+  must_train(text, t, weight, has_graph);  // in a pair, too, which autograd does not look into
+  // Its value counts once; backward comes to it through the carrier, not from the term.
+  if (!(f.call->flags & MORTISE_REPLAY)) count_term(f, text, unit, weight, t.detach());
+  *out = give(weight != 0 && has_graph ? passes_.attached(on, {text, std::string(unit), weight, t}) : on);
 }
 
 void RunServices::norm(mortise_tensor** out) {

@@ -24,6 +24,8 @@ class RunServices final : public LoopServices {
   void report(std::string_view name, mortise_tensor* number, std::string_view unit) override;
   void metric(std::string_view name, double number) override;
   void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) override;
+  void attach_term(std::string_view name, mortise_tensor* carrier, mortise_tensor* sum, std::string_view unit,
+                   double weight, mortise_tensor** out) override;
   void norm(mortise_tensor** out) override;
   void ready(mortise_param& p, int micro, bool last) override;
   void slices(const PluginHost& plugin, const mortise_slice** out, uint32_t* n) override;
@@ -33,6 +35,9 @@ class RunServices final : public LoopServices {
  private:
   static std::string column_name(std::string_view name);  // throws PluginError: it is none
   static at::Tensor one_number(mortise_tensor* handle, const std::string& what);
+  // The term under `text`, as it is given where `f` is.
+  static void count_term(const Frame& f, const std::string& text, std::string_view unit, double weight,
+                         const at::Tensor& sum);
   Ledger& need_ledger() const;
 
   States& states_of(const PluginHost& plugin);

@@ -137,13 +137,24 @@ void Passes::run_micro(mortise_call& call) {
   invoke(chains_.at(kBackward, call.mode), backward, frame);
 }
 
+std::function<at::Tensor()> Passes::seed_of(const Term& t) const {
+  return
+      [scale = *scale_, denominator = denominators_->of(t.unit, t.name), weight = t.weight, dtype = t.sum.scalar_type(),
+       sizes = t.sum.sizes().vec()] { return scale.mul(weight).div(denominator).to(dtype).view(sizes); };
+}
+
+at::Tensor Passes::attached(const at::Tensor& carrier, const Term& term) const {
+  if (!denominators_) throw PluginError(MORTISE_E_ARGUMENT, "a term is attached inside a micro-batch of a step only");
+  return with_root(carrier, term.sum, seed_of(term));
+}
+
 void Passes::run_backward_of_terms() {
   std::vector<at::Tensor> roots, seeds;
   for (const auto& t : terms_) {
-    const at::Tensor& denominator = denominators_->of(t.unit, t.name);
+    const auto seed = seed_of(t);
     if (t.weight == 0 || !t.sum.requires_grad()) continue;
     roots.push_back(t.sum);
-    seeds.push_back(scale_->mul(t.weight).div(denominator).to(t.sum.scalar_type()).view(t.sum.sizes()));
+    seeds.push_back(seed());
   }
   if (roots.empty()) {
     const mortise_next* model = chains_.segment(0, MORTISE_TRAIN);

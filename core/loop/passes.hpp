@@ -48,6 +48,8 @@ class Passes {
   // `sums`.
   void micro(mortise_batch* batch, int32_t micro, bool last, const Denominators& denominators, const at::Tensor& scale,
              TermSums& sums);
+  // `carrier`, through which backward comes to the sum of a term of the micro-batch under way.
+  at::Tensor attached(const at::Tensor& carrier, const Term& term) const;
   // Without a graph; results are owned by the caller.
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms);
   // A pass over the validation split, as one call of `eval`, so that a wrapper may give it other weights. `give_up` is
@@ -61,6 +63,8 @@ class Passes {
   void run_segments(mortise_call& call);
   void run_micro(mortise_call& call);
   void run_backward_of_terms();
+  // Makes the gradient that backward begins with at a term's sum.
+  std::function<at::Tensor()> seed_of(const Term& term) const;
   void measure(Measured& measured);
   // What the segments gave so far is forgotten: a wrapper of `forward` may call it again, and the last one counts.
   void forget_terms_of_segments(Terms& terms);

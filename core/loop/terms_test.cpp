@@ -156,9 +156,108 @@ TEST(GivenTerms, ThatWouldTrainNothingInABlockThatIsComputedAgainAreRefused) {
   EXPECT_NE(error_of([&] { run.run(); }).find("inside a block that is computed again in backward"), std::string::npos);
 }
 
+// ---- attached terms ----
+
+TEST(AttachedTerms, TrainAsTermsDo) {
+  const auto run_with = [](bool attach) {
+    TestRun run;
+    run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+      const at::Tensor square = w.mul(w).mul(3);
+      at::Tensor on = w;
+      if (attach) on = run.attach_term("square", w, square, "samples", 0.25);
+      else run.term("square", square, "samples", 0.25);
+      run.term("loss", on.mul(x).sum());
+    };
+    run.build({.window = 2});
+    const StepReport r = run.run();
+    return std::tuple(r.loss, r.norm, run.value());
+  };
+  EXPECT_EQ(run_with(true), run_with(false));
+  EXPECT_EQ(std::get<1>(run_with(true)), 2.5 + 0.25 * 2 * 3 * 2 * 2 / 4) << "scaled by the count of its unit";
+}
+
+// The sum is counted in the first pass, which has no graph; a replay has a graph, and counts nothing. Here the replay
+// gives the loss, so that backward goes through it.
+TEST(AttachedTerms, OfABlockThatIsComputedAgainCountOnceAndTrain) {
+  TestRun run;
+  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
+    const bool first = call.flags & MORTISE_FIRST_PASS;
+    const at::Tensor on = run.attach_term("square", w, w.mul(w).mul(3), "one", 0.25);
+    EXPECT_EQ(on.requires_grad(), !first);
+    if (first) return;
+    call.flags &= ~uint32_t{MORTISE_REPLAY};
+    run.term("loss", on.mul(x).sum());
+  };
+  run.wrap(kBlock, [](mortise_call& call, const std::function<void()>& next) {
+    const uint32_t flags = call.flags;
+    {
+      const at::AutoGradMode no_grad(false);
+      call.flags = (flags & ~uint32_t{MORTISE_GRAD}) | MORTISE_FIRST_PASS;
+      next();
+    }
+    call.flags = flags | MORTISE_REPLAY;
+    next();
+  });
+  run.build();
+  const StepReport r = run.run();
+  EXPECT_EQ(r.loss, 2 * 1.5 + 0.25 * 3 * 4);
+  EXPECT_EQ(r.norm, 1.5 + 0.25 * 3 * 2 * 2);
+}
+
+TEST(AttachedTerms, OfWeight0AreMetricsAndLeaveTheCarrierAlone) {
+  TestRun run;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    const at::Tensor on = run.attach_term("size", w, w.detach().mul(3), "one", 0);
+    EXPECT_TRUE(on.is_same(w));
+    run.term("loss", on.mul(x).sum());
+  };
+  run.build();
+  const StepReport r = run.run();
+  ASSERT_EQ(r.metrics.size(), 1u);
+  EXPECT_EQ(r.metrics[0].number, 6);
+  EXPECT_EQ(r.norm, 1.5);
+}
+
+// What was saved for backward must not be written: the tensor that goes on counts the same writes.
+TEST(AttachedTerms, NoticeThatTheirCarrierWasWritten) {
+  const std::string error = refused([](TestRun& run, const at::Tensor& w) {
+    const at::Tensor doubled = w.mul(2), square = doubled.mul(doubled);
+    const at::Tensor on = run.attach_term("aux", doubled, square.sum(), "one", 1);
+    {
+      const at::NoGradGuard no_grad;
+      on.mul_(2);
+    }
+    run.term("other", on.sum(), "one", 1);
+  });
+  EXPECT_NE(error.find("modified by an inplace operation"), std::string::npos) << error;
+}
+
+TEST(AttachedTerms, ThatCannotTrainAreRefused) {
+  const auto attach = [](const std::function<void(TestRun&, const at::Tensor&)>& body) { return refused(body); };
+  EXPECT_NE(attach([](TestRun& run, const at::Tensor& w) {
+              run.attach_term("aux", w, w.detach(), "one", 1);
+            }).find("the term `aux` depends on no trainable parameter"),
+            std::string::npos);
+  EXPECT_NE(attach([](TestRun& run, const at::Tensor& w) {
+              const at::NoGradGuard inside_a_pair;
+              run.attach_term("aux", w, w.mul(2), "one", 1);
+            }).find("the term `aux` depends on no trainable parameter"),
+            std::string::npos);
+  EXPECT_NE(attach([](TestRun& run, const at::Tensor& w) {
+              run.attach_term("aux", w.to(at::kLong), w.mul(2), "one", 1);
+            }).find("is attached to a tensor of floating-point numbers"),
+            std::string::npos);
+  EXPECT_NE(attach([](TestRun& run, const at::Tensor& w) {
+              run.attach_term("aux", w, w.mul(2), "pixels", 1);
+            }).find("counts `pixels`, which the data does not"),
+            std::string::npos);
+}
+
 TEST(GivenTerms, BelongInsideForward) {
   TestRun run;
   run.build();
+  EXPECT_EQ(error_of([&] { run.attach_term("aux", scalar(1), scalar(1), "one", 1); }),
+            "a term of the loss is given inside `forward` only");
   EXPECT_EQ(error_of([&] { run.term("loss", scalar(1)); }), "a term of the loss is given inside `forward` only");
 }
 

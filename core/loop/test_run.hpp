@@ -232,6 +232,12 @@ class TestRun {
   void term(const char* name, const at::Tensor& sum, const char* unit = "tokens", double weight = 1) {
     services->term(name, borrow(sum), unit, weight);
   }
+  at::Tensor attach_term(const char* name, const at::Tensor& carrier, const at::Tensor& sum, const char* unit,
+                         double weight) {
+    mortise_tensor* out = nullptr;
+    services->attach_term(name, borrow(carrier), borrow(sum), unit, weight, &out);
+    return take(out);
+  }
   // One step, and its report.
   StepReport run() {
     step->run();

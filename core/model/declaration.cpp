@@ -74,9 +74,18 @@ std::vector<int64_t> own_parts(const mortise_param_spec& spec, const std::string
   return parts;
 }
 
+// Are they called in different modes? Then somewhere outwards a layer is provided by one for one of them, and by
+// another for the other.
+bool stand_in_different_modes(const Declarer& first, const Declarer& now) {
+  for (const Declarer* a = &first; a->layer; a = &a->layer->declarer)
+    for (const Declarer* b = &now; b->layer; b = &b->layer->declarer)
+      if (a->layer == b->layer && a->id != b->id) return true;
+  return false;
+}
+
 // Two providers of one layer, one a mode, may declare the same inside it; anything else is a mistake.
 void must_be_new(const Declarer& first, const Declarer& now, const std::string& what, const std::string& fix) {
-  if (first.layer && first.layer == now.layer && first.id != now.id) return;
+  if (stand_in_different_modes(first, now)) return;
   const auto text = [](const Declarer& d) { return d.id + (d.layer ? " at " + d.layer->path : ""); };
   throw std::invalid_argument(what + " is declared twice: by " + text(first) + " and by " + text(now) + "; " + fix);
 }
@@ -106,7 +115,8 @@ std::vector<Element> Declaration::param_elements() const {
 
 std::vector<Element> Declaration::layer_elements() const {
   std::vector<Element> all;
-  for (const auto& l : layers) all.push_back({l.path, "", l.slot, {}, {}});
+  for (const auto& l : layers)
+    if (!l.around) all.push_back({l.path, "", l.slot, {}, {}});
   return all;
 }
 
@@ -130,11 +140,14 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
   if (point < 0 || points[static_cast<uint32_t>(point)].kind != Kind::Operator)
     throw std::invalid_argument("layer " + std::string(view(spec.path)) + " asks for the operator " +
                                 std::string(view(spec.slot)) + ", which no plugin in use brings");
-  const auto same = std::ranges::find(d.layers, view(spec.path), &mortise_layer::path);
-  if (same != d.layers.end())
-    must_be_new(same->declarer, b.declarer, "layer " + same->path, "give one of them another path");
+  const mortise_layer* declaring = b.declarer.layer;
+  const bool inside = declaring && declaring->slot == view(spec.slot) && declaring->path == view(spec.path);
+  for (const mortise_layer& same : d.layers)
+    if (same.path == view(spec.path) && (!inside || same.around == declaring))
+      must_be_new(same.declarer, b.declarer, "layer " + same.path, "give one of them another path");
   mortise_layer& layer = d.layers.emplace_back();
   layer.declarer = b.declarer;
+  if (inside) layer.around = declaring;
   layer.index = static_cast<uint32_t>(d.layers.size() - 1);
   layer.point = point;
   layer.segment = static_cast<int>(d.segments.size()) - 1;
@@ -186,6 +199,23 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   for (uint32_t i = 0; i < spec.n_tags; ++i) p.tags.emplace_back(view(spec.tags[i]));
   fill_info(p);
   return &p;
+}
+
+void add_merge(mortise_builder& b, const mortise_merge_spec& spec) {
+  Declaration& d = b.declaration;
+  const std::string name(view(spec.into));
+  const mortise_param* into = d.find(name);
+  if (!into) throw std::invalid_argument("what is merged into parameter " + name + " has no such parameter to go into");
+  const auto is_matrix = [](const mortise_param& p) { return p.sizes.size() == 2; };
+  if (!is_matrix(*into) || !is_matrix(*spec.left) || !is_matrix(*spec.right) ||
+      spec.left->sizes[1] != spec.right->sizes[0])
+    throw std::invalid_argument("what is merged into parameter " + name + " is no product of two matrices");
+  const size_t row = spec.transposed ? 1 : 0;
+  if (into->sizes[row] != spec.left->sizes[0] || into->sizes[1 - row] != spec.right->sizes[1])
+    throw std::invalid_argument("what is merged into parameter " + name + " has another shape");
+  // Providers of other modes declare the same.
+  if (std::ranges::find(d.merges, spec.left, &Merge::left) == d.merges.end())
+    d.merges.push_back({into, spec.left, spec.right, spec.scale, spec.transposed != 0});
 }
 
 std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,

@@ -49,6 +49,7 @@ struct mortise_layer {
   int point = 0;
   int segment = 0;
   mortise::Declarer declarer;
+  const mortise_layer* around = nullptr;  // of the same slot and path, whose provider asked for the next one's layer
   std::string slot, path;
   std::deque<std::string> texts;  // what attrs point into
   std::vector<mortise_attr> attrs;
@@ -62,17 +63,25 @@ struct Segment {
   uint32_t flags = 0;
 };
 
+// What goes into a parameter on export: into + scale × left · right, or its transpose.
+struct Merge {
+  const mortise_param *into, *left, *right;
+  double scale;
+  bool transposed;
+};
+
 struct Declaration {
   std::vector<Segment> segments;
   std::deque<mortise_layer> layers;
   std::deque<mortise_param> params;
+  std::vector<Merge> merges;
   std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length", "field.NAME"
   std::vector<std::string> classes;      // what labels of whole samples mean
 
   mortise_param* find(std::string_view name);
   std::vector<Element> param_elements() const;
-  std::vector<Element> layer_elements() const;
-  int64_t count() const;  // elements of all parameters
+  std::vector<Element> layer_elements() const;  // one a path
+  int64_t count() const;                        // elements of all parameters
 };
 
 }  // namespace mortise
@@ -91,6 +100,7 @@ namespace mortise {
 void add_segment(mortise_builder& b, std::string_view path, uint32_t flags);
 mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec);
 mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec);
+void add_merge(mortise_builder& b, const mortise_merge_spec& spec);
 
 // After the filters and rules: one group for each (optimizer, lr, weight decay) of trainable ones. Writes info.group of
 // every parameter; -1 of a frozen one.

@@ -136,6 +136,91 @@ TEST_F(Declared, OneNameFromTwoPlacesIsRefusedWithBoth) {
   EXPECT_NE(refusal([&] { param("w"); }), "") << "also by the same one";
 }
 
+// Providers of `scan` at one path, each of which asks for the next one's layer there.
+struct Nested : Declared {
+  Nested() {
+    points.add_operator("scan", "x -> y", "", "test.scan");
+    add_segment(b, "h.0", MORTISE_BLOCK);
+  }
+  mortise_layer* scan() {
+    const mortise_layer_spec spec = {sizeof spec, 0, s("scan"), s("h.0.scan"), nullptr};
+    return add_layer(b, points, spec);
+  }
+  std::string refused(const std::function<void()>& declare) {
+    try {
+      declare();
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(Nested, ALayerAtThePlaceThatIsDeclaredStandsInsideIt) {
+  mortise_layer* outer = scan();
+  EXPECT_EQ(outer->around, nullptr);
+  b.declarer = {outer, "scan.one"};
+  mortise_layer* inner = scan();
+  EXPECT_EQ(inner->around, outer);
+  EXPECT_EQ(refused([&] { scan(); }),
+            "layer h.0.scan is declared twice: by scan.one at h.0.scan and by scan.one at h.0.scan; give one of them "
+            "another path");
+  b.declarer = {inner, "scan.two"};
+  EXPECT_EQ(scan()->around, inner);
+  b.declarer = {outer, "scan.other"};  // in another mode
+  EXPECT_EQ(scan()->around, outer);
+  ASSERT_EQ(d.layer_elements().size(), 1u) << "selectors count one layer a place";
+}
+
+TEST_F(Nested, ParametersInsideAreOnesOwnInAModeAndSharedAcrossModes) {
+  mortise_layer* outer = scan();
+  b.declarer = {outer, "scan.one"};
+  mortise_layer* inner = scan();
+  b.declarer = {inner, "scan.two"};
+  param("w");
+  b.declarer = {outer, "scan.one"};
+  EXPECT_NE(refused([&] { param("w"); }), "") << "of the wrapper itself";
+  b.declarer = {outer, "scan.two"};  // of a mode that nobody wraps
+  EXPECT_EQ(refused([&] { param("w"); }), "");
+  EXPECT_EQ(d.params.size(), 1u);
+}
+
+// ---- what is merged on export ----
+
+std::string refused_merge(mortise_builder& b, const char* into, mortise_param* left, mortise_param* right,
+                          bool transposed) {
+  const mortise_merge_spec spec = {sizeof spec, transposed, s(into), left, right, 2.0};
+  try {
+    add_merge(b, spec);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(Declared, AMergeIsOfMatricesThatFit) {
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    const int64_t sizes[] = {rows, columns};
+    mortise_param_spec spec{};
+    spec.rank = 2;
+    spec.name = s(name);
+    spec.role = s("matrix");
+    spec.sizes = sizes;
+    return add_param(b, spec);
+  };
+  matrix("w", 5, 4);
+  mortise_param *left = matrix("left", 5, 2), *right = matrix("right", 2, 4);
+  EXPECT_EQ(refused_merge(b, "v", left, right, false),
+            "what is merged into parameter v has no such parameter to go into");
+  EXPECT_EQ(refused_merge(b, "w", right, left, false), "what is merged into parameter w is no product of two matrices");
+  EXPECT_EQ(refused_merge(b, "w", left, right, true), "what is merged into parameter w has another shape");
+  EXPECT_TRUE(d.merges.empty());
+  EXPECT_EQ(refused_merge(b, "w", left, right, false), "");
+  EXPECT_EQ(refused_merge(b, "w", left, right, false), "") << "by the provider of another mode";
+  ASSERT_EQ(d.merges.size(), 1u);
+  EXPECT_EQ(d.merges[0].into, d.find("w"));
+}
+
 TEST_F(Declared, ARoleOutsideTheListIsRefused) {
   add_segment(b, "embed", 0);
   EXPECT_THROW(param("w", 2, nullptr, "kernel"), std::invalid_argument);

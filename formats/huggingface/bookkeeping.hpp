@@ -8,8 +8,8 @@ inline constexpr const char *kIdToLabel = "id2label", *kLabelToId = "label2id";
 
 inline constexpr const char* kBookkeeping[] = {
     // where it comes from and for what
-    "_commit_hash", "_name_or_path", "architectures", "finetuning_task", "model_type", "parameters_differ", "prefix",
-    "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
+    "_commit_hash", "_name_or_path", "architectures", "finetuning_task", "model_type", "parameters_differ",
+    "parameters_merge", "prefix", "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
     // names of classes
     "_num_labels", "id2label", "label2id", "num_labels",
     // how it is computed and what is given back

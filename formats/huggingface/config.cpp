@@ -8,7 +8,7 @@ namespace mortise::huggingface {
 namespace {
 
 constexpr const char *kArchitectures = "architectures", *kModelType = "model_type", *kVocabulary = "vocab_size",
-                     *kDtype = "torch_dtype", *kDiffer = "parameters_differ";
+                     *kDtype = "torch_dtype", *kDiffer = "parameters_differ", *kMerge = "parameters_merge";
 constexpr size_t kMostBytes = size_t{16} << 20, kMostText = 80, kMostDifferences = 8;
 
 // Element types of weights as safetensors and as torch call them.
@@ -93,6 +93,23 @@ void name_classes(Json& all, const Mapping& mapping, const std::map<std::string,
   }
 }
 
+// The architecture of the mapping, or what differs from it.
+void claim_architecture(Json& all, const Mapping& mapping, const std::map<std::string, std::string>& values,
+                        const std::map<std::string, Sizes>& parameters) {
+  if (mapping.architectures.empty()) return;
+  std::vector<std::string> differ = differences(mapping, values, parameters);
+  if (differ.empty()) {
+    all[kArchitectures] = mapping.architectures;
+    return;
+  }
+  all.erase(kModelType);  // by which readers choose a class where none is named
+  if (const size_t n = differ.size(); n > kMostDifferences) {
+    differ.resize(kMostDifferences);
+    differ.push_back(std::to_string(n - kMostDifferences) + " more differ");
+  }
+  all[kDiffer] = differ;
+}
+
 }  // namespace
 
 Config::Config(std::string path, std::string_view text) : path_(std::move(path)) {
@@ -162,8 +179,26 @@ std::string Config::text_for(const std::string& dtype) const {
   return all.dump(2) + "\n";
 }
 
+std::vector<Product> Config::products() const {
+  std::vector<Product> all;
+  const Json* found = find_in(values_, std::string(kMerge) + ".products");
+  try {
+    for (const Json& p : found ? *found : Json::array())
+      all.push_back({p.at("into"), p.at("left"), p.at("right"), p.at("scale"), p.at("transposed")});
+  } catch (const Json::exception&) {
+    throw FormatError("bad_config_json", path_, std::string("does not say what `") + kMerge + "` is");
+  }
+  return all;
+}
+
+Config Config::merged() const {
+  const Json* found = find_in(values_, std::string(kMerge) + ".config");
+  return found ? Config(path_, found->dump()) : *this;
+}
+
 std::string config_text(const Mapping& every, const std::map<std::string, std::string>& values,
-                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes) {
+                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes,
+                        const std::vector<Product>& products) {
   const Mapping mapping = every.chosen(values);
   Json all = Json::object();
   for (const auto& [name, value] : mapping.fixed) place_in(all, name) = json_of(value);
@@ -177,18 +212,18 @@ std::string config_text(const Mapping& every, const std::map<std::string, std::s
     const auto size = all.find(kVocabulary);
     all[name] = size == all.end() || *size > id ? Json(id) : Json();
   }
-  if (mapping.architectures.empty()) return all.dump(2) + "\n";
-  std::vector<std::string> differ = differences(mapping, values, parameters);
-  if (differ.empty()) {
-    all[kArchitectures] = mapping.architectures;
-    return all.dump(2) + "\n";
+  Json merged = products.empty() ? Json() : all;
+  claim_architecture(all, mapping, values, parameters);
+  if (products.empty()) return all.dump(2) + "\n";
+  std::map<std::string, Sizes> own = parameters;
+  for (const Product& p : products) {
+    own.erase(p.left);
+    own.erase(p.right);
+    all[kMerge]["products"].push_back(
+        {{"into", p.into}, {"left", p.left}, {"right", p.right}, {"scale", p.scale}, {"transposed", p.transposed}});
   }
-  all.erase(kModelType);  // by which readers choose a class where none is named
-  if (const size_t n = differ.size(); n > kMostDifferences) {
-    differ.resize(kMostDifferences);
-    differ.push_back(std::to_string(n - kMostDifferences) + " more differ");
-  }
-  all[kDiffer] = differ;
+  claim_architecture(merged, mapping, values, own);
+  all[kMerge]["config"] = merged;
   return all.dump(2) + "\n";
 }
 

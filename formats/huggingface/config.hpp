@@ -13,6 +13,14 @@ namespace mortise::huggingface {
 
 inline constexpr const char* kConfigFile = "config.json";
 
+// What was added to a parameter: in a folder of the model alone it is into + scale × left · right (or its transpose),
+// and the two are not there.
+struct Product {
+  std::string into, left, right;
+  double scale = 1;
+  bool transposed = false;
+};
+
 class Config {
  public:
   // A key and its value; `at` has the line, and column 0.
@@ -41,6 +49,10 @@ class Config {
   std::string architecture() const;
   // Why it is for none, as config_text wrote it; empty if it does not say.
   std::vector<std::string> differences() const;
+  // What export merges, and the config.json of the folder then; its own if there is nothing to merge. Throws
+  // FormatError (bad_config_json).
+  std::vector<Product> products() const;
+  Config merged() const;
   // The same for weights of an element type as safetensors calls it: "BF16".
   std::string text_for(const std::string& dtype) const;
 
@@ -56,6 +68,7 @@ class Config {
 // The config.json of a model with these values of its keys (as JSON), these parameters and names of classes. If the
 // parameters are not those of the architecture it claims none, and says what differs.
 std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
-                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes = {});
+                        const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes = {},
+                        const std::vector<Product>& products = {});
 
 }  // namespace mortise::huggingface

@@ -140,6 +140,36 @@ TEST(ConfigJson, ReadsKeysWithinObjectsAndNamesThoseThatNobodyKnows) {
   EXPECT_EQ(Config("c", R"({"rope": {"rope_type": "llama3"}})").contradictions(headed()).size(), 1u);
 }
 
+TEST(ConfigJson, SaysWhatIsMergedAndWhatTheFolderIsThen) {
+  Parameters added = kParameters;
+  added["wte.left"] = {100, 2};
+  added["wte.right"] = {2, 8};
+  const std::string text = config_text(small(), kValues, added, {}, {{"wte", "wte.left", "wte.right", 0.1, true}});
+  const Config config("config.json", text);
+  EXPECT_EQ(config.architecture(), "");
+  EXPECT_EQ(config.differences(), (Texts{"wte.left is added", "wte.right is added"}));
+  EXPECT_EQ(unknown(text), Texts());
+  ASSERT_EQ(config.products().size(), 1u);
+  const Product p = config.products()[0];
+  EXPECT_EQ((Texts{p.into, p.left, p.right}), (Texts{"wte", "wte.left", "wte.right"}));
+  EXPECT_EQ(p.scale, 0.1);
+  EXPECT_TRUE(p.transposed);
+  const std::string merged = config.merged().text_for("F32");
+  EXPECT_EQ(merged, Config("config.json", config_text(small(), kValues, kParameters)).text_for("F32"));
+  // What else was added keeps it from being the architecture.
+  added["router"] = {8};
+  const Config other("config.json", config_text(small(), kValues, added, {}, config.products()));
+  EXPECT_EQ(other.merged().differences(), Texts{"router is added"});
+}
+
+TEST(ConfigJson, ThatNamesNoProductsIsRefused) {
+  const Config broken("config.json", R"({"parameters_merge": {"products": [{"into": "wte"}]}})");
+  EXPECT_THROW(broken.products(), FormatError);
+  EXPECT_TRUE(Config("config.json", "{}").products().empty());
+  EXPECT_EQ(Config("config.json", R"({"a": 1})").merged().text_for("F32"),
+            Config("config.json", R"({"a": 1})").text_for("F32"));
+}
+
 TEST(ConfigJson, NamesEveryKeyThatNobodyKnows) {
   EXPECT_EQ(unknown(R"({
   "n_layer": 2, "summary_type": "x", "torch_dtype": "float32", "pad_token_id": 7, "not_set": null, "off": false,

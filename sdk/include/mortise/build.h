@@ -42,6 +42,16 @@ typedef struct mortise_param_spec {
   const int64_t *parts;
 } mortise_param_spec;
 
+/** A matrix that is trained as a sum: in what `mortise export` writes, `into` + scale × left · right stands in its
+ * place, and `left` and `right` are left out, as if they had never been. */
+typedef struct mortise_merge_spec {
+  uint32_t struct_size;
+  uint32_t transposed;         /* 1: `into` has the dimensions of left · right the other way round */
+  mortise_str into;            /* the whole name of a parameter that is declared already */
+  mortise_param *left, *right; /* [n, rank] and [rank, m] */
+  double scale;
+} mortise_merge_spec;
+
 enum { MORTISE_BLOCK = 1 }; /* flag of a segment: one of several alike; called through the point `block` */
 
 /** "mortise.build/0" */
@@ -50,12 +60,16 @@ typedef struct mortise_build_api {
   /** The next segment, in the order of forward; layers declared from here on belong to it. */
   MORTISE_FN(segment, mortise_builder *, mortise_str path, uint32_t flags);
   /** Asks for a layer; its provider declares its parameters and sub-layers before this returns. The handle lives as
-   * long as the run; mortise_call_api.layer calls it. */
+   * long as the run; mortise_call_api.layer calls it. A provider that asks, in its `declare`, for a layer of the slot
+   * and the path that it is declaring gets the one that the next claim on them provides: so it wraps that, with
+   * parameters of its own. Its table has a `where`; without one no other claim is left. */
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
   /** A number that somebody else decided: "vocabulary" (tokenizer or data), "classes" (data), "sequence_length"
    * (manifest), "field.NAME" (1: the data has a field of that name). MORTISE_E_NOT_FOUND if nobody did. */
   MORTISE_FN(fact, mortise_builder *, mortise_str name, int64_t *);
+  /** How parameters that were added to a model go back into its own. Since 0.2 */
+  MORTISE_FN(merge, mortise_builder *, const mortise_merge_spec *);
 } mortise_build_api;
 
 MORTISE_END

@@ -63,6 +63,14 @@ typedef struct mortise_loop_api {
   /** A number of the evaluation under way that is no sum over samples: the column "eval.NAME" of its record. Over all
    * ranks: whoever gives it has put theirs together. [loop] Only inside a call of `eval`, once a name. Since 0.2 */
   MORTISE_FN(metric, mortise_str name, double number);
+  /** A term of the loss from inside a block, which activation.checkpointing may compute again in backward: it counts in
+   * the first pass alone, and its gradient flows where a pass has a graph. It rides on `carrier`, a floating-point
+   * tensor of the layer's result: `*out` (owned) has the same bytes, and backward through it gives `sum` the gradient
+   * weight × scale / count of `unit`. So what the layer gives must come from `*out`; if nothing of the loss depends on
+   * it, the term trains nothing. `sum` depends on a trainable parameter or on an argument that does, unless the weight
+   * is 0: then it is a `term`. Inside `forward` only, in a composite or a segment; a pair has no graph. Since 0.2 */
+  MORTISE_FN(attach_term, mortise_str name, mortise_tensor *carrier, mortise_tensor *sum, mortise_str unit,
+             double weight, mortise_tensor **out);
 } mortise_loop_api;
 
 MORTISE_END

@@ -18,6 +18,10 @@ mortise_value dtype(int64_t d) { return {MORTISE_DTYPE, 0, {.i = d}}; }
 mortise_status term(mortise_tensor* sum) {
   return api.loop->term(api.host, MORTISE_STR("loss"), sum, MORTISE_STR("tokens"), 1);
 }
+mortise_status attach(mortise_tensor* carrier) {
+  Tensor out;
+  return api.loop->attach_term(api.host, MORTISE_STR("aux"), carrier, one(), MORTISE_STR("one"), 1, out.put());
+}
 mortise_status scale(double factor) {
   const Tensor t = empty(MORTISE_F64, {});
   Info(t.get()).as<double>()[0] = factor;

@@ -260,6 +260,7 @@ class Attrs {
     return has(key) ? need(key, {MORTISE_PARAM}, "a parameter").v.p : nullptr;
   }
   bool has(std::string_view key) const { return find_attr(attrs_, n_, key) != nullptr; }
+  std::span<const mortise_attr> all() const { return {attrs_, n_}; }
 
  private:
   const mortise_value& need(std::string_view key, std::initializer_list<uint32_t> tags, const char* type) const {

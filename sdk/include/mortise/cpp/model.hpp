@@ -22,6 +22,7 @@ struct Parameter {
   mortise_param* tie = nullptr;
   uint32_t part_dim = 0;
   std::span<const int64_t> parts = {};
+  std::initializer_list<std::string_view> tags = {};
 };
 
 // mortise.build/0. [build]
@@ -32,21 +33,27 @@ class Builder {
     check(api.build->segment(api.host, builder_, str(path), flags));
   }
   mortise_layer* layer(std::string_view slot, std::string_view path, std::initializer_list<mortise_attr> attrs) const {
+    return layer(slot, path, std::span<const mortise_attr>(attrs.begin(), attrs.size()));
+  }
+  mortise_layer* layer(std::string_view slot, std::string_view path, std::span<const mortise_attr> attrs) const {
     const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
-                                     attrs.begin()};
+                                     attrs.data()};
     mortise_layer* layer = nullptr;
     check(api.build->layer(api.host, builder_, &spec, &layer));
     return layer;
   }
   mortise_param* param(const Parameter& p) const {
-    std::vector<mortise_str> dims;
+    std::vector<mortise_str> dims, tags;
     for (const auto d : p.dims) dims.push_back(str(d));
+    for (const auto t : p.tags) tags.push_back(str(t));
     mortise_param_spec spec{};
     spec.struct_size = sizeof spec;
     spec.rank = static_cast<uint32_t>(p.sizes.size());
     spec.name = str(p.name);
     spec.role = str(p.role);
     spec.dims = dims.data();
+    spec.tags = tags.data();
+    spec.n_tags = static_cast<uint32_t>(tags.size());
     spec.sizes = p.sizes.begin();
     spec.init = str(p.init);
     spec.init_scale = p.scale;
@@ -57,6 +64,11 @@ class Builder {
     mortise_param* param = nullptr;
     check(api.build->param(api.host, builder_, &spec, &param));
     return param;
+  }
+  // How `left` and `right` go into the parameter of this name on export: mortise_merge_spec.
+  void merge(std::string_view into, mortise_param* left, mortise_param* right, double scale, bool transposed) const {
+    const mortise_merge_spec spec = {sizeof spec, transposed, str(into), left, right, scale};
+    check(api.build->merge(api.host, builder_, &spec));
   }
   // A number that somebody else decided; nothing if nobody did.
   std::optional<int64_t> fact(std::string_view name) const {
@@ -70,6 +82,13 @@ class Builder {
  private:
   mortise_builder* builder_;
 };
+
+// A term of the loss from inside a block: `carrier`, to go on with, through which its gradient comes (loop.attach_term).
+inline Tensor attach_term(std::string_view name, Ref carrier, Ref sum, std::string_view unit, double weight) {
+  Tensor out;
+  check(api.loop->attach_term(api.host, str(name), carrier, sum, str(unit), weight, out.put()));
+  return out;
+}
 
 // An argument of a call; NONE where the caller left it out.
 inline mortise_value argument(const mortise_call* call, uint32_t index) {

@@ -33,11 +33,21 @@ class FakeBuild {
     bool tied = false;
     uint32_t part_dim = 0;
     std::vector<int64_t> parts = {};
+    std::vector<std::string> tags = {};
+  };
+  struct Merge {
+    std::string into, left, right;
+    double scale;
+    bool transposed;
   };
 
   explicit FakeBuild(FakeHost& host) : host_(host) {
-    static const mortise_build_api table = {
-        .struct_size = sizeof(mortise_build_api), .segment = segment, .layer = ask, .param = param, .fact = fact};
+    static const mortise_build_api table = {.struct_size = sizeof(mortise_build_api),
+                                            .segment = segment,
+                                            .layer = ask,
+                                            .param = param,
+                                            .fact = fact,
+                                            .merge = merge};
     host.offer("mortise.build/0", &table);
     api.build = &table;
   }
@@ -48,6 +58,7 @@ class FakeBuild {
   std::vector<std::pair<std::string, uint32_t>> segments;  // path, flags
   std::deque<Layer> layers;                                // in the order in which they were asked for
   std::map<std::string, Param> params;
+  std::vector<Merge> merges;
 
   // Throws PluginError with the text of a refusal.
   void* layer(const Plugin& plugin, const std::string& slot, const std::string& path,
@@ -133,6 +144,8 @@ class FakeBuild {
     p.role = view(spec->role), p.init = view(spec->init), p.scale = spec->init_scale, p.tied = spec->tie != nullptr;
     p.sizes.assign(spec->sizes, spec->sizes + spec->rank);
     for (uint32_t i = 0; i < spec->rank; ++i) p.dims.emplace_back(view(spec->dims[i]));
+    p.tags.clear();
+    for (uint32_t i = 0; i < spec->n_tags; ++i) p.tags.emplace_back(view(spec->tags[i]));
     p.part_dim = spec->part_dim, p.parts.assign(spec->parts, spec->parts + spec->n_parts);
     p.handle = spec->tie ? spec->tie : f.host_.add_param(std::string(view(spec->name)), p.role, p.sizes);
     if (!spec->tie) f.host_.pack(p.handle, p.part_dim, p.parts);
@@ -143,6 +156,12 @@ class FakeBuild {
     const auto found = of(b).facts.find(std::string(view(name)));
     if (found == of(b).facts.end()) return h->fail(h, MORTISE_E_NOT_FOUND, MORTISE_STR("nobody decided it"));
     *out = found->second;
+    return MORTISE_OK;
+  }
+  static mortise_status merge(mortise_host*, mortise_builder* b, const mortise_merge_spec* spec) noexcept {
+    const auto name = [](const mortise_param* p) { return std::string(view(info_of(p).name)); };
+    of(b).merges.push_back(
+        {std::string(view(spec->into)), name(spec->left), name(spec->right), spec->scale, spec->transposed != 0});
     return MORTISE_OK;
   }
 

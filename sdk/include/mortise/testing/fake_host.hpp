@@ -781,6 +781,16 @@ class FakeHost : public mortise_host {
                 return mortise_status{MORTISE_OK};
               });
             },
+        .attach_term =
+            [](mortise_host* h, mortise_str name, mortise_tensor* carrier, mortise_tensor* sum, mortise_str unit,
+               double weight, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                check(loop_table().term(h, name, sum, unit, weight));
+                if (!f.find(carrier)) return f.note_failure(MORTISE_E_ARGUMENT, "a term is attached to a tensor");
+                *out = Tensor::share(carrier).release();
+                return mortise_status{MORTISE_OK};
+              });
+            },
     };
     return table;
   }

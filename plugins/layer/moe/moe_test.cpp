@@ -1,0 +1,59 @@
+// What a mixture of experts declares and refuses; no LibTorch. Its arithmetic: tests/operators.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "mortise/testing/fake_build.hpp"
+
+using namespace mortise::testing;
+using mortise::attr;
+
+namespace {
+
+struct Moe : testing::Test {
+  Moe() {
+    host.set("experts", 3).set("top_k", 2).set("capacity_factor", 0.0).set("jitter", 0.0);
+    host.set("balance", 0.01).set("z_loss", 0.0);
+  }
+  FakeHost host;
+  FakeBuild build{host};
+};
+
+TEST_F(Moe, AsksForARouterAndAnMlpAnExpert) {
+  const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  build.layer(plugin, "mlp", "h.1.mlp",
+              {attr("name", "mlp"), attr("width", 16), attr("inner", 64), attr("up", "c_fc"), attr("bias", false)});
+  ASSERT_EQ(build.layers.size(), 4u);
+  const std::map<std::string, std::string> router = {
+      {"name", "mlp.router"}, {"in", "16"}, {"out", "3"}, {"bias", "false"}};
+  EXPECT_EQ(build.at("h.1.mlp.router").slot, "linear");
+  EXPECT_EQ(build.at("h.1.mlp.router").attrs, router);
+  const std::map<std::string, std::string> expert = {
+      {"name", "mlp.experts.2"}, {"width", "16"}, {"inner", "64"}, {"up", "c_fc"}, {"bias", "false"}};
+  EXPECT_EQ(build.at("h.1.mlp.experts.2").slot, "mlp");
+  EXPECT_EQ(build.at("h.1.mlp.experts.2").attrs, expert);
+}
+
+TEST_F(Moe, ATokenTakesNoMoreExpertsThanThereAre) {
+  host.set("top_k", 4);
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+  ASSERT_TRUE(host.blamed);
+  EXPECT_EQ(host.blamed->key, "top_k");
+  EXPECT_EQ(host.blamed->why, "a token cannot take more experts than there are, 3");
+  EXPECT_EQ(host.blamed->fix, "top_k = 3, or more experts");
+}
+
+TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {
+  const auto refusal = [&](double jitter, uint32_t device) {
+    host.set("jitter", jitter);
+    const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    mortise_place place{};
+    place.device = device;
+    return FakeBuild::refusal(plugin, "mlp", place, {attr("width", 16), attr("inner", 64)});
+  };
+  EXPECT_EQ(refusal(0.1, MORTISE_CPU), "");
+  EXPECT_EQ(refusal(0, MORTISE_CUDA), "");
+  EXPECT_EQ(refusal(0.1, MORTISE_CUDA), "its jitter is drawn on the CPU only\n  fix: jitter = 0");
+}
+
+}  // namespace

@@ -1,0 +1,177 @@
+"""Adapters and experts through the program: [adapter.lora], [layer.moe]."""
+import json
+import math
+
+import e2e
+from e2e import TINY
+from weights_test import numbers, read
+
+FROM = TINY.replace("[model.gpt]\nlayers = 1\nheads = 2\nwidth = 16\n", "[model]\nweights = \"base\"\n[model.gpt]\n")
+LORA = """\
+[adapter.lora]
+where = ["h.*.attn.c_attn", "h.*.mlp.c_fc"]
+rank = 2
+alpha = 6.0
+dropout = 0.1
+"""
+MOE = "[layer.moe]\nwhere = { match = \"h.*.mlp\", every = 2, from = 1 }\nexperts = 3\ntop_k = 2\n"
+SAVED = ("--set", "checkpoint.every=1", "--set", "checkpoint.keep=9", "--set", "log.every=1")
+A, B = "lora_A.weight", "lora_B.weight"
+
+
+def product(left, right, rank):
+    rows, columns = len(left) // rank, len(right) // rank
+    return [[sum(left[i * rank + r] * right[r * columns + j] for r in range(rank)) for j in range(columns)]
+            for i in range(rows)]
+
+
+class Lora(e2e.Case):
+    def setUp(self):
+        super().setUp()
+        base = self.train("first", TINY, "--set", "run.length=2")
+        self.ok("export", "runs/first", "-o", "base")
+        self.base = read(self.checkpoint(base) / "model/model.safetensors")
+
+    def tensors(self, run, step="latest"):
+        return read((run / "checkpoints" / step).resolve() / "model/model.safetensors")
+
+    def test_only_the_adapters_learn(self):
+        run = self.train("tuned", FROM + LORA, *SAVED, "--set", "optimizer.lr=1e-2")
+        after, first = self.tensors(run), self.tensors(run, "step-1")
+        added = {f"h.0.{module}.{part}" for module in ("attn.c_attn", "mlp.c_fc") for part in (A, B)}
+        self.assertEqual(set(after) - set(self.base), added)
+        for name, tensor in self.base.items():
+            self.assertEqual(after[name], tensor, name)
+        for name in added:
+            self.assertNotEqual(after[name], first[name], name)
+        self.assertEqual(after[f"h.0.attn.c_attn.{A}"][1], [2, 16])
+        self.assertEqual(after[f"h.0.attn.c_attn.{B}"][1], [48, 2])
+        losses = [r["loss"] for r in self.records(run, "step")]
+        self.assertLess(losses[-1], losses[0])
+        plan = self.ok("plan", "tuned.toml").out
+        self.assertRegex(plan, r"adapter\.lora .*around operators\.aten")
+
+    def test_a_resumed_run_has_the_same_bits(self):
+        whole = self.train("whole", FROM + LORA, *SAVED)
+        half = self.train("half", FROM + LORA, *SAVED, "--set", "run.length=3")
+        self.ok("resume", "runs/half", "--set", "run.length=6")
+        self.assertEqual(self.weights(whole), self.weights(half))
+
+    def test_checkpointing_changes_no_bit(self):
+        plain = self.train("plain", FROM + LORA)
+        again = self.train("again", FROM + LORA + "[activation.checkpointing]\n")
+        self.assertEqual(self.weights(plain), self.weights(again))
+
+    def test_an_export_is_the_model_with_the_products_in_it(self):
+        run = self.train("tuned", FROM + LORA, "--set", "optimizer.lr=1e-2")
+        tensors = self.tensors(run)
+        config = json.loads((self.checkpoint(run) / "model/config.json").read_text())
+        self.assertNotIn("architectures", config)
+        self.assertIn(f"h.0.attn.c_attn.{A} is added", config["parameters_differ"])
+        out = self.ok("export", "runs/tuned", "-o", "merged").out
+        self.assertIn("\nmerged  2 added to the weights of the model        load: GPT2LMHeadModel.", out)
+        merged = read(self.dir / "merged/model.safetensors")
+        self.assertEqual(set(merged), set(self.base))
+        config = json.loads((self.dir / "merged/config.json").read_text())
+        self.assertEqual((config["architectures"], config["model_type"]), (["GPT2LMHeadModel"], "gpt2"))
+        self.assertEqual({"parameters_differ", "parameters_merge"} & set(config), set())
+        for module in ("attn.c_attn", "mlp.c_fc"):
+            name = f"h.0.{module}.weight"
+            delta = product(numbers(tensors[f"h.0.{module}.{B}"]), numbers(tensors[f"h.0.{module}.{A}"]), 2)
+            was, now = numbers(self.base[name]), numbers(merged[name])
+            columns = len(delta)  # GPT-2 keeps its matrices the other way round
+            for i in range(columns):
+                for j in range(16):
+                    want = was[j * columns + i] + 6 / 2 * delta[i][j]
+                    self.assertTrue(math.isclose(now[j * columns + i], want, rel_tol=1e-6, abs_tol=1e-9), name)
+            del merged[name]
+        for name, tensor in merged.items():
+            self.assertEqual(tensor, self.base[name], name)
+
+    # Both compute the same sums in fp32, one of them with the product in W: 2^-24 of some hundred roundings.
+    def test_the_export_is_measured_as_the_run(self):
+        text = FROM.replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1")
+        self.train("tuned", text + LORA, "--set", "optimizer.lr=1e-2")
+        self.ok("export", "runs/tuned", "-o", "merged")
+        self.file("merged.toml", text.replace('"base"', '"merged"'))
+        own = json.loads(self.ok("eval", "runs/tuned", "--json").out)["eval.loss"]
+        merged = json.loads(self.ok("eval", "merged.toml", "--json").out)["eval.loss"]
+        base = json.loads(self.ok("eval", "merged.toml", "--json", "--set", "model.weights=base").out)["eval.loss"]
+        self.assertTrue(math.isclose(own, merged, rel_tol=1e-5), (own, merged))
+        self.assertGreater(abs(own - base), 1e-3)
+
+    def test_what_else_learns(self):
+        run = self.train("also", FROM + LORA + 'also = ["ln_f.*", "wpe.weight"]\n')
+        after = self.tensors(run)
+        changed = {name for name, tensor in self.base.items() if after[name] != tensor}
+        self.assertEqual(changed, {"ln_f.weight", "ln_f.bias", "wpe.weight"})
+        self.file("none.toml", FROM + LORA + 'also = ["score.*"]\n')
+        result = self.mortise("train", "none.toml")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("`score.*` matches no parameter", result.err)
+        ruled = FROM + LORA + '[parameters.head]\nwhere = "ln_f.*"\nfreeze = false\n'
+        after = self.tensors(self.train("ruled", ruled))
+        self.assertEqual({name for name, tensor in self.base.items() if after[name] != tensor},
+                         {"ln_f.weight", "ln_f.bias"})
+
+    def test_what_is_refused(self):
+        for tables, code, text in (
+            (LORA.replace("rank = 2", "rank = 17"), 64, "a rank of 17 is above what a matrix of 48 x 16 can have"),
+            (LORA.replace("h.*.attn.c_attn", "h.9.*"), 0, ""),
+            ('[adapter.lora]\nwhere = "h.9.*"\n', 64, "error[matches_nothing]: `h.9.*` matches no layer"),
+            ('[adapter.lora]\nwhere = "h.0.attn"\n', 64, "error[matches_nothing]"),
+            ("[adapter.lora]\n", 64, "inside adapter.lora"),
+        ):
+            self.file("run.toml", FROM + tables)
+            result = self.mortise("plan")
+            self.assertEqual(result.code, code, result)
+            self.assertIn(text, result.err)
+
+
+class Moe(e2e.Case):
+    TEXT = TINY.replace("layers = 1", "layers = 2").replace("sequence_length = 16",
+                                                            "sequence_length = 16\nvalidation = 0.1")
+
+    def test_it_stands_in_every_second_block_and_learns(self):
+        run = self.train("experts", self.TEXT + MOE, *SAVED, "--set", "optimizer.lr=1e-2")
+        names = set(read(self.checkpoint(run) / "model/model.safetensors"))
+        self.assertIn("h.0.mlp.c_fc.weight", names)
+        self.assertNotIn("h.1.mlp.c_fc.weight", names)
+        self.assertIn("h.1.mlp.router.weight", names)
+        self.assertEqual({n for n in names if n.endswith("c_fc.weight") and "experts" in n},
+                         {f"h.1.mlp.experts.{e}.c_fc.weight" for e in range(3)})
+        steps = self.records(run, "step")
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+        for step in steps:
+            self.assertGreaterEqual(step["moe_load"], 1)
+            self.assertLessEqual(step["moe_load"], 1.5)  # of 2 choices among 3 an expert has half at most
+            self.assertNotIn("moe_dropped", step)
+        tight = self.train("tight", self.TEXT + MOE + "capacity_factor = 0.5\n", *SAVED)
+        for step in self.records(tight, "step"):
+            self.assertTrue(0.45 <= step["moe_dropped"] <= 0.75, step)
+
+    def test_bits_are_those_of_a_resumed_run_and_of_checkpointing(self):
+        text = self.TEXT + MOE + "jitter = 0.1\nz_loss = 0.001\n"
+        whole = self.train("whole", text, *SAVED)
+        half = self.train("half", text, *SAVED, "--set", "run.length=3")
+        self.ok("resume", "runs/half", "--set", "run.length=6")
+        self.assertEqual(self.weights(whole), self.weights(half))
+        again = self.train("again", text + "[activation.checkpointing]\n", *SAVED)
+        self.assertEqual(self.weights(whole), self.weights(again))
+        self.assertEqual([r["loss"] for r in self.records(whole, "step")],
+                         [r["loss"] for r in self.records(again, "step")])
+
+    def test_an_evaluation_has_no_terms_of_balance(self):
+        run = self.train("experts", self.TEXT + MOE)
+        heavy = self.ok("eval", "runs/experts", "--json", "--set", "layer.moe.balance=1.0").out
+        self.assertEqual(json.loads(heavy)["eval.loss"], json.loads(self.ok("eval", run, "--json").out)["eval.loss"])
+
+    def test_more_choices_than_experts_are_refused(self):
+        self.file("run.toml", self.TEXT + MOE.replace("top_k = 2", "top_k = 4"))
+        result = self.mortise("plan")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("a token cannot take more experts than there are, 3", result.err)
+
+
+if __name__ == "__main__":
+    e2e.main()

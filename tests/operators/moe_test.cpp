@@ -1,0 +1,153 @@
+// layer.moe against a loop over experts in plain tensors, and its terms inside a block that is checkpointed.
+#include "tests/operators/bench.hpp"
+
+namespace mortise::testing {
+namespace {
+
+constexpr int64_t kWidth = 6, kInner = 10;
+
+struct Shape {
+  int64_t experts = 4, top_k = 2;
+  double capacity_factor = 0, jitter = 0, balance = 0.5, z_loss = 0.25;
+};
+
+struct MoeBench : Bench {
+  explicit MoeBench(const Shape& s, bool checkpointed = false) {
+    load(plugin("layer.moe"),
+         {{"experts", {s.experts, {}}},
+          {"top_k", {s.top_k, {}}},
+          {"capacity_factor", {s.capacity_factor, {}}},
+          {"jitter", {s.jitter, {}}},
+          {"balance", {s.balance, {}}},
+          {"z_loss", {s.z_loss, {}}}},
+         "it");
+    if (checkpointed) load(plugin("activation.checkpointing"), {{"keep", texts({})}});
+  }
+  std::map<std::string, at::Tensor> learning_all() {
+    std::map<std::string, at::Tensor> all;
+    for (const auto& p : get().declaration().params) all[p.name] = leaf(value(p.name));
+    return all;
+  }
+};
+
+using Leaves = std::map<std::string, at::Tensor>;
+
+// Token by token and expert by expert. `capacity` 0: as many as there are.
+at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, int64_t capacity, at::Tensor* terms) {
+  const at::Tensor scores = at::linear(x, p["it.router.weight"]);
+  const at::Tensor prob = at::softmax(scores.to(at::kFloat), 1);
+  const auto [best, index] = at::topk(prob, s.top_k, 1);
+  const int64_t n = x.size(0);
+  std::vector<int64_t> load(static_cast<size_t>(s.experts)), taken(load.size());
+  std::vector<at::Tensor> rows(static_cast<size_t>(n), at::zeros({kWidth}, x.options()));
+  for (int64_t k = 0; k < s.top_k; ++k)
+    for (int64_t t = 0; t < n; ++t) {
+      const auto e = static_cast<size_t>(index[t][k].item<int64_t>());
+      ++load[e];
+      if (capacity && taken[e] == capacity) continue;
+      ++taken[e];
+      const std::string name = "it.experts." + std::to_string(e);
+      at::Tensor h = at::linear(x[t], p[name + ".up.weight"], p[name + ".up.bias"]);
+      if (gated) h = at::silu(at::linear(x[t], p[name + ".gate.weight"], p[name + ".gate.bias"])) * h;
+      else h = at::gelu(h);
+      const at::Tensor y = at::linear(h, p[name + ".down.weight"], p[name + ".down.bias"]);
+      const at::Tensor weight = s.top_k == 1 ? best[t][k] : best[t][k] / best[t].sum();
+      rows[static_cast<size_t>(t)] = rows[static_cast<size_t>(t)] + y * weight.to(y.scalar_type());
+    }
+  at::Tensor balance = at::zeros({}, at::kFloat);
+  for (int64_t e = 0; e < s.experts; ++e)
+    balance = balance + prob.select(1, e).mean() *
+                            (static_cast<double>(load[static_cast<size_t>(e)]) / static_cast<double>(n * s.top_k));
+  *terms = s.balance * static_cast<double>(s.experts) * balance +
+           s.z_loss * at::logsumexp(scores.to(at::kFloat), 1).pow(2).mean();
+  return at::stack(rows);
+}
+
+void expect_plain(const Shape& s, bool gated, int64_t capacity) {
+  MoeBench b(s);
+  std::vector<Attr> attrs = {{"width", kWidth}, {"inner", kInner}};
+  if (gated) attrs.insert(attrs.end(), {{"gate", "gate"}, {"activation", "silu"}});
+  auto* layer = b.layer(at::kFloat, "mlp", attrs);
+  const at::Tensor x = numbers({3, 5, kWidth}, at::kFloat, true), g = numbers({3, 5, kWidth}, at::kFloat);
+  Leaves p = b.learning_all();
+  const at::Tensor x0 = leaf(x);
+  at::Tensor terms;
+  const at::Tensor y0 = plain(s, x0.reshape({-1, kWidth}), p, gated, capacity, &terms).reshape(x.sizes());
+  ((y0 * g).sum() + terms).backward();
+  const at::Tensor y = b.call(layer, {x})[0];
+  b.backward({y}, {g});
+  // fp32, sums of up to 15 x 10 numbers of size 1 in another order.
+  EXPECT_LT(apart(y, y0), 1e-6);
+  EXPECT_LT(apart(x.grad(), x0.grad()), 1e-6);
+  for (const auto& [name, leaf] : p) {
+    const at::Tensor own = b.grad(name), other = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+    ASSERT_TRUE(own.defined()) << name << " also of an expert that no token took";
+    EXPECT_LT((own - other).norm().item<double>(), 1e-6 * std::max(1.0, other.norm().item<double>())) << name;
+  }
+}
+
+TEST(Moe, EqualsALoopOverTokensAndExperts) {
+  for (const int64_t top_k : {1, 2, 4})
+    for (const bool gated : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "top_k " << top_k << (gated ? " gated" : ""));
+      expect_plain({.top_k = top_k}, gated, 0);
+    }
+  expect_plain({.experts = 40, .top_k = 1}, false, 0);  // more experts than tokens: some have none
+}
+
+// 15 tokens, 2 of 4 experts each: 7.5 are an even share, half of that rounds up to 4.
+TEST(Moe, DropsSecondChoicesBeyondAnExpertsCapacityFirst) { expect_plain({.capacity_factor = 0.5}, false, 4); }
+
+TEST(Moe, DropsNothingInAnEvaluation) {
+  const auto result = [](double capacity_factor) {
+    MoeBench b({.capacity_factor = capacity_factor, .jitter = 0.1});
+    auto* layer = b.layer(at::kFloat, "mlp", {{"width", kWidth}, {"inner", kInner}});
+    for (auto& s : b.get().parameters().all()) s.master.copy_(random(s.master.sizes(), s.declared->index + 1));
+    Pass eval;
+    eval.mode = MORTISE_EVAL;
+    eval.flags = 0;
+    return b.call(layer, {random({15, kWidth}, 3)}, 1, eval)[0];
+  };
+  EXPECT_TRUE(bitwise(result(0.5), result(0)));
+}
+
+struct Outcome {
+  at::Tensor y;
+  std::map<std::string, at::Tensor> grads;
+};
+// Two blocks of two layers, in several micro-batches.
+Outcome blocks(const Shape& s, bool checkpointed) {
+  MoeBench b(s, checkpointed);
+  std::vector<mortise_layer*> layers;
+  b.declare([&](Builder& builder) {
+    for (const char* path : {"h.0", "h.1"}) {
+      builder.segment(path, MORTISE_BLOCK, [&layers, i = layers.size()](Call& c) {
+        c.give(0, c.arg(0) + c.layer(layers[i], {at::tanh(c.arg(0))})[0]);
+      });
+      layers.push_back(builder.layer("mlp", path == std::string("h.0") ? "it" : "plain",
+                                     {{"width", kWidth}, {"inner", kInner}, {"init_up", 0.5}, {"init_down", 0.5}}));
+    }
+  });
+  Outcome o;
+  b.step(2, [&](Call& c) {
+    o.y = c.model({random({2, 9, kWidth}, 11)})[0];
+    return o.y.pow(2).sum();
+  });
+  for (const auto& p : b.get().declaration().params) o.grads[p.name] = b.grad(p.name);
+  return o;
+}
+
+TEST(Moe, HasTheSameBitsInBlocksThatAreComputedAgain) {
+  for (const Shape& s : {Shape{}, Shape{.top_k = 1, .capacity_factor = 1.0, .jitter = 0.1}}) {
+    const Outcome once = blocks(s, false), again = blocks(s, true);
+    EXPECT_TRUE(bitwise(once.y, again.y));
+    for (const auto& [name, grad] : once.grads) EXPECT_TRUE(bitwise(grad, again.grads.at(name))) << name;
+    Shape other = s;
+    other.balance = 0;
+    EXPECT_FALSE(bitwise(blocks(other, true).grads.at("it.router.weight"), again.grads.at("it.router.weight")))
+        << "the term reaches the router in a replay";
+  }
+}
+
+}  // namespace
+}  // namespace mortise::testing
