@@ -11,6 +11,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <new>
 
 #include "core/base/errors.hpp"
@@ -252,11 +253,15 @@ Diagnostic out_of_memory() {
 
 const std::terminate_handler handler_before = std::get_terminate();
 
+// Given back before a lack of memory is said, which needs some itself.
+std::unique_ptr<char[]> reserve;
+
 // A library that may throw nothing, or a thread of one, found no memory.
 [[noreturn]] void end_without_memory() {
   if (const std::exception_ptr thrown = std::current_exception()) try {
       std::rethrow_exception(thrown);
     } catch (const std::bad_alloc&) {
+      reserve.reset();
       say(out_of_memory());
       _exit(kExitUnavailable);
     } catch (...) {
@@ -286,6 +291,7 @@ void take_environment(int argc, char** argv) {
 }  // namespace
 
 int command_line(int argc, char** argv, const RunVerb& run) {
+  reserve.reset(new char[size_t{2} << 20]);  // more than the allocator asks the kernel for at once
   std::set_terminate(end_without_memory);
   // A reader that went away, and a file that became larger than the process may write, are errors of writing.
   signal(SIGPIPE, SIG_IGN);

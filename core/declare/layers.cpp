@@ -127,18 +127,20 @@ const std::string& LayerProviders::id_of(int member) const {
 }
 
 // A provider whose inner layer is its own to provide again would go on without an end.
-void LayerProviders::check_depth(const Declarer& outside, const Declarer& here) {
+void LayerProviders::check_depth(const Declarer& here) {
   constexpr int kDeepest = 16;
   int depth = 0;
-  const Declarer* outermost = &here;
-  for (const Declarer* d = &outside; d->layer; d = &d->layer->declarer, ++depth) outermost = d;
-  if (depth < kDeepest) return;
+  std::map<std::string, std::vector<const mortise_layer*>> layers_of;  // innermost first
+  for (const Declarer* d = &here; d->layer; d = &d->layer->declarer, ++depth) layers_of[d->id].push_back(d->layer);
+  if (depth <= kDeepest) return;
+  const auto& [id, layers] =
+      *std::ranges::max_element(layers_of, {}, [](const auto& each) { return each.second.size(); });
   Diagnostic d =
       trouble(kExitPlugin, "plugin_failed",
-              here.id + " declares `" + here.layer->slot + "` inside `" + outermost->layer->slot + "` at " +
-                  outermost->layer->path + ", and again inside that, more than " + std::to_string(kDeepest) + " deep",
+              id + " declares `" + layers.front()->slot + "` inside `" + layers.back()->slot + "` at " +
+                  layers.back()->path + ", and again inside that, more than " + std::to_string(kDeepest) + " deep",
               "", "give its table a `where` that does not take the layers that it declares itself");
-  d.plugin = here.id;
+  d.plugin = id;
   throw Failure(d);
 }
 
@@ -165,7 +167,7 @@ void LayerProviders::declare_in(uint32_t mode, mortise_builder& builder, mortise
     throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
   if (!op.has(&mortise_operator::declare)) return;
   const Declarer outside = std::exchange(builder.declarer, {&layer, op.by->id()});
-  check_depth(outside, builder.declarer);
+  check_depth(builder.declarer);
   op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
           &layer.data[mode]);
   builder.declarer = outside;

@@ -48,7 +48,7 @@ class LayerProviders {
   void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
   const std::string& id_of(int member) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
-  static void check_depth(const Declarer& outside, const Declarer& here);
+  static void check_depth(const Declarer& here);
   struct Answer {
     bool yes = true;
     std::string why, fix;

@@ -173,6 +173,7 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   p.table->schema = &p.info->schema;
   p.table->values = std::move(values);
   p.window = &host.add_plugin(p.info->schema.id, &p.info->schema, p.table.get());
+  for (const ListenInfo& listen : p.info->listens) p.window->writes.insert(listen.writes.begin(), listen.writes.end());
   p.descriptor = load_plugin(*p.info, "").descriptor;
   for (const auto& row : p.info->operators) point(row.name);
   const auto ask = [&](mortise_status s, const char* what) {

@@ -712,7 +712,7 @@ TEST_F(Shipped, NamesThatLookLikeAnotherThing) {
   EXPECT_EQ(fix_of("config_name = \"x\"\n"), "sizes are keys of the model's table: mortise plugin info model.gpt");
   EXPECT_EQ(fix_of("[tokenizer]\npretrained = \"x\"\n"),
             "a tokenizer is a plugin: [tokenizer.huggingface], whose `path` is a tokenizer.json");
-  EXPECT_EQ(fix_of("[lora]\nr = 8\n"), "LoRA is a plugin with a table of its own: [adapter.lora]");
+  EXPECT_EQ(fix_of("[lora]\nr = 8\n"), "[adapter.lora]");
   EXPECT_EQ(fix_of("[schedule.warmup]\nsteps = 8\n"), "`warmup` is a key of [schedule]: warmup = 0");
 }
 

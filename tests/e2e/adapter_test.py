@@ -166,6 +166,12 @@ class Moe(e2e.Case):
         heavy = self.ok("eval", "runs/experts", "--json", "--set", "layer.moe.balance=1.0").out
         self.assertEqual(json.loads(heavy)["eval.loss"], json.loads(self.ok("eval", run, "--json").out)["eval.loss"])
 
+    def test_experts_that_are_experts_themselves_are_refused(self):
+        self.file("run.toml", self.TEXT + "[layer.moe]\nwhere = \"h.*\"\n")
+        result = self.mortise("plan")
+        self.assertEqual(result.code, 71, result)
+        self.assertIn("layer.moe declares `mlp` inside `mlp` at h.0.mlp, and again inside that", result.err)
+
     def test_more_choices_than_experts_are_refused(self):
         self.file("run.toml", self.TEXT + MOE.replace("top_k = 2", "top_k = 4"))
         result = self.mortise("plan")

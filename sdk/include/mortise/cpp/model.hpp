@@ -83,7 +83,7 @@ class Builder {
   mortise_builder* builder_;
 };
 
-// A term of the loss from inside a block: `carrier`, to go on with, through which its gradient comes (loop.attach_term).
+// A term of the loss from inside a block: `carrier`, to go on with, which brings it its gradient (loop.attach_term).
 inline Tensor attach_term(std::string_view name, Ref carrier, Ref sum, std::string_view unit, double weight) {
   Tensor out;
   check(api.loop->attach_term(api.host, str(name), carrier, sum, str(unit), weight, out.put()));
