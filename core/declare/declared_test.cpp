@@ -118,11 +118,19 @@ TEST(Layers, AProviderThatWrapsInOneModeLeavesTheOthersAlone) {
   EXPECT_EQ(Ready().declaration().params.size() + 2, run.declaration().params.size());
 }
 
+// Also where its own `where` takes them.
+TEST(Layers, AProviderProvidesNothingOfItsSlotInsideItself) {
+  Ready run("[layer.moe]\nwhere = \"h.*\"\nexperts = 2\n");
+  EXPECT_EQ(nested_providers(run, "h.1.mlp"), Ids{"layer.moe"});
+  EXPECT_EQ(nested_providers(run, "h.1.mlp.experts.1"), Ids{"operators.aten"});
+  EXPECT_EQ(refused("[layer.moe]\n").message, "nothing provides `mlp` at h.0.mlp.experts.0 inside layer.moe");
+}
+
 TEST(Layers, AProviderThatWrapsWithoutAnotherInsideIsRefused) {
   const Diagnostic d = refused("[adapter.lora]\nrank = 2\n");
   EXPECT_EQ(d.code, "nothing_provides");
   EXPECT_EQ(d.message.find("nothing provides `linear` at h.0.attn.c_attn inside adapter.lora"), 0u) << d.message;
-  EXPECT_EQ(d.fixes.at(0), "a `where` in [adapter.lora]: it wraps what another table provides there");
+  EXPECT_EQ(d.fixes.at(0), "a `where` in [adapter.lora]: inside its own layers it needs what another table provides");
   const Diagnostic high = refused("[adapter.lora]\nwhere = \"h.0.attn.c_attn\"\nrank = 9\n");
   EXPECT_EQ(high.code, "cannot_run_here");
   EXPECT_EQ(high.fixes.at(0), "[adapter.lora] rank = 8, or a `where` without this layer");

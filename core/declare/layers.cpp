@@ -86,69 +86,60 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
   cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);
 }
 
-LayerProviders::Taken LayerProviders::taken_by_claims(const mortise_layer& layer) {
-  Taken taken;
+LayerProviders::Claims LayerProviders::claims_on(const mortise_layer& layer) {
+  Claims claims;
   const Element element = element_of(layer);
   for (const Claim& claim : instances_.plan().at[static_cast<size_t>(layer.point)].providers) {
     if (claim.where && !selections_.try_emplace(&claim, *claim.where).first->second.takes(element)) continue;
     for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode)
-      if (claim.modes >> mode & 1) taken.claims[mode].push_back(&claim);
+      if (claim.modes >> mode & 1) claims[mode].push_back(&claim);
   }
+  return claims;
+}
+
+bool LayerProviders::is_declared_by(const Declarer& declarer, uint32_t mode) const {
+  const int member = taken_[declarer.layer->index].members[mode];
+  return member >= 0 && id_of(member) == declarer.id;
+}
+
+LayerProviders::Taken LayerProviders::taken(const mortise_layer& layer) {
+  Taken taken{layer.around ? taken_[layer.around->index].claims : claims_on(layer), {}};
+  for (const Declarer* d = &layer.declarer; d->layer; d = &d->layer->declarer)
+    for (uint32_t mode = 0; d->layer->point == layer.point && mode < MORTISE_MODES; ++mode)
+      if (is_declared_by(*d, mode)) std::erase(taken.claims[mode], taken_[d->layer->index].claims[mode].front());
   for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
-    if (taken.claims[mode].empty())
-      throw Failure(mistake("nothing_provides", "nothing provides `" + layer.slot + "` at " + layer.path, {},
-                            "mortise plugin list names what is installed"));
+    taken.members[mode] = -1;
+    if (layer.around && !is_declared_by(layer.declarer, mode)) continue;  // never called in this mode
+    if (taken.claims[mode].empty()) nothing_provides(layer);
     taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
+    if (!layer.around) continue;
+    std::vector<std::string>& ids = inside_[layer.declarer.id];
+    if (const std::string& id = id_of(taken.members[mode]); std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
   return taken;
 }
 
-LayerProviders::Taken LayerProviders::taken_inside(const mortise_layer& layer, const std::string& asking) {
-  Taken taken;
-  const Taken& around = taken_[layer.around->index];
-  for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
-    taken.members[mode] = -1;
-    if (around.members[mode] < 0 || id_of(around.members[mode]) != asking) continue;  // never called in this mode
-    taken.claims[mode] = {around.claims[mode].begin() + 1, around.claims[mode].end()};
-    if (taken.claims[mode].empty())
-      throw Failure(mistake("nothing_provides",
-                            "nothing provides `" + layer.slot + "` at " + layer.path + " inside " + asking,
-                            around.claims[mode].front()->origin,
-                            "a `where` in [" + asking + "]: it wraps what another table provides there"));
-    taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
-    std::vector<std::string>& ids = inside_[asking];
-    if (const std::string& id = id_of(taken.members[mode]); std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+void LayerProviders::nothing_provides(const mortise_layer& layer) const {
+  const std::string what = "nothing provides `" + layer.slot + "` at " + layer.path;
+  for (const Declarer* d = &layer.declarer; d->layer; d = &d->layer->declarer) {
+    if (d->layer->point != layer.point) continue;
+    const auto member =
+        std::ranges::find(instances_.plan().members, d->id, [](const Member& m) { return m.info->schema.id; });
+    throw Failure(mistake("nothing_provides", what + " inside " + d->id,
+                          member->table ? member->table->origin : Position{},
+                          "a `where` in [" + d->id + "]: inside its own layers it needs what another table provides"));
   }
-  return taken;
+  throw Failure(mistake("nothing_provides", what, {}, "mortise plugin list names what is installed"));
 }
 
 const std::string& LayerProviders::id_of(int member) const {
   return instances_.plan().members[static_cast<size_t>(member)].info->schema.id;
 }
 
-// A provider whose inner layer is its own to provide again would go on without an end.
-void LayerProviders::check_depth(const Declarer& here) {
-  constexpr int kDeepest = 16;
-  int depth = 0;
-  std::map<std::string, std::vector<const mortise_layer*>> layers_of;  // innermost first
-  for (const Declarer* d = &here; d->layer; d = &d->layer->declarer, ++depth) layers_of[d->id].push_back(d->layer);
-  if (depth <= kDeepest) return;
-  const auto& [id, layers] =
-      *std::ranges::max_element(layers_of, {}, [](const auto& each) { return each.second.size(); });
-  Diagnostic d =
-      trouble(kExitPlugin, "plugin_failed",
-              id + " declares `" + layers.front()->slot + "` inside `" + layers.back()->slot + "` at " +
-                  layers.back()->path + ", and again inside that, more than " + std::to_string(kDeepest) + " deep",
-              "", "give its table a `where` that does not take the layers that it declares itself");
-  d.plugin = id;
-  throw Failure(d);
-}
-
 void LayerProviders::declare(mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec) {
-  Taken taken = layer.around ? taken_inside(layer, builder.declarer.id) : taken_by_claims(layer);
   // A provider may ask for nested layers before this returns; a deque keeps `layer` where it is.
   if (taken_.size() <= layer.index) taken_.resize(layer.index + 1);
-  const auto& members = (taken_[layer.index] = std::move(taken)).members;
+  const auto& members = (taken_[layer.index] = taken(layer)).members;
   for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode) {
     const auto same = std::find(members.begin(), members.begin() + mode, members[mode]);
     if (same != members.begin() + mode) layer.data[mode] = layer.data[static_cast<size_t>(same - members.begin())];
@@ -167,7 +158,6 @@ void LayerProviders::declare_in(uint32_t mode, mortise_builder& builder, mortise
     throw PluginError(MORTISE_E_PLUGIN, op.by->id() + " has no function `forward` of " + layer.slot, op.by->id());
   if (!op.has(&mortise_operator::declare)) return;
   const Declarer outside = std::exchange(builder.declarer, {&layer, op.by->id()});
-  check_depth(builder.declarer);
   op.call(&mortise_operator::declare, "declare of " + layer.slot + " at " + layer.path, &builder, &spec,
           &layer.data[mode]);
   builder.declarer = outside;

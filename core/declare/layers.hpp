@@ -35,20 +35,22 @@ class LayerProviders {
   const std::map<std::string, std::vector<std::string>>& inside() const { return inside_; }
 
  private:
-  // Who takes a layer in each mode: the claims on it, of which the first has it, and the member that this one means.
+  // The claims on a layer in each mode; the first has it.
+  using Claims = std::array<std::vector<const Claim*>, MORTISE_MODES>;
   struct Taken {
-    std::array<std::vector<const Claim*>, MORTISE_MODES> claims;
-    std::array<int, MORTISE_MODES> members{};
+    Claims claims;
+    std::array<int, MORTISE_MODES> members{};  // the one that the first claim means
   };
   // Asked once for each layer, before those that it declares inside: whether a selector takes a layer hangs on the ones
   // before it only.
-  Taken taken_by_claims(const mortise_layer& layer);
-  // What `asking` declares at its own layer's place is the next claim's.
-  Taken taken_inside(const mortise_layer& layer, const std::string& asking);
+  Claims claims_on(const mortise_layer& layer);
+  // A claim provides nothing inside what it provides: there the next one does. So this ends.
+  Taken taken(const mortise_layer& layer);
+  bool is_declared_by(const Declarer& declarer, uint32_t mode) const;
+  [[noreturn]] void nothing_provides(const mortise_layer& layer) const;
   void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
   const std::string& id_of(int member) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
-  static void check_depth(const Declarer& here);
   struct Answer {
     bool yes = true;
     std::string why, fix;

@@ -166,11 +166,25 @@ class Moe(e2e.Case):
         heavy = self.ok("eval", "runs/experts", "--json", "--set", "layer.moe.balance=1.0").out
         self.assertEqual(json.loads(heavy)["eval.loss"], json.loads(self.ok("eval", run, "--json").out)["eval.loss"])
 
-    def test_experts_that_are_experts_themselves_are_refused(self):
-        self.file("run.toml", self.TEXT + "[layer.moe]\nwhere = \"h.*\"\n")
+    def test_a_frozen_router_has_no_losses(self):
+        text = self.TEXT + '[layer.moe]\nwhere = "h.*.mlp"\n[adapter.lora]\nwhere = "*.c_fc"\nrank = 2\n'
+        first = []
+        for name, balance in (("light", "0.01"), ("heavy", "100.0")):
+            run = self.train(name, text, *SAVED, "--set", f"layer.moe.balance={balance}")
+            first.append(self.records(run, "step")[0]["loss"])
+            names = set(read(self.checkpoint(run) / "model/model.safetensors"))
+            self.assertIn("h.1.mlp.experts.0.c_fc.lora_A.weight", names)
+        self.assertEqual(*first)
+
+    def test_its_experts_are_mlps_of_another_table(self):
+        run = self.train("all", self.TEXT + MOE.replace('{ match = "h.*.mlp", every = 2, from = 1 }', '"h.*"'))
+        names = set(read(self.checkpoint(run) / "model/model.safetensors"))
+        self.assertIn("h.0.mlp.experts.2.c_fc.weight", names)
+        self.assertFalse([n for n in names if n.count("experts") > 1])
+        self.file("run.toml", self.TEXT + "[layer.moe]\n")
         result = self.mortise("plan")
-        self.assertEqual(result.code, 71, result)
-        self.assertIn("layer.moe declares `mlp` inside `mlp` at h.0.mlp, and again inside that", result.err)
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("nothing provides `mlp` at h.0.mlp.experts.0 inside layer.moe\n  --> run.toml:", result.err)
 
     def test_more_choices_than_experts_are_refused(self):
         self.file("run.toml", self.TEXT + MOE.replace("top_k = 2", "top_k = 4"))

@@ -107,12 +107,13 @@ class Returned(Fixtures):
 
     def test_a_provider_that_declares_itself_inside_itself(self):
         model = TINY.replace("width = 16\n", "width = 16\ndropout = 0.1\n")
-        self.file("run.toml", model + '[operators.halves]\nwhere = "drop*"\n')
+        self.file("run.toml", model + "[operators.halves]\n")
         self.built("operators.halves", HALVES, "-DFIXTURE_NESTS", source="halves.c")
-        self.refused_alike([], "error[plugin_failed]: operators.halves declares `dropout` inside `dropout` at drop, "
-                               "and again inside that, more than 16 deep\n"
-                               "  fix: give its table a `where` that does not take the layers that it declares itself"
-                               "\n" + NOTHING, 71)
+        self.refused_alike([], "error[nothing_provides]: nothing provides `dropout` at drop.base inside "
+                               "operators.halves\n  --> run.toml:15:1\n  fix: a `where` in [operators.halves]: inside "
+                               "its own layers it needs what another table provides\n" + NOTHING, 64)
+        self.file("run.toml", model + '[operators.halves]\nwhere = "drop*"\n')
+        self.ok("plan", "--plugin-path", "more")
 
     def test_a_checkpoint_in_a_format_of_its_own_is_not_exported(self):
         self.file("run.toml", TINY)

@@ -58,6 +58,8 @@ BESIDE = {
     "data.table.classes": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"', "label": '"b"'},
     "data.table.bos": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"'},
 }
+# What works on a part of the model.
+WHERE = {"parameters": '"role:matrix"', "adapter.lora": '"h.*.attn.c_attn"', "layer.moe": '"h.*.mlp"'}
 # A value of these may be right and yet make a training that never ends: the plan alone is made.
 PLAN_ONLY = {"run.length"}
 # A number so large that training diverges is no mistake of the manifest's: the guard ends the run.
@@ -106,8 +108,8 @@ def manifest(table, key, value):
     if name and family != "parameters":  # one provider of a family
         tables = {t: keys for t, keys in tables.items() if t == table or not t.startswith(family + ".")}
     tables.setdefault(table, {}).update(BESIDE.get(f"{table}.{key}", {}))
-    if family == "parameters":
-        tables[table].setdefault("where", '"role:matrix"')
+    if where := WHERE.get(table, WHERE.get(family)):
+        tables[table].setdefault("where", where)
     tables[table][key] = value
     return "".join(f"[{t}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items()) for t, keys in tables.items())
 

@@ -81,6 +81,9 @@ class Experts {
     router_ = build.layer("linear", spec.path() + ".router",
                           {attr("name", spec.name() + ".router"), attr("in", width_), attr("out", settings.experts),
                            attr("bias", false)});
+    // Not there if whoever provides the linear calls it otherwise.
+    const std::string weight = spec.name() + ".router.weight";
+    if (api.params->find(api.host, str(weight), &router_weight_) != MORTISE_OK) router_weight_ = nullptr;
     for (int64_t e = 0; e < settings.experts; ++e) {
       const std::string part = ".experts." + std::to_string(e), name = spec.name() + part;
       std::vector<mortise_attr> attrs(spec.all().begin(), spec.all().end());
@@ -191,12 +194,13 @@ class Experts {
     const double tokens = static_cast<double>(n), all = tokens * static_cast<double>(settings_.top_k),
                  experts = static_cast<double>(settings_.experts), layers = static_cast<double>(settings_.layers);
     const Tensor share_E = ops::mul(ops::to(counts_E, MORTISE_F32), 1 / all);
-    if (settings_.balance > 0) {
+    const bool learns = !router_weight_ || trainable(router_weight_);  // a frozen router evens nothing out
+    if (learns && settings_.balance > 0) {
       const Tensor mean_E = ops::mul(ops::sum_rows(p_NE), 1 / tokens);
       const Tensor balance = ops::mul(ops::sum(ops::mul(share_E, mean_E)), experts);
       y = attach_term("moe_balance", y, balance, "one", settings_.balance);
     }
-    if (settings_.z_loss > 0) {
+    if (learns && settings_.z_loss > 0) {
       const Tensor z_N = logsumexp(scores_NE);
       y = attach_term("moe_z", y, ops::mul(ops::sum(ops::mul(z_N, z_N)), 1 / tokens), "one", settings_.z_loss);
     }
@@ -215,6 +219,7 @@ class Experts {
   const Settings& settings_;
   int64_t width_;
   mortise_layer* router_;
+  mortise_param* router_weight_ = nullptr;
   std::vector<mortise_layer*> experts_;
 };
 
