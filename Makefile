@@ -50,7 +50,7 @@ quickstart:
 
 test: configure
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) --output-on-failure -j 2
+	ctest --test-dir $(BUILD) --output-on-failure -j $$(( $$(nproc) + 1 ))
 
 test-asan test-tsan: test-%: setup
 	cmake --preset $*
