@@ -11,7 +11,7 @@ inline constexpr const char* kBookkeeping[] = {
     "_commit_hash", "_name_or_path", "architectures", "finetuning_task", "model_type", "parameters_differ",
     "parameters_merge", "prefix", "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
     // names of classes
-    "_num_labels", "id2label", "label2id", "num_labels",
+    "_num_labels", kIdToLabel, kLabelToId, "num_labels",
     // how it is computed and what is given back
     "_attn_implementation*", "attn_implementation", "chunk_size_feed_forward", "dtype", "gradient_checkpointing",
     "output_attentions", "output_hidden_states", "output_past", "output_scores", "return_dict",

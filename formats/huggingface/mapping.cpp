@@ -253,7 +253,6 @@ bool Mapping::knows_within(const std::string& config_key) const {
 }
 
 bool Mapping::knows(const std::string& config_key) const {
-  if (!classes.empty() && (config_key == kIdToLabel || config_key == kLabelToId)) return true;
   const auto is_it = [&](const auto& key) { return std::ranges::find(key.second, config_key) != key.second.end(); };
   return fixed.contains(config_key) || sizes.contains(config_key) || tokens.contains(config_key) ||
          std::ranges::any_of(keys, is_it) || matches_any(harmless, config_key) || matches_any(kBookkeeping, config_key);

@@ -12,17 +12,12 @@
 //                                                branch = mlp(m)
 //   head     branch, residual → loss, logits     ln_f, then the tied embedding
 #include <cmath>
-#include <tuple>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/transformer.hpp"
 
 namespace mortise {
 namespace {
-
-struct Block {
-  mortise_layer *ln_1, *attn, *ln_2, *mlp;
-};
 
 class Gpt {
  public:
@@ -60,24 +55,26 @@ class Gpt {
 
   void segment(mortise_call* call, uint32_t index) const {
     if (index == 0) return embed(call);
-    if (index <= blocks_.size()) return block(call, blocks_[index - 1], index == 1);
+    if (index <= blocks_.size())
+      return run_block(call, blocks_[index - 1], index == 1, nullptr, field(call->batch, "segments"));
     head(call);
   }
 
  private:
   static constexpr double kInit = 0.02;
 
-  Block declare_block(const Builder& build, const std::string& path, bool first) const {
+  StreamBlock declare_block(const Builder& build, const std::string& path, bool first) const {
     // Each block adds to the stream twice; the sum keeps its deviation.
     const double residual_init = kInit / std::sqrt(2.0 * static_cast<double>(layers_));
-    Block b{};
-    b.ln_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)})
-                   : residual_norm(build, path + ".ln_1");
-    b.attn = build.layer("self_attention", path + ".attn",
-                         {attr("qkv", "c_attn"), attr("out", "c_proj"), attr("width", width_), attr("heads", heads_),
-                          attr("causal", true), attr("dropout", dropout_), attr("mask", mask_),
-                          attr("layout", "in_out"), attr("init", kInit), attr("init_out", residual_init)});
-    b.ln_2 = residual_norm(build, path + ".ln_2");
+    StreamBlock b{};
+    b.norm_1 = first ? build.layer("norm", path + ".ln_1", {attr("width", width_), attr("eps", kEps)})
+                     : residual_norm(build, path + ".ln_1");
+    b.attention =
+        build.layer("self_attention", path + ".attn",
+                    {attr("qkv", "c_attn"), attr("out", "c_proj"), attr("width", width_), attr("heads", heads_),
+                     attr("causal", true), attr("dropout", dropout_), attr("mask", mask_), attr("layout", "in_out"),
+                     attr("init", kInit), attr("init_out", residual_init)});
+    b.norm_2 = residual_norm(build, path + ".ln_2");
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("up", "c_fc"), attr("down", "c_proj"), attr("width", width_), attr("inner", 4 * width_),
                          attr("activation", "gelu_tanh"), attr("layout", "in_out"), attr("init_up", kInit),
@@ -98,21 +95,6 @@ class Gpt {
     give(call, 1, std::move(x_BTW));
   }
 
-  void block(mortise_call* call, const Block& b, bool first) const {
-    Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
-    if (first) a_BTW = std::move(call_layer<1>(b.ln_1, r_BTW)[0]);
-    else std::tie(a_BTW, r_BTW) = normed(b.ln_1, call->args[0], r_BTW);
-    const auto [branch_BTW] = call_layer<1>(b.attn, a_BTW, none(), field(call->batch, "segments"));
-    auto [m_BTW, x_BTW] = normed(b.ln_2, branch_BTW, r_BTW);
-    auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
-    give(call, 0, std::move(y_BTW));
-    give(call, 1, std::move(x_BTW));
-  }
-  static std::pair<Tensor, Tensor> normed(mortise_layer* layer, Ref branch, Ref residual) {
-    auto [y, sum] = call_layer<2>(layer, branch, residual);
-    return {std::move(y), std::move(sum)};
-  }
-
   void head(mortise_call* call) const {
     const auto [y_BTW, sum] = call_layer<2>(ln_f_, call->args[0], call->args[1]);
     const Tensor labels_BT = field(call->batch, "labels");
@@ -125,7 +107,7 @@ class Gpt {
   double dropout_;
   std::string_view mask_ = "none";  // "segments": several samples are packed into one
   mortise_layer *wte_ = nullptr, *wpe_ = nullptr, *drop_ = nullptr, *ln_f_ = nullptr, *head_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<StreamBlock> blocks_;
 };
 
 const mortise_model kModel = {sizeof kModel, 0, thunk<&Gpt::declare>, thunk<&Gpt::segment>};

@@ -11,17 +11,12 @@
 //                                                      (m, x) = post_attention_layernorm(self_attn(a), r)
 //                                                      branch = mlp(m)
 //   head                branch, residual → loss, logits
-#include <tuple>
 
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/transformer.hpp"
 
 namespace mortise {
 namespace {
-
-struct Block {
-  mortise_layer *norm_1, *attention, *norm_2, *mlp;
-};
 
 class Llama {
  public:
@@ -72,13 +67,15 @@ class Llama {
 
   void segment(mortise_call* call, uint32_t index) const {
     if (index == 0) return embed(call);
-    if (index <= blocks_.size()) return block(call, blocks_[index - 1], index == 1);
+    if (index <= blocks_.size())
+      return run_block(call, blocks_[index - 1], index == 1, field(call->batch, "positions"),
+                       field(call->batch, "segments"));
     head(call);
   }
 
  private:
-  Block declare_block(const Builder& build, const std::string& path, bool first) const {
-    Block b{};
+  StreamBlock declare_block(const Builder& build, const std::string& path, bool first) const {
+    StreamBlock b{};
     b.norm_1 = norm(build, first ? "norm" : "residual_norm", path + ".input_layernorm");
     b.attention =
         build.layer("self_attention", path + ".self_attn",
@@ -101,22 +98,6 @@ class Llama {
     give(call, 1, std::move(x_BTW));
   }
 
-  void block(mortise_call* call, const Block& b, bool first) const {
-    Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
-    if (first) a_BTW = std::move(call_layer<1>(b.norm_1, r_BTW)[0]);
-    else std::tie(a_BTW, r_BTW) = normed(b.norm_1, call->args[0], r_BTW);
-    const auto [branch_BTW] =
-        call_layer<1>(b.attention, a_BTW, field(call->batch, "positions"), field(call->batch, "segments"));
-    auto [m_BTW, x_BTW] = normed(b.norm_2, branch_BTW, r_BTW);
-    auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
-    give(call, 0, std::move(y_BTW));
-    give(call, 1, std::move(x_BTW));
-  }
-  static std::pair<Tensor, Tensor> normed(mortise_layer* layer, Ref branch, Ref residual) {
-    auto [y, sum] = call_layer<2>(layer, branch, residual);
-    return {std::move(y), std::move(sum)};
-  }
-
   void head(mortise_call* call) const {
     const auto [y_BTW, sum] = call_layer<2>(norm_, call->args[0], call->args[1]);
     auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, field(call->batch, "labels"));
@@ -129,7 +110,7 @@ class Llama {
   bool tied_;
   std::string_view mask_ = "none";
   mortise_layer *embedding_ = nullptr, *norm_ = nullptr, *head_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<StreamBlock> blocks_;
 };
 
 const mortise_model kModel = {sizeof kModel, 0, thunk<&Llama::declare>, thunk<&Llama::segment>};

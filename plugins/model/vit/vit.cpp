@@ -6,7 +6,6 @@
 //                                                       its own; dropout(that + positions)
 //   vit.encoder.layer.i  branch, residual → branch, x   as model.gpt's blocks
 //   head                 branch, residual → loss, logits [B, classes] of the first token
-#include <tuple>
 
 #include "mortise/cpp/operator.hpp"
 #include "mortise/cpp/plugin.hpp"
@@ -14,10 +13,6 @@
 
 namespace mortise {
 namespace {
-
-struct Block {
-  mortise_layer *norm_1, *attention, *norm_2, *mlp;
-};
 
 class Vit {
  public:
@@ -73,15 +68,15 @@ class Vit {
 
   void segment(mortise_call* call, uint32_t index) const {
     if (index == 0) return embed(call);
-    if (index <= blocks_.size()) return block(call, blocks_[index - 1], index == 1);
+    if (index <= blocks_.size()) return run_block(call, blocks_[index - 1], index == 1, nullptr, nullptr);
     head(call);
   }
 
  private:
   static constexpr double kInit = 0.02;
 
-  Block declare_block(const Builder& build, const std::string& path, bool first) const {
-    Block b{};
+  StreamBlock declare_block(const Builder& build, const std::string& path, bool first) const {
+    StreamBlock b{};
     b.norm_1 = norm(build, path + ".layernorm_before", first);
     b.attention = build.layer("self_attention", path + ".attention",
                               {attr("q", "attention.query"), attr("k", "attention.key"), attr("v", "attention.value"),
@@ -120,21 +115,6 @@ class Vit {
     give(call, 1, std::move(x));
   }
 
-  void block(mortise_call* call, const Block& b, bool first) const {
-    Tensor a, r = Tensor::share(Ref(call->args[1]));
-    if (first) a = std::move(call_layer<1>(b.norm_1, r)[0]);
-    else std::tie(a, r) = normed(b.norm_1, call->args[0], r);
-    const auto [branch] = call_layer<1>(b.attention, a);
-    auto [m, x] = normed(b.norm_2, branch, r);
-    auto [y] = call_layer<1>(b.mlp, m);
-    give(call, 0, std::move(y));
-    give(call, 1, std::move(x));
-  }
-  static std::pair<Tensor, Tensor> normed(mortise_layer* layer, Ref branch, Ref residual) {
-    auto [y, sum] = call_layer<2>(layer, branch, residual);
-    return {std::move(y), std::move(sum)};
-  }
-
   void head(mortise_call* call) const {
     const auto [y, sum] = call_layer<2>(norm_, call->args[0], call->args[1]);
     auto [logits_BC] = call_layer<1>(classifier_, ops::select(y, 1, 0));
@@ -147,7 +127,7 @@ class Vit {
   double eps_, dropout_, attention_dropout_;
   mortise_param *patches_ = nullptr, *patches_bias_ = nullptr, *token_ = nullptr, *positions_ = nullptr;
   mortise_layer *drop_ = nullptr, *norm_ = nullptr, *classifier_ = nullptr, *loss_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<StreamBlock> blocks_;
 };
 
 const mortise_model kModel = {sizeof kModel, 0, thunk<&Vit::declare>, thunk<&Vit::segment>};

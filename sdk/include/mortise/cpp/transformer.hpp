@@ -104,6 +104,31 @@ inline Tensor positions_of(const mortise_batch* batch, Ref ids_BT) {
   return positions;
 }
 
+// A block that takes and gives two streams, (branch, residual): what the last part of the block before computed and
+// what it is to be added to. So every residual addition is made together with the norm that follows it, across the
+// border of blocks too.
+struct StreamBlock {
+  mortise_layer *norm_1, *attention, *norm_2, *mlp;  // norm_1 of the first block is a norm, all others residual_norm
+};
+
+// (a, r) = norm_1(branch, residual);  (m, x) = norm_2(attention(a), r);  gives (mlp(m), x). The first block has no
+// branch. `positions` and `mask` go to the attention; they may be empty.
+inline void run_block(mortise_call* call, const StreamBlock& b, bool first, Ref positions, Ref mask) {
+  Tensor a_BTW, r_BTW = Tensor::share(Ref(call->args[1]));
+  if (first) {
+    a_BTW = std::move(call_layer<1>(b.norm_1, r_BTW)[0]);
+  } else {
+    auto [y, sum] = call_layer<2>(b.norm_1, call->args[0], r_BTW);
+    a_BTW = std::move(y);
+    r_BTW = std::move(sum);
+  }
+  const auto [branch_BTW] = call_layer<1>(b.attention, a_BTW, positions, mask);
+  auto [m_BTW, x_BTW] = call_layer<2>(b.norm_2, branch_BTW, r_BTW);
+  auto [y_BTW] = call_layer<1>(b.mlp, m_BTW);
+  give(call, 0, std::move(y_BTW));
+  give(call, 1, std::move(x_BTW));
+}
+
 // The first result of the last segment: the sum of the loss, whose step divides it by how many of `unit` ("tokens",
 // "samples") all of its micro-batches have.
 inline void give_loss(mortise_call* call, Tensor sum, std::string_view unit) {
