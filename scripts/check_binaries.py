@@ -72,9 +72,10 @@ def check_programs(build):
             if not allowed:
                 errors.append(f"{name}: needs {library}; only {'LibTorch, ' if torch else ''}"
                               "glibc and libstdc++ may be shared")
-        exported = symbols(path, "--defined-only") if torch else ["mortise_main"]
-        if exported != ["mortise_main"]:
-            errors.append(f"{name}: exports {', '.join(exported[:5]) or 'nothing'} where `mortise_main` alone is due")
+        due = ["mortise_main", "mortise_program_main"]
+        exported = symbols(path, "--defined-only") if torch else due
+        if sorted(exported) != due:
+            errors.append(f"{name}: exports {', '.join(exported[:5]) or 'nothing'}; due are {', '.join(due)}")
     return errors
 
 

@@ -57,14 +57,14 @@ BUDGETS = {
     "manifest": 1930,
     "plugin": 1600,
     "plan": 1350,
-    "model": 310,
+    "model": 320,
     "host": 2300,
     "loop": 2000,
     "abi": 1400,
-    "declare": 1200,
+    "declare": 1220,
     "assemble": 1100,
     "store": 1370,
-    "cli": 3840,
+    "cli": 3880,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 760, "safetensors": 300, "toml": 350}
 

@@ -24,7 +24,9 @@ DeclareRequest declare_request(const RunRequest& r) {
 }
 
 std::unique_ptr<Edge> new_host(const RunRequest& r) {
-  return std::make_unique<Host>(r.plan->points, static_cast<uint64_t>(r.manifest->get("run", "seed").as_int()));
+  auto host = std::make_unique<Host>(r.plan->points, static_cast<uint64_t>(r.manifest->get("run", "seed").as_int()));
+  if (r.program) host->register_table("mortise.program/0", r.program);
+  return host;
 }
 
 void generate(const Declared& d, const SampleRequest& ask, const std::function<void(std::string_view)>& emit) {

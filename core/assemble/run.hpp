@@ -13,6 +13,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
 #include "core/store/checkpoint.hpp"
+#include "mortise/program.h"
 
 namespace mortise {
 
@@ -34,6 +35,7 @@ struct RunRequest {
   Found checkpoint;                           // a verified one to go on from; without a path: from the beginning
   std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
+  const mortise_program* program = nullptr;     // who runs the loop itself, if anybody does
 };
 
 class Run {

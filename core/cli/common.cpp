@@ -1,5 +1,7 @@
 #include "core/cli/common.hpp"
 
+#include <dlfcn.h>
+
 #include <filesystem>
 #include <iostream>
 
@@ -23,8 +25,18 @@ Globals& globals() {
   return g;
 }
 
+// Where the file that this code is in lies: the program, or libmortise.so whichever program opened it.
+static fs::path own_prefix() {
+  Dl_info here{};
+  ::dladdr(reinterpret_cast<void*>(&installation), &here);
+  const fs::path file = here.dli_fname ? here.dli_fname : "";
+  if (file.filename() != "libmortise.so") return fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  const fs::path folder = fs::canonical(file).parent_path();  // lib/mortise of an installation, lib of a build tree
+  return folder.filename() == "mortise" ? folder.parent_path().parent_path() : folder.parent_path();
+}
+
 Installation installation() {
-  const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  const fs::path prefix = own_prefix();
   Installation i;
   i.prefix = prefix.string();
   if (fs::exists(prefix / "lib/mortise/plugins")) {  // installed

@@ -20,6 +20,7 @@ class Run;
 struct RunRequest;
 struct Summary;
 }  // namespace mortise
+struct mortise_program;
 
 namespace mortise::cli {
 
@@ -58,7 +59,9 @@ const std::vector<Flag>& global_flags();  // of every verb
 struct Globals {
   bool quiet = false, json = false, strict = false;
   bool colour = false;
-  std::string command;  // as a shell would take it again
+  std::string command;                       // as a shell would take it again
+  std::string name = "mortise";              // of the program, as it was called
+  const mortise_program* program = nullptr;  // who runs the loop itself, if anybody does
 };
 Globals& globals();
 

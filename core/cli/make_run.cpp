@@ -8,13 +8,16 @@
 namespace mortise::cli {
 
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed) {
-  return std::make_unique<Host>(points, seed);
+  auto host = std::make_unique<Host>(points, seed);
+  if (globals().program) host->register_table("mortise.program/0", globals().program);
+  return host;
 }
 
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   ask.manifest = &p.manifest;
   ask.plan = &p.plan;
   ask.probe = installation().probe;
+  ask.program = globals().program;
   if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };

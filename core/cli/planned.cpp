@@ -274,7 +274,7 @@ Summary declared_summary(const Planned& p) {
 std::string resume_command(const Planned& p, const std::string& dir) {
   std::set<fs::path> known;
   for (const std::string& folder : own_plugin_folders({})) known.insert(real(folder));
-  std::string command = "mortise resume " + shell_word(dir);
+  std::string command = globals().name + " resume " + shell_word(dir);
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
     if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
   return command;

@@ -163,6 +163,23 @@ void LayerProviders::declare_in(uint32_t mode, mortise_builder& builder, mortise
   builder.declarer = outside;
 }
 
+// Who only wraps what the model has none of would change nothing, in silence.
+static void check_wrappers(const Plan& plan, const Declaration& d, Report& report) {
+  const auto is_called = [&](const WrapInfo& wrap) {
+    const auto point = static_cast<uint32_t>(plan.points.find(wrap.point));
+    if (point == kBlock) return std::ranges::any_of(d.segments, [](auto& s) { return s.flags & MORTISE_BLOCK; });
+    return point < kFirstOperator || !elements_at(d, point).empty();
+  };
+  for (const Member& m : plan.members) {
+    const PluginInfo& info = *m.info;
+    const bool only_wraps = info.schema.provides.empty() && info.listens.empty() && !info.wraps.empty();
+    if (!m.table || !only_wraps || std::ranges::any_of(info.wraps, is_called)) continue;
+    report.add(mistake("nothing_to_wrap",
+                       info.schema.id + " wraps `" + info.wraps.front().point + "`, and the model has none",
+                       m.table->origin, "leave it out"));
+  }
+}
+
 void LayerProviders::check() const {
   Report report;
   const Plan& plan = instances_.plan();
@@ -178,6 +195,7 @@ void LayerProviders::check() const {
     if (s.flags & MORTISE_BLOCK) everything.push_back({s.path, "", "block", {}, {}});
   for (const auto& e : d.param_elements()) everything.push_back(e);
   check_where(plan, everything, "layer or parameter", report);
+  check_wrappers(plan, d, report);
   for (const auto& found : report.all())
     if (found.level == Level::kError) throw Failure(found);
 }

@@ -39,7 +39,7 @@ void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan&
     const auto elements = d.param_elements();
     for (const auto& rule : manifest.rules) {
       const auto taken = select(rule.where, elements);
-      if (taken.empty() && !tags) {
+      if (taken.empty() && !tags && rule.layer > 0) {  // what default.toml says is of every model, whatever it has
         Report report;
         PointPlan claim;
         Claim& of = claim.providers.emplace_back();

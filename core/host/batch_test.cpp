@@ -200,6 +200,16 @@ at::Tensor first_values(const std::string& name, const std::string& init, double
   return t;
 }
 
+TEST(FirstValues, AreThoseOfTheirDeclarer) {
+  const std::vector<float> values = {1, -2, 3.5F, 0, 5, 6};
+  mortise_param p;
+  p.init = "values";
+  p.values = values.data();
+  at::Tensor t = at::empty({2, 3}, at::kDouble);
+  initialise(t, p, 1);
+  EXPECT_TRUE(t.equal(at::tensor({1.0, -2.0, 3.5, 0.0, 5.0, 6.0}).view({2, 3})));
+}
+
 TEST(FirstValues, AreNormalWithTheDeviationAskedFor) {
   const at::Tensor t = first_values("w", "normal", 0.02, {1000, 1001}, 1, at::kDouble);
   EXPECT_NEAR(t.mean().item().toDouble(), 0, 5 * 0.02 / 1000);  // five standard errors

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -41,9 +42,13 @@ void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
     t.fill_(p.init_scale);
     return;
   }
+  if (p.init == "values") {
+    t.copy_(at::from_blob(const_cast<float*>(p.values), t.sizes(), at::kFloat));
+    return;
+  }
   if (p.init != "normal" && p.init != "uniform")
-    throw PluginError(MORTISE_E_ARGUMENT,
-                      "parameter " + p.name + " has the init `" + p.init + "`; inits are normal, uniform, constant");
+    throw PluginError(MORTISE_E_ARGUMENT, "parameter " + p.name + " has the init `" + p.init +
+                                              "`; inits are normal, uniform, constant, values");
   const uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   const uint64_t name = hash_text(p.name);
   at::Tensor values = at::empty(t.sizes(), at::kDouble);

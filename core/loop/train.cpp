@@ -180,7 +180,7 @@ void Training::warn_of_parameters_without_gradient(const std::vector<std::string
   if (names.empty()) return;
   const std::string rest = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
   const std::string text = "trainable, but without a gradient in the first step: " + names[0] + rest;
-  notify(RecordBuilder("note").text("text", text + "; they are not updated").text("level", "warning"));
+  notify(RecordBuilder("note").text("text", text + "; without one they are not updated").text("level", "warning"));
 }
 
 // ---- evaluation, samples, saves ----

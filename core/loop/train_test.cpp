@@ -580,7 +580,7 @@ TEST_F(Trainings, WarnOnceOfParametersWithoutAGradient) {
   EXPECT_EQ(train(), kExitOk);
   ASSERT_EQ(of("note").size(), 1u);
   EXPECT_EQ(of("note")[0].texts.at("text"),
-            "trainable, but without a gradient in the first step: w; they are not updated");
+            "trainable, but without a gradient in the first step: w; without one they are not updated");
   EXPECT_EQ(run.updates(), 0);
 }
 

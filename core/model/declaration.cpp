@@ -53,6 +53,11 @@ void fill_info(mortise_param& p) {
   }
 }
 
+const float* own_values(const mortise_param_spec& spec, const std::string& name) {
+  if (MORTISE_HAS_ROOM(&spec, values) && spec.values) return spec.values;
+  throw std::invalid_argument("parameter " + name + " has the init `values`, and no values");
+}
+
 // The parts of a packed parameter; a plugin built with an older SDK has none.
 std::vector<int64_t> own_parts(const mortise_param_spec& spec, const std::string& name) {
   if (!MORTISE_HAS_ROOM(&spec, parts) || spec.n_parts == 0) return {};
@@ -191,6 +196,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   p.role = view(spec.role);
   p.init = view(spec.init);
   p.init_scale = spec.init_scale;
+  if (p.init == "values") p.values = own_values(spec, name);
   p.sizes = sizes;
   p.parts = std::move(parts);
   p.info.part_dim = p.parts.empty() ? 0 : spec.part_dim;

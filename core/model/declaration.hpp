@@ -34,6 +34,7 @@ struct mortise_param {
   std::vector<std::string> tags, dims, other_names;  // other_names: names that are tied to this parameter
   std::vector<int64_t> sizes, parts;
   double init_scale = 0;
+  const float* values = nullptr;  // of the init "values", the declarer's
   int segment = 0;
   // Rules of the manifest; negative: the family's.
   double lr = -1, lr_scale = 1, weight_decay = -1;

@@ -39,6 +39,25 @@ TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
   EXPECT_EQ(d.find("wte.weight"), p);
 }
 
+TEST_F(Declared, TheInitValuesNeedsThem) {
+  const int64_t sizes[] = {2};
+  const float values[] = {1, 2};
+  mortise_param_spec spec{};
+  spec.struct_size = sizeof spec;
+  spec.rank = 1;
+  spec.name = s("w");
+  spec.role = s("vector");
+  spec.sizes = sizes;
+  spec.init = s("values");
+  EXPECT_THROW(add_param(b, spec), std::invalid_argument);
+  spec.name = s("filled");
+  spec.values = values;
+  EXPECT_EQ(add_param(b, spec)->values, values);
+  spec.name = s("older");
+  spec.struct_size = offsetof(mortise_param_spec, values);
+  EXPECT_THROW(add_param(b, spec), std::invalid_argument) << "of a plugin built with an older SDK";
+}
+
 // Why a 2 × 6 parameter with these parts is refused; empty: it is not.
 std::string refused_parts(mortise_builder& b, uint32_t dim, const std::vector<int64_t>& parts) {
   const int64_t sizes[] = {2, 6};

@@ -24,6 +24,7 @@ typedef struct mortise_layer_spec {
  *   "normal"    mean 0, standard deviation init_scale
  *   "uniform"   between -init_scale and init_scale
  *   "constant"  init_scale
+ *   "values"    those of `values`
  * The bits come from run.seed, the name and the index of the element: every number of threads starts from the same
  * weights. */
 typedef struct mortise_param_spec {
@@ -40,6 +41,8 @@ typedef struct mortise_param_spec {
    * the sizes of the parts, `n_parts` of them, which add up to sizes[part_dim]. 0: it is one. Since 0.2 */
   uint32_t part_dim, n_parts;
   const int64_t *parts;
+  /** Of the init "values": one for each element, in memory order, alive until run.begin; else NULL. Since 0.2 */
+  const float *values;
 } mortise_param_spec;
 
 /** A matrix that is trained as a sum: in what `mortise export` writes, `into` + scale × left · right stands in its
@@ -66,7 +69,8 @@ typedef struct mortise_build_api {
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
   /** A number that somebody else decided: "vocabulary" (tokenizer or data), "classes" (data), "sequence_length"
-   * (manifest), "field.NAME" (1: the data has a field of that name). MORTISE_E_NOT_FOUND if nobody did. */
+   * (manifest), "field.NAME" (1: the data has a field of that name), "validation" (1: the run is evaluated).
+   * MORTISE_E_NOT_FOUND if nobody did. */
   MORTISE_FN(fact, mortise_builder *, mortise_str name, int64_t *);
   /** How parameters that were added to a model go back into its own. Since 0.2 */
   MORTISE_FN(merge, mortise_builder *, const mortise_merge_spec *);

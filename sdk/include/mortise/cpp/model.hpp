@@ -23,6 +23,7 @@ struct Parameter {
   uint32_t part_dim = 0;
   std::span<const int64_t> parts = {};
   std::initializer_list<std::string_view> tags = {};
+  const float* values = nullptr;  // of the init "values"
 };
 
 // mortise.build/0. [build]
@@ -61,6 +62,7 @@ class Builder {
     spec.part_dim = p.part_dim;
     spec.n_parts = static_cast<uint32_t>(p.parts.size());
     spec.parts = p.parts.data();
+    spec.values = p.values;
     mortise_param* param = nullptr;
     check(api.build->param(api.host, builder_, &spec, &param));
     return param;
