@@ -153,6 +153,8 @@ void declare_model(Declared& d) {
   if (!declaration.classes.empty()) declaration.facts["classes"] = static_cast<int64_t>(declaration.classes.size());
   declaration.facts["sequence_length"] = d.sequence_length;
   for (const auto& field : fields_of(d.data)) declaration.facts["field." + field.name] = 1;
+  for (const Member& member : d.plan->members)
+    if (fact_of(*member.info, "labels", "are")) declaration.facts["labels_in_place"] = 1;
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;

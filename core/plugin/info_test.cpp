@@ -188,6 +188,8 @@ TEST(PluginToml, NamesDevicesThatThereAreAndKeysOfItsOwn) {
             (Errors{"not_a_choice 10:19 optimizer.devices is cpu or cuda, this is `cpuu`",
                     "not_a_choice 10:27 optimizer.devices is cpu or cuda, this is a number",
                     "not_a_choice 12:8 device.kind is cpu or cuda, this is `gpu`"}));
+  EXPECT_EQ(read_after_head("[labels]\nare = \"next\"\n").errors,
+            Errors{"not_a_choice 8:7 labels.are is in_place, this is `next`"});
   EXPECT_EQ(
       read_after_head(head + "[names]\noperators = \"keep\"\n[model]\ncontext = \"length\"\n[device]\nwait = \"idle\"\n"
                              "[config.kept]\ntype = \"int\"\n")
