@@ -17,13 +17,14 @@ macro(mortise_add_folders pattern)
   endforeach()
 endmacro()
 
-# The SDK as plugins in the tree see it: its headers, and kernels/ under both spellings ("kernels/x/x.h" and "x/x.h"),
-# never core/.
+# The SDK as plugins in the tree see it: its headers, kernels/ under both spellings ("kernels/x/x.h" and "x/x.h") and
+# the headers of formats/, never core/.
 add_library(mortise_sdk INTERFACE)
 add_library(Mortise::sdk ALIAS mortise_sdk)
 target_include_directories(mortise_sdk INTERFACE "${PROJECT_SOURCE_DIR}/sdk/include")
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
 file(CREATE_LINK "${PROJECT_SOURCE_DIR}/kernels" "${PROJECT_BINARY_DIR}/include/kernels" SYMBOLIC)
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/formats" "${PROJECT_BINARY_DIR}/include/formats" SYMBOLIC)
 add_library(mortise_kernel_headers INTERFACE)
 target_include_directories(mortise_kernel_headers INTERFACE "${PROJECT_BINARY_DIR}/include"
   "${PROJECT_SOURCE_DIR}/kernels")

@@ -65,7 +65,7 @@ class Edge {
   bool declaring_parameters = false;
   // Threads that a device asked for where nothing computes; 0: nobody asked.
   int32_t threads = 0;
-  // The first plugin that called for a tensor where there is no LibTorch, and the table that it asked.
+  // The id of the first plugin that called for a tensor where there is no LibTorch; empty: none did.
   std::string needs_tensors;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -46,6 +47,22 @@ TEST_F(EdgeTest, WithoutTensorsRefusesWhoCallsForThemAndSaysWhoItWas) {
   EXPECT_EQ(edge.needs_tensors, "test.x") << "the first";
   // What gives nothing back is harmless.
   table<mortise_tensor_api>("mortise.tensor/0").release(&window, nullptr);
+}
+
+TEST_F(EdgeTest, HasNoTableWithAHole) {
+  // A table is its size, and behind it functions alone.
+  for (const char* id : {"autograd", "batch", "build", "call", "config", "grads", "log", "loop", "model", "ops",
+                         "parallel", "params", "random", "state", "tensor"}) {
+    const auto* table = static_cast<const char*>(edge.table("mortise." + std::string(id) + "/0"));
+    ASSERT_NE(table, nullptr) << id;
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, table, sizeof bytes);
+    for (size_t at = sizeof(void*); at < bytes; at += sizeof(void*)) {
+      void* member = nullptr;
+      std::memcpy(&member, table + at, sizeof member);
+      EXPECT_NE(member, nullptr) << id << ", member " << at / sizeof(void*);
+    }
+  }
 }
 
 TEST_F(EdgeTest, KnowsHowManyThreadsThereWillBe) {

@@ -57,7 +57,7 @@ const Autograd kAutograd =
     refusing(&Autograd::apply, &Autograd::save, &Autograd::saved, &Autograd::detach, &Autograd::backward);
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
-                                   &Batch::release, &Batch::to_device);
+                                   &Batch::release, &Batch::to_device, &Batch::count, &Batch::set_count);
 // What LibTorch will take where nobody asks.
 int32_t threads_by_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");

@@ -12,6 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr size_t kMostFixed = size_t{64} << 10;
+constexpr const char* kEither = "on or off";  // in the place of "on": of a plugin that changes no number
 
 struct Entry {
   std::string text, change;
@@ -42,8 +43,9 @@ std::string list_text(const std::vector<T>& list) {
   return words.empty() ? "none" : join(words, ", ");
 }
 
-// Whoever only listens and watches, and writes nothing, changes no number.
+// What it says itself. Else whoever only listens and watches, and writes nothing, changes no number.
 std::string presence_of(const PluginInfo& info) {
+  if (!info.change.empty()) return info.change;
   const bool writes = std::ranges::any_of(info.listens, [](const ListenInfo& l) { return !l.writes.empty(); });
   const bool wraps = std::ranges::any_of(info.wraps, [](const WrapInfo& w) { return w.band != "watch"; });
   return info.schema.provides.empty() && !wraps && !writes ? "free" : "fixed";
@@ -97,6 +99,8 @@ Fixed fixed_of(const Manifest& manifest, const std::map<std::string, PluginInfo>
   Fixed fixed;
   for (const auto& [key, entry] : entries_of(manifest, catalogue))
     if (entry.change == "fixed" && !entry.is_path) fixed[key] = entry.text;
+  for (const auto& [id, info] : catalogue)
+    if (info.change == "free") fixed[id] = kEither;
   return fixed;
 }
 
@@ -116,7 +120,8 @@ void check_fixed(const Fixed& fixed, const Found& checkpoint) {
   const auto compare = [&](const Json& some, const Json& others) {
     for (const auto& item : some.items()) {
       const auto found = others.find(item.key());
-      if (found == others.end() ? item.value() != "on" : *found == item.value()) continue;
+      if (found == others.end() ? item.value() != "on" : *found == item.value() || *found == kEither) continue;
+      if (item.value() == kEither) continue;
       const auto shown = [&](const Json& j) {
         return j.contains(item.key()) ? escape_control(j[item.key()].dump()) : "\"off\"";
       };

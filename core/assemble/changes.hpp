@@ -22,8 +22,8 @@ bool follows(const Change& c);
 // Of a run that goes on, what was said before: warnings of values that are as they were.
 void drop_unchanged(std::vector<Diagnostic>& warnings, const std::vector<Change>& changes);
 
-// What no checkpoint of the run may have otherwise, by key; a plugin that is there is "on". Without paths, which differ
-// from machine to machine.
+// What no checkpoint of the run may have otherwise, by key; a plugin that is there is "on", one that may come and go
+// "on or off". Without paths, which differ from machine to machine.
 using Fixed = std::map<std::string, std::string>;
 Fixed fixed_of(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue);
 // It stands in every checkpoint as this file. Throws Failure (exit 65): it would be too large to be read back.

@@ -64,6 +64,13 @@ TEST_F(Changes, OfWhoWrapsAreFixed) {
   EXPECT_EQ(between("", "[schedule.constant]\n"), (Lines{"fixed schedule.constant: off -> on"}));
 }
 
+TEST_F(Changes, OfWhoSaysThatNothingDependsOnItAreFree) {
+  infos["schedule.constant"].schema.provides.clear();
+  infos["schedule.constant"].wraps.push_back({});
+  infos["schedule.constant"].change = "free";
+  EXPECT_EQ(between("[schedule.constant]\n", ""), (Lines{"free schedule.constant: on -> off"}));
+}
+
 TEST_F(Changes, OfPlacesAndRulesAreFound) {
   EXPECT_EQ(
       between("[parameters.head]\nwhere = \"head.*\"\nlr = 1.0\n", "[parameters.head]\nwhere = \"h.*\"\nlr = 2.0\n")
@@ -167,6 +174,14 @@ TEST_F(Checkpoint, OfAnotherPluginIsRefusedWhicheverHasIt) {
             "it is of another run: `data.text` is \"on\" there, and \"off\" in this run");
   EXPECT_EQ(refusal(more, fixed_text(was)),
             "it is of another run: `data.text` is \"off\" there, and \"on\" in this run");
+}
+
+TEST_F(Checkpoint, OfAPluginThatMayComeAndGoIsTaken) {
+  infos["loader.x"].change = "free";
+  const Fixed is = fixed_of({}, infos), was_on = {{"loader.x", "on"}};
+  EXPECT_EQ(refusal(is, fixed_text({})), "");
+  EXPECT_EQ(refusal(is, fixed_text(was_on)), "") << "saved before its plugin.toml said so";
+  EXPECT_EQ(refusal(was_on, fixed_text(is)), "");
 }
 
 // A key that is only in one of the two came with another version of Mortise or of the plugin.

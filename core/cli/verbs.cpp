@@ -111,7 +111,7 @@ const std::vector<Verb>& verbs() {
        "measure a checkpoint of a run, or the weights that a manifest names",
        "mortise eval runs/reviews --data test.txt",
        {{"--data", "PATH", "on these files, not on the run's own validation data"},
-        {"--split", "validation|test", "which part of the data"},
+        {"--split", "NAME", "which part of the data, as its plugin calls it; validation"},
         {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
        1,
        true},

@@ -154,6 +154,8 @@ void declare_model(Declared& d) {
   declaration.facts["sequence_length"] = d.sequence_length;
   for (const auto& field : fields_of(d.data)) declaration.facts["field." + field.name] = 1;
   if (d.samples->count("validation") > 0) declaration.facts["validation"] = 1;
+  for (const Member& member : d.plan->members)
+    if (fact_of(*member.info, "labels", "are")) declaration.facts["labels_in_place"] = 1;
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;
@@ -177,12 +179,18 @@ void declare_model(Declared& d) {
     throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters", d.model.by->id());
 }
 
-// params.declared: each listener on the parameters that its `where` takes.
-void filter_parameters(Declared& d) {
+bool writes_parameters(const PluginInfo& info) {
+  return std::ranges::any_of(info.listens,
+                             [](const ListenInfo& l) { return l.point == "params.declared" && !l.writes.empty(); });
+}
+
+// params.declared: each listener on the parameters that its `where` takes; those that write, or those that do not.
+void tell_of_parameters(Declared& d, bool who_write) {
   Declaration& declaration = d.edge->declaration();
   const auto elements = declaration.param_elements();
   d.edge->declaring_parameters = true;
   for (const auto& l : d.plan->at[kParamsDeclared].listeners) {
+    if (writes_parameters(*d.plan->members[static_cast<size_t>(l.member)].info) != who_write) continue;
     Instance& by = d.instances->start(l.member);
     const auto listen = d.instances->attachment(l.member, "params.declared", "listen").listen;
     for (const size_t i : select(l, elements, MORTISE_TRAIN)) {
@@ -255,8 +263,11 @@ void fill(Declared& d, const DeclareRequest& request) {
   open_data(d, request);
   d.layers = std::make_unique<LayerProviders>(*d.edge, plugins, d.device.object->kind);
   declare_model(d);
-  filter_parameters(d);
+  // The manifest has the last word, and who only reads sees what counts.
+  apply_tag_rules(d.edge->declaration(), *d.manifest);
+  tell_of_parameters(d, /*who_write=*/true);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
+  tell_of_parameters(d, /*who_write=*/false);
   for (KeptTensors& kept : d.edge->services.kept)
     std::erase_if(kept.beside, [](const ParamStates& p) { return p.param->info.trainable == 0; });
   if (request.train_samples) {  // who only evaluates may do so in a dtype that no optimizer of the run takes

@@ -81,6 +81,8 @@ bool saves_in_background(const Declared& d);
 // The manifest's rules onto the declaration. Throws Failure: a rule that matches nothing, two of one layer that
 // disagree.
 void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan& plan);
+// Their tags alone, which come first: other rules, and listeners, may select by them.
+void apply_tag_rules(Declaration& d, const Manifest& manifest);
 
 // Runs `body`; what a plugin of these failed with, or LibTorch, becomes a Failure that a person can read.
 template <class Body>

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/declare/summary.hpp"
 #include "core/declare/test_planned.hpp"
@@ -36,6 +37,24 @@ Diagnostic refused(const std::string& more, const std::vector<std::string>& set 
   }
   ADD_FAILURE() << "not refused";
   return {};
+}
+
+// ---- parameters ----
+
+TEST(Parameters, AreAsTheyWillBeWhereListenersReadThem) {
+  Ready run(
+      "[adapter.lora]\nwhere = \"h.*.mlp.*\"\nalso = [\"tag:mine\"]\n[ema.weights]\n"
+      "[parameters.head]\nwhere = \"ln_f.*\"\nfreeze = false\n"
+      "[parameters.mine]\nwhere = \"wpe.*\"\ntags = [\"mine\"]\n"
+      "[parameters.none]\nwhere = \"h.0.*.lora_A.*\"\nfreeze = true\n");
+  EXPECT_TRUE(run.declaration().find("wpe.weight")->info.trainable) << "by a tag of a rule";
+  std::set<std::string> learn, averaged;
+  for (const mortise_param& p : run.declaration().params)
+    if (p.info.trainable) learn.insert(p.name);
+  ASSERT_EQ(run.d.edge->services.kept.size(), 1u);
+  for (const ParamStates& p : run.d.edge->services.kept[0].beside) averaged.insert(p.param->name);
+  EXPECT_TRUE(learn.contains("ln_f.weight")) << "the manifest's word is the last";
+  EXPECT_EQ(averaged, learn);
 }
 
 // ---- layers ----

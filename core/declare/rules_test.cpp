@@ -39,7 +39,10 @@ struct Rules : ::testing::Test {
     r.values[key] = std::move(value);
     return manifest.rules.emplace_back(r);
   }
-  void apply() { apply_parameter_rules(declaration, manifest, plan); }
+  void apply() {
+    apply_tag_rules(declaration, manifest);
+    apply_parameter_rules(declaration, manifest, plan);
+  }
   Diagnostic refused() {
     try {
       apply();

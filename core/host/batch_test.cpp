@@ -515,6 +515,23 @@ TEST(Declared, PartsAreReadWhereTheSpecHasThem) {
   EXPECT_EQ(packed->info.n_parts, 2u);
 }
 
+TEST(Interfaces, HaveNoHole) {
+  TestHost host;
+  // A table is its size, and behind it functions alone.
+  for (const char* id : {"autograd", "batch", "build", "call", "config", "grads", "log", "loop", "model", "ops",
+                         "parallel", "params", "random", "state", "tensor"}) {
+    const auto* table = static_cast<const char*>(host.get().table("mortise." + std::string(id) + "/0"));
+    ASSERT_NE(table, nullptr) << id;
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, table, sizeof bytes);
+    for (size_t at = sizeof(void*); at < bytes; at += sizeof(void*)) {
+      void* member = nullptr;
+      std::memcpy(&member, table + at, sizeof member);
+      EXPECT_NE(member, nullptr) << id << ", member " << at / sizeof(void*);
+    }
+  }
+}
+
 TEST(Interfaces, AreFoundById) {
   TestHost host;
   PluginHost& p = host.window("test.x");

@@ -244,11 +244,15 @@ void run_operator(const mortise_next& link, mortise_call& call) {
       throw PluginError(MORTISE_E_UNSUPPORTED,
                         describe(link, call) +
                             " cannot be kept: it has no backward of its own; keep the operators that it is made of");
-    mortise_saved none[MORTISE_MAX_SAVED] = {};
+    mortise_saved saved[MORTISE_MAX_SAVED] = {};
     uint32_t n = 0;
     const mortise_status status = call_plugin({link.plugin->id, link.point, view(call.path)}, link.op->forward,
-                                              link.self, &call, static_cast<mortise_saved*>(none), &n);
+                                              link.self, &call, static_cast<mortise_saved*>(saved), &n);
+    for (uint32_t i = 0; i < n && i < MORTISE_MAX_SAVED; ++i) take(saved[i].tensor);
     if (status != MORTISE_OK) throw as_thrown(status);
+    if (n > 0)
+      throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " saves " + std::to_string(n) +
+                                                " tensors, and has no backward that they could be for");
     return;
   }
   Host& host = static_cast<Host&>(*link.plugin->owner);

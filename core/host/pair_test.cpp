@@ -469,6 +469,29 @@ TEST(Composite, IsAnOperatorWhoseTableEndsBeforeBackward) {
   EXPECT_TRUE(bitwise(x.grad(), at::full({3}, 2.f)));
 }
 
+TEST(Composite, ThatSavesIsRefusedAndKeepsNothing) {
+  TestHost host;
+  mortise_operator table{};
+  table.struct_size = offsetof(mortise_operator, backward);
+  table.forward = [](void*, mortise_call* call, mortise_saved* saved, uint32_t* n) noexcept {
+    call->results[0] = value_of(at::ones({3}));
+    saved[0] = {MORTISE_SAVE_OWN, 0, value_of(at::zeros({1000})).v.t};
+    *n = 1;
+    return mortise_status{MORTISE_OK};
+  };
+  mortise_next link;
+  link.plugin = &host.window("test.old");
+  link.op = &table;
+  link.point = "twice";
+  const int64_t before = LiveBytes::now();
+  mortise_value result{};
+  mortise_call call = make_call(nullptr, 0, {});
+  set_values(call, nullptr, 0, &result, 1);
+  EXPECT_NE(thrown([&] { invoke(&link, call); }).text.find("saves 1 tensors"), std::string::npos);
+  take(result.v.t);
+  EXPECT_EQ(LiveBytes::now(), before);
+}
+
 // Below a composite are pairs and ATen operators; it has no node of its own.
 TEST(Composite, HasTheGradientsOfItsParts) {
   TestHost host;

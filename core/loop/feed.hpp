@@ -17,9 +17,9 @@ struct FeedOptions {
 
 class Feed {
  public:
+  // Throws PluginError: the plugin's fields are none.
   Feed(Provided<mortise_data> data, Samples& samples, const FeedOptions& options)
       : data_(data), fields_(fields_of(data)), samples_(samples), options_(options) {}
-  // Throws PluginError: the plugin's fields are none.
   // Micro-batch `index` since the beginning. Owned by the caller. [data]
   mortise_batch* load(std::string_view split, int64_t index);
 

@@ -212,6 +212,7 @@ Measured Passes::evaluate(const std::function<bool()>& give_up) {
     throw;
   }
   measured_ = nullptr;
+  if (measured.complete && measured.values.empty()) refuse_skipped(chains_, kEval, MORTISE_EVAL);
   measured.values.insert(measured.values.end(), given_.begin(), given_.end());
   measured.about = samples_.about("validation");
   measured.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();

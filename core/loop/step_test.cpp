@@ -354,6 +354,14 @@ TEST(Evaluation, SaysSoAtEveryPoint) {
   for (const auto& [point, mode] : modes) EXPECT_EQ(mode, uint32_t{MORTISE_EVAL}) << point;
 }
 
+TEST(Evaluation, ThatAWrapperLeavesOutIsRefused) {
+  TestRun run;
+  run.data.validation = 2;
+  run.wrap(kEval, [](mortise_call&, const auto&) {});
+  run.build();
+  EXPECT_NE(error_of([&] { run.passes->evaluate(); }).find("did not call `next`"), std::string::npos);
+}
+
 TEST(Step, KnowsTheNormOfAWholeStepOnly) {
   TestRun run;
   std::vector<std::string> early;

@@ -72,7 +72,6 @@ at::Tensor TermSums::loss(const Denominators& denominators) const {
     const at::Tensor part = s.total.mul(s.weight).div(denominators.of(s.unit, s.name));
     loss = loss.defined() ? loss.add(part) : part;
   }
-  if (!loss.defined()) return denominators.scalar(0);
   return is_counted ? loss : denominators.scalar(NAN);
 }
 

@@ -59,6 +59,11 @@ TEST(Terms, AreNaNWhereNothingWasCounted) {
   sums.add({term("loss", "tokens", 1, 0), term("other", "labels", 1, 0), term("right", "tokens", 0, 0)});
   EXPECT_TRUE(std::isnan(loss_of(sums, counts)));
   EXPECT_TRUE(std::isnan(sums.metrics(counts)[0].second.item<double>()));
+  counts.set({{"tokens", 4}});
+  TermSums of_metrics_alone;
+  of_metrics_alone.add({term("right", "tokens", 0, 1)});
+  EXPECT_TRUE(std::isnan(loss_of(of_metrics_alone, counts)));
+  EXPECT_TRUE(std::isnan(loss_of(TermSums(), counts)));
 }
 
 TEST(Terms, HaveTheWeightAndTheUnitOfEachStep) {

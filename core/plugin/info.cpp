@@ -127,6 +127,7 @@ class Reader {
                     {"status", &info_.status, "status = \"alpha\"", "choice", {"alpha", "stable"}},
                     {"source", &info_.source},
                     {"tier", &info_.tier, nullptr, "choice", {"portable", "native"}},
+                    {"change", &info_.change, nullptr, "choice", {"free", "fixed"}},
                     {"abi", &info_.abi, abi}});
     check_version("version", info_.version, 3, version);
     check_version("abi", info_.abi, 2, abi);
@@ -225,6 +226,7 @@ class Reader {
                                                     "device.kind",
                                                     "device.wait",
                                                     "frame.compute_dtype",
+                                                    "labels.are",
                                                     "metric.larger_is_better",
                                                     "metric.smaller_is_better",
                                                     "model.context",
@@ -282,12 +284,13 @@ class Reader {
 
   // Facts with few values, and facts that name a key of [config].
   void check_fact(const std::string& fact, const TomlNode& node) {
-    static const std::vector<std::string> kKinds = {"cpu", "cuda"};
+    static const std::vector<std::string> kKinds = {"cpu", "cuda"}, kLabels = {"in_place"};
     const auto quoted = [](const TomlNode& item) { return item.text() ? "`" + *item.text() + "`" : item.kind(); };
-    if (fact == "device.kind" || fact.ends_with(".devices"))
+    const std::vector<std::string>& choices = fact == "labels.are" ? kLabels : kKinds;
+    if (fact == "labels.are" || fact == "device.kind" || fact.ends_with(".devices"))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
-        if (!item.text() || !std::ranges::count(kKinds, *item.text()))
-          add_mistake("not_a_choice", fact + " is " + either(kKinds) + ", this is " + quoted(item),
+        if (!item.text() || !std::ranges::count(choices, *item.text()))
+          add_mistake("not_a_choice", fact + " is " + either(choices) + ", this is " + quoted(item),
                       position(item.at, fact));
     const bool attributes = fact.ends_with(".attributes");
     if (attributes || fact.starts_with("metric."))

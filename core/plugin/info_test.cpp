@@ -44,6 +44,7 @@ TEST(PluginToml, IsReadWhole) {
   const Read read = read_after_head(R"(
 source = "somebody 2020"
 tier   = "native"
+change = "free"
 
 [points]
 provides = ["optimizer", "schedule"]
@@ -87,11 +88,12 @@ doc     = "The decay."
   EXPECT_EQ(info.schema.name, "acme");
   EXPECT_EQ(info.schema.summary, "An optimizer");
   EXPECT_EQ(info.version + info.status + info.source + info.tier + info.abi, "0.1.0alphasomebody 2020native0.1");
+  EXPECT_EQ(info.change, "free");
   EXPECT_EQ(info.schema.provides, (std::vector<std::string>{"optimizer", "schedule"}));
   ASSERT_EQ(info.wraps.size(), 1u);
   EXPECT_EQ(info.wraps[0].point + " " + info.wraps[0].band, "block repeat");
   EXPECT_TRUE(info.wraps[0].capture);
-  EXPECT_EQ(info.wraps[0].origin.text(), "plugin.toml of optimizer.acme:13:13");
+  EXPECT_EQ(info.wraps[0].origin.text(), "plugin.toml of optimizer.acme:14:13");
   ASSERT_EQ(info.listens.size(), 1u);
   EXPECT_EQ(info.listens[0].reads, std::vector<std::string>{"role"});
   EXPECT_EQ(info.listens[0].writes, std::vector<std::string>{"trainable"});
@@ -186,6 +188,8 @@ TEST(PluginToml, NamesDevicesThatThereAreAndKeysOfItsOwn) {
             (Errors{"not_a_choice 10:19 optimizer.devices is cpu or cuda, this is `cpuu`",
                     "not_a_choice 10:27 optimizer.devices is cpu or cuda, this is a number",
                     "not_a_choice 12:8 device.kind is cpu or cuda, this is `gpu`"}));
+  EXPECT_EQ(read_after_head("[labels]\nare = \"next\"\n").errors,
+            Errors{"not_a_choice 8:7 labels.are is in_place, this is `next`"});
   EXPECT_EQ(
       read_after_head(head + "[names]\noperators = \"keep\"\n[model]\ncontext = \"length\"\n[device]\nwait = \"idle\"\n"
                              "[config.kept]\ntype = \"int\"\n")

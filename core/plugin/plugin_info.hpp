@@ -33,6 +33,7 @@ struct OperatorRow {  // [operator.NAME]: a point that this plugin adds to the t
 struct PluginInfo {
   PluginSchema schema;
   std::string version, status, source, tier = "portable", abi;
+  std::string change;  // "free": who comes or goes changes no number of a run; "": as its points say
   std::vector<WrapInfo> wraps;
   std::vector<ListenInfo> listens;
   std::vector<OperatorRow> operators;

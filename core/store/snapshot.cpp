@@ -28,13 +28,13 @@ void copy_borrowed(Snapshot& s, Snapshot earlier) {
     std::vector<StoredEntry>& old = earlier.tensors[file];
     for (size_t i = 0; i < entries.size(); ++i) {
       StoredEntry& e = entries[i];
-      if (e.owner) continue;
+      if (e.owner || e.copy) continue;
       // Memory that somebody else holds too is not overwritten.
-      const bool fits = i < old.size() && old[i].bytes == e.bytes && old[i].owner.use_count() == 1;
-      std::shared_ptr<void> copy = fits ? std::move(old[i].owner) : memory_of(e.bytes);
+      const bool fits = i < old.size() && old[i].bytes == e.bytes && old[i].copy.use_count() == 1;
+      std::shared_ptr<void> copy = fits ? std::move(old[i].copy) : memory_of(e.bytes);
       if (e.bytes > 0) std::memcpy(copy.get(), e.data, e.bytes);
       e.data = copy.get();
-      e.owner = std::move(copy);
+      e.copy = std::move(copy);
     }
   }
 }

@@ -19,8 +19,10 @@ struct StoredEntry {
   std::vector<int64_t> offset, whole;  // its place in the logical tensor; empty: it is the whole
   const void* data = nullptr;
   uint64_t bytes = 0;
-  // Keeps `data`, which nobody else writes to. Empty: the memory is borrowed, and training changes it.
+  // Keeps `data`, which nobody else writes to: an object of any type. Without an owner or a copy the memory is
+  // borrowed, and training changes it.
   std::shared_ptr<void> owner;
+  std::shared_ptr<void> copy;  // of what was borrowed: plain memory of `bytes`, which a later copy may have
 };
 
 struct Snapshot {

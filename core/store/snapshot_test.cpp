@@ -83,5 +83,19 @@ TEST(Snapshots, DoNotCopyWhatTheyOwn) {
   EXPECT_EQ(s.tensors["model"][0].data, owned->data());
 }
 
+// An owner is an object of whatever type, not the bytes that it keeps.
+TEST(Snapshots, TakeNoOwnerForMemory) {
+  std::vector<float> values(10, 4.0F);
+  Snapshot one, two;
+  one.tensors["model"] = {entry("w", values)};
+  one.tensors["model"][0].owner = std::make_shared<std::vector<float>>(values);
+  const auto* owner = static_cast<const std::vector<float>*>(one.tensors["model"][0].owner.get());
+  const std::weak_ptr<void> kept = one.tensors["model"][0].owner;
+  two.tensors["model"] = {entry("w", values)};
+  copy_borrowed(two, std::move(one));
+  EXPECT_TRUE(kept.expired());
+  EXPECT_NE(two.tensors["model"][0].data, owner);
+}
+
 }  // namespace
 }  // namespace mortise

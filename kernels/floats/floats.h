@@ -30,13 +30,17 @@ namespace mortise::kernels {
   }
 }
 
-// The other way, rounded to the nearest, ties to even; fp32, bf16 or fp16.
+// The other way, rounded to the nearest, ties to even.
 [[gnu::always_inline]] inline void write_floats(uint32_t dtype, void* to, int64_t at, int64_t n,
                                                 const float* __restrict from) {
+  auto* f64 = static_cast<double*>(to) + at;
   auto* bf16 = static_cast<BF16*>(to) + at;
   auto* f16 = static_cast<uint16_t*>(to) + at;
   switch (dtype) {
     case MORTISE_F32: std::memcpy(static_cast<float*>(to) + at, from, static_cast<size_t>(n) * sizeof(float)); break;
+    case MORTISE_F64:
+      for (int64_t i = 0; i < n; ++i) f64[i] = from[i];
+      break;
     case MORTISE_BF16:
       for (int64_t i = 0; i < n; ++i) bf16[i] = BF16(from[i]);
       break;

@@ -417,6 +417,14 @@ class Loop(Stopped):
         self.ok("resume", "runs/run", "--set", "run.length=6", "--use", "metric.accuracy")
         self.assertEqual(*(self.weights(self.dir / "runs" / name) for name in ("run", "whole")))
 
+    def test_who_changes_no_bit_may_go_and_come_back(self):
+        self.train("whole", VALIDATED)
+        self.train("run", VALIDATED, "--set", "run.length=3")
+        self.ok("resume", "runs/run", "--set", "run.length=5", "--without", "loader.prefetch")
+        again = ("--use", "loader.prefetch", "--use", "activation.checkpointing")
+        self.ok("resume", "runs/run", "--set", "run.length=6", *again)
+        self.assertEqual(*(self.weights(self.dir / "runs" / name) for name in ("run", "whole")))
+
     def test_a_beginning_again_has_a_folder_of_its_own(self):
         self.file("other.toml", RUN + "")
         self.ok("train", "other.toml", "--set", "run.dir=there")

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/glob.hpp"
+#include "kernels/activation/activation.hpp"
 #include "mortise/cpp/operator.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -17,7 +19,7 @@ class Lora {
  public:
   Lora(const Builder& build, const LayerSpec& spec)
       : scale_(config::number("alpha") / static_cast<double>(config::integer("rank"))),
-        activation_(spec.text("activation", "none")) {
+        activation_(spec, {"none", "gelu", "gelu_tanh", "relu", "silu", "tanh"}) {
     const std::string name = spec.name();
     base_ = build.layer("linear", spec.path(), without_activation(spec));
     const int64_t rank = config::integer("rank"), in = spec.integer("in"), out = spec.integer("out");
@@ -61,7 +63,7 @@ class Lora {
     const Tensor rows = ops::reshape(cast(dropped, like.dtype), {-1, Info(x).size(-1)});
     const Tensor thin = ops::mm(rows, ops::t(cast(use(a_), like.dtype)));
     const Tensor delta = ops::mul(ops::mm(thin, ops::t(cast(use(b_), like.dtype))), scale_);
-    give(call, 0, activated(ops::add(y, ops::view(delta, like.shape()))));
+    give(call, 0, activation_(ops::add(y, ops::view(delta, like.shape()))));
   }
 
  private:
@@ -72,17 +74,9 @@ class Lora {
     std::erase_if(attrs, [](const mortise_attr& a) { return view(a.key) == "activation"; });
     return attrs;
   }
-  Tensor activated(Tensor z) const {
-    if (activation_ == "gelu") return ops::gelu(z, "none");
-    if (activation_ == "gelu_tanh") return ops::gelu(z, "tanh");
-    if (activation_ == "relu") return ops::relu(z);
-    if (activation_ == "silu") return ops::silu(z);
-    if (activation_ == "tanh") return ops::tanh(z);
-    return z;
-  }
 
   double scale_;
-  std::string activation_;
+  kernels::Activation activation_;
   mortise_layer *base_ = nullptr, *dropout_ = nullptr;
   mortise_param *a_ = nullptr, *b_ = nullptr;
 };
@@ -117,22 +111,10 @@ class Adapter : public Layers {
     bool is_used;
   };
   static bool names(const std::string& glob, const mortise_param_info& info) {
-    if (!glob.starts_with("tag:")) return matches(glob, view(info.name));
+    if (!glob.starts_with("tag:")) return glob_match(glob, view(info.name));
     for (uint32_t i = 0; i < info.n_tags; ++i)
       if (view(info.tags[i]) == std::string_view(glob).substr(4)) return true;
     return false;
-  }
-  // `*` stands for any characters, also for none and for dots, as in a `where`.
-  static bool matches(std::string_view glob, std::string_view name) {
-    size_t g = 0, n = 0, star = glob.npos, resume = 0;
-    while (n < name.size()) {
-      if (g < glob.size() && glob[g] == '*') star = g++, resume = n;
-      else if (g < glob.size() && glob[g] == name[n]) ++g, ++n;
-      else if (star != glob.npos) g = star + 1, n = ++resume;
-      else return false;
-    }
-    while (g < glob.size() && glob[g] == '*') ++g;
-    return g == glob.size();
   }
   std::vector<Also> also_;
 };

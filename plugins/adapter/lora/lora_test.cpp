@@ -60,6 +60,29 @@ TEST_F(Lora, SaysHowItIsMerged) {
   EXPECT_FALSE(build.merges[1].transposed);
 }
 
+TEST_F(Lora, RefusesAnActivationThatItDoesNotKnow) {
+  EXPECT_NE(declare({attr("in", 16), attr("out", 32), attr("activation", "swish")}), "");
+  EXPECT_EQ(host.error(), "h.0.fc: there is no activation `swish`");
+}
+
+TEST_F(Lora, FreezesAllButWhatAlsoNames) {
+  host.set("also", std::vector<std::string>{"h.?.ln.*", "tag:head"});
+  Plugin adapter(host, MORTISE_PLUGIN_FILE);
+  const auto learns = [&](const std::string& name, std::vector<std::string> tags) {
+    mortise_param* p = host.add_param(name, "matrix", {2, 2}, std::move(tags));
+    mortise_event event{};
+    event.struct_size = sizeof event;
+    event.param = p;
+    EXPECT_EQ(adapter.notify("params.declared", event), MORTISE_OK) << host.error();
+    return mortise::info_of(p).trainable != 0;
+  };
+  EXPECT_TRUE(learns("h.3.ln.weight", {}));
+  EXPECT_FALSE(learns("h.33.ln.weight", {})) << "`?` is one character";
+  EXPECT_FALSE(learns("h.3.fc.weight", {}));
+  EXPECT_TRUE(learns("classifier.weight", {"head"}));
+  EXPECT_TRUE(learns("h.3.fc.lora_A.weight", {"adapter"}));
+}
+
 TEST_F(Lora, RefusesARankThatNoProductOfTheseSizesHas) {
   plugin.emplace(host, MORTISE_PLUGIN_FILE);
   const auto refusal = [&](int64_t in, int64_t out) {

@@ -11,6 +11,7 @@ namespace {
 using namespace mortise;
 
 constexpr std::string_view kOf = " of ";
+constexpr const char *kFormat = "format", *kPt = "pt";  // transformers asks for it
 
 const char* name_of(uint32_t dtype) {
   const char* name = mortise_dtype_of(dtype)->safetensors;
@@ -47,7 +48,7 @@ std::vector<int64_t> numbers_of(std::string_view text, size_t n, const std::stri
 struct Safetensors {
   void write(const mortise_entry* entries, uint32_t n, const mortise_sink* sink) {
     std::vector<TensorView> views;
-    Metadata metadata = {{"format", "pt"}};  // transformers asks for it
+    Metadata metadata = {{kFormat, kPt}};
     for (const mortise_entry& e : std::span(entries, n)) {
       views.push_back({std::string(view(e.name)), name_of(e.dtype), {e.sizes, e.sizes + e.n_dims}, e.data, e.bytes});
       if (e.offset)
@@ -66,7 +67,8 @@ struct Safetensors {
                       nullptr,     nullptr,
                       t.data,      t.bytes};
       std::vector<int64_t> offset, whole;
-      if (const auto place = file.metadata.find(t.name); place != file.metadata.end()) {
+      const auto place = file.metadata.find(t.name);
+      if (place != file.metadata.end() && !(t.name == kFormat && place->second == kPt)) {
         const std::string_view text = place->second;
         const size_t of = std::min(text.find(kOf), text.size());
         offset = numbers_of(text.substr(0, of), t.sizes.size(), t.name);

@@ -95,6 +95,16 @@ TEST_F(Safetensors, OfEveryElementTypeComeBack) {
     EXPECT_EQ(all.at(names[dtype - 1]), std::to_string(dtype) + " 1, @ of : " + bytes[dtype - 1]);
 }
 
+TEST_F(Safetensors, MayBeCalledAsTheMetadataIs) {
+  const std::string name = "format", bytes = "1234";
+  const std::vector<int64_t> one = {1}, offset = {3}, whole = {9};
+  mortise_entry e = entry(name, MORTISE_F32, one, bytes);
+  EXPECT_EQ(read(written({e})).at("format"), "1 1, @ of : 1234");
+  e.offset = offset.data();
+  e.whole = whole.data();
+  EXPECT_EQ(read(written({e})).at("format"), "1 1, @3, of 9,: 1234");
+}
+
 TEST_F(Safetensors, HandOnWhatTheSinkReturns) {
   const std::string a = "a", bytes = "1234";
   const std::vector<int64_t> one = {1};

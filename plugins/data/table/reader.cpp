@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "mortise/cpp/files.hpp"
 
@@ -156,17 +158,65 @@ void read_csv(std::string_view key, std::string_view file, std::string_view text
   if (columns == 0) refuse_row(key, name_of(file) + " is empty", "its first line names the columns");
 }
 
-// What a text is in a cell: null is an empty one, numbers and flags as they are written.
-std::string cell_of(const Json& value, std::string_view key, const std::string& where, const Column& column) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_null()) return {};
-  if (value.is_structured())
-    refuse_row(key, where + ": " + quoted(column.name) + " is a list or an object, no text",
-               "write one text, number or flag into it");
-  return value.dump();
-}
+// One line of JSONL as cells by name: null is an empty one, numbers and flags as they are written.
+class JsonRow : public nlohmann::json_sax<Json> {
+ public:
+  static constexpr int kTooLarge = 406;  // nlohmann-json's number of this error
+
+  bool is_object = false;
+  std::map<std::string, std::optional<std::string>> cells;  // nothing: a list or an object
+  size_t error_at = 0;                                      // the byte where it is no JSON
+  int error = 0;
+
+  bool null() override { return put(""); }
+  bool boolean(bool flag) override { return put(flag ? "true" : "false"); }
+  bool number_integer(number_integer_t n) override { return put(n == 0 ? "-0" : std::to_string(n)); }
+  bool number_unsigned(number_unsigned_t n) override { return put(std::to_string(n)); }
+  bool number_float(number_float_t, const string_t& written) override { return put(written); }
+  bool string(string_t& text) override { return put(std::move(text)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override {
+    if (depth_ == 0) is_object = true;
+    return open();
+  }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (depth_ == 1) name_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& e) override {
+    error_at = at;
+    error = e.id;
+    return false;
+  }
+
+ private:
+  bool put(std::optional<std::string> cell) {
+    if (depth_ == 1 && is_object) cells[name_] = std::move(cell);  // of two of one name the last
+    return true;
+  }
+  bool open() {
+    put(std::nullopt);
+    ++depth_;
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
+  std::string name_;
+  size_t depth_ = 0;
+};
 
 constexpr const char* kOneObject = "each line of JSONL is one object: {\"text\": \"…\", …}";
+
+[[noreturn]] void refuse_json(std::string_view key, const std::string& where, const JsonRow& row) {
+  if (row.error == JsonRow::kTooLarge) refuse_row(key, where + " has a number that is too large", "write it as a text");
+  refuse_row(key, where + ":" + std::to_string(row.error_at) + " is no JSON", kOneObject);
+}
 
 void read_jsonl(std::string_view key, std::string_view file, std::string_view text, const std::vector<Column>& wanted,
                 const TakeRow& take) {
@@ -177,25 +227,22 @@ void read_jsonl(std::string_view key, std::string_view file, std::string_view te
     const std::string_view one = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (one.find_first_not_of(" \t\r") == one.npos) continue;
-    Json row;
-    try {
-      row = Json::parse(one);
-    } catch (const Json::parse_error& e) {
-      refuse_row(key, line_of(file, line) + ":" + std::to_string(e.byte) + " is no JSON", kOneObject);
-    } catch (const Json::out_of_range&) {
-      refuse_row(key, line_of(file, line) + " has a number that is too large", "write it as a text");
-    }
-    if (!row.is_object()) refuse_row(key, line_of(file, line) + " is no JSON object", kOneObject);
+    JsonRow row;
+    if (!Json::sax_parse(one.begin(), one.end(), &row)) refuse_json(key, line_of(file, line), row);
+    if (!row.is_object) refuse_row(key, line_of(file, line) + " is no JSON object", kOneObject);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const auto found = row.find(wanted[i].name);
-      if (found == row.end() && is_first) {
+      const auto found = row.cells.find(wanted[i].name);
+      if (found == row.cells.end() && is_first) {
         std::vector<std::string> names;
-        for (const auto& item : row.items()) names.push_back(item.key());
+        for (const auto& [name, cell] : row.cells) names.push_back(name);
         refuse_column(file, wanted[i], wanted, names);
       }
-      if (found == row.end())
+      if (found == row.cells.end())
         refuse_row(key, line_of(file, line) + " has no " + quoted(wanted[i].name), "give it one, or leave the row out");
-      cells[i] = cell_of(*found, key, line_of(file, line), wanted[i]);
+      if (!found->second)
+        refuse_row(key, line_of(file, line) + ": " + quoted(wanted[i].name) + " is a list or an object, no text",
+                   "write one text, number or flag into it");
+      cells[i] = *found->second;
     }
     is_first = false;
     take(line, cells);

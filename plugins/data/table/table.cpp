@@ -103,7 +103,8 @@ class Table {
                   "data.table cuts rows to a length of " + std::to_string(least) +
                       " or more, data.sequence_length is " + std::to_string(length_),
                   "[data] sequence_length = 256");
-    set_fields(static_cast<double>(special_token("pad").value_or(0)));
+    pad_ = special_token("pad").value_or(0);
+    set_fields(static_cast<double>(pad_));
   }
 
   // Reads the files: of a split that nobody asks for they need not be there, but that training says what classes there
@@ -172,7 +173,7 @@ class Table {
       positions[t] = static_cast<int64_t>(t);
       if (t + 1 < row.ids.size() && t + 1 >= row.given) labels[t] = row.ids[t + 1];
     }
-    put<int64_t>(rows, i, 0, {row.ids.data(), std::min(n, row.ids.size())});
+    put<int64_t>(rows, i, 0, {row.ids.data(), n});
     put<int64_t>(rows, i, 1, labels);
     put<int64_t>(rows, i, 2, positions);
   }
@@ -186,8 +187,11 @@ class Table {
                 "UTF-8 is what most tokenizers expect");
   }
 
+  // At least one token: of a text that the tokenizer makes none of, one of padding.
   Encoded encoded(const Split& s, int64_t row) const {
-    return task_.kind == Task::kClassification ? encoded_to_classify(s, row) : encoded_to_continue(s, row);
+    Encoded e = task_.kind == Task::kClassification ? encoded_to_classify(s, row) : encoded_to_continue(s, row);
+    if (e.ids.empty()) e.ids = {pad_}, e.types = {0};
+    return e;
   }
 
   Encoded encoded_to_classify(const Split& s, int64_t row) const {
@@ -355,7 +359,7 @@ class Table {
 
   const Task task_ = Task::of_manifest();
   std::vector<mortise_field> fields_;
-  int64_t length_ = 0;
+  int64_t length_ = 0, pad_ = 0;
   std::optional<int64_t> cls_, sep_, eos_, bos_;
   Split train_, validation_;
   std::vector<std::string> class_names_;

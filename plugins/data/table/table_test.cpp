@@ -162,6 +162,23 @@ TEST_F(TableData, LearnsEachRowOfATextAlone) {
   EXPECT_EQ(view(plugin.object<mortise_data>("data").fields[1].unit), "tokens");
 }
 
+TEST_F(TableData, PadsARowWithoutAToken) {
+  FakeTokenizer words;
+  words.encode = [](std::string_view text) { return text == " " ? Ids() : ids_of(text); };
+  words.special = {{"pad", kPad}};
+  host_.set_tokenizer(words);
+  host_.set("text", Names{"t"});
+  const std::string path = file("a.csv", "t,y\nabc,1\n ,0\n");
+  auto learned = all(path)[1];
+  EXPECT_EQ(learned["input_ids"], Ids{kPad});
+  EXPECT_EQ(learned["labels"], Ids{-100});
+  EXPECT_EQ(learned["positions"], Ids{0});
+  host_.set("label", "y");
+  auto classified = all(path)[1];
+  EXPECT_EQ(classified["input_ids"], Ids{kPad});
+  EXPECT_EQ(classified["labels"], Ids{0});
+}
+
 TEST_F(TableData, CutsWhatIsLongerThanASample) {
   special({{"cls", kCls}, {"sep", kSep}, {"eos", kEos}});
   host_.set("text", Names{"text"});
@@ -212,7 +229,22 @@ TEST_F(TableData, ReadsJsonlWhoseColumnsStandInAnyOrder) {
   EXPECT_EQ(texts(file("a.jsonl",
                        "{\"id\": 1, \"text\": \"one\"}\n\n{\"text\": \"tw\\u006f\\n\", \"id\": {}}\r\n"
                        "{\"text\": 12.50}\n{\"text\": true}")),
-            (Names{"one", "two\n", "12.5", "true"}));
+            (Names{"one", "two\n", "12.50", "true"}));
+}
+
+TEST_F(TableData, TakesNumbersOfJsonAsTheyAreWritten) {
+  host_.set("label", "y");
+  const Names written = {"1.50", "1.5", "-0", "0", "1e2", "123456789012345678901234", "123456789012345678901235"};
+  std::string rows;
+  for (const std::string& y : written) rows += "{\"text\": \"a\", \"y\": " + y + "}\n";
+  host_.set("text", Names{"text"}).set("path", Paths{file("a.jsonl", rows)});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin), MORTISE_OK);
+  Names classes = plugin.classes();
+  std::ranges::sort(classes);
+  Names expected = written;
+  std::ranges::sort(expected);
+  EXPECT_EQ(classes, expected);
 }
 
 TEST_F(TableData, TakesTheFormatThatTheManifestSays) {

@@ -74,10 +74,10 @@ class Text {
     const std::vector<std::string_view> files = files::of(key, "text.txt");
     std::string whole, words;  // each file in the memory of the one before
     std::vector<int64_t> ids;
-    for (const std::string_view file : files) {
+    for (const std::string_view& file : files) {
       files::read(key, file, whole);
       std::string& text = prose_ ? words = prose(std::filesystem::path(file).extension().string(), whole) : whole;
-      if (file != files.back() && !text.empty() && text.back() != '\n') text += '\n';
+      if (&file != &files.back() && !text.empty() && text.back() != '\n') text += '\n';
       append_tokens(key, file, text, ids, split);
     }
     split.about = files::names(files) + ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +

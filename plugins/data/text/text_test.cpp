@@ -88,6 +88,15 @@ TEST_F(TextData, JoinsFilesByANewlineWhereOneIsMissing) {
   EXPECT_EQ(plugin.samples("train", {0})[0]["labels"].back(), 'c');
 }
 
+TEST_F(TextData, JoinsAFileThatStandsThereTwice) {
+  const std::string a = file("a.txt", "a"), b = file("b.txt", "b");
+  host_.set("path", std::vector<std::string>{a, b, a});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+  EXPECT_EQ(describe(plugin).samples, 1);
+  EXPECT_EQ(plugin.samples("train", {0})[0]["labels"], (Ids{'\n', 'b', '\n', 'a'}));
+}
+
 TEST_F(TextData, SaysWhatItRead) {
   const std::string readme = file("README.md", std::string(61204, 'x'));
   host_.set("path", std::vector<std::string>{readme});

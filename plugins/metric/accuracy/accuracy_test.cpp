@@ -27,6 +27,11 @@ struct Accuracy : testing::Test {
       for (size_t i = 0; i < a.size(); ++i) same.push_back(a[i] == b[i] ? 1.0F : 0.0F);
       return host.tensor<float>({2, 3}, same);
     });
+    host.op("aten::ne.Scalar", [this](auto args) {
+      std::vector<float> differ;
+      for (const int64_t x : host.values<int64_t>(args[0].v.t)) differ.push_back(x != args[1].v.i ? 1.0F : 0.0F);
+      return host.tensor<float>({static_cast<int64_t>(differ.size())}, differ);
+    });
     host.op("aten::to.dtype", [](auto args) {
       EXPECT_EQ(args[1].v.i, MORTISE_F32) << "bf16 counts to 256";
       return Tensor::share(args[0].v.t);
@@ -64,6 +69,24 @@ struct Accuracy : testing::Test {
       losses.push_back(call.results[i].tag == MORTISE_TENSOR ? host.values<float>(call.results[i].v.t)[0] : -1);
     return status;
   }
+  // How many labels a loaded batch is said to have.
+  int64_t counted(uint32_t mode, const std::vector<int64_t>& labels, const std::vector<int64_t>& shape) {
+    FakeChain chain(host, [&](mortise_call& inner) {
+      mortise::Batch batch = mortise::Batch::create(nullptr);
+      const Tensor t = host.tensor<int64_t>(shape, labels);
+      mortise::check(mortise::api.batch->set(mortise::api.host, batch.get(), MORTISE_STR("labels"), t.get()));
+      inner.results[0] = {MORTISE_BATCH, 0, {.b = batch.release()}};
+      return MORTISE_OK;
+    });
+    Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    FakeCall call({}, 1);
+    call.mode = mode;
+    EXPECT_EQ(chain.wrap(plugin, "load", call), MORTISE_OK) << host.error();
+    int64_t n = 0;
+    mortise::check(
+        mortise::api.batch->count(mortise::api.host, call.results[0].v.b, MORTISE_STR("metric.accuracy"), &n));
+    return n;
+  }
   static std::vector<int64_t> with_classes(std::vector<int64_t> shape) {
     shape.push_back(4);
     return shape;
@@ -86,10 +109,13 @@ TEST_F(Accuracy, CountsTheLabelsThatAreTheLikeliest) {
   EXPECT_EQ(losses, (std::vector<float>{2.5F, 1})) << "the caller's results are the model's";
 }
 
-TEST_F(Accuracy, OfOneLabelASampleCountsSamples) {
-  ASSERT_EQ(run(MORTISE_EVAL, {0, 1, 2, 3, 0, 0}, 2, {6}), MORTISE_OK) << host.error();
+TEST_F(Accuracy, OfOneLabelASampleCountsLabels) {
+  ASSERT_EQ(run(MORTISE_EVAL, {0, 1, 2, 3, 0, -100}, 2, {6}), MORTISE_OK) << host.error();
   EXPECT_EQ(host.terms[0].sum, 5);
-  EXPECT_EQ(host.terms[0].unit, "samples");
+  EXPECT_EQ(host.terms[0].unit, "metric.accuracy");
+  EXPECT_EQ(counted(MORTISE_EVAL, {0, 1, 2, 3, 0, -100}, {6}), 5) << "those with a label alone";
+  EXPECT_EQ(counted(MORTISE_EVAL, {0, 1, 2, 3, 0, -100}, {2, 3}), 0) << "the data counts them";
+  EXPECT_EQ(counted(MORTISE_TRAIN, {0, 1, 2, 3, 0, -100}, {6}), 0);
 }
 
 TEST_F(Accuracy, GivesACallerNoMoreThanItWants) {

@@ -90,6 +90,10 @@ class Bert {
     loss_ = build.layer("loss", "loss", {});
   }
   void declare_masked_lm(const Builder& build, int64_t vocabulary) {
+    // Attention sees both ways: a label that is the next token stands in the input, one position on.
+    if (build.fact("field.labels") && !build.fact("labels_in_place"))
+      config::refuse("task", "the labels of the data are not known to stand in the place of the words that they are",
+                     "a plugin that masks words; or, for next tokens, [model.gpt]");
     const std::string path = "cls.predictions.transform";
     transform_ =
         build.layer("linear", path + ".dense", {attr("in", width_), attr("out", width_), attr("activation", "gelu")});

@@ -112,6 +112,19 @@ TEST_F(Bert, AMaskedLanguageModelHasAHeadTiedToTheEmbedding) {
   EXPECT_THROW(build.at("classifier"), std::out_of_range);
 }
 
+TEST_F(Bert, AMaskedLanguageModelRefusesLabelsThatMayBeTheNextTokens) {
+  host.set("task", "masked_lm");
+  build.facts = {{"field.labels", 1}};
+  host.add_param("bert.embeddings.word_embeddings.weight", "embedding", {});
+  declare();
+  ASSERT_TRUE(host.blamed);
+  EXPECT_EQ(host.blamed->key, "task");
+  build.facts["labels_in_place"] = 1;
+  EXPECT_EQ(declare(), "");
+  build.facts = {};  // nothing to learn from, as when it only fills in words
+  EXPECT_EQ(declare(), "");
+}
+
 TEST_F(Bert, AsksForNoDropoutLayersWithoutDropout) {
   host.set("dropout", 0.0);
   ASSERT_EQ(declare(), "");

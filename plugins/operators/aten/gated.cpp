@@ -1,5 +1,6 @@
 // gated: y = activation(gate) · up, the middle of a gated mlp. Source: Shazeer 2020, arXiv:2002.05202.
-#include "activation.hpp"
+#include "common.hpp"
+#include "kernels/activation/activation.hpp"
 
 namespace mortise::aten {
 namespace {
@@ -23,7 +24,7 @@ class Gated {
   }
 
  private:
-  Activation activation_;
+  kernels::Activation activation_;
 };
 
 }  // namespace

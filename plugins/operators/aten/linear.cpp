@@ -1,7 +1,8 @@
 // linear: y = activation(x · Wᵀ + b). W is [out, in] as torch stores it, or [in, out] as GPT-2's files do ("in_out").
 //
 // Backward is what ATen's autograd does, product for product, so the bits are the same.
-#include "activation.hpp"
+#include "common.hpp"
+#include "kernels/activation/activation.hpp"
 
 namespace mortise::aten {
 namespace {
@@ -63,7 +64,7 @@ class Linear {
   }
 
   bool in_out_;
-  Activation activation_;
+  kernels::Activation activation_;
   mortise_param *weight_ = nullptr, *bias_ = nullptr;
 };
 

@@ -23,11 +23,14 @@ class Muon {
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     const std::string role(view(info->role));
+    const std::string name(view(info->name)), rest = ", and a second optimizer for the rest: [optimizer.adamw]";
     if (role != "matrix" || info->rank != 2)
       config::refuse("where",
-                     "Muon updates matrices; " + std::string(view(info->name)) + " has the role " + role + " and " +
-                         std::to_string(info->rank) + " dimensions",
-                     "where = \"role:matrix\", and a second optimizer for the rest: [optimizer.adamw]");
+                     "Muon updates matrices; " + name + " has the role " + role + " and " + std::to_string(info->rank) +
+                         " dimensions",
+                     (role == "matrix" ? "where = { match = \"role:matrix\", except = \"" + name + "\" }"
+                                       : "where = \"role:matrix\"") +
+                         rest);
     specs[0] = {MORTISE_STR("momentum_buffer"), MORTISE_STR("same"), MORTISE_F32, 0, 0.0};
     *n = 1;
   }

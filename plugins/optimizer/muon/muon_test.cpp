@@ -43,7 +43,10 @@ TEST_F(Muon, RefusesWhatIsNoMatrixWithItsNameAndTheFix) {
             "where: Muon updates matrices; h.0.w has the role vector and 1 dimensions\n"
             "  fix: where = \"role:matrix\", and a second optimizer for the rest: [optimizer.adamw]");
   EXPECT_NE(refused("embedding", {4, 2}), "");
-  EXPECT_NE(refused("matrix", {4, 2, 2}), "");
+  EXPECT_EQ(refused("matrix", {4, 2, 2}),
+            "where: Muon updates matrices; h.0.w has the role matrix and 3 dimensions\n"
+            "  fix: where = { match = \"role:matrix\", except = \"h.0.w\" }, and a second optimizer for the rest: "
+            "[optimizer.adamw]");
 }
 
 TEST_F(Muon, RefusesValuesThatMeanNothing) {

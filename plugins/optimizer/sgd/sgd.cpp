@@ -1,7 +1,7 @@
 // SGD on the host's processor, in the order of operations of torch.optim.SGD:
 //
-//   g = multiplier * grad + weight_decay * p      b = momentum * b + g      p = p - lr * (nesterov ? g + momentum * b :
-//   b)
+//   g = multiplier * grad + weight_decay * p      b = momentum * b + g
+//   p = p - lr * (nesterov ? g + momentum * b : b)
 //
 // torch sets b = g in the first step; from b = 0 that is the same.
 // Floor: 12 bytes a parameter in fp32 (read p, g; write p), 20 with momentum. Plain SSE2 reaches it: no root, no

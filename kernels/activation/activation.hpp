@@ -1,8 +1,8 @@
 // The activations, and what each one's gradient needs: its argument z or its result y.
 #pragma once
-#include "common.hpp"
+#include "mortise/cpp/operator.hpp"
 
-namespace mortise::aten {
+namespace mortise::kernels {
 
 class Activation {
  public:
@@ -46,4 +46,4 @@ class Activation {
   Kind kind_;
 };
 
-}  // namespace mortise::aten
+}  // namespace mortise::kernels
