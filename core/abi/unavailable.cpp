@@ -49,7 +49,8 @@ using Parallel = mortise_parallel_api;
 using Random = mortise_random_api;
 using Params = mortise_params_api;
 
-const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop);
+const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop,
+                             &Call::name, &Call::provider);
 const Tensor kTensor =
     refusing(&Tensor::info, &Tensor::retain, &Tensor::release, &Tensor::empty, &Tensor::written, &Tensor::read);
 const Ops kOps = refusing(&Ops::find, &Ops::call, &Ops::call1);
@@ -57,7 +58,7 @@ const Autograd kAutograd =
     refusing(&Autograd::apply, &Autograd::save, &Autograd::saved, &Autograd::detach, &Autograd::backward);
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
-                                   &Batch::release, &Batch::to_device);
+                                   &Batch::release, &Batch::to_device, &Batch::count, &Batch::set_count);
 // What LibTorch will take where nobody asks.
 int32_t threads_by_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");

@@ -188,7 +188,7 @@ TEST(Failure, OfAGradientThatIsAskedForElsewhereOrIsOfWholeNumbers) {
 
   mortise_tensor* out = nullptr;
   clear_error();
-  EXPECT_EQ(kGradsApi.target(&host.window("test.outside"), host.param("x.weight"), MORTISE_F32, &out),
+  EXPECT_EQ(kGradsApi.target(&host.window("test.outside"), host.param("x.weight"), MORTISE_F32, &out, nullptr),
             MORTISE_E_ARGUMENT);
   EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "test.outside asks for the gradient of x.weight outside of a backward");
 }
