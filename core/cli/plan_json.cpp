@@ -48,7 +48,8 @@ class Tree {
       if (here.providers.empty() && here.wrappers.empty() && here.listeners.empty()) continue;
       const auto attached = [&](const Attached& a) { return json_of(a); };
       points.push_back({{"name", plan_.points[i].name},
-                        {"providers", array(here.providers, [&](const Claim& claim) { return json_of(claim, plan_.points[i].name); })},
+                        {"providers", array(here.providers,
+                                            [&](const Claim& claim) { return json_of(claim, plan_.points[i].name); })},
                         {"wrappers", array(here.wrappers, attached)},
                         {"listeners", array(here.listeners, attached)}});
     }

@@ -108,11 +108,11 @@ void LayerProviders::keep_apart(std::vector<const Claim*>& claims, const mortise
     const AttachedBelow below = attached_below(plan, claim.member, layer.slot, layer.path, static_cast<int>(mode));
     const auto* table = plan.members[static_cast<size_t>(below.member)].table;
     const std::string &whole = id_of(claim.member), &part = id_of(below.member);
-    Diagnostic d = mistake("covered",
-                           whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part +
-                               " attaches to `" + below.point + "` inside it",
-                           claim.origin,
-                           "a `where` that leaves " + layer.path + " to one of them: [" + whole + "] or [" + part + "]");
+    Diagnostic d = mistake(
+        "covered",
+        whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part + " attaches to `" +
+            below.point + "` inside it",
+        claim.origin, "a `where` that leaves " + layer.path + " to one of them: [" + whole + "] or [" + part + "]");
     if (table) d.positions.push_back(table->origin);
     throw Failure(d);
   }

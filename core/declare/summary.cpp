@@ -40,7 +40,7 @@ std::string group_text(const Declared& d, size_t index) {
                      g.weight_decay, by.id(), cut ? cut->as_text() : "element");
 }
 
-// "fp32", or where they differ "bf16 × 26, fp32 × 12".
+// A type, or where they differ how many of each: "fp64 × 26, fp8 × 12".
 std::string dtypes_text(const std::map<uint32_t, int64_t>& counts) {
   std::vector<std::string> texts;
   for (const auto& [dtype, n] : counts)

@@ -134,13 +134,12 @@ bool check_wrapper(const EnabledTable& enabled, const PointRow& row, const WrapI
 
 bool check_watcher(const EnabledTable& enabled, const WrapInfo& wrap, Report& report) {
   if (wrap.band == "watch" && !wrap.capture) return true;
-  report.add(plugins_mistake(
-      "wrong_kind",
-      id_of(*enabled.info) + " wraps `*`, every call, " +
-          (wrap.capture ? "and says `capture`" : "in " + quoted(wrap.band)),
-      enabled, wrap.origin,
-      wrap.capture ? "leave `capture` out there: not every call is inside `step`"
-                   : "band = \"watch\": who changes something names the points"));
+  report.add(plugins_mistake("wrong_kind",
+                             id_of(*enabled.info) + " wraps `*`, every call, " +
+                                 (wrap.capture ? "and says `capture`" : "in " + quoted(wrap.band)),
+                             enabled, wrap.origin,
+                             wrap.capture ? "leave `capture` out there: not every call is inside `step`"
+                                          : "band = \"watch\": who changes something names the points"));
   return false;
 }
 

@@ -69,9 +69,8 @@ void check_cut(const EnabledTable& enabled, Report& report) {
   const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 && how[6] != '0' &&
                       how.find_first_not_of("0123456789", 6) == std::string::npos;
   if (said.size() == 1 && (blocks || contains({"element", "rows", "tensor"}, how))) return;
-  report.add(plugins_mistake("not_a_choice",
-                             "optimizer.cut of " + id_of(*enabled.info) + " is no way to cut a tensor", enabled,
-                             cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
+  report.add(plugins_mistake("not_a_choice", "optimizer.cut of " + id_of(*enabled.info) + " is no way to cut a tensor",
+                             enabled, cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
 }
 
 void check_covers(const Plan& plan, const EnabledTable& enabled, Report& report) {
@@ -105,7 +104,8 @@ std::string unrecordable(const Plan& plan, const PluginInfo& info, uint32_t oute
   for (const std::string& sync : info.syncs)
     if (sync == "verdict" ? outer == kStep : inside(sync)) return "waits for the device (syncs " + quoted(sync) + ")";
   for (const ListenInfo& listen : info.listens)
-    if (inside(listen.point) && !listen.capture) return "listens to " + quoted(listen.point) + " without `capture = true`";
+    if (inside(listen.point) && !listen.capture)
+      return "listens to " + quoted(listen.point) + " without `capture = true`";
   for (const WrapInfo& wrap : info.wraps) {
     const bool further_in = index(wrap.point) == outer && wrap.band != "watch" && wrap.band != "capture";
     if (wrap.point != "*" && (inside(wrap.point) || further_in) && !wrap.capture)
@@ -129,7 +129,8 @@ AttachedBelow attached_below(const Plan& plan, int provider, const std::string& 
     if (point < 0) continue;
     const PointPlan& here = plan.at[static_cast<size_t>(point)];
     const auto is_here = [&](const Placed& one) {
-      return one.member != provider && (one.modes >> mode & 1) && (!one.where || may_take_below(*one.where, path, covered));
+      return one.member != provider && (one.modes >> mode & 1) &&
+             (!one.where || may_take_below(*one.where, path, covered));
     };
     for (const Attached& wrapper : here.wrappers)
       if (!wrapper.of_all && is_here(wrapper)) return {covered, wrapper.member};
@@ -179,11 +180,11 @@ void check_captured(const Plan& plan, const std::vector<EnabledTable>& all_enabl
         const std::string why =
             enabled.info == records.info ? "" : unrecordable(plan, *enabled.info, static_cast<uint32_t>(point));
         if (why.empty()) continue;
-        report.add(refusal("not_recordable",
-                           id_of(*records.info) + " records " + quoted(wrap.point) + ", and " + id_of(*enabled.info) +
-                               " " + why,
-                           {records.table->origin, enabled.table->origin},
-                           {"leave out " + table_of(*enabled.info) + " or " + table_of(*records.info)}));
+        report.add(refusal(
+            "not_recordable",
+            id_of(*records.info) + " records " + quoted(wrap.point) + ", and " + id_of(*enabled.info) + " " + why,
+            {records.table->origin, enabled.table->origin},
+            {"leave out " + table_of(*enabled.info) + " or " + table_of(*records.info)}));
       }
     }
 }

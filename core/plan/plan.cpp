@@ -41,8 +41,9 @@ void bring_operators(Plan& plan, Report& report) {
             refusal("point_taken",
                     id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
                     {member.table ? member.table->origin : Position{}}, {"another name in " + member.info->toml_path}));
-      else plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info),
-                                    row.dtypes);
+      else
+        plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info),
+                                 row.dtypes);
     }
   plan.at.resize(plan.points.size());
 }

@@ -306,15 +306,16 @@ class Reader {
     if (attributes || covers || fact.starts_with("metric."))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
-          add_mistake(
-              "wrong_type",
-              fact + " is a list of names of " +
-                  (attributes ? "attributes" : covers ? "operators" : "numbers of evaluations") + ", this is " +
-                  quoted(item),
-              position(item.at, fact),
-              fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]"
-                                                 : covers   ? " = [\"linear\"]"
-                                                            : " = [\"eval.accuracy\"]"));
+          add_mistake("wrong_type",
+                      fact + " is a list of names of " +
+                          (attributes ? "attributes"
+                           : covers   ? "operators"
+                                      : "numbers of evaluations") +
+                          ", this is " + quoted(item),
+                      position(item.at, fact),
+                      fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]"
+                                                         : covers   ? " = [\"linear\"]"
+                                                                    : " = [\"eval.accuracy\"]"));
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
