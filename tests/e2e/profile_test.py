@@ -13,7 +13,8 @@ class Profile(e2e.Case):
         self.assertFalse((plain / "profile.txt").exists())
         table = (watched / "profile.txt").read_text()
         for row in (r"(?m)^linear  operators\.aten  train +\d+ ", r"(?m)^-  backward  core  train +\d+ ",
-                    r"(?m)^-  load  core  train +\d+ ", r"(?m)^h\.0\.attn\.attention  attention  attention\.\w+  train "):
+                    r"(?m)^-  load  core  train +\d+ ",
+                    r"(?m)^h\.0\.attn\.attention  attention  attention\.\w+  train "):
             self.assertRegex(table, row)
         whole = table[:table.index("\n\n")]
         shares = [float(share) for share in re.findall(r"([\d.]+)%", whole)]
