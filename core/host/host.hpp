@@ -45,8 +45,8 @@ class Host : public Edge {
 // Of a window that a host with tensors gave out: the tables of this room are registered by no other edge.
 inline Host& host_of(mortise_host* h) { return static_cast<Host&>(*plugin_of(h).owner); }
 
-// What an operator gave, in the types that its row of the points says. `uses`: the parameters that a pair used, NULL of a
-// composite. Throws PluginError.
+// What an operator gave, in the types that its row of the points says. `uses`: the parameters that a pair used, NULL of
+// a composite. Throws PluginError.
 void check_result_dtypes(const mortise_next& link, const Host& host, const mortise_call& call,
                          const std::vector<mortise_param*>* uses);
 

@@ -17,6 +17,7 @@ struct AttachedBelow {
   std::string point;
   int member = -1;
 };
-AttachedBelow attached_below(const Plan& plan, int provider, const std::string& slot, const std::string& path, int mode);
+AttachedBelow attached_below(const Plan& plan, int provider, const std::string& slot, const std::string& path,
+                             int mode);
 
 }  // namespace mortise

@@ -125,7 +125,7 @@ TEST_F(Facts, OfAWatcherOfEveryCallAreWrappersOfEachPoint) {
   for (uint32_t i = 0; i < plan.points.size(); ++i) {
     const bool wrapped = plan.points[i].kind == Kind::Call || plan.points[i].kind == Kind::Operator;
     EXPECT_EQ(plan.at[i].wrappers.size(), wrapped ? 1u : 0u) << plan.points[i].name;
-    if (wrapped) EXPECT_EQ(plan.at[i].wrappers[0].of_all, plan.points[i].name != "block");
+    EXPECT_EQ(wrapped && plan.at[i].wrappers[0].of_all, wrapped && plan.points[i].name != "block");
   }
 }
 

@@ -56,7 +56,9 @@ bool globs_meet(const std::string& a, const std::string& b) {
 
 bool may_take_below(const Selector& selector, const std::string& path, const std::string& slot) {
   const auto takes = [&](const std::string& pattern) {
-    return is_atom(pattern) ? glob_match(pattern, "slot:" + slot) : globs_meet(pattern, path + ".*");
+    if (is_atom(pattern)) return glob_match(pattern, "slot:" + slot);
+    const bool means_the_layer = glob_match(pattern, path) && !pattern.ends_with('*');  // not one below it
+    return !means_the_layer && globs_meet(pattern, path + ".*");
   };
   // Whatever lies below ends in a name that nobody wrote, so only a glob that takes all of them takes this one.
   const auto takes_all = [&](const std::string& pattern) {

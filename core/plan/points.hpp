@@ -22,7 +22,7 @@ struct PointRow {
   Stage stage;
   Kind kind;
   std::string thread, fields, doc;
-  std::string from;  // the plugin that brought the row; empty: the core
+  std::string from;                      // the plugin that brought the row; empty: the core
   std::vector<std::string> dtypes = {};  // of an operator's results, as plugin.toml has them
 
   // What a device can run alone, so that it can be recorded and replayed.

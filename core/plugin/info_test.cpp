@@ -153,10 +153,10 @@ TEST(PluginToml, SaysWhatItCoversWhereItRunsAndTheTypesOfResults) {
       "[points]\nprovides = [\"mlp\"]\n[capabilities]\ndevices = [\"cuda\"]\n"
       "[mlp]\ncovers = [\"linear\", \"gated\"]\n"
       "[operator.mlp]\narguments = \"x\"\nresults = \"y\"\ndoc = \"s\"\ndtypes = [\"compute\"]\n");
-  EXPECT_EQ(errors, Errors{});
-  EXPECT_EQ(info.devices, std::vector<std::string>{"cuda"});
-  EXPECT_EQ(info.facts.at("mlp").at("covers").as_list().size(), 2u);
-  EXPECT_EQ(info.operators.at(0).dtypes, std::vector<std::string>{"compute"});
+  ASSERT_EQ(errors, Errors{});
+  EXPECT_EQ(info->devices, std::vector<std::string>{"cuda"});
+  EXPECT_EQ(info->facts.at("mlp").at("covers").as_list().size(), 2u);
+  EXPECT_EQ(info->operators.at(0).dtypes, std::vector<std::string>{"compute"});
 }
 
 TEST(PluginToml, RefusesCoversDevicesAndTypesThatAreNone) {

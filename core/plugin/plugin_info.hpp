@@ -31,7 +31,7 @@ struct OperatorRow {  // [operator.NAME]: a point that this plugin adds to the t
   std::vector<std::string> dtypes = {};  // of each result: kResultDtypes; fewer than results: any
 };
 // What [operator.NAME] dtypes says of a result: the type that the call computes in; that of the weights; that to which
-// the arguments are promoted; fp32, or fp64 of fp64; nothing.
+// the arguments are promoted; single precision, or double of double; nothing.
 inline constexpr const char* kResultDtypes[] = {"compute", "weight", "arguments", "statistics", "any"};
 
 struct PluginInfo {
