@@ -73,21 +73,6 @@ TEST(Covers, GiveWayWhereSomebodyChooses) {
   EXPECT_EQ(summary_of(run.declared, "").details.at("layer.fused"), "kept apart at h.1.mlp, for adapter.lora");
 }
 
-// A claim that is limited to modes alone gives way to the next one.
-TEST(Covers, GiveWayToTheNextClaim) {
-  const PlannedRun planned("[layer.fused]\nmodes = [\"train\"]\n[adapter.lora]\nwhere = \"h.1.mlp.*\"\n", {}, {},
-                           kFixtures);
-  const Allocated run = allocated(planned);
-  for (const mortise_layer& layer : run.host().declaration().layers)
-    for (const uint32_t mode : {MORTISE_TRAIN, MORTISE_EVAL})
-      if (layer.slot == "mlp") {
-        const int member = run.declared.layers->member(layer, mode);
-        EXPECT_EQ(planned.plan.members[static_cast<size_t>(member)].info->schema.id,
-                  layer.path == "h.0.mlp" && mode == MORTISE_TRAIN ? "layer.fused" : "operators.aten")
-            << layer.path << " in mode " << mode;
-      }
-}
-
 // Whoever only watches every call sees the larger one.
 TEST(Covers, AreNotKeptApartForWhoWatchesEveryCall) { EXPECT_EQ(refusal_of(kFused + "[profile.calls]\n"), ""); }
 
@@ -115,7 +100,7 @@ TEST(Dtypes, AreSaidBeforeTheFirstStep) {
 
 // Each precision of this build, and what changes results inside: none is refused in its first step.
 TEST(Dtypes, OfThisBuildAreAsPlanned) {
-  for (const char* more : {"[precision.bf16]\n", "[precision.fp16]\n", "[precision.half]\n[optimizer.adafactor]\n",
+  for (const char* more : {"[precision.bf16]\n", "[precision.half]\n[optimizer.adafactor]\n",
                            "[precision.bf16]\n[adapter.lora]\nwhere = \"h.*.attn.c_attn\"\n",
                            "[precision.bf16]\n[layer.moe]\nwhere = \"h.1.mlp\"\n", "[attention.math]\n"}) {
     Assembled run(more);

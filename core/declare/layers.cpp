@@ -97,25 +97,18 @@ bool LayerProviders::gives_way(int member, const mortise_layer& layer, uint32_t 
   return true;
 }
 
-void LayerProviders::keep_apart(std::vector<const Claim*>& claims, const mortise_layer& layer, uint32_t mode) {
-  while (claims.front()->choices.empty() && gives_way(claims.front()->member, layer, mode)) {
-    const Claim& claim = *claims.front();
-    if (!claim.where && claims.size() > 1) {
-      claims.erase(claims.begin());
-      continue;
-    }
-    const Plan& plan = instances_.plan();
-    const AttachedBelow below = attached_below(plan, claim.member, layer.slot, layer.path, static_cast<int>(mode));
-    const auto* table = plan.members[static_cast<size_t>(below.member)].table;
-    const std::string &whole = id_of(claim.member), &part = id_of(below.member);
-    Diagnostic d = mistake(
-        "covered",
-        whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part + " attaches to `" +
-            below.point + "` inside it",
-        claim.origin, "a `where` that leaves " + layer.path + " to one of them: [" + whole + "] or [" + part + "]");
-    if (table) d.positions.push_back(table->origin);
-    throw Failure(d);
-  }
+void LayerProviders::check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
+  if (!claim.choices.empty() || !gives_way(claim.member, layer, mode)) return;
+  const Plan& plan = instances_.plan();
+  const AttachedBelow below = attached_below(plan, claim.member, layer.slot, layer.path, static_cast<int>(mode));
+  const std::string &whole = id_of(claim.member), &part = id_of(below.member);
+  Diagnostic d = mistake("covered",
+                         whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part +
+                             " attaches to `" + below.point + "` inside it",
+                         claim.origin,
+                         "a `where` that leaves " + layer.path + " to one of them: [" + whole + "] or [" + part + "]");
+  if (const auto* table = plan.members[static_cast<size_t>(below.member)].table) d.positions.push_back(table->origin);
+  throw Failure(d);
 }
 
 LayerProviders::Claims LayerProviders::claims_on(const mortise_layer& layer) {
@@ -143,7 +136,7 @@ LayerProviders::Taken LayerProviders::taken(const mortise_layer& layer) {
     taken.members[mode] = -1;
     if (layer.around && !is_declared_by(layer.declarer, mode)) continue;  // never called in this mode
     if (taken.claims[mode].empty()) nothing_provides(layer);
-    keep_apart(taken.claims[mode], layer, mode);
+    check_covered(*taken.claims[mode].front(), layer, mode);
     taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
     if (!layer.around) continue;
     std::vector<std::string>& ids = inside_[layer.declarer.id];

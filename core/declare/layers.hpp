@@ -53,8 +53,8 @@ class LayerProviders {
   void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
   const std::string& id_of(int member) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
-  // Takes away claims whose provider covers what others attach to there, down to one that does not.
-  void keep_apart(std::vector<const Claim*>& claims, const mortise_layer& layer, uint32_t mode);
+  // A provider that nobody chose, and that covers what others attach to there, is refused with them.
+  void check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode);
   bool gives_way(int member, const mortise_layer& layer, uint32_t mode);  // and notes it
   struct Answer {
     bool yes = true;
