@@ -10,6 +10,7 @@ if(NOT MORTISE_SANITIZE) # they read sources only: once is enough
   endforeach()
   add_test(NAME check_abi_layout COMMAND "${MORTISE_PYTHON}" -B "${PROJECT_SOURCE_DIR}/scripts/abi_layout.py" --check
     "${CMAKE_C_COMPILER}")
+  add_test(NAME check_users COMMAND "${MORTISE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check_users.py")
   add_test(NAME check_format COMMAND "${PROJECT_SOURCE_DIR}/scripts/format.sh" --dry-run -Werror)
 endif()
 if(MORTISE_TORCH AND NOT MORTISE_SANITIZE) # elsewhere some are left out on purpose

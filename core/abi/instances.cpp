@@ -157,6 +157,8 @@ const mortise_attachment& Instances::attachment(int member, std::string_view poi
   const Instance& i = start(member);
   for (const auto* a : i.attachments)
     if (view(a->point) == point && attaches(*a, how)) return *a;
+  for (const auto* a : i.attachments)  // of every point
+    if (view(a->point) == "*" && std::string_view(how) == "wrap" && a->wrap) return *a;
   throw PluginError(MORTISE_E_PLUGIN,
                     "plugin.toml of " + i.id() + " says that it attaches to `" + std::string(point) + "` (" +
                         std::string(how) + "); the library does not",

@@ -11,6 +11,7 @@
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
+#include "core/plan/compute_dtype.hpp"
 
 namespace mortise {
 namespace {
@@ -86,6 +87,7 @@ Runnable make_runnable(Allocated allocated) {
                                                 *d.samples, *r.ledger, *r.optimizers, d.comm, d.replicas,
                                                 host.device().is_cuda() ? kReportDepth : 0});
     r.allocated.services->train(*r.ledger, d.replicas, *r.step);
+    host.planned_compute_dtype = dtype_named(planned_compute_dtype(*d.plan, MORTISE_TRAIN));
     for (const Point point : {kStep, kGradients}) link_point(*r.allocated.chains, host, d, point);
   });
   return r;

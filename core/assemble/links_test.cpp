@@ -92,6 +92,23 @@ TEST(Links, OfOtherSegmentsHaveNoWrapper) {
         << segments[s].path;
 }
 
+// Whoever watches every call stands outermost at each; where it is off there is no link of it.
+TEST(Links, OfWhoWatchesEveryCallAreEverywhere) {
+  for (const bool on : {true, false}) {
+    Assembled run(on ? "[profile.calls]\n[precision.bf16]\n" : "[precision.bf16]\n");
+    const Chains& chains = *run.r.allocated.chains;
+    size_t watched = 0, all = 0;
+    const auto count = [&](const mortise_next* link) {
+      ++all;
+      watched += chain(link).front() == "profile.calls";
+    };
+    for (const Point p : {kLoad, kBatch, kStep, kGradients, kMicro, kForward, kBackward, kEval})
+      count(chains.at(p, MORTISE_TRAIN));
+    for (const mortise_layer& l : run.host().declaration().layers) count(run.host().layer_chain(l, MORTISE_TRAIN));
+    EXPECT_EQ(watched, on ? all : 0);
+  }
+}
+
 // What a crash inside of them is laid to.
 TEST(Links, OfLayersHaveTheNameOfTheirOperator) {
   Assembled run;

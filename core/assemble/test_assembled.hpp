@@ -12,8 +12,9 @@ namespace mortise::testing {
 struct Assembled {
   PlannedRun planned;
   Runnable r;
-  explicit Assembled(const std::string& more = "", const std::vector<std::string>& set = {})
-      : planned(more, set),
+  explicit Assembled(const std::string& more = "", const std::vector<std::string>& set = {},
+                     const std::vector<std::string>& folders = {})
+      : planned(more, set, {}, folders),
         r(make_runnable(
             allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), true, true))) {}
   Host& host() { return r.host(); }

@@ -118,6 +118,7 @@ void print_plan(std::ostream& out, const Planned& p, const Summary& s, size_t wi
   print_structure(out, p.plan, s.details, width);
   out << "\nparameters\n";
   for (const auto& g : s.groups) out << "  " << g << "\n";
+  out << "  " << s.dtypes << "\n";
   print_memory(out, s);
   const std::vector<std::string> advice = advice_of(p.plan, p.manifest, p.catalogue, s.advice);
   if (!advice.empty()) out << "\nadvice\n  " << join(advice, "\n  ") << "\n";
@@ -128,7 +129,7 @@ void print_json_plan(const Planned& p, const Summary* s) {
               {"repeat", repeat_text(p.plan)},
               {"advice", advice_of(p.plan, p.manifest, p.catalogue, s ? s->advice : std::vector<std::string>())}};
   if (s) {
-    all["model"] = {{"parameters", s->parameters}};
+    all["model"] = {{"parameters", s->parameters}, {"dtypes", s->dtypes}};
     all["length"] = {{"steps", s->steps},
                      {"samples_per_step", s->samples_per_step},
                      {"tokens_per_step", s->tokens_per_step},

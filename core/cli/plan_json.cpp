@@ -3,6 +3,7 @@
 
 #include "core/cli/json.hpp"
 #include "core/cli/print.hpp"
+#include "core/plan/facts.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise::cli {
@@ -47,7 +48,8 @@ class Tree {
       if (here.providers.empty() && here.wrappers.empty() && here.listeners.empty()) continue;
       const auto attached = [&](const Attached& a) { return json_of(a); };
       points.push_back({{"name", plan_.points[i].name},
-                        {"providers", array(here.providers, [&](const Claim& claim) { return json_of(claim); })},
+                        {"providers", array(here.providers,
+                                            [&](const Claim& claim) { return json_of(claim, plan_.points[i].name); })},
                         {"wrappers", array(here.wrappers, attached)},
                         {"listeners", array(here.listeners, attached)}});
     }
@@ -59,9 +61,10 @@ class Tree {
   Json place(int member, const Selector* where, unsigned modes) const {
     return {{"id", id_of(plan_, member)}, {"where", json(where)}, {"modes", mode_names(modes)}};
   }
-  Json json_of(const Claim& claim) const {
+  Json json_of(const Claim& claim, const std::string& slot) const {
     Json all = place(claim.member, claim.where, claim.modes);
     all["choices"] = array(claim.choices, [&](int choice) { return id_of(plan_, choice); });
+    all["covers"] = covered_by(info_of(plan_, claim.member), slot);
     all["why"] = claim.why;
     return all;
   }

@@ -5,6 +5,7 @@
 
 #include "core/cli/columns.hpp"
 #include "core/cli/print.hpp"
+#include "core/plan/facts.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise::cli {
@@ -87,7 +88,8 @@ class Page {
     const auto known = details_.find(id_of(plan_, member));
     if (known != details_.end()) text = known->second;
     if (text.empty()) text = settings_of(plan_.members[member]);
-    const std::string place = place_text(where, modes);
+    const std::string place = place_text(where, modes), covers = covers_of(member);
+    if (!covers.empty()) text += (text.empty() ? "" : "; ") + covers;
     if (text.empty() && place.empty()) text = info_of(plan_, member).schema.summary;
     return place + (place.empty() || text.empty() ? "" : "; ") + text;
   }
@@ -111,6 +113,14 @@ class Page {
     row(several ? info.schema.family : plan_.points[point].name, claim.member,
         detail(claim.member, claim.where, claim.modes, text), claim.why);
   }
+  // What of the vocabulary its layers compute themselves.
+  std::string covers_of(int member) const {
+    Ids covered;
+    for (const std::string& slot : info_of(plan_, member).schema.provides)
+      for (const std::string& point : covered_by(info_of(plan_, member), slot))
+        if (!contains(covered, point)) covered.push_back(point);
+    return covered.empty() ? "" : "covers " + join(covered, ", ");
+  }
   std::string points_of(int member) const {
     Ids points;
     for (uint32_t i = 0; i < plan_.points.size(); ++i)
@@ -130,10 +140,13 @@ class Page {
 
   void around() {
     const size_t before = rows.size();
+    std::set<int> of_all;
     for (uint32_t i = 0; i < plan_.points.size(); ++i)
       for (const Attached& a : plan_.at[i].wrappers) {
+        if (a.of_all && !of_all.insert(a.member).second) continue;
         if (rows.size() == before) rows.push_back({"around, outermost first"});
-        row(&a == &plan_.at[i].wrappers.front() ? plan_.points[i].name : "", a);
+        const bool first = &a == &*std::ranges::find(plan_.at[i].wrappers, a.of_all, &Attached::of_all);
+        row(a.of_all ? "every call" : first ? plan_.points[i].name : "", a);
       }
   }
 
@@ -207,6 +220,10 @@ bool print_why(std::ostream& out, const Plan& plan, std::string_view point) {
   const std::string& name = plan.points[index].name;
   Rows rows;
   for (const Claim& claim : plan.at[index].providers) rows.push_back({name, id_of(plan, claim.member), claim.why});
+  for (const Member& member : plan.members)
+    for (const std::string& slot : member.info->schema.provides)
+      if (contains(covered_by(*member.info, slot), name))
+        rows.push_back({"  covered", id_of(*member.info), "inside its `" + slot + "`"});
   add_attached(rows, plan, name, plan.at[index].wrappers);
   add_attached(rows, plan, name, plan.at[index].listeners);
   if (rows.empty()) rows.push_back({name, "nobody attached to it"});

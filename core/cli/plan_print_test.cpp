@@ -121,6 +121,29 @@ TEST_F(Print, ExplainsWhoProvides) {
   EXPECT_FALSE(print_why(out, plan, "shedule"));
 }
 
+TEST_F(Print, SaysWhatAProviderCovers) {
+  world.provider("layer.fused", {"attention"}).facts["attention"]["covers"].data =
+      std::vector<Value>{{std::string("linear"), {}}};
+  world.drop("attention.auto");
+  world.table("layer.fused", 30);
+  plan = world.plan();
+  ASSERT_EQ(world.text(), "");
+  EXPECT_NE(structure().find("  attention    layer.fused        covers linear  "), std::string::npos) << structure();
+  EXPECT_NE(why("linear").find("  covered  layer.fused     inside its `attention`\n"), std::string::npos)
+      << why("linear");
+}
+
+TEST_F(Print, HasOneRowForWhoWatchesEveryCall) {
+  world.plugin("profile.all").wraps = {{"*", "watch", false, {}}};
+  world.table("profile.all", 30);
+  plan = world.plan();
+  ASSERT_EQ(world.text(), "");
+  const std::string text = structure();
+  EXPECT_NE(text.find("  every call   profile.all "), std::string::npos) << text;
+  EXPECT_NE(text.find("  forward      trace.watch "), std::string::npos) << text;
+  EXPECT_EQ(text.find("profile.all"), text.rfind("profile.all")) << text;
+}
+
 TEST_F(Print, CutsALongDetail) {
   const std::string text = structure({{"device.cpu", std::string(60, 'x') + "é"}});
   EXPECT_NE(text.find("  " + std::string(55, 'x') + "…  run.toml:3\n"), std::string::npos) << text;

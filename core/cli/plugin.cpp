@@ -102,6 +102,7 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
   text << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", "
        << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
   if (!p.syncs.empty()) text << "waits    for " << join(p.syncs, ", ") << "\n";
+  if (!p.devices.empty()) text << "devices  " << join(p.devices, ", ") << "\n";
   for (const auto& c : p.conflicts) text << "conflict " << c.with << ": " << c.why << "\n";
   text << "\n[" << id << "]\n";
   if (p.schema.config.keys.empty()) text << "  no keys of its own\n";

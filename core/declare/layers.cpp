@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/model/declaration.hpp"
 #include "core/plan/compute_dtype.hpp"
+#include "core/plan/facts.hpp"
 
 namespace mortise {
 namespace {
@@ -75,8 +76,8 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
   for (const int candidate : claim.choices) {
     const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), candidate);
     const Answer a = supports(op, layer, mode);
-    if (!a.yes) {
-      reasons.push_back(op.by->id() + ": " + a.why);
+    if (!a.yes || gives_way(candidate, layer, mode)) {
+      reasons.push_back(op.by->id() + ": " + (a.yes ? "kept apart at " + apart_[op.by->id()].back() : a.why));
       continue;
     }
     auto& chosen = chosen_[chooser];
@@ -84,6 +85,30 @@ int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint3
     return candidate;
   }
   cannot_run(chooser, layer, {false, join(reasons, "; "), ""}, claim.origin);
+}
+
+bool LayerProviders::gives_way(int member, const mortise_layer& layer, uint32_t mode) {
+  const Plan& plan = instances_.plan();
+  const AttachedBelow below = attached_below(plan, member, layer.slot, layer.path, static_cast<int>(mode));
+  if (below.member < 0) return false;
+  std::vector<std::string>& apart = apart_[id_of(member)];
+  const std::string at = layer.path + ", for " + id_of(below.member);
+  if (std::ranges::find(apart, at) == apart.end()) apart.push_back(at);
+  return true;
+}
+
+void LayerProviders::check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
+  if (!claim.choices.empty() || !gives_way(claim.member, layer, mode)) return;
+  const Plan& plan = instances_.plan();
+  const AttachedBelow below = attached_below(plan, claim.member, layer.slot, layer.path, static_cast<int>(mode));
+  const std::string &whole = id_of(claim.member), &part = id_of(below.member);
+  Diagnostic d = mistake("covered",
+                         whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part +
+                             " attaches to `" + below.point + "` inside it",
+                         claim.origin,
+                         "a `where` that leaves " + layer.path + " to one of them: [" + whole + "] or [" + part + "]");
+  if (const auto* table = plan.members[static_cast<size_t>(below.member)].table) d.positions.push_back(table->origin);
+  throw Failure(d);
 }
 
 LayerProviders::Claims LayerProviders::claims_on(const mortise_layer& layer) {
@@ -111,6 +136,7 @@ LayerProviders::Taken LayerProviders::taken(const mortise_layer& layer) {
     taken.members[mode] = -1;
     if (layer.around && !is_declared_by(layer.declarer, mode)) continue;  // never called in this mode
     if (taken.claims[mode].empty()) nothing_provides(layer);
+    check_covered(*taken.claims[mode].front(), layer, mode);
     taken.members[mode] = choose(*taken.claims[mode].front(), layer, mode);
     if (!layer.around) continue;
     std::vector<std::string>& ids = inside_[layer.declarer.id];

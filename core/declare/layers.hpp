@@ -33,6 +33,8 @@ class LayerProviders {
   const std::map<std::string, std::vector<std::string>>& chosen() const { return chosen_; }
   // Whose layers stand inside those of a plugin at the same path: its id -> theirs.
   const std::map<std::string, std::vector<std::string>>& inside() const { return inside_; }
+  // Where a provider gave way since it covers a point to which others attach: its id -> "h.0.mlp, for FAMILY.NAME".
+  const std::map<std::string, std::vector<std::string>>& apart() const { return apart_; }
 
  private:
   // The claims on a layer in each mode; the first has it.
@@ -51,6 +53,9 @@ class LayerProviders {
   void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
   const std::string& id_of(int member) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
+  // A provider that nobody chose, and that covers what others attach to there, is refused with them.
+  void check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode);
+  bool gives_way(int member, const mortise_layer& layer, uint32_t mode);  // and notes it
   struct Answer {
     bool yes = true;
     std::string why, fix;
@@ -65,7 +70,7 @@ class LayerProviders {
   uint32_t device_;
   std::map<const Claim*, Selection> selections_;
   std::deque<Taken> taken_;  // by index of the layer
-  std::map<std::string, std::vector<std::string>> chosen_, inside_;
+  std::map<std::string, std::vector<std::string>> chosen_, inside_, apart_;
 };
 
 }  // namespace mortise

@@ -4,7 +4,9 @@
 
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
+#include "core/plan/compute_dtype.hpp"
 #include "core/plan/facts.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
@@ -32,8 +34,35 @@ std::string group_text(const Declared& d, size_t index) {
     tensors += p.info.trainable && p.info.group == static_cast<int32_t>(index);
   if (tensors == 0) return "";
   const Group& g = d.groups[index];
-  return fmt::format("{}, lr {:.1e}, weight decay {:g}: {}", counted(tensors, "tensor", "tensors"), g.lr,
-                     g.weight_decay, d.optimizers[static_cast<size_t>(g.optimizer)].by->id());
+  const Instance& by = *d.optimizers[static_cast<size_t>(g.optimizer)].by;
+  const Value* cut = fact_of(*by.member->info, "optimizer", "cut");
+  return fmt::format("{}, lr {:.1e}, weight decay {:g}: {}, cut by {}", counted(tensors, "tensor", "tensors"), g.lr,
+                     g.weight_decay, by.id(), cut ? cut->as_text() : "element");
+}
+
+// A type, or where they differ how many of each: "fp64 × 26, fp8 × 12".
+std::string dtypes_text(const std::map<uint32_t, int64_t>& counts) {
+  std::vector<std::string> texts;
+  for (const auto& [dtype, n] : counts)
+    texts.push_back(mortise_dtype_of(dtype)->name + (counts.size() > 1 ? " × " + with_commas(n) : ""));
+  return texts.empty() ? "none" : join(texts, ", ");
+}
+
+// What the first step is compared with.
+std::string dtypes_text(const Declared& d) {
+  std::map<uint32_t, int64_t> values, masters, gradients, states;
+  for (const mortise_param& p : d.edge->declaration().params) {
+    ++values[p.info.value_dtype];
+    ++masters[p.info.master_dtype];
+    if (p.info.trainable) ++gradients[p.info.grad_dtype];
+  }
+  for (const auto& o : d.optimizers)
+    for (const ParamStates& beside : o.states)
+      for (const StateSpec& s : beside.states) ++states[s.dtype];
+  const std::string compute = planned_compute_dtype(*d.plan, MORTISE_TRAIN);
+  return "values " + dtypes_text(values) + " · masters " + dtypes_text(masters) + " · gradients " +
+         dtypes_text(gradients) + " · states " + dtypes_text(states) + " · computes in " +
+         (compute.empty() ? "that of the values" : compute);
 }
 
 // "h.0.attn.c_attn.weight  [out 2304, in 768]  matrix  frozen"
@@ -107,6 +136,11 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   for (const auto& [id, ids] : d.layers->chosen()) s.details[id] = "-> " + join(ids, ", ");
 
   for (const auto& [id, ids] : d.layers->inside()) s.details[id] = "around " + join(ids, ", ");
+  for (const auto& [id, places] : d.layers->apart()) {
+    std::string& detail = s.details[id];
+    detail += (detail.empty() ? "kept apart at " : "; kept apart at ") + join(places, "; ");
+  }
+  s.dtypes = dtypes_text(d);
 
   const Memory m = weights_and_gradients(declaration);
   s.weights_bytes = m.weights;

@@ -35,10 +35,12 @@ struct PlannedRun {
   std::string errors;
 
   // `more` follows kSmallRun; without an [optimizer.NAME] there, adamw is used. `without`: plugins that are left out.
+  // `folders`: of further plugins.
   explicit PlannedRun(const std::string& more = "", const std::vector<std::string>& set = {},
-                      const std::vector<std::string>& without = {}) {
+                      const std::vector<std::string>& without = {}, std::vector<std::string> folders = {}) {
     Report report;
-    catalogue = scan_plugins({MORTISE_BINARY_DIR "/plugins"}, report);
+    folders.emplace_back(MORTISE_BINARY_DIR "/plugins");
+    catalogue = scan_plugins(folders, report);
     for (const auto& [id, info] : catalogue) schemas[id] = info.schema;
     ManifestRequest request;
     request.file = "run.toml";

@@ -98,6 +98,18 @@ void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_v
     *around->segment = segment;
 }
 
+void call_name(mortise_host* h, const mortise_call* call, mortise_str* out) {
+  const PointTable& points = host_of(h).points();
+  if (call->point >= points.size())  // a wrapper may have written it
+    throw PluginError(MORTISE_E_ARGUMENT, "a call of point " + std::to_string(call->point) + ", which there is not");
+  *out = str(points[call->point].name);
+}
+
+void call_provider(mortise_host*, const mortise_next* next, mortise_str* out) {
+  while (next->next) next = next->next;
+  *out = next->plugin ? str(next->plugin->id) : mortise_str{"", 0};
+}
+
 void call_drop(mortise_host*, mortise_kept* kept) noexcept {
   if (!kept) return;
   if (kept->call.batch) release(kept->call.batch);
@@ -192,7 +204,8 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   throw as_thrown(status);
 }
 
-const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>,
-                                   at_edge<call_keep>,       at_edge<call_run>,  call_drop};
+const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>,    at_edge<call_layer>,
+                                   at_edge<call_keep>,       at_edge<call_run>,     call_drop,
+                                   at_edge<call_name>,       at_edge<call_provider>};
 
 }  // namespace mortise

@@ -35,12 +35,22 @@ void param_publish(mortise_host* h, mortise_param* p) {
   host_of(h).loop->publish(*p);
 }
 
-void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out) {
+void grad_target(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out, int32_t* add) {
   // The engine knows on each of its threads.
   if (torch::autograd::get_current_graph_task_id() == -1)
     throw PluginError(MORTISE_E_ARGUMENT,
                       plugin_of(h).id + " asks for the gradient of " + p->name + " outside of a backward");
-  *out = give(host_of(h).parameters().target(*p, scalar_type(dtype)));
+  bool adds = false;
+  *out = give(host_of(h).parameters().target(*p, scalar_type(dtype), add ? &adds : nullptr));
+  if (add) *add = adds;
+}
+// `add` may be NULL; at_edge would take it for a result without a place.
+mortise_status grad_target_at_edge(mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out,
+                                   int32_t* add) noexcept {
+  return guarded([&] {
+    check_arguments(h, p, dtype, out);
+    grad_target(h, p, dtype, out, add);
+  });
 }
 void grad_sum(mortise_host* h, mortise_param* p, mortise_tensor* contribution) {
   if (!contribution) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the contribution to " + p->name);
@@ -60,7 +70,7 @@ void grad_norm(mortise_host* h, mortise_tensor** out) {
 const mortise_params_api kParamsApi = {
     sizeof(mortise_params_api), param_info_of, param_by_name,         set_param_field,
     at_edge<param_use>,         keep_beside,   at_edge<param_slices>, at_edge<param_publish>};
-const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), at_edge<grad_target>, at_edge<grad_sum>,
+const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), grad_target_at_edge, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
 
 }  // namespace mortise

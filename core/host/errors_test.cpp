@@ -188,9 +188,34 @@ TEST(Failure, OfAGradientThatIsAskedForElsewhereOrIsOfWholeNumbers) {
 
   mortise_tensor* out = nullptr;
   clear_error();
-  EXPECT_EQ(kGradsApi.target(&host.window("test.outside"), host.param("x.weight"), MORTISE_F32, &out),
+  EXPECT_EQ(kGradsApi.target(&host.window("test.outside"), host.param("x.weight"), MORTISE_F32, &out, nullptr),
             MORTISE_E_ARGUMENT);
   EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "test.outside asks for the gradient of x.weight outside of a backward");
+}
+
+TEST(Call, SaysItsPointAndWhoProvidesIt) {
+  TestHost host;
+  std::string said;
+  mortise_layer* layer = nullptr;
+  host.provide("scale", {{}, [](Forward& f) { f.give(0, f.arg(0) * 2); }, [](Backward&) {}});
+  host.wrap("scale", "test.watch", [&](Call& c, mortise_next* next) {
+    mortise_str name{}, provider{};
+    mortise_host* h = &c.host.window("test.watch");
+    EXPECT_EQ(kCallApi.name(h, &c.record, &name), MORTISE_OK);
+    EXPECT_EQ(kCallApi.provider(h, next, &provider), MORTISE_OK);
+    said = std::string(view(name)) + " of " + std::string(view(provider));
+    const uint32_t point = std::exchange(c.record.point, 999);
+    EXPECT_EQ(kCallApi.name(h, &c.record, &name), MORTISE_E_ARGUMENT) << "no such point";
+    c.record.point = point;
+    EXPECT_EQ(kCallApi.provider(h, nullptr, &provider), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(kCallApi.next(h, next, &c.record), MORTISE_OK);
+  });
+  host.declare([&](Builder& b) {
+    b.segment("s");
+    layer = b.layer("scale", "x");
+  });
+  host.forward([&](Call& c) { return c.layer(layer, {random({2}, 1)})[0]; });
+  EXPECT_EQ(said, "scale of test.operators");
 }
 
 TEST(Failure, OfMemoryIsAStatusOfItsOwn) {

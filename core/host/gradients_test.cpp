@@ -255,6 +255,49 @@ TEST(Memory, HasNoGradientTwice) {
   }
 }
 
+// A fused unit that adds to the buffer itself, against `sum`: used once and twice a micro-batch, over three of them.
+TEST(Targets, ThatAreAddedToHaveTheBitsOfSums) {
+  for (const bool twice : {false, true}) {
+    at::Tensor expected;
+    for (const bool direct : {false, true}) {
+      TestHost host;
+      mortise_layer* layer = nullptr;
+      int overwritten = 0, added = 0;
+      host.provide("scale", {[](Builder& b, const std::string& path) { b.param(path + ".weight", {4}); },
+                             [](Forward& f) { f.save_input(0), f.give(0, f.arg(0) * f.use("x.weight")); },
+                             [&](Backward& b) {
+                               const at::Tensor g = (b.grad() * b.saved(0)).sum(0);
+                               if (b.wants(0)) b.give_grad(0, b.grad() * b.use("x.weight"));
+                               if (!direct) return b.sum("x.weight", g);
+                               int32_t add = -1;
+                               at::Tensor to = b.target("x.weight", MORTISE_F32, &add);
+                               EXPECT_FALSE(b.target("x.weight", MORTISE_BF16, &add).defined()) << "of another type";
+                               to = b.target("x.weight", MORTISE_F32, nullptr).defined() ? at::Tensor() : to;
+                               ASSERT_TRUE(to.defined()) << "nothing is left to overwrite";
+                               add ? to.add_(g) : to.copy_(g);
+                               ++(add ? added : overwritten);
+                             }});
+      host.declare([&](Builder& b) {
+        b.segment("s");
+        layer = b.layer("scale", "x");
+      });
+      int micro = 0;
+      host.step(3, [&](Call& c) {
+        const at::Tensor x = random({3, 4}, static_cast<uint64_t>(++micro)).set_requires_grad(true);
+        const at::Tensor y = c.layer(layer, {x})[0];
+        return (twice ? c.layer(layer, {y.tanh()})[0] : y).sum();
+      });
+      if (!direct) {
+        expected = host.grad("x.weight");
+        continue;
+      }
+      EXPECT_TRUE(bitwise(host.grad("x.weight"), expected)) << (twice ? "twice" : "once");
+      EXPECT_EQ(overwritten, twice ? 3 : 1) << "the buffer, and the sum of each later micro-batch";
+      EXPECT_EQ(added, twice ? 3 : 2);
+    }
+  }
+}
+
 TEST(Fresh, IsNotAParameterWithoutAGradientThisStep) {
   Stack stack(2, 4);
   const at::Tensor x = random({2, 4}, 1);

@@ -31,6 +31,10 @@ class Host : public Edge {
   }
   void set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain);
 
+  // While this is on, element types in training are compared with what was planned.
+  bool checks_dtypes = false;
+  uint32_t planned_compute_dtype = MORTISE_NO_DTYPE;
+
  private:
   c10::Device device_;
   Parameters parameters_;
@@ -40,6 +44,11 @@ class Host : public Edge {
 
 // Of a window that a host with tensors gave out: the tables of this room are registered by no other edge.
 inline Host& host_of(mortise_host* h) { return static_cast<Host&>(*plugin_of(h).owner); }
+
+// What an operator gave, in the types that its row of the points says. `uses`: the parameters that a pair used, NULL of
+// a composite. Throws PluginError.
+void check_result_dtypes(const mortise_next& link, const Host& host, const mortise_call& call,
+                         const std::vector<mortise_param*>* uses);
 
 // The same bytes as `carrier`; backward through them gives `root` the gradient that `seed` makes then, besides.
 at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::function<at::Tensor()> seed);

@@ -220,7 +220,7 @@ TEST_F(Ops, HandlesThatAreNullAreRefusedInEveryTable) {
   mortise_kept* kept = nullptr;
   mortise_philox place{};
   mortise_value value{};
-  EXPECT_EQ(refused(kGradsApi.target(h, nullptr, MORTISE_F32, &t)), "called with NULL for the parameter");
+  EXPECT_EQ(refused(kGradsApi.target(h, nullptr, MORTISE_F32, &t, nullptr)), "called with NULL for the parameter");
   EXPECT_EQ(refused(kGradsApi.sum(h, nullptr, nullptr)), "called with NULL for the parameter");
   EXPECT_EQ(refused(kParamsApi.use(h, nullptr, &t)), "called with NULL for the parameter");
   EXPECT_EQ(refused(kCallApi.layer(h, nullptr, nullptr, 0, nullptr, 0)), "called with NULL for the layer");

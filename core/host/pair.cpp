@@ -238,6 +238,7 @@ void record_results(Tape& tape, uint64_t key, const mortise_call& call, const Fo
 
 void run_operator(const mortise_next& link, mortise_call& call) {
   const Frame& frame = *current_frame();
+  Host& host = static_cast<Host&>(*link.plugin->owner);
   const bool kept = frame.tape && call.layer && frame.tape->keeps(static_cast<int>(call.point));
   if (!MORTISE_HAS(link.op, backward)) {  // a composite: made of points and ATen operators, under autograd
     if (kept)
@@ -253,9 +254,9 @@ void run_operator(const mortise_next& link, mortise_call& call) {
     if (n > 0)
       throw PluginError(MORTISE_E_ARGUMENT, describe(link, call) + " saves " + std::to_string(n) +
                                                 " tensors, and has no backward that they could be for");
+    if (host.checks_dtypes) check_result_dtypes(link, host, call, nullptr);
     return;
   }
-  Host& host = static_cast<Host&>(*link.plugin->owner);
   Tape* tape = kept ? frame.tape : nullptr;
   const uint64_t key = call.layer ? Tape::key(call.layer->index, frame.nth) : 0;
 
@@ -269,6 +270,7 @@ void run_operator(const mortise_next& link, mortise_call& call) {
     r = forward(link, call);
     check_entries(link, call, r.saved);
     check_results(link, host, call, r);
+    if (host.checks_dtypes) check_result_dtypes(link, host, call, &r.uses);
     for (mortise_param* p : r.uses) host.parameters().count_use(*p, call.flags);
     if (tape && (call.flags & MORTISE_FIRST_PASS)) record_results(*tape, key, call, r);
   }

@@ -89,12 +89,19 @@ void Parameters::count_use(const mortise_param& p, uint32_t flags) {
     ++states_[p.index].expected;
 }
 
-at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype) {
+at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype, bool* add) {
   ParameterState& s = states_[p.index];
-  if (!p.info.trainable || s.has_gradient || s.grad.scalar_type() != dtype) return {};
-  s.has_gradient = true;
-  s.first_micro = micro_;
-  return s.grad;
+  if (!p.info.trainable || s.grad.scalar_type() != dtype || (s.has_gradient && !add)) return {};
+  if (add) *add = s.has_gradient;
+  if (!s.has_gradient) {
+    s.has_gradient = true;
+    s.first_micro = micro_;
+    return s.grad;
+  }
+  if (micro_ == s.first_micro || s.expected <= 1) return s.grad;
+  *add = s.partial.defined();
+  if (!s.partial.defined()) s.partial = at::empty_like(s.grad);
+  return s.partial;
 }
 
 void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
@@ -104,17 +111,9 @@ void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
     throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(),
                                                 "; the parameter has ", s.grad.sizes()));
   at::NoGradGuard no_grad;
-  if (!s.has_gradient) {
-    s.grad.copy_(contribution);
-    s.has_gradient = true;
-    s.first_micro = micro_;
-  } else if (micro_ == s.first_micro || s.expected <= 1) {
-    s.grad.add_(contribution);
-  } else if (s.partial.defined()) {
-    s.partial.add_(contribution);
-  } else {
-    s.partial = at::empty_like(s.grad).copy_(contribution);
-  }
+  bool add = false;
+  at::Tensor to = target(p, s.grad.scalar_type(), &add);
+  add ? to.add_(contribution) : to.copy_(contribution);
 }
 
 void Parameters::arrive(const mortise_param& p) {

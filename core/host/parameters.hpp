@@ -50,7 +50,8 @@ class Parameters {
   at::Tensor value(const mortise_param& p) const { return states_[p.index].value; }
   void count_use(const mortise_param& p, uint32_t flags);
 
-  at::Tensor target(const mortise_param& p, at::ScalarType dtype);  // undefined: sum a temporary instead
+  // Undefined: sum a temporary instead. Without `add` only what is to be overwritten.
+  at::Tensor target(const mortise_param& p, at::ScalarType dtype, bool* add);
   void sum(const mortise_param& p, const at::Tensor& contribution);
   void arrive(const mortise_param& p);
 

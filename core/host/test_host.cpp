@@ -147,9 +147,9 @@ PluginHost& TestHost::window(const std::string& id) {
   return *w;
 }
 
-uint32_t TestHost::point(const std::string& name) {
+uint32_t TestHost::point(const std::string& name, const std::vector<std::string>& dtypes) {
   const int known = points_.find(name);
-  return known >= 0 ? static_cast<uint32_t>(known) : points_.add_operator(name, "", "", "");
+  return known >= 0 ? static_cast<uint32_t>(known) : points_.add_operator(name, "", "", "", dtypes);
 }
 
 const mortise_attachment& Plugin::at(std::string_view point) const {
@@ -175,7 +175,7 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
   p.window = &host.add_plugin(p.info->schema.id, &p.info->schema, p.table.get());
   for (const ListenInfo& listen : p.info->listens) p.window->writes.insert(listen.writes.begin(), listen.writes.end());
   p.descriptor = load_plugin(*p.info, "").descriptor;
-  for (const auto& row : p.info->operators) point(row.name);
+  for (const auto& row : p.info->operators) point(row.name, row.dtypes);
   const auto ask = [&](mortise_status s, const char* what) {
     if (s != MORTISE_OK) throw_status(s, p.window->id, what);
   };
@@ -205,7 +205,7 @@ Plugin& TestHost::load(const std::string& library, std::map<std::string, Value> 
 }
 
 void TestHost::provide(const std::string& slot, Operator op, const std::string& where) {
-  point(slot);
+  point(slot, op.dtypes);
   PluginHost& by = window(op.plugin);
   auto& provider = providers_.emplace_back(Provider{*this, slot, where, &by, nullptr, nullptr, std::move(op)});
   provider.watch(!provider.functions.backward);
@@ -424,9 +424,9 @@ void Backward::give_grad(uint32_t a, at::Tensor g) { record_b.grad_in[a] = morti
 void Backward::sum(const std::string& name, const at::Tensor& contribution) {
   check(kGradsApi.sum(&host.window("test.operators"), host.param(name), borrow(contribution)));
 }
-at::Tensor Backward::target(const std::string& name, uint32_t dtype) {
+at::Tensor Backward::target(const std::string& name, uint32_t dtype, int32_t* add) {
   mortise_tensor* t = nullptr;
-  check(kGradsApi.target(&host.window("test.operators"), host.param(name), dtype, &t));
+  check(kGradsApi.target(&host.window("test.operators"), host.param(name), dtype, &t, add));
   return take(t);
 }
 

@@ -120,7 +120,8 @@ class Backward : public Call {
   bool wants(uint32_t arg) const { return (record_b.wanted >> arg & 1) != 0; }
   void give_grad(uint32_t arg, at::Tensor g);
   void sum(const std::string& param, const at::Tensor& contribution);
-  at::Tensor target(const std::string& param, uint32_t dtype = MORTISE_F32);  // undefined: sum instead
+  // Undefined: sum instead. Without `add` only what is to be overwritten.
+  at::Tensor target(const std::string& param, uint32_t dtype = MORTISE_F32, int32_t* add = nullptr);
 };
 
 class Builder;
@@ -129,6 +130,7 @@ struct Operator {
   std::function<void(Forward&)> forward;
   std::function<void(Backward&)> backward;  // empty: a composite
   std::string plugin = "test.operators";
+  std::vector<std::string> dtypes = {};  // of its results, as [operator.NAME] says them
 };
 using Wrapper = std::function<void(Call&, mortise_next*)>;
 using Body = std::function<void(Call&)>;
@@ -217,7 +219,7 @@ class TestHost {
   void declare_layer(mortise_builder& b, mortise_layer& layer, const mortise_layer_spec& spec);
   void build_chains();
   mortise_next* wrapped(const std::string& point, const std::string& path, mortise_next* inner);
-  uint32_t point(const std::string& name);
+  uint32_t point(const std::string& name, const std::vector<std::string>& dtypes = {});
 
   struct Loop;
 

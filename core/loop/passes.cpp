@@ -7,6 +7,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
@@ -88,7 +89,24 @@ void Passes::forget_terms_of_segments(Terms& terms) {
   std::erase_if(terms, [](const Term& t) { return t.of_segments; });
 }
 
+// What `forward` computes in is said by whoever wraps it; the plan had it from their plugin.toml.
+void Passes::check_compute_dtype(const mortise_call& call) const {
+  if (!host_.checks_dtypes || call.mode != MORTISE_TRAIN || call.compute_dtype == host_.planned_compute_dtype) return;
+  std::string by;
+  for (const mortise_next* link = chains_.at(kForward, MORTISE_TRAIN); link; link = link->next)
+    if (link->plugin) by = link->plugin->id;
+  const auto name = [](uint32_t dtype) {
+    return dtype == MORTISE_NO_DTYPE ? "that of the weights" : mortise_dtype_of(dtype)->name;
+  };
+  throw PluginError(MORTISE_E_PLUGIN,
+                    std::string("`forward` computes in ") + name(call.compute_dtype) + ", as " +
+                        (by.empty() ? "nobody" : by) + " has it; the plan has it in " +
+                        name(host_.planned_compute_dtype) + ": [frame] compute_dtype of plugin.toml",
+                    by);
+}
+
 void Passes::run_segments(mortise_call& call) {
+  check_compute_dtype(call);
   const size_t n = host_.declaration().segments.size();
   if (Terms* terms = current_frame()->terms) forget_terms_of_segments(*terms);
   SegmentValues values[2];

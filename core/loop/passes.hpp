@@ -61,6 +61,7 @@ class Passes {
  private:
   BatchPtr batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args);
   void run_segments(mortise_call& call);
+  void check_compute_dtype(const mortise_call& call) const;
   void run_micro(mortise_call& call);
   void run_backward_of_terms();
   // Makes the gradient that backward begins with at a term's sum.

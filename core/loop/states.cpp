@@ -20,7 +20,8 @@ std::vector<NamedState> States::named() const {
   std::vector<NamedState> all;
   for (const Slot& slot : slots_)
     for (size_t i = 0; i < slot.tensors.size(); ++i)
-      all.push_back({slot.parameter->declared->name + "/" + slot.declared[i].name, slot.tensors[i]});
+      all.push_back(
+          {slot.parameter->declared->name + "/" + slot.declared[i].name, slot.tensors[i], slot.declared[i].dtype});
   return all;
 }
 

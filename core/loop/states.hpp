@@ -12,6 +12,7 @@ namespace mortise {
 struct NamedState {
   std::string name;  // PARAMETER/STATE
   at::Tensor tensor;
+  uint32_t dtype = 0;  // as declared
 };
 
 class States {

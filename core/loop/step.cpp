@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <utility>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
+#include "mortise/dtype.h"
 
 namespace mortise {
 namespace {
@@ -26,12 +28,13 @@ Step::Step(const Parts& parts)
   for (const auto& o : p_.optimizers)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
-  p_.chains.provide(kStep, [this](mortise_call&) {
+  p_.chains.provide(kStep, [this](mortise_call& step) {
     mortise_call call = root_call(kGradients, MORTISE_TRAIN, MORTISE_GRAD);
+    set_values(call, step.args, step.n_args, nullptr, 0);
     invoke(p_.chains.at(kGradients, MORTISE_TRAIN), call);
     update();
   });
-  p_.chains.provide(kGradients, [this](mortise_call&) { gradients(); });
+  p_.chains.provide(kGradients, [this](mortise_call& call) { gradients(call); });
 }
 
 // An epoch's last window may be short: its denominators say so, and nothing is made up to fill it.
@@ -89,8 +92,14 @@ void Step::run() {
   norm_ = at::Tensor();
   p_.ledger.refill(services_.clock.attempted, services_.clock.applied);
   mortise_call call = root_call(kStep, MORTISE_TRAIN, MORTISE_GRAD);
+  std::vector<mortise_value> batches;
+  for (const BatchPtr& batch : batches_) batches.push_back({MORTISE_BATCH, 0, {.b = batch.get()}});
+  set_values(call, batches.data(), static_cast<uint32_t>(batches.size()), nullptr, 0);
+  p_.host.checks_dtypes = !dtypes_are_checked_;
   invoke(p_.chains.at(kStep, MORTISE_TRAIN), call);
   if (!has_gradients_) refuse_skipped(p_.chains, kStep, MORTISE_TRAIN);
+  if (!std::exchange(dtypes_are_checked_, true)) check_dtypes();
+  p_.host.checks_dtypes = false;
   ++services_.clock.attempted;
   p_.listeners.notify(kStepEnd, {});
   if (begun_.attempted == 0)
@@ -100,10 +109,17 @@ void Step::run() {
   reports_.push(begun_, scalars());
 }
 
-void Step::gradients() {
-  for (size_t m = 0; m < batches_.size(); ++m)
-    p_.passes.micro(batches_[m].get(), static_cast<int32_t>(m), m + 1 == batches_.size(), denominators_,
-                    p_.ledger.scale, sums_);
+// Of the batches that arrive here: a wrapper may have put others into their place.
+void Step::gradients(const mortise_call& call) {
+  if (call.n_args != batches_.size())
+    throw PluginError(MORTISE_E_ARGUMENT, "`gradients` is called with " + std::to_string(call.n_args) +
+                                              " batches; this step has " + std::to_string(batches_.size()));
+  for (uint32_t m = 0; m < call.n_args; ++m) {
+    if (call.args[m].tag != MORTISE_BATCH || !call.args[m].v.b)
+      throw PluginError(MORTISE_E_ARGUMENT, "argument " + std::to_string(m) + " of `gradients` is no batch");
+    p_.passes.micro(call.args[m].v.b, static_cast<int32_t>(m), m + 1 == call.n_args, denominators_, p_.ledger.scale,
+                    sums_);
+  }
   p_.replicas.call(&mortise_replicas::finish, "finish", uint32_t{0});
 }
 
@@ -118,6 +134,24 @@ void Step::update() {
   p_.host.parameters().publish(written_);
   p_.listeners.filter(services_, Filter::kScale, kStepCommit);
   p_.ledger.commit();
+}
+
+// Plugins reach every tensor, and LibTorch lets them change its type.
+void Step::check_dtypes() const {
+  const auto check = [](const at::Tensor& t, uint32_t planned, const std::string& what) {
+    if (!t.defined() || t.scalar_type() == scalar_type(planned)) return;
+    throw PluginError(MORTISE_E_PLUGIN, what + " is in " + mortise_dtype_of(dtype_of(t.scalar_type()))->name +
+                                            " after the first step; the plan has it in " +
+                                            mortise_dtype_of(planned)->name);
+  };
+  for (const ParameterState& s : p_.host.parameters().all()) {
+    const mortise_param_info& info = s.declared->info;
+    check(s.value, info.value_dtype, "parameter " + s.declared->name);
+    check(s.master, info.master_dtype, "the master of " + s.declared->name);
+    check(s.grad, info.grad_dtype, "the gradient of " + s.declared->name);
+  }
+  for (const Optimizer& o : p_.optimizers)
+    for (const NamedState& s : o.states()) check(s.tensor, s.dtype, "the state " + s.name + " of " + o.id());
 }
 
 // Sums of squares of owned elements over all ranks; one rank owns all of them.

@@ -54,8 +54,9 @@ class Step {
  private:
   int64_t window();
   void load_window();
-  void gradients();
+  void gradients(const mortise_call& call);
   void update();
+  void check_dtypes() const;
   StepScalars scalars();
 
   Parts p_;
@@ -66,6 +67,7 @@ class Step {
   TermSums sums_;
   at::Tensor norm_;
   bool has_gradients_ = false, is_updated_ = false;  // of this step
+  bool dtypes_are_checked_ = false;                  // of the first step of this process
   std::vector<Reported<at::Tensor>> reported_;
   bool is_under_way_ = false;
   Reports reports_;

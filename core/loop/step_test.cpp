@@ -221,6 +221,106 @@ TEST(Step, ReportsANumberOnceAndInsideAStepOnly) {
                    "numbers of a step are reported inside it"}));
 }
 
+// ---- the batches of a step ----
+
+TEST(Step, HasItsBatchesAsArgumentsBeforeItBegins) {
+  TestRun run;
+  std::vector<uint32_t> counts;
+  for (const Point p : {kStep, kGradients})
+    run.wrap(p, [&](mortise_call& call, const std::function<void()>& next) {
+      counts.push_back(call.n_args);
+      for (uint32_t i = 0; i < call.n_args; ++i) EXPECT_EQ(call.args[i].v.b->count("samples"), 2) << i;
+      next();
+    });
+  run.build({.window = 2});
+  run.run();
+  EXPECT_EQ(counts, (std::vector<uint32_t>{2, 2}));
+}
+
+// As one does that records the step: the numbers are copied to where they were when it was recorded.
+TEST(Step, ComputesWithTheBatchesThatAWrapperHandsOn) {
+  TestRun plain, copied;
+  std::vector<mortise_batch*> own;
+  copied.wrap(kStep, [&](mortise_call& call, const std::function<void()>& next) {
+    std::vector<mortise_value> values;
+    for (uint32_t i = 0; i < call.n_args; ++i) {
+      if (own.size() == i) {
+        own.push_back(new mortise_batch);
+        own.back()->fields = {{"x", at::full({2, 1}, -1, at::kLong)}};
+        own.back()->counts = call.args[i].v.b->counts;
+      }
+      own[i]->fields[0].second.copy_(call.args[i].v.b->fields[0].second);
+      values.push_back({MORTISE_BATCH, 0, {.b = own[i]}});
+    }
+    call.args = values.data();
+    next();
+  });
+  for (TestRun* run : {&plain, &copied}) {
+    run->build({.window = 2});
+    for (int i = 0; i < 2; ++i) run->run();
+  }
+  EXPECT_EQ(copied.value(), plain.value());
+  for (mortise_batch* batch : own) release(batch);
+}
+
+TEST(Step, RefusesFewerBatchesThanItCounted) {
+  TestRun run;
+  mortise_value none{};
+  bool fewer = true;
+  run.wrap(kGradients, [&](mortise_call& call, const std::function<void()>& next) {
+    if (fewer) call.n_args = 0;
+    else call.args = &none;
+    next();
+  });
+  run.build();
+  EXPECT_NE(error_of([&] { run.run(); }).find("`gradients` is called with 0 batches; this step has 1"),
+            std::string::npos);
+  fewer = false;
+  EXPECT_NE(error_of([&] { run.run(); }).find("argument 0 of `gradients` is no batch"), std::string::npos);
+}
+
+// ---- element types ----
+
+TEST(Dtypes, ThatAPluginChangedAreRefusedAfterTheFirstStep) {
+  const auto half = [](const at::Tensor& t) { t.set_data(t.to(at::kHalf)); };
+  for (const std::string what : {"the master of w", "the gradient of w", "the state w/steps of optimizer.fake"}) {
+    TestRun run;
+    run.listen(kStepCommit, [&](auto&) {
+      ParameterState& s = run.host.parameters().state(*run.param);
+      if (what.starts_with("the master")) half(s.master);
+      if (what.starts_with("the gradient")) half(s.grad);
+      if (what.starts_with("the state")) half(run.optimizers[0].states()[0].tensor);
+    });
+    run.build();
+    const std::string said = error_of([&] { run.run(); });
+    EXPECT_NE(said.find(" is in fp16 after the first step; the plan has it in fp64"), std::string::npos) << said;
+    EXPECT_TRUE(said.starts_with(what) || what.starts_with("the master")) << said;  // it is the value, too
+  }
+}
+
+TEST(Dtypes, ThatForwardComputesInAreThoseOfThePlan) {
+  TestRun run;
+  run.wrap(kForward, [](mortise_call& call, const std::function<void()>& next) {
+    call.compute_dtype = MORTISE_BF16;
+    next();
+  });
+  run.build();
+  EXPECT_NE(error_of([&] {
+              run.run();
+            }).find("`forward` computes in bf16, as test.wrapper has it; the plan has it in that of the weights"),
+            std::string::npos);
+  TestRun planned;
+  planned.wrap(kForward, [](mortise_call& call, const std::function<void()>& next) {
+    call.compute_dtype = MORTISE_BF16;
+    next();
+  });
+  planned.build();
+  planned.host.planned_compute_dtype = MORTISE_BF16;
+  EXPECT_EQ(error_of([&] { planned.run(); }), "");
+  planned.host.planned_compute_dtype = MORTISE_F32;
+  EXPECT_EQ(error_of([&] { planned.run(); }), "") << "looked at in the first step only";
+}
+
 TEST(Update, UsesTheMultiplier) {
   TestRun run;
   run.listen(kGradTransform, [&](auto&) { run.ledger->multiply(scalar(0.5)); });

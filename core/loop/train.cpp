@@ -86,6 +86,7 @@ void Training::begin() {
   r.text("run", s.run).text("model", s.model);
   if (!s.weights.empty()) r.text("weights", s.weights);
   r.text("data", s.data).text("device", s.device).text("batch", s.batch).text("dir", o_.dir);
+  r.text("dtypes", s.dtypes);
   r.text("name", o_.name).text("plan", o_.plan_hash);
   r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
   const FilterScope scope(services_, Filter::kScale);

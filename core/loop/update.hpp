@@ -16,6 +16,7 @@ class Optimizer {
   std::vector<NamedState> states() const { return states_.named(); }
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger);
+  const std::string& id() const { return declared_.by->id(); }
   bool writes_value() const { return declared_.writes_value(); }
   const std::vector<mortise_param*>& params() const { return declared_.params; }
 

@@ -30,16 +30,6 @@ const Law kLaws[] = {
 
 constexpr const char* kKinds[] = {"an object", "a call", "an event", "a filter", "an operator"};
 
-// Not the user's: `at` is where the plugin's author wrote it.
-Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable& enabled, const Position& written,
-                           std::string fix) {
-  Diagnostic d = refusal(std::move(code), std::move(message), {enabled.table->origin}, {std::move(fix)});
-  d.at = written ? written.text() : enabled.info->toml_path;
-  d.plugin = id_of(*enabled.info);
-  d.exit = kExitPlugin;
-  return d;
-}
-
 // A plugin that defines the operator, or "".
 std::string plugin_defining(const Catalogue& catalogue, const std::string& name) {
   for (const auto& [id, info] : catalogue)
@@ -97,6 +87,15 @@ void check_capture(const EnabledTable& enabled, const PointRow& row, bool captur
 
 }  // namespace
 
+Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable& enabled, const Position& written,
+                           std::string fix) {
+  Diagnostic d = refusal(std::move(code), std::move(message), {enabled.table->origin}, {std::move(fix)});
+  d.at = written ? written.text() : enabled.info->toml_path;
+  d.plugin = id_of(*enabled.info);
+  d.exit = kExitPlugin;
+  return d;
+}
+
 std::string nearest_point(const Plan& plan, const std::string& name) {
   const std::string near = nearest(name, plan.points.names());
   return near.empty() ? "mortise points lists them" : "it is called " + quoted(near);
@@ -130,6 +129,17 @@ bool check_wrapper(const EnabledTable& enabled, const PointRow& row, const WrapI
       "unknown_band",
       id_of(*enabled.info) + " wraps " + quoted(row.name) + " in " + quoted(wrap.band) + ", which is no band", enabled,
       wrap.origin, "one of " + join({std::begin(kBands), std::end(kBands)}, ", ")));
+  return false;
+}
+
+bool check_watcher(const EnabledTable& enabled, const WrapInfo& wrap, Report& report) {
+  if (wrap.band == "watch" && !wrap.capture) return true;
+  report.add(plugins_mistake("wrong_kind",
+                             id_of(*enabled.info) + " wraps `*`, every call, " +
+                                 (wrap.capture ? "and says `capture`" : "in " + quoted(wrap.band)),
+                             enabled, wrap.origin,
+                             wrap.capture ? "leave `capture` out there: not every call is inside `step`"
+                                          : "band = \"watch\": who changes something names the points"));
   return false;
 }
 
@@ -191,56 +201,6 @@ void check_validation(const Manifest& manifest, const std::vector<EnabledTable>&
                                   "data.validation holds nothing out: " + id_of(*enabled.info) +
                                       " has files of its own in `" + key->as_text() + "`",
                                   {share.origin, files->second.origin}, {"leave one of them out"})));
-  }
-}
-
-void check_facts(const Plan& plan, const std::vector<EnabledTable>& all_enabled, Report& report) {
-  // Of a run whose device cannot run, nothing more is to be said about devices.
-  const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };
-  if (std::ranges::any_of(report.all(), cannot_run)) return;
-  const std::vector<Claim>& claims = plan.at[kDevice].providers;
-  const PluginInfo* device = claims.empty() ? nullptr : &info_of(plan, claims.back().member);
-  // A device of another name may say that it is of a known kind: [device] kind = "cpu".
-  const Value* stated = device ? fact_of(*device, "device", "kind") : nullptr;
-  const std::string kind = stated ? stated->as_text() : device ? device->schema.name : "";
-  const auto texts_in = [](const Value& value) {
-    std::vector<std::string> texts;
-    if (const auto* one = std::get_if<std::string>(&value.data)) texts = {*one};
-    if (const auto* list = std::get_if<std::vector<Value>>(&value.data))
-      for (const Value& each : *list)
-        if (const auto* text = std::get_if<std::string>(&each.data)) texts.push_back(*text);
-    return texts;
-  };
-  for (const EnabledTable& enabled : all_enabled) {
-    for (const auto& [table, facts] : enabled.info->facts) {
-      const auto devices = facts.find("devices");
-      if (devices == facts.end() || !device) continue;
-      const std::vector<std::string> names = texts_in(devices->second);
-      if (contains(names, kind)) continue;
-      std::vector<std::string> tables;
-      for (const std::string& name : names) tables.push_back("[device." + name + "]");
-      Diagnostic d = refusal(
-          "wrong_device", id_of(*enabled.info) + " works on " + either(names) + ", this run on " + id_of(*device),
-          {enabled.table->origin, claims.back().origin},
-          {either(tables) + ", or another plugin: mortise plugin list " + enabled.info->schema.family});
-      d.plugin = id_of(*enabled.info);
-      d.exit = kExitUnavailable;
-      report.add(std::move(d));
-    }
-    const Value* cut = fact_of(*enabled.info, "optimizer", "cut");
-    const std::vector<std::string> said = cut ? texts_in(*cut) : std::vector<std::string>{"element"};
-    const std::string how = said.empty() ? "" : said[0];
-    const bool blocks = how.starts_with("block:") && how.size() > 6 && how.size() < 16 && how[6] != '0' &&
-                        how.find_first_not_of("0123456789", 6) == std::string::npos;
-    if (said.size() != 1 || (!blocks && !contains({"element", "rows", "tensor"}, how)))
-      report.add(plugins_mistake("not_a_choice",
-                                 "optimizer.cut of " + id_of(*enabled.info) + " is no way to cut a tensor", enabled,
-                                 cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
-    for (const std::string& sync : enabled.info->syncs)
-      if (sync != "verdict" && plan.points.find(sync) < 0)
-        report.add(plugins_mistake("unknown_point",
-                                   id_of(*enabled.info) + " waits for " + quoted(sync) + ", which is no point", enabled,
-                                   {}, "syncs = [\"verdict\"], or the point at which it waits"));
   }
 }
 

@@ -47,9 +47,13 @@ enum class Way { Provides, Wraps, Listens };
 int find_point(const Plan&, const Catalogue&, const EnabledTable&, Way, const std::string& name,
                const Position& written, Report&);
 std::string nearest_point(const Plan&, const std::string& name);  // as a fix
+// Not the user's: `written` is where the plugin's author wrote it.
+Diagnostic plugins_mistake(std::string code, std::string message, const EnabledTable&, const Position& written,
+                           std::string fix);
 // What plugin.toml says of an attachment must fit its point. False: there is no such band.
 void check_listener(const EnabledTable&, const PointRow&, const ListenInfo&, Report&);
 bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report&);
+bool check_watcher(const EnabledTable&, const WrapInfo&, Report&);  // of "*"
 void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 // The `modes` of a table leave its plugin something to do, at a point that is called in a mode.
 void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
@@ -57,8 +61,12 @@ void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // A share of the training data that is asked for and not held out, since the data has files of its own for it.
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
-// What facts of plugin.toml say of the run's device, and of what the host may do with a plugin.
+// What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
+void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
+// How tensors may be cut, where a plugin waits, which points a provider covers.
 void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
+// Whoever records work of the device, in band `capture`, can record all that is inside.
+void check_captured(const Plan&, const std::vector<EnabledTable>&, Report&);
 // [names] operators = "KEY" of plugin.toml: what that key holds are operators of this run.
 void check_names(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 void check_conflicts(const std::vector<EnabledTable>&, Report&);

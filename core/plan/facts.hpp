@@ -7,4 +7,17 @@ namespace mortise {
 // [TABLE] FACT = "KEY" of plugin.toml says which key of its own table holds something: its value; NULL if it has none.
 const Value* value_of_fact(const Member& member, const std::string& table, const std::string& fact);
 
+// [SLOT] covers of plugin.toml: the operators that a provider of the slot computes itself, where a composite would call
+// layers of them.
+std::vector<std::string> covered_by(const PluginInfo& info, const std::string& slot);
+
+// Who attaches to one of these below a layer, and so would not be called: the operator, and the plugin's member, -1 if
+// there is none. Whoever wraps every point does not mind.
+struct AttachedBelow {
+  std::string point;
+  int member = -1;
+};
+AttachedBelow attached_below(const Plan& plan, int provider, const std::string& slot, const std::string& path,
+                             int mode);
+
 }  // namespace mortise

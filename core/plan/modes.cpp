@@ -25,6 +25,7 @@ void check_modes(const Plan& plan, const std::vector<EnabledTable>& all_enabled,
     unsigned possible = 0;
     const auto add = [&](const std::string& name, bool is_wrapped) {
       const int point = plan.points.find(name);
+      if (name == "*") possible = kAllModes;
       if (point < 0) return;
       possible |= modes_at(plan.points, static_cast<uint32_t>(point), is_wrapped);
       if (!contains(names, name)) names.push_back(name);

@@ -18,21 +18,6 @@ size_t depth_of(const Attached& attached) {
   return static_cast<size_t>(std::ranges::find(kBands, attached.band) - std::begin(kBands));
 }
 
-// Is there a text that both globs match? `?`, one character of any width, is taken as `*`. From the ends of both.
-bool globs_meet(const std::string& a, const std::string& b) {
-  const auto is_wild = [](const std::string& glob, size_t i) {
-    return i < glob.size() && (glob[i] == '*' || glob[i] == '?');
-  };
-  std::vector<std::vector<bool>> meet(a.size() + 2, std::vector<bool>(b.size() + 2));
-  meet[a.size()][b.size()] = true;
-  for (size_t i = a.size() + 1; i-- > 0;)
-    for (size_t j = b.size() + 1; j-- > 0;) {
-      if (is_wild(a, i) || is_wild(b, j)) meet[i][j] = meet[i + 1][j] || meet[i][j + 1];
-      else if (i < a.size() && j < b.size()) meet[i][j] = a[i] == b[j] && meet[i + 1][j + 1];
-    }
-  return meet[0][0];
-}
-
 // Paths and globs that can have no path in common; an atom may take anything.
 bool disjoint(const Selector* a, const Selector* b) {
   if (!a || !b || a->match.empty() || b->match.empty()) return false;

@@ -39,6 +39,35 @@ bool Selection::takes(const Element& next) {
   return number >= 0 && number % std::max(s.every, 1) == 0;
 }
 
+// `?`, one character of any width, is taken as `*`. From the ends of both.
+bool globs_meet(const std::string& a, const std::string& b) {
+  const auto is_wild = [](const std::string& glob, size_t i) {
+    return i < glob.size() && (glob[i] == '*' || glob[i] == '?');
+  };
+  std::vector<std::vector<bool>> meet(a.size() + 2, std::vector<bool>(b.size() + 2));
+  meet[a.size()][b.size()] = true;
+  for (size_t i = a.size() + 1; i-- > 0;)
+    for (size_t j = b.size() + 1; j-- > 0;) {
+      if (is_wild(a, i) || is_wild(b, j)) meet[i][j] = meet[i + 1][j] || meet[i][j + 1];
+      else if (i < a.size() && j < b.size()) meet[i][j] = a[i] == b[j] && meet[i + 1][j + 1];
+    }
+  return meet[0][0];
+}
+
+bool may_take_below(const Selector& selector, const std::string& path, const std::string& slot) {
+  const auto takes = [&](const std::string& pattern) {
+    if (is_atom(pattern)) return glob_match(pattern, "slot:" + slot);
+    const bool means_the_layer = glob_match(pattern, path) && !pattern.ends_with('*');  // not one below it
+    return !means_the_layer && globs_meet(pattern, path + ".*");
+  };
+  // Whatever lies below ends in a name that nobody wrote, so only a glob that takes all of them takes this one.
+  const auto takes_all = [&](const std::string& pattern) {
+    return glob_match(pattern, is_atom(pattern) ? "slot:" + slot : path + ".\x01");
+  };
+  return (selector.match.empty() || std::ranges::any_of(selector.match, takes)) &&
+         std::ranges::none_of(selector.except, takes_all);
+}
+
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements) {
   std::vector<size_t> taken;
   Selection selection(selector);

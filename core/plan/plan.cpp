@@ -41,7 +41,9 @@ void bring_operators(Plan& plan, Report& report) {
             refusal("point_taken",
                     id_of(*member.info) + " brings an operator " + quoted(row.name) + ", which is a point of the core",
                     {member.table ? member.table->origin : Position{}}, {"another name in " + member.info->toml_path}));
-      else plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info));
+      else
+        plan.points.add_operator(row.name, row.arguments + " -> " + row.results, row.doc, id_of(*member.info),
+                                 row.dtypes);
     }
   plan.at.resize(plan.points.size());
 }
@@ -77,6 +79,18 @@ Attached everywhere(Attached attached) {
   return attached;
 }
 
+// Every call and operator, but those that the plugin wraps by name as well.
+void wrap_all(Plan& plan, Attached attached) {
+  attached.band = "watch";
+  const std::vector<WrapInfo>& wraps = info_of(plan, attached.member).wraps;
+  for (uint32_t point = 0; point < plan.points.size(); ++point) {
+    const PointRow& row = plan.points[point];
+    if ((row.kind == Kind::Call || row.kind == Kind::Operator) &&
+        std::ranges::find(wraps, row.name, &WrapInfo::point) == wraps.end())
+      plan.at[point].wrappers.push_back(attached);
+  }
+}
+
 void attach(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, Report& report) {
   for (const EnabledTable& enabled : all_enabled) {
     if (!attaches(enabled, all_enabled)) continue;
@@ -89,6 +103,11 @@ void attach(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Cata
       plan.at[point].listeners.push_back(listen.everywhere ? everywhere(attached) : attached);
     }
     for (const WrapInfo& wrap : enabled.info->wraps) {
+      attached.of_all = wrap.point == "*";
+      if (attached.of_all) {
+        if (check_watcher(enabled, wrap, report)) wrap_all(plan, attached);
+        continue;
+      }
       const int point = find_point(plan, catalogue, enabled, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
       if (point >= 0 && check_wrapper(enabled, plan.points[point], wrap, report))
@@ -123,7 +142,9 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   check_repeatable(manifest, all_enabled, report);
   check_validation(manifest, all_enabled, report);
   check_names(plan, all_enabled, catalogue, report);
+  check_devices(plan, all_enabled, report);
   check_facts(plan, all_enabled, report);
+  check_captured(plan, all_enabled, report);
   plan.hash = hash_of(plan, manifest);
   return plan;
 }

@@ -50,6 +50,7 @@ struct Reason {
 struct Attached : Placed {
   std::vector<Place> except;    // taken by others of its exclusive group
   std::string band;             // wrappers only
+  bool of_all = false;          // wraps every point, by "*"
   std::vector<Reason> reasons;  // the edges of the order that end here
 };
 
@@ -97,6 +98,10 @@ class Selection {
   const Selector* selector_;
   int number_;
 };
+// Is there a path that both globs match?
+bool globs_meet(const std::string& a, const std::string& b);
+// Can the selector take a layer of this slot below a path, whatever layers there are? Counting is not looked at.
+bool may_take_below(const Selector& selector, const std::string& path, const std::string& slot);
 // Which of `elements` the selector takes, as indices. Order matters for `every` and `from`.
 std::vector<size_t> select(const Selector& selector, const std::vector<Element>& elements);
 // What lies there in one mode, as indices; for a wrapper or listener, where it acts.

@@ -22,10 +22,11 @@ PointTable::PointTable()
       } {
 }
 
-uint32_t PointTable::add_operator(std::string name, std::string fields, std::string doc, std::string from) {
+uint32_t PointTable::add_operator(std::string name, std::string fields, std::string doc, std::string from,
+                                  std::vector<std::string> dtypes) {
   if (const int at = find(name); at >= 0) return static_cast<uint32_t>(at);
-  rows_.push_back(
-      {std::move(name), Stage::Device, Kind::Operator, "R; A", std::move(fields), std::move(doc), std::move(from)});
+  rows_.push_back({std::move(name), Stage::Device, Kind::Operator, "R; A", std::move(fields), std::move(doc),
+                   std::move(from), std::move(dtypes)});
   return size() - 1;
 }
 

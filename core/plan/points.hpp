@@ -22,7 +22,8 @@ struct PointRow {
   Stage stage;
   Kind kind;
   std::string thread, fields, doc;
-  std::string from;  // the plugin that brought the row; empty: the core
+  std::string from;                      // the plugin that brought the row; empty: the core
+  std::vector<std::string> dtypes = {};  // of an operator's results, as plugin.toml has them
 
   // What a device can run alone, so that it can be recorded and replayed.
   bool is_inside_step() const { return stage == Stage::Device || stage == Stage::Update; }
@@ -35,7 +36,8 @@ class PointTable {
  public:
   PointTable();
   // A name that is there already keeps its first row.
-  uint32_t add_operator(std::string name, std::string fields, std::string doc, std::string from);
+  uint32_t add_operator(std::string name, std::string fields, std::string doc, std::string from,
+                        std::vector<std::string> dtypes = {});
   // -1 if there is none.
   int find(std::string_view name) const;
   std::vector<std::string> names() const;

@@ -175,6 +175,7 @@ class Reader {
                           {"exclusive", &info_.schema.exclusive},
                           {"conflicts", conflicts},
                           {"syncs", &info_.syncs},
+                          {"devices", &info_.devices},
                           {"after", &info_.after},
                           {"before", &info_.before}});
   }
@@ -182,6 +183,7 @@ class Reader {
   // What nobody could meet: two of one point, an order or a conflict with oneself.
   void check_capabilities() {
     const std::string& id = info_.schema.id;
+    each_choice({"cpu", "cuda"}, root_.find("capabilities", "devices"), "capabilities.devices");
     std::vector<std::string> once;
     each_text("points", "provides", [&](const std::string& point, const Position& at) {
       if (std::ranges::count(once, point))
@@ -205,6 +207,14 @@ class Reader {
       if (item.text()) body(*item.text(), position(item.at, table + "." + key));
   }
 
+  // A list of words, each of which is one of `choices`.
+  void each_choice(const std::vector<std::string>& choices, const TomlNode* list, const std::string& key) {
+    for (const TomlNode& item : list && list->list() ? *list->list() : TomlList())
+      if (item.text() && !std::ranges::count(choices, *item.text()))
+        add_mistake("not_a_choice", key + " is " + either(choices) + ", this is `" + *item.text() + "`",
+                    position(item.at, key));
+  }
+
   void read_operators() {
     const TomlNode* all = root_.find("operator");
     if (!all || !must_be_table("operator", *all)) return;
@@ -215,7 +225,10 @@ class Reader {
       fill(*entry.value.table(), position(entry.value.at), "[" + name + "]", name,
            {{"arguments", &row.arguments, "arguments = \"x [N, width]\""},
             {"results", &row.results, "results = \"y [N, width]\""},
-            {"doc", &row.doc, "doc = \"…\""}});
+            {"doc", &row.doc, "doc = \"…\""},
+            {"dtypes", &row.dtypes}});
+      each_choice({std::begin(kResultDtypes), std::end(kResultDtypes)}, entry.value.table()->find("dtypes"),
+                  name + ".dtypes");
     }
   }
 
@@ -255,7 +268,7 @@ class Reader {
         for (const std::string& fact : kFacts)
           if (fact.starts_with(table.key + ".")) keys.push_back(fact.substr(table.key.size() + 1));
         if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
-        if (!is_object(table.key)) keys.push_back("attributes");  // of an operator's layers
+        if (!is_object(table.key)) keys.insert(keys.end(), {"attributes", "covers"});  // of an operator's layers
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }
     }
@@ -292,16 +305,20 @@ class Reader {
         if (!item.text() || !std::ranges::count(choices, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(choices) + ", this is " + quoted(item),
                       position(item.at, fact));
-    const bool attributes = fact.ends_with(".attributes");
-    if (attributes || fact.starts_with("metric."))
+    const bool attributes = fact.ends_with(".attributes"), covers = fact.ends_with(".covers");
+    if (attributes || covers || fact.starts_with("metric."))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
-          add_mistake(
-              "wrong_type",
-              fact + " is a list of names of " + (attributes ? "attributes" : "numbers of evaluations") + ", this is " +
-                  quoted(item),
-              position(item.at, fact),
-              fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]" : " = [\"eval.accuracy\"]"));
+          add_mistake("wrong_type",
+                      fact + " is a list of names of " +
+                          (attributes ? "attributes"
+                           : covers   ? "operators"
+                                      : "numbers of evaluations") +
+                          ", this is " + quoted(item),
+                      position(item.at, fact),
+                      fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]"
+                                                         : covers   ? " = [\"linear\"]"
+                                                                    : " = [\"eval.accuracy\"]"));
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
@@ -327,8 +344,8 @@ class Reader {
     const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
-    const bool may_be_list =
-        entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" || slot == "metric";
+    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "covers" ||
+                             entry.key == "cut" || slot == "metric";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

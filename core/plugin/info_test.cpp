@@ -139,7 +139,7 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
             (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
                     "unknown_key 13:1 [model] has no key `foo` | it has: context, vocabulary, devices",
                     "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
-                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes",
+                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes, covers",
                     "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
                     "unknown_table 23:1 there is no table [optimiser] | it is called [optimizer] here",
                     "unknown_table 25:1 there is no table [speed] | what it says of a point that it provides stands in "
@@ -147,7 +147,30 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
                     "unknown_table 27:1 there is no table [listens] | what it says of a point that it provides stands "
                     "in [POINT]",
                     "unknown_key 30:1 [links] has no key `alow` | it is called `allow` here",
-                    "unknown_key 35:1 [operator.scan] has no key `note` | it has: arguments, results, doc"}));
+                    "unknown_key 35:1 [operator.scan] has no key `note` | it has: arguments, results, doc, dtypes"}));
+}
+
+TEST(PluginToml, SaysWhatItCoversWhereItRunsAndTheTypesOfResults) {
+  const auto [info, errors] = read_after_head(
+      "[points]\nprovides = [\"mlp\"]\n[capabilities]\ndevices = [\"cuda\"]\n"
+      "[mlp]\ncovers = [\"linear\", \"gated\"]\n"
+      "[operator.mlp]\narguments = \"x\"\nresults = \"y\"\ndoc = \"s\"\ndtypes = [\"compute\"]\n");
+  ASSERT_EQ(errors, Errors{});
+  EXPECT_EQ(info->devices, std::vector<std::string>{"cuda"});
+  EXPECT_EQ(info->facts.at("mlp").at("covers").as_list().size(), 2u);
+  EXPECT_EQ(info->operators.at(0).dtypes, std::vector<std::string>{"compute"});
+}
+
+TEST(PluginToml, RefusesCoversDevicesAndTypesThatAreNone) {
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"mlp\"]\n[capabilities]\ndevices = [\"tpu\"]\n"
+                            "[mlp]\ncovers = \"linear\"\n"
+                            "[operator.mlp]\narguments = \"x\"\nresults = \"y\"\ndoc = \"s\"\ndtypes = [\"wide\"]\n")
+                .errors,
+            (Errors{"not_a_choice 10:12 capabilities.devices is cpu or cuda, this is `tpu`",
+                    "wrong_type 12:10 mlp.covers is a list of names of operators, this is `linear` | covers = "
+                    "[\"linear\"]",
+                    "not_a_choice 17:11 operator.mlp.dtypes is compute, weight, arguments, statistics or any, this is "
+                    "`wide`"}));
 }
 
 TEST(PluginToml, NamesTheNearestKey) {
@@ -156,7 +179,7 @@ TEST(PluginToml, NamesTheNearestKey) {
                 "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
                 "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
                 "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, "
-                "conflicts, syncs, after, before",
+                "conflicts, syncs, devices, after, before",
             }));
 }
 

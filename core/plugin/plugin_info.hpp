@@ -28,7 +28,11 @@ struct ConflictInfo {
 };
 struct OperatorRow {  // [operator.NAME]: a point that this plugin adds to the table
   std::string name, arguments, results, doc;
+  std::vector<std::string> dtypes = {};  // of each result: kResultDtypes; fewer than results: any
 };
+// What [operator.NAME] dtypes says of a result: the type that the call computes in; that of the weights; that to which
+// the arguments are promoted; single precision, or double of double; nothing.
+inline constexpr const char* kResultDtypes[] = {"compute", "weight", "arguments", "statistics", "any"};
 
 struct PluginInfo {
   PluginSchema schema;
@@ -39,6 +43,7 @@ struct PluginInfo {
   std::vector<OperatorRow> operators;
   std::vector<std::string> chooses;  // [points] chooses: a provider that picks one of these at each place by `supports`
   std::vector<std::string> capabilities, requires_, syncs, after, before;
+  std::vector<std::string> devices;  // [capabilities] devices: that the whole plugin works on; empty: any
   std::vector<ConflictInfo> conflicts;
   std::vector<std::string> links;  // [links] allow: vendor libraries beyond the tier's
   std::map<std::string, std::map<std::string, Value>>

@@ -6,8 +6,10 @@
 
 #include <cmath>
 
-#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/call.hpp"
+#include "mortise/cpp/operator.hpp"
 #include "mortise/plugin.h"
+#include "mortise/testing/fake_call.hpp"
 
 namespace {
 using namespace mortise;
@@ -300,6 +302,42 @@ TEST(FakeHost, KeepsLogLinesRequestsAndTerms) {
   EXPECT_EQ(host.log.at(0).text, "careful");
   EXPECT_EQ(host.terms.at(0).sum, 12.0);
   EXPECT_EQ(host.requests.at(0).reason, "enough");
+}
+
+TEST(FakeHost, GathersGradientsAndSaysWhereTheyAreAddedTo) {
+  FakeHost host;
+  mortise_param* w = host.add_param("w", "matrix", {2});
+  EXPECT_EQ(host.values<float>(use(w)), (std::vector<float>{0, 0}));
+  const auto write = [](const GradientTarget& target, float a, float b) {
+    float* at = Info(target.buffer).as<float>();
+    at[0] = a + (target.add ? at[0] : 0), at[1] = b + (target.add ? at[1] : 0);
+    return target.add;
+  };
+  EXPECT_FALSE(gradient_target(w, MORTISE_BF16).buffer) << "of another type";
+  EXPECT_FALSE(write(gradient_target(w, MORTISE_F32), 1, 2));
+  EXPECT_TRUE(write(gradient_target(w, MORTISE_F32), 10, 20));
+  EXPECT_FALSE(gradient_buffer(w, MORTISE_F32)) << "nothing to overwrite any more";
+  sum_gradient(w, host.tensor<float>({2}, {100, 200}));
+  EXPECT_EQ(host.values<float>(host.gradient(w)), (std::vector<float>{111, 222}));
+  EXPECT_EQ(api.grads->sum(&host, w, host.tensor<int64_t>({2}, {1, 1}).get()), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(api.grads->sum(&host, w, host.tensor<float>({1}, {1}).get()), MORTISE_E_SHAPE);
+  host.set_gradient(w, {});
+  sum_gradient(w, host.tensor<float>({2}, {3, 4}));
+  EXPECT_EQ(host.values<float>(host.gradient(w)), (std::vector<float>{3, 4}));
+}
+
+TEST(FakeChain, SaysItsPointAndWhoProvides) {
+  FakeHost host;
+  FakeChain chain(host, [](mortise_call&) { return MORTISE_OK; });
+  host.point = "linear";
+  const FakeCall call({}, 0);
+  EXPECT_EQ(name_of(&call), "linear");
+  EXPECT_EQ(provider_of(chain.next()), "");
+  chain.provider = "operators.own";
+  EXPECT_EQ(provider_of(chain.next()), "operators.own");
+  mortise_str out{};
+  EXPECT_EQ(api.call->name(&host, nullptr, &out), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(api.call->provider(&host, nullptr, &out), MORTISE_E_ARGUMENT);
 }
 
 TEST(FakeHost, HasTheSpecialTokensThatTheTestGives) {

@@ -27,8 +27,8 @@ class Compose(e2e.Case):
         text = TINY + '[optimizer.sgd]\nwhere = "role:norm"\n'
         out = self.plan(text)
         self.assertRegex(out, r"(?m)^  optimizer +optimizer\.sgd +at role:norm")
-        self.assertRegex(out, r"(?m)^  6 tensors, .*: optimizer\.sgd$")  # ln_1, ln_2 and ln_f: weight and bias
-        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 1\.0e-03, weight decay 0\.01: optimizer\.adamw$")
+        self.assertRegex(out, r"(?m)^  6 tensors, .*: optimizer\.sgd, cut by element$")  # of ln_1, ln_2 and ln_f
+        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 1\.0e-03, weight decay 0\.01: optimizer\.adamw, cut by element$")
         self.assertNotEqual(self.weights(self.train("two", text)), self.weights(self.train("one")))
 
     def test_two_optimizers_each_with_its_own_lr(self):
@@ -38,8 +38,8 @@ class Compose(e2e.Case):
             + 'lr = 2e-3\n[optimizer.sgd]\nwhere = "role:norm"\nlr = 0.5\n'
         )
         out = self.plan(text)
-        self.assertRegex(out, r"(?m)^  6 tensors, lr 5\.0e-01, .*: optimizer\.sgd$")
-        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 2\.0e-03, weight decay 0\.1: optimizer\.adamw$")
+        self.assertRegex(out, r"(?m)^  6 tensors, lr 5\.0e-01, .*: optimizer\.sgd, cut by element$")
+        self.assertRegex(out, r"(?m)^  \d+ tensors, lr 2\.0e-03, weight decay 0\.1: optimizer\.adamw, cut by element$")
         own = self.train("own", text)
         self.assertNotEqual(
             self.weights(own), self.weights(self.train("shared", text.replace("lr = 0.5\n", "lr = 2e-3\n")))

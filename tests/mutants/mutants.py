@@ -32,7 +32,7 @@ WORK = ROOT / "build-mutants"
 TREE, BUILD, TEMPORARY = WORK / "tree", WORK / "tree/build", WORK / "tmp"
 ENOUGH = 0.95
 # They read sources, and would see that a line changed rather than what it does.
-NO_JUDGE = re.compile(r"check_(core|texts|format|tests|complete|mutants).*")
+NO_JUDGE = re.compile(r"check_(core|texts|format|tests|users|complete|mutants).*")
 END_TO_END = re.compile(r"e2e_.*|survive|campaign|hostile_(plugins|values)")
 
 

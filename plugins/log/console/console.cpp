@@ -386,6 +386,7 @@ class Console {
   void end(const Columns& c) {
     erase();
     print(end_line(c));
+    if (!c.text("profile").empty()) print(Line("profile").add(c.text("profile")));
     if (!c.text("next").empty()) print(Line("next").add(c.text("next")));
   }
 

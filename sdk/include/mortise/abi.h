@@ -179,7 +179,7 @@ typedef mortise_status (*mortise_event_fn)(void *self, const mortise_event *) MO
 typedef struct mortise_attachment {
   uint32_t struct_size;
   uint32_t flags;          /* 0 */
-  mortise_str point;       /* "optimizer", "block", "step.window", … */
+  mortise_str point;       /* "optimizer", "block", "step.window", …; "*" wraps every call and operator, in `watch` */
   const void *object;      /* provide an object or operator: mortise_optimizer, mortise_operator, … by the point */
   mortise_call_fn provide; /* provide a call */
   mortise_wrap_fn wrap;    /* wrap a call */

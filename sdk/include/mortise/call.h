@@ -29,7 +29,8 @@ struct mortise_call {
   const mortise_layer *layer; /* operators: the layer; NULL elsewhere */
   void *layer_data;           /* operators: what `declare` bound to the layer */
   mortise_batch *batch;       /* the micro-batch (data.h says its shapes), inside `micro`; NULL elsewhere */
-  const mortise_value *args;
+  const mortise_value *args;  /* of `step` and `gradients`: the micro-batches of the step, as BATCH, on the device. A
+                             wrapper may hand on others of as many samples, in memory of its own */
   uint32_t n_args, n_results;
   mortise_value *results; /* the caller's array, all MORTISE_NONE at first; the provider puts owned values into it */
 };
@@ -51,6 +52,11 @@ typedef struct mortise_call_api {
   MORTISE_FN(run, mortise_kept *, uint32_t flags, const mortise_value *args, uint32_t n_args, mortise_value *results,
              uint32_t n_results);
   MORTISE_FN_VOID(drop, mortise_kept *);
+  /** The name of the call's point, "block", "linear", …; lives as long as the run. Since 0.2 */
+  MORTISE_FN(name, const mortise_call *, mortise_str *);
+  /** The id of the plugin that provides what the rest of the chain ends with; "" for the core. Lives as long as the
+   * run. Since 0.2 */
+  MORTISE_FN(provider, const mortise_next *, mortise_str *id);
 } mortise_call_api;
 
 MORTISE_END

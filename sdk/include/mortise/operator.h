@@ -103,7 +103,8 @@ typedef struct mortise_place {
 } mortise_place;
 
 /** The object of an operator point. Forward and backward are re-entrant and keep nothing between calls.
- *  Results must be new tensors: an argument or a view of one is refused. */
+ *  Results must be new tensors: an argument or a view of one is refused. In the first step of a run their element types
+ *  are compared with what [operator.NAME] dtypes says of them. */
 typedef struct mortise_operator {
   uint32_t struct_size, flags;
   /** Declares parameters and sub-layers; `*data` comes back as call->layer_data and stays the plugin's. [build] */

@@ -81,9 +81,11 @@ typedef struct mortise_params_api {
  * and never zeroes them. */
 typedef struct mortise_grads_api {
   uint32_t struct_size;
-  /** The buffer itself, owned, to be overwritten whole, if this is the step's first contribution and the buffer has
-   * this dtype; NULL otherwise: compute a temporary and `sum` it. NULL also for a frozen parameter. [autograd] */
-  MORTISE_FN(target, mortise_param *, uint32_t dtype, mortise_tensor **out);
+  /** The buffer of the gradient itself, owned, if it has this dtype: *add 0, to be overwritten whole; 1, to be added
+   * to, as a product that accumulates does. NULL otherwise: compute a temporary and `sum` it. NULL also for a frozen
+   * parameter. `add` may be NULL: then only a buffer that may be overwritten is given. Every call is one contribution.
+   * [autograd] `add` since 0.2 */
+  MORTISE_FN(target, mortise_param *, uint32_t dtype, mortise_tensor **out, int32_t *add);
   /** Adds a contribution, any float dtype, the parameter's shape. A frozen parameter's is ignored. [autograd] */
   MORTISE_FN(sum, mortise_param *, mortise_tensor *contribution);
   /** The global gradient norm in true units, float64, 0-dim, owned; computed once a step. [loop, after backward] */

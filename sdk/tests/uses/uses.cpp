@@ -78,6 +78,19 @@ mortise_status publish(const char* name) {
   check(api.params->find(api.host, mortise_text(name), &p));
   return api.params->publish(api.host, p);
 }
+mortise_status target(const char* name) {
+  mortise_param* p = nullptr;
+  check(api.params->find(api.host, mortise_text(name), &p));
+  Tensor out;
+  int32_t add = 0;
+  return api.grads->target(api.host, p, MORTISE_F32, out.put(), &add);
+}
+mortise_status use_of(const char* name) {
+  mortise_param* p = nullptr;
+  check(api.params->find(api.host, mortise_text(name), &p));
+  Tensor out;
+  return api.params->use(api.host, p, out.put());
+}
 mortise_status stream(const char* name) {
   mortise_philox place{};
   return api.random->stream(api.host, mortise_text(name), &place);

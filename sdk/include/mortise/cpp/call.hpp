@@ -27,6 +27,18 @@ inline Tensor run_for_logits(mortise_call* call, mortise_next* next) {
   return logits;
 }
 
+// Of a call that a wrapper is around: the name of its point, and the id of who provides it, "" for the core.
+inline std::string_view name_of(const mortise_call* call) {
+  mortise_str name{};
+  check(api.call->name(api.host, call, &name));
+  return view(name);
+}
+inline std::string_view provider_of(const mortise_next* next) {
+  mortise_str id{};
+  check(api.call->provider(api.host, next, &id));
+  return view(id);
+}
+
 // An owned kept call (call.h); may be empty. Runs on any thread.
 class Kept {
  public:

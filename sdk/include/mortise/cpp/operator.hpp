@@ -176,8 +176,20 @@ inline bool trainable(const mortise_param* p) { return info_of(p).trainable != 0
 // temporary. [autograd]
 inline Tensor gradient_buffer(mortise_param* p, uint32_t dtype) {
   Tensor t;
-  check(api.grads->target(api.host, p, dtype, t.put()));
+  check(api.grads->target(api.host, p, dtype, t.put(), nullptr));
   return t;
+}
+// The same where a kernel can also add to it: `add` says whether it must. Empty: another dtype, or frozen. [autograd]
+struct GradientTarget {
+  Tensor buffer;
+  bool add = false;
+};
+inline GradientTarget gradient_target(mortise_param* p, uint32_t dtype) {
+  GradientTarget target;
+  int32_t add = 0;
+  check(api.grads->target(api.host, p, dtype, target.buffer.put(), &add));
+  target.add = add != 0;
+  return target;
 }
 inline void sum_gradient(mortise_param* p, Ref contribution) { check(api.grads->sum(api.host, p, contribution)); }
 

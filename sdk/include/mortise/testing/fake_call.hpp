@@ -4,7 +4,7 @@
 //   FakeChain chain(host, [&](mortise_call& call) { call.results[0] = …; return MORTISE_OK; });   // before the plugin
 //   Plugin plugin(host, MORTISE_PLUGIN_FILE);
 //   FakeCall call({value(x)}, 1);                  // arguments, number of results
-//   EXPECT_EQ(chain.wrap(plugin, "block", call), MORTISE_OK);
+//   EXPECT_EQ(chain.wrap(plugin, "block", call), MORTISE_OK);   // also of who wraps "*"
 #pragma once
 #include "mortise/testing/fake_host.hpp"
 
@@ -46,6 +46,16 @@ class FakeChain {
               --k->chain->kept;
               delete k;
             },
+        .name = [](mortise_host* h, const mortise_call* call, mortise_str* out) noexcept -> mortise_status {
+          if (!call || !out) return h->fail(h, MORTISE_E_ARGUMENT, MORTISE_STR("called with NULL"));
+          *out = str(static_cast<FakeHost*>(h)->point);
+          return MORTISE_OK;
+        },
+        .provider = [](mortise_host* h, const mortise_next* next, mortise_str* out) noexcept -> mortise_status {
+          if (!next || !out) return h->fail(h, MORTISE_E_ARGUMENT, MORTISE_STR("called with NULL"));
+          *out = str(reinterpret_cast<const FakeChain*>(next)->provider);
+          return MORTISE_OK;
+        },
     };
     host.offer("mortise.call/0", &table);
     api.call = &table;
@@ -53,7 +63,7 @@ class FakeChain {
   mortise_next* next() { return reinterpret_cast<mortise_next*>(this); }
   mortise_status wrap(const Plugin& plugin, std::string_view point, mortise_call& call) {
     for (const mortise_attachment& a : plugin.attachments())
-      if (view(a.point) == point && a.wrap) {
+      if ((view(a.point) == point || view(a.point) == "*") && a.wrap) {
         const std::string_view before = std::exchange(host_.point, point);
         const mortise_status status = a.wrap(plugin.self(), &call, next());
         host_.point = before;
@@ -62,6 +72,7 @@ class FakeChain {
     throw PluginError(MORTISE_E_NOT_FOUND, "it does not wrap " + std::string(point));
   }
 
+  std::string provider;                   // the id at its end; "" for the core
   std::atomic<int> kept = 0;              // alive now
   std::vector<std::string> kept_results;  // the operators that the newest `keep` named
 

@@ -18,8 +18,8 @@
 //                            host: voting outside step.verdict fails, and so does a vote that plugin.toml does not say
 //   mortise.params/0         parameters made up by `add_param`, `name_dims` and `pack`, with masters of zeros; `slices`
 //                            has each with what the plugin keeps and the gradient that `set_gradient` gave;
-//                            `published`; no `use`
-//   mortise.grads/0          `norm` alone
+//                            `published`; `use` gives the master
+//   mortise.grads/0          `norm`; `target` and `sum` into what `gradient` gives back
 //   mortise.batch/0          `samples` reads what a data plugin puts; `live_batches`
 //   mortise.ops/0            operators that the test defines by `op`, and aten::copy_ between numbers; `_foreach_*` for
 //                            optimizers of the simple form in mortise/testing/fake_lists.hpp
@@ -832,6 +832,14 @@ class FakeHost : public mortise_host {
                 return mortise_status{MORTISE_OK};
               });
             },
+        .use =
+            [](mortise_host* h, mortise_param* p, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                FakeParam& param = *f.need_param(p);
+                check(f.only_in_calls());
+                return *out = Tensor::share(f.allocated(param).master.get()).release(), MORTISE_OK;
+              });
+            },
         .keep =
             [](mortise_host* h, mortise_param* p, const mortise_state_spec* spec) noexcept {
               return answer(h, [&](FakeHost& f) {
@@ -926,9 +934,47 @@ class FakeHost : public mortise_host {
     return MORTISE_OK;
   }
 
+  mortise_status only_in_calls() {
+    return is_listening ? note_failure(MORTISE_E_ARGUMENT, "only allowed inside a call") : MORTISE_OK;
+  }
+  // A gradient that is there is added to; a new one is to be overwritten.
+  mortise_status give_target(FakeParam& p, uint32_t dtype, mortise_tensor** out, int32_t* add) {
+    must_be_there(out);
+    check(only_in_calls());
+    *out = nullptr;
+    if (!p.info.trainable || dtype != p.info.grad_dtype || (p.grad && !add)) return MORTISE_OK;
+    if (add) *add = p.grad ? 1 : 0;
+    if (!p.grad) {
+      FakeTensor* made = make_tensor(dtype, p.sizes);
+      made->of_core = true;
+      p.grad = Tensor::own(as_handle<mortise_tensor>(made));
+    }
+    *out = Tensor::share(p.grad.get()).release();
+    return MORTISE_OK;
+  }
+  mortise_status sum_into(FakeParam& p, mortise_tensor* contribution) {
+    const FakeTensor* t = need_tensor(contribution);
+    if (!mortise_dtype_is_float(t->dtype)) return note_failure(MORTISE_E_ARGUMENT, "a gradient is of a float dtype");
+    if (t->sizes != p.sizes) return note_failure(MORTISE_E_SHAPE, "a gradient has the sizes of its parameter");
+    if (!p.info.trainable) return MORTISE_OK;
+    const bool is_first = !p.grad;
+    if (is_first) p.grad = filled(p.info.grad_dtype, p.sizes, 0);
+    for (int64_t i = 0; i < t->numel; ++i)
+      set_element(p.grad.get(), i, (is_first ? 0 : element(p.grad.get(), i)) + element(contribution, i));
+    return MORTISE_OK;
+  }
+
   static const mortise_grads_api& grads_table() {
     static const mortise_grads_api table = {
         .struct_size = sizeof(mortise_grads_api),
+        .target =
+            [](mortise_host* h, mortise_param* p, uint32_t dtype, mortise_tensor** out, int32_t* add) noexcept {
+              return answer(h, [&](FakeHost& f) { return f.give_target(*f.need_param(p), dtype, out, add); });
+            },
+        .sum =
+            [](mortise_host* h, mortise_param* p, mortise_tensor* contribution) noexcept {
+              return answer(h, [&](FakeHost& f) { return f.sum_into(*f.need_param(p), contribution); });
+            },
         .norm =
             [](mortise_host* h, mortise_tensor** out) noexcept {
               return answer(h, [&](FakeHost& f) {
