@@ -94,7 +94,7 @@ TEST(Dtypes, AreSaidBeforeTheFirstStep) {
     Assembled run(more);
     return summary_of(run.r.declared(), "").dtypes;
   };
-  EXPECT_EQ(text(""), "values fp32 · masters fp32 · gradients fp32 · states fp32 · computes in that of the values");
+  EXPECT_EQ(text(""), "values fp32 · masters fp32 · gradients fp32 · states fp32 · computes as stored");
   EXPECT_TRUE(text("[precision.bf16]\n").ends_with(" · computes in bf16")) << text("[precision.bf16]\n");
 }
 

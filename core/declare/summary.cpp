@@ -61,8 +61,8 @@ std::string dtypes_text(const Declared& d) {
       for (const StateSpec& s : beside.states) ++states[s.dtype];
   const std::string compute = planned_compute_dtype(*d.plan, MORTISE_TRAIN);
   return "values " + dtypes_text(values) + " · masters " + dtypes_text(masters) + " · gradients " +
-         dtypes_text(gradients) + " · states " + dtypes_text(states) + " · computes in " +
-         (compute.empty() ? "that of the values" : compute);
+         dtypes_text(gradients) + " · states " + dtypes_text(states) + " · computes " +
+         (compute.empty() ? "as stored" : "in " + compute);
 }
 
 // "h.0.attn.c_attn.weight  [out 2304, in 768]  matrix  frozen"

@@ -360,6 +360,7 @@ TEST(Update, IsWhatTheNextStepComputesWith) {
   run.build();
   ParameterState& w = run.host.parameters().state(*run.param);
   w.value = w.master.to(at::kFloat);
+  run.param->info.value_dtype = MORTISE_F32;
   run.run();
   EXPECT_EQ(run.value(), 2 - 0.5 * 1.5);
   EXPECT_EQ(w.value.item<float>(), 2 - 0.5 * 1.5);

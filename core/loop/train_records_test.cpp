@@ -19,7 +19,7 @@ TEST_F(Trainings, BeginWithWhatTheyAreOf) {
   options.plan_hash = "abc";
   Summary& s = options.summary;
   s.run = "a run", s.model = "a model", s.weights = "weights", s.data = "data", s.device = "a device",
-  s.batch = "a batch", s.steps = 6, s.parameters = 1000;
+  s.batch = "a batch", s.dtypes = "types", s.steps = 6, s.parameters = 1000;
   EXPECT_EQ(train(), kExitOk);
   const Told first = of("run").at(0);
   EXPECT_EQ(first.texts, (std::map<std::string, std::string>{{"run", "a run"},
@@ -28,6 +28,7 @@ TEST_F(Trainings, BeginWithWhatTheyAreOf) {
                                                              {"data", "data"},
                                                              {"device", "a device"},
                                                              {"batch", "a batch"},
+                                                             {"dtypes", "types"},
                                                              {"dir", dir.string()},
                                                              {"name", "a name"},
                                                              {"plan", "abc"}}));

@@ -45,7 +45,7 @@ class Plan(e2e.Case):
         self.assertIn("  fix: where = \"role:matrix\", and a second optimizer", result.err)
         self.file("run.toml", TINY.replace("[optimizer.adamw]",
                                            "[optimizer.muon]\nwhere = \"role:matrix\"\n[optimizer.adamw]"))
-        self.assertRegex(self.ok("plan").out, r"(?m)^  \d+ tensors, lr .*: optimizer\.muon$")
+        self.assertRegex(self.ok("plan").out, r"(?m)^  \d+ tensors, lr .*: optimizer\.muon, cut by tensor$")
 
     def test_advice_is_on_what_nobody_decided(self):
         clip, rate = (
