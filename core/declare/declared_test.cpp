@@ -176,6 +176,11 @@ TEST(Data, SaysHowManyClassesThereAre) {
   std::filesystem::remove(file);
 }
 
+TEST(Declared, AModelHearsOfFieldsThatAWrapperOfLoadAdds) {
+  EXPECT_EQ(Ready("[data.pack]\n").declaration().facts.at("field.segments"), 1);
+  EXPECT_FALSE(Ready().declaration().facts.contains("field.segments"));
+}
+
 // ---- optimizers ----
 
 TEST(Optimizers, HaveEachTrainableParameterOnce) {
