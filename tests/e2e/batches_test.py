@@ -30,8 +30,8 @@ lr = 0.1
 """
 GPT = "[model.gpt]\nlayers = 2\nheads = 2\nwidth = 16\n"
 LLAMA = "[model.llama]\nlayers = 2\nheads = 4\nkv_heads = 2\nwidth = 16\ninner = 32\ncontext = 64\n"
-BERT = "[model.bert]\nlayers = 2\nheads = 2\nwidth = 16\ninner = 32\ncontext = 64\ntask = \"masked_lm\"\ndropout = 0.0\n" \
-       "attention_dropout = 0.0\n"
+BERT = ('[model.bert]\nlayers = 2\nheads = 2\nwidth = 16\ninner = 32\ncontext = 64\ntask = "masked_lm"\n'
+        "dropout = 0.0\nattention_dropout = 0.0\n")
 TEXT = ROWS.replace('[tokenizer', 'text = "q"\n[tokenizer')
 SAVED = "[checkpoint]\nevery = 4\nkeep = 99\n[step.accumulation]\ncount = 2\n[loader.prefetch]\nworkers = 2\n"
 
@@ -86,8 +86,8 @@ class Pack(Case):
         if not (self.dir / "more/test.logits/test.logits.so").exists():
             self.build()
         self.file(f"{name}.toml", text + "[test.logits]\n")
-        self.ok("train", f"{name}.toml", "--plugin-path", "more", "--set", "run.length=1", "--set", "eval.every=1 M steps",
-                "--set", "data.shuffle=false")
+        one = ("--set", "run.length=1", "--set", "data.shuffle=false")
+        self.ok("train", f"{name}.toml", "--plugin-path", "more", *one)
         lines = {}
         for line in (self.dir / "logits.txt").read_text().splitlines():
             sample, position, *logits = line.split()
@@ -170,7 +170,8 @@ class Masking(Case):
         self.file("words/tokenizer_config.json", json.dumps(ROLES))
         self.words("rows.jsonl", range(50))
         self.words("held.jsonl", range(50, 70))
-        self.text = TEXT.replace("[tokenizer.byte]", '[tokenizer.huggingface]\npath = "words"') + BERT + "[data.masking]\n"
+        words = TEXT.replace("[tokenizer.byte]", '[tokenizer.huggingface]\npath = "words"')
+        self.text = words + BERT + "[data.masking]\n"
 
     def words(self, name, numbers):
         """Rows of 3 to 19 numbers that follow one another."""
@@ -201,8 +202,8 @@ class Masking(Case):
         self.assertEqual(len(self.records(run, "step")), 20)
 
     def test_words_are_learned(self):
-        run = self.train("learned", self.text.replace("[optimizer.sgd]", "[optimizer.adamw]"), "--set", "run.length=150",
-                         "--set", "optimizer.lr=0.01", "--set", "data.micro_batch_size=32")
+        text = self.text.replace("[optimizer.sgd]", "[optimizer.adamw]").replace("size = 8", "size = 32")
+        run = self.train("learned", text, "--set", "run.length=150", "--set", "optimizer.lr=0.01")
         losses = self.losses(run)
         self.assertLess(sum(losses[130:150]) / 20, losses[0] - 1)  # which is ln 65, of a model that knows nothing
 
@@ -243,8 +244,9 @@ class Mixture(Case):
         mixed = "[data.mixture]\nweights = [0.3, 0.7,  0.6, 0.4]\nfrom_step = [3]\n"
         self.goes_on_exactly(MIXED + mixed)
 
-    def test_another_order_is_another_run_and_the_weights_are_fixed(self):
-        text = MIXED.replace("length = 40", "length = 6") + "[checkpoint]\nevery = 2\nkeep = 9\n[data.mixture]\nweights = [1, 1]\n"
+    def test_the_weights_of_a_run_are_fixed(self):
+        text = MIXED.replace("length = 40", "length = 6") + "[checkpoint]\nevery = 2\nkeep = 9\n"
+        text += "[data.mixture]\nweights = [1, 1]\n"
         run = self.train("mixed", text)
         self.stop_at(run, 4)
         result = self.mortise("resume", "runs/mixed", "--set", "data.mixture.weights=[1, 2]")
@@ -253,7 +255,7 @@ class Mixture(Case):
 
     def test_held_out_samples_are_not_drawn(self):
         text = MIXED.replace("micro_batch_size = 4", "micro_batch_size = 4\nvalidation = 0.3")
-        plan = self.ok("plan", self.file("held.toml", text + "[data.mixture]\nweights = [1, 1]\n"), "--set", "eval.every=9").out
+        plan = self.ok("plan", self.file("held.toml", text + "[data.mixture]\nweights = [1, 1]\n")).out
         counts = [int(n) for n in re.findall(r"\.txt \((\d+)\)", plan)]
         self.assertIn(f"· {sum(counts)} samples to train", plan)
 

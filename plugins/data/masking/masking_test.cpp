@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRows = 40, kLength = 500, kVocabulary = 1000, kCls = 1, kSep = 2, kPad = 0, kMask = 4;
 
-// Rows [cls] words … [sep], the last ones shorter; words are 10 to 59, the others of the vocabulary come by chance alone.
+// Rows [cls] words … [sep], the last ones shorter; words are 10 to 59, the others of the vocabulary come by chance.
 struct Masking : testing::Test {
   Masking() {
     host.set("probability", 0.15);

@@ -5,7 +5,7 @@
 // for each 65,536 draws. These numbers go through the whole range evenly (van der Corput 1935), so that
 //   - each 65,536 draws have every group exactly as often as its share says, and
 //   - of the first n draws of such a block each group has its share but for less than 2 for each one in n's binary
-//     digits: an aligned stretch of 2^k draws has one number in each 65536/2^k, so its ends are off by less than 1 each;
+//     digits: an aligned stretch of 2^k draws has one number in each 65536/2^k, so its ends are off by less than 1;
 //   - how many draws of each group there were is a sum of 17 terms: nothing is kept.
 // Draw k of a group of n samples is sample k mod n of pass k / n, each pass in an order of its own.
 #include <algorithm>
