@@ -79,8 +79,14 @@ class Mixture {
   void epoch(int64_t number, int64_t* samples, int64_t* before) {
     const int64_t first = number * ask_.per_epoch;
     std::vector<int64_t> drawn = drawn_before(first);
+    const Phase* phase = nullptr;
+    uint32_t by = 0;  // the shift of the block under way
     for (int64_t i = 0; i < ask_.per_epoch; ++i) {
-      const size_t g = group_of(first + i);
+      const Phase* const before_it = std::exchange(phase, &phase_of(first + i));
+      const int64_t j = first + i - phase->first;
+      if (phase != before_it || j % kBlock == 0) by = shift(*phase, j / kBlock);
+      const int64_t at = reversed(static_cast<uint32_t>(j % kBlock)) ^ by;
+      const auto g = static_cast<size_t>(std::ranges::upper_bound(phase->ends, at) - phase->ends.begin());
       const int64_t nth = drawn[g]++, pass = nth / groups_[g].samples;
       samples[i] = groups_[g].first + order(g, pass)[static_cast<size_t>(nth % groups_[g].samples)];
       before[i] = pass;
@@ -175,12 +181,6 @@ class Mixture {
     mortise_philox_words(key_, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                          static_cast<uint32_t>(p.step), ~0u, words);
     return words[0] % kBlock;
-  }
-  size_t group_of(int64_t draw) const {
-    const Phase& p = phase_of(draw);
-    const int64_t j = draw - p.first;
-    const int64_t at = reversed(static_cast<uint32_t>(j % kBlock)) ^ shift(p, j / kBlock);
-    return static_cast<size_t>(std::ranges::upper_bound(p.ends, at) - p.ends.begin());
   }
 
   // Draws of each group before one.
