@@ -75,6 +75,17 @@ void get(mortise_host* h, mortise_str key, mortise_value* out) {
   *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.default_value);
 }
 
+void pattern(mortise_host* h, mortise_str key, uint32_t index, mortise_str* out) {
+  PluginHost& p = plugin_of(h);
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "config.pattern was called with NULL for the text");
+  const Value* value = value_in_table(p, std::string(view(key)));
+  const auto* list = value ? std::get_if<std::vector<Value>>(&value->data) : nullptr;
+  if (!list || index >= list->size() || !std::holds_alternative<std::string>((*list)[index].data))
+    throw PluginError(MORTISE_E_NOT_FOUND, "`" + std::string(view(key)) + "` has no path " + std::to_string(index));
+  const Value& path = (*list)[index];
+  *out = str(path.glob.empty() ? path.as_text() : path.glob);  // as long as the manifest, which is the run
+}
+
 mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
                       mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
@@ -109,7 +120,7 @@ void write(mortise_host* h, uint32_t level, mortise_str line) noexcept {
 
 }  // namespace
 
-const mortise_config_api kConfigApi = {sizeof(mortise_config_api), at_edge<get>, blame, refuse};
+const mortise_config_api kConfigApi = {sizeof(mortise_config_api), at_edge<get>, blame, refuse, at_edge<pattern>};
 const mortise_log_api kLogApi = {sizeof(mortise_log_api), write};
 
 }  // namespace mortise

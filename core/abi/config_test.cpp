@@ -81,5 +81,17 @@ TEST_F(ConfigTest, TheFirstFailureIsKept) {
   EXPECT_EQ(window.failure, "first");
 }
 
+TEST_F(ConfigTest, APathSaysByWhichPatternItWasFound) {
+  get("path", "list<path>", std::vector<Value>{{std::string("/d/a.txt"), {}, "/d/*.txt"}, {std::string("/b.txt"), {}}});
+  mortise_str pattern{};
+  ASSERT_EQ(config.pattern(&window, MORTISE_STR("path"), 0, &pattern), MORTISE_OK);
+  EXPECT_EQ(view(pattern), "/d/*.txt");
+  ASSERT_EQ(config.pattern(&window, MORTISE_STR("path"), 1, &pattern), MORTISE_OK);
+  EXPECT_EQ(view(pattern), "/b.txt") << "which was named alone";
+  EXPECT_EQ(config.pattern(&window, MORTISE_STR("path"), 2, &pattern), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(config.pattern(&window, MORTISE_STR("other"), 0, &pattern), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(config.pattern(&window, MORTISE_STR("path"), 0, nullptr), MORTISE_E_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace mortise

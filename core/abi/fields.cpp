@@ -120,4 +120,28 @@ std::vector<std::string> classes_of(const Provided<mortise_data>& data) {
   return all;
 }
 
+std::vector<mortise_group> groups_of(const Provided<mortise_data>& data, std::string_view split) {
+  const mortise_group* groups = nullptr;
+  uint32_t n = 0;
+  if (data.has(&mortise_data::groups)) data.call(&mortise_data::groups, "groups", str(split), &groups, &n);
+  const Reader reader(data.by->id());
+  if (n > 0 && !groups) reader.refuse("says that it has " + std::to_string(n) + " groups, at NULL");
+  const uint32_t stride = n > 0 ? groups->struct_size : sizeof(mortise_group);
+  if (stride < sizeof(mortise_group) || stride > 4096)
+    reader.refuse("gives groups of " + std::to_string(stride) + " bytes; in this interface they have " +
+                  std::to_string(sizeof(mortise_group)));
+  std::vector<mortise_group> all;
+  int64_t together = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const char* at = reinterpret_cast<const char*>(groups) + size_t{i} * stride;
+    const mortise_group& group = *reinterpret_cast<const mortise_group*>(at);
+    if (text_of(group.name, data.by->id()).empty()) reader.refuse("has a group without a name");
+    if (group.samples < 0 || __builtin_add_overflow(together, group.samples, &together))
+      reader.refuse("has a group of " + std::to_string(group.samples) + " samples");
+    all.push_back(group);
+  }
+  if (n == 0) all.push_back({sizeof(mortise_group), 0, MORTISE_STR("all"), std::numeric_limits<int64_t>::max()});
+  return all;
+}
+
 }  // namespace mortise

@@ -25,5 +25,8 @@ std::vector<Field> fields_of(const Provided<mortise_data>& data);
 // The names of the classes that labels of whole samples are of; none: it says nothing of any. Throws PluginError
 // likewise.
 std::vector<std::string> classes_of(const Provided<mortise_data>& data);
+// The groups of a split, whose names live as long as the plugin; of data that says none, one of any size. Throws
+// PluginError likewise.
+std::vector<mortise_group> groups_of(const Provided<mortise_data>& data, std::string_view split);
 
 }  // namespace mortise

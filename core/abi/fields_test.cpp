@@ -176,5 +176,57 @@ TEST_F(FieldsTest, ClassesWithoutNamesAreRefused) {
   EXPECT_EQ(refusal(), "data.x gave a text of 3 bytes at NULL");
 }
 
+// ---- groups ----
+
+struct GroupsTest : FieldsTest {
+  static mortise_status give(void* self, mortise_str, const mortise_group** out, uint32_t* n) noexcept {
+    const auto& test = *static_cast<GroupsTest*>(self);
+    *out = test.is_null ? nullptr : test.groups.data();
+    *n = static_cast<uint32_t>(test.groups.size());
+    return MORTISE_OK;
+  }
+  GroupsTest() {
+    by.self = this;
+    object.struct_size = sizeof object;
+    object.groups = give;
+  }
+  std::string refusal() {
+    try {
+      groups_of({&object, &by}, "train");
+    } catch (const PluginError& e) {
+      return e.text();
+    }
+    return "";
+  }
+  std::vector<mortise_group> groups;
+  bool is_null = false;
+  mortise_data object{};
+};
+
+TEST_F(GroupsTest, OfDataThatSaysNoneAreOneOfAnySize) {
+  const auto all = groups_of({&object, &by}, "train");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].samples, INT64_MAX);
+  object.struct_size = offsetof(mortise_data, groups);
+  EXPECT_EQ(groups_of({&object, &by}, "train").size(), 1u) << "a plugin of an older header";
+}
+
+TEST_F(GroupsTest, ThatAreNoneAreRefused) {
+  groups = {{sizeof(mortise_group), 0, MORTISE_STR("a"), 3}, {sizeof(mortise_group), 0, MORTISE_STR("b"), 0}};
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(groups_of({&object, &by}, "train")[1].samples, 0);
+  groups[1].samples = -1;
+  EXPECT_EQ(refusal(), "data.x has a group of -1 samples");
+  groups[1].samples = INT64_MAX;
+  EXPECT_EQ(refusal(), "data.x has a group of 9223372036854775807 samples");
+  groups[1].name = {};
+  EXPECT_EQ(refusal(), "data.x has a group without a name");
+  groups[0].struct_size = 8;
+  EXPECT_EQ(refusal(),
+            "data.x gives groups of 8 bytes; in this interface they have " + std::to_string(sizeof(mortise_group)));
+  is_null = true;
+  EXPECT_EQ(refusal(), "data.x says that it has 2 groups, at NULL");
+}
+
 }  // namespace
 }  // namespace mortise

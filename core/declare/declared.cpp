@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 
 #include "core/abi/fields.hpp"
@@ -142,6 +143,15 @@ void open_data(Declared& d, const DeclareRequest& request) {
   clock.sequence_length = d.sequence_length;
 }
 
+// What wrappers of `load` do to the fields of the data, by their plugin.toml, from the inside outwards.
+void change_fields(const Declared& d, std::map<std::string, int64_t>& facts) {
+  for (const Attached& wrapper : std::views::reverse(d.plan->at[kLoad].wrappers)) {
+    const PluginInfo& info = *d.plan->members[static_cast<size_t>(wrapper.member)].info;
+    for (const std::string& name : texts_of_fact(info, "load", "removes")) facts.erase("field." + name);
+    for (const std::string& name : texts_of_fact(info, "load", "adds")) facts["field." + name] = 1;
+  }
+}
+
 void declare_model(Declared& d) {
   Declaration& declaration = d.edge->declaration();
   const Provided<mortise_tokenizer>& tokenizer = d.edge->services.tokenizer;
@@ -156,6 +166,7 @@ void declare_model(Declared& d) {
   if (d.samples->count("validation") > 0) declaration.facts["validation"] = 1;
   for (const Member& member : d.plan->members)
     if (fact_of(*member.info, "labels", "are")) declaration.facts["labels_in_place"] = 1;
+  change_fields(d, declaration.facts);
 
   // A refusal passes the model's code on its way out as a status; what it says is kept here.
   std::optional<Diagnostic> refusal;
@@ -239,6 +250,11 @@ void measure_lengths(Declared& d) {
   clock.length = d.lengths.run;
 }
 
+void order_samples(Declared& d) {
+  d.order = d.instances->object<mortise_order>(kDataOrder);
+  if (d.order) d.samples->order_by(d.data, d.order, static_cast<int64_t>(d.lengths.samples_per_step));
+}
+
 void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
@@ -282,6 +298,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   }
   d.listeners = std::make_unique<Listeners>(plugins);
   measure_lengths(d);
+  if (request.train_samples) order_samples(d);
 }
 
 }  // namespace

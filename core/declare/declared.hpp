@@ -46,6 +46,7 @@ struct Declared {
   Provided<mortise_comm> comm;
   Provided<mortise_replicas> replicas;
   Provided<mortise_data> data;
+  Provided<mortise_order> order;  // empty: each sample once an epoch
   Provided<mortise_model> model;
   Provided<mortise_schedule> schedule;
   Provided<mortise_sampler> sampler;

@@ -192,6 +192,14 @@ TEST(Data, SaysHowManyClassesThereAre) {
             {"data.random"});
   EXPECT_EQ(run.declaration().facts.at("classes"), 3);
   EXPECT_FALSE(Ready().declaration().facts.contains("classes"));
+  EXPECT_TRUE(run.declaration().facts.contains("field.attention_mask"));
+  // A wrapper of `load` that takes one away and adds others.
+  Ready packed(
+      "[tokenizer.byte]\n[data.pack]\n[data.table]\npath = \"" + file.string() + "\"\ntext = \"t\"\nlabel = \"y\"\n",
+      {}, {"data.random"});
+  EXPECT_FALSE(packed.declaration().facts.contains("field.attention_mask"));
+  EXPECT_EQ(packed.declaration().facts.at("field.segments"), 1);
+  EXPECT_FALSE(run.declaration().facts.contains("field.segments"));
   std::filesystem::remove(file);
 }
 

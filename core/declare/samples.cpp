@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/abi/fields.hpp"
 #include "core/base/text.hpp"
 #include "mortise/cpp/strings.hpp"
 #include "mortise/philox.h"
@@ -103,16 +104,73 @@ int64_t Samples::micros_per_epoch(std::string_view name) const {
   return s.drop_last ? n / together : (n + together - 1) / together;
 }
 
-Samples::Numbers Samples::order(const Split& s, int64_t epoch) {
-  if (!s.shuffle) return s.numbers;
+// The groups that are left of the data's in `numbers`, which are in order.
+static std::vector<mortise_group> groups_in(const Provided<mortise_data>& data, const std::vector<int64_t>& numbers) {
+  std::vector<mortise_group> groups = groups_of(data, "train");
+  int64_t end = 0;
+  auto from = numbers.begin();
+  for (mortise_group& group : groups) {
+    end += group.samples;
+    const auto to = std::lower_bound(from, numbers.end(), end);
+    group.samples = to - from;
+    from = to;
+  }
+  if (from == numbers.end()) return groups;
+  throw PluginError(MORTISE_E_PLUGIN,
+                    data.by->id() + " says that its groups have " + std::to_string(end) +
+                        " samples, and it has a sample " + std::to_string(numbers.back()),
+                    data.by->id());
+}
+
+void Samples::order_by(const Provided<mortise_data>& data, const Provided<mortise_order>& order, int64_t per_step) {
+  std::vector<mortise_group> groups = groups_in(data, *train_.numbers);
+  const int64_t all = count("train"), together = train_.micro_batch_size * options_.ranks;
+  mortise_order_request ask{};
+  ask.struct_size = sizeof ask;
+  ask.n_groups = static_cast<uint32_t>(groups.size());
+  ask.groups = groups.data();
+  ask.samples = all;
+  ask.per_epoch = train_.drop_last ? all / together * together : all;
+  ask.per_step = per_step;
+  ask.seed = options_.seed;
+  ask.shuffle = train_.shuffle;
+  order.call(&mortise_order::open, "open", static_cast<const mortise_order_request*>(&ask));
+  per_epoch_ = ask.per_epoch;
+  order_ = order;
+}
+
+Samples::Ordered Samples::provided_order(const Split& s, int64_t epoch) const {
+  const auto n = static_cast<size_t>(per_epoch_);
+  std::vector<int64_t> numbers(n, -1), before(n, -1);
+  order_.call(&mortise_order::epoch, "epoch", epoch, numbers.data(), before.data());
+  for (size_t i = 0; i < n; ++i) {
+    if (numbers[i] < 0 || numbers[i] >= static_cast<int64_t>(s.numbers->size()) || before[i] < 0)
+      throw PluginError(MORTISE_E_PLUGIN,
+                        order_.by->id() + " put sample " + std::to_string(numbers[i]) + " in the order of epoch " +
+                            std::to_string(epoch) + ", of " + std::to_string(s.numbers->size()),
+                        order_.by->id());
+    numbers[i] = (*s.numbers)[static_cast<size_t>(numbers[i])];
+  }
+  return {epoch, shared(std::move(numbers)), shared(std::move(before))};
+}
+
+Samples::Ordered Samples::order(const Split& s, int64_t epoch) {
+  const bool is_provided = order_ && &s == &train_;
+  if (!s.shuffle && !is_provided) return {epoch, s.numbers, nullptr};
   std::lock_guard lock(mutex_);
   Ordered& kept = ordered_[static_cast<size_t>(epoch) % ordered_.size()];
+  if (kept.epoch != epoch && is_provided) kept = provided_order(s, epoch);
   if (kept.epoch != epoch) {
     std::vector<int64_t> numbers = *s.numbers;
     shuffle(numbers, options_.seed, "order", epoch);
-    kept = {epoch, shared(std::move(numbers))};
+    kept = {epoch, shared(std::move(numbers)), nullptr};
   }
-  return kept.numbers;
+  return kept;
+}
+
+std::vector<int64_t> Samples::Micro::epochs() const {
+  if (!before) return std::vector<int64_t>(n, epoch);
+  return {before->begin() + first, before->begin() + first + n};
 }
 
 Samples::Micro Samples::micro(std::string_view name, int64_t index) {
@@ -121,7 +179,9 @@ Samples::Micro Samples::micro(std::string_view name, int64_t index) {
   Micro m;
   m.split = s.name;
   m.epoch = index / per_epoch;
-  m.order = order(s, m.epoch);
+  const Ordered ordered = order(s, m.epoch);
+  m.order = ordered.numbers;
+  m.before = ordered.before;
   m.first = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
   m.n = static_cast<uint32_t>(
       std::clamp<int64_t>(static_cast<int64_t>(m.order->size()) - m.first, 0, s.micro_batch_size));

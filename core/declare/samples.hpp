@@ -38,13 +38,19 @@ class Samples {
   // What the samples are, by the plugin; "": it does not say.
   const std::string& fingerprint(std::string_view name) const { return split(name).fingerprint; }
 
+  // From here on the provider says which samples are trained on, and when. `per_step`: how many make a step. Throws
+  // PluginError.
+  void order_by(const Provided<mortise_data>& data, const Provided<mortise_order>& order, int64_t per_step);
+
   // The samples of one micro-batch of this rank. `index` counts since the beginning: epoch index / micros_per_epoch.
   struct Micro {
     std::string_view split;  // as the plugin calls it
     std::shared_ptr<const std::vector<int64_t>> order;
+    std::shared_ptr<const std::vector<int64_t>> before;  // how often each was trained on; NULL: once an epoch
     int64_t first = 0, epoch = 0;
     uint32_t n = 0;
     const int64_t* numbers() const { return order->data() + first; }
+    std::vector<int64_t> epochs() const;  // of each sample, how often it was trained on
   };
   Micro micro(std::string_view split, int64_t index);  // [any-thread]
 
@@ -58,16 +64,20 @@ class Samples {
     std::string about, fingerprint;
   };
   const Split& split(std::string_view name) const { return name == "train" ? train_ : validation_; }
-  Numbers order(const Split& s, int64_t epoch);
+  // One epoch in its order.
+  struct Ordered {
+    int64_t epoch = -1;
+    Numbers numbers, before;
+  };
+  Ordered order(const Split& s, int64_t epoch);
+  Ordered provided_order(const Split& s, int64_t epoch) const;
 
   SampleOptions options_;
   Split train_, validation_;
+  Provided<mortise_order> order_;  // empty: each sample once an epoch
+  int64_t per_epoch_ = 0;          // samples that it gives
   std::mutex mutex_;
   // Where one epoch ends and the next begins, loaders ask for both in turn.
-  struct Ordered {
-    int64_t epoch = -1;
-    Numbers numbers;
-  };
   std::array<Ordered, 2> ordered_;
 };
 

@@ -13,6 +13,12 @@ namespace {
 // A data plugin that has so many samples in each split, and nothing else.
 struct Data {
   int64_t train = 100, validation = 0;
+  std::vector<mortise_group> groups;
+  static mortise_status give_groups(void* self, mortise_str, const mortise_group** out, uint32_t* n) noexcept {
+    *out = static_cast<const Data*>(self)->groups.data();
+    *n = static_cast<uint32_t>(static_cast<const Data*>(self)->groups.size());
+    return MORTISE_OK;
+  }
   static mortise_status describe(void* self, mortise_str split, mortise_split* out) noexcept {
     const auto* data = static_cast<const Data*>(self);
     out->samples = view(split) == "train" ? data->train : data->validation;
@@ -36,6 +42,7 @@ struct Data {
     mortise_data d{};
     d.struct_size = sizeof d;
     d.describe = describe;
+    d.groups = give_groups;
     return d;
   }();
   Provided<mortise_data> provided() { return {&object, &instance}; }
@@ -94,6 +101,97 @@ TEST(Samples, TheOrderHangsOnTheSeedAlone) {
   Samples a(data.provided(), options()), b(data.provided(), options()), c(data.provided(), other);
   EXPECT_EQ(epoch(a, "train", 5), epoch(b, "train", 5));
   EXPECT_NE(epoch(a, "train", 5), epoch(c, "train", 5));
+}
+
+// ---- an order that a plugin gives ----
+
+// Draws two of three times from the first group, one behind the other.
+struct Order {
+  std::vector<std::pair<std::string, int64_t>> groups;
+  mortise_order_request ask{};
+  int64_t wrong = 0, asked = 0;
+  static mortise_status open(void* self, const mortise_order_request* ask) noexcept {
+    auto& o = *static_cast<Order*>(self);
+    o.ask = *ask;
+    for (uint32_t i = 0; i < ask->n_groups; ++i)
+      o.groups.emplace_back(view(ask->groups[i].name), ask->groups[i].samples);
+    return MORTISE_OK;
+  }
+  static mortise_status epoch(void* self, int64_t number, int64_t* samples, int64_t* before) noexcept {
+    auto& o = *static_cast<Order*>(self);
+    ++o.asked;
+    for (int64_t i = 0; i < o.ask.per_epoch; ++i) samples[i] = (number + i) % 7, before[i] = (number + i) / 7;
+    samples[0] += o.wrong;
+    return MORTISE_OK;
+  }
+  PluginInfo info = [] {
+    PluginInfo i;
+    i.schema.id = "data.order";
+    return i;
+  }();
+  Member member{&info, nullptr};
+  Instance instance = [this] {
+    Instance i;
+    i.member = &member;
+    i.self = this;
+    return i;
+  }();
+  mortise_order object{sizeof(mortise_order), 0, open, nullptr, epoch};
+  Provided<mortise_order> provided() { return {&object, &instance}; }
+};
+
+TEST(Samples, APluginMayOrderWhatIsTrainedOn) {
+  Data data;
+  data.validation = 30;
+  Samples samples(data.provided(), options());
+  Order order;
+  samples.order_by(data.provided(), order.provided(), 24);
+  EXPECT_EQ(order.ask.samples, 100);
+  EXPECT_EQ(order.ask.per_epoch, 100);
+  EXPECT_EQ(order.ask.per_step, 24);
+  EXPECT_EQ(order.ask.seed, 3u);
+  EXPECT_EQ(order.ask.shuffle, 1u);
+  EXPECT_EQ(order.groups, (std::vector<std::pair<std::string, int64_t>>{{"all", 100}}));
+  const Samples::Micro m = samples.micro("train", 2 * 13 + 1);  // draws 8 to 15 of epoch 2
+  EXPECT_EQ(std::vector<int64_t>(m.numbers(), m.numbers() + m.n), (std::vector<int64_t>{3, 4, 5, 6, 0, 1, 2, 3}));
+  EXPECT_EQ(m.epochs(), (std::vector<int64_t>{1, 1, 1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(samples.micro("train", 2 * 13 + 12).n, 4u);
+  EXPECT_EQ(order.asked, 1) << "an epoch is kept";
+  EXPECT_EQ(epoch(samples, "validation", 0).size(), 30u);
+  EXPECT_EQ(samples.micro("validation", 31).epochs(), std::vector<int64_t>(6, 7)) << "as ever";
+}
+
+TEST(Samples, AnOrderIsOfWhatIsNotHeldOutAndNotDropped) {
+  Data data;
+  data.groups = {{sizeof(mortise_group), 0, MORTISE_STR("web"), 60},
+                 {sizeof(mortise_group), 0, MORTISE_STR("code"), 40}};
+  SampleOptions o = options();
+  o.validation = 0.15;
+  o.drop_last = true;
+  Samples samples(data.provided(), o);
+  std::vector<int64_t> left = epoch(samples, "train", 0), all(85);
+  Order order;
+  samples.order_by(data.provided(), order.provided(), 8);
+  const auto held = epoch(samples, "validation", 0);
+  const int64_t of_web = 60 - std::ranges::count_if(held, [](int64_t n) { return n < 60; });
+  EXPECT_EQ(order.groups, (std::vector<std::pair<std::string, int64_t>>{{"web", of_web}, {"code", 85 - of_web}}));
+  EXPECT_EQ(order.ask.per_epoch, 80);
+  const Samples::Micro m = samples.micro("train", 0);
+  for (uint32_t i = 0; i < m.n; ++i) EXPECT_EQ(std::ranges::count(held, m.numbers()[i]), 0);
+}
+
+TEST(Samples, AnOrderOfSamplesThatThereAreNotIsRefused) {
+  Data data;
+  Order order;
+  for (const int64_t wrong : {-1, 100}) {
+    Samples samples(data.provided(), options());
+    order.wrong = wrong;
+    samples.order_by(data.provided(), order.provided(), 8);
+    EXPECT_THROW(samples.micro("train", 0), PluginError) << wrong;
+  }
+  data.groups = {{sizeof(mortise_group), 0, MORTISE_STR("web"), 60}};
+  Samples samples(data.provided(), options());
+  EXPECT_THROW(samples.order_by(data.provided(), order.provided(), 8), PluginError) << "groups of fewer samples";
 }
 
 // Sattolo's variant, one index less, would never leave a sample where it is; Fisher and Yates leaves one on average.

@@ -95,11 +95,12 @@ void say_of_vocabulary(const Declared& d, Summary& s) {
                            weights.origin, "data of the tokenizer that the weights were trained with")));
 }
 
-std::string described_device(const Declared& d) {
+template <class Object, class Describe>
+std::string described(const Declared& d, const Provided<Object>& provided, Describe describe) {
   return diagnosed(*d.instances, [&] {
     mortise_str about{};
-    d.device.call(&mortise_device::describe, "describe", &about);
-    return std::string(text_of(about, d.device.by->id()));
+    provided.call(describe, "describe", &about);
+    return std::string(text_of(about, provided.by->id()));
   });
 }
 
@@ -124,7 +125,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.data =
       fmt::format("{} {} · {} to train, {} to validate", d.data.by->id(), d.samples->about("train"),
                   counted(d.samples->count("train"), "sample", "samples"), with_commas(d.samples->count("validation")));
-  const std::string device_text = described_device(d);
+  const std::string device_text = described(d, d.device, &mortise_device::describe);
   const Claim& device = d.plan->at[kDevice].providers.back();
   s.device = d.device.by->id() + ", " + escape_control(device_text);
   if (device.stands_in) s.device += "        " + device.why;
@@ -133,6 +134,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.details[d.model.by->id()] = parameters_text(s.parameters) + ", " +
                                 counted(static_cast<int64_t>(declaration.segments.size()), "segment", "segments");
   s.details[d.data.by->id()] = d.samples->about("train");
+  if (d.order) s.details[d.order.by->id()] = described(d, d.order, &mortise_order::describe);
   for (const auto& [id, ids] : d.layers->chosen()) s.details[id] = "-> " + join(ids, ", ");
 
   for (const auto& [id, ids] : d.layers->inside()) s.details[id] = "around " + join(ids, ", ");

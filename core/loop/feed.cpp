@@ -32,7 +32,7 @@ void Feed::check_all_are_put(const mortise_rows& rows, const Samples::Micro& mic
 mortise_batch* Feed::load(std::string_view split, int64_t index) {
   const Samples::Micro micro = samples_.micro(split, index);
   mortise_rows rows(fields_, micro.n);
-  const std::vector<int64_t> epochs(micro.n, micro.epoch);
+  const std::vector<int64_t> epochs = micro.epochs();
   {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (options_.one_thread) lock.lock();

@@ -240,6 +240,8 @@ class Reader {
                                                     "device.wait",
                                                     "frame.compute_dtype",
                                                     "labels.are",
+                                                    "load.adds",
+                                                    "load.removes",
                                                     "metric.larger_is_better",
                                                     "metric.smaller_is_better",
                                                     "model.context",
@@ -295,6 +297,8 @@ class Reader {
     return false;
   }
 
+  static bool is_of_fields(const std::string& fact) { return fact == "load.adds" || fact == "load.removes"; }
+
   // Facts with few values, and facts that name a key of [config].
   void check_fact(const std::string& fact, const TomlNode& node) {
     static const std::vector<std::string> kKinds = {"cpu", "cuda"}, kLabels = {"in_place"};
@@ -305,20 +309,18 @@ class Reader {
         if (!item.text() || !std::ranges::count(choices, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(choices) + ", this is " + quoted(item),
                       position(item.at, fact));
-    const bool attributes = fact.ends_with(".attributes"), covers = fact.ends_with(".covers");
-    if (attributes || covers || fact.starts_with("metric."))
-      for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
+    struct Names {
+      bool are_here;
+      const char *of, *example;
+    };
+    for (const Names& names : {Names{fact.ends_with(".attributes"), "attributes", "[\"width\", \"init\"]"},
+                               Names{fact.ends_with(".covers"), "operators", "[\"linear\"]"},
+                               Names{fact.starts_with("metric."), "numbers of evaluations", "[\"eval.accuracy\"]"},
+                               Names{is_of_fields(fact), "fields of a batch", "[\"segments\"]"}})
+      for (const TomlNode& item : !names.are_here ? TomlList() : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
-          add_mistake("wrong_type",
-                      fact + " is a list of names of " +
-                          (attributes ? "attributes"
-                           : covers   ? "operators"
-                                      : "numbers of evaluations") +
-                          ", this is " + quoted(item),
-                      position(item.at, fact),
-                      fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]"
-                                                         : covers   ? " = [\"linear\"]"
-                                                                    : " = [\"eval.accuracy\"]"));
+          add_mistake("wrong_type", fact + " is a list of names of " + names.of + ", this is " + quoted(item),
+                      position(item.at, fact), fact.substr(fact.find('.') + 1) + " = " + names.example);
     const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
@@ -345,7 +347,7 @@ class Reader {
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
     const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "covers" ||
-                             entry.key == "cut" || slot == "metric";
+                             entry.key == "cut" || slot == "metric" || is_of_fields(key);
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);
@@ -371,6 +373,11 @@ const Value* fact_of(const PluginInfo& info, const std::string& table, const std
   if (found == info.facts.end()) return nullptr;
   const auto value = found->second.find(key);
   return value == found->second.end() ? nullptr : &value->second;
+}
+
+std::vector<std::string> texts_of_fact(const PluginInfo& info, const std::string& table, const std::string& key) {
+  const Value* value = fact_of(info, table, key);
+  return value ? value->as_texts() : std::vector<std::string>();
 }
 
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report) {

@@ -229,6 +229,10 @@ TEST(PluginToml, ListsTheAttributesOfAnOperator) {
             (Errors{"wrong_type 10:24 scan.attributes is a list of names of attributes, this is a number | "
                     "attributes = [\"width\", \"init\"]"}));
   EXPECT_EQ(read_after_head(head + "[scan]\nattributes = \"width\"\n").errors.size(), 1u);
+  EXPECT_EQ(read_after_head(head + "[load]\nadds = [\"segments\"]\nremoves = []\n").errors, Errors{});
+  EXPECT_EQ(read_after_head(head + "[load]\nremoves = \"segments\"\n").errors,
+            (Errors{"wrong_type 10:11 load.removes is a list of names of fields of a batch, this is `segments` | "
+                    "removes = [\"segments\"]"}));
   EXPECT_EQ(read_after_head(head + "[optimizer]\nattributes = [\"width\"]\n").errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
 }

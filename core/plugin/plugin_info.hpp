@@ -55,6 +55,9 @@ struct PluginInfo {
 // A static fact, or NULL if plugin.toml does not state it.
 const Value* fact_of(const PluginInfo& info, const std::string& table, const std::string& key);
 
+// Those of a fact that is a list; none if plugin.toml does not state it.
+std::vector<std::string> texts_of_fact(const PluginInfo& info, const std::string& table, const std::string& key);
+
 // One plugin.toml, as scan_plugins reads it. `id` is what file or folder are called; "": whatever the file says.
 // Nothing after an error.
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report);

@@ -56,8 +56,11 @@ BESIDE = {
     "step.accumulation.count": {},
     "data.tokens.vocabulary": {"path": '"notes.txt"', "format": '"raw"', "dtype": '"uint8"'},
     "data.table.classes": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"', "label": '"b"'},
+    "data.mixture.from_step": {"weights": "[1, 1]"},
     "data.table.bos": {"path": '"notes.txt"', "format": '"csv"', "text": '"a"'},
 }
+# Plugins of a family whose provider they work with.
+WITH_PROVIDER = {"data.masking", "data.mixture", "data.pack"}
 # What works on a part of the model.
 WHERE = {"parameters": '"role:matrix"', "adapter.lora": '"h.*.attn.c_attn"', "layer.moe": '"h.*.mlp"'}
 # A value of these may be right and yet make a training that never ends: the plan alone is made.
@@ -105,7 +108,7 @@ def cases():
 def manifest(table, key, value):
     tables = {name: dict(keys) for name, keys in TINY.items()}
     family, _, name = table.partition(".")
-    if name and family != "parameters":  # one provider of a family
+    if name and family != "parameters" and table not in WITH_PROVIDER:  # one provider of a family
         tables = {t: keys for t, keys in tables.items() if t == table or not t.startswith(family + ".")}
     tables.setdefault(table, {}).update(BESIDE.get(f"{table}.{key}", {}))
     if where := WHERE.get(table, WHERE.get(family)):

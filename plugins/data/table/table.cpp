@@ -64,6 +64,7 @@ struct Split {
   std::vector<std::string_view> files;
   std::vector<int64_t> labels;
   std::string about, fingerprint;
+  files::Groups groups;
 
   int64_t rows() const { return static_cast<int64_t>(line.size()); }
   std::string_view cell(size_t i) const {
@@ -128,6 +129,14 @@ class Table {
     if (task_.kind == Task::kClassification) find_classes();
     *names = class_strs_.data();
     *n = static_cast<uint32_t>(class_strs_.size());
+  }
+
+  void groups(mortise_str split, const mortise_group** groups, uint32_t* n) {
+    Split& s = view(split) == "validation" ? validation_ : train_;
+    std::vector<int64_t> ends(s.files.size());
+    for (size_t i = 0; i < ends.size(); ++i) ends[i] = std::ranges::upper_bound(s.file, i) - s.file.begin();
+    s.groups.set(&s == &train_ ? "path" : "validation_path", ends);
+    s.groups.give(groups, n);
   }
 
   void get(mortise_str split, const int64_t* numbers, const int64_t*, uint32_t n, mortise_rows* rows) {
@@ -373,7 +382,8 @@ mortise_data object = {sizeof(mortise_data),
                        thunk<&Table::describe>,
                        thunk<&Table::vocabulary>,
                        thunk<&Table::get>,
-                       thunk<&Table::classes>};
+                       thunk<&Table::classes>,
+                       thunk<&Table::groups>};
 }  // namespace
 
 MORTISE_PLUGIN(Table, mortise::provide("data", &object))

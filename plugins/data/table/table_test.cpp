@@ -146,6 +146,15 @@ TEST_F(TableData, TrainsOnTheCompletionAlone) {
   EXPECT_EQ(begun[1]["labels"], (Ids{'z', kEos}));
 }
 
+TEST_F(TableData, RowsAreOfTheirFiles) {
+  host_.set("path", Paths{file("a.csv", "text\nx\ny\n"), file("b.csv", "text\nz\n")}).set("text", Names{"text"});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin), MORTISE_OK);
+  EXPECT_EQ(plugin.describe("train").samples, 3);
+  using Groups = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(plugin.groups("train"), (Groups{{"a.csv", 2}, {"b.csv", 1}}));
+}
+
 TEST_F(TableData, LearnsEachRowOfATextAlone) {
   host_.set("text", Names{"text"});
   const std::string path = file("a.csv", "text\nabc\nx\n");

@@ -14,8 +14,10 @@ using namespace mortise;
 // The files of one split. Sample i pairs tokens [i·L, i·L + L) with those one further; the last sample may be shorter.
 struct Split {
   std::vector<int32_t> tokens;
+  std::vector<int64_t> ends;  // of each file, in tokens
   TokenHash hash;
   std::string about, fingerprint;
+  files::Groups groups;
 
   int64_t samples(int64_t length) const {
     return tokens.size() < 2 ? 0 : (static_cast<int64_t>(tokens.size()) - 2) / length + 1;
@@ -49,6 +51,15 @@ class Text {
     out->fingerprint = str(s.fingerprint);
   }
 
+  // A sample is of the file that its first token is of.
+  void groups(mortise_str split, const mortise_group** groups, uint32_t* n) {
+    Split& s = view(split) == "validation" ? validation_ : train_;
+    std::vector<int64_t> ends;
+    for (const int64_t end : s.ends) ends.push_back(std::min((end + length_ - 1) / length_, s.samples(length_)));
+    s.groups.set(&s == &train_ ? "path" : "validation_path", ends);
+    s.groups.give(groups, n);
+  }
+
   void vocabulary(int64_t* size) { *size = 0; }  // the tokenizer knows
 
   void get(mortise_str split, const int64_t* numbers, const int64_t*, uint32_t n, mortise_rows* rows) {
@@ -79,6 +90,7 @@ class Text {
       std::string& text = prose_ ? words = prose(std::filesystem::path(file).extension().string(), whole) : whole;
       if (&file != &files.back() && !text.empty() && text.back() != '\n') text += '\n';
       append_tokens(key, file, text, ids, split);
+      split.ends.push_back(static_cast<int64_t>(split.tokens.size()));
     }
     split.about = files::names(files) + ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +
                   (split.tokens.size() == 1 ? " token" : " tokens");
@@ -106,9 +118,10 @@ class Text {
   std::vector<int64_t> positions_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data), std::size(kLanguageModelFields), kLanguageModelFields,
-                              thunk<&Text::open>,   thunk<&Text::describe>,          thunk<&Text::vocabulary>,
-                              thunk<&Text::get>};
+const mortise_data kObject = {
+    sizeof(mortise_data),   std::size(kLanguageModelFields), kLanguageModelFields, thunk<&Text::open>,
+    thunk<&Text::describe>, thunk<&Text::vocabulary>,        thunk<&Text::get>,    nullptr,
+    thunk<&Text::groups>};
 }  // namespace
 
 MORTISE_PLUGIN(Text, mortise::provide("data", &kObject))

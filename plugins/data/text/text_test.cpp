@@ -56,6 +56,21 @@ TEST_F(TextData, PredictsEachNextTokenAlsoAcrossSamples) {
   EXPECT_EQ(samples[0]["positions"], (Ids{0}));
 }
 
+// "abcde", a line's end, "fgh": samples of 3 begin at a, d, f.
+TEST_F(TextData, ASampleIsOfThePatternOfItsFirstToken) {
+  std::filesystem::create_directories(folder_ / "web");
+  const std::string a = file("a.txt", "abcd\n"), b = file("web/b.txt", "fg\n"), c = file("web/c.txt", "ijklm");
+  host_.set("path", std::vector<std::string>{a, b, c});
+  host_.patterns["path"] = {a, folder_ / "web/*.txt", folder_ / "web/*.txt"};
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 3), MORTISE_OK);
+  EXPECT_EQ(describe(plugin).samples, 4);
+  using Groups = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(plugin.groups("train"), (Groups{{"a.txt", 2}, {"web/*.txt", 2}}));
+  EXPECT_EQ(describe(plugin, "validation").samples, 0);
+  EXPECT_EQ(plugin.groups("validation"), Groups());
+}
+
 TEST_F(TextData, LeavesOutALastTokenWithoutANextOne) {
   host_.set("path", std::vector<std::string>{file("a.txt", "abcdefg")});
   Plugin plugin(host_, MORTISE_PLUGIN_FILE);

@@ -21,6 +21,7 @@ struct Split {
   std::vector<TokenFile> files;
   std::vector<int64_t> ends;  // of each file, counted over all of them
   std::string about, fingerprint;
+  files::Groups groups;
 
   int64_t tokens() const { return ends.empty() ? 0 : ends.back(); }
   int64_t samples(int64_t length) const { return tokens() < 2 ? 0 : (tokens() - 2) / length + 1; }
@@ -53,6 +54,15 @@ class Tokens {
     out->samples = s.samples(length_);
     out->about = str(s.about);
     if (MORTISE_HAS_ROOM(out, fingerprint)) out->fingerprint = str(s.fingerprint);
+  }
+
+  // A sample is of the file that its first token is of.
+  void groups(mortise_str split, const mortise_group** groups, uint32_t* n) {
+    Split& s = view(split) == "validation" ? validation_ : train_;
+    std::vector<int64_t> ends;
+    for (const int64_t end : s.ends) ends.push_back(std::min((end + length_ - 1) / length_, s.samples(length_)));
+    s.groups.set(&s == &train_ ? "path" : "validation_path", ends);
+    s.groups.give(groups, n);
   }
 
   void vocabulary(int64_t* size) { *size = vocabulary_; }
@@ -157,9 +167,10 @@ class Tokens {
   std::vector<int64_t> positions_;
 };
 
-const mortise_data kObject = {sizeof(mortise_data), std::size(kLanguageModelFields), kLanguageModelFields,
-                              thunk<&Tokens::open>, thunk<&Tokens::describe>,        thunk<&Tokens::vocabulary>,
-                              thunk<&Tokens::get>};
+const mortise_data kObject = {
+    sizeof(mortise_data),     std::size(kLanguageModelFields), kLanguageModelFields, thunk<&Tokens::open>,
+    thunk<&Tokens::describe>, thunk<&Tokens::vocabulary>,      thunk<&Tokens::get>,  nullptr,
+    thunk<&Tokens::groups>};
 }  // namespace
 
 MORTISE_PLUGIN(Tokens, mortise::provide("data", &kObject))

@@ -137,6 +137,16 @@ TEST_F(TokenData, GivesEveryTokenButTheFirstAsALabelOnce) {
       EXPECT_EQ(all({file("a.bin", llmc(counting(size)))}, length), counting(size)) << size << ", length " << length;
 }
 
+TEST_F(TokenData, ASampleIsOfTheFileOfItsFirstToken) {
+  host_.set("path", Paths{file("a.bin", llmc(counting(7))), file("b.bin", llmc(counting(1))),
+                          file("c.bin", llmc(counting(5)))});
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 4), MORTISE_OK);
+  EXPECT_EQ(plugin.describe("train").samples, 3);
+  using Groups = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(plugin.groups("train"), (Groups{{"a.bin", 2}, {"b.bin", 0}, {"c.bin", 1}}));
+}
+
 TEST_F(TokenData, ReadsEveryFormatAndElementType) {
   const Ids small = {0, 1, 255, 7}, words = {0, 50256, 65535, 7}, large = {0, 70000, 2147483647, 7};
   host_.set("vocabulary", 2147483647);

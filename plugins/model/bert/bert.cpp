@@ -37,8 +37,9 @@ class Bert {
             static_cast<double>(width_) * (static_cast<double>(vocabulary) + static_cast<double>(context_)),
         layers_, width_);
     check_context(build, context_);
-    // Where samples are padded, nothing may attend to the padding.
-    has_mask_ = build.fact("field.attention_mask").has_value();
+    // Where samples are padded, nothing may attend to the padding; where they are packed, to another sample either.
+    mask_ = packed_mask(build);
+    if (mask_ == "none" && build.fact("field.attention_mask")) mask_ = "keys";
 
     build.segment("bert.embeddings");
     embeddings_ = build.layer(
@@ -66,10 +67,10 @@ class Bert {
  private:
   Block declare_block(const Builder& build, const std::string& path) const {
     Block b{};
-    b.attention = build.layer("self_attention", path + ".attention",
-                              {attr("q", "self.query"), attr("k", "self.key"), attr("v", "self.value"),
-                               attr("out", "output.dense"), attr("width", width_), attr("heads", heads_),
-                               attr("dropout", attention_dropout_), attr("mask", has_mask_ ? "keys" : "none")});
+    b.attention = build.layer(
+        "self_attention", path + ".attention",
+        {attr("q", "self.query"), attr("k", "self.key"), attr("v", "self.value"), attr("out", "output.dense"),
+         attr("width", width_), attr("heads", heads_), attr("dropout", attention_dropout_), attr("mask", mask_)});
     b.norm_1 = residual_norm(build, path + ".attention.output.LayerNorm");
     b.mlp = build.layer("mlp", path + ".mlp",
                         {attr("name", path), attr("up", "intermediate.dense"), attr("down", "output.dense"),
@@ -117,16 +118,16 @@ class Bert {
 
   void block(mortise_call* call, const Block& b) const {
     const Ref x_BTW = call->args[0];
-    const Tensor mask_BT = has_mask_ ? seen_positions(call->batch) : Tensor();
-    const auto [attended] = call_layer<1>(b.attention, x_BTW, none(), mask_BT);
+    const auto [attended] = call_layer<1>(b.attention, x_BTW, none(), mask_of(call->batch));
     const auto [y_BTW, first_sum] = call_layer<2>(b.norm_1, attended, x_BTW);
     const auto [m_BTW] = call_layer<1>(b.mlp, y_BTW);
     auto [z_BTW, second_sum] = call_layer<2>(b.norm_2, m_BTW, y_BTW);
     give(call, 0, std::move(z_BTW));
   }
-  // The data's numbers (1: a token, 0: padding) as what attention takes for true and false.
-  static Tensor seen_positions(const mortise_batch* batch) {
-    return ops::ne(field(batch, "attention_mask"), int64_t{0});
+  Tensor mask_of(const mortise_batch* batch) const {
+    if (mask_ == "segments") return needed_field(batch, "segments");
+    // The data's numbers (1: a token, 0: padding) as what attention takes for true and false.
+    return mask_ == "keys" ? ops::ne(field(batch, "attention_mask"), int64_t{0}) : Tensor();
   }
 
   void classify(mortise_call* call) const {
@@ -147,7 +148,8 @@ class Bert {
 
   int64_t layers_, heads_, width_, inner_, context_, types_;
   double eps_, dropout_, attention_dropout_;
-  bool classifies_, has_mask_ = false;
+  bool classifies_;
+  std::string_view mask_ = "none";
   mortise_layer *embeddings_ = nullptr, *drop_ = nullptr, *head_drop_ = nullptr, *pooler_ = nullptr,
                 *classifier_ = nullptr, *loss_ = nullptr, *transform_ = nullptr, *transform_norm_ = nullptr,
                 *head_ = nullptr;

@@ -19,6 +19,9 @@ typedef struct mortise_config_api {
    *           taken for "refused_value", which is what `blame` says
    *   beside  stands to the right of the position, "512 / (16 × 6) = 5.33"; may be empty */
   MORTISE_FN(refuse, mortise_str code, mortise_str key, mortise_str why, mortise_str beside, mortise_str fix);
+  /** The pattern that element `index` of a list of paths was found by, absolute; the path itself where none was
+   * written. Since 0.2 */
+  MORTISE_FN(pattern, mortise_str key, uint32_t index, mortise_str *);
 } mortise_config_api;
 
 enum { MORTISE_LOG_ERROR = 0, MORTISE_LOG_WARNING = 1, MORTISE_LOG_INFO = 2, MORTISE_LOG_DEBUG = 3 };

@@ -43,6 +43,15 @@ typedef struct mortise_split {
   mortise_str fingerprint;
 } mortise_split;
 
+/** Samples of a split that come from one place, such as the files of one pattern. Groups stand in an array, each
+ * `struct_size` bytes behind the one before; their samples follow one another, the first of the first group being
+ * sample 0. Since 0.2 */
+typedef struct mortise_group {
+  uint32_t struct_size, reserved;
+  mortise_str name;
+  int64_t samples;
+} mortise_group;
+
 /** The object of `data`. */
 typedef struct mortise_data {
   uint32_t struct_size, n_fields;
@@ -62,7 +71,36 @@ typedef struct mortise_data {
   /** What the labels of whole samples mean: label i is names[i], of `n`; 0: this data has no classes. The names live as
    * long as the plugin. May be NULL: it has none either. [build] Since 0.2 */
   MORTISE_PLUG(classes, const mortise_str **names, uint32_t *n);
+  /** Where the samples of a split come from: `n` groups, all its samples together. They live as long as the plugin. May
+   * be NULL: they are one group. Called after `describe` of that split. [build] Since 0.2 */
+  MORTISE_PLUG(groups, mortise_str split, const mortise_group **groups, uint32_t *n);
 } mortise_data;
+
+/** What is asked of the order when the run is assembled. */
+typedef struct mortise_order_request {
+  uint32_t struct_size;
+  uint32_t n_groups;
+  const mortise_group *groups; /* of the samples to train on, without those held out; valid in the call */
+  int64_t samples;             /* all of them: 0 to samples - 1, group after group */
+  int64_t per_epoch;           /* how many make an epoch */
+  int64_t per_step;            /* how many make a step; the last step of an epoch may have fewer */
+  uint64_t seed;
+  uint32_t shuffle; /* 0: [data] shuffle is off */
+  uint32_t reserved;
+} mortise_order_request;
+
+/** The object of `data.order`: which samples are trained on, and when. Without a provider the core takes each sample
+ * once an epoch, in an order of the seed. Since 0.2 */
+typedef struct mortise_order {
+  uint32_t struct_size, reserved;
+  /** Called once, before training. Refuses what it cannot order. [build] */
+  MORTISE_PLUG(open, const mortise_order_request *);
+  /** What the plan says of it; after `open`. Lives as long as the plugin. [build] */
+  MORTISE_PLUG(describe, mortise_str *about);
+  /** Writes `per_epoch` samples of epoch `epoch`, in their order, and how often each was taken before (mortise_data's
+   * `epochs`). Pure in its arguments: a resumed run asks for its epoch alone. [data] One thread at a time */
+  MORTISE_PLUG(epoch, int64_t epoch, int64_t *samples, int64_t *before);
+} mortise_order;
 
 /** "mortise.batch/0" */
 typedef struct mortise_batch_api {

@@ -95,6 +95,10 @@ mortise_status stream(const char* name) {
   mortise_philox place{};
   return api.random->stream(api.host, mortise_text(name), &place);
 }
+mortise_status pattern(const char* name) {
+  mortise_str pattern{};
+  return api.config->pattern(api.host, mortise_text(name), 0, &pattern);
+}
 mortise_status key(const char* name) {
   mortise_value v;
   return api.config->get(api.host, mortise_text(name), &v);

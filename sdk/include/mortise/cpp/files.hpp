@@ -45,6 +45,38 @@ inline std::vector<std::string_view> of(std::string_view key, std::string_view e
   return all;
 }
 
+// The groups of a split: one a pattern of `key`, or a file that was named alone, called by what of its path differs.
+class Groups {
+ public:
+  // `ends`: of each file, the number of samples up to its end.
+  void set(std::string_view key, std::span<const int64_t> ends) {
+    names_.clear(), groups_.clear();
+    int64_t end = 0;
+    for (uint32_t i = 0; i < ends.size(); ++i) {
+      mortise_str pattern = str(config::texts(key)[i]);
+      if (MORTISE_HAS(api.config, pattern)) check(api.config->pattern(api.host, str(key), i, &pattern));
+      if (names_.empty() || names_.back() != view(pattern)) {
+        names_.emplace_back(view(pattern));
+        groups_.push_back({sizeof(mortise_group), 0, {}, 0});
+      }
+      groups_.back().samples += ends[i] - std::exchange(end, ends[i]);
+    }
+    if (names_.empty()) return;
+    std::string_view same = names_[0];
+    for (const std::string& name : names_) same = {same.begin(), std::ranges::mismatch(same, name).in1};
+    const size_t folder = same.rfind('/') + 1;
+    for (size_t g = 0; g < names_.size(); ++g) groups_[g].name = str(names_[g].erase(0, folder));
+  }
+  void give(const mortise_group** groups, uint32_t* n) const {
+    *groups = groups_.data();
+    *n = static_cast<uint32_t>(groups_.size());
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<mortise_group> groups_;
+};
+
 // Bytes of a file that is there.
 inline uint64_t size(std::string_view key, std::string_view file) {
   std::error_code error, ignored;

@@ -165,6 +165,8 @@ class FakeHost : public mortise_host {
     return *this;
   }
   FakeHost& unset(const std::string& key) { return set(key, none()); }  // the schema has it, nobody gave it
+  // By key, the pattern that each path was found by.
+  std::map<std::string, std::vector<std::string>, std::less<>> patterns;
   struct Blame {
     std::string key, why, fix, code = "refused_value", beside = {};
   };
@@ -666,6 +668,19 @@ class FakeHost : public mortise_host {
                mortise_str fix) noexcept {
               return of(h).refuse({std::string(view(key)), std::string(view(why)), std::string(view(fix)),
                                    std::string(view(code)), std::string(view(beside))});
+            },
+        .pattern =
+            [](mortise_host* h, mortise_str key, uint32_t index, mortise_str* out) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.must_be_there(out);
+                const auto own = f.patterns.find(view(key));
+                const auto found = f.config_.find(view(key));
+                const std::vector<mortise_str>* paths = found == f.config_.end() ? nullptr : &found->second->strs;
+                if (!paths || index >= paths->size())
+                  return f.note_failure(MORTISE_E_NOT_FOUND, "the test sets no such path");
+                *out = own == f.patterns.end() ? (*paths)[index] : str(own->second.at(index));
+                return mortise_status{MORTISE_OK};
+              });
             },
     };
     return table;
@@ -1337,6 +1352,17 @@ class Plugin {
     if (const mortise_status s = object<mortise_data>("data").describe(self_, str(split), &out))
       throw PluginError(s, host_.error());
     return out;
+  }
+  // The groups of a split of a data plugin, with how many samples each has. Throws PluginError if it refuses.
+  std::vector<std::pair<std::string, int64_t>> groups(std::string_view split) const {
+    const mortise_data& data = object<mortise_data>("data");
+    const mortise_group* groups = nullptr;
+    uint32_t n = 0;
+    if (MORTISE_HAS(&data, groups))
+      if (const mortise_status s = data.groups(self_, str(split), &groups, &n)) throw PluginError(s, host_.error());
+    std::vector<std::pair<std::string, int64_t>> all;
+    for (uint32_t i = 0; i < n; ++i) all.emplace_back(view(groups[i].name), groups[i].samples);
+    return all;
   }
   // The names of a data plugin's classes. Throws PluginError if it refuses.
   std::vector<std::string> classes() const {
