@@ -57,6 +57,8 @@ void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // A share of the training data that is asked for and not held out, since the data has files of its own for it.
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
+// [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.
+void check_sampled(const Plan&, Report&);
 // What facts of plugin.toml say of the run's device, and of what the host may do with a plugin.
 void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
 // [names] operators = "KEY" of plugin.toml: what that key holds are operators of this run.

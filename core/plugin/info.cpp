@@ -225,16 +225,20 @@ class Reader {
                                                     "device.kind",
                                                     "device.wait",
                                                     "frame.compute_dtype",
+                                                    "metric.in_training",
                                                     "metric.larger_is_better",
                                                     "metric.smaller_is_better",
                                                     "model.context",
+                                                    "model.modes",
                                                     "model.vocabulary",
                                                     "names.operators",
                                                     "needs.file",
                                                     "needs.why",
                                                     "optimizer.cut",
                                                     "repeat.differs",
-                                                    "sample.prompts"};
+                                                    "sample.prompts",
+                                                    "tokenizer.file",
+                                                    "tokenizer.path"};
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
@@ -282,15 +286,20 @@ class Reader {
 
   // Facts with few values, and facts that name a key of [config].
   void check_fact(const std::string& fact, const TomlNode& node) {
-    static const std::vector<std::string> kKinds = {"cpu", "cuda"};
+    static const std::vector<std::string> kKinds = {"cpu", "cuda"}, kModes = {"train", "eval", "sample"};
     const auto quoted = [](const TomlNode& item) { return item.text() ? "`" + *item.text() + "`" : item.kind(); };
     if (fact == "device.kind" || fact.ends_with(".devices"))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!item.text() || !std::ranges::count(kKinds, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(kKinds) + ", this is " + quoted(item),
                       position(item.at, fact));
+    if (fact == "model.modes")
+      for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
+        if (!node.list() || !item.text() || !std::ranges::count(kModes, *item.text()))
+          add_mistake("not_a_choice", fact + " is a list of " + either(kModes) + ", this is " + quoted(item),
+                      position(item.at, fact), "modes = [\"train\", \"eval\"]");
     const bool attributes = fact.ends_with(".attributes");
-    if (attributes || fact.starts_with("metric."))
+    if (attributes || fact.ends_with("er_is_better"))
       for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
         if (!node.list() || !item.text())
           add_mistake(
@@ -299,7 +308,8 @@ class Reader {
                   quoted(item),
               position(item.at, fact),
               fact.substr(fact.find('.') + 1) + (attributes ? " = [\"width\", \"init\"]" : " = [\"eval.accuracy\"]"));
-    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
+    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait" ||
+                        fact == "metric.in_training" || fact == "tokenizer.path";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
                   position(node.at, fact));
@@ -324,8 +334,8 @@ class Reader {
     const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
-    const bool may_be_list =
-        entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" || slot == "metric";
+    const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "cut" ||
+                             key == "model.modes" || key.ends_with("er_is_better");
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

@@ -202,6 +202,11 @@ TEST(PluginToml, ListsTheAttributesOfAnOperator) {
             (Errors{"wrong_type 10:24 scan.attributes is a list of names of attributes, this is a number | "
                     "attributes = [\"width\", \"init\"]"}));
   EXPECT_EQ(read_after_head(head + "[scan]\nattributes = \"width\"\n").errors.size(), 1u);
+  const std::string model = "[points]\nprovides = [\"model\"]\n[model]\nmodes = ";
+  EXPECT_EQ(read_after_head(model + "[\"train\", \"eval\"]\n").errors, Errors{});
+  for (const char* wrong : {"\"train\"", "[\"trains\"]", "[1]"})
+    EXPECT_EQ(read_after_head(model + wrong + "\n").errors.size(), 1u) << wrong;
+  EXPECT_EQ(read_after_head("[metric]\nin_training = \"nothing\"\n").errors.size(), 1u) << "no key of [config]";
   EXPECT_EQ(read_after_head(head + "[optimizer]\nattributes = [\"width\"]\n").errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
 }
