@@ -54,17 +54,17 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 650,
-    "manifest": 1930,
-    "plugin": 1640,
-    "plan": 1520,
+    "manifest": 1950,
+    "plugin": 1660,
+    "plan": 1540,
     "model": 320,
     "host": 2300,
     "loop": 2000,
     "abi": 1400,
-    "declare": 1380,
+    "declare": 1430,
     "assemble": 1100,
     "store": 1370,
-    "cli": 3920,
+    "cli": 4250,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 760, "safetensors": 300, "toml": 350}
 

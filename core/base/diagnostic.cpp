@@ -140,7 +140,8 @@ void Report::print(std::ostream& out, bool colour, std::string_view closing) con
     mortise::print(out, d, colour);
   }
   if (errors_ > kMostPrinted)
-    out << "\n… and " << errors_ - kMostPrinted << (errors_ == kMostPrinted + 1 ? " more error\n" : " more errors\n");
+    out << "\n… and " << errors_ - kMostPrinted << (errors_ == kMostPrinted + 1 ? " more error" : " more errors")
+        << "; --json prints them all\n";
   if (errors_ > 0 && !closing.empty())
     out << '\n' << errors_ << (errors_ == 1 ? " error; " : " errors; ") << closing << '\n';
 }

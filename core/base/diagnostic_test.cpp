@@ -151,7 +151,8 @@ TEST(Report, PrintsTwentyErrorsAndCountsTheRest) {
   std::ostringstream out;
   report.print(out, false, "nothing was started.");
   EXPECT_EQ(report.errors(), 23);
-  EXPECT_TRUE(out.str().ends_with("error[example]: \n\n… and 3 more errors\n\n23 errors; nothing was started.\n"));
+  EXPECT_TRUE(out.str().ends_with(
+      "error[example]: \n\n… and 3 more errors; --json prints them all\n\n23 errors; nothing was started.\n"));
 }
 
 TEST(Report, CountsErrorsOnly) {

@@ -108,6 +108,10 @@ std::string weights_path(const Value& stated, Report& report);
 // against what is stated.
 void take_architecture(const std::string& weights, const std::string& model,
                        const std::map<std::string, PluginInfo>& catalogue, Manifest& manifest, Report& report);
+// A tokenizer without a file of its own has that of the weights, if there is one; that of a run whose file is gone has
+// the one that was saved with the model, with a warning.
+void take_tokenizer(const std::string& weights, const Plan& plan, Manifest& manifest);
+void take_own_tokenizer(const std::string& dir, const Plan& plan, Manifest& manifest, Report& report);
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // over LibTorch: in libmortise.so only
 // Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsTensors.
 Summary declared_summary(const Planned& p);

@@ -68,7 +68,10 @@ void print_json(const Measured& m, const std::string& source, const Json& checkp
 int eval(const Arguments& args) {
   std::error_code error;  // of a name that is none: it is read as a manifest's, which says so
   const bool is_dir = fs::is_directory(args.positional[0], error);
-  const std::string source = is_dir ? run_directory_at(args.positional[0], "eval") : args.positional[0],
+  const fs::path named = args.positional[0];
+  const bool is_none = fs::symlink_status(named, error).type() == fs::file_type::not_found &&
+                       named.extension() != ".toml";  // a run directory whose name is mistyped
+  const std::string source = is_dir || is_none ? run_directory_at(args.positional[0], "eval") : args.positional[0],
                     asked = args.last("--checkpoint"), split = args.last("--split", "validation");
   if (!is_dir && !asked.empty())
     throw Failure(mistake("not_a_run", "--checkpoint is of a run directory, " + source + " is a manifest", {},

@@ -91,10 +91,16 @@ int why(const Plan& plan, const std::string& point) {
 
 std::string length_text(const Summary& s) {
   std::string text = with_commas(s.steps) + (s.steps == 1 ? " step" : " steps");
-  const int64_t tokens = s.steps * s.tokens_per_step;
+  // The last step of an epoch may be shorter.
+  const double epochs = s.steps_per_epoch > 0 ? static_cast<double>(s.steps / s.steps_per_epoch) : 0,
+               samples = epochs * static_cast<double>(s.samples_per_epoch) +
+                         static_cast<double>((s.steps_per_epoch > 0 ? s.steps % s.steps_per_epoch : s.steps) *
+                                             s.samples_per_step);
+  const double tokens =
+      s.samples_per_step > 0 ? samples * static_cast<double>(s.tokens_per_step / s.samples_per_step) : 0;
   if (tokens > 0)  // samples may be shorter than data.sequence_length
     text += fmt::format(" of at most {} tokens = {}", with_commas(s.tokens_per_step),
-                        tokens < 1'000'000 ? with_commas(tokens) : short_count(static_cast<double>(tokens)));
+                        tokens < 1e6 ? with_commas(static_cast<int64_t>(tokens)) : short_count(tokens));
   if (s.steps_per_epoch > 0)
     text += fmt::format(" = {:.2f} epochs", static_cast<double>(s.steps) / static_cast<double>(s.steps_per_epoch));
   return text;

@@ -197,6 +197,11 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
     if (const auto& claims = plan.at[kModel].providers; !claims.empty())
       take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
                         p.manifest, planned);
+    take_tokenizer(p.weights, plan, p.manifest);
+  }
+  if (!source.dir.empty() && !read.has_errors()) {
+    Report quiet;
+    take_own_tokenizer(source.dir, make_plan(p.manifest, p.catalogue, can_start, quiet), p.manifest, planned);
   }
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
 }

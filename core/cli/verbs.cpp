@@ -8,6 +8,7 @@ namespace mortise::cli {
 int checkpoint(const Arguments&);
 int explain(const Arguments&);
 int export_model(const Arguments&);
+int init(const Arguments&);
 int keys(const Arguments&);
 int plan(const Arguments&);
 int plugin(const Arguments&);
@@ -18,6 +19,7 @@ int points(const Arguments&);
 MORTISE_COMPUTES int eval(const Arguments&);
 MORTISE_COMPUTES int resume(const Arguments&);
 MORTISE_COMPUTES int sample(const Arguments&);
+MORTISE_COMPUTES int show_data(const Arguments&);
 MORTISE_COMPUTES int train(const Arguments&);
 #undef MORTISE_COMPUTES
 
@@ -43,6 +45,13 @@ const std::vector<Flag>& global_flags() {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
+      {"init",
+       init,
+       "[NAME]",
+       "write a shipped manifest to begin with; without a name: which there are",
+       "mortise init --list",
+       {{"--list", "", "which there are"}, {"-o", "FILE", "NAME.toml by default; - is standard output"}},
+       1},
       {"train",
        train,
        "[RUN]",
@@ -76,6 +85,14 @@ const std::vector<Verb>& verbs() {
         {"--weights", "", "every parameter by name"},
         {"--layer", "NAME", "print a layer; `default` is the lowest"},
         {"--static", "", "from manifests alone: no plugin is loaded, and LibTorch need not be there"}},
+       1,
+       true},
+      {"data",
+       show_data,
+       "[RUN]",
+       "what the data is: samples, classes, lengths, the first one as text",
+       "mortise data reviews.toml",
+       {},
        1,
        true},
       {"points",

@@ -22,6 +22,13 @@ std::string typed(const fs::path& path) {
   return error || near.starts_with("..") ? path.string() : near;
 }
 
+// A model of the hub has two names, OWNER/NAME; a person who wrote one has left out whose it is.
+std::string download(const fs::path& named) {
+  const std::string shown = typed(named), name = named.filename().string();
+  const bool two = !fs::path(shown).is_absolute() && std::ranges::count(shown, '/') == 1;
+  return "hf download " + (two ? shell_word(shown) : "OWNER/" + shell_word(name)) + " --local-dir " + shell_word(shown);
+}
+
 Diagnostic disagree(const std::string& message, std::vector<Position> at, const std::string& fix) {
   Diagnostic d = mistake("weights_disagree", message, {}, fix);
   d.positions = std::move(at);
@@ -108,8 +115,10 @@ void refuse_sizes(const PluginInfo& info, const Config& config, const PluginTabl
 std::string weights_path(const Value& stated, Report& report) {
   if (!stated.is_set()) return "";
   const fs::path path = stated.as_text();
-  const auto refuse = [&](const char* code, const std::string& message, const std::string& fix) {
+  const auto refuse = [&](const char* code, const std::string& message, const std::string& fix,
+                          const std::string& beside = "") {
     Diagnostic d = mistake(code, message, stated.origin, fix);
+    d.beside = beside;
     d.exit = kExitData;
     report.add(std::move(d));
     return std::string();
@@ -121,12 +130,55 @@ std::string weights_path(const Value& stated, Report& report) {
   if (holds == huggingface::Holds::kWeights) return typed(path);
   if (!fs::is_directory(path, error))
     return refuse("no_weights", "`" + typed(path) + "` is not a folder",
-                  "Mortise does not download: hf download NAME --local-dir " + shell_word(typed(path)));
+                  "Mortise does not download. Get it with: " + download(path), "looked at " + path.string());
   if (holds == huggingface::Holds::kPickles)
     return refuse("pickle_only", typed(path) + " holds " + huggingface::kPickleFile + " only; Mortise reads no pickles",
                   huggingface::conversion(typed(path)));
   return refuse("no_weights", typed(path) + " holds no " + huggingface::kWeightsFile,
                 std::string("a folder with ") + huggingface::kWeightsFile + ", or a run directory");
+}
+
+namespace {
+
+// A plugin of the plan that says which key names its file (facts [tokenizer] path and file); NULL: there is none.
+struct TokenizerFile {
+  Value* key = nullptr;
+  std::string file;
+  bool is_in(const fs::path& folder) const {
+    std::error_code error;
+    return fs::is_regular_file(folder / file, error);
+  }
+};
+
+TokenizerFile tokenizer_file(const Plan& plan, Manifest& manifest) {
+  const auto& claims = plan.at[kTokenizer].providers;
+  if (claims.empty()) return {};
+  const PluginInfo& info = *plan.members[static_cast<size_t>(claims.back().member)].info;
+  const Value *key = fact_of(info, "tokenizer", "path"), *file = fact_of(info, "tokenizer", "file");
+  const auto table =
+      std::ranges::find(manifest.plugins, info.schema.id, [](const PluginTable& t) { return t.schema->id; });
+  if (!key || !file || table == manifest.plugins.end()) return {};
+  return {&table->values[key->as_text()], file->as_text()};
+}
+
+}  // namespace
+
+void take_tokenizer(const std::string& weights, const Plan& plan, Manifest& manifest) {
+  const TokenizerFile wanted = tokenizer_file(plan, manifest);
+  if (!wanted.key || wanted.key->is_set() || !wanted.is_in(weights)) return;
+  *wanted.key = {fs::absolute(weights).lexically_normal().string(), manifest.get("model", "weights").origin};
+}
+
+void take_own_tokenizer(const std::string& dir, const Plan& plan, Manifest& manifest, Report& report) {
+  const TokenizerFile wanted = tokenizer_file(plan, manifest);
+  const fs::path own = fs::path(dir) / "checkpoints/latest/model";
+  if (!wanted.key || !wanted.key->is_set() || !wanted.is_in(own)) return;
+  const std::string path = wanted.key->as_text();
+  std::error_code error;
+  if (fs::is_regular_file(path, error) || wanted.is_in(path)) return;
+  report.add(as_warning(mistake("tokenizer_moved", path + " is no longer there", wanted.key->origin),
+                        "the one that the run saved is read: " + own.string()));
+  wanted.key->data = fs::absolute(own).lexically_normal().string();
 }
 
 void take_architecture(const std::string& weights, const std::string& model,

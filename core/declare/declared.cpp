@@ -93,6 +93,26 @@ void warn_of_listeners(Declared& d) {
                     "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
 }
 
+// So does who switched on a metric of evaluations, unless it measures in training too.
+void warn_of_metrics(Declared& d) {
+  if (d.samples->count("validation") > 0) return;
+  for (const Member& member : d.plan->members) {
+    const Value* also = value_of_fact(member, "metric", "in_training");
+    if (!member.table || (also && also->as_bool())) continue;
+    std::vector<std::string> names;
+    for (const char* fact : {"larger_is_better", "smaller_is_better"})
+      if (const Value* all = fact_of(*member.info, "metric", fact))
+        for (const std::string& name : all->as_texts())
+          if (name.starts_with("eval.")) names.push_back(name);
+    if (names.empty()) continue;
+    d.warnings.push_back(as_warning(
+        mistake("no_validation_data",
+                member.info->schema.id + " measures " + join(names, ", ") + ", and the run has nothing to evaluate on",
+                member.table->origin,
+                "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
+  }
+}
+
 // A best that would never be there, and nobody would hear of it.
 void check_best(const Declared& d) {
   const Value& best = d.key("checkpoint", "best");
@@ -135,7 +155,7 @@ void open_data(Declared& d, const DeclareRequest& request) {
   d.samples = std::make_unique<Samples>(d.data, o);
 
   if (request.train_samples) check_best(d);
-  if (request.train_samples) warn_of_evaluations(d), warn_of_listeners(d);
+  if (request.train_samples) warn_of_evaluations(d), warn_of_listeners(d), warn_of_metrics(d);
 
   mortise_clock& clock = d.edge->services.clock;
   clock.ranks = d.ranks;
@@ -232,6 +252,26 @@ void check_trainable(const Declared& d) {
   throw Failure(refused);
 }
 
+// A step ends where an epoch does: it has no more samples than there are. Whoever asked for more is told.
+void limit_to_data(Declared& d, int64_t micros, int64_t per_epoch) {
+  const mortise_clock& clock = d.edge->services.clock;
+  const double together = static_cast<double>(clock.micro_batch_size) * static_cast<double>(clock.ranks);
+  const int64_t train = d.samples->count("train");
+  d.lengths.samples_per_epoch = static_cast<double>(train);
+  if (d.key("data", "drop_last").as_bool()) d.lengths.samples_per_epoch = static_cast<double>(per_epoch) * together;
+  const double asked = d.lengths.samples_per_step, most = d.lengths.samples_per_epoch;
+  if (most <= 0 || asked <= most) return;
+  d.lengths.samples_per_step = most;
+  const auto& who = d.plan->at[kStepWindow].listeners;
+  const Position at = micros > 1 && !who.empty() ? who.back().origin : d.key("data", "micro_batch_size").origin;
+  if (!at) return;  // nobody asked: so many are the default
+  d.warnings.push_back(as_warning(mistake("batch_exceeds_data",
+                                          "a step has " + with_commas(static_cast<int64_t>(most)) +
+                                              " samples, not the " + with_commas(static_cast<int64_t>(asked)) +
+                                              " that the manifest asks for: that is all the data",
+                                          at, "a smaller batch, or more data")));
+}
+
 void measure_lengths(Declared& d) {
   mortise_clock& clock = d.edge->services.clock;
   const int64_t micros = d.window(), per_epoch = d.samples->micros_per_epoch("train");
@@ -240,11 +280,12 @@ void measure_lengths(Declared& d) {
   d.lengths.steps_per_epoch = static_cast<double>(steps_per_epoch);
   d.lengths.samples_per_step =
       static_cast<double>(micros) * static_cast<double>(clock.micro_batch_size) * static_cast<double>(clock.ranks);
-  d.lengths.tokens_per_step = d.lengths.samples_per_step * static_cast<double>(clock.sequence_length);
-  if (d.lengths.tokens_per_step > 0x1p53)
+  if (d.lengths.samples_per_step * static_cast<double>(std::max<int64_t>(clock.sequence_length, 1)) > 0x1p53)
     throw Failure(mistake("out_of_range",
                           "a step of " + std::to_string(micros) + " micro-batches has more than 2^53 tokens",
                           d.key("data", "micro_batch_size").origin));
+  limit_to_data(d, micros, per_epoch);
+  d.lengths.tokens_per_step = d.lengths.samples_per_step * static_cast<double>(clock.sequence_length);
   d.lengths.run = d.lengths.steps(d.key("run", "length"), "run.length");
   clock.micros = static_cast<int32_t>(micros);
   clock.length = d.lengths.run;

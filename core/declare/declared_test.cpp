@@ -183,6 +183,17 @@ TEST(Data, MustHaveSomethingToEvaluateOnForEvaluations) {
   EXPECT_EQ(Ready("", {none[0], none[1], "data.validation=0.5"}).d.warnings.size(), 0u);
 }
 
+TEST(Data, MustHaveSomethingToEvaluateOnForMetrics) {
+  const std::vector<std::string> none = {"data.random.validation_samples=0"};
+  const Ready run("[metric.accuracy]\n", none);
+  ASSERT_EQ(run.d.warnings.size(), 1u);
+  EXPECT_EQ(run.d.warnings[0].message,
+            "metric.accuracy measures eval.accuracy, and the run has nothing to evaluate on");
+  EXPECT_EQ(run.d.warnings[0].positions.at(0).text(), "run.toml:14:1");
+  EXPECT_EQ(Ready("[metric.accuracy]\nin_training = true\n", none).d.warnings.size(), 0u);
+  EXPECT_EQ(Ready("[metric.accuracy]\n").d.warnings.size(), 0u) << "it has";
+}
+
 // Their names are the data's; how many there are, the model asks for.
 TEST(Data, SaysHowManyClassesThereAre) {
   const std::filesystem::path file =
@@ -271,6 +282,26 @@ TEST(LengthsOfARun, AStepIsAWindow) {
   EXPECT_EQ(run.d.lengths.run, 6);
   EXPECT_EQ(run.d.edge->services.clock.length, 6);
   EXPECT_EQ(run.d.edge->services.clock.micros, 4);
+}
+
+// 12 samples: a step ends where the epoch does.
+TEST(LengthsOfARun, AStepHasNoMoreSamplesThanThereAre) {
+  Ready run("[step.accumulation]\ncount = 100\n", {"run.length=\"960 tokens\""});
+  EXPECT_EQ(run.d.lengths.samples_per_step, 12);
+  EXPECT_EQ(run.d.lengths.tokens_per_step, 96);
+  EXPECT_EQ(run.d.lengths.run, 10) << "of 96 tokens that are there, not of 1,600";
+  ASSERT_EQ(run.d.warnings.size(), 1u);
+  EXPECT_EQ(run.d.warnings[0].code, "batch_exceeds_data");
+  EXPECT_EQ(run.d.warnings[0].message,
+            "a step has 12 samples, not the 200 that the manifest asks for: that is all the data");
+  EXPECT_EQ(run.d.warnings[0].positions.at(0).text(), "run.toml:15:1");
+  EXPECT_EQ(summary_of(run.d, "").batch, "12 samples × 8 tokens (all the data, of 200 asked for) · 10 steps");
+  Ready one("", {"data.micro_batch_size=50"});
+  ASSERT_EQ(one.d.warnings.size(), 1u);
+  EXPECT_EQ(one.d.warnings[0].positions.at(0).text(), "command line: --set data.micro_batch_size=50");
+  EXPECT_EQ(Ready("", {"data.micro_batch_size=12"}).d.warnings.size(), 0u);
+  EXPECT_EQ(Ready("", {"data.micro_batch_size=default", "data.random.samples=3"}).d.warnings.size(), 0u)
+      << "nobody asked for the default";
 }
 
 TEST(LengthsOfARun, SequencesAreAsLongAsTheModelTakes) {

@@ -13,7 +13,7 @@ struct Period {
 };
 
 struct Lengths {
-  double steps_per_epoch = 1, samples_per_step = 1, tokens_per_step = 0;
+  double steps_per_epoch = 1, samples_per_epoch = 0, samples_per_step = 1, tokens_per_step = 0;
   int64_t run = 0;  // applied steps of the whole run, for percentages
   // At least 1 for anything above 0. Times are no steps, and no more than 2^53 can be counted: throws Failure naming
   // the key.

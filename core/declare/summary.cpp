@@ -21,10 +21,13 @@ std::string counted(int64_t n, const char* one, const char* many) {
 }
 
 std::string batch_text(const mortise_clock& c, const Summary& s) {
-  return fmt::format("{} × {} tokens ({} a device × {} accumulated × {}) · {}",
-                     counted(s.samples_per_step, "sample", "samples"), with_commas(c.sequence_length),
-                     c.micro_batch_size, c.micros, counted(c.ranks, "rank", "ranks"),
-                     counted(s.steps, "step", "steps"));
+  const int64_t asked = int64_t{c.micro_batch_size} * c.micros * c.ranks;
+  const std::string made_of = s.samples_per_step < asked
+                                  ? "all the data, of " + with_commas(asked) + " asked for"
+                                  : fmt::format("{} a device × {} accumulated × {}", c.micro_batch_size, c.micros,
+                                                counted(c.ranks, "rank", "ranks"));
+  return fmt::format("{} × {} tokens ({}) · {}", counted(s.samples_per_step, "sample", "samples"),
+                     with_commas(c.sequence_length), made_of, counted(s.steps, "step", "steps"));
 }
 
 // "146 tensors, lr 1.0e-03, weight decay 0.01: FAMILY.NAME"; "" for a group without a tensor.
@@ -116,6 +119,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   if (d.weights) s.weights = d.weights->summary();
   s.steps = d.lengths.run;
   s.steps_per_epoch = static_cast<int64_t>(d.lengths.steps_per_epoch);
+  s.samples_per_epoch = static_cast<int64_t>(d.lengths.samples_per_epoch);
   s.samples_per_step = static_cast<int64_t>(d.lengths.samples_per_step);
   s.tokens_per_step = static_cast<int64_t>(d.lengths.tokens_per_step);
   s.micros = c.micros;

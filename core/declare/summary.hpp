@@ -14,6 +14,7 @@ struct Declared;
 struct Summary {
   std::string run, model, weights, data, device, batch;  // texts of the lines
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
+  int64_t samples_per_epoch = 0;
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
   int64_t copy_bytes = 0;                      // in host memory, for saves in the background

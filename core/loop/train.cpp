@@ -324,7 +324,8 @@ int Training::end(int exit, const std::string& reason) {
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
   RecordBuilder r("end");
-  r.integer("steps", applied()).integer("of", o_.length).number("seconds", seconds_since(started_));
+  r.integer("steps", applied()).integer("steps_here", applied() - begun_at_).integer("of", o_.length);
+  r.number("seconds", seconds_since(started_));
   if (applied() > begun_at_) r.number("loss_first", first_loss_).number("loss_last", last_loss_);
   r.text("dir", o_.dir).integer("exit", exit).integer("resumable", resumable);
   if (!reason.empty()) r.text("reason", reason);

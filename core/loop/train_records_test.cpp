@@ -231,6 +231,8 @@ TEST_F(Trainings, TakeTheFirstLossOfAStepThatCounts) {
 TEST_F(Trainings, HaveNoLossWithoutAStep) {
   EXPECT_EQ(train(), kExitOk);
   EXPECT_EQ(train_on(), kExitOk);
+  EXPECT_EQ(of("end").at(0).numbers.at("steps_here"), of("end").at(0).numbers.at("steps"));
+  EXPECT_EQ(of("end").at(1).numbers.at("steps_here"), 0);
   EXPECT_TRUE(of("end").at(0).numbers.contains("loss_last"));
   EXPECT_FALSE(of("end").at(1).numbers.contains("loss_first"));
   EXPECT_FALSE(of("end").at(1).numbers.contains("loss_last"));

@@ -19,6 +19,8 @@ batch_size = ["samples that one device handles at once are `micro_batch_size` in
 learning_rate = "optimizer.lr"
 save_steps = "checkpoint.every"
 max_grad_norm = "gradient.clip.norm"
+adam_beta2 = ["the second of `betas`, in [optimizer.adamw]: betas = [0.9, {0.999}]"]
+trainer = ["its keys belong elsewhere"]
 [tables]
 optim = "optimizer.*"
 bf16 = "precision.bf16"
@@ -94,6 +96,22 @@ TEST_F(Errors, UnknownKeyKnowsOtherNamesOfAKey) {
          "error[unknown_key]: [run] has no key `bf16`\n"
          "  --> run.toml:3:1\n"
          "  fix: a plugin is switched on by its table: [precision.bf16]\n");
+}
+
+TEST_F(Errors, UnknownKeyKeepsTheNumberThatWasWritten) {
+  expect("[optimizer]\nadam_beta2 = 0.95\n",
+         "error[unknown_key]: [optimizer] has no key `adam_beta2`\n"
+         "  --> run.toml:2:1\n"
+         "  fix: the second of `betas`, in [optimizer.adamw]: betas = [0.9, 0.95]\n");
+  const Vocabulary words(request);
+  EXPECT_EQ(words.said_of("adam_beta2").at(0), "the second of `betas`, in [optimizer.adamw]: betas = [0.9, 0.999]");
+}
+
+TEST_F(Errors, ATableFromElsewhereIsKnown) {
+  expect("[trainer]\nmax_steps = 1\n",
+         "error[unknown_table]: no table is called `trainer`\n"
+         "  --> run.toml:1:1\n"
+         "  fix: its keys belong elsewhere\n");
 }
 
 TEST_F(Errors, UnknownKeySaysWhereItBelongs) {

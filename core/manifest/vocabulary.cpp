@@ -27,6 +27,21 @@ std::vector<std::string> names_of(const Map& map) {
   return names;
 }
 
+// What was written in the place of each {…}, which holds an example.
+std::string filled_in(std::string text, const TomlNode& value) {
+  std::string written;
+  if (value.text()) written = *value.text();
+  else if (const auto v = value.at.file.empty() ? std::nullopt : plain_value(value, ""); v && v->is_set())
+    written = v->text();
+  for (size_t open = 0; (open = text.find('{', open)) != text.npos;) {
+    const size_t close = text.find('}', open);
+    if (close == text.npos) break;
+    const std::string example = text.substr(open + 1, close - open - 1);
+    text.replace(open, close - open + 1, written.empty() ? example : written);
+  }
+  return text;
+}
+
 bool not_yet(const std::string& whole) { return std::ranges::count(core_schema().later, whole) > 0; }
 
 }  // namespace
@@ -156,7 +171,11 @@ std::vector<std::string> Vocabulary::foreign(const std::string& table, const std
                                              const TomlNode& value) const {
   const auto [targets, is_name] = foreign_key(table, key);
   const std::vector<std::string> switches = foreign_names("tables", key).texts;
-  if (!is_name && !targets.empty()) return targets;
+  if (!is_name && !targets.empty()) {
+    std::vector<std::string> texts;
+    for (const std::string& text : targets) texts.push_back(filled_in(text, value));
+    return texts;
+  }
   if (is_name) {
     const auto [where, name] = table_and_key(targets[0]);
     const std::string missing =

@@ -204,6 +204,18 @@ void check_validation(const Manifest& manifest, const std::vector<EnabledTable>&
   }
 }
 
+void check_sampled(const Plan& plan, Report& report) {
+  const std::vector<Claim>&models = plan.at[kModel].providers, &samplers = plan.at[kSample].providers;
+  if (models.empty() || samplers.empty()) return;
+  const PluginInfo& model = info_of(plan, models.back().member);
+  const Value* modes = fact_of(model, "model", "modes");
+  if (!modes || contains(modes->as_texts(), "sample")) return;
+  report.add(refusal("cannot_sample",
+                     id_of(model) + " gives no logits of a next token: " + id_of(plan, samplers.back().member) +
+                         " cannot go on with a text",
+                     {samplers.back().origin}, {"leave it out: `mortise eval DIR` measures the model"}));
+}
+
 void check_names(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
                  Report& report) {
   std::vector<std::string> operators;

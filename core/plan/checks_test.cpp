@@ -53,6 +53,30 @@ TEST_F(Checks, SayThatAShareIsNotHeldOutBesideFilesOfItsOwn) {
   EXPECT_EQ(world.errors(), "");
 }
 
+TEST_F(Checks, RefuseToSampleFromAModelThatDoesNotSample) {
+  const PluginTable model =
+      *std::ranges::find_if(world.manifest.plugins, [](const PluginTable& t) { return t.schema->family == "model"; });
+  PluginInfo& info = world.catalogue.at(model.schema->id);
+  const auto serves = [&](const std::vector<std::string>& modes) {
+    std::vector<Value> all;
+    for (const std::string& mode : modes) all.push_back({mode, {}});
+    info.facts["model"]["modes"] = {all, {}};
+  };
+  serves({"train", "eval"});
+  EXPECT_EQ(world.errors(), "") << "nobody samples";
+  world.provider("sample.text", {"sample"});
+  world.table("sample.text", 9);
+  EXPECT_EQ(world.errors().find("error[cannot_sample]: " + info.schema.id +
+                                " gives no logits of a next token: "
+                                "sample.text cannot go on with a text\n"),
+            0u)
+      << world.text();
+  serves({"train", "eval", "sample"});
+  EXPECT_EQ(world.errors(), "");
+  info.facts["model"].erase("modes");
+  EXPECT_EQ(world.errors(), "");
+}
+
 TEST_F(Checks, SayThatNoInstalledPluginFillsASlot) {
   world.drop("optimizer.adamw");
   world.catalogue.erase("optimizer.adamw");

@@ -63,6 +63,8 @@ void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
 void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
+// [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.
+void check_sampled(const Plan&, Report&);
 // How tensors may be cut, where a plugin waits, which points a provider covers.
 void check_facts(const Plan&, const std::vector<EnabledTable>&, Report&);
 // Whoever records work of the device, in band `capture`, can record all that is inside.

@@ -143,6 +143,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   check_validation(manifest, all_enabled, report);
   check_names(plan, all_enabled, catalogue, report);
   check_devices(plan, all_enabled, report);
+  check_sampled(plan, report);
   check_facts(plan, all_enabled, report);
   check_captured(plan, all_enabled, report);
   plan.hash = hash_of(plan, manifest);

@@ -242,16 +242,20 @@ class Reader {
                                                     "labels.are",
                                                     "load.adds",
                                                     "load.removes",
+                                                    "metric.in_training",
                                                     "metric.larger_is_better",
                                                     "metric.smaller_is_better",
                                                     "model.context",
+                                                    "model.modes",
                                                     "model.vocabulary",
                                                     "names.operators",
                                                     "needs.file",
                                                     "needs.why",
                                                     "optimizer.cut",
                                                     "repeat.differs",
-                                                    "sample.prompts"};
+                                                    "sample.prompts",
+                                                    "tokenizer.file",
+                                                    "tokenizer.path"};
     const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
                                            "family_defaults", "config", "preset",       "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
@@ -297,31 +301,37 @@ class Reader {
     return false;
   }
 
-  static bool is_of_fields(const std::string& fact) { return fact == "load.adds" || fact == "load.removes"; }
-
-  // Facts with few values, and facts that name a key of [config].
+  // Facts of few words, lists of names, and facts that name a key of [config].
   void check_fact(const std::string& fact, const TomlNode& node) {
-    static const std::vector<std::string> kKinds = {"cpu", "cuda"}, kLabels = {"in_place"};
     const auto quoted = [](const TomlNode& item) { return item.text() ? "`" + *item.text() + "`" : item.kind(); };
-    const std::vector<std::string>& choices = fact == "labels.are" ? kLabels : kKinds;
-    if (fact == "labels.are" || fact == "device.kind" || fact.ends_with(".devices"))
-      for (const TomlNode& item : node.list() ? *node.list() : TomlList{node})
-        if (!item.text() || !std::ranges::count(choices, *item.text()))
-          add_mistake("not_a_choice", fact + " is " + either(choices) + ", this is " + quoted(item),
+    const TomlList items = node.list() ? *node.list() : TomlList{node};
+    struct Words {
+      bool are_here;
+      std::vector<std::string> known;
+    };
+    for (const Words& words : {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
+                               Words{fact == "labels.are", {"in_place"}},
+                               Words{fact == "model.modes", {"train", "eval", "sample"}}})
+      for (const TomlNode& item : words.are_here ? items : TomlList())
+        if (!item.text() || !std::ranges::count(words.known, *item.text()))
+          add_mistake("not_a_choice", fact + " is " + either(words.known) + ", this is " + quoted(item),
                       position(item.at, fact));
     struct Names {
       bool are_here;
       const char *of, *example;
     };
-    for (const Names& names : {Names{fact.ends_with(".attributes"), "attributes", "[\"width\", \"init\"]"},
-                               Names{fact.ends_with(".covers"), "operators", "[\"linear\"]"},
-                               Names{fact.starts_with("metric."), "numbers of evaluations", "[\"eval.accuracy\"]"},
-                               Names{is_of_fields(fact), "fields of a batch", "[\"segments\"]"}})
-      for (const TomlNode& item : !names.are_here ? TomlList() : node.list() ? *node.list() : TomlList{node})
+    for (const Names& names :
+         {Names{fact.ends_with(".attributes"), "attributes", "[\"width\", \"init\"]"},
+          Names{fact.ends_with(".covers"), "operators", "[\"linear\"]"},
+          Names{fact == "model.modes" && !node.list(), "modes", "[\"train\", \"eval\"]"},
+          Names{fact.ends_with("er_is_better"), "numbers of evaluations", "[\"eval.accuracy\"]"},
+          Names{fact == "load.adds" || fact == "load.removes", "fields of a batch", "[\"segments\"]"}})
+      for (const TomlNode& item : names.are_here ? items : TomlList())
         if (!node.list() || !item.text())
           add_mistake("wrong_type", fact + " is a list of names of " + names.of + ", this is " + quoted(item),
                       position(item.at, fact), fact.substr(fact.find('.') + 1) + " = " + names.example);
-    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait";
+    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait" ||
+                        fact == "metric.in_training" || fact == "tokenizer.path";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
                   position(node.at, fact));
@@ -347,7 +357,8 @@ class Reader {
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
       return unknown_key("[" + slot + "]", entry, keys);
     const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "covers" ||
-                             entry.key == "cut" || slot == "metric" || is_of_fields(key);
+                             entry.key == "cut" || key == "model.modes" || key.ends_with("er_is_better") ||
+                             slot == "load";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

@@ -233,6 +233,11 @@ TEST(PluginToml, ListsTheAttributesOfAnOperator) {
   EXPECT_EQ(read_after_head(head + "[load]\nremoves = \"segments\"\n").errors,
             (Errors{"wrong_type 10:11 load.removes is a list of names of fields of a batch, this is `segments` | "
                     "removes = [\"segments\"]"}));
+  const std::string model = "[points]\nprovides = [\"model\"]\n[model]\nmodes = ";
+  EXPECT_EQ(read_after_head(model + "[\"train\", \"eval\"]\n").errors, Errors{});
+  for (const char* wrong : {"\"train\"", "[\"trains\"]", "[1]"})
+    EXPECT_EQ(read_after_head(model + wrong + "\n").errors.size(), 1u) << wrong;
+  EXPECT_EQ(read_after_head("[metric]\nin_training = \"nothing\"\n").errors.size(), 1u) << "no key of [config]";
   EXPECT_EQ(read_after_head(head + "[optimizer]\nattributes = [\"width\"]\n").errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
 }

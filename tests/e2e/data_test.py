@@ -86,5 +86,32 @@ class Table(e2e.Case):
         self.assertIn(" % longer than 16 tokens and cut · 20 samples to train", out)
 
 
+class Verb(e2e.Case):
+    """`mortise data`."""
+
+    def test_classes_lengths_and_the_first_sample(self):
+        self.file("rows.csv", "q,mood\n" + "".join(f"{'ab' * (n % 5 + 1)},{'bad' if n % 4 == 0 else 'good'}\n"
+                                                  for n in range(20)))
+        self.file("run.toml", TABLE + 'text = "q"\nlabel = "mood"\n')
+        lines = self.ok("data").out.splitlines()
+        self.assertRegex(lines[0], r"^data     data.table rows.csv, 20 rows, .*: 20 to train, 0 to validate$")
+        self.assertEqual(lines[1:3], ["classes  2: bad 5 · good 15",
+                                      "lengths  input_ids: median 6, 95 % up to 10, longest 10"])
+        self.assertRegex(lines[3], r"^sample   \d+: (ab)+   class [01] = (bad|good)$")
+        self.assertEqual(len(lines), 4)
+        short = self.ok("data", "--set", "data.sequence_length=6").out
+        self.assertIn("longest 6; 60 % fill all 6 of data.sequence_length\n", short)
+        answer = json.loads(self.ok("data", "run.toml", "--json", "--set", "data.validation=0.25").out)
+        self.assertEqual((answer["train"], answer["validation"], answer["read"]), (15, 5, 15))
+        self.assertEqual(sum(each["samples"] for each in answer["classes"]), 15)
+        self.assertEqual(answer["lengths"]["input_ids"]["longest"], 10)
+        self.assertFalse((self.dir / "runs").exists())
+
+    def test_tokens_without_a_tokenizer(self):
+        self.file("a.bin", array.array("H", 100 * list(range(10))).tobytes())
+        self.file("run.toml", BARE.replace("[tokenizer.byte]\n", "") + "vocabulary = 10\n")
+        self.assertRegex(self.ok("data").out, r"\nsample   \d+: ids \d( \d){15}\n$")
+
+
 if __name__ == "__main__":
     e2e.main()

@@ -329,10 +329,12 @@ class ModelAndData(e2e.Case):
         where = "  --> command line: --set model.weights="
         self.refused(
             ["train", "--set", "model.weights=bert"],
-            f"error[no_weights]: `bert` is not a folder\n{where}bert\n"
-            f"  fix: Mortise does not download: hf download NAME --local-dir bert\n" + NOTHING,
+            f"error[no_weights]: `bert` is not a folder\n{where}bert    looked at {self.dir}/bert\n"
+            f"  fix: Mortise does not download. Get it with: hf download OWNER/bert --local-dir bert\n" + NOTHING,
             code=65,
         )
+        self.assertIn("hf download google/bert --local-dir google/bert\n",
+                      self.mortise("train", "--set", "model.weights=google/bert").err)
         self.file("old/pytorch_model.bin", b"pickle")
         self.refused(
             ["train", "--set", "model.weights=old"],

@@ -250,7 +250,9 @@ class Eval(e2e.Case):
         self.refused(["eval", "measure.toml", "--checkpoint", "6"],
                      "error[not_a_run]: --checkpoint is of a run directory, measure.toml is a manifest\n"
                      "  fix: leave it out: [model] weights says which\n")
-        self.refused(["eval", "nowhere"], self.mortise("plan", "nowhere").err)
+        self.refused(["eval", "nowhere.toml"], self.mortise("plan", "nowhere.toml").err)
+        self.refused(["eval", "runs/smal"], "error[no_run]: runs/smal is no run directory: it has no run.toml\n"
+                                            "  fix: mortise eval runs/small\n", code=65)
         self.file("random.toml", VALIDATED.replace("[data.text]\npath = \"notes.txt\"", "[data.random]"))
         self.ok("train", "random.toml", "--set", "run.length=1")
         self.refused(["eval", "runs/random", "--data", "notes.txt"],

@@ -12,8 +12,8 @@ LIGHT = (["--help"], ["--version"], ["help", "train"], ["help", "flags"], ["poin
          ["plugin", "list"], ["plugin", "info", "optimizer.adamw"],
          ["plan", "--static"], ["plan", "--static", "--json"], ["plan", "--keys"], ["plan", "--why", "block"],
          ["plan", "--layer", "default"], ["plan"], ["plan", "--json"], ["explain", "unknown_key"],
-         ["keys"])
-HEAVY = (["train"], ["resume", "runs/run"], ["sample", "runs/run"], ["eval", "runs/run"])
+         ["keys"], ["init", "--list"], ["init", "gpt_from_text", "-o", "-"])
+HEAVY = (["train"], ["resume", "runs/run"], ["sample", "runs/run"], ["eval", "runs/run"], ["data"])
 
 
 class Alone(e2e.Case):

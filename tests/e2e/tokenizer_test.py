@@ -53,6 +53,27 @@ class Files(e2e.Case):
         self.assertEqual(done.code, 64)
         self.assertIn("no tokenizer is named", done.err)
 
+    def test_without_a_path_it_is_that_of_the_weights(self):
+        self.ok("train", "run.toml")
+        self.ok("export", "runs/run", "-o", "hf")
+        text = e2e.TINY.replace("[tokenizer.byte]", "[tokenizer.huggingface]\n[model]\nweights = \"hf\"")
+        run = self.train("tuned", text.replace("layers = 1\nheads = 2\nwidth = 16\n", ""))
+        self.assertRegex((run / "run.toml").read_text(), rf'path = "{self.dir}/hf" +# tuned.toml:10:')
+        # What was taken is recorded: weights and their folder may go, but for the tokenizer.
+        self.ok("sample", "runs/tuned", "--tokens", "2")
+        self.file("none.toml", text.replace("weights = \"hf\"", ""))
+        self.assertIn("no tokenizer is named", self.mortise("plan", "none.toml").err)
+
+    def test_of_a_run_whose_file_is_gone(self):
+        self.ok("train", "run.toml", "--set", "data.validation=0.2")
+        (self.dir / "words").rename(self.dir / "moved")
+        for verb in (["eval", "runs/run"], ["sample", "runs/run", "--tokens", "2"]):
+            self.assertRegex(self.ok(*verb).err,
+                             rf"^warning\[tokenizer_moved\]: {self.dir}/words is no longer there\n  --> .*\n"
+                             r"  effect: the one that the run saved is read: runs/run/checkpoints/latest/model\n$")
+        self.ok("resume", "runs/run", "--set", "run.length=8")
+        self.ok("resume", "runs/run", "--set", "run.length=9")
+
 
 if __name__ == "__main__":
     e2e.main()

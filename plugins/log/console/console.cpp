@@ -291,6 +291,8 @@ Line end_line(const Columns& c) {
   const int64_t code = c.integer("exit");
   Line line = code == 0 ? Line("done") : Line("stopped", Look::kWarning);
   line.add(with_commas(c.integer("steps")) + (c.integer("steps") == 1 ? " step" : " steps"));
+  if (const int64_t here = c.integer("steps_here"); c.has("steps_here") && here != c.integer("steps"))
+    line.add(here > 0 ? ", the last " + with_commas(here) : ", no new one");
   if (c.has("seconds")) line.add(" in " + duration(c.number("seconds")));
   if (c.integer("steps") > 0 && c.has("loss_first") && c.has("loss_last"))
     line.label("  loss ").add(plain(c.number("loss_first"), 2) + " -> " + plain(c.number("loss_last"), 2));

@@ -225,6 +225,21 @@ TEST_F(Console, SaysWhyItStoppedAndWithWhichCode) {
             "stopped 11,204 steps in 6h44m  runs/a  time limit; resumable · exit 75\n");
 }
 
+// The time is that of one process, the steps are the whole run's.
+TEST_F(Console, SaysHowManyStepsOfAResumedRunTheTimeIsOf) {
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 1306).add("steps_here", 485).add("seconds", 2.1).add("exit", 0)),
+            "done    1,306 steps, the last 485 in 2.1s\n");
+}
+
+TEST_F(Console, SaysThatAResumedRunHadNothingToDo) {
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 9).add("steps_here", 0).add("exit", 0)),
+            "done    9 steps, no new one\n");
+}
+
+TEST_F(Console, SaysNothingOfStepsThatAreAllItsOwn) {
+  EXPECT_EQ(printed(FakeRecord("end").add("steps", 9).add("steps_here", 9).add("exit", 0)), "done    9 steps\n");
+}
+
 TEST_F(Console, IgnoresWhatItDoesNotKnow) {
   EXPECT_EQ(printed(FakeRecord("weather").add("rain", 1)), "");
   EXPECT_EQ(printed(FakeRecord("note").add("text", "a b")), "note    a b\n");
