@@ -56,7 +56,7 @@ BUDGETS = {
     "base": 650,
     "manifest": 1930,
     "plugin": 1600,
-    "plan": 1350,
+    "plan": 1360,
     "model": 310,
     "host": 2300,
     "loop": 2000,
@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1200,
     "assemble": 1100,
     "store": 1370,
-    "cli": 3840,
+    "cli": 3880,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 760, "safetensors": 300, "toml": 350}
 

@@ -98,6 +98,17 @@ void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_v
     *around->segment = segment;
 }
 
+void call_attribute(mortise_host*, const mortise_layer* layer, mortise_str key, mortise_value* out) {
+  if (!layer || !out) throw PluginError(MORTISE_E_ARGUMENT, "an attribute of no layer, or into nothing");
+  for (const mortise_attr& attr : layer->attrs)
+    if (view(attr.key) == view(key)) {
+      *out = attr.value;
+      return;
+    }
+  throw PluginError(MORTISE_E_NOT_FOUND,
+                    "layer " + layer->path + " was declared without the attribute " + std::string(view(key)));
+}
+
 void call_drop(mortise_host*, mortise_kept* kept) noexcept {
   if (!kept) return;
   if (kept->call.batch) release(kept->call.batch);
@@ -193,6 +204,7 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
 }
 
 const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>, at_edge<call_layer>,
-                                   at_edge<call_keep>,       at_edge<call_run>,  call_drop};
+                                   at_edge<call_keep>,       at_edge<call_run>,  call_drop,
+                                   at_edge<call_attribute>};
 
 }  // namespace mortise

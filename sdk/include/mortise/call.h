@@ -51,6 +51,9 @@ typedef struct mortise_call_api {
   MORTISE_FN(run, mortise_kept *, uint32_t flags, const mortise_value *args, uint32_t n_args, mortise_value *results,
              uint32_t n_results);
   MORTISE_FN_VOID(drop, mortise_kept *);
+  /** What a layer was asked for with: one of its attributes as the model gave it, borrowed for the run. For wrappers of
+   * an operator, as call->layer. MORTISE_E_NOT_FOUND: it was left out, so operator.h's default holds. Since 0.2 */
+  MORTISE_FN(attribute, const mortise_layer *, mortise_str key, mortise_value *out);
 } mortise_call_api;
 
 MORTISE_END
