@@ -71,9 +71,12 @@ std::vector<std::string> prompts_for(const Arguments& args, const Plan& plan) {
   std::vector<std::string> prompts = args.all("--prompt");
   if (const std::string file = args.last("--prompt-file"); !file.empty()) {
     std::ifstream in(file);
-    if (std::error_code error; !in || fs::is_directory(file, error))
-      throw Failure(trouble(kExitIo, "cannot_read", "`" + escape_control(file) + "` cannot be read",
-                            "command line: --prompt-file", "a file with a prompt a line"));
+    if (std::error_code error; !in || fs::is_directory(file, error)) {
+      Diagnostic d = mistake("cannot_read", "`" + escape_control(file) + "` cannot be read",
+                             {"command line: --prompt-file " + file, 0, 0, ""}, "a file with a prompt a line");
+      d.exit = kExitIo;
+      throw Failure(d);
+    }
     add_lines(in, prompts);
     if (prompts.empty()) refuse("missing_value", "`" + escape_control(file) + "` has no prompt", "--prompt TEXT");
   } else if (prompts.empty() && !isatty(0)) {
