@@ -96,8 +96,8 @@ bool provides(const PluginSchema& plugin, const std::string& slot) {
   return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
 }
 
-// Of a run that is there already, what is missing is named on the command line; and nobody typed the --use that switched
-// its plugin on.
+// Of a run that is there already, what is missing is named on the command line; and nobody typed the --use that
+// switched its plugin on.
 Diagnostic as_typed_for(const PlanSource& source, Diagnostic d) {
   if (source.dir.empty() || d.code != "nothing_provides") return d;
   if (!source.slot.empty()) std::erase_if(d.positions, [](const Position& p) { return p.line == 0; });
