@@ -99,7 +99,7 @@ void call_run(mortise_host*, mortise_kept* kept, uint32_t flags, const mortise_v
 }
 
 void call_attribute(mortise_host*, const mortise_layer* layer, mortise_str key, mortise_value* out) {
-  if (!layer || !out) throw PluginError(MORTISE_E_ARGUMENT, "an attribute of no layer, or into nothing");
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where an attribute is to be put");
   for (const mortise_attr& attr : layer->attrs)
     if (view(attr.key) == view(key)) {
       *out = attr.value;

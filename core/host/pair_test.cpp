@@ -494,7 +494,7 @@ TEST(Layer, SaysWhatItWasDeclaredWith) {
   One one(product());
   mortise_value v{};
   const auto asked = [&](const mortise_layer* layer, mortise_str key, mortise_value* out) {
-    return kCallApi.attribute(nullptr, layer, key, out);
+    return kCallApi.attribute(&one.host.window("test.x"), layer, key, out);
   };
   EXPECT_EQ(asked(one.layer, MORTISE_STR("nothing"), &v), MORTISE_E_NOT_FOUND);
   EXPECT_EQ(asked(nullptr, MORTISE_STR("in"), &v), MORTISE_E_ARGUMENT);
