@@ -8,6 +8,7 @@ python=.deps/parity/bin/python
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/start/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/train_step/bench.py
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/checkpoint/bench.py
+MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/sample/bench.py
 "$python" -c 'import accelerate, lightning' 2>/dev/null || "$python" -m pip install --quiet \
   --disable-pip-version-check --no-input --no-deps --only-binary=:all: \
   --require-hashes -r scripts/requirements-trainers.txt

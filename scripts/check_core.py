@@ -56,7 +56,7 @@ BUDGETS = {
     "base": 650,
     "manifest": 1950,
     "plugin": 1660,
-    "plan": 1540,
+    "plan": 1560,
     "model": 320,
     "host": 2300,
     "loop": 2000,
@@ -64,7 +64,7 @@ BUDGETS = {
     "declare": 1430,
     "assemble": 1100,
     "store": 1370,
-    "cli": 4250,
+    "cli": 4300,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 760, "safetensors": 300, "toml": 350}
 

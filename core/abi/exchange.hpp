@@ -24,7 +24,10 @@ struct SampleRequest {
   int tokens = 0;           // 0: the plugin's own
   double temperature = -1;  // negative: the plugin's own
   int top_k = -1;
+  double top_p = 0;               // 0: the plugin's own
+  std::vector<std::string> stop;  // empty: the plugin's own
   uint64_t seed = 0;
+  uint32_t text = 0;  // which of several
 };
 
 }  // namespace mortise

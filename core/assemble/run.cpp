@@ -37,6 +37,12 @@ void generate(const Declared& d, const SampleRequest& ask, const std::function<v
   r.temperature = ask.temperature;
   r.top_k = ask.top_k;
   r.seed = ask.seed;
+  r.top_p = ask.top_p;
+  r.text = ask.text;
+  std::vector<mortise_str> stop;
+  for (const std::string& text : ask.stop) stop.push_back(str(text));
+  r.stop = stop.empty() ? nullptr : stop.data();
+  r.n_stop = static_cast<uint32_t>(stop.size());
   r.user = const_cast<void*>(static_cast<const void*>(&emit));
   r.emit = [](void* user, mortise_str piece) noexcept -> mortise_status {
     return guarded([&] { (*static_cast<const std::function<void(std::string_view)>*>(user))(text_of(piece)); });
@@ -77,13 +83,8 @@ SaverOptions saver_options(const Declared& d, const RunRequest& request, const R
 
 // A prompt that a terminal can show on one line.
 std::string first_prompt(const Plan& plan) {
-  const auto& samplers = plan.at[kSample].providers;
-  if (samplers.empty()) return "";
-  const Member& sampler = plan.members[static_cast<size_t>(samplers.back().member)];
-  const Value* prompts = value_of_fact(sampler, "sample", "prompts");
-  if (!prompts || prompts->as_list().empty()) return "";
-  const std::string first = prompts->as_list().front().as_text();
-  return escape_control(first) == first ? first : "";
+  const std::vector<std::string> prompts = prompts_of(plan);
+  return prompts.empty() || escape_control(prompts[0]) != prompts[0] ? "" : prompts[0];
 }
 
 TrainOptions train_options(const Declared& d, const RunRequest& request, const RunState& state,

@@ -142,8 +142,7 @@ Arguments parse(const Verb& verb, const std::vector<std::string>& words) {
     if (flag.value.empty() && joined)
       refuse("needless_value", "`" + name + "` takes no value, and `" + words[i] + "` gives it one",
              {"mortise " + verb.name + " --help"});
-    const bool repeats = std::ranges::find(layer_flags(), name, &Flag::name) != layer_flags().end();
-    if (!flag.value.empty() && !repeats && a.has(name))
+    if (!flag.value.empty() && !flag.repeats && a.has(name))
       refuse("flag_twice", "`" + name + "` is given twice, and `mortise " + verb.name + "` takes it once",
              {"leave one out"});
     if (!flag.value.empty() && !joined) {

@@ -29,6 +29,7 @@ struct Flag {
   std::string name;   // "--set"
   std::string value;  // what follows, for --help ("K=V"); "" for a switch
   std::string doc;
+  bool repeats = false;  // it may be given several times
 };
 
 // The words after the verb, checked against its flags.

@@ -96,9 +96,23 @@ bool provides(const PluginSchema& plugin, const std::string& slot) {
   return std::ranges::find(plugin.provides, slot) != plugin.provides.end();
 }
 
+// Of a run that is there already, what is missing is named on the command line; and nobody typed the --use that
+// switched its plugin on.
+Diagnostic as_typed_for(const PlanSource& source, Diagnostic d) {
+  if (source.dir.empty() || d.code != "nothing_provides") return d;
+  if (!source.slot.empty()) std::erase_if(d.positions, [](const Position& p) { return p.line == 0; });
+  for (std::string& fix : d.fixes)
+    for (size_t at = 0; (at = fix.find('[', at)) != fix.npos;) {
+      if (const size_t end = fix.find(']', at); end != fix.npos) fix.erase(end, 1);
+      fix.replace(at, 1, "--use ");
+    }
+  return d;
+}
+
 // What was found at the three stages, each thing once and without what only follows from another mistake. A folder with
 // a broken plugin stops nobody who does not use it.
-Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest) {
+Report together(const Report& scanned, const Report& read, const Report& planned, const Manifest& manifest,
+                const PlanSource& source) {
   Report all;
   std::set<std::string> seen, mistyped;  // families
   const auto add = [&](Diagnostic d) {
@@ -127,7 +141,8 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   }
   // What a plugin that could not be read would provide, nobody knows.
   for (const Diagnostic& d : planned.all())
-    if (d.code != "nothing_provides" || (manifest.unread.empty() && !mistyped.contains(d.about))) add(d);
+    if (d.code != "nothing_provides" || (manifest.unread.empty() && !mistyped.contains(d.about)))
+      add(as_typed_for(source, d));
   return all;
 }
 
@@ -166,7 +181,8 @@ const PluginTable* table_naming(const Manifest& manifest, const std::string& slo
 
 void switch_on(Planned& p, const std::string& slot, Report& read) {
   const auto on = [&](const PluginTable& t) { return t.enabled && provides(*t.schema, slot); };
-  if (slot.empty() || read.has_errors() || std::ranges::any_of(p.manifest.plugins, on)) return;
+  const auto is_fatal = [](const Diagnostic& d) { return d.level == Level::kError && d.code != "set_not_on"; };
+  if (slot.empty() || std::ranges::any_of(read.all(), is_fatal) || std::ranges::any_of(p.manifest.plugins, on)) return;
   const PluginTable* named = table_naming(p.manifest, slot);
   if (!named) return;
   p.request.use.push_back(named->schema->id);
@@ -226,7 +242,7 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& s
   switch_on(*p, source.slot, read);
   add_plugin_folders(args, p->manifest);
   make_plan_of(*p, source, read, planned);
-  const Report all = together(scanned, read, planned, p->manifest);
+  const Report all = together(scanned, read, planned, p->manifest, source);
   if (all.has_errors()) {
     say(all, "nothing was started.");
     throw Failed{all.exit_code()};

@@ -1,17 +1,20 @@
 // mortise sample DIR
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
+#include "core/plan/facts.hpp"
 
 namespace fs = std::filesystem;
 
@@ -22,14 +25,23 @@ namespace {
   throw Failure(mistake(code, message, {}, fix));
 }
 
-double number(const Arguments& args, const std::string& flag, double otherwise) {
+double number(const Arguments& args, const std::string& flag, double most, double otherwise) {
   const std::string text = args.last(flag);
   if (text.empty()) return otherwise;
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
-  if (*end || !(v >= 0) || v > 1e9)
+  if (*end || !(v >= 0) || v > most)
     refuse("wrong_type", flag + " is a number of 0 or more, this is `" + text + "`", "mortise sample --help");
   return v;
+}
+
+// 0 would leave nothing to draw from.
+double share(const Arguments& args, const std::string& flag) {
+  const double v = number(args, flag, HUGE_VAL, -1);
+  if (v == 0 || v > 1)
+    refuse("wrong_type", flag + " is a number above 0, at most 1, this is `" + args.last(flag) + "`",
+           "mortise sample --help");
+  return std::max(v, 0.0);
 }
 
 // No number loses anything on its way to the plugin.
@@ -46,10 +58,51 @@ int64_t whole(const Arguments& args, const std::string& flag, int64_t least, int
   return v;
 }
 
+// A prompt a line; lines without anything are none.
+void add_lines(std::istream& in, std::vector<std::string>& prompts) {
+  for (std::string line; std::getline(in, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) prompts.push_back(line);
+  }
+}
+
+// Those of the command line, else of standard input, else the plugin's own: "" where nobody can say which these are.
+std::vector<std::string> prompts_for(const Arguments& args, const Plan& plan) {
+  std::vector<std::string> prompts = args.all("--prompt");
+  if (const std::string file = args.last("--prompt-file"); !file.empty()) {
+    std::ifstream in(file);
+    if (std::error_code error; !in || fs::is_directory(file, error)) {
+      Diagnostic d = mistake("cannot_read", "`" + escape_control(file) + "` cannot be read",
+                             {"command line: --prompt-file " + file, 0, 0, ""}, "a file with a prompt a line");
+      d.exit = kExitIo;
+      throw Failure(d);
+    }
+    add_lines(in, prompts);
+    if (prompts.empty()) refuse("missing_value", "`" + escape_control(file) + "` has no prompt", "--prompt TEXT");
+  } else if (prompts.empty() && !isatty(0)) {
+    add_lines(std::cin, prompts);
+  }
+  if (prompts.empty()) prompts = prompts_of(plan);
+  if (prompts.empty()) prompts.emplace_back();
+  return prompts;
+}
+
+SampleRequest request_of(const Arguments& args) {
+  SampleRequest request;
+  request.tokens = static_cast<int>(whole(args, "--tokens", 1, INT32_MAX, 0));
+  request.temperature = number(args, "--temperature", 1e9, -1);
+  request.top_k = static_cast<int>(whole(args, "--top-k", 0, INT32_MAX, -1));
+  request.top_p = share(args, "--top-p");
+  request.stop = args.all("--stop");
+  request.seed = static_cast<uint64_t>(whole(args, "--seed", 0, INT64_MAX, 0));
+  return request;
+}
+
 }  // namespace
 
 int sample(const Arguments& args) {
   const std::string dir = run_directory_at(args.positional[0], "sample");
+  SampleRequest request = request_of(args);
   PlanSource source = source_of_run(dir);
   source.slot = "sample";
   source.weights = false;
@@ -59,23 +112,17 @@ int sample(const Arguments& args) {
     run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = ""});
   });
   if (!run->can_sample()) refuse("nothing_provides", "nothing provides `sample`", "mortise plugin list sample");
-  SampleRequest request;
-  request.prompt = args.last("--prompt");
-  if (!args.has("--prompt") && !isatty(0)) {
-    request.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-    while (!request.prompt.empty() && request.prompt.back() == '\n') request.prompt.pop_back();
+  for (const std::string& prompt : prompts_for(args, planned->plan)) {
+    request.prompt = prompt;
+    std::string all;
+    run->sample(request, [&](std::string_view piece) {
+      if (globals().json) all += piece;
+      else std::cout << piece << std::flush;
+    });
+    if (globals().json) std::cout << text_of({{"prompt", prompt}, {"text", all}});
+    std::cout << std::endl;
+    ++request.text;
   }
-  request.tokens = static_cast<int>(whole(args, "--tokens", 1, INT32_MAX, 0));
-  request.temperature = number(args, "--temperature", -1);
-  request.top_k = static_cast<int>(whole(args, "--top-k", 0, INT32_MAX, -1));
-  request.seed = static_cast<uint64_t>(whole(args, "--seed", 0, INT64_MAX, 0));
-  std::string all;
-  run->sample(request, [&](std::string_view piece) {
-    if (globals().json) all += piece;
-    else std::cout << piece << std::flush;
-  });
-  if (globals().json) std::cout << text_of({{"text", all}});
-  std::cout << "\n";
   return kExitOk;
 }
 

@@ -25,11 +25,11 @@ MORTISE_COMPUTES int train(const Arguments&);
 
 const std::vector<Flag>& layer_flags() {
   static const std::vector<Flag> all = {
-      {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default"},
-      {"--use", "ID", "switch a plugin on"},
-      {"--without", "ID", "switch a plugin off"},
-      {"--include", "FILE", "a further layer above the file"},
-      {"--plugin-path", "DIR", "a further folder with plugins"}};
+      {"--set", "K=V", "set a key of something that is on; `default` as value returns to the default", true},
+      {"--use", "ID", "switch a plugin on", true},
+      {"--without", "ID", "switch a plugin off", true},
+      {"--include", "FILE", "a further layer above the file", true},
+      {"--plugin-path", "DIR", "a further folder with plugins", true}};
   return all;
 }
 
@@ -114,10 +114,13 @@ const std::vector<Verb>& verbs() {
        "DIR",
        "text from the model of a run directory",
        "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
-       {{"--prompt", "TEXT", "what to go on from; else standard input, else the plugin's own"},
+       {{"--prompt", "TEXT", "what to go on from, once a text; else standard input, else the plugin's own", true},
+        {"--prompt-file", "FILE", "a prompt a line, as standard input has them"},
         {"--tokens", "N", "how many"},
         {"--temperature", "T", "0: always the likeliest"},
         {"--top-k", "K", "of the K likeliest; 0: of all"},
+        {"--top-p", "P", "of the fewest of these whose probabilities add up to P; 1: of all"},
+        {"--stop", "TEXT", "what is new ends before it; of several, before the first", true},
         {"--seed", "N", "of the draws; 0"},
         {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
        1,

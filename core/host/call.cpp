@@ -110,6 +110,17 @@ void call_provider(mortise_host*, const mortise_next* next, mortise_str* out) {
   *out = next->plugin ? str(next->plugin->id) : mortise_str{"", 0};
 }
 
+void call_attribute(mortise_host*, const mortise_layer* layer, mortise_str key, mortise_value* out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where an attribute is to be put");
+  for (const mortise_attr& attr : layer->attrs)
+    if (view(attr.key) == view(key)) {
+      *out = attr.value;
+      return;
+    }
+  throw PluginError(MORTISE_E_NOT_FOUND,
+                    "layer " + layer->path + " was declared without the attribute " + std::string(view(key)));
+}
+
 void call_drop(mortise_host*, mortise_kept* kept) noexcept {
   if (!kept) return;
   if (kept->call.batch) release(kept->call.batch);
@@ -204,8 +215,8 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   throw as_thrown(status);
 }
 
-const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>,    at_edge<call_layer>,
-                                   at_edge<call_keep>,       at_edge<call_run>,     call_drop,
-                                   at_edge<call_name>,       at_edge<call_provider>};
+const mortise_call_api kCallApi = {sizeof(mortise_call_api),  at_edge<call_next>, at_edge<call_layer>,
+                                   at_edge<call_keep>,        at_edge<call_run>,  call_drop,
+                                   at_edge<call_name>,        at_edge<call_provider>, at_edge<call_attribute>};
 
 }  // namespace mortise

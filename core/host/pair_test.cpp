@@ -513,6 +513,21 @@ TEST(Composite, HasTheGradientsOfItsParts) {
     EXPECT_TRUE(bitwise(host.grad(name), p[name].grad())) << name;
 }
 
+TEST(Layer, SaysWhatItWasDeclaredWith) {
+  One one(product());
+  mortise_value v{};
+  const auto asked = [&](const mortise_layer* layer, mortise_str key, mortise_value* out) {
+    return kCallApi.attribute(&one.host.window("test.x"), layer, key, out);
+  };
+  EXPECT_EQ(asked(one.layer, MORTISE_STR("nothing"), &v), MORTISE_E_NOT_FOUND);
+  EXPECT_EQ(asked(nullptr, MORTISE_STR("in"), &v), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(asked(one.layer, MORTISE_STR("in"), nullptr), MORTISE_E_ARGUMENT);
+  one.layer->attrs = {{MORTISE_STR("heads"), {MORTISE_INT, 0, {.i = 4}}}};
+  EXPECT_EQ(asked(one.layer, MORTISE_STR("heads"), &v), MORTISE_OK);
+  EXPECT_EQ(v.tag, static_cast<uint32_t>(MORTISE_INT));
+  EXPECT_EQ(v.v.i, 4);
+}
+
 TEST(Layer, WithoutAProviderInAModeIsNamed) {
   One one(product());
   one.host.get().set_layer_chain(*one.layer, MORTISE_EVAL, nullptr);

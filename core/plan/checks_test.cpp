@@ -174,6 +174,29 @@ TEST_F(Checks, RefuseModesInWhichAPointIsNeverCalled) {
   EXPECT_EQ(world.errors(), "");
 }
 
+TEST_F(Checks, LetAWrapperBeCalledInSomeModesAlone) {
+  world.operators({"attention"});
+  world.wrapper("sample.text", "attention", "adapt").wraps[0].modes = {"sample"};
+  PluginTable& table = world.table("sample.text", 21);
+  const Plan plan = world.plan();
+  ASSERT_EQ(plan.at[plan.points.find("attention")].wrappers.size(), 1u);
+  EXPECT_EQ(plan.at[plan.points.find("attention")].wrappers[0].modes, 1u << 2);
+  table.modes = {0, 2};
+  EXPECT_EQ(world.errors(), "");
+  table.modes = {0};
+  EXPECT_EQ(world.errors(),
+            "error[matches_nothing]: `modes` matches nothing: sample.text attaches at `attention`, called in sample "
+            "alone\n  --> run.toml:21:1\n  fix: leave `modes` out\n");
+}
+
+TEST_F(Checks, LetAWrapperDoWithoutAnOperatorThatIsNotThere) {
+  PluginInfo& info = world.wrapper("sample.text", "attention", "adapt");
+  world.table("sample.text", 21);
+  EXPECT_NE(world.errors(), "");
+  info.wraps[0].optional = true;
+  EXPECT_EQ(world.errors(), "");
+}
+
 TEST_F(Checks, TakeModesOfAPluginThatAlsoActsElsewhere) {
   world.listener("precision.half", "grad.transform", {}, {"multiplier"}).wraps = {{"forward", "cast", false, ""}};
   world.table("precision.half", 21).modes = {1};

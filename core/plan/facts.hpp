@@ -6,6 +6,8 @@ namespace mortise {
 
 // [TABLE] FACT = "KEY" of plugin.toml says which key of its own table holds something: its value; NULL if it has none.
 const Value* value_of_fact(const Member& member, const std::string& table, const std::string& fact);
+// What whoever provides `sample` goes on from when nobody says otherwise; may be none.
+std::vector<std::string> prompts_of(const Plan& plan);
 
 // [SLOT] covers of plugin.toml: the operators that a provider of the slot computes itself, where a composite would call
 // layers of them.

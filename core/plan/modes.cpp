@@ -23,15 +23,15 @@ void check_modes(const Plan& plan, const std::vector<EnabledTable>& all_enabled,
   for (const EnabledTable& enabled : all_enabled) {
     std::vector<std::string> names;
     unsigned possible = 0;
-    const auto add = [&](const std::string& name, bool is_wrapped) {
+    const auto add = [&](const std::string& name, bool is_wrapped, unsigned modes = kAllModes) {
       const int point = plan.points.find(name);
       if (name == "*") possible = kAllModes;
       if (point < 0) return;
-      possible |= modes_at(plan.points, static_cast<uint32_t>(point), is_wrapped);
+      possible |= modes_at(plan.points, static_cast<uint32_t>(point), is_wrapped) & modes;
       if (!contains(names, name)) names.push_back(name);
     };
     for (const std::string& name : enabled.info->schema.provides) add(name, false);
-    for (const WrapInfo& wrap : enabled.info->wraps) add(wrap.point, true);
+    for (const WrapInfo& wrap : enabled.info->wraps) add(wrap.point, true, modes_of(wrap));
     for (const ListenInfo& listen : enabled.info->listens) add(listen.point, false);
     if (enabled.table->modes.empty() || names.empty() || (possible & modes_of(*enabled.table))) continue;
     const std::string in = possible == 0 ? "no mode" : join(mode_names(possible), ", ") + " alone";

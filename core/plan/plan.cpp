@@ -108,9 +108,11 @@ void attach(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Cata
         if (check_watcher(enabled, wrap, report)) wrap_all(plan, attached);
         continue;
       }
+      if (wrap.optional && plan.points.find(wrap.point) < 0) continue;
       const int point = find_point(plan, catalogue, enabled, Way::Wraps, wrap.point, wrap.origin, report);
       attached.band = wrap.band;
-      if (point >= 0 && check_wrapper(enabled, plan.points[point], wrap, report))
+      attached.modes = enabled.modes & modes_of(wrap);
+      if (point >= 0 && attached.modes && check_wrapper(enabled, plan.points[point], wrap, report))
         plan.at[point].wrappers.push_back(attached);
     }
   }
@@ -123,6 +125,13 @@ const Value* value_of_fact(const Member& member, const std::string& table, const
   if (!key || !member.table) return nullptr;
   const auto found = member.table->values.find(key->as_text());
   return found == member.table->values.end() || !found->second.is_set() ? nullptr : &found->second;
+}
+
+std::vector<std::string> prompts_of(const Plan& plan) {
+  const std::vector<Claim>& samplers = plan.at[kSample].providers;
+  if (samplers.empty()) return {};
+  const Value* prompts = value_of_fact(plan.members[samplers.back().member], "sample", "prompts");
+  return prompts ? prompts->as_texts() : std::vector<std::string>();
 }
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {

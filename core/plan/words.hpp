@@ -47,6 +47,12 @@ inline unsigned modes_of(const PluginTable& table) {
   for (int mode : table.modes) modes |= 1u << mode;
   return modes ? modes : kAllModes;
 }
+inline unsigned modes_of(const WrapInfo& wrap) {
+  unsigned modes = 0;
+  for (unsigned mode = 0; mode < std::size(kModes); ++mode)
+    if (contains(wrap.modes, std::string(kModes[mode]))) modes |= 1u << mode;
+  return modes ? modes : kAllModes;
+}
 
 // An error with as many positions and fixes as it has sides; its other fields are filled where it is made.
 inline Diagnostic refusal(std::string code, std::string message, std::vector<Position> positions = {},

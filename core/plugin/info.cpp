@@ -147,6 +147,8 @@ class Reader {
       WrapInfo& wrap = info_.wraps.emplace_back(WrapInfo{.origin = at});
       return {{"point", &wrap.point, "point = \"block\""},
               {"band", &wrap.band, "band = \"adapt\""},
+              {"modes", &wrap.modes, nullptr, "list<choice>", {"train", "eval", "sample"}},
+              {"optional", &wrap.optional},
               {"capture", &wrap.capture}};
     };
     const Key::Row listens = [&](const Position& at) -> std::vector<Key> {

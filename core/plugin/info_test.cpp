@@ -242,6 +242,15 @@ TEST(PluginToml, ListsTheAttributesOfAnOperator) {
             (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
 }
 
+TEST(PluginToml, SaysInWhichModesAWrapperIsCalled) {
+  const std::string wraps = "[points]\nwraps = [{ point = \"attention\", band = \"adapt\", optional = true, modes = ";
+  const Read read = read_after_head(wraps + "[\"eval\", \"sample\"] }]\n");
+  EXPECT_EQ(read.errors, Errors{});
+  EXPECT_EQ(read.info.value().wraps.at(0).modes, (std::vector<std::string>{"eval", "sample"}));
+  EXPECT_TRUE(read.info.value().wraps.at(0).optional);
+  EXPECT_EQ(read_after_head(wraps + "[\"smple\"] }]\n").errors.size(), 1u);
+}
+
 TEST(PluginToml, NamesTheNearestKeyInsideAList) {
   EXPECT_EQ(read_after_head("[points]\nwraps = [{ point = \"block\", bant = \"adapt\" }]\n").errors,
             (Errors{

@@ -14,6 +14,8 @@ struct WrapInfo {
   std::string point, band;
   bool capture = false;
   Position origin;
+  std::vector<std::string> modes;  // it is called in these alone; empty: in all that the plugin's table leaves it
+  bool optional = false;           // in a run without such an operator there is nothing to wrap, which is no mistake
 };
 struct ListenInfo {
   std::string point;

@@ -30,8 +30,52 @@ class Sample(e2e.Case):
         flags = ("--tokens", "8", "--temperature", "0")
         self.assertEqual(self.sample(*flags, stdin=b"1 2 3\n"), self.sample(*flags, "--prompt", "1 2 3"))
         self.assertTrue(self.sample(*flags).startswith("The "))  # nobody said anything: the plugin's own
-        text = json.loads(self.sample(*flags, "--prompt", "1 2 3", "--json"))["text"]
-        self.assertEqual(text, self.sample(*flags, "--prompt", "1 2 3")[:-1])
+        text = json.loads(self.sample(*flags, "--prompt", "1 2 3", "--json"))
+        self.assertEqual(text, {"prompt": "1 2 3", "text": self.sample(*flags, "--prompt", "1 2 3")[:-1]})
+
+    def test_several_prompts_are_several_texts(self):
+        flags = ("--tokens", "8", "--seed", "3")
+        one, two = (self.sample(*flags, "--temperature", "0", "--prompt", p) for p in ("1 2 3", "40 4"))
+        both = one + two
+        greedy = (*flags, "--temperature", "0")
+        self.assertEqual(self.sample(*greedy, "--prompt", "1 2 3", "--prompt", "40 4"), both)
+        self.assertEqual(self.sample(*greedy, stdin=b"1 2 3\r\n\n40 4\n"), both)
+        self.file("prompts.txt", "40 4\n")
+        self.assertEqual(self.sample(*greedy, "--prompt", "1 2 3", "--prompt-file", "prompts.txt", stdin=b"5\n"), both)
+        lines = self.sample(*greedy, "--prompt", "1 2 3", "--prompt", "40 4", "--json").splitlines()
+        self.assertEqual([json.loads(line)["prompt"] for line in lines], ["1 2 3", "40 4"])
+        self.assertEqual([json.loads(line)["text"] + "\n" for line in lines], [one, two])
+        first, second = (json.loads(line)["text"] for line in self.sample(
+            *flags, "--prompt", "1 2 3", "--prompt", "1 2 3", "--json").splitlines())
+        self.assertNotEqual(first, second, "equal prompts draw other bits")
+        self.assertEqual(first + "\n", self.sample(*flags, "--prompt", "1 2 3"), "the first draws as if alone")
+        own = self.sample(*flags, "--set", 'sample.text.prompts=["1","2"]', "--json").splitlines()
+        self.assertEqual([json.loads(line)["prompt"] for line in own], ["1", "2"])
+
+    def test_a_file_of_prompts_that_is_none(self):
+        self.file("empty.txt", "\n")
+        self.refused(["sample", "runs/small", "--prompt-file", "nowhere.txt"],
+                     "error[cannot_read]: `nowhere.txt` cannot be read\n  --> command line: --prompt-file nowhere.txt\n"
+                     "  fix: a file with a prompt a line\n", code=74)
+        self.refused(["sample", "runs/small", "--prompt-file", "empty.txt"],
+                     "error[missing_value]: `empty.txt` has no prompt\n  fix: --prompt TEXT\n")
+
+    def test_the_share_and_the_text_to_stop_at(self):
+        flags = ("--prompt", "1 2 3", "--tokens", "24")
+        greedy = self.sample(*flags, "--temperature", "0")
+        self.assertEqual(self.sample(*flags, "--top-p", "1e-9", "--seed", "5"), greedy)
+        self.assertEqual(self.sample(*flags, "--top-p", "1", "--seed", "5"), self.sample(*flags, "--seed", "5"))
+        new = greedy[len("1 2 3"):-1]
+        two = new[-2:]
+        self.assertTrue(two.isascii(), "a character shown for bytes that are none is in no text")
+        ended = "1 2 3" + new[:new.index(two)] + "\n"
+        self.assertEqual(self.sample(*flags, "--temperature", "0", "--stop", two), ended)
+        self.assertEqual(self.sample(*flags, "--temperature", "0", "--stop", "@@", "--stop", two), ended)
+        self.assertEqual(self.sample(*flags, "--temperature", "0", "--set", f"sample.text.stop={json.dumps([two])}"),
+                         ended)
+        for value in ("0", "1.5", "-0.1", "nan", "much"):
+            result = self.mortise("sample", "runs/small", f"--top-p={value}")
+            self.assertEqual((result.code, result.out), (64, ""), (value, result))
 
     def test_more_tokens_go_on_where_fewer_ended(self):
         flags = ("--prompt", "1 2", "--temperature", "0")
@@ -46,6 +90,16 @@ class Sample(e2e.Case):
                          71)
         self.assertNotIn("sample.text", self.ok("plan", "--static").out,
                          "a training that nobody asked for samples draws none")
+
+    def test_a_run_on_ids_is_given_a_tokenizer(self):
+        data = '[data.text]\npath = "notes.txt"\n[tokenizer.byte]\n'
+        self.train("ids", TINY.replace(data, "[data.random]\nsamples = 64\nlow = 0\nhigh = 256\n"))
+        self.refused(["sample", "runs/ids", "--prompt", "1"],
+                     "error[nothing_provides]: nothing provides `tokenizer`, which sample.text needs\n"
+                     "  fix: --use tokenizer.byte or --use tokenizer.huggingface\n"
+                     "  see: mortise plugin list tokenizer\n\n1 error; nothing was started.\n")
+        text = self.ok("sample", "runs/ids", "--prompt", "1", "--use", "tokenizer.byte").out
+        self.assertEqual(text[0], "1")
 
     def test_what_is_no_run_directory(self):
         self.refused(
@@ -82,6 +136,90 @@ class Sample(e2e.Case):
         shutil.rmtree(step)
         self.refused(["sample", "runs/small"], "error[no_checkpoint]: runs/small has no checkpoint, and no process is "
                      "training it\n  fix: mortise resume runs/small\n", code=65)
+
+    def test_a_run_made_before_there_was_a_cache_has_one(self):
+        said = [line for line in (self.run_dir / "run.toml").read_text().splitlines()
+                if line.split(" ")[0] not in ("cache", "top_p", "stop", "ignore_eos")]
+        flags = ("--prompt", "1 2", "--tokens", "12")
+        text = self.sample(*flags)
+        (self.run_dir / "run.toml").write_text("\n".join(said) + "\n")
+        self.assertEqual(self.sample(*flags), text)
+
+
+LLAMA = """\
+[model.llama]
+layers = 2
+heads = 4
+kv_heads = 2
+width = 32
+inner = 48
+context = 48
+"""
+GPT = "[model.gpt]\nlayers = 2\nheads = 2\nwidth = 32\ncontext = 48\n"
+
+
+def manifest(model, more=""):
+    start = TINY[:TINY.index("[model.gpt]")].replace("sequence_length = 16", "sequence_length = 40")
+    return start + model + "[optimizer]\nlr = 1e-2\n[optimizer.adamw]\n" + more
+
+
+class Cache(e2e.Case):
+    """The text with kept keys and values is the text without. Nothing on stderr: the cache was not given up."""
+
+    def both(self, run, *flags):
+        kept, whole = (self.ok("sample", run, *flags, "--set", f"sample.text.cache={on}") for on in ("true", "false"))
+        self.assertEqual((kept.err, whole.err), ("", ""))
+        self.assertEqual(kept.out, whole.out, flags)
+        return kept.out
+
+    def check_run(self, model, more=""):
+        self.train("kept", manifest(model, more), "--set", "run.length=20")
+        for flags in (("--temperature", "0"), ("--seed", "1", "--temperature", "1", "--top-k", "0"),
+                      ("--seed", "2", "--top-p", "0.8")):
+            # Three texts, of which the first begins with one token, and all go on beyond the window of 40.
+            text = self.both("runs/kept", "--tokens", "60", "--prompt", "1", "--prompt", "40 41", "--prompt",
+                             " ".join(str(n) for n in range(20)), *flags)
+            self.assertGreater(len(text), 3 * 60)
+
+    def test_of_gpt(self):
+        self.check_run(GPT)
+
+    def test_of_llama_with_shared_heads(self):
+        self.check_run(LLAMA)
+
+    def test_over_attention_by_hand(self):
+        self.check_run(LLAMA, "[attention.math]\n")
+
+    def test_over_flash_attention(self):
+        self.check_run(GPT, "[attention.flash]\n")
+
+    def test_in_bf16_where_the_model_is_sure(self):
+        # In bf16 a token may have another text where two stand within rounding of each other; where the model is sure
+        # none does. That the logits agree is checked by the plugin, which would say so.
+        self.file("notes.txt", "abcdefgh " * 200)
+        for name, table in (("mixed", "[precision.bf16]\n"), ("half", "[precision.half]\n")):
+            run = f"runs/{name}"
+            optimizer = "[optimizer.adamw]" if name == "mixed" else "[optimizer.adamw_anyprecision]"
+            self.train(name, manifest(LLAMA, table).replace("[optimizer.adamw]", optimizer), "--set", "run.length=60")
+            text = self.both(run, "--tokens", "60", "--temperature", "0", "--prompt", "abc")
+            self.assertIn("abcdefgh abcdefgh ", text)
+            drawn = [self.ok("sample", run, "--tokens", "60", "--temperature", "2", "--seed", "4") for _ in range(2)]
+            self.assertEqual(drawn[0].out, drawn[1].out)
+            self.assertEqual(drawn[0].err, "")
+
+    def test_while_training(self):
+        texts = []
+        for on in ("true", "false"):
+            more = f"[activation.checkpointing]\n[sample.text]\ncache = {on}\nprompts = [\"1 2\"]\ntokens = 30\n"
+            run = self.train(f"run_{on}", manifest(GPT, more), "--set", "run.length=8")
+            texts += [record["text"] for record in self.records(run, "sample")]
+        self.assertEqual(len(texts), 2)
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(self.weights(self.dir / "runs/run_true"), self.weights(self.dir / "runs/run_false"))
+
+    def test_training_and_evaluation_have_no_wrapper(self):
+        self.file("run.toml", manifest(GPT, "[sample.text]\n"))
+        self.assertRegex(self.ok("plan").out, r"attention +sample\.text +in sample +run\.toml")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ class TextSampler : public ::testing::Test {
     host_.set_tokenizer({});
     host_.clock.sequence_length = 8;
     host_.set("prompts", std::vector<std::string>{"ab"}).set("tokens", 4).set("temperature", 0.8).set("top_k", 40);
+    settle(host_);
     host_.op("aten::narrow", [this](std::span<const mortise_value> args) {  // dimension 1 of [1, T, V]
       const int64_t v = Info(args[0]).size(2);
       const auto all = host_.values<float>(args[0].v.t);
@@ -48,6 +49,9 @@ class TextSampler : public ::testing::Test {
     };
   }
 
+  static void settle(FakeHost& host) {
+    host.set("top_p", 1.0).set("stop", std::vector<std::string>()).set("ignore_eos", false).set("cache", false);
+  }
   // Sure of one token.
   static std::vector<float> sure(int64_t id, size_t vocabulary = kVocabulary) {
     std::vector<float> logits(vocabulary, -30.0F);
@@ -60,22 +64,30 @@ class TextSampler : public ::testing::Test {
     double temperature = -1;
     int top_k = -1;
     uint64_t seed = 0;
+    double top_p = 0;
+    std::vector<std::string> stop = {};
+    uint32_t text = 0;
   };
   // The text without the prompt that was asked for, which comes first.
   std::string generate(const Request& r, mortise_status expected = MORTISE_OK) {
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     pieces_.clear();
-    const mortise_sample_request request = {sizeof request,
-                                            r.tokens,
-                                            str(r.prompt),
-                                            r.temperature,
-                                            r.top_k,
-                                            0,
-                                            r.seed,
-                                            this,
-                                            [](void* self, mortise_str piece) noexcept {
-                                              return static_cast<TextSampler*>(self)->take_piece(view(piece));
-                                            }};
+    std::vector<mortise_str> stop;
+    for (const std::string& text : r.stop) stop.push_back(str(text));
+    const mortise_sample_request request = {
+        size_,
+        r.tokens,
+        str(r.prompt),
+        r.temperature,
+        r.top_k,
+        0,
+        r.seed,
+        this,
+        [](void* self, mortise_str piece) noexcept { return static_cast<TextSampler*>(self)->take_piece(view(piece)); },
+        r.top_p,
+        stop.empty() ? nullptr : stop.data(),
+        static_cast<uint32_t>(stop.size()),
+        r.text};
     EXPECT_EQ(plugin.object<mortise_sampler>("sample").generate(plugin.self(), &request), expected) << host_.error();
     EXPECT_EQ(host_.live_tensors(), 0U);
     EXPECT_EQ(host_.live_batches(), 0U);
@@ -96,6 +108,7 @@ class TextSampler : public ::testing::Test {
   std::vector<Ids> windows_;
   Ids positions_;
   std::vector<std::string> pieces_;
+  uint32_t size_ = sizeof(mortise_sample_request);
   size_t enough_ = std::numeric_limits<size_t>::max();
   FakeHost host_;
 };
@@ -171,6 +184,99 @@ TEST_F(TextSampler, TakesTheLikeliestAtTemperatureZeroTheFirstOfEquals) {
     return logits;
   };
   EXPECT_EQ(generate({.tokens = 3, .temperature = 0, .top_k = 0}), "ppp");
+}
+
+// x has 0.6 of the probability, y 0.3, z 0.1.
+std::vector<float> of_three(const std::vector<int64_t>&) {
+  std::vector<float> logits(256, -std::numeric_limits<float>::infinity());
+  logits['x'] = std::log(0.6F);
+  logits['y'] = std::log(0.3F);
+  logits['z'] = std::log(0.1F);
+  return logits;
+}
+
+TEST_F(TextSampler, DrawsFromTheFewestThatHaveTheShare) {
+  think_ = of_three;
+  const auto letters = [&](double top_p, int top_k = 0, double temperature = 1) {
+    const std::string text = generate({.tokens = 200, .temperature = temperature, .top_k = top_k, .top_p = top_p});
+    std::string found;
+    for (const char c : std::string("xyz"))
+      if (text.find(c) != text.npos) found += c;
+    return found;
+  };
+  EXPECT_EQ(letters(0.5), "x");
+  EXPECT_EQ(letters(0.7), "xy") << "0.6 is not enough";
+  EXPECT_EQ(letters(0.89), "xy");
+  EXPECT_EQ(letters(0.95), "xyz");
+  EXPECT_EQ(letters(1), "xyz");
+  EXPECT_EQ(letters(0.65, 2), "x") << "of the two likeliest, x has 2/3";
+  EXPECT_EQ(letters(0.65, 0, 0.5), "x") << "at temperature 0.5 x has 0.36 of 0.46";
+  EXPECT_EQ(letters(1e-300), "x") << "one at least";
+}
+
+TEST_F(TextSampler, DrawsWithinTheShareAsBefore) {
+  think_ = of_three;
+  std::map<char, int> counts;
+  for (const char c : generate({.tokens = 4000, .temperature = 1, .top_k = 0, .top_p = 0.7})) ++counts[c];
+  EXPECT_NEAR(counts['x'], 4000 * 2 / 3., 5 * std::sqrt(4000 * 2 / 9.));  // five deviations of a binomial count
+}
+
+TEST_F(TextSampler, ItsOwnShareHoldsWhereNobodySaysAnother) {
+  think_ = of_three;
+  host_.set("top_p", 0.5);
+  EXPECT_EQ(generate({.tokens = 50, .temperature = 1}), std::string(50, 'x'));
+  EXPECT_NE(generate({.tokens = 50, .temperature = 1, .top_p = 1}), std::string(50, 'x'));
+}
+
+TEST_F(TextSampler, EndsBeforeATextToStopAt) {
+  EXPECT_EQ(generate({.tokens = 20, .stop = {"f"}}), "cde");
+  EXPECT_EQ(windows_.size(), 4U) << "and computes nothing more";
+  EXPECT_EQ(generate({.tokens = 20, .stop = {"efg"}}), "cd") << "over the borders of tokens";
+  EXPECT_EQ(generate({.tokens = 20, .stop = {"hi", "fg"}}), "cde") << "the first that comes";
+  EXPECT_EQ(generate({.tokens = 4, .stop = {"fgh"}}), "cdef") << "what only began is shown at the end";
+  EXPECT_EQ(generate({.tokens = 6, .stop = {"efz"}}), "cdefgh");
+  EXPECT_EQ(generate({.tokens = 3, .stop = {"ab"}}), "cde") << "the prompt's own text stops nothing";
+}
+
+TEST_F(TextSampler, HoldsBackOnlyWhatMayStillBecomeAStop) {
+  generate({.tokens = 6, .stop = {"efz"}});
+  EXPECT_EQ(pieces_, (std::vector<std::string>{"c", "d", "efg", "h"}));
+}
+
+TEST_F(TextSampler, FindsAStopThatBeginsInsideAnother) {
+  think_ = [](const Ids& window) { return sure("aab"[(window.size() - 1) % 3]); };
+  host_.clock.sequence_length = 100;
+  EXPECT_EQ(generate({.prompt = "x", .tokens = 9, .stop = {"abaab"}}), "a");
+}
+
+TEST_F(TextSampler, ItsOwnStopsHoldWhereNobodySaysOthers) {
+  host_.set("stop", std::vector<std::string>{"f"});
+  EXPECT_EQ(generate({.tokens = 20}), "cde");
+  EXPECT_EQ(generate({.tokens = 20, .stop = {"e"}}), "cd");
+  host_.set("stop", std::vector<std::string>{""});
+  EXPECT_THROW(Plugin(host_, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_EQ(host_.blamed.value().key, "stop");
+}
+
+TEST_F(TextSampler, EndsAtTheTokenizersEndOfText) {
+  FakeTokenizer ends;
+  ends.special = {{"eos", 'f'}};
+  host_.set_tokenizer(ends);
+  EXPECT_EQ(generate({.tokens = 20}), "cde");
+  host_.set("ignore_eos", true);
+  EXPECT_EQ(generate({.tokens = 5}), "cdefg");
+}
+
+TEST_F(TextSampler, ARequestOfAnOlderHostEndsBeforeWhatIsNew) {
+  host_.set("stop", std::vector<std::string>{"f"});
+  size_ = offsetof(mortise_sample_request, top_p);
+  EXPECT_EQ(generate({.tokens = 20, .top_p = 1e-9, .stop = {"d"}, .text = 7}), "cde");
+}
+
+TEST_F(TextSampler, EqualPromptsDrawOtherBitsAsDifferentTexts) {
+  think_ = [](const Ids&) { return std::vector<float>(kVocabulary, 0.0F); };
+  const std::string first = generate({.tokens = 16, .temperature = 1, .top_k = 0});
+  EXPECT_NE(generate({.tokens = 16, .temperature = 1, .top_k = 0, .text = 1}), first);
 }
 
 TEST_F(TextSampler, EmitsWholeCharactersOnly) {
@@ -261,6 +367,7 @@ TEST_F(TextSampler, SaysWhatItMissesInAHostThatLacksIt) {
   for (const char* id : {"mortise.tokenizer/0", "mortise.model/0", "mortise.batch/0", "mortise.ops/0"}) {
     FakeHost host;
     host.set("prompts", std::vector<std::string>{"ab"}).set("tokens", 4).set("temperature", 0.8).set("top_k", 40);
+    settle(host);
     host.set_tokenizer({});
     host.model = host_.model;
     host.withhold(id);

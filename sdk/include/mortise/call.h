@@ -57,6 +57,9 @@ typedef struct mortise_call_api {
   /** The id of the plugin that provides what the rest of the chain ends with; "" for the core. Lives as long as the
    * run. Since 0.2 */
   MORTISE_FN(provider, const mortise_next *, mortise_str *id);
+  /** What a layer was asked for with: one of its attributes as the model gave it, borrowed for the run. For wrappers of
+   * an operator, as call->layer. MORTISE_E_NOT_FOUND: it was left out, so operator.h's default holds. Since 0.2 */
+  MORTISE_FN(attribute, const mortise_layer *, mortise_str key, mortise_value *out);
 } mortise_call_api;
 
 MORTISE_END

@@ -55,6 +55,10 @@ typedef struct mortise_sample_request {
   uint64_t seed;
   void *user;
   mortise_status (*emit)(void *user, mortise_str piece) MORTISE_NOEXCEPT;
+  double top_p;            /* 0 or negative: the plugin's own; 1: all. Since 0.2 */
+  const mortise_str *stop; /* texts; what is new ends before the first of them. NULL: the plugin's own. Since 0.2 */
+  uint32_t n_stop;
+  uint32_t text; /* which of several texts this is, from 0: so that equal prompts draw other bits. Since 0.2 */
 } mortise_sample_request;
 
 /** The object of `sample`. */

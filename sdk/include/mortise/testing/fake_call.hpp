@@ -31,6 +31,12 @@ struct FakeCall : mortise_call {
   std::vector<mortise_value> arguments, room;
 };
 
+// A layer that was asked for with these, for call.layer.
+struct FakeLayer {
+  std::vector<mortise_attr> attributes;
+  const mortise_layer* handle() const { return reinterpret_cast<const mortise_layer*>(this); }
+};
+
 class FakeChain {
  public:
   using Rest = std::function<mortise_status(mortise_call&)>;
@@ -56,6 +62,7 @@ class FakeChain {
           *out = str(reinterpret_cast<const FakeChain*>(next)->provider);
           return MORTISE_OK;
         },
+        .attribute = attribute,
     };
     host.offer("mortise.call/0", &table);
     api.call = &table;
@@ -92,6 +99,15 @@ class FakeChain {
     const auto k = new Kept{&chain, *call, std::string(view(call->path))};
     k->call.path = str(k->path);
     *out = reinterpret_cast<mortise_kept*>(k);
+    return MORTISE_OK;
+  }
+  static mortise_status attribute(mortise_host* h, const mortise_layer* layer, mortise_str key,
+                                  mortise_value* out) noexcept {
+    if (!layer || !out) return h->fail(h, MORTISE_E_ARGUMENT, MORTISE_STR("an attribute of no layer"));
+    const std::vector<mortise_attr>& attrs = reinterpret_cast<const FakeLayer*>(layer)->attributes;
+    const mortise_value* found = find_attr(attrs.data(), static_cast<uint32_t>(attrs.size()), view(key));
+    if (!found) return h->fail(h, MORTISE_E_NOT_FOUND, MORTISE_STR("it was declared without that attribute"));
+    *out = *found;
     return MORTISE_OK;
   }
   static mortise_status run(mortise_host*, mortise_kept* handle, uint32_t flags, const mortise_value* args,
