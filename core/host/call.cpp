@@ -215,8 +215,8 @@ void invoke(const mortise_next* link, mortise_call& call, Frame frame) {
   throw as_thrown(status);
 }
 
-const mortise_call_api kCallApi = {sizeof(mortise_call_api),  at_edge<call_next>, at_edge<call_layer>,
-                                   at_edge<call_keep>,        at_edge<call_run>,  call_drop,
-                                   at_edge<call_name>,        at_edge<call_provider>, at_edge<call_attribute>};
+const mortise_call_api kCallApi = {sizeof(mortise_call_api), at_edge<call_next>,     at_edge<call_layer>,
+                                   at_edge<call_keep>,       at_edge<call_run>,      call_drop,
+                                   at_edge<call_name>,       at_edge<call_provider>, at_edge<call_attribute>};
 
 }  // namespace mortise

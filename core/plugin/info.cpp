@@ -311,9 +311,9 @@ class Reader {
       bool are_here;
       std::vector<std::string> known;
     };
-    for (const Words& words : {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
-                               Words{fact == "labels.are", {"in_place"}},
-                               Words{fact == "model.modes", {"train", "eval", "sample"}}})
+    for (const Words& words :
+         {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
+          Words{fact == "labels.are", {"in_place"}}, Words{fact == "model.modes", {"train", "eval", "sample"}}})
       for (const TomlNode& item : words.are_here ? items : TomlList())
         if (!item.text() || !std::ranges::count(words.known, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(words.known) + ", this is " + quoted(item),

@@ -1,0 +1,278 @@
+"""Any two techniques together: each pair trains 20 steps beside the run without one of them, and is resumed from the
+middle. docs/pairs.md is made of what came.
+
+    pairs.py --write     every pair, and the page (make pairs: some ten minutes)
+    pairs.py --sample N  N pairs drawn by the page's own text, each compared with its cell; and that no technique lacks
+
+A technique says in plugin.toml, [capabilities] equals, what a run with it equals:
+    "exact"   the bits of the run without it
+    1e-3      its losses, within this
+    "other"   nothing: it is another training
+Its table is that of its example.toml, with the plugins of the families `optimizer` and `precision` beside it."""
+import argparse
+import concurrent.futures
+import functools
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+MORTISE = pathlib.Path(os.environ.get("MORTISE", SOURCE / "build/bin/mortise")).absolute()
+PAGE = SOURCE / "docs/pairs.md"
+STEPS, MIDDLE = 20, 10
+# 80 samples are 20 steps of 4; the rest is evaluated on.
+PLAIN = {
+    "run": {"length": STEPS},
+    "data": {"micro_batch_size": 4, "sequence_length": 16},
+    "data.random": {"samples": 80, "validation_samples": 8, "high": 64, "shortest": 5},
+    "model.gpt": {"layers": 2, "heads": 2, "width": 32},
+    "optimizer": {"lr": 1e-3},
+    "optimizer.adamw": {},
+    "eval": {"every": MIDDLE},
+    "log": {"every": 1},
+    "checkpoint": {"every": MIDDLE, "keep": 3},
+}
+# The same joint batch, in two parts.
+BESIDE = {"step.accumulation": {"data": {"micro_batch_size": 2}, "step.accumulation": {"count": 2}}}
+# Pairs that are not what their parts say, and why.
+EXCEPTIONS = {}
+
+
+def plugins():
+    return {tomllib.loads(p.read_text())["plugin"]["id"]: p.parent for p in SOURCE.glob("plugins/*/*/plugin.toml")}
+
+
+@functools.cache
+def techniques():
+    """id: what it equals, in the order of ids."""
+    all_of = {i: tomllib.loads((p / "plugin.toml").read_text()).get("capabilities", {}) for i, p in plugins().items()}
+    return {i: c["equals"] for i, c in sorted(all_of.items()) if "equals" in c}
+
+
+def flat(tables):
+    """{"a": {"b": {…}, "c": 1}} as {"a": {"c": 1}, "a.b": {…}}, where a.b is a plugin."""
+    out = {}
+    for family, keys in tables.items():
+        own = {k: v for k, v in keys.items() if f"{family}.{k}" not in plugins()}
+        out |= {family: own} if own else {}
+        out |= {f"{family}.{k}": v for k, v in keys.items() if k not in own}
+    return out
+
+
+@functools.cache
+def example(technique):
+    """(its own tables, those of plugins beside it)"""
+    tables = flat(tomllib.loads((plugins()[technique] / "example.toml").read_text()))
+    beside = {t: k for t, k in tables.items()
+              if t != technique and t.partition(".")[0] in ("optimizer", "precision") and "." in t and t not in PLAIN}
+    own = BESIDE.get(technique) or {technique: tables.get(technique, {})}
+    return own, beside
+
+
+def manifest(names):
+    """PLAIN with these techniques: an optimizer without `where` takes the place of PLAIN's, and of any beside."""
+    own, beside = {}, {}
+    for name in names:
+        for into, tables in zip((own, beside), example(name)):
+            for table, keys in tables.items():
+                into[table] = into.get(table, {}) | keys
+    all_of = {t: dict(k) for t, k in PLAIN.items()}
+    open_ones = [t for t in own if t.startswith("optimizer.") and "where" not in own[t]]
+    beside = {t: k for t, k in beside.items() if not (open_ones and t.startswith("optimizer."))
+              and not (t.startswith("precision.") and any(o.startswith("precision.") for o in own))}
+    if open_ones or any(t.startswith("optimizer.") for t in beside):
+        del all_of["optimizer.adamw"]
+    for tables in (beside, own):
+        for table, keys in tables.items():
+            all_of[table] = all_of.get(table, {}) | keys
+    return "".join(f"[{table}]\n" + "".join(f"{k} = {toml(v)}\n" for k, v in keys.items())
+                   for table, keys in all_of.items())
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {toml(v)}" for k, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+class Trained:
+    """A run of these techniques: refused, or its losses, its weights' hash, and whether it is resumed exactly."""
+
+    def __init__(self, names, folder):
+        self.refused = self.broken = ""
+        self.dir = pathlib.Path(folder) / "+".join(names or ["plain"])
+        self.dir.mkdir()
+        (self.dir / "run.toml").write_text(manifest(names))
+        done = self.mortise("train", "run.toml")
+        if done.returncode in (64, 69):
+            error = json.loads(done.stderr.splitlines()[0])
+            self.refused = f"{error['message']}"
+        elif done.returncode:
+            self.broken = done.stderr.decode()
+        else:
+            self.read()
+        shutil.rmtree(self.dir)
+
+    def mortise(self, *args):
+        env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
+        return subprocess.run([MORTISE, *args, "--json"], cwd=self.dir, capture_output=True, check=False, timeout=600,
+                              env=env | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HOME": str(self.dir)})
+
+    def read(self):
+        run = self.dir / "runs/run"
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        self.losses = [r["loss"] for r in records if r["event"] == "step"]
+        self.evaluated = [r["eval.loss"] for r in records if r["event"] == "eval"]
+        self.weights = digest(run / f"checkpoints/step-{STEPS}/model/model.safetensors")
+        done = self.mortise("resume", "runs/run", "--from", str(MIDDLE))
+        if done.returncode:
+            self.broken = "resume: " + done.stderr.decode()
+            return
+        again, first = run / f"checkpoints/step-{STEPS}", next(run.glob(f"abandoned/step-{STEPS}*"))
+        for file in sorted(f for f in again.rglob("*") if f.is_file() and f.name != "MANIFEST.json"):
+            if digest(file) != digest(first / file.relative_to(again)):
+                self.broken = f"resumed from step {MIDDLE}, {file.relative_to(again)} is another"
+
+
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+class Judge:
+    def __init__(self, folder):
+        self.folder, self.known = folder, {}
+
+    @functools.cached_property
+    def pool(self):
+        return concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+
+    def trained(self, *names):
+        key = tuple(sorted(names))
+        if key not in self.known:
+            self.known[key] = self.pool.submit(Trained, key, self.folder)
+        return self.known[key]
+
+    def cell(self, a, b):
+        """(sign, text): "=" bits, "≈" within the bound, "·" nothing to compare with, "×" refused; "!" wrong."""
+        both = self.trained(a, b).result()
+        if both.broken:
+            return "!", both.broken
+        if both.refused:
+            return "×", both.refused
+        sign = "·"
+        for x, other in ((a, b), (b, a)):
+            equals, alone = techniques()[x], self.trained(other).result()
+            if equals == "other" or alone.refused:
+                continue
+            if alone.broken:
+                return "!", f"{other} alone: {alone.broken}"
+            if equals == "exact":
+                if (both.losses, both.weights) != (alone.losses, alone.weights):
+                    return "!", f"{x} changes the bits of a run with {other}"
+                sign = "=" if sign == "·" else sign
+                continue
+            bound = equals + (techniques()[other] if isinstance(techniques()[other], float) else 0)
+            far = max(abs(m - n) for m, n in zip(both.losses, alone.losses))
+            if far > bound:
+                return "!", f"{x} changes losses of a run with {other} by {far:.1e}, more than {bound:.1e}"
+            sign = "≈"
+        return sign, ""
+
+
+def judged(pairs):
+    with tempfile.TemporaryDirectory(prefix="mortise_pairs.") as folder:
+        judge = Judge(folder)
+        for a, b in pairs:
+            for names in ((a, b), (a,), (b,)):
+                judge.trained(*names)
+        cells = {}
+        for pair in pairs:
+            sign, text = judge.cell(*pair)
+            if sign == "!" and pair in EXCEPTIONS:
+                sign, text = "†", EXCEPTIONS[pair]
+            cells[pair] = sign, text
+        return cells
+
+
+def all_pairs():
+    return list(itertools.combinations(techniques(), 2))
+
+
+HEAD = f"""# Any two techniques together
+
+Made by `make pairs` (tests/pairs/pairs.py): each pair trains {STEPS} steps of a small GPT beside the run without one of
+them, and goes on again from step {MIDDLE}; every file of the last checkpoint is then the same, bit for bit, in every
+cell but those that are refused.
+
+| | |
+|---|---|
+| `=` | each that says so leaves the bits of the other's run as they are |
+| `≈` | losses stay within the bound that plugin.toml states, [capabilities] `equals` |
+| `·` | both are another training: there is nothing to compare with |
+| `×` | refused before anything is trained, for the reason below |
+
+"""
+
+
+def page(cells):
+    names = list(techniques())
+    out = [HEAD, "| | | " + " | ".join(str(i + 1) for i in range(len(names))) + " |\n",
+           "|---|---|" + "---|" * len(names) + "\n"]
+    for i, a in enumerate(names):
+        row = [sign_of(cells, a, b) for b in names]
+        out.append(f"| {i + 1} | `{a}` {shown(techniques()[a])} | " + " | ".join(row) + " |\n")
+    reasons = [f"- `{a}` with `{b}`: {text}\n" for (a, b), (sign, text) in cells.items() if text]
+    return "".join(out) + ("\n" + "".join(reasons) if reasons else "")
+
+
+def sign_of(cells, a, b):
+    return "" if a == b else cells.get((a, b), cells.get((b, a)))[0]
+
+
+def shown(equals):
+    return {"exact": "=", "other": "·"}.get(equals, f"≈ {equals}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--only", help="pairs with this technique")
+    asked = parser.parse_args()
+    pairs = all_pairs()
+    if asked.only:
+        pairs = [p for p in pairs if asked.only in p]
+    if asked.sample:
+        pairs = random.Random(PAGE.read_text()).sample(pairs, asked.sample)
+    cells = judged(pairs)
+    wrong = [f"{a} with {b}: {text}" for (a, b), (sign, text) in cells.items() if sign == "!"]
+    if asked.write and not wrong:
+        PAGE.write_text(page(cells))
+    if asked.sample:
+        wrong += differences(cells)
+    print("\n".join(wrong))
+    print(f"{len(cells)} pairs: " + ", ".join(f"{sum(s == sign for s, _ in cells.values())} {sign}" for sign in "=≈·×†!"))
+    sys.exit(bool(wrong))
+
+
+def differences(cells):
+    """Where the page says something else."""
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ") and "`" in line]
+    table = {row[2].split("`")[1]: [c.strip() for c in row[3:-1]] for row in rows if row[1].strip().isdigit()}
+    names = list(techniques())
+    if list(table) != names:
+        return [f"{PAGE.name} is of {sorted(set(table) ^ set(names))} another: make pairs"]
+    return [f"{a} with {b} is {sign}, {PAGE.name} says {table[a][names.index(b)]}: make pairs"
+            for (a, b), (sign, _) in cells.items() if table[a][names.index(b)] != sign]
+
+
+if __name__ == "__main__":
+    main()
