@@ -1,6 +1,7 @@
 """Text from a run directory."""
 import json
 import shutil
+import subprocess
 
 import e2e
 from e2e import TINY
@@ -216,6 +217,23 @@ class Cache(e2e.Case):
         self.assertEqual(len(texts), 2)
         self.assertEqual(texts[0], texts[1])
         self.assertEqual(self.weights(self.dir / "runs/run_true"), self.weights(self.dir / "runs/run_false"))
+
+    def test_is_given_up_aloud_over_a_provider_that_wants_as_many_queries_as_keys(self):
+        toml = (e2e.PLUGINS / "attention.math.toml").read_text().replace("attention.math", "attention.as_many")
+        folder = self.file("more/attention.as_many/plugin.toml", toml).parent
+        subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include",
+                        "-static-libgcc", "-static-libstdc++", '-DMORTISE_PLUGIN_TOML="plugin.toml"',
+                        f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                        e2e.SOURCE / "tests/e2e/fixtures/as_many.cpp", "-o", "attention.as_many.so"],
+                       cwd=folder, check=True, timeout=e2e.LIMIT_S)
+        more = ("--plugin-path", "more")
+        self.train("kept", manifest(GPT, '[attention.as_many]\nwhere = "h.*"\n'), *more)
+        flags = ("sample", "runs/kept", *more, "--prompt", "1 2", "--prompt", "3", "--tokens", "9")
+        kept, whole = self.ok(*flags), self.ok(*flags, "--set", "sample.text.cache=false")
+        self.assertEqual(kept.out, whole.out)
+        self.assertEqual(whole.err, "")
+        self.assertEqual(kept.err, "sample.text: each token computes the whole text again: h.0.attn.attention cannot "
+                         "have fewer queries than keys; with [sample.text] cache = false nobody says so\n")
 
     def test_training_and_evaluation_have_no_wrapper(self):
         self.file("run.toml", manifest(GPT, "[sample.text]\n"))
