@@ -269,9 +269,9 @@ TEST(Targets, ThatAreAddedToHaveTheBitsOfSums) {
                                const at::Tensor g = (b.grad() * b.saved(0)).sum(0);
                                if (b.wants(0)) b.give_grad(0, b.grad() * b.use("x.weight"));
                                if (!direct) return b.sum("x.weight", g);
-                               int32_t add = -1;
+                               int32_t add = -1, none = -1;
                                at::Tensor to = b.target("x.weight", MORTISE_F32, &add);
-                               EXPECT_FALSE(b.target("x.weight", MORTISE_BF16, &add).defined()) << "of another type";
+                               EXPECT_FALSE(b.target("x.weight", MORTISE_BF16, &none).defined()) << "of another type";
                                to = b.target("x.weight", MORTISE_F32, nullptr).defined() ? at::Tensor() : to;
                                ASSERT_TRUE(to.defined()) << "nothing is left to overwrite";
                                add ? to.add_(g) : to.copy_(g);
