@@ -27,8 +27,8 @@ TEST(CommandLine, AMistakeOfOurOwnIsSaidToBeOne) {
 TEST(Verbs, HaveTheirWorkWhereTheyNeedNoLibTorch) {
   std::string here, computing;
   for (const Verb& verb : verbs()) (verb.work ? here : computing) += " " + verb.name;
-  EXPECT_EQ(here, " checkpoint plan points keys export plugin explain");
-  EXPECT_EQ(computing, " train resume sample eval help");
+  EXPECT_EQ(here, " init checkpoint plan points keys export plugin explain");
+  EXPECT_EQ(computing, " train resume data sample eval help");
 }
 
 }  // namespace

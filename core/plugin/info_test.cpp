@@ -137,7 +137,7 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
                             "[config.files]\ntype = \"path\"\ndoc = \"Files.\"\n")
                 .errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
-                    "unknown_key 13:1 [model] has no key `foo` | it has: context, vocabulary, devices",
+                    "unknown_key 13:1 [model] has no key `foo` | it has: context, modes, vocabulary, devices",
                     "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
                     "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes, covers",
                     "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
