@@ -19,8 +19,8 @@ std::string counted(int64_t n, const char* one, const char* many) {
 }
 
 std::string batch_text(const mortise_clock& c, const Summary& s) {
-  return fmt::format("{} × {} tokens ({} a device × {} accumulated × {}) · {}",
-                     counted(s.samples_per_step, "sample", "samples"), with_commas(c.sequence_length),
+  return fmt::format("{}{} ({} a device × {} accumulated × {}) · {}", counted(s.samples_per_step, "sample", "samples"),
+                     c.sequence_length > 0 ? " × " + with_commas(c.sequence_length) + " tokens" : "",
                      c.micro_batch_size, c.micros, counted(c.ranks, "rank", "ranks"),
                      counted(s.steps, "step", "steps"));
 }
