@@ -5,7 +5,7 @@
 # PREFIX/include/mortise          the SDK's headers
 # PREFIX/lib/cmake/Mortise        find_package(Mortise) -> Mortise::sdk, mortise_add_plugin()
 # PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
-# PREFIX/share/doc/mortise        the documents and the pages of plugins, in the folders of the tree, so that links hold
+# PREFIX/share/doc/mortise        documents, pages and sources of plugins, examples, in the tree's folders: links hold
 #
 # The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when
 # this was built (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
@@ -37,8 +37,11 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/sdk/template")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/sdk/template" DESTINATION share/mortise)
 endif()
 install(FILES sdk/cmake/plugin.map DESTINATION share/mortise)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/plugins" DESTINATION share/doc/mortise
-        FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" DESTINATION share/doc/mortise FILES_MATCHING PATTERN "*.md")
+# Plugins with their sources: what the guide names as examples.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/plugins" DESTINATION share/doc/mortise
+        FILES_MATCHING PATTERN "*.md" PATTERN "plugin.toml" PATTERN "*.?pp" PATTERN "*_test.cpp" EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples" DESTINATION share/doc/mortise PATTERN build EXCLUDE)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/mortise)
 
 configure_package_config_file(sdk/cmake/MortiseConfig.cmake.in "${PROJECT_BINARY_DIR}/sdk/MortiseConfig.cmake"

@@ -84,9 +84,9 @@ class Page {
 
  private:
   // What a later stage learned, else what the plan knows, else the settings, else the plugin's summary.
-  std::string detail(int member, const Selector* where, unsigned modes, std::string text) const {
+  std::string detail(int member, const Selector* where, unsigned modes, std::string text, bool learned = true) const {
     const auto known = details_.find(id_of(plan_, member));
-    if (known != details_.end()) text = known->second;
+    if (known != details_.end() && learned) text = known->second;
     if (text.empty()) text = settings_of(plan_.members[member]);
     const std::string place = place_text(where, modes), covers = covers_of(member);
     if (!covers.empty()) text += (text.empty() ? "" : "; ") + covers;
@@ -98,7 +98,9 @@ class Page {
     shown_.insert(member);
   }
   void row(const std::string& label, const Attached& a) {
-    row(label, a.member, detail(a.member, a.where, a.modes, ""), a.why);
+    // Of who provides something too, what was learned is of that.
+    row(label, a.member, detail(a.member, a.where, a.modes, "", info_of(plan_, a.member).schema.provides.empty()),
+        a.why);
   }
 
   // One row for all points of a plugin, under the name of its family where they are several.

@@ -1,6 +1,7 @@
 // mortise train [RUN]: the time limit, what a run directory is told, and how to go on
 #include <spdlog/fmt/fmt.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -164,6 +165,8 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .before_save = [&] { directory.must_be_here(); },
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
+  // Standard output is for records, of the plugin that took it when it was made; what others print goes elsewhere.
+  if (globals().json) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<Diagnostic> warnings = run->summary().warnings;
   if (!checkpoint.path.empty()) drop_unchanged(warnings, changes);
   say_warnings(std::move(warnings));

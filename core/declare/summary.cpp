@@ -26,8 +26,9 @@ std::string batch_text(const mortise_clock& c, const Summary& s) {
                                   ? "all the data, of " + with_commas(asked) + " asked for"
                                   : fmt::format("{} a device × {} accumulated × {}", c.micro_batch_size, c.micros,
                                                 counted(c.ranks, "rank", "ranks"));
-  return fmt::format("{} × {} tokens ({}) · {}", counted(s.samples_per_step, "sample", "samples"),
-                     with_commas(c.sequence_length), made_of, counted(s.steps, "step", "steps"));
+  return fmt::format("{}{} ({}) · {}", counted(s.samples_per_step, "sample", "samples"),
+                     c.sequence_length > 0 ? " × " + with_commas(c.sequence_length) + " tokens" : "", made_of,
+                     counted(s.steps, "step", "steps"));
 }
 
 // "146 tensors, lr 1.0e-03, weight decay 0.01: FAMILY.NAME"; "" for a group without a tensor.

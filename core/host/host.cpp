@@ -21,13 +21,21 @@ std::string memory_text(const std::string& text) {
   return bytes > 0 ? "not enough memory: a tensor of " + byte_size(bytes) + " was wanted" : "not enough memory";
 }
 
+// PyTorch's hint is a call of Python. What it is about here: a tensor that somebody lent was written.
+std::string without_hint(std::string text) {
+  if (const size_t hint = text.find(" Hint: "); hint != std::string::npos && text.find("anomaly", hint) != text.npos)
+    text.replace(hint, text.npos,
+                 "\n  fix: a plugin wrote into a tensor that it did not make: let it write into a copy");
+  return text;
+}
+
 bool read_exception(const std::exception& e, mortise_status* status, std::string* text) {
   const auto* error = dynamic_cast<const c10::Error*>(&e);
   if (!error) return false;
   *text = error->what_without_backtrace();
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || text->find("DefaultCPUAllocator") != text->npos;
   *status = memory ? MORTISE_E_MEMORY : MORTISE_E_OPERATOR;
-  if (memory) *text = memory_text(*text);
+  *text = memory ? memory_text(*text) : without_hint(*text);
   return true;
 }
 

@@ -93,9 +93,7 @@ const Library& open(const PluginInfo& info, LibraryImage image, const LoadFrom& 
   const PluginScope scope(info.schema.id, "its constructors");
   void* const handle = dlopen(from.path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   const auto entry = handle ? reinterpret_cast<Entry>(dlsym(handle, "mortise_plugin_v0")) : nullptr;
-  if (!entry)
-    refuse(info, "load_failed", info.schema.id + " does not load: " + loader_text(dlerror(), from.path, info.library),
-           {kRebuild});
+  if (!entry) refuse_unloaded(info, dlerror(), from.path);
   register_code_of(info.schema.id, handle);
   return *libraries().emplace_back(new Library{std::move(image), entry});
 }
@@ -126,6 +124,15 @@ std::string loader_text(std::string text, const std::string& path, const std::st
     for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + library.size()))
       text.replace(at, path.size(), library);
   return escape_control(text);
+}
+
+void refuse_unloaded(const PluginInfo& info, const std::string& said, const std::string& path) {
+  const std::string text = loader_text(said, path, info.library);
+  std::vector<std::string> fixes = {kRebuild};
+  if (text.find("undefined symbol") != text.npos)
+    fixes.insert(fixes.begin(),
+                 "link the library that has it: -lm, or LINKS m in mortise_add_plugin(), for mathematics");
+  refuse(info, "load_failed", info.schema.id + " does not load: " + text, std::move(fixes));
 }
 
 LoadedPlugin load_plugin(const PluginInfo& info, const std::string& helper) {

@@ -33,6 +33,8 @@ void probe(const PluginInfo& info, const LoadFrom& from, const std::string& help
 
 // What the loader says, with the name that a person knows where it says `path`.
 std::string loader_text(std::string text, const std::string& path, const std::string& library);
+// What the loader said of a library that it does not take; `path` as above.
+[[noreturn]] void refuse_unloaded(const PluginInfo& info, const std::string& said, const std::string& path);
 
 struct LoadedPlugin {
   const mortise_plugin* descriptor = nullptr;

@@ -237,6 +237,7 @@ TEST(Probe, PassesOnTheLoadersWords) {
   const Diagnostic d = refusal("calls_nobody", MORTISE_PROBE);
   EXPECT_EQ(d.code, "load_failed");
   EXPECT_NE(d.message.find("undefined symbol: no_such_function"), d.message.npos) << d.message;
+  EXPECT_EQ(d.fixes.at(0).substr(0, 33), "link the library that has it: -lm");
 }
 
 TEST(Probe, SaysWhenItsHelperIsMissing) {
@@ -294,6 +295,7 @@ TEST(Load, PassesOnTheLoadersWords) {
   const Diagnostic d = refusal("calls_nobody");
   EXPECT_EQ(d.code, "load_failed");
   EXPECT_NE(d.message.find("undefined symbol: no_such_function"), d.message.npos) << d.message;
+  EXPECT_EQ(d.fixes.at(0).substr(0, 33), "link the library that has it: -lm");
   EXPECT_EQ(d.message.find("dlerror"), d.message.npos) << d.message;
 }
 

@@ -134,9 +134,7 @@ void probe(const PluginInfo& info, const LoadFrom& from, const std::string& help
   const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " " +
                                               info.library + " 1"};
   if (answer.starts_with(nonce + " ok ")) return;
-  if (answer.starts_with(load))
-    refuse(info, "load_failed", id + " does not load: " + loader_text(answer.substr(load.size()), file, info.library),
-           {kRebuild});
+  if (answer.starts_with(load)) refuse_unloaded(info, answer.substr(load.size()), file);
   if (answer.starts_with(descriptor))
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {kRebuild});
   const std::string words = last_words(ending.output);

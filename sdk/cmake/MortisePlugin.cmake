@@ -9,8 +9,8 @@
 #                     path while compiling)
 #   family.name_test  GoogleTest, where tests are built; MORTISE_PLUGIN_FILE is the library's path
 #
-# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for what plugin.toml
-# names in [links].
+# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for `m` and for what
+# plugin.toml names in [links].
 
 set(_mortise_plugin_dir "${CMAKE_CURRENT_LIST_DIR}")
 

@@ -8,6 +8,8 @@
 
 #include "mortise/cpp/call.hpp"
 #include "mortise/cpp/operator.hpp"
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/transformer.hpp"
 #include "mortise/plugin.h"
 #include "mortise/testing/fake_call.hpp"
 
@@ -88,6 +90,24 @@ TEST(FakeHost, KnowsOnlyTheKeysThatTheTestSets) {
   EXPECT_EQ(host.error(), "the test sets no key `nmae`");
 }
 
+TEST(Transformer, TrainsOnLabelsAlone) {
+  FakeHost host;
+  const Batch batch = Batch::create(nullptr);
+  const Tensor ids = empty(MORTISE_I64, {1});
+  check(api.batch->set(&host, batch.get(), MORTISE_STR("label"), ids.get()));
+  mortise_call call{};
+  call.batch = batch.get();
+  call.mode = MORTISE_EVAL;
+  EXPECT_FALSE(labels_of(&call));
+  call.mode = MORTISE_TRAIN;
+  try {
+    labels_of(&call);
+    ADD_FAILURE() << "nothing to guess";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "the model needs the field `labels`, which the data does not have: it has `label`");
+  }
+}
+
 TEST(FakeHost, RefusesAKeyThatIsReadAsAnotherType) {
   FakeHost host;
   host.set("count", int64_t{1}).set("rate", 0.5).set("yes", true).unset("none");
@@ -98,6 +118,8 @@ TEST(FakeHost, RefusesAKeyThatIsReadAsAnotherType) {
   EXPECT_THROW(config::number("count"), Error);
   EXPECT_THROW(config::integer("rate"), Error);
   EXPECT_THROW(config::integer("yes"), Error);
+  EXPECT_THROW(config::numbers("rate"), Error);
+  EXPECT_TRUE(config::numbers("none").empty());
 }
 
 // The same in C, where nothing is thrown.

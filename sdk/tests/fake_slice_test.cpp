@@ -14,16 +14,18 @@ struct Values : testing::Test {
                     std::vector<float>{0.25f, 0.5f}, dtype);
     const mortise_status s = update(host, plugin, {&slice});
     first = host.element(slice.slice.value, 0);
+    copy = host.element(slice.slice.states[0], 1);
     return s;
   }
   FakeHost host;
-  double first = 0;
+  double first = 0, copy = 0;
 };
 
 TEST_F(Values, AreCastByFinishSliceInEveryDtype) {
   for (const uint32_t dtype : {MORTISE_BF16, MORTISE_F16, MORTISE_F64}) {
     EXPECT_EQ(step("finish", dtype), MORTISE_OK) << host.error();
     EXPECT_EQ(first, 0.75);
+    EXPECT_EQ(copy, 2) << "the master as it was at first";
   }
 }
 

@@ -111,6 +111,16 @@ TEST_F(Simple, TheFirstFailureEndsTheStepAndIsReturned) {
   EXPECT_EQ(calls_after, 0);
 }
 
+TEST_F(Simple, AStateThatIsNotNamedFailsTheStep) {
+  Plugin plugin(host, LISTS);
+  FakeSlice slice(host, plugin, param("a"), Doubles{1, -1}, Doubles{1, 1});
+  setenv("LISTS_UNNAMED", "1", 1);
+  EXPECT_EQ(update(host, plugin, {&slice}), MORTISE_E_ARGUMENT);
+  unsetenv("LISTS_UNNAMED");
+  EXPECT_EQ(host.error(), "a list is NULL: a state that is not named?");
+  EXPECT_EQ(host.values<double>(slice.slice.master), (Doubles{1, -1})) << "nothing after it is done";
+}
+
 TEST_F(Simple, AStepWithoutGradientsIsNone) {
   Plugin plugin(host, LISTS);
   EXPECT_EQ(update(host, plugin, {}), MORTISE_OK);

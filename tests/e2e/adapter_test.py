@@ -49,7 +49,8 @@ class Lora(e2e.Case):
         losses = [r["loss"] for r in self.records(run, "step")]
         self.assertLess(losses[-1], losses[0])
         plan = self.ok("plan", "tuned.toml").out
-        self.assertRegex(plan, r"adapter\.lora .*around operators\.aten")
+        self.assertRegex(plan, r"(?m)^  linear +adapter\.lora .*around operators\.aten")
+        self.assertRegex(plan, r"(?m)^  params\.declared +adapter\.lora (?!.*around)")
 
     def test_a_resumed_run_has_the_same_bits(self):
         whole = self.train("whole", FROM + LORA, *SAVED)

@@ -68,7 +68,12 @@ class Guide(e2e.Case):
         prefix = self.dir / "prefix"
         subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True,
                        timeout=e2e.LIMIT_S)
-        self.assertTrue((prefix / "share/doc/mortise/docs/guide/writing_a_plugin.md").exists())
+        documents = prefix / "share/doc/mortise"
+        self.assertTrue((documents / "docs/guide/writing_a_plugin.md").exists())
+        self.assertTrue((documents / "examples/01_c_optimizer/lion.c").exists())
+        for plugin in re.findall(r"`(\w+/\w+)`", (GUIDE / PAGES[0]).read_text().split("## Where to look next")[1]):
+            if not plugin.startswith("mortise/"):
+                self.assertTrue((documents / "plugins" / plugin / (plugin.split("/")[1] + ".cpp")).exists(), plugin)
         path = f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", "\n".join(script)], cwd=work,
                               env=self.environment(PREFIX=str(prefix)) | {"PATH": path},
@@ -224,6 +229,9 @@ class Tables(e2e.Case):
             for table, key in re.findall(called, path.read_text()):
                 if not path.name.endswith("_test.cpp"):
                     keys |= {table, key}
+        facts = re.search(r"kFacts = \{(.*?)\};", info, re.DOTALL).group(1)
+        mapping = (e2e.SOURCE / "formats/huggingface/mapping.cpp").read_text()
+        keys |= set(re.findall(r"\w+", facts)) | set(re.findall(r'key == "(\w+)"', mapping))
         types = re.search(r"kTypes\[\] = \{(.*?)\n\};", (e2e.SOURCE / "core/manifest/check.cpp").read_text(), re.DOTALL)
         keys |= set(re.findall(r'\{"(\w+)",', types.group(1)))
         written = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", page))))

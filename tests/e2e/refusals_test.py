@@ -74,6 +74,16 @@ class Hollow(Fixtures):
             self.assertIn(f"error[plugin_failed]: schedule.fixture {fault}\n", result.err)
 
 
+class Prints(Fixtures):
+    def test_records_on_standard_output_stay_lines_of_json(self):
+        self.file("run.toml", TINY)
+        self.built("log.fixture", LISTENS, "-DFIXTURE_PRINTS")
+        result = self.ok(*self.train("--use", "log.fixture", "--json"))
+        self.assertEqual([json.loads(line)["event"] for line in result.out.splitlines()][-1], "end")
+        self.assertIn("hello\n", result.err)
+        self.assertIn("hello\n", self.ok(*self.train("--use", "log.fixture")).out)
+
+
 class Returned(Fixtures):
     def test_a_status_of_a_plugin_decides_the_exit(self):
         self.file("run.toml", TINY)

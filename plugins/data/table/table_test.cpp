@@ -46,7 +46,7 @@ class TableData : public ::testing::Test {
     return plugin.object<mortise_data>("data").open(plugin.self(), &request);
   }
   // All samples of the training split, in its order.
-  std::vector<std::map<std::string, Ids>> all(const std::string& path, int64_t length = 64) {
+  std::vector<FakeSample<int64_t>> all(const std::string& path, int64_t length = 64) {
     host_.set("path", Paths{path});
     Plugin plugin(host_, MORTISE_PLUGIN_FILE);
     EXPECT_EQ(open(plugin, length), MORTISE_OK) << host_.error();
@@ -105,6 +105,7 @@ TEST_F(TableData, ClassifiesATextWithTheTokenizersSpecialTokens) {
   ASSERT_EQ(open(plugin), MORTISE_OK);
   plugin.describe("train");
   EXPECT_EQ(plugin.samples<uint8_t>("train", {1})[0]["attention_mask"], std::vector<uint8_t>(5, 1));
+  EXPECT_THROW(plugin.samples("train", {1})[0]["attention_mask"], std::invalid_argument) << "not taken for empty";
   EXPECT_EQ(plugin.classes(), (Names{"negative", "positive"}));
   const mortise_data& data = plugin.object<mortise_data>("data");
   ASSERT_EQ(data.n_fields, 3u);

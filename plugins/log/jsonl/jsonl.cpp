@@ -101,11 +101,13 @@ int64_t step_of(std::string_view line) {
 
 class Jsonl {
  public:
-  Jsonl() : stdout_(config::flag("stdout")) {}
+  // Its own, so that lines come from here alone where the program puts standard output elsewhere for all others.
+  Jsonl() : stdout_(config::flag("stdout") ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3) : -1) {}
   Jsonl(const Jsonl&) = delete;
   Jsonl& operator=(const Jsonl&) = delete;
   ~Jsonl() {
     if (file_ >= 0) close(file_);
+    if (stdout_ >= 0) close(stdout_);
   }
 
   void listen(const mortise_event* event) {
@@ -121,10 +123,7 @@ class Jsonl {
     if (kind == "step" && c.integer("due", 1) == 0 && c.integer("skipped") == 0) return;
     const std::string line = line_of(c);
     write_line(line);
-    if (stdout_) {
-      std::fwrite(line.data(), 1, line.size(), stdout);
-      std::fflush(stdout);
-    }
+    if (stdout_ >= 0) write_all(stdout_, line);
   }
 
  private:
@@ -150,20 +149,24 @@ class Jsonl {
     torn_ = false;
   }
 
+  // How many bytes were not written.
+  static size_t write_all(int file, std::string_view rest) {
+    while (!rest.empty()) {
+      const ssize_t n = write(file, rest.data(), rest.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) break;
+      rest.remove_prefix(static_cast<size_t>(n));
+    }
+    return rest.size();
+  }
+
   void write_line(std::string_view line) {
     if (file_ < 0) return;
     std::string whole = torn_ ? "\n" : "";
     whole += line;
-    for (std::string_view rest = whole; !rest.empty();) {
-      const ssize_t n = write(file_, rest.data(), rest.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) {
-        torn_ = torn_ || rest.size() != whole.size();
-        return complain();
-      }
-      rest.remove_prefix(static_cast<size_t>(n));
-    }
-    torn_ = false;
+    const size_t left = write_all(file_, whole);
+    torn_ = left > 0 && (torn_ || left != whole.size());
+    if (left > 0) complain();
   }
 
   // Once: a full disk is said, and does not end the training.
@@ -173,7 +176,7 @@ class Jsonl {
                                         "; the run goes on without these lines");
   }
 
-  const bool stdout_;
+  const int stdout_;
   bool begun_ = false, ended_ = false, torn_ = false, complained_ = false;
   int file_ = -1;
   std::string path_;

@@ -140,8 +140,8 @@ TEST_F(Jsonl, PrintsToStandardOutputTooWhenAsked) {
 
 TEST_F(Jsonl, PrintsEvenWithoutARunDirectory) {
   host_.set("stdout", true);
-  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   ::testing::internal::CaptureStdout();
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
   EXPECT_EQ(plugin.notify("record", FakeRecord("step").add("step", 1)), MORTISE_OK);
   EXPECT_EQ(timeless(::testing::internal::GetCapturedStdout()), "{\"event\":\"step\",\"step\":1,\"time\":\"T\"}\n");
   EXPECT_TRUE(host_.log.empty());

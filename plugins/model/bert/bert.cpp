@@ -134,14 +134,14 @@ class Bert {
     auto [pooled_BW] = call_layer<1>(pooler_, ops::select(call->args[0], 1, 0));
     if (head_drop_) pooled_BW = std::move(call_layer<1>(head_drop_, pooled_BW)[0]);
     auto [logits_BC] = call_layer<1>(classifier_, pooled_BW);
-    if (const Tensor labels_B = field(call->batch, "labels"))
+    if (const Tensor labels_B = labels_of(call))
       give_loss(call, std::move(call_layer<1>(loss_, logits_BC, labels_B)[0]), "samples");
     give(call, 1, std::move(logits_BC));
   }
   void predict(mortise_call* call) const {
     const auto [h_BTW] = call_layer<1>(transform_, call->args[0]);
     const auto [n_BTW] = call_layer<1>(transform_norm_, h_BTW);
-    auto [loss, logits_BTV] = call_layer<2>(head_, n_BTW, field(call->batch, "labels"));
+    auto [loss, logits_BTV] = call_layer<2>(head_, n_BTW, labels_of(call));
     give_loss(call, std::move(loss), "tokens");
     give(call, 1, std::move(logits_BTV));
   }

@@ -97,7 +97,7 @@ class Gpt {
 
   void head(mortise_call* call) const {
     const auto [y_BTW, sum] = call_layer<2>(ln_f_, call->args[0], call->args[1]);
-    const Tensor labels_BT = field(call->batch, "labels");
+    const Tensor labels_BT = labels_of(call);
     auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, labels_BT);
     give_loss(call, std::move(loss), "tokens");
     give(call, 1, std::move(logits_BTV));

@@ -100,7 +100,7 @@ class Llama {
 
   void head(mortise_call* call) const {
     const auto [y_BTW, sum] = call_layer<2>(norm_, call->args[0], call->args[1]);
-    auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, field(call->batch, "labels"));
+    auto [loss, logits_BTV] = call_layer<2>(head_, y_BTW, labels_of(call));
     give_loss(call, std::move(loss), "tokens");
     give(call, 1, std::move(logits_BTV));
   }

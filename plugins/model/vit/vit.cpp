@@ -118,7 +118,7 @@ class Vit {
   void head(mortise_call* call) const {
     const auto [y, sum] = call_layer<2>(norm_, call->args[0], call->args[1]);
     auto [logits_BC] = call_layer<1>(classifier_, ops::select(y, 1, 0));
-    if (const Tensor labels_B = field(call->batch, "labels"))
+    if (const Tensor labels_B = labels_of(call))
       give_loss(call, std::move(call_layer<1>(loss_, logits_BC, labels_B)[0]), "samples");
     give(call, 1, std::move(logits_BC));
   }

@@ -16,8 +16,9 @@
  *   }
  *   MORTISE_SIMPLE_OPTIMIZER(signum, prepare, step, "momentum")
  *
- * A failed operation makes those after it do nothing, and the step returns its status: the author need not look. Lists
- * that an operation makes are released when `step` returns, or earlier by mortise_list_release.
+ * A failed operation makes those after it do nothing, and the step returns its status: the author need not look. A list
+ * that is NULL, such as a state that is not named, is a failure too. Lists that an operation makes are released when
+ * `step` returns, or earlier by mortise_list_release.
  *
  * Since 0.1 */
 #ifndef MORTISE_SIMPLE_OPTIMIZER_H
@@ -83,6 +84,9 @@ struct mortise_simple {
   mortise_list *lists, *params;
 };
 
+/* Whose step is under way: one thread trains. */
+static mortise_simple *mortise_simple_under_way;
+
 static inline mortise_status mortise_simple_memory(mortise_simple *s) {
   return s->status = s->host->fail(s->host, MORTISE_E_MEMORY, MORTISE_STR("out of memory"));
 }
@@ -107,7 +111,8 @@ static inline mortise_list *mortise_list_create(mortise_simple *s, uint32_t n, i
 
 /* ---- operations: those ending in an underscore work in place on the first list ---- */
 
-/** Gives a list back before `step` returns. NULL is fine. */
+/** Gives a list that an operation made back before `step` returns: once, and nothing may use it afterwards. Never one
+ * of the group: params, grads and states are the adapter's. NULL is fine. */
 static inline void mortise_list_release(mortise_list *list) {
   mortise_list **at;
   if (!list) return;
@@ -134,7 +139,12 @@ static inline mortise_value mortise_list_number(double number) {
   return v;
 }
 static inline int mortise_list_ready(const mortise_list *a, const mortise_list *b, const mortise_list *c) {
-  return a && b && c && a->simple->status == MORTISE_OK;
+  mortise_simple *s = mortise_simple_under_way;
+  if (a && b && c) return a->simple->status == MORTISE_OK;
+  /* After a failure lists are NULL as a matter of course; without one the author has none. */
+  if (s && s->status == MORTISE_OK)
+    s->status = s->host->fail(s->host, MORTISE_E_ARGUMENT, MORTISE_STR("a list is NULL: a state that is not named?"));
+  return 0;
 }
 
 static inline void mortise_list_call_(mortise_list *a, int op, const mortise_value *args, uint32_t n) {
@@ -315,7 +325,9 @@ static inline mortise_status mortise_simple_step_group(mortise_simple *s, mortis
     g->grads->tensors[g->grads->n++] = slice->grad;
     for (uint32_t k = 0; k < s->n_states; ++k) g->states[k]->tensors[g->states[k]->n++] = slice->states[k];
   }
+  mortise_simple_under_way = s;
   status = s->status == MORTISE_OK && g->params->n > 0 ? s->step(s->user, g) : MORTISE_OK;
+  mortise_simple_under_way = NULL;
   while (s->lists) mortise_list_release(s->lists);
   return status != MORTISE_OK ? status : s->status;
 }

@@ -9,7 +9,10 @@ using namespace mortise;
 
 class Forgetful {
  public:
-  void states(const mortise_param_info*, mortise_state_spec*, uint32_t* n) { *n = 0; }
+  void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
+    specs[0] = {MORTISE_STR("first"), MORTISE_STR("copy"), info->master_dtype, 0, 0};
+    *n = 1;
+  }
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger*) {
     const std::string_view what = config::text("value");
     for (uint32_t i = 0; i < n; ++i) {

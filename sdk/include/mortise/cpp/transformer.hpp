@@ -83,7 +83,17 @@ inline std::string_view packed_mask(const Builder& build) { return build.fact("f
 inline Tensor needed_field(const mortise_batch* batch, std::string_view name) {
   Tensor t = field(batch, name);
   if (t) return t;
-  throw Error(MORTISE_E_DATA, "the model needs the field `" + std::string(name) + "`, which the data does not have");
+  std::string has;
+  each_field(batch, [&](mortise_str other, mortise_tensor*) {
+    has += (has.empty() ? "`" : ", `") + std::string(view(other)) + "`";
+  });
+  throw Error(MORTISE_E_DATA, "the model needs the field `" + std::string(name) + "`, which the data does not have" +
+                                  (has.empty() ? "" : ": it has " + has));
+}
+
+// What is to be guessed. Without it there is nothing to train on; other modes may do without.
+inline Tensor labels_of(const mortise_call* call) {
+  return call->mode == MORTISE_TRAIN ? needed_field(call->batch, "labels") : field(call->batch, "labels");
 }
 
 // Token ids [B, T], no longer than the context.

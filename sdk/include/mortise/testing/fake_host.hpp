@@ -1265,6 +1265,29 @@ class FakeHost : public mortise_host {
   std::vector<Tensor> ledger_tensors_;
 };
 
+// The fields of one sample whose elements are T. Fields of other types are not in the map, and not taken for empty.
+template <class T>
+struct FakeSample : std::map<std::string, std::vector<T>> {
+  using Fields = std::map<std::string, std::vector<T>>;
+  std::map<std::string, std::string> of_other_types;
+  std::vector<T>& operator[](const std::string& name) {
+    refuse_other(name);
+    return Fields::operator[](name);
+  }
+  const std::vector<T>& at(const std::string& name) const {
+    refuse_other(name);
+    return Fields::at(name);
+  }
+
+ private:
+  void refuse_other(const std::string& name) const {
+    const auto other = of_other_types.find(name);
+    if (other != of_other_types.end())
+      throw std::invalid_argument("the field `" + name + "` is " + other->second +
+                                  ": ask for it with samples<T> of its type, such as samples<float> for F32");
+  }
+};
+
 // An instance of a plugin, as a run makes it. Its library stays loaded.
 class Plugin {
  public:
@@ -1376,11 +1399,10 @@ class Plugin {
     return all;
   }
   // What a data plugin puts for these numbers, in this epoch: one map of field to elements a sample. T is the element
-  // type; fields of another one are left out. Throws PluginError if it refuses.
+  // type of the fields that it has; who asks for one of another type is told. Throws PluginError if it refuses.
   template <class T = int64_t>
-  std::vector<std::map<std::string, std::vector<T>>> samples(std::string_view split,
-                                                             const std::vector<int64_t>& numbers,
-                                                             int64_t epoch = 0) const {
+  std::vector<FakeSample<T>> samples(std::string_view split, const std::vector<int64_t>& numbers,
+                                     int64_t epoch = 0) const {
     const mortise_data& data = object<mortise_data>("data");
     FakeHost::Rows rows{&data, std::vector<std::map<uint32_t, std::vector<std::byte>>>(numbers.size())};
     const std::vector<int64_t> epochs(numbers.size(), epoch);
@@ -1388,12 +1410,16 @@ class Plugin {
             data.get(self_, str(split), numbers.data(), epochs.data(), static_cast<uint32_t>(numbers.size()),
                      reinterpret_cast<mortise_rows*>(&rows)))
       throw PluginError(s, host_.error());
-    std::vector<std::map<std::string, std::vector<T>>> all(numbers.size());
+    std::vector<FakeSample<T>> all(numbers.size());
     for (size_t i = 0; i < all.size(); ++i)
       for (const auto& [index, bytes] : rows.rows[i]) {
         const mortise_field& field = rows.field(index);
-        if (field.dtype != dtype_of<T>()) continue;
-        std::vector<T>& elements = all[i][std::string(view(field.name))];
+        const std::string name(view(field.name));
+        if (field.dtype != dtype_of<T>()) {
+          all[i].of_other_types[name] = mortise_dtype_of(field.dtype)->safetensors;
+          continue;
+        }
+        std::vector<T>& elements = all[i][name];
         elements.resize(bytes.size() / sizeof(T));
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(elements.data()));
       }

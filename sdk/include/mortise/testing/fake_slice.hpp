@@ -33,7 +33,8 @@ class FakeSlice {
       names_.emplace_back(view(specs[i].name));
       states_.push_back(empty(specs[i].dtype, state_sizes(view(specs[i].relation), n)));
       for (int64_t e = 0; e < Info(states_.back().get()).numel; ++e)
-        host.set_element(states_.back().get(), e, specs[i].fill);
+        host.set_element(states_.back().get(), e,
+                         view(specs[i].relation) == "copy" ? host.element(master_.get(), e) : specs[i].fill);
       handles_.push_back(states_.back().get());
     }
     slice = {sizeof(mortise_slice), n_states,       0, 0, param, &info_, 0, n, master_.get(), grad_.get(),
@@ -48,14 +49,14 @@ class FakeSlice {
  private:
   std::vector<int64_t> state_sizes(std::string_view relation, int64_t n) const {
     std::vector<int64_t> sizes(info_.sizes, info_.sizes + info_.rank);
-    if (relation == "same") return {n};
+    if (relation == "same" || relation == "copy") return {n};
     if (relation == "scalar") return {};
     if (relation == "rows" && !sizes.empty()) return sizes.pop_back(), sizes;
     if (relation == "columns" && sizes.size() > 1) return sizes.erase(sizes.end() - 2), sizes;
     if (relation.starts_with("blocks:"))
       if (const int64_t block = std::atoll(std::string(relation.substr(7)).c_str()); block > 0)
         return {(n + block - 1) / block};
-    throw std::invalid_argument("relations are same, rows, columns, scalar, blocks:N; this is " +
+    throw std::invalid_argument("relations are same, copy, rows, columns, scalar, blocks:N; this is " +
                                 std::string(relation));
   }
 
