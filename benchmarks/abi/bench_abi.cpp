@@ -158,8 +158,9 @@ struct Linear {
     const at::Tensor g = share(b->grad_out[0]), x = share(b->saved[0]);
     if (b->wanted & 1) b->grad_in[0] = give(at::mm(g, l.use(l.weight)));
     mortise_tensor* to = nullptr;
-    check(kGradsApi.target(l.h, l.weight, MORTISE_F32, &to));
-    if (at::Tensor out = take(to); out.defined()) at::mm_out(out, g.t(), x);
+    int add = 0;
+    check(kGradsApi.target(l.h, l.weight, MORTISE_F32, &to, &add));
+    if (at::Tensor out = take(to); out.defined()) add ? out.addmm_(g.t(), x) : at::mm_out(out, g.t(), x);
     const at::Tensor sum = g.sum(0);
     check(kGradsApi.sum(l.h, l.bias, borrow(sum)));
     return MORTISE_OK;

@@ -101,6 +101,12 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
   text << id << " " << p.version << "  " << p.schema.summary << "\n";
   text << "source   " << (p.source.empty() ? "-" : p.source) << "\ntier     " << p.tier << ", ABI " << p.abi << ", "
        << p.status << "\npoints   " << points_of(p) << "\nlibrary  " << p.library << "\n";
+  if (!p.equals.empty())
+    text << "equals   "
+         << (p.equals == "exact"   ? "the run without it, bit for bit"
+             : p.equals == "other" ? "no other run: it is another training"
+                                   : "the run without it, losses within " + p.equals)
+         << "\n";
   if (!p.syncs.empty()) text << "waits    for " << join(p.syncs, ", ") << "\n";
   if (!p.devices.empty()) text << "devices  " << join(p.devices, ", ") << "\n";
   for (const auto& c : p.conflicts) text << "conflict " << c.with << ": " << c.why << "\n";

@@ -33,6 +33,13 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   weight_decay = decay.to(device);
   c_ = {sizeof c_,       static_cast<uint32_t>(n), borrow(scale), borrow(multiplier),
         borrow(verdict), borrow(applied),          borrow(lr),    borrow(weight_decay)};
+  // Rates are tabulated ahead, and again after a resume: one that remembers its calls would be another schedule then.
+  const int64_t middle = (horizon.warmup + std::max(horizon.over, horizon.warmup)) / 2;
+  if (const double first = rate(middle), again = rate(middle); first != again)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      schedule_.by->id() + " gave " + std::to_string(first) + " and then " + std::to_string(again) +
+                          " for the same progress; a factor hangs on the progress alone",
+                      schedule_.by->id());
 }
 
 double Ledger::rate(int64_t a) const {

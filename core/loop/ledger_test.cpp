@@ -46,6 +46,12 @@ TEST(Ledger, AWarmUpLongerThanTheScheduleEndsAtItsEnd) {
   EXPECT_EQ(rates.step(), 1) << "one step of schedule at least";
 }
 
+TEST(Ledger, RefusesAScheduleThatRemembersItsCalls) {
+  int calls = 0;
+  const std::string error = error_of([&] { Rates({0, 4}, [&](double) { return 1.0 / ++calls; }); });
+  EXPECT_NE(error.find(" gave 1.000000 and then 0.500000 for the same progress"), std::string::npos) << error;
+}
+
 // The table is filled again on the way; the device picks its row by its own count, however late the host's is.
 TEST(Ledger, ASkippedStepKeepsItsRate) {
   for (const int64_t late : {0, 1, 2}) {

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/abi/error.hpp"
+#include "core/base/text.hpp"
 #include "core/host/handle.hpp"
 #include "mortise/dtype.h"
 
@@ -45,10 +46,13 @@ mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
 
 void refuse_skipped(const Chains& chains, Point point, uint32_t mode) {
   const mortise_next& outer = *chains.at(point, mode);
-  throw PluginError(
-      MORTISE_E_PLUGIN,
-      "the call of `" + outer.point + "` ended without having been made: a wrapper of it did not call `next`",
-      outer.plugin ? outer.plugin->id : "");
+  std::vector<std::string> wrappers;
+  for (const mortise_next* each = &outer; each; each = each->next)
+    if (each->wrap && each->plugin) wrappers.push_back(each->plugin->id);
+  throw PluginError(MORTISE_E_PLUGIN,
+                    "the call of `" + outer.point + "` ended without having been made: a wrapper of it (" +
+                        join(wrappers, " or ") + ") did not call `next`",
+                    outer.plugin ? outer.plugin->id : "");
 }
 
 Passes::Passes(Host& host, Chains& chains, Feed& feed, Samples& samples)
@@ -107,6 +111,7 @@ void Passes::check_compute_dtype(const mortise_call& call) const {
 
 void Passes::run_segments(mortise_call& call) {
   check_compute_dtype(call);
+  ++forwards_run_;
   const size_t n = host_.declaration().segments.size();
   if (Terms* terms = current_frame()->terms) forget_terms_of_segments(*terms);
   SegmentValues values[2];
@@ -148,7 +153,7 @@ void Passes::run_micro(mortise_call& call) {
     forward.mode = call.mode;
     forward.flags = call.flags;
     forward.batch = call.batch;
-    invoke(chains_.at(kForward, call.mode), forward, frame);
+    run_forward(forward, frame);
   }
   parameters.check_versions();
   mortise_call backward = make_call(&frame, kBackward, {"", 0});
@@ -213,7 +218,13 @@ void Passes::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise
   Terms ignored;
   Frame frame;
   frame.terms = terms ? terms : &ignored;
-  invoke(chains_.at(kForward, mode), call, frame);
+  run_forward(call, frame);
+}
+
+void Passes::run_forward(mortise_call& call, const Frame& frame) {
+  const int64_t before = forwards_run_;
+  invoke(chains_.at(kForward, call.mode), call, frame);
+  if (forwards_run_ == before) refuse_skipped(chains_, kForward, call.mode);
 }
 
 Measured Passes::evaluate(const std::function<bool()>& give_up) {

@@ -60,6 +60,8 @@ class Passes {
 
  private:
   BatchPtr batch_of(Point point, uint32_t mode, std::initializer_list<mortise_value> args);
+  // `forward` through its wrappers, one of which at least must go on.
+  void run_forward(mortise_call& call, const Frame& frame);
   void run_segments(mortise_call& call);
   void check_compute_dtype(const mortise_call& call) const;
   void run_micro(mortise_call& call);
@@ -74,6 +76,7 @@ class Passes {
   Chains& chains_;
   Feed& feed_;
   Samples& samples_;
+  int64_t forwards_run_ = 0;  // since the beginning: how often wrappers of `forward` went on
   // Of the micro-batch under way.
   const Denominators* denominators_ = nullptr;
   const at::Tensor* scale_ = nullptr;

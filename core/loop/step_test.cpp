@@ -481,12 +481,19 @@ TEST(Step, KnowsTheNormOfAWholeStepOnly) {
 }
 
 TEST(Step, AWrapperThatDoesNotGoOnIsRefused) {
-  for (const Point point : {kMicro, kStep}) {
+  for (const Point point : {kMicro, kStep, kForward}) {
     TestRun run;
     run.wrap(point, [](mortise_call&, const auto&) {});
     run.build();
-    EXPECT_NE(error_of([&] { run.run(); }).find("did not call `next`"), std::string::npos);
+    EXPECT_NE(error_of([&] { run.run(); }).find("(test.wrapper) did not call `next`"), std::string::npos);
   }
+  TestRun run;  // it trains, and measures nothing
+  run.wrap(kForward, [](mortise_call& call, const auto& next) {
+    if (call.mode == MORTISE_TRAIN) next();
+  });
+  run.build();
+  run.run();
+  EXPECT_NE(error_of([&] { run.passes->evaluate(); }).find("call of `forward` ended without"), std::string::npos);
 }
 
 TEST(Step, AMicroBatchThatWouldCountTwiceIsRefused) {

@@ -126,6 +126,16 @@ std::vector<Element> reach_of(const Member& member, const Plan& plan, const std:
   return reach;
 }
 
+// A `where` that takes layers alone would leave a listener of params.declared idle, and the plan would show it.
+void check_listener(const Member& m, const Plan& plan, std::vector<Element> reach, Report& report) {
+  const auto is_ours = [&](const Attached& a) { return a.where && &info_of(plan, a.member) == m.info; };
+  if (std::ranges::none_of(plan.at[kParamsDeclared].listeners, is_ours)) return;
+  std::erase_if(reach, [](const Element& e) { return !e.slot.empty(); });  // what has no slot is a parameter
+  if (select(*m.table->where, reach).empty())
+    matches_nothing(*m.table->where, plan, reach, "parameter", report,
+                    ", and " + id_of(*m.info) + " listens to `params.declared` without `everywhere`");
+}
+
 // One `where` of a plugin with several points need not take something at each: check_where() looks at them together.
 bool claims_elsewhere(const Plan& plan, const PointPlan& here, const Claim& claim) {
   return std::ranges::any_of(plan.at, [&](const PointPlan& other) {
@@ -164,9 +174,12 @@ std::vector<int> assign(const PointPlan& here, const Plan& plan, const std::vect
 
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report) {
   for (auto a = plan.members.begin(); a != plan.members.end(); ++a) {
-    if (a->table && a->table->where)
-      if (const auto reach = reach_of(*a, plan, elements); select(*a->table->where, reach).empty())
+    if (a->table && a->table->where) {
+      const auto reach = reach_of(*a, plan, elements);
+      if (select(*a->table->where, reach).empty())
         matches_nothing(*a->table->where, plan, reach, what, report, " where " + id_of(*a->info) + " attaches");
+      else check_listener(*a, plan, reach, report);
+    }
     for (auto b = std::next(a); b != plan.members.end(); ++b) check_group(*a, *b, elements, what, report);
   }
 }

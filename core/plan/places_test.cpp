@@ -219,6 +219,14 @@ TEST_F(Assign, RefusesASelectorThatMatchesNothingWhereItsPluginAttaches) {
                                     {"optimizer.sgd", "slot:mlp"}})
     EXPECT_NE(checked(id, pattern).find(std::string(" where ") + id + " attaches\n"), std::string::npos) << id;
   EXPECT_NE(checked("log.csv", "h.*").find("  fix: leave `where` out\n"), std::string::npos);
+  // What one attachment takes does not make up for another of the same plugin that would do nothing.
+  world.provider("adapter.thin", {"mlp", "norm"}).listens = {{.point = "params.declared", .writes = {"trainable"}}};
+  EXPECT_EQ(checked("adapter.thin", "*"), "");
+  EXPECT_EQ(checked("adapter.thin", "slot:mlp"),
+            "error[matches_nothing]: `slot:mlp` matches no parameter of model.gpt, and adapter.thin listens to "
+            "`params.declared` without `everywhere`\n"
+            "  --> run.toml:7:9\n"
+            "  fix: dim:in matches 1      all names: mortise plan --weights\n");
 }
 
 TEST_F(Assign, RefusesTwoOfAnExclusiveGroupOnOneElement) {

@@ -114,7 +114,7 @@ std::vector<int> assign(const PointPlan& plan, const Plan& whole, const std::vec
                         const std::string& what, const std::string& slot, Report& report);
 
 // Every `where` of the plan must take something of all that the model declared at the points where its plugin attaches;
-// for wrappers, and for members of several points, where assign() cannot tell. `what` as above.
+// and each listener of params.declared, and all that one provides, must take something. `what` as above.
 void check_where(const Plan& plan, const std::vector<Element>& elements, const std::string& what, Report& report);
 
 }  // namespace mortise

@@ -1,5 +1,6 @@
 // plugin.toml as a PluginInfo. Its schema part ([config.*], [preset.*], [family_defaults]) is read where manifests are.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -178,6 +179,7 @@ class Reader {
                           {"conflicts", conflicts},
                           {"syncs", &info_.syncs},
                           {"devices", &info_.devices},
+                          {"equals", &info_.equals},
                           {"after", &info_.after},
                           {"before", &info_.before}});
   }
@@ -186,6 +188,7 @@ class Reader {
   void check_capabilities() {
     const std::string& id = info_.schema.id;
     each_choice({"cpu", "cuda"}, root_.find("capabilities", "devices"), "capabilities.devices");
+    check_equals();
     std::vector<std::string> once;
     each_text("points", "provides", [&](const std::string& point, const Position& at) {
       if (std::ranges::count(once, point))
@@ -200,6 +203,17 @@ class Reader {
     for (const ConflictInfo& conflict : info_.conflicts)
       if (conflict.with == id)
         add_mistake("schema_broken", "capabilities.conflicts names `" + id + "` itself", conflict.origin);
+  }
+
+  void check_equals() {
+    const TomlNode* node = root_.find("capabilities", "equals");
+    if (!node || !node->text()) return;
+    const std::string& text = info_.equals;
+    char* end = nullptr;
+    const double bound = std::strtod(text.c_str(), &end);
+    if (text == "exact" || text == "other" || (!*end && bound > 0 && bound < 1)) return;
+    add_mistake("not_a_choice", "capabilities.equals is exact, other or how far losses are apart, this is `" + text + "`",
+                position(node->at, "capabilities.equals"), "equals = \"exact\", or \"1e-4\"");
   }
 
   template <class Body>

@@ -401,6 +401,23 @@ TEST(Refusals, AWordThatIsNoChoiceNamesTheLayer) {
   EXPECT_EQ(t.text.substr(0, t.text.find('\n')), "h.2.mlp.c_fc: there is no activation `swish`");
 }
 
+TEST(Refusals, LabelsThatAreNoClassesAreNamed) {
+  Bench b;
+  auto* layer = b.layer(at::kFloat, "loss", {});
+  const at::Tensor logits = numbers({3, 5}, at::kFloat, true);
+  const auto refused = [&](const at::Tensor& labels) {
+    const Thrown t = thrown([&] { b.call(layer, {logits, labels}); });
+    EXPECT_EQ(t.status, MORTISE_E_DATA);
+    return t.text.substr(0, t.text.find('\n'));
+  };
+  EXPECT_EQ(refused(at::tensor({0, 5, -100}, at::kLong)),
+            "the field `labels` has 5; the model guesses 0 to 4, and -100 is for what it need not guess");
+  EXPECT_EQ(refused(at::tensor({-1, 4, 2}, at::kLong)),
+            "the field `labels` has -1; the model guesses 0 to 4, and -100 is for what it need not guess");
+  EXPECT_EQ(refused(at::tensor({0, 1, 2}, at::kInt)),
+            "the field `labels` is of I32; the loss takes numbers of classes, or ids, of I64");
+}
+
 TEST(Refusals, AWrongShapeIsAnErrorOfTheOperator) {
   Bench b;
   auto* layer = b.layer(at::kFloat, "linear", {{"in", 4}, {"out", 4}});

@@ -6,7 +6,7 @@ middle. docs/pairs.md is made of what came.
 
 A technique says in plugin.toml, [capabilities] equals, what a run with it equals:
     "exact"   the bits of the run without it
-    1e-3      its losses, within this
+    "1e-3"    its losses, within this
     "other"   nothing: it is another training
 Its table is that of its example.toml, with the plugins of the families `optimizer` and `precision` beside it."""
 import argparse
@@ -54,7 +54,8 @@ def plugins():
 def techniques():
     """id: what it equals, in the order of ids."""
     all_of = {i: tomllib.loads((p / "plugin.toml").read_text()).get("capabilities", {}) for i, p in plugins().items()}
-    return {i: c["equals"] for i, c in sorted(all_of.items()) if "equals" in c}
+    return {i: c["equals"] if c["equals"] in ("exact", "other") else float(c["equals"])
+            for i, c in sorted(all_of.items()) if "equals" in c}
 
 
 def flat(tables):

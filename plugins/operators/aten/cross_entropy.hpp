@@ -20,6 +20,7 @@ class CrossEntropy {
 
  private:
   static Tensor valid_N(Ref labels_N, uint32_t dtype);
+  static std::array<Tensor, 2> sum_and_count(Ref log_p_NV, Ref labels_N);
   double smoothing_;
 };
 

@@ -25,8 +25,8 @@ typedef struct mortise_config_api {
 } mortise_config_api;
 
 enum { MORTISE_LOG_ERROR = 0, MORTISE_LOG_WARNING = 1, MORTISE_LOG_INFO = 2, MORTISE_LOG_DEBUG = 3 };
-/** "mortise.log/0": the run's own log (stderr and log.txt), a line each. Never for what a user asked to see: that is a
- * record. */
+/** "mortise.log/0": the run's own log (stderr and log.txt), a line each; never what a user asked to see, which is a
+ * record. A plugin prints nothing to stdout: with --json that is for records alone. */
 typedef struct mortise_log_api {
   uint32_t struct_size;
   MORTISE_FN_VOID(write, uint32_t level, mortise_str line);
