@@ -212,7 +212,8 @@ class Reader {
     char* end = nullptr;
     const double bound = std::strtod(text.c_str(), &end);
     if (text == "exact" || text == "other" || (!*end && bound > 0 && bound < 1)) return;
-    add_mistake("not_a_choice", "capabilities.equals is exact, other or how far losses are apart, this is `" + text + "`",
+    add_mistake("not_a_choice",
+                "capabilities.equals is exact, other or how far losses are apart, this is `" + text + "`",
                 position(node->at, "capabilities.equals"), "equals = \"exact\", or \"1e-4\"");
   }
 

@@ -177,9 +177,10 @@ TEST(PluginToml, SaysWhatARunWithItEquals) {
   const std::string head = "[capabilities]\nequals = ";
   for (const char* right : {"\"exact\"", "\"other\"", "\"1e-4\""})
     EXPECT_EQ(read_after_head(head + right + "\n").errors, Errors{}) << right;
-  EXPECT_EQ(read_after_head(head + "\"about\"\n").errors,
-            (Errors{"not_a_choice 9:10 capabilities.equals is exact, other or how far losses are apart, this is `about` "
-                    "| equals = \"exact\", or \"1e-4\""}));
+  EXPECT_EQ(
+      read_after_head(head + "\"about\"\n").errors,
+      (Errors{"not_a_choice 9:10 capabilities.equals is exact, other or how far losses are apart, this is `about` "
+              "| equals = \"exact\", or \"1e-4\""}));
   EXPECT_EQ(read_after_head(head + "\"-1\"\n").errors.size(), 1u);
 }
 

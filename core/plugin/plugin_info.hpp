@@ -45,7 +45,8 @@ struct PluginInfo {
   std::vector<OperatorRow> operators;
   std::vector<std::string> chooses;  // [points] chooses: a provider that picks one of these at each place by `supports`
   std::vector<std::string> capabilities, requires_, syncs, after, before;
-  std::string equals;  // [capabilities] equals: what a run with it equals; "exact", "1e-4" (losses), "other"; "": unsaid
+  std::string
+      equals;  // [capabilities] equals: what a run with it equals; "exact", "1e-4" (losses), "other"; "": unsaid
   std::vector<std::string> devices;  // [capabilities] devices: that the whole plugin works on; empty: any
   std::vector<ConflictInfo> conflicts;
   std::vector<std::string> links;  // [links] allow: vendor libraries beyond the tier's
