@@ -33,13 +33,6 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   weight_decay = decay.to(device);
   c_ = {sizeof c_,       static_cast<uint32_t>(n), borrow(scale), borrow(multiplier),
         borrow(verdict), borrow(applied),          borrow(lr),    borrow(weight_decay)};
-  // Rates are tabulated ahead, and again after a resume: one that remembers its calls would be another schedule then.
-  const int64_t middle = (horizon.warmup + std::max(horizon.over, horizon.warmup)) / 2;
-  if (const double first = rate(middle), again = rate(middle); first != again)
-    throw PluginError(MORTISE_E_PLUGIN,
-                      schedule_.by->id() + " gave " + std::to_string(first) + " and then " + std::to_string(again) +
-                          " for the same progress; a factor hangs on the progress alone",
-                      schedule_.by->id());
 }
 
 double Ledger::rate(int64_t a) const {
@@ -57,6 +50,13 @@ double Ledger::rate(int64_t a) const {
 
 void Ledger::refill(int64_t steps, int64_t known) {
   if (filled_at_ >= 0 && steps - filled_at_ < kRows / 2) return;
+  // Rates are tabulated ahead, and again after a resume: one that remembers its calls would be another schedule then.
+  if (const int64_t middle = (horizon_.warmup + std::max(horizon_.over, horizon_.warmup)) / 2; filled_at_ < 0)
+    if (const double first = rate(middle), again = rate(middle); first != again)
+      throw PluginError(MORTISE_E_PLUGIN,
+                        schedule_.by->id() + " gave " + std::to_string(first) + " and then " + std::to_string(again) +
+                            " for the same progress; a factor hangs on the progress alone",
+                        schedule_.by->id());
   const auto n = static_cast<int64_t>(groups_.size());
   at::Tensor rows = at::empty({kRows, n}, at::kDouble);
   for (int64_t r = 0; r < kRows; ++r) {

@@ -48,7 +48,7 @@ TEST(Ledger, AWarmUpLongerThanTheScheduleEndsAtItsEnd) {
 
 TEST(Ledger, RefusesAScheduleThatRemembersItsCalls) {
   int calls = 0;
-  const std::string error = error_of([&] { Rates({0, 4}, [&](double) { return 1.0 / ++calls; }); });
+  const std::string error = error_of([&] { Rates({0, 4}, [&](double) { return 1.0 / ++calls; }).step(); });
   EXPECT_NE(error.find(" gave 1.000000 and then 0.500000 for the same progress"), std::string::npos) << error;
 }
 
