@@ -8,7 +8,7 @@ CMAKE_ARGS ?=
 export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants parity bench bench-versus
+.PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants pairs parity bench bench-versus
 .PHONY: install format tidy clean
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo 'make fuzz         random files for the parsers of checkpoints: FUZZ_RUNS=1000000 each; needs clang++'
 	@echo 'make soak         the crashes and faults of a save again, SOAK_TIMES=20 as many, others each time (SOAK_SEED)'
 	@echo 'make mutants      small wrong changes, each caught by a test? Two hours; later only what changed. ONLY=id,…'
+	@echo 'make pairs        any two techniques together, and docs/pairs.md of what came: ten minutes'
 	@echo 'make parity       compare with PyTorch and transformers, in a Python environment of its own (5 GB)'
 	@echo 'make bench        make the published figures again'
 	@echo 'make bench-versus OTHER=BUILD: start, step, save and ABI of this tree beside another build of Mortise'
@@ -76,6 +77,9 @@ soak: configure
 # In a copy of this tree, build-mutants/tree.
 mutants: setup
 	.deps/venv/bin/python tests/mutants/mutants.py $(if $(ONLY),--only $(ONLY))
+
+pairs: build
+	MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B tests/pairs/pairs.py --write
 
 parity: build
 	scripts/parity.sh $(BUILD)

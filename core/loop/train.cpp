@@ -67,7 +67,6 @@ void Training::notify(const RecordBuilder& r, Point also) {
   mortise_record record = columns.record();
   mortise_event e{};
   e.record = &record;
-  if (also != kRecord) p_.listeners.notify(also, e);
   services_.add_column = [&](std::string_view name, const mortise_value& v) {
     if (name.empty() || columns.has(name))
       throw PluginError(MORTISE_E_ARGUMENT, "the record has a column `" + std::string(name) + "` already");
@@ -77,6 +76,7 @@ void Training::notify(const RecordBuilder& r, Point also) {
     Services& services;
     ~Closing() { services.add_column = nullptr; }
   } const closing{services_};
+  if (also != kRecord) p_.listeners.notify(also, e);
   p_.listeners.notify(kRecord, e);
 }
 

@@ -526,6 +526,18 @@ TEST_F(Trainings, AListenerAddsColumnsForThoseAfterIt) {
   EXPECT_EQ(run.host.services.add_column, nullptr) << "only while a record is told";
 }
 
+TEST_F(Trainings, AListenerOfTheEndAddsColumnsToItsRecord) {
+  FakeListener adds([this](const mortise_event& e) {
+    if (e.record) run.host.services.add_column("extra", {MORTISE_FLOAT, 0, {.f = 7}});
+  });
+  run.listeners.add(kRunEnd, FakeListener::run, adds.instance);
+  std::vector<Told> later;
+  run.listen(kRunEnd, [&](const mortise_event& e) { later.push_back(read(*e.record)); });
+  EXPECT_EQ(train(), kExitOk);
+  ASSERT_EQ(later.size(), 1U);
+  EXPECT_EQ(later[0].numbers.at("extra"), 7);
+}
+
 TEST_F(Trainings, AColumnIsAddedOnce) {
   std::string refused;
   FakeListener adds([&](const mortise_event& e) {

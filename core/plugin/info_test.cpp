@@ -179,7 +179,7 @@ TEST(PluginToml, SaysWhatARunWithItEquals) {
     EXPECT_EQ(read_after_head(head + right + "\n").errors, Errors{}) << right;
   EXPECT_EQ(
       read_after_head(head + "\"about\"\n").errors,
-      (Errors{"not_a_choice 9:10 capabilities.equals is exact, other or how far losses are apart, this is `about` "
+      (Errors{"not_a_choice 8:10 capabilities.equals is exact, other or how far losses are apart, this is `about` "
               "| equals = \"exact\", or \"1e-4\""}));
   EXPECT_EQ(read_after_head(head + "\"-1\"\n").errors.size(), 1u);
 }
@@ -190,7 +190,7 @@ TEST(PluginToml, NamesTheNearestKey) {
                 "unknown_key 7:1 [plugin] has no key `sumary` | it is called `summary` here",
                 "unknown_key 9:1 [points] has no key `provide` | it is called `provides` here",
                 "unknown_key 11:1 [capabilities] has no key `things` | it has: provides, requires, exclusive, "
-                "conflicts, syncs, devices, after, before",
+                "conflicts, syncs, devices, equals, after, before",
             }));
 }
 

@@ -64,6 +64,9 @@ void AttentionLayer::check_shapes(Ref q, Ref k, Ref v) const {
       Info(q).size(0) != Info(k).size(0) || Info(q).size(0) != Info(v).size(0))
     throw Error(MORTISE_E_SHAPE, path_ + ": attention takes queries [batch, positions, " + n(own) +
                                      "], keys and values [batch, positions, " + n(shared) + "]");
+  if (causal_ && Info(q).size(1) > Info(k).size(1))
+    throw Error(MORTISE_E_SHAPE, path_ + ": of " + n(Info(q).size(1)) + " queries over " + n(Info(k).size(1)) +
+                                     " keys the first would see none, since the last ones stand side by side");
 }
 
 void AttentionLayer::check_mask(Ref mask, const Heads& heads) const {

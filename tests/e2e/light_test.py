@@ -91,7 +91,7 @@ class Needs(e2e.Case):
     def test_the_program_knows_nothing_of_libtorch(self):
         needed = subprocess.run(["readelf", "-d", "-W", e2e.MORTISE], check=True, capture_output=True, text=True).stdout
         self.assertNotIn("torch", needed)
-        self.assertNotIn("c10", needed)
+        self.assertNotIn("libc10", needed)
 
 
 class Static(e2e.Case):

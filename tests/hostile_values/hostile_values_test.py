@@ -110,6 +110,8 @@ def manifest(table, key, value):
     family, _, name = table.partition(".")
     if name and family != "parameters" and table not in WITH_PROVIDER:  # one provider of a family
         tables = {t: keys for t, keys in tables.items() if t == table or not t.startswith(family + ".")}
+    if table in ("model.bert", "model.vit"):  # which no text goes on from
+        del tables["sample.text"]
     tables.setdefault(table, {}).update(BESIDE.get(f"{table}.{key}", {}))
     if where := WHERE.get(table, WHERE.get(family)):
         tables[table].setdefault("where", where)

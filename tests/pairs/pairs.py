@@ -260,7 +260,8 @@ def main():
     if asked.sample:
         wrong += differences(cells)
     print("\n".join(wrong))
-    print(f"{len(cells)} pairs: " + ", ".join(f"{sum(s == sign for s, _ in cells.values())} {sign}" for sign in "=≈·×†!"))
+    counted = (f"{sum(s == sign for s, _ in cells.values())} {sign}" for sign in "=≈·×†!")
+    print(f"{len(cells)} pairs: " + ", ".join(counted))
     sys.exit(bool(wrong))
 
 

@@ -27,8 +27,7 @@ class Math : kernels::AttentionLayer {
     const Heads views = heads_of_call(call, saves);
     const Rows x = rows_of(views);
     Tensor p_PTS = scores(x, views);
-    if (const Tensor added = added_to_scores(mask_argument(call), views, causal() && sees_nothing(views)))
-      add(p_PTS, added, views);
+    if (const Tensor added = added_to_scores(mask_argument(call), views, false)) add(p_PTS, added, views);
     if (const Tensor bias = bias_argument(call)) add(p_PTS, bias, views);
     ops::softmax_out(p_PTS, p_PTS);
     give(call, 0, merge(as_heads(ops::bmm(dropped(call, p_PTS, Info(x.q).dtype), x.v), Info(views.q).size(0))));
@@ -89,13 +88,10 @@ class Math : kernels::AttentionLayer {
     return ops::sum_over(ops::reshape(d, {i.size(0), kv_heads(), each, i.size(2), i.size(3)}), 2);
   }
 
-  // With more queries than keys the first are before every key: for a row of infinities alone softmax has no number.
-  static bool sees_nothing(const Heads& views) { return Info(views.q).size(2) > Info(views.k).size(2); }
-
   // In fp32 or wider. Positions after one's own count as minus infinity.
   Tensor scores(const Rows& x, const Heads& views) const {
     const uint32_t dtype = Info(x.q).dtype, wide = dtype == MORTISE_F64 ? MORTISE_F64 : MORTISE_F32;
-    if (!causal() || sees_nothing(views)) return cast(ops::bmm(x.q, turned(x.k)), wide);
+    if (!causal()) return cast(ops::bmm(x.q, turned(x.k)), wide);
     const int64_t T = Info(views.q).size(2), S = Info(views.k).size(2);
     const Tensor later_TS = empty(dtype, {T, S});
     ops::fill_(later_TS, -std::numeric_limits<double>::infinity());

@@ -56,11 +56,11 @@ class Calls {
     const Columns columns(*event->record);
     if (columns.kind() == "run") dir_ = columns.text("dir");
     if (columns.kind() == "step") step(columns);
-    if (columns.kind() == "end") add_column("profile", value(std::string_view(summary())));
   }
 
-  // Also after a failure.
-  void end(const mortise_event*) const {
+  // Also after a failure, then without a record.
+  void end(const mortise_event* event) const {
+    if (event->record) add_column("profile", value(std::string_view(summary())));
     if (dir_.empty()) return;
     const std::string path = dir_ + "/profile.txt", text = table();
     std::FILE* file = std::fopen(path.c_str(), "we");

@@ -55,7 +55,7 @@ struct Calls : testing::Test {
 
 TEST_F(Calls, SayWhereTheTimeWent) {
   ASSERT_EQ(forward(), MORTISE_OK);
-  plugin->notify("record", FakeRecord("end"));
+  plugin->notify("run.end", FakeRecord("end"));
   EXPECT_TRUE(column("profile").starts_with("linear ")) << column("profile") << ": own time, without what is inside";
 }
 
