@@ -214,7 +214,8 @@ class Tables(e2e.Case):
                 adamw = "" if "[optimizer.adamw]" in body else "[optimizer.adamw]\n"
                 self.file("run.toml", base + adamw + body)
                 plan = self.ok("plan").out
-        self.assertRegex(plan, r"\n  20 tensors, .*: optimizer\.sgd, cut by element\n")  # 5 blocks × 4: `*` stands for dots too
+        # 5 blocks × 4: `*` stands for dots too
+        self.assertRegex(plan, r"\n  20 tensors, .*: optimizer\.sgd, cut by element\n")
         self.assertRegex(plan, r"activation\.checkpointing +at h\.\* except h\.0 one in 2")
 
     def test_every_key_of_plugin_toml(self):

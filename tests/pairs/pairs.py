@@ -137,7 +137,7 @@ class Trained:
         if done.returncode:
             self.broken = "resume: " + done.stderr.decode()
             return
-        again, first = run / f"checkpoints/step-{STEPS}", next(run.glob(f"abandoned/step-{STEPS}*"))
+        again, first = run / f"checkpoints/step-{STEPS}", run / f"checkpoints/abandoned/step-{STEPS}"
         for file in sorted(f for f in again.rglob("*") if f.is_file() and f.name != "MANIFEST.json"):
             if digest(file) != digest(first / file.relative_to(again)):
                 self.broken = f"resumed from step {MIDDLE}, {file.relative_to(again)} is another"
