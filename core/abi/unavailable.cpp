@@ -50,7 +50,8 @@ using Random = mortise_random_api;
 using Params = mortise_params_api;
 
 const Call kCall =
-    refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop, &Call::name, &Call::provider);
+    refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop, &Call::name, &Call::provider,
+             &Call::attribute);
 const Tensor kTensor =
     refusing(&Tensor::info, &Tensor::retain, &Tensor::release, &Tensor::empty, &Tensor::written, &Tensor::read);
 const Ops kOps = refusing(&Ops::find, &Ops::call, &Ops::call1);
