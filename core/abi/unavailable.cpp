@@ -49,9 +49,8 @@ using Parallel = mortise_parallel_api;
 using Random = mortise_random_api;
 using Params = mortise_params_api;
 
-const Call kCall =
-    refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop, &Call::name, &Call::provider,
-             &Call::attribute);
+const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop, &Call::name,
+                            &Call::provider, &Call::attribute);
 const Tensor kTensor =
     refusing(&Tensor::info, &Tensor::retain, &Tensor::release, &Tensor::empty, &Tensor::written, &Tensor::read);
 const Ops kOps = refusing(&Ops::find, &Ops::call, &Ops::call1);

@@ -52,8 +52,8 @@ class Files(e2e.Case):
         self.file("words/tokenizer.json", json.dumps(FILE | {"added_tokens": [], "model": model}))
         done = self.mortise("plan", "run.toml")
         self.assertEqual(done.code, 64)
-        self.assertRegex(done.err, r"cannot read \S+: tokenizer.huggingface: \S*words/tokenizer.json: `.*` is not in the "
-                                   r"vocabulary, and model.unk_id is not set\n  --> run.toml:")
+        self.assertRegex(done.err, r"cannot read \S+: tokenizer.huggingface: \S*words/tokenizer.json: `.*` is not in "
+                                   r"the vocabulary, and model.unk_id is not set\n  --> run.toml:")
 
     def test_without_a_path_it_says_what_to_write(self):
         self.file("run.toml", e2e.TINY.replace("[tokenizer.byte]", "[tokenizer.huggingface]"))

@@ -135,7 +135,8 @@ TEST_F(Models, UnigramFallsBackToBytesOrRefuses) {
   model.erase("unk_id");
   load(file(model));
   EXPECT_EQ(try_encode("ax"), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), (folder_ / "tokenizer.json").string() + ": `x` is not in the vocabulary, and model.unk_id is not set");
+  EXPECT_EQ(host_.error(),
+            (folder_ / "tokenizer.json").string() + ": `x` is not in the vocabulary, and model.unk_id is not set");
 }
 
 TEST_F(Models, KnowsBpeAndWordPieceOfOlderFilesThatDoNotSayTheirType) {
