@@ -60,7 +60,7 @@ BUDGETS = {
     "model": 320,
     "host": 2300,
     "loop": 2000,
-    "abi": 1410,
+    "abi": 1430,
     "declare": 1430,
     "assemble": 1100,
     "store": 1370,

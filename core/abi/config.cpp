@@ -1,6 +1,7 @@
 // mortise.config/0 and mortise.log/0.
 #include <algorithm>
 
+#include "core/abi/cause.hpp"
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
@@ -89,7 +90,8 @@ void pattern(mortise_host* h, mortise_str key, uint32_t index, mortise_str* out)
 mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortise_str why, mortise_str beside,
                       mortise_str fix) noexcept {
   PluginHost& p = plugin_of(h);
-  const std::string name = text_or_complaint(key), slug = text_or_complaint(code), reason = text_or_complaint(why);
+  const std::string name = text_or_complaint(key), slug = text_or_complaint(code),
+                    reason = with_cause(text_or_complaint(why));
   const bool is_slug =
       !slug.empty() && slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
   Diagnostic d = mistake(is_slug ? slug : "refused_value", reason, {}, text_or_complaint(fix));

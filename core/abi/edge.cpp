@@ -1,5 +1,6 @@
 #include "core/abi/edge.hpp"
 
+#include "core/abi/cause.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
 
@@ -11,7 +12,7 @@ const void* get_interface(mortise_host* h, mortise_str id) noexcept {
 }
 
 mortise_status fail(mortise_host* h, mortise_status code, mortise_str text) noexcept {
-  std::string said = text_or_complaint(text);
+  std::string said = with_cause(text_or_complaint(text));
   if (h) {
     const std::lock_guard lock(plugin_of(h).mutex);
     if (plugin_of(h).failure.empty()) plugin_of(h).failure = said;

@@ -1,9 +1,11 @@
 #include "core/abi/error.hpp"
 
+#include <algorithm>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
+#include "core/abi/cause.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {
@@ -13,6 +15,7 @@ namespace {
 constexpr size_t kLongestText = size_t{1} << 40;
 
 thread_local std::string text_of_thread, plugin_of_thread;
+thread_local mortise_status status_of_thread = MORTISE_OK;
 thread_local bool is_of_host = false;  // the text is of an exception of the host's own
 ExceptionReader exception_reader = nullptr;
 
@@ -64,6 +67,12 @@ std::string text_or_complaint(mortise_str text) noexcept {
   return complaint.empty() ? std::string(text_of(text)) : "(" + complaint + ")";
 }
 
+std::string with_cause(std::string said) {
+  if (plugin_of_thread.empty() || text_of_thread.empty() || status_of_thread == MORTISE_E_NOT_FOUND) return said;
+  const std::string why = ": " + plugin_of_thread + ": " + text_of_thread.substr(0, text_of_thread.find('\n'));
+  return said.insert(std::min(said.find('\n'), said.size()), why);
+}
+
 std::string take_error(mortise_status status) {
   constexpr const char* kNames[] = {"OK",   "E_ARGUMENT", "E_SHAPE",    "E_UNSUPPORTED", "E_CONFIG",    "E_DATA",
                                     "E_IO", "E_MEMORY",   "E_OPERATOR", "E_PLUGIN",      "E_NOT_FOUND", "E_INTERNAL"};
@@ -94,6 +103,7 @@ mortise_status status_of_exception() noexcept {
   } catch (const PluginError& e) {
     set_error(e.status(), e.text());
     plugin_of_thread = e.plugin();
+    status_of_thread = e.status();
     return of_host(e.status() == MORTISE_OK ? MORTISE_E_PLUGIN : e.status());
   } catch (const std::bad_alloc&) {
     return set_error(MORTISE_E_MEMORY, "out of memory");

@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "core/abi/cause.hpp"
+
 namespace mortise {
 namespace {
 
@@ -54,6 +56,24 @@ TEST(Error, IsOfTheInnermostPlugin) {
   EXPECT_EQ(outer.text(), "no\nin plugin test.inner, forward\nin plugin test.outer, forward");
   clear_error();
   EXPECT_EQ(as_thrown(MORTISE_E_DATA).plugin(), "") << "of a failure that was dealt with";
+}
+
+// A plugin that called another one and fails for it: the other's reason is said too, but not that it had no such thing.
+TEST(Error, HasTheReasonOfTheFailureBehindIt) {
+  const auto behind = [](mortise_status status, const char* plugin) {
+    clear_error();
+    status_of(std::make_exception_ptr(PluginError(status, "no `x`\nin plugin test.inner, encode", plugin)));
+    return with_cause("a.csv:3 cannot be read\n  fix: mend it");
+  };
+  EXPECT_EQ(behind(MORTISE_E_DATA, "test.inner"), "a.csv:3 cannot be read: test.inner: no `x`\n  fix: mend it");
+  EXPECT_EQ(with_cause("one line"), "one line: test.inner: no `x`");
+  EXPECT_EQ(behind(MORTISE_E_NOT_FOUND, "test.inner"), "a.csv:3 cannot be read\n  fix: mend it");
+  EXPECT_EQ(behind(MORTISE_E_DATA, ""), "a.csv:3 cannot be read\n  fix: mend it") << "the host itself";
+  behind(MORTISE_E_DATA, "test.inner");
+  set_error(MORTISE_E_DATA, "later");
+  EXPECT_EQ(with_cause("a"), "a") << "of another failure";
+  clear_error();
+  EXPECT_EQ(with_cause("a"), "a");
 }
 
 TEST(Error, OfALengthIsOneOfMemory) {

@@ -75,13 +75,13 @@ void take_key(const std::string& whole, const KeySchema& schema, const std::vect
               const Config& config, Report& report) {
   const bool stated = value.is_set() && value.origin.file != schema.default_value.origin.file,
              fixed = schema.change == "fixed";
-  if (stated && !fixed) return;
   std::optional<Value> taken;
   for (const std::string& name : names) {
     const auto found = config.find(name);
     if (!found) continue;
     std::optional<Value> v = check_value(schema, found->value, name, report);
     if (!v) return;
+    if (stated && !fixed) continue;
     v->origin = place_of(*found);
     if (taken && taken->text() != v->text())
       return report.add(disagree("the weights have " + taken->origin.key + " " + taken->text() + " and " + name + " " +

@@ -113,8 +113,10 @@ void claim_architecture(Json& all, const Mapping& mapping, const std::map<std::s
 }  // namespace
 
 Config::Config(std::string path, std::string_view text) : path_(std::move(path)) {
-  if (text.size() <= kMostBytes) values_ = parse_json(text);
+  std::string twice;
+  if (text.size() <= kMostBytes) values_ = parse_json(text, &twice);
   if (!values_.is_object()) throw FormatError("bad_config_json", path_, "is no JSON object");
+  if (!twice.empty()) throw FormatError("bad_config_json", path_, "has `" + text_of(twice) + "` twice");
   lines_ = lines_of_keys(text);
 }
 
@@ -142,9 +144,12 @@ std::optional<Config::Setting> Config::find(const std::string& name) const {
 
 std::vector<Config::Contradiction> Config::contradictions(const Mapping& mapping) const {
   std::vector<Contradiction> all;
-  for (const auto& [name, fixed] : mapping.fixed)
-    if (const Json* found = find_in(values_, name); found && !found->is_null() && *found != json_of(fixed))
-      all.push_back({setting(name, *found), text_of(json_of(fixed))});
+  for (const auto& [name, fixed] : mapping.fixed) {
+    const Json* found = find_in(values_, name);
+    const Json own = json_of(fixed);
+    if (!found || *found == own || (found->is_null() && own == false)) continue;  // null is Python's None
+    all.push_back({setting(name, *found), text_of(own)});
+  }
   return all;
 }
 

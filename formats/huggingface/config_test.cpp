@@ -193,11 +193,15 @@ TEST(ConfigJson, NamesEveryKeyThatNobodyKnows) {
 TEST(ConfigJson, SaysWhatIsOfAnotherModel) {
   const Config config("c.json",
                       "{\"eps\": 1e-6,\n\"scaled\": 1,\n\"model_type\": null,\"kinds\": [\"full\", \"full\"]}");
-  const auto all = config.contradictions(small());
-  ASSERT_EQ(all.size(), 2u);
+  Mapping mapping = small();
+  mapping.fixed["off"].data = false;
+  const auto all = config.contradictions(mapping);
+  ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].stated.text + " " + all[0].fixed, "1e-06 1e-05");
-  EXPECT_EQ(all[1].stated.text + " " + all[1].fixed, "1 true");  // a number is no truth
-  EXPECT_EQ(all[1].stated.value.at.line, 2);
+  EXPECT_EQ(all[1].stated.text + " " + all[1].fixed, "null small");
+  EXPECT_EQ(all[2].stated.text + " " + all[2].fixed, "1 true");  // a number is no truth
+  EXPECT_EQ(all[2].stated.value.at.line, 2);
+  EXPECT_EQ(Config("c", R"({"off": null})").contradictions(mapping).size(), 0u);
 }
 
 TEST(ConfigJson, GivesValuesAsTheyAre) {
@@ -211,6 +215,20 @@ TEST(ConfigJson, GivesValuesAsTheyAre) {
   EXPECT_EQ(std::get<double>(config.find("u")->value.data), 0x1p63);  // never a negative number
   EXPECT_FALSE(config.find("n"));
   EXPECT_FALSE(config.find("nowhere"));
+}
+
+// Readers take the first, or the last.
+TEST(ConfigJson, HasNoKeyTwice) {
+  for (const char* text : {R"({"a": 1, "b": {}, "a": 1})", R"({"b": {"x": {"a": 1}}, "c": {"a": 1, "a": 2}})",
+                           R"({"b": [{"a": 1}, {"a": 1, "a": 2}]})"}) {
+    try {
+      Config("c.json", text);
+      ADD_FAILURE() << text;
+    } catch (const FormatError& e) {
+      EXPECT_EQ(e.code + " " + e.message, "bad_config_json has `a` twice");
+    }
+  }
+  Config("c.json", R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}], "c": {"a": {"a": 1}, "b": 1}})");
 }
 
 TEST(ConfigJson, IsAnObjectThatCanBePrinted) {

@@ -201,6 +201,17 @@ class Masking(Case):
         run = self.train("labelled", self.text.replace('text = "q"', 'text = "q"\nlabel = "a"'))
         self.assertEqual(len(self.records(run, "step")), 20)
 
+    def test_rows_of_text_alone_are_whole_if_they_are_said_to_be_masked(self):
+        text = self.text.replace('text = "q"', 'text = "q"\nmasked = true')
+        # data.masking replaces the labels that a table has: the same samples.
+        run = self.train("whole", text)
+        labelled = self.train("labelled", self.text.replace('text = "q"', 'text = "q"\nlabel = "a"'))
+        self.assertEqual(self.losses(run), self.losses(labelled))
+        self.file("unmasked.toml", text.replace("[data.masking]\n", ""))
+        result = self.mortise("train", "unmasked.toml")
+        self.assertNotEqual(result.code, 0, result)
+        self.assertIn("`labels`", result.err)
+
     def test_words_are_learned(self):
         text = self.text.replace("[optimizer.sgd]", "[optimizer.adamw]").replace("size = 8", "size = 32")
         run = self.train("learned", text, "--set", "run.length=150", "--set", "optimizer.lr=0.01")

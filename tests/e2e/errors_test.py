@@ -24,6 +24,17 @@ class CommonSlips(e2e.Case):
                       "on\n  --> best.toml:15:8\n", self.mortise("plan", "best.toml").err)
 
 
+    def test_numbers_that_no_element_type_holds_are_refused_at_their_keys(self):
+        eps = {f"optimizer.{name}": "1e39" for name in ("adamw", "adamw_8bit", "adamw_anyprecision", "muon")}
+        for table, key, value in [*((table, "eps", value) for table, value in eps.items()),
+                                  ("optimizer.adafactor", "eps", "[1e39, 1.0]"), ("optimizer.muon", "eps", "1e-300"),
+                                  ("optimizer.adafactor", "clip_threshold", "1e39"), ("gradient.clip", "norm", "1e39"),
+                                  ("model.llama", "theta", "1e-320"), ("sample.text", "temperature", "1e39")]:
+            self.file("my.toml", f"[{table}]\n{key} = {value}\n")
+            said = self.mortise("plan", "my.toml").err
+            self.assertIn(f"error[out_of_range]: {table}.{key}", said)
+
+
 class FirstFiles(e2e.Case):
     def test_the_file_of_a_newcomer_names_all_six_mistakes(self):
         self.file("my.toml", '[model.gpt]\nlayers = 4\n\n[data.text]\npath = "notes.txt"\nbatch_size = 16\n\n'

@@ -47,6 +47,14 @@ class Files(e2e.Case):
         self.assertIn("words/tokenizer.json: decoder.type is `CTC`, a decoder that is not supported\n"
                       "  --> run.toml:9:8\n", done.err)
 
+    def test_a_text_that_it_cannot_read_is_named_with_its_reason(self):
+        model = {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]], "byte_fallback": False}
+        self.file("words/tokenizer.json", json.dumps(FILE | {"added_tokens": [], "model": model}))
+        done = self.mortise("plan", "run.toml")
+        self.assertEqual(done.code, 64)
+        self.assertRegex(done.err, r"cannot read \S+: tokenizer.huggingface: \S*words/tokenizer.json: `.*` is not in "
+                                   r"the vocabulary, and model.unk_id is not set\n  --> run.toml:")
+
     def test_without_a_path_it_says_what_to_write(self):
         self.file("run.toml", e2e.TINY.replace("[tokenizer.byte]", "[tokenizer.huggingface]"))
         done = self.mortise("plan", "run.toml")

@@ -215,6 +215,11 @@ class Weights(e2e.Case):
             "  --> hf/config.json:19 and hf/config.json:20\n  fix: dropout = 0.1\n\n1 error; nothing was started.\n",
         )
         self.ok("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
+        # What is no dropout at all is no config.json of the model, whoever has the last word.
+        self.folder(config={**CONFIG, "resid_pdrop": 2})
+        result = self.mortise("plan", "next.toml", "--set", "model.gpt.dropout=0.1")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[out_of_range]: resid_pdrop is 0 to 1, this is 2\n  --> hf/config.json:19\n", result.err)
 
     def test_a_config_as_transformers_writes_it(self):
         self.folder(config={**CONFIG, **OF_TRANSFORMERS})

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "mortise/cpp/files.hpp"
 
@@ -165,6 +166,7 @@ class JsonRow : public nlohmann::json_sax<Json> {
 
   bool is_object = false;
   std::map<std::string, std::optional<std::string>> cells;  // nothing: a list or an object
+  std::set<std::string> twice;                              // names of more than one cell
   size_t error_at = 0;                                      // the byte where it is no JSON
   int error = 0;
 
@@ -183,7 +185,9 @@ class JsonRow : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (depth_ == 1) name_ = std::move(name);
+    if (depth_ != 1) return true;
+    name_ = std::move(name);
+    if (cells.contains(name_)) twice.insert(name_);
     return true;
   }
   bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& e) override {
@@ -194,7 +198,7 @@ class JsonRow : public nlohmann::json_sax<Json> {
 
  private:
   bool put(std::optional<std::string> cell) {
-    if (depth_ == 1 && is_object) cells[name_] = std::move(cell);  // of two of one name the last
+    if (depth_ == 1 && is_object) cells[name_] = std::move(cell);
     return true;
   }
   bool open() {
@@ -239,6 +243,8 @@ void read_jsonl(std::string_view key, std::string_view file, std::string_view te
       }
       if (found == row.cells.end())
         refuse_row(key, line_of(file, line) + " has no " + quoted(wanted[i].name), "give it one, or leave the row out");
+      if (row.twice.contains(wanted[i].name))
+        refuse_row(key, line_of(file, line) + " has " + quoted(wanted[i].name) + " twice", "give one another name");
       if (!found->second)
         refuse_row(key, line_of(file, line) + ": " + quoted(wanted[i].name) + " is a list or an object, no text",
                    "write one text, number or flag into it");

@@ -5,6 +5,7 @@
 //                                         the class
 //   completion      prompt, completion    prompt completion [eos]; labels: the next token, none inside of the prompt
 //   text            text                  text [eos]; labels: the next token
+//   masked text     text                  [cls] text [sep], attention_mask; labels: whoever masks makes them
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -23,9 +24,11 @@ constexpr int64_t kSampledRows = 256;  // encoded at the start, for the fingerpr
 
 // The columns of a run, in the order of the cells of a row.
 struct Task {
-  enum Kind { kClassification, kCompletion, kText } kind;
+  enum Kind { kClassification, kCompletion, kText, kMasked } kind;
   std::vector<Column> columns;
   bool is_pair() const { return kind == kClassification && columns.size() == 3; }
+  // Its rows are seen as a whole, between `cls` and `sep`; the others a token after the other.
+  bool is_whole() const { return kind == kClassification || kind == kMasked; }
 
   // Of the keys that the manifest has. Refuses those that do not go together.
   static Task of_manifest() {
@@ -48,7 +51,13 @@ struct Task {
       config::refuse("classes", "there is no `label` that they are the values of", "label = \"…\", or leave it out");
     if (config::flag("bos") && stated("label"))
       config::refuse("bos", "rows with a label begin with `cls`, where the tokenizer has it", "leave `bos` out");
-    Task task{completes ? kCompletion : stated("label") ? kClassification : kText, {}};
+    const bool masked = config::flag("masked");
+    if (masked && (completes || stated("label")))
+      config::refuse("masked", "rows with a label are whole anyway, and a completion has next tokens to learn",
+                     "leave `masked` out, or have `text` alone");
+    if (masked && config::flag("bos"))
+      config::refuse("bos", "whole rows begin with `cls`, where the tokenizer has it", "leave `bos` out");
+    Task task{completes ? kCompletion : stated("label") ? kClassification : masked ? kMasked : kText, {}};
     for (const std::string_view name : texts) task.columns.push_back({"text", std::string(name)});
     if (completes) task.columns = {column("prompt"), column("completion")};
     if (task.kind == kClassification) task.columns.push_back(column("label"));
@@ -145,8 +154,8 @@ class Table {
       if (numbers[i] < 0 || numbers[i] >= s.rows())
         throw Error(MORTISE_E_ARGUMENT, "data.table has no sample " + std::to_string(numbers[i]));
       const Encoded row = encoded(s, numbers[i]);
-      if (task_.kind == Task::kClassification) put_classified(rows, i, row, s.labels[static_cast<size_t>(numbers[i])]);
-      else put_continued(rows, i, row);
+      if (!task_.is_whole()) put_continued(rows, i, row);
+      else put_whole(rows, i, row, s.labels.empty() ? kNoLabel : s.labels[static_cast<size_t>(numbers[i])]);
     }
   }
 
@@ -155,10 +164,11 @@ class Table {
 
   void set_fields(double pad) {
     fields_.assign(std::begin(kLanguageModelFields), std::end(kLanguageModelFields));
-    if (task_.kind == Task::kClassification) {
+    if (task_.is_whole()) {
       fields_ = {sequence_of_ids(MORTISE_STR("input_ids"), {}, pad),
-                 {sizeof(mortise_field), MORTISE_U8, MORTISE_STR("attention_mask"), {}, 0, kSequence, 1, 0},
-                 {sizeof(mortise_field), MORTISE_I64, MORTISE_STR("labels"), {}, kNoLabel, nullptr, 0, 0}};
+                 {sizeof(mortise_field), MORTISE_U8, MORTISE_STR("attention_mask"), {}, 0, kSequence, 1, 0}};
+      if (task_.kind == Task::kClassification)
+        fields_.push_back({sizeof(mortise_field), MORTISE_I64, MORTISE_STR("labels"), {}, kNoLabel, nullptr, 0, 0});
       if (task_.is_pair()) fields_.push_back(sequence_of_ids(MORTISE_STR("token_type_ids"), {}, 0));
     }
     fields_[0].fill = pad;
@@ -166,11 +176,11 @@ class Table {
     object.n_fields = static_cast<uint32_t>(fields_.size());
   }
 
-  void put_classified(mortise_rows* rows, uint32_t i, const Encoded& row, int64_t label) const {
+  void put_whole(mortise_rows* rows, uint32_t i, const Encoded& row, int64_t label) const {
     const std::vector<uint8_t> mask(row.ids.size(), 1);
     put<int64_t>(rows, i, 0, row.ids);
     put<uint8_t>(rows, i, 1, mask);
-    put<int64_t>(rows, i, 2, {&label, 1});
+    if (task_.kind == Task::kClassification) put<int64_t>(rows, i, 2, {&label, 1});
     if (task_.is_pair()) put<int64_t>(rows, i, 3, row.types);
   }
 
@@ -193,17 +203,17 @@ class Table {
     const std::string_view text = s.cell(static_cast<size_t>(row) * task_.columns.size() + column);
     if (std::optional<Ids> ids = encode(text)) return std::move(*ids);
     throw Error(MORTISE_E_DATA, s.where(row) + ": the tokenizer cannot read `" + task_.columns[column].name + "`",
-                "UTF-8 is what most tokenizers expect");
+                "another tokenizer, or text that this one can read: UTF-8 mostly");
   }
 
   // At least one token: of a text that the tokenizer makes none of, one of padding.
   Encoded encoded(const Split& s, int64_t row) const {
-    Encoded e = task_.kind == Task::kClassification ? encoded_to_classify(s, row) : encoded_to_continue(s, row);
+    Encoded e = task_.is_whole() ? encoded_whole(s, row) : encoded_to_continue(s, row);
     if (e.ids.empty()) e.ids = {pad_}, e.types = {0};
     return e;
   }
 
-  Encoded encoded_to_classify(const Split& s, int64_t row) const {
+  Encoded encoded_whole(const Split& s, int64_t row) const {
     Ids a = encode_cell(s, row, 0), b = task_.is_pair() ? encode_cell(s, row, 1) : Ids();
     // The longer one is cut first, as transformers does it ("longest_first").
     const auto room = static_cast<size_t>(length_ - specials());
@@ -238,9 +248,9 @@ class Table {
     return e;
   }
 
-  // Those that a row has beside its text to be classified.
+  // Those that a whole row has beside its text.
   int64_t specials() const {
-    if (task_.kind != Task::kClassification) return 0;
+    if (!task_.is_whole()) return 0;
     return (cls_ ? 1 : 0) + (sep_ ? 1 + task_.is_pair() : 0);
   }
 

@@ -28,7 +28,7 @@ class TableData : public ::testing::Test {
     std::filesystem::create_directories(folder_);
     host_.set_tokenizer({});
     for (const char* key : {"validation_path", "text", "label", "classes", "prompt", "completion"}) host_.unset(key);
-    host_.set("bos", false).set("format", "auto").set("quotes", true);
+    host_.set("bos", false).set("masked", false).set("format", "auto").set("quotes", true);
   }
   ~TableData() override { std::filesystem::remove_all(folder_); }
 
@@ -112,6 +112,23 @@ TEST_F(TableData, ClassifiesATextWithTheTokenizersSpecialTokens) {
   EXPECT_EQ(data.fields[0].fill, kPad);
   EXPECT_EQ(data.fields[1].fill, 0);
   EXPECT_EQ(data.fields[2].n_sizes, 0u) << "a label of the whole sample";
+}
+
+TEST_F(TableData, GivesWholeRowsToWhoeverMasksThem) {
+  special({{"cls", kCls}, {"sep", kSep}, {"pad", kPad}, {"eos", kEos}});
+  host_.set("masked", true).set("text", Names{"review"});
+  const std::string path = file("a.csv", "review,y\ngood,1\nexcellent,1\n");
+  auto samples = all(path);
+  EXPECT_EQ(samples[0]["input_ids"], Ids{kCls} + ids_of("good") + Ids{kSep});
+  EXPECT_FALSE(samples[0].contains("labels")) << "no next token, and no class";
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 8), MORTISE_OK);
+  plugin.describe("train");
+  EXPECT_EQ(plugin.samples("train", {1})[0]["input_ids"], Ids{kCls} + ids_of("excell") + Ids{kSep}) << "cut inside";
+  EXPECT_EQ(plugin.samples<uint8_t>("train", {0})[0]["attention_mask"], std::vector<uint8_t>(6, 1));
+  EXPECT_TRUE(plugin.classes().empty());
+  host_.set("label", "y");
+  EXPECT_EQ(refusal({path}).key, "masked");
 }
 
 TEST_F(TableData, ClassifiesAPairAsBertTakesIt) {
@@ -354,6 +371,10 @@ TEST_F(TableData, RefusesARowThatCannotBeUsedWithItsLine) {
   EXPECT_EQ(why("a.jsonl", "{\"t\": 1e999, \"y\": 1}\n"), "a.jsonl:1 has a number that is too large");
   EXPECT_EQ(why("a.jsonl", "{\"t\": \"\xFF\", \"y\": 1}\n"), "a.jsonl:1:8 is no JSON");
   EXPECT_EQ(why("a.jsonl", "{\"t\": \"a\", \"y\": 1}\n{\"t\": \"b\"}\n"), "a.jsonl:2 has no `y`");
+  EXPECT_EQ(why("a.jsonl", "{\"t\": \"a\", \"y\": 1, \"t\": \"a\"}\n"), "a.jsonl:1 has `t` twice");
+  EXPECT_EQ(why("a.jsonl", "{\"t\": \"a\", \"y\": 1, \"z\": {\"t\": 1, \"t\": 2}, \"z\": 1}\n[]"),
+            "a.jsonl:2 is no JSON object")
+      << "of a column that nobody reads";
   EXPECT_EQ(why("a.jsonl", "{\"t\": null, \"y\": 1}\n"), "a.jsonl:1 has no text: `t` is empty");
   EXPECT_EQ(why("a.jsonl", "{\"t\": [1], \"y\": 1}\n"), "a.jsonl:1: `t` is a list or an object, no text");
 }
@@ -425,7 +446,8 @@ TEST_F(TableData, NamesTheLineThatTheTokenizerRefuses) {
   } catch (const PluginError& e) {
     EXPECT_EQ(e.status, MORTISE_E_DATA);
     EXPECT_EQ(std::string(e.what()),
-              "a.csv:303: the tokenizer cannot read `t`\n  fix: UTF-8 is what most tokenizers expect");
+              "a.csv:303: the tokenizer cannot read `t`\n"
+              "  fix: another tokenizer, or text that this one can read: UTF-8 mostly");
   }
 }
 

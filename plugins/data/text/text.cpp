@@ -107,7 +107,7 @@ class Text {
     const auto ids = encode(text, memory);
     if (!ids)
       config::refuse(key, "the tokenizer cannot read " + std::string(file),
-                     "the file must be what the tokenizer expects, UTF-8 text mostly");
+                     "another tokenizer, or text that this one can read: UTF-8 mostly");
     for (const int64_t id : *ids) split.hash.add(id);
     split.tokens.insert(split.tokens.end(), ids->begin(), ids->end());
   }

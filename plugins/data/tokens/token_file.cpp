@@ -163,8 +163,38 @@ void TokenFile::take_raw(const Expected& e) {
   size_ = static_cast<int64_t>(bytes.size()) / width();
 }
 
-// Only what is needed to know that both files are whole and belong together: an index of a billion documents stays on
-// the disk.
+// The sequences lie one behind the other and fill the file; the documents end at sequences, each behind the one before.
+// 12 bytes a sequence and 8 a document are read, once.
+void TokenFile::check_index(const Expected& e, const std::string& path, const std::byte* at, int64_t sequences,
+                            int64_t ends) const {
+  const auto says = [&](int64_t i, const char* of, const std::string& what) {
+    refuse(e, path + " says that " + of + " " + with_commas(i) + " " + what, kCopyAgain);
+  };
+  const std::byte *begins = at + sequences * 4, *documents = begins + sequences * 8;
+  const auto bytes = static_cast<int64_t>(mapping_.bytes().size());
+  int64_t end = 0;
+  for (int64_t i = 0; i < sequences; ++i) {
+    const auto length = load<int32_t>(at + i * 4);
+    const auto begin = load<int64_t>(begins + i * 8);
+    if (length < 0) says(i, "sequence", "has " + with_commas(length) + " tokens");
+    if (begin != end)
+      says(i, "sequence", "begins at byte " + with_commas(begin) + "; the one before ends at " + with_commas(end));
+    end += length * width();
+    if (end > bytes) break;  // so it never overflows
+  }
+  if (end != bytes || bytes % width() != 0)
+    refuse(e,
+           path + " is not that of " + path_ + ": by it the tokens end at byte " + with_commas(end) + ", the file at " +
+               with_commas(bytes),
+           kCopyAgain);
+  for (int64_t i = 0, before = 0; i < ends; ++i) {
+    const auto document = load<int64_t>(documents + i * 8);
+    if (document < before || document > sequences || (i == 0 && document != 0))
+      says(i, "document", "begins at sequence " + with_commas(document) + " of " + with_commas(sequences));
+    before = document;
+  }
+}
+
 void TokenFile::read_index(const Expected& e, const std::string& path) {
   const Mapping mapping(e.key, path);
   const auto index = mapping.bytes();
@@ -185,19 +215,9 @@ void TokenFile::read_index(const Expected& e, const std::string& path) {
   if (sequences > index.size() / 12 || ends > index.size() / 8 ||
       index.size() < kIndexHeader + sequences * 12 + ends * 8)
     says("ends before its " + std::to_string(sequences) + " sequences and " + std::to_string(ends) + " documents");
-  const std::byte *lengths = index.data() + kIndexHeader, *begins = lengths + sequences * 4;
-  const auto bytes = static_cast<int64_t>(mapping_.bytes().size());
-  int64_t end = 0;
-  if (sequences > 0 && __builtin_add_overflow(load<int64_t>(begins + (sequences - 1) * 8),
-                                              load<int32_t>(lengths + (sequences - 1) * 4) * width(), &end))
-    says("says that its last sequence begins behind any file");
-  if (end != bytes || (sequences > 0 && load<int64_t>(begins) != 0) || bytes % width() != 0)
-    refuse(e,
-           path + " is not that of " + path_ + ": by it the tokens end at byte " + with_commas(end) + ", the file at " +
-               with_commas(bytes),
-           kCopyAgain);
+  check_index(e, path, index.data() + kIndexHeader, static_cast<int64_t>(sequences), static_cast<int64_t>(ends));
   first_ = mapping_.bytes().data();
-  size_ = bytes / width();
+  size_ = static_cast<int64_t>(mapping_.bytes().size()) / width();
   documents_ = static_cast<int64_t>(std::max<uint64_t>(ends, 1)) - 1;
 }
 

@@ -44,6 +44,8 @@ class TokenFile {
   static Dtype dtype_of(std::string_view name);
   void read_llmc_header(const Expected&);
   void read_index(const Expected&, const std::string& path);
+  void check_index(const Expected&, const std::string& path, const std::byte* lengths, int64_t sequences,
+                   int64_t ends) const;
   void take_raw(const Expected&);
   void agree(const Expected&, std::string_view dtype);
   [[noreturn]] void refuse_header(const Expected&) const;

@@ -242,9 +242,20 @@ TEST_F(TokenData, RefusesAnIndexThatIsNotWholeOrOfAnotherFile) {
             std::string::npos);
   EXPECT_EQ(why(megatron_index(8, 2, {1, 2, 4})),
             "is not that of " + bin + ": by it the tokens end at byte 14, the file at 12");
-  const size_t last_begin = 34 + 3 * 4 + 2 * 8;
-  EXPECT_EQ(why(std::string(whole).replace(last_begin, 8, bytes<int64_t>({INT64_MAX}))),
-            "says that its last sequence begins behind any file");
+  // Lengths 1, 2, 3; begins at bytes 0, 2, 6; documents begin at sequences 0, 1, 2 and end at 3.
+  const size_t lengths = 34, begins = lengths + 3 * 4, documents = begins + 3 * 8;
+  const auto with = [&](size_t at, int64_t number, size_t bytes_of_it = 8) {
+    return why(std::string(whole).replace(at, bytes_of_it, bytes<int64_t>({number}).substr(0, bytes_of_it)));
+  };
+  EXPECT_EQ(with(lengths + 4, -2, 4), "says that sequence 1 has -2 tokens");
+  EXPECT_EQ(with(lengths + 4, 3, 4), "says that sequence 2 begins at byte 6; the one before ends at 8");
+  EXPECT_EQ(with(begins, 2), "says that sequence 0 begins at byte 2; the one before ends at 0");
+  EXPECT_EQ(with(begins + 8, 3), "says that sequence 1 begins at byte 3; the one before ends at 2");
+  EXPECT_NE(with(begins + 8, INT64_MIN).find("sequence 1 begins at byte -9,2"), std::string::npos);
+  EXPECT_NE(with(begins + 16, INT64_MAX).find("sequence 2 begins at byte 9,2"), std::string::npos);
+  EXPECT_EQ(with(documents, 1), "says that document 0 begins at sequence 1 of 3");
+  EXPECT_EQ(with(documents + 8, 4), "says that document 1 begins at sequence 4 of 3");
+  EXPECT_EQ(with(documents + 16, -1), "says that document 2 begins at sequence -1 of 3");
   std::filesystem::remove(folder_ / "m.idx");
   host_.set("format", "megatron");
   EXPECT_EQ(refusal({bin}).why, bin + " has no index beside it, " + (folder_ / "m.idx").string());

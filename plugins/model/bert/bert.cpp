@@ -39,7 +39,8 @@ class Bert {
     check_context(build, context_);
     // Where samples are padded, nothing may attend to the padding; where they are packed, to another sample either.
     mask_ = packed_mask(build);
-    if (mask_ == "none" && build.fact("field.attention_mask")) mask_ = "keys";
+    masks_by_positions_ = !build.fact("field.attention_mask") && build.fact("field.positions");
+    if (mask_ == "none" && (masks_by_positions_ || build.fact("field.attention_mask"))) mask_ = "keys";
 
     build.segment("bert.embeddings");
     embeddings_ = build.layer(
@@ -126,6 +127,11 @@ class Bert {
   }
   Tensor mask_of(const mortise_batch* batch) const {
     if (mask_ == "segments") return needed_field(batch, "segments");
+    if (mask_ == "keys" && masks_by_positions_) {  // which are 0 at the first token, and in padding
+      Tensor mask_BT = ops::ne(needed_field(batch, "positions"), int64_t{0});
+      ops::fill_(ops::select(mask_BT, 1, 0), 1);
+      return mask_BT;
+    }
     // The data's numbers (1: a token, 0: padding) as what attention takes for true and false.
     return mask_ == "keys" ? ops::ne(field(batch, "attention_mask"), int64_t{0}) : Tensor();
   }
@@ -150,6 +156,7 @@ class Bert {
   double eps_, dropout_, attention_dropout_;
   bool classifies_;
   std::string_view mask_ = "none";
+  bool masks_by_positions_ = false;
   mortise_layer *embeddings_ = nullptr, *drop_ = nullptr, *head_drop_ = nullptr, *pooler_ = nullptr,
                 *classifier_ = nullptr, *loss_ = nullptr, *transform_ = nullptr, *transform_norm_ = nullptr,
                 *head_ = nullptr;

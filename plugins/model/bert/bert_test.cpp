@@ -74,6 +74,12 @@ TEST_F(Bert, HidesPaddingWhereTheDataSaysWhatIsPadding) {
   EXPECT_EQ(build.at("bert.encoder.layer.0.attention").attrs.at("mask"), "keys");
 }
 
+TEST_F(Bert, HidesPaddingByPositionsWhereTheDataHasNoMask) {
+  build.facts["field.positions"] = 1;
+  ASSERT_EQ(declare(), "");
+  EXPECT_EQ(build.at("bert.encoder.layer.0.attention").attrs.at("mask"), "keys");
+}
+
 TEST_F(Bert, KeepsSamplesThatArePackedIntoOneApart) {
   build.facts["field.attention_mask"] = build.facts["field.segments"] = 1;
   ASSERT_EQ(declare(), "");

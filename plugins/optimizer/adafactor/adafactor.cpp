@@ -33,7 +33,10 @@ class Adafactor {
     const auto eps = config::numbers("eps");
     if (eps.size() != 2) config::refuse("eps", "Adafactor has two of them", "eps = [1e-30, 1e-3]");
     if (static_cast<float>(eps[0]) == 0)
-      config::refuse("eps", "without the first, a row whose gradient is 0 divides 0 by 0", "eps = [1e-30, 1e-3]");
+      config::refuse("eps",
+                     std::string(eps[0] == 0 ? "without the first" : "the first is 0 in fp32, and without it") +
+                         ", a row whose gradient is 0 divides 0 by 0",
+                     "eps = [1e-30, 1e-3]");
     eps_ = eps[0];
     least_scale_ = eps[1];
     const mortise_value beta1 = config::get("beta1");

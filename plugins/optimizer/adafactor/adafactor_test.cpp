@@ -191,6 +191,7 @@ TEST_F(Adafactor, RefusesValuesThatMeanNothing) {
     host.set("eps", std::vector<double>{none, 1e-3});
     host.blamed.reset();
     EXPECT_EQ(blamed(), "eps") << none;
+    EXPECT_EQ(host.blamed->why.find("is 0 in fp32") != std::string::npos, none > 0) << host.blamed->why;
   }
   host.set("eps", std::vector<double>{1e-30, 1e-3}).set("beta1", 1.0);
   EXPECT_EQ(blamed(), "beta1");

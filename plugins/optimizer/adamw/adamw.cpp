@@ -20,7 +20,7 @@ class AdamW {
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
-      throw Error(MORTISE_E_UNSUPPORTED,
+      throw Error(MORTISE_E_CONFIG,
                   "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
                       " are in another dtype",
                   "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 alone are updated by "

@@ -145,7 +145,7 @@ TEST_F(Broken, ANormalizerThatGrowsWithoutEndIsStopped) {
     f["normalizer"]["normalizers"].push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
   load(f);
   EXPECT_EQ(try_encode("a"), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), "the normalizer makes the text too long");
+  EXPECT_EQ(host_.error(), (folder_ / "tokenizer.json").string() + ": the normalizer makes the text too long");
 }
 
 TEST_F(Broken, APreTokenizerThatGrowsWithoutEndIsStopped) {
@@ -155,7 +155,7 @@ TEST_F(Broken, APreTokenizerThatGrowsWithoutEndIsStopped) {
   for (int i = 0; i < 30; ++i) f["pre_tokenizer"]["pretokenizers"].push_back(byte_level);
   load(f);
   EXPECT_EQ(try_encode("é é"), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), "the pre-tokenizer makes the text too long");
+  EXPECT_EQ(host_.error(), (folder_ / "tokenizer.json").string() + ": the pre-tokenizer makes the text too long");
 }
 
 TEST_F(Broken, APatternThatTriesEverythingIsStopped) {
@@ -163,7 +163,7 @@ TEST_F(Broken, APatternThatTriesEverythingIsStopped) {
   f["pre_tokenizer"] = split("a*a*a*a*a*b");
   load(f);
   EXPECT_EQ(try_encode(std::string(5000, 'a')), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), "the pattern tries too much on this text");
+  EXPECT_EQ(host_.error(), (folder_ / "tokenizer.json").string() + ": the pattern tries too much on this text");
 }
 
 TEST_F(Broken, PathsThatLeadNowhere) {

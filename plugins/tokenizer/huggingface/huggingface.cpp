@@ -19,6 +19,7 @@ class HuggingFace {
       config::refuse("path", "no tokenizer is named", "path = \"…/tokenizer.json\", or the folder that it is in");
     std::error_code error;
     const fs::path path(named), file = fs::is_directory(path, error) ? path / "tokenizer.json" : path;
+    file_ = file.string();
     const std::string& text = files_["tokenizer.json"] = contents(file);
     refusing(file, [&] { tokenizer_ = std::make_unique<huggingface::Tokenizer>(text); });
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
@@ -80,14 +81,15 @@ class HuggingFace {
     }
   }
   template <class Body>
-  static std::invoke_result_t<Body> saying(Body&& body) {
+  std::invoke_result_t<Body> saying(Body&& body) const {
     try {
       return body();
     } catch (const huggingface::Fault& fault) {
-      throw Error(MORTISE_E_DATA, fault.what());
+      throw Error(MORTISE_E_DATA, file_ + ": " + short_enough(fault.what()));
     }
   }
 
+  std::string file_;
   std::unique_ptr<const huggingface::Tokenizer> tokenizer_;
   std::map<std::string, int64_t, std::less<>> special_;
   std::map<std::string, std::string> files_;  // as they were read

@@ -135,7 +135,8 @@ TEST_F(Models, UnigramFallsBackToBytesOrRefuses) {
   model.erase("unk_id");
   load(file(model));
   EXPECT_EQ(try_encode("ax"), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), "`x` is not in the vocabulary, and model.unk_id is not set");
+  EXPECT_EQ(host_.error(),
+            (folder_ / "tokenizer.json").string() + ": `x` is not in the vocabulary, and model.unk_id is not set");
 }
 
 TEST_F(Models, KnowsBpeAndWordPieceOfOlderFilesThatDoNotSayTheirType) {
@@ -180,7 +181,7 @@ TEST_F(Models, SaysHowMuchRoomItNeedsAndWritesNothingIntoLess) {
 TEST_F(Models, RefusesWhatIsNotUtf8AndIdsBelowZeroAndLeavesOutUnknownIds) {
   load(file(bpe({"a", "b"}, {})));
   EXPECT_EQ(try_encode("ab\xC3"), MORTISE_E_DATA);
-  EXPECT_EQ(host_.error(), "the text is not UTF-8 at byte 2");
+  EXPECT_EQ(host_.error(), (folder_ / "tokenizer.json").string() + ": the text is not UTF-8 at byte 2");
   EXPECT_EQ(decode({0, 77, 1}), "a b");
   const int64_t below[] = {-100};
   size_t needed = 0;
