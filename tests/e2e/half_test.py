@@ -59,7 +59,7 @@ class Half(e2e.Case):
         for optimizer in ("optimizer.adamw", "optimizer.sgd"):
             self.file("run.toml", with_optimizer(f"[{optimizer}]\n"))
             result = self.mortise("train")
-            self.assertEqual(result.code, 71, result)
+            self.assertEqual(result.code, 64, result)
             self.assertEqual(result.err.count("error["), 1, result)
             for text in (f"{optimizer} updates weights in fp32 or fp64; those of wte.weight are in another dtype",
                          "  fix: [precision.bf16], which keeps fp32 weights beside bf16 ones",
