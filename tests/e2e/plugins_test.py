@@ -26,7 +26,7 @@ class Known(e2e.Case):
         keys = {(row["table"], row["key"]) for row in rows}
         self.assertGreaterEqual(keys, {("run", "length"), ("parameters.NAME", "where"), ("order", "POINT"),
                                        ("FAMILY.NAME", "enabled"), ("optimizer.adamw", "betas")})
-        self.assertRegex(self.ok("keys").out, r"\noptimizer\.adamw\.eps +float +1e-8 +from 0 +numeric +\w")
+        self.assertRegex(self.ok("keys").out, r"\noptimizer\.adamw\.eps +float +1e-8 +from 0 to 1000000 +numeric +\w")
 
     def test_list_and_info(self):
         self.assertRegex(self.ok("plugin", "list", "optimizer").out,

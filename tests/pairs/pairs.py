@@ -32,7 +32,8 @@ STEPS, MIDDLE = 20, 10
 PLAIN = {
     "run": {"length": STEPS},
     "data": {"micro_batch_size": 4, "sequence_length": 16},
-    "data.random": {"samples": 80, "validation_samples": 8, "high": 64, "shortest": 5},
+    "data.random": {"samples": 80, "validation_samples": 8, "shortest": 5},
+    "tokenizer.byte": {},
     "model.gpt": {"layers": 2, "heads": 2, "width": 32},
     "optimizer": {"lr": 1e-3},
     "optimizer.adamw": {},
