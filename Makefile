@@ -25,7 +25,7 @@ help:
 	@echo 'make install      PREFIX=$(PREFIX)'
 	@echo 'make build        bin/mortise and the plugins, no tests'
 	@echo 'make format       clang-format over the whole tree'
-	@echo 'make tidy         clang-tidy over the sources: three minutes'
+	@echo 'make tidy         clang-tidy over the sources: ten minutes'
 	@echo 'make clean        remove the build folders; .deps stays'
 	@echo
 	@echo 'PRESET=dev        line numbers and asserts, in build-dev/;  CMAKE_ARGS=… goes to the configuration,' \

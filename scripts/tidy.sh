@@ -1,7 +1,7 @@
 #!/bin/sh
 # clang-tidy, the pinned one, over what a build compiles of ours, tests aside. usage: scripts/tidy.sh BUILD_FOLDER
 # [FILE…]
-# The whole tree takes three minutes on two cores.
+# The whole tree takes ten minutes on two cores.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
