@@ -23,12 +23,6 @@ DeclareRequest declare_request(const RunRequest& r) {
   return d;
 }
 
-std::unique_ptr<Edge> new_host(const RunRequest& r) {
-  auto host = std::make_unique<Host>(r.plan->points, static_cast<uint64_t>(r.manifest->get("run", "seed").as_int()));
-  if (r.program) host->register_table("mortise.program/0", r.program);
-  return host;
-}
-
 void generate(const Declared& d, const SampleRequest& ask, const std::function<void(std::string_view)>& emit) {
   mortise_sample_request r{};
   r.struct_size = sizeof r;
@@ -118,6 +112,12 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
 
 }  // namespace
 
+std::unique_ptr<Edge> new_host(const PointTable& points, uint64_t seed, const mortise_program* program) {
+  auto host = std::make_unique<Host>(points, seed);
+  if (program) host->register_table("mortise.program/0", program);
+  return host;
+}
+
 // `runnable.allocated` alone is filled for Purpose::kUse.
 struct Run::Parts {
   RunRequest request;
@@ -133,7 +133,9 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   const bool train = p.request.purpose == Purpose::kTrain, restored = !p.request.checkpoint.path.empty();
   if (train) fixed_text(p.request.fixed);  // what no save could write is refused before the first step
   if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
-  Allocated allocated = allocate(declare(declare_request(p.request), new_host(p.request)), train, !restored);
+  const auto seed = static_cast<uint64_t>(p.request.manifest->get("run", "seed").as_int());
+  Allocated allocated = allocate(
+      declare(declare_request(p.request), new_host(p.request.plan->points, seed, p.request.program)), train, !restored);
   if (train) data_text(allocated.declared);  // likewise
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);

@@ -17,6 +17,11 @@
 
 namespace mortise {
 
+class Edge;
+
+// The edge over LibTorch, where plugins find `program`; NULL: nobody runs the loop itself.
+std::unique_ptr<Edge> new_host(const PointTable& points, uint64_t seed, const mortise_program* program);
+
 enum class Purpose {
   kUse,    // parameters, without gradients and states: to evaluate and sample
   kTrain,  // everything

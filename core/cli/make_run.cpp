@@ -1,16 +1,14 @@
 #include <filesystem>
 
+#include "core/abi/edge.hpp"
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
-#include "core/host/host.hpp"
 
 namespace mortise::cli {
 
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed) {
-  auto host = std::make_unique<Host>(points, seed);
-  if (globals().program) host->register_table("mortise.program/0", globals().program);
-  return host;
+  return new_host(points, seed, globals().program);
 }
 
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {

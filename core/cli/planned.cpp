@@ -207,17 +207,14 @@ void add_plugin_folders(const Arguments& args, Manifest& manifest) {
 void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Report& planned) {
   if (p.manifest.tables.empty()) return;  // a file that could not be read leaves nothing to plan
   if (source.weights) p.weights = weights_path(p.manifest.get("model", "weights"), planned);
-  if (!p.weights.empty() && !read.has_errors()) {
+  if (!read.has_errors() && !(p.weights.empty() && source.dir.empty())) {
     Report quiet;  // what it finds is found again
     const Plan plan = make_plan(p.manifest, p.catalogue, can_start, quiet);
-    if (const auto& claims = plan.at[kModel].providers; !claims.empty())
+    if (const auto& claims = plan.at[kModel].providers; !p.weights.empty() && !claims.empty())
       take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
                         p.manifest, planned);
-    take_tokenizer(p.weights, plan, p.manifest);
-  }
-  if (!source.dir.empty() && !read.has_errors()) {
-    Report quiet;
-    take_own_tokenizer(source.dir, make_plan(p.manifest, p.catalogue, can_start, quiet), p.manifest, planned);
+    if (!p.weights.empty()) take_tokenizer(p.weights, plan, p.manifest);
+    if (!source.dir.empty()) take_own_tokenizer(source.dir, plan, p.manifest, planned);
   }
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
 }

@@ -80,17 +80,28 @@ void warn_of_evaluations(Declared& d) {
   }
 }
 
+void warn_of_no_evaluation(Declared& d, const Member& member, const std::string& does) {
+  d.warnings.push_back(as_warning(
+      mistake("no_validation_data", member.info->schema.id + " " + does + ", and the run has nothing to evaluate on",
+              member.table->origin,
+              "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
+}
+
+// The numbers that a plugin measures, and of each whether a larger one is better.
+std::vector<std::pair<std::string, bool>> measured_by(const PluginInfo& info) {
+  std::vector<std::pair<std::string, bool>> all;
+  for (const auto& [fact, larger] : {std::pair("larger_is_better", true), std::pair("smaller_is_better", false)})
+    for (const std::string& name : texts_of_fact(info, "metric", fact)) all.emplace_back(name, larger);
+  return all;
+}
+
 // Whoever waits for a number of evaluations would wait for ever. The names of such numbers begin with "eval.".
 void warn_of_listeners(Declared& d) {
   if (d.samples->count("validation") > 0) return;
   for (const Member& member : d.plan->members)
     for (const auto& [key, value] : member.table ? member.table->values : std::map<std::string, Value>())
       if (const auto* text = std::get_if<std::string>(&value.data); text && text->starts_with("eval."))
-        d.warnings.push_back(as_warning(
-            mistake("no_validation_data",
-                    member.info->schema.id + " waits for " + *text + ", and the run has nothing to evaluate on",
-                    member.table->origin,
-                    "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
+        warn_of_no_evaluation(d, member, "waits for " + *text);
 }
 
 // So does who switched on a metric of evaluations, unless it measures in training too.
@@ -100,16 +111,9 @@ void warn_of_metrics(Declared& d) {
     const Value* also = value_of_fact(member, "metric", "in_training");
     if (!member.table || (also && also->as_bool())) continue;
     std::vector<std::string> names;
-    for (const char* fact : {"larger_is_better", "smaller_is_better"})
-      if (const Value* all = fact_of(*member.info, "metric", fact))
-        for (const std::string& name : all->as_texts())
-          if (name.starts_with("eval.")) names.push_back(name);
-    if (names.empty()) continue;
-    d.warnings.push_back(as_warning(
-        mistake("no_validation_data",
-                member.info->schema.id + " measures " + join(names, ", ") + ", and the run has nothing to evaluate on",
-                member.table->origin,
-                "[data] validation = 0.1 holds out a share of the training data; or leave the plugin out")));
+    for (const auto& [name, larger] : measured_by(*member.info))
+      if (name.starts_with("eval.")) names.push_back(name);
+    if (!names.empty()) warn_of_no_evaluation(d, member, "measures " + join(names, ", "));
   }
 }
 
@@ -347,9 +351,7 @@ void fill(Declared& d, const DeclareRequest& request) {
 std::map<std::string, bool> Declared::measured() const {
   std::map<std::string, bool> all = {{"eval.loss", false}};
   for (const Member& member : plan->members)
-    for (const char* fact : {"larger_is_better", "smaller_is_better"})
-      if (const Value* names = fact_of(*member.info, "metric", fact))
-        for (const Value& name : names->as_list()) all[name.as_text()] = std::string_view(fact).starts_with("larger");
+    for (const auto& [name, larger] : measured_by(*member.info)) all[name] = larger;
   return all;
 }
 

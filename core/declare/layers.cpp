@@ -98,9 +98,10 @@ bool LayerProviders::gives_way(int member, const mortise_layer& layer, uint32_t 
 }
 
 void LayerProviders::check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
-  if (!claim.choices.empty() || !gives_way(claim.member, layer, mode)) return;
+  if (!claim.choices.empty()) return;
   const Plan& plan = instances_.plan();
   const AttachedBelow below = attached_below(plan, claim.member, layer.slot, layer.path, static_cast<int>(mode));
+  if (below.member < 0) return;
   const std::string &whole = id_of(claim.member), &part = id_of(below.member);
   Diagnostic d = mistake("covered",
                          whole + " computes `" + layer.slot + "` at " + layer.path + " as one, and " + part +

@@ -10,6 +10,18 @@
 namespace mortise {
 namespace {
 
+// An instance of a plugin that is in no library.
+struct FakeInstance {
+  FakeInstance(const char* id, void* self) {
+    info.schema.id = id;
+    instance.member = &member;
+    instance.self = self;
+  }
+  PluginInfo info;
+  Member member{&info, nullptr};
+  Instance instance;
+};
+
 // A data plugin that has so many samples in each split, and nothing else.
 struct Data {
   int64_t train = 100, validation = 0;
@@ -26,18 +38,7 @@ struct Data {
     out->fingerprint = view(split) == "train" ? str("of train") : mortise_str{};
     return MORTISE_OK;
   }
-  PluginInfo info = [] {
-    PluginInfo i;
-    i.schema.id = "data.fake";
-    return i;
-  }();
-  Member member{&info, nullptr};
-  Instance instance = [this] {
-    Instance i;
-    i.member = &member;
-    i.self = this;
-    return i;
-  }();
+  FakeInstance by{"data.fake", this};
   mortise_data object = [] {
     mortise_data d{};
     d.struct_size = sizeof d;
@@ -45,7 +46,7 @@ struct Data {
     d.groups = give_groups;
     return d;
   }();
-  Provided<mortise_data> provided() { return {&object, &instance}; }
+  Provided<mortise_data> provided() { return {&object, &by.instance}; }
 };
 
 SampleOptions options() {
@@ -124,20 +125,9 @@ struct Order {
     samples[0] += o.wrong;
     return MORTISE_OK;
   }
-  PluginInfo info = [] {
-    PluginInfo i;
-    i.schema.id = "data.order";
-    return i;
-  }();
-  Member member{&info, nullptr};
-  Instance instance = [this] {
-    Instance i;
-    i.member = &member;
-    i.self = this;
-    return i;
-  }();
+  FakeInstance by{"data.order", this};
   mortise_order object{sizeof(mortise_order), 0, open, nullptr, epoch};
-  Provided<mortise_order> provided() { return {&object, &instance}; }
+  Provided<mortise_order> provided() { return {&object, &by.instance}; }
 };
 
 TEST(Samples, APluginMayOrderWhatIsTrainedOn) {

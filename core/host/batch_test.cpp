@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/abi/tables.hpp"
+#include "core/abi/test_tables.hpp"
 #include "core/base/dtype.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
@@ -517,19 +518,7 @@ TEST(Declared, PartsAreReadWhereTheSpecHasThem) {
 
 TEST(Interfaces, HaveNoHole) {
   TestHost host;
-  // A table is its size, and behind it functions alone.
-  for (const char* id : {"autograd", "batch", "build", "call", "config", "grads", "log", "loop", "model", "ops",
-                         "parallel", "params", "random", "state", "tensor"}) {
-    const auto* table = static_cast<const char*>(host.get().table("mortise." + std::string(id) + "/0"));
-    ASSERT_NE(table, nullptr) << id;
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, table, sizeof bytes);
-    for (size_t at = sizeof(void*); at < bytes; at += sizeof(void*)) {
-      void* member = nullptr;
-      std::memcpy(&member, table + at, sizeof member);
-      EXPECT_NE(member, nullptr) << id << ", member " << at / sizeof(void*);
-    }
-  }
+  mortise::testing::expect_no_hole(host.get());
 }
 
 TEST(Interfaces, AreFoundById) {
