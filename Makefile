@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.deps/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup configure build quickstart test test-asan test-tsan fuzz soak mutants pairs parity bench bench-versus
-.PHONY: install format tidy clean
+.PHONY: gpu-folder install format tidy clean
 
 help:
 	@echo 'make quickstart   build, then train a small model on a laptop: one minute after the first build'
@@ -23,6 +23,8 @@ help:
 	@echo 'make bench        make the published figures again'
 	@echo 'make bench-versus OTHER=BUILD: start, step, save and ABI of this tree beside another build of Mortise'
 	@echo 'make install      PREFIX=$(PREFIX)'
+	@echo 'make build CUDA=1 with nvcc and the libraries that a GPU wants, into .deps (3 GB), where the machine has none'
+	@echo 'make gpu-folder   what to carry to a machine with a GPU, in build-gpu/: there, build-gpu/run.sh tests it'
 	@echo 'make build        bin/mortise and the plugins, no tests'
 	@echo 'make format       clang-format over the whole tree'
 	@echo 'make tidy         clang-tidy over the sources: ten minutes'
@@ -32,10 +34,10 @@ help:
 	  'such as -DMORTISE_WERROR=OFF'
 
 setup:
-	@scripts/setup.sh
+	@CUDA='$(CUDA)' scripts/setup.sh
 
 configure: setup
-	@if [ ! -e $(BUILD)/build.ninja ] || [ -n '$(CMAKE_ARGS)' ]; then cmake --preset $(PRESET) $(CMAKE_ARGS); fi
+	@if [ ! -e $(BUILD)/build.ninja ] || [ -n '$(CMAKE_ARGS)$(CUDA)' ]; then cmake --preset $(PRESET) $(CMAKE_ARGS); fi
 
 build: configure
 	cmake --build $(BUILD) --target product
@@ -91,6 +93,9 @@ bench-versus: build
 	cmake --build $(BUILD) --target bench_abi
 	MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B benchmarks/versus.py $(OTHER)
 
+gpu-folder: build
+	scripts/gpu_folder.sh $(BUILD) build-gpu
+
 install: build
 	cmake --install $(BUILD) --prefix "$(PREFIX)"
 
@@ -101,4 +106,4 @@ tidy: build
 	scripts/tidy.sh $(BUILD)
 
 clean:
-	rm -rf build build-dev build-asan build-tsan build-fuzz build-mutants
+	rm -rf build build-dev build-asan build-tsan build-fuzz build-mutants build-gpu

@@ -32,11 +32,10 @@ target_include_directories(mortise_kernel_headers INTERFACE "${PROJECT_BINARY_DI
 # The SDK as the host sees it: with the project root, so that files are named from there ("core/base/text.hpp").
 add_library(mortise_tree INTERFACE)
 target_include_directories(mortise_tree INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/sdk/include")
-target_compile_definitions(mortise_tree INTERFACE MORTISE_VERSION="${PROJECT_VERSION}"
-  MORTISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                                                  MORTISE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+target_compile_definitions(mortise_tree INTERFACE MORTISE_VERSION="${PROJECT_VERSION}")
 
 include("${PROJECT_SOURCE_DIR}/sdk/cmake/MortisePlugin.cmake")
+include(MortiseCuda)
 
 # mortise_test(NAME SOURCES file… [LINKS target…]): one executable of GoogleTest, run by ctest under its own name.
 function(mortise_test name)
@@ -51,6 +50,9 @@ function(mortise_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} mortise_tree mortise_headers GTest::gtest_main)
+  # Of tests alone: a compiler cache would hold each file once for each folder of the tree.
+  target_compile_definitions(${name} PRIVATE MORTISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             MORTISE_BINARY_DIR="${PROJECT_BINARY_DIR}")
   _mortise_register_test(${name})
 endfunction()
 
@@ -102,10 +104,11 @@ function(mortise_format name)
   endif()
 endfunction()
 
-# mortise_kernel(NAME SOURCES file… [TESTS file…]): kernels/NAME becomes a static library of plain functions over raw
-# pointers. No LibTorch.
+# mortise_kernel(NAME SOURCES file… [TESTS file…] [CUDA file.cu… [CUDA_TESTS file…]]): kernels/NAME becomes a static
+# library of plain functions over raw pointers. No LibTorch. The tests of what is for CUDA run on a device that the CPU
+# stands in for (kernels/cuda/emulated.h), on every machine.
 function(mortise_kernel name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS;CUDA;CUDA_TESTS")
   _mortise_refuse_unknown(mortise_kernel "${arg_UNPARSED_ARGUMENTS}")
   set(target mortise_kernel_${name})
   _mortise_missing(${target} ${arg_SOURCES})
@@ -117,5 +120,14 @@ function(mortise_kernel name)
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
   if(arg_TESTS AND MORTISE_TESTS)
     mortise_test(kernel_${name}_test SOURCES ${arg_TESTS} LINKS ${target} ${arg_TEST_LINKS})
+  endif()
+  if(arg_CUDA)
+    mortise_cuda_kernel(${target} ${arg_CUDA})
+    target_compile_definitions(${target} PUBLIC MORTISE_HAS_CUDA=${MORTISE_HAS_CUDA})
+    set_property(GLOBAL APPEND PROPERTY MORTISE_CUDA_KERNELS ${name})
+  endif()
+  if(arg_CUDA_TESTS AND MORTISE_TESTS)
+    mortise_test(kernel_${name}_cuda_test SOURCES ${arg_CUDA_TESTS} ${arg_CUDA} LINKS ${target} ${arg_TEST_LINKS})
+    set_source_files_properties(${arg_CUDA} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-O2;-ffp-contract=off")
   endif()
 endfunction()

@@ -8,12 +8,15 @@
 #   into .deps/             CMake, Ninja, clang-format and LibTorch 2.11 from the Python package index, every wheel
 #                           pinned by hash
 #
-# No GPU, no CUDA toolkit. Nothing outside .deps/ is touched but by apt. `rm -rf .deps` undoes the rest.
+# No GPU, no CUDA toolkit: with CUDA=1 also nvcc and the libraries that LibTorch's CUDA half wants (3 GB), pinned as
+# well. A machine that has them already needs none of it. Nothing outside .deps/ is touched but by apt.
+# `rm -rf .deps` undoes the rest.
 set -eu
 cd "$(dirname "$0")/.."
 
 include=${MORTISE_SYSTEM_INCLUDE:-/usr/include}
 key=$(cat scripts/setup.sh scripts/requirements.txt | sha256sum)
+cuda_key=$(sha256sum <scripts/requirements-cuda.txt)
 
 # What the distribution must provide: a file that shows it, and the package that brings it.
 wanted="toml++/toml.h:libtomlplusplus-dev spdlog/spdlog.h:libspdlog-dev nlohmann/json.hpp:nlohmann-json3-dev
@@ -28,7 +31,8 @@ missing_packages() {
 
 ready() {
   [ "$(cat .deps/stamp 2>/dev/null)" = "$key" ] && [ -x .deps/bin/cmake ] && [ -x .deps/bin/ninja ] && [ -e \
-    .deps/torch/lib/libtorch_cpu.so ] && [ -z "$(missing_packages)" ]
+    .deps/torch/lib/libtorch_cpu.so ] && [ -z "$(missing_packages)" ] &&
+    { [ -z "${CUDA:-}" ] || [ "$(cat .deps/stamp-cuda 2>/dev/null)" = "$cuda_key" ]; }
 }
 
 ready && exit 0
@@ -140,6 +144,15 @@ ln -sfn ../venv/bin/ninja .deps/bin/ninja
 ln -sfn "$site/torch" .deps/torch
 .deps/bin/cmake --version >/dev/null && .deps/bin/ninja --version >/dev/null || fail \
   "the tools in .deps do not run here" "rm -rf .deps, then make again"
+
+if [ -n "${CUDA:-}" ]; then
+  say "installing nvcc and CUDA's libraries into .deps (about 3 GB, once)"
+  pip_install scripts/requirements-cuda.txt
+  ln -sfn "$site/nvidia/cu13" .deps/cuda
+  .deps/cuda/bin/nvcc --version >/dev/null || fail "nvcc in .deps does not run here" \
+    "rm -rf .deps, then make build CUDA=1"
+  echo "$cuda_key" >.deps/stamp-cuda
+fi
 
 rm -f .deps/unfinished
 echo "$key" >.deps/stamp

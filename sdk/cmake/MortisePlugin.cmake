@@ -2,7 +2,7 @@
 # made elsewhere.
 #
 #   mortise_add_plugin(family.name SOURCES file… [TESTS file…] [KERNELS name…] [LANGUAGE C|CXX] [LINKS library…]
-#                      [TEST_LINKS target…])
+#                      [TEST_LINKS target…] [NATIVE])
 #
 #   family.name.so    a module that exports `mortise_plugin_v0` and nothing else, with the C++ library kept private
 #   family.name.toml  beside it, a copy of plugin.toml; the library carries the same text (MORTISE_PLUGIN_TOML is its
@@ -10,7 +10,8 @@
 #   family.name_test  GoogleTest, where tests are built; MORTISE_PLUGIN_FILE is the library's path
 #
 # Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for `m` and for what
-# plugin.toml names in [links].
+# plugin.toml names in [links]. NATIVE: plugin.toml says `tier = "native"`; LibTorch's exceptions pass through it, so
+# the C++ library is the one that LibTorch uses.
 
 set(_mortise_plugin_dir "${CMAKE_CURRENT_LIST_DIR}")
 
@@ -50,7 +51,7 @@ function(_mortise_register_test name)
 endfunction()
 
 function(mortise_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LANGUAGE" "SOURCES;TESTS;KERNELS;LINKS;TEST_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NATIVE" "LANGUAGE" "SOURCES;TESTS;KERNELS;LINKS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_add_plugin "${arg_UNPARSED_ARGUMENTS}")
   if(NOT id MATCHES "^[a-z][a-z0-9_]*\\.[a-z][a-z0-9_]*$")
     message(FATAL_ERROR "mortise_add_plugin(${id}): an id is family.name, in small letters, digits and _")
@@ -60,6 +61,18 @@ function(mortise_add_plugin id)
   if(MISSING)
     return()
   endif()
+  # Without its kernels of CUDA it serves the CPU alone, and says so.
+  get_property(of_cuda GLOBAL PROPERTY MORTISE_CUDA_KERNELS)
+  foreach(kernel IN LISTS arg_KERNELS)
+    if(kernel IN_LIST of_cuda AND NOT MORTISE_HAS_CUDA)
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${toml}")
+      file(READ "${toml}" text)
+      string(REPLACE "\"cpu\", \"cuda\"" "\"cpu\"" text "${text}")
+      set(toml "${CMAKE_CURRENT_BINARY_DIR}/plugin.toml")
+      file(CONFIGURE OUTPUT "${toml}" CONTENT "${text}" @ONLY)
+      break()
+    endif()
+  endforeach()
   set(output "${MORTISE_PLUGIN_OUTPUT_DIR}")
   if(NOT output)
     set(output "${CMAKE_BINARY_DIR}")
@@ -90,7 +103,10 @@ function(mortise_add_plugin id)
     target_link_libraries(${id} PRIVATE mortise_kernel_${kernel})
   endforeach()
   target_compile_options(${id} PRIVATE -ffunction-sections -fdata-sections)
-  target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>" -Wl,--gc-sections
+  if(NOT arg_NATIVE)
+    target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>")
+  endif()
+  target_link_options(${id} PRIVATE -Wl,--gc-sections
     -Wl,--no-undefined
                                     "-Wl,--version-script=${map}" "$<$<CONFIG:Release>:-s>")
   if(MORTISE_SANITIZE) # a sanitizer's own symbols come from the executable
