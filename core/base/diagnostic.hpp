@@ -15,6 +15,7 @@ enum class Level { kWarning, kError };
 // The exit codes of the command line.
 enum Exit : int {
   kExitOk = 0,
+  kExitNo = 1,
   kExitUsage = 64,
   kExitData = 65,
   kExitUnavailable = 69,

@@ -41,10 +41,10 @@ TEST(ErrorTable, TellsTheNearestCode) {
 
 TEST(ExitTable, HasEveryExitOnceAndTheExitOfEveryError) {
   EXPECT_TRUE(std::ranges::is_sorted(all_exits(), std::ranges::less_equal{}, &ExitEntry::code));
-  for (const Exit exit : {kExitOk, kExitUsage, kExitData, kExitUnavailable, kExitBug, kExitPlugin, kExitExists, kExitIo,
-                          kExitResumable, kExitGuard, kExitInterrupted})
+  for (const Exit exit : {kExitOk, kExitNo, kExitUsage, kExitData, kExitUnavailable, kExitBug, kExitPlugin, kExitExists,
+                          kExitIo, kExitResumable, kExitGuard, kExitInterrupted})
     EXPECT_NE(find_exit(std::to_string(exit)), nullptr) << exit;
-  EXPECT_EQ(all_exits().size(), 11u) << "an exit was added: list it above";
+  EXPECT_EQ(all_exits().size(), 12u) << "an exit was added: list it above";
   for (const ErrorEntry& entry : all_errors()) EXPECT_NE(find_exit(std::to_string(entry.exit)), nullptr) << entry.code;
 }
 

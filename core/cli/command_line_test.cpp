@@ -27,7 +27,7 @@ TEST(CommandLine, AMistakeOfOurOwnIsSaidToBeOne) {
 TEST(Verbs, HaveTheirWorkWhereTheyNeedNoLibTorch) {
   std::string here, computing;
   for (const Verb& verb : verbs()) (verb.work ? here : computing) += " " + verb.name;
-  EXPECT_EQ(here, " init checkpoint plan points keys export plugin explain");
+  EXPECT_EQ(here, " init checkpoint plan bench points keys export plugin explain");
   EXPECT_EQ(computing, " train resume data sample eval help");
 }
 

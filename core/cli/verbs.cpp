@@ -5,6 +5,7 @@
 
 namespace mortise::cli {
 
+int bench(const Arguments&);
 int checkpoint(const Arguments&);
 int explain(const Arguments&);
 int export_model(const Arguments&);
@@ -93,6 +94,16 @@ const std::vector<Verb>& verbs() {
        "what the data is: samples, classes, lengths, the first one as text",
        "mortise data reviews.toml",
        {},
+       1,
+       true},
+      {"bench",
+       bench,
+       "[RUN|MATRIX]",
+       "train rows of settings, each in a fresh process; a table and a plot of speed against memory",
+       "mortise bench configs/bench/quick.toml",
+       {{"-o", "DIR", "where the table, the report and the rows go; runs/NAME of the file"},
+        {"--steps", "N", "of each row, whatever the manifests say"},
+        {"--anew", "", "also the rows that were measured before"}},
        1,
        true},
       {"points",

@@ -37,7 +37,7 @@ TEST(Verbs, TakeLayersWhereTheyReadAManifest) {
     for (const Flag& f : v.flags)
       EXPECT_FALSE(v.takes_layers && std::ranges::count(layer_flags(), f.name, &Flag::name)) << v.name << " " << f.name;
   }
-  EXPECT_EQ(all, (std::set<std::string>{"data", "eval", "plan", "resume", "sample", "train"}));
+  EXPECT_EQ(all, (std::set<std::string>{"bench", "data", "eval", "plan", "resume", "sample", "train"}));
 }
 
 TEST(Verbs, HaveSwitchesThatTakeNoValue) {
@@ -47,8 +47,8 @@ TEST(Verbs, HaveSwitchesThatTakeNoValue) {
       if (f.value.empty()) all.insert(f.name);
   for (const Flag& f : global_flags())
     if (f.value.empty()) all.insert(f.name);
-  EXPECT_EQ(all, (std::set<std::string>{"--help", "--json", "--keys", "--list", "--markdown", "--resume", "--static",
-                                        "--strict", "--weights", "-h", "-q"}));
+  EXPECT_EQ(all, (std::set<std::string>{"--anew", "--help", "--json", "--keys", "--list", "--markdown", "--resume",
+                                        "--static", "--strict", "--weights", "-h", "-q"}));
 }
 
 }  // namespace

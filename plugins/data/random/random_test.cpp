@@ -15,6 +15,7 @@ class RandomData : public ::testing::Test {
  protected:
   RandomData() {
     host_.set("samples", 512).set("validation_samples", 0).set("low", 100).set("high", 30000).set("shortest", 0);
+    host_.set("classes", 0);
   }
   mortise_status open(Plugin& plugin, int64_t length, uint64_t seed = 0) {
     const mortise_data_request request = {sizeof request, 0, length, seed};
@@ -48,13 +49,13 @@ TEST_F(RandomData, ItsFingerprintSaysAllThatASampleDependsOn) {
   EXPECT_EQ(fingerprint(64, seed), "512 samples of random ids, 100 to 29,999, lengths 64 to 64, seed 4294967303");
   std::set<std::string> all = {fingerprint(64, seed), fingerprint(65, seed), fingerprint(64, 7),
                                fingerprint(64, seed, "validation")};
-  for (const char* key : {"samples", "low", "high", "shortest"}) {
+  for (const char* key : {"samples", "low", "high", "shortest", "classes"}) {
     const int64_t before = std::map<std::string, int64_t>{{"samples", 512}, {"low", 100}, {"high", 30000}}[key];
     host_.set(key, before + 1);
     all.insert(fingerprint(64, seed));
     host_.set(key, before);
   }
-  EXPECT_EQ(all.size(), 8u);
+  EXPECT_EQ(all.size(), 9u);
 }
 
 TEST_F(RandomData, WritesNoFingerprintIntoTheShorterStructOfAnOlderHost) {
@@ -132,6 +133,58 @@ TEST_F(RandomData, GivesUnlikeLengthsFromTheShortestToTheWhole) {
     EXPECT_EQ(sample["labels"].size(), sample["input_ids"].size());
   }
   EXPECT_EQ(lengths, (std::set<size_t>{2, 3, 4, 5}));
+}
+
+TEST_F(RandomData, GivesEachSampleAClassToClassify) {
+  host_.set("classes", 3);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+  EXPECT_EQ(view(plugin.describe("train").about), "512 samples of random ids, 100 to 29,999, 3 classes");
+  const mortise_str* names = nullptr;
+  uint32_t n = 0;
+  ASSERT_EQ(plugin.object<mortise_data>("data").classes(plugin.self(), &names, &n), MORTISE_OK);
+  ASSERT_EQ(n, 3U);
+  EXPECT_EQ(view(names[2]), "2");
+  Ids numbers(300);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  int counts[3] = {};
+  for (auto& sample : plugin.samples("train", numbers)) {
+    EXPECT_EQ(sample["input_ids"].size(), 16U);
+    EXPECT_FALSE(sample.contains("attention_mask")) << "nothing is padded";
+    ASSERT_EQ(sample["labels"].size(), 1U);
+    ASSERT_GE(sample["labels"][0], 0);
+    ASSERT_LT(sample["labels"][0], 3);
+    ++counts[sample["labels"][0]];
+  }
+  for (const int c : counts) EXPECT_NEAR(c, 100, 5 * std::sqrt(300 * (1.0 / 3) * (2.0 / 3)));  // five deviations
+}
+
+TEST_F(RandomData, TheIdsOfASampleAreTheSameWithAndWithoutClasses) {
+  Ids ids;
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+    ids = plugin.samples("train", {7})[0]["input_ids"];
+  }
+  host_.set("classes", 2);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 16), MORTISE_OK);
+  EXPECT_EQ(plugin.samples("train", {7})[0]["input_ids"], ids);
+}
+
+TEST_F(RandomData, OfUnlikeLengthsSaysWhatIsNoPadding) {
+  host_.set("classes", 2).set("shortest", 2);
+  Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+  ASSERT_EQ(open(plugin, 5), MORTISE_OK);
+  const Ids numbers = {0, 1, 2, 3, 4, 5, 6, 7};
+  auto samples = plugin.samples("train", numbers);
+  auto masks = plugin.samples<uint8_t>("train", numbers);
+  std::set<size_t> lengths;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_EQ(masks[i]["attention_mask"], std::vector<uint8_t>(samples[i]["input_ids"].size(), 1));
+    lengths.insert(samples[i]["input_ids"].size());
+  }
+  EXPECT_GT(lengths.size(), 1U);
 }
 
 TEST_F(RandomData, CanHaveOneIdAndOneElement) {
