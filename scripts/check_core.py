@@ -60,11 +60,11 @@ BUDGETS = {
     "model": 320,
     "host": 2300,
     "loop": 2000,
-    "abi": 1430,
+    "abi": 1460,
     "declare": 1430,
     "assemble": 1100,
     "store": 1370,
-    "cli": 4300,
+    "cli": 5650,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 760, "safetensors": 300, "toml": 350}
 
@@ -98,6 +98,12 @@ def resolve(path, name):
         if (ROOT / candidate).is_file():
             return Path((ROOT / candidate).resolve().relative_to(ROOT))
     return None
+
+
+def is_native(path):
+    """Of a plugin that is pinned to one build of LibTorch."""
+    toml = ROOT / path.parent / "plugin.toml"
+    return toml.is_file() and re.search(r'^tier *= *"native"', toml.read_text(encoding="utf-8"), re.M) is not None
 
 
 def check_includes():
@@ -139,7 +145,7 @@ def check_includes():
                     errors.append(f"{at}: formats/ includes nothing of the tree but itself: {name}")
             elif name.startswith("core/") or (target and target.parts[0] == "core"):
                 errors.append(f"{at}: {path.parts[0]}/ sees sdk/ and kernels/, never core/: {name}")
-            if TORCH_HEADER.match(name):
+            if TORCH_HEADER.match(name) and not is_native(path):
                 errors.append(f"{at}: no LibTorch here: {name}")
             if (
                 path.parts[0] == "plugins"

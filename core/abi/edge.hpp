@@ -57,7 +57,7 @@ class Edge {
 
   Services services;
   // The run's device is open, MORTISE_CPU or MORTISE_CUDA: tensors are made there from now on.
-  virtual void device_opened(uint32_t) {}
+  virtual void device_opened(uint32_t /*kind*/, int32_t /*index*/) {}
 
   // What the loop does for plugins; NULL until there is a loop.
   LoopServices* loop = nullptr;

@@ -201,6 +201,8 @@ struct NoModel final : LoopServices {
   void set_scale(mortise_tensor*) override {}
   void report(std::string_view, mortise_tensor*, std::string_view) override {}
   void metric(std::string_view, double) override {}
+  uint64_t recorded() override { return 0; }
+  void replayed(uint64_t) override {}
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
   void attach_term(std::string_view, mortise_tensor*, mortise_tensor*, std::string_view, double,
                    mortise_tensor**) override {}

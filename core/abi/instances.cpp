@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/plugin/load.hpp"
@@ -188,6 +189,11 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   Diagnostic d = trouble(exit, code, message, join(lines, "; "));
   d.fixes = std::move(fixes);
   d.plugin = error.plugin();
+  if (!device_is_lost) return d;
+  d.code = "device_lost";
+  d.exit = kExitBug;
+  d.fixes.push_back(
+      "which call it was: CUDA_LAUNCH_BLOCKING=1, exported; ids beyond a table of embeddings are a usual cause");
   return d;
 }
 

@@ -60,6 +60,11 @@ void loop_attach_term(mortise_host* h, mortise_str name, mortise_tensor* carrier
                       double weight, mortise_tensor** out) {
   loop_of(h, "loss").attach_term(view(name), carrier, sum, view(unit), weight, out);
 }
+void loop_recorded(mortise_host* h, uint64_t* token) {
+  if (!token) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  *token = loop_of(h, "step").recorded();
+}
+void loop_replayed(mortise_host* h, uint64_t token) { loop_of(h, "step").replayed(token); }
 void loop_request(mortise_host* h, uint32_t what, mortise_str reason) {
   if (what != MORTISE_STOP && what != MORTISE_ABORT)
     throw PluginError(MORTISE_E_ARGUMENT, "there is no request " + std::to_string(what));
@@ -112,11 +117,11 @@ void state_keep(mortise_host* h, const mortise_blob* blob) {
 
 }  // namespace
 
-const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api), at_edge<loop_clock>,   at_edge<loop_ledger>,
-                                   at_edge<loop_set_window>, at_edge<loop_vote>,    at_edge<loop_multiply>,
-                                   at_edge<loop_term>,       at_edge<loop_request>, at_edge<loop_column>,
-                                   at_edge<loop_set_scale>,  at_edge<loop_report>,  at_edge<loop_metric>,
-                                   at_edge<loop_attach_term>};
+const mortise_loop_api kLoopApi = {sizeof(mortise_loop_api),  at_edge<loop_clock>,    at_edge<loop_ledger>,
+                                   at_edge<loop_set_window>,  at_edge<loop_vote>,     at_edge<loop_multiply>,
+                                   at_edge<loop_term>,        at_edge<loop_request>,  at_edge<loop_column>,
+                                   at_edge<loop_set_scale>,   at_edge<loop_report>,   at_edge<loop_metric>,
+                                   at_edge<loop_attach_term>, at_edge<loop_recorded>, at_edge<loop_replayed>};
 const mortise_model_api kModelApi = {sizeof(mortise_model_api), at_edge<model_forward>};
 const mortise_tokenizer_api kTokenizerApi = {sizeof(mortise_tokenizer_api), at_edge<tokenizer_size>,
                                              at_edge<tokenizer_encode>, at_edge<tokenizer_decode>,

@@ -88,6 +88,9 @@ class LoopServices {
   // A number for the record of the step under way.
   virtual void report(std::string_view name, mortise_tensor* number, std::string_view unit) = 0;
   virtual void metric(std::string_view name, double number) = 0;
+  // What the step under way left on the host, to be taken again by a step that was played; numbers above 0.
+  virtual uint64_t recorded() = 0;
+  virtual void replayed(uint64_t token) = 0;
   // A term of the loss of the micro-batch under way.
   virtual void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) = 0;
   // The same, whose gradient comes to `sum` where backward passes `*out`, which is `carrier`; owned by the caller.

@@ -47,6 +47,7 @@ using Grads = mortise_grads_api;
 using Batch = mortise_batch_api;
 using Parallel = mortise_parallel_api;
 using Random = mortise_random_api;
+using Device = mortise_device_api;
 using Params = mortise_params_api;
 
 const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, &Call::drop, &Call::name,
@@ -81,6 +82,7 @@ mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
 }
 const Parallel kParallel = {sizeof(Parallel), &Refusing<decltype(Parallel::run)>::call, threads, set_threads};
 const Random kRandom = refusing(&Random::site, &Random::stream);
+const Device kDeviceTable = refusing(&Device::stream, &Device::memory, &Device::trim, &Device::fast_products);
 const Params kParams = {sizeof(Params),
                         param_info_of,
                         param_by_name,
@@ -101,6 +103,7 @@ void register_unavailable(Edge& edge) {
   edge.register_table("mortise.batch/0", &kBatchTable);
   edge.register_table("mortise.parallel/0", &kParallel);
   edge.register_table("mortise.random/0", &kRandom);
+  edge.register_table("mortise.device/0", &kDeviceTable);
   edge.register_table("mortise.params/0", &kParams);
 }
 

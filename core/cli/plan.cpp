@@ -92,12 +92,12 @@ int why(const Plan& plan, const std::string& point) {
 std::string length_text(const Summary& s) {
   std::string text = with_commas(s.steps) + (s.steps == 1 ? " step" : " steps");
   // The last step of an epoch may be shorter.
-  const int64_t epochs = s.steps_per_epoch > 0 ? s.steps / s.steps_per_epoch : 0,
-                rest = s.steps_per_epoch > 0 ? s.steps % s.steps_per_epoch : s.steps,
-                tokens_per_sample = s.samples_per_step > 0 ? s.tokens_per_step / s.samples_per_step : 0;
-  const double samples = static_cast<double>(epochs) * static_cast<double>(s.samples_per_epoch) +
-                         static_cast<double>(rest) * static_cast<double>(s.samples_per_step),
-               tokens = samples * static_cast<double>(tokens_per_sample);
+  const double epochs = s.steps_per_epoch > 0 ? static_cast<double>(s.steps / s.steps_per_epoch) : 0,
+               samples = epochs * static_cast<double>(s.samples_per_epoch) +
+                         static_cast<double>((s.steps_per_epoch > 0 ? s.steps % s.steps_per_epoch : s.steps) *
+                                             s.samples_per_step);
+  const double tokens =
+      s.samples_per_step > 0 ? samples * static_cast<double>(s.tokens_per_step / s.samples_per_step) : 0;
   if (tokens > 0)  // samples may be shorter than data.sequence_length
     text += fmt::format(" of at most {} tokens = {}", with_commas(s.tokens_per_step),
                         tokens < 1e6 ? with_commas(static_cast<int64_t>(tokens)) : short_count(tokens));

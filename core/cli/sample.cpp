@@ -120,7 +120,7 @@ int sample(const Arguments& args) {
       else std::cout << piece << std::flush;
     });
     if (globals().json) std::cout << text_of({{"prompt", prompt}, {"text", all}});
-    std::cout << "\n" << std::flush;
+    std::cout << std::endl;
     ++request.text;
   }
   return kExitOk;

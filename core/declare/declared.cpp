@@ -300,20 +300,35 @@ void order_samples(Declared& d) {
   if (d.order) d.samples->order_by(d.data, d.order, static_cast<int64_t>(d.lengths.samples_per_step));
 }
 
+void open_device(const Declared& d, int32_t index) {
+  try {
+    d.device.call(&mortise_device::open, "open", int32_t{index});
+  } catch (const PluginError& e) {
+    if (e.status() != MORTISE_E_UNSUPPORTED || !d.edge->needs_tensors.empty()) throw;
+    Diagnostic refused = d.instances->diagnose(e);
+    refused.code = "device_unusable";
+    refused.exit = kExitUnavailable;
+    throw Failure(refused);
+  }
+}
+
 void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
   d.device = plugins.object<mortise_device>(kDevice);
-  if (request.open_device || d.device.object->kind == MORTISE_CPU)
-    d.device.call(&mortise_device::open, "open", int32_t{0});
-  d.edge->device_opened(d.device.object->kind);
+  const auto index = static_cast<int32_t>(d.key("device", "index").as_int());
+  if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d, index);
+  d.edge->device_opened(d.device.object->kind, index);
   d.comm = plugins.object<mortise_comm>(kComm);
   join_ranks(d);
   if (request.open_device) refuse_other_ranks(d);
   if (!d.plan->at[kTokenizer].providers.empty())
     d.edge->services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
+  // A native plugin may stand on the device's half of LibTorch, which is there once the device is open.
+  const bool is_open = request.open_device || d.device.object->kind == MORTISE_CPU;
   for (size_t m = 0; m < d.plan->members.size(); ++m)
-    if (d.plan->members[m].table) plugins.start(static_cast<int>(m));
+    if (const Member& member = d.plan->members[m]; member.table && (is_open || member.info->tier != "native"))
+      plugins.start(static_cast<int>(m));
   d.data = plugins.object<mortise_data>(kData);
   d.replicas = plugins.object<mortise_replicas>(kReplicas);
   d.schedule = plugins.object<mortise_schedule>(kSchedule);

@@ -1,6 +1,7 @@
 #include "core/host/batch.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cstring>
@@ -72,8 +73,12 @@ void batch_set(mortise_host*, mortise_batch* batch, mortise_str field, mortise_t
   batch->fields.emplace_back(view(field), share(tensor));
 }
 
+// Through memory that the device reads by itself, so that nobody waits; LibTorch keeps it until the copy is over.
 void batch_to_device(mortise_host* h, mortise_tensor* tensor, mortise_tensor** out) {
-  *out = give(share(tensor).to(host_of(h).device()));
+  at::Tensor t = share(tensor);
+  const c10::Device device = host_of(h).device();
+  if (t.is_cpu() && !device.is_cpu()) t = at::empty_like(t, at::TensorOptions().pinned_memory(true)).copy_(t);
+  *out = give(t.to(device, /*non_blocking=*/true));
 }
 
 void batch_count(mortise_host*, const mortise_batch* batch, mortise_str unit, int64_t* out) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
 #include "core/base/text.hpp"
 #include "core/host/batch.hpp"
 #include "core/host/tables.hpp"
@@ -13,8 +14,20 @@
 namespace mortise {
 namespace {
 
+// What stands behind `first` and before `last`; "" if they are not both there.
+std::string between(const std::string& text, std::string_view first, std::string_view last) {
+  const size_t begin = text.find(first), end = begin == text.npos ? begin : text.find(last, begin + first.size());
+  return end == text.npos ? "" : text.substr(begin + first.size(), end - begin - first.size());
+}
+
 // LibTorch's paragraph, as one line; the allocator of the CPU throws no class of its own.
 std::string memory_text(const std::string& text) {
+  // "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 79.19 GiB of which 208.06 MiB is
+  // free. …"
+  if (const std::string wanted = between(text, "CUDA out of memory. Tried to allocate ", ". GPU"); !wanted.empty())
+    return "not enough memory on the GPU: " + wanted + " was wanted, of " +
+           between(text, "total capacity of ", " of which") + " " + between(text, " of which ", " is free") +
+           " is free";
   constexpr std::string_view kWanted = "you tried to allocate ";
   const size_t at = text.find(kWanted);
   const long long bytes = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + kWanted.size());
@@ -35,6 +48,12 @@ bool read_exception(const std::exception& e, mortise_status* status, std::string
   *text = error->what_without_backtrace();
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || text->find("DefaultCPUAllocator") != text->npos;
   *status = memory ? MORTISE_E_MEMORY : MORTISE_E_OPERATOR;
+  // "CUDA error: device-side assert triggered", and a page of advice
+  if (const size_t device = text->find("CUDA error: "); device != text->npos && !memory) {
+    device_is_lost = true;
+    *text = "the GPU says: " + text->substr(device, text->find('\n', device) - device);
+    return true;
+  }
   *text = memory ? memory_text(*text) : without_hint(*text);
   return true;
 }
@@ -53,6 +72,7 @@ Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
   register_table("mortise.batch/0", &kBatchApi);
   register_table("mortise.parallel/0", &kParallelApi);
   register_table("mortise.random/0", &kRandomApi);
+  register_table("mortise.device/0", &kDeviceApi);
 }
 
 void Host::set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain) {

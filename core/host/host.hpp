@@ -19,8 +19,9 @@ class Host : public Edge {
   Host(const PointTable& points, uint64_t seed, c10::Device device = c10::Device(c10::kCPU));
 
   c10::Device device() const { return device_; }
-  void device_opened(uint32_t kind) override {
-    device_ = kind == MORTISE_CUDA ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  void device_opened(uint32_t kind, int32_t index) override {
+    if (kind == MORTISE_CUDA) device_ = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+    else device_ = c10::Device(c10::kCPU);
   }
   Parameters& parameters() { return parameters_; }
 

@@ -11,5 +11,6 @@ extern const mortise_params_api kParamsApi;
 extern const mortise_grads_api kGradsApi;
 extern const mortise_parallel_api kParallelApi;
 extern const mortise_random_api kRandomApi;
+extern const mortise_device_api kDeviceApi;
 
 }  // namespace mortise

@@ -117,6 +117,8 @@ struct TestHost::Loop final : LoopServices {
   void set_scale(mortise_tensor*) override { none(); }
   void report(std::string_view, mortise_tensor*, std::string_view) override { none(); }
   void metric(std::string_view, double) override { none(); }
+  uint64_t recorded() override { return 0; }
+  void replayed(uint64_t) override {}
   void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
   // Its gradient is the weight.
   void attach_term(std::string_view, mortise_tensor* carrier, mortise_tensor* sum, std::string_view, double weight,

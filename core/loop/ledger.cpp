@@ -25,14 +25,15 @@ Ledger::Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mo
   multiplier = at::ones({}, f64);
   verdict = at::ones({}, f64);
   applied = at::zeros({}, i64);
+  attempted = at::zeros({}, i64);
   base_ = at::zeros({}, i64);
   lr = at::zeros({n}, f64);
   table_ = at::zeros({kRows, n}, f64);
   at::Tensor decay = at::empty({n}, at::kDouble);
   for (int64_t g = 0; g < n; ++g) decay.mutable_data_ptr<double>()[g] = groups[static_cast<size_t>(g)].weight_decay;
   weight_decay = decay.to(device);
-  c_ = {sizeof c_,       static_cast<uint32_t>(n), borrow(scale), borrow(multiplier),
-        borrow(verdict), borrow(applied),          borrow(lr),    borrow(weight_decay)};
+  c_ = {sizeof c_,  static_cast<uint32_t>(n), borrow(scale),    borrow(multiplier), borrow(verdict), borrow(applied),
+        borrow(lr), borrow(weight_decay),     borrow(attempted)};
 }
 
 double Ledger::rate(int64_t a) const {
@@ -46,6 +47,11 @@ double Ledger::rate(int64_t a) const {
                     schedule_.by->id() + " gave the factor " + std::to_string(factor) + " at " +
                         std::to_string(progress) + "; a factor is 0 to 1 of the peak",
                     schedule_.by->id());
+}
+
+void Ledger::begin_step(int64_t steps, int64_t known) {
+  attempted.fill_(steps);
+  refill(steps, known);
 }
 
 void Ledger::refill(int64_t steps, int64_t known) {

@@ -19,8 +19,8 @@ class Ledger {
   Ledger(c10::Device device, const std::vector<Group>& groups, Provided<mortise_schedule> schedule, Horizon horizon);
 
   const mortise_ledger& c() const { return c_; }
-  // Fills the rows again when half of them are used; `attempted` and `applied` as the host knows them.
-  void refill(int64_t attempted, int64_t applied);
+  // `attempted` and `applied` as the host knows them. Fills the rows again when half of them are used.
+  void begin_step(int64_t attempted, int64_t applied);
   // As it was after `applied` steps.
   void restore(int64_t applied, double scale);
   // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
@@ -32,10 +32,11 @@ class Ledger {
   // After it: one more step applied, if the verdict says so.
   void commit();
 
-  at::Tensor scale, multiplier, verdict, applied, lr, weight_decay;
+  at::Tensor scale, multiplier, verdict, applied, lr, weight_decay, attempted;
 
  private:
   double rate(int64_t applied) const;  // of the peak
+  void refill(int64_t attempted, int64_t applied);
   static constexpr int64_t kRows = 64;
   std::vector<Group> groups_;
   Provided<mortise_schedule> schedule_;

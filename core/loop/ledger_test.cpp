@@ -15,7 +15,7 @@ struct Rates {
   }
   // The rate of a step, which is then applied or skipped; the host knows of `late` steps less than were begun.
   double step(bool apply = true, int64_t late = 0) {
-    ledger->refill(attempted, std::max<int64_t>(applied - late, 0));
+    ledger->begin_step(attempted, std::max<int64_t>(applied - late, 0));
     ledger->begin_update();
     ledger->vote(scalar(apply ? 1 : 0));
     ledger->commit();
@@ -103,7 +103,7 @@ TEST(Ledger, MultipliesOverOneToTheScaleAnewInEachStep) {
 
 TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
   Rates rates({0, 10}, nullptr);
-  rates.ledger->refill(0, 0);
+  rates.ledger->begin_step(0, 0);
   rates.ledger->begin_update();
   rates.ledger->vote(at::full({}, true, at::kBool));  // what isfinite gives
   rates.ledger->vote(at::full({}, -2, at::kLong));
@@ -114,7 +114,7 @@ TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
 
 TEST(Ledger, OneVoteAgainstSkips) {
   Rates rates({0, 10}, nullptr);
-  rates.ledger->refill(0, 0);
+  rates.ledger->begin_step(0, 0);
   rates.ledger->begin_update();
   for (const double vote : {1, 0, 1}) rates.ledger->vote(scalar(vote));
   rates.ledger->commit();

@@ -29,6 +29,11 @@ Ledger& RunServices::need_ledger() const {
   return *ledger_;
 }
 
+Step& RunServices::need_step() const {
+  if (!step_) throw PluginError(MORTISE_E_ARGUMENT, "there is no step before the run begins");
+  return *step_;
+}
+
 std::string RunServices::column_name(std::string_view name) {
   const std::string text(name);
   if (text.empty() || escape_control(text) != text)
@@ -50,13 +55,15 @@ void RunServices::set_scale(mortise_tensor* scale) {
 }
 
 void RunServices::report(std::string_view name, mortise_tensor* number, std::string_view unit) {
-  if (!step_) throw PluginError(MORTISE_E_ARGUMENT, "there is no step before the run begins");
+  Step& step = need_step();
   const std::string text = column_name(name);
   if (is_step_column(text))
     throw PluginError(MORTISE_E_ARGUMENT, "each step has a column `" + text + "` of the core's already");
-  step_->report({text, std::string(unit), one_number(number, "the number `" + text + "` of a step")});
+  step.report({text, std::string(unit), one_number(number, "the number `" + text + "` of a step")});
 }
 
+uint64_t RunServices::recorded() { return need_step().recorded(); }
+void RunServices::replayed(uint64_t token) { need_step().replayed(token); }
 void RunServices::metric(std::string_view name, double number) { passes_.metric(column_name(name), number); }
 
 // Where a term is given.

@@ -23,6 +23,8 @@ class RunServices final : public LoopServices {
   void set_scale(mortise_tensor* scale) override;
   void report(std::string_view name, mortise_tensor* number, std::string_view unit) override;
   void metric(std::string_view name, double number) override;
+  uint64_t recorded() override;
+  void replayed(uint64_t token) override;
   void term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) override;
   void attach_term(std::string_view name, mortise_tensor* carrier, mortise_tensor* sum, std::string_view unit,
                    double weight, mortise_tensor** out) override;
@@ -39,6 +41,7 @@ class RunServices final : public LoopServices {
   static void count_term(const Frame& f, const std::string& text, std::string_view unit, double weight,
                          const at::Tensor& sum);
   Ledger& need_ledger() const;
+  Step& need_step() const;
 
   States& states_of(const PluginHost& plugin);
 

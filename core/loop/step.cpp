@@ -90,12 +90,13 @@ void Step::run() {
   p_.host.parameters().begin_step();
   sums_.restart();
   norm_ = at::Tensor();
-  p_.ledger.refill(services_.clock.attempted, services_.clock.applied);
+  p_.ledger.begin_step(services_.clock.attempted, services_.clock.applied);
   mortise_call call = root_call(kStep, MORTISE_TRAIN, MORTISE_GRAD);
   std::vector<mortise_value> batches;
   for (const BatchPtr& batch : batches_) batches.push_back({MORTISE_BATCH, 0, {.b = batch.get()}});
   set_values(call, batches.data(), static_cast<uint32_t>(batches.size()), nullptr, 0);
   p_.host.checks_dtypes = !dtypes_are_checked_;
+  n_reported_before_ = std::ssize(reported_);
   invoke(p_.chains.at(kStep, MORTISE_TRAIN), call);
   if (!has_gradients_) refuse_skipped(p_.chains, kStep, MORTISE_TRAIN);
   if (!std::exchange(dtypes_are_checked_, true)) check_dtypes();
@@ -167,6 +168,29 @@ void Step::report(Reported<at::Tensor> number) {
   if (std::ranges::find(reported_, number.name, &Reported<at::Tensor>::name) != reported_.end())
     throw PluginError(MORTISE_E_ARGUMENT, "this step has a number `" + number.name + "` already");
   reported_.push_back(std::move(number));
+}
+
+uint64_t Step::recorded() {
+  if (!is_under_way_ || !has_gradients_)
+    throw PluginError(MORTISE_E_ARGUMENT, "a step is recorded after `next` in a wrapper of `step`");
+  Recording& r = recordings_.emplace_back(norm_, sums_.given());
+  std::copy(reported_.begin() + n_reported_before_, reported_.end(), std::back_inserter(r.reported));
+  for (const auto& s : p_.host.parameters().all()) r.has_gradient.push_back(s.has_gradient);
+  return recordings_.size();
+}
+
+void Step::replayed(uint64_t token) {
+  if (!is_under_way_ || has_gradients_)
+    throw PluginError(MORTISE_E_ARGUMENT, "a recording is played in a wrapper of `step`, instead of `next`");
+  if (token == 0 || token > recordings_.size())
+    throw PluginError(MORTISE_E_ARGUMENT, "there is no recording " + std::to_string(token));
+  const Recording& r = recordings_[token - 1];
+  has_gradients_ = is_updated_ = true;
+  norm_ = r.norm;
+  sums_.set_given(r.given);
+  std::ranges::copy(r.reported, std::back_inserter(reported_));
+  size_t i = 0;
+  for (auto& s : p_.host.parameters().all()) s.has_gradient = r.has_gradient[i++];
 }
 
 std::string Step::first_nonfinite() {

@@ -44,6 +44,10 @@ class Step {
   bool is_under_way() const { return is_under_way_; }
   // A number for the record of the step under way. Throws PluginError: there is none, or the name was given already.
   void report(Reported<at::Tensor> number);
+  // What the call of `step` left here, kept for the process; and the same again, for a step that was played instead of
+  // called. Throws PluginError: `step` is not under way, or nothing was recorded under this number.
+  uint64_t recorded();
+  void replayed(uint64_t token);
   // The first parameter whose gradient is not finite; "" if there is none. Only while no later step was begun.
   std::string first_nonfinite();
 
@@ -59,6 +63,13 @@ class Step {
   void check_dtypes() const;
   StepScalars scalars();
 
+  // What a call of `step` leaves beside numbers on the device.
+  struct Recording {
+    at::Tensor norm;
+    std::vector<bool> given, has_gradient;       // of terms, of parameters
+    std::vector<Reported<at::Tensor>> reported;  // inside the call
+  };
+
   Parts p_;
   Services& services_;
   std::vector<bool> written_;  // parameters whose optimizer writes the compute copy itself
@@ -69,9 +80,11 @@ class Step {
   bool has_gradients_ = false, is_updated_ = false;  // of this step
   bool dtypes_are_checked_ = false;                  // of the first step of this process
   std::vector<Reported<at::Tensor>> reported_;
+  std::ptrdiff_t n_reported_before_ = 0;  // `step` was called
   bool is_under_way_ = false;
   Reports reports_;
   StepReport begun_;
+  std::deque<Recording> recordings_;
   int64_t cursor_ = 0;
 };
 

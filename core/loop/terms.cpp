@@ -63,6 +63,16 @@ void TermSums::restart() {
   }
 }
 
+std::vector<bool> TermSums::given() const {
+  std::vector<bool> given;
+  for (const Sum& s : sums_) given.push_back(s.given);
+  return given;
+}
+
+void TermSums::set_given(const std::vector<bool>& given) {
+  for (size_t i = 0; i < given.size(); ++i) sums_[i].given = given[i];
+}
+
 at::Tensor TermSums::loss(const Denominators& denominators) const {
   at::Tensor loss;
   bool is_counted = false;

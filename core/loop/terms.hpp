@@ -46,6 +46,9 @@ class TermSums {
   // Every sum back to 0, in its place.
   void restart();
   const std::vector<Sum>& all() const { return sums_; }
+  // Which were given in this step, in their order; of a step that was played, as they were when it was recorded.
+  std::vector<bool> given() const;
+  void set_given(const std::vector<bool>& given);
   // The weighted terms over their denominators, float64, 0-dim, on the device. NaN if nothing of any was counted: that
   // is no loss, and no perfect one.
   at::Tensor loss(const Denominators& denominators) const;

@@ -709,13 +709,16 @@ TEST_F(Shipped, SaysWhatToTypeForAForeignFlag) {
   EXPECT_EQ(typed("precision", "bf16"), "--use precision.bf16");
   EXPECT_EQ(typed("optim", "adamw_torch"), "--use optimizer.adamw");
   EXPECT_EQ(typed("optim", ""), "a plugin is switched on by its table: mortise plugin list optimizer");
-  EXPECT_EQ(typed("tf32", ""), "a plugin is switched on by its table: [precision.tf32], which is not installed");
-  EXPECT_EQ(typed("device", "cuda"), "a plugin is switched on by its table: [device.cuda], which is not installed");
+  EXPECT_EQ(typed("tf32", ""), "--use precision.tf32");
+  EXPECT_EQ(typed("device", "cuda"), "--use device.cuda");
   EXPECT_EQ(typed("zero_stage", "2"), "it is called `stage`, in [parallel.zero], and not available in this version");
   EXPECT_EQ(typed("batch_size", "4"),
             "samples that one device handles at once are `micro_batch_size` in [data] | "
             "samples of a whole step are `global_batch_size` in [step.accumulation]");
   EXPECT_EQ(typed("nonsense", "4"), "");
+  catalogue.erase("precision.tf32");
+  EXPECT_EQ(Vocabulary(request).typed_for("tf32", ""),
+            std::vector<std::string>{"a plugin is switched on by its table: [precision.tf32], which is not installed"});
   request.set = {"bf16=true"};
   EXPECT_EQ(fix_of(""), "--use precision.bf16");
   request.set = {"max_steps=30"};

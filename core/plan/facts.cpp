@@ -107,6 +107,7 @@ std::string unrecordable(const Plan& plan, const PluginInfo& info, uint32_t oute
     if (inside(listen.point) && !listen.capture)
       return "listens to " + quoted(listen.point) + " without `capture = true`";
   for (const WrapInfo& wrap : info.wraps) {
+    if (!wrap.modes.empty() && !contains(wrap.modes, "train")) continue;  // `step` is in no other mode
     const bool further_in = index(wrap.point) == outer && wrap.band != "watch" && wrap.band != "capture";
     if (wrap.point != "*" && (inside(wrap.point) || further_in) && !wrap.capture)
       return "wraps " + quoted(wrap.point) + " without `capture = true`";

@@ -181,6 +181,9 @@ TEST_F(Recorded, WrappersAndListenersInsideSayThatTheyCanBe) {
   world.wrapper("activation.own", "block", "repeat");
   world.table("activation.own", 21);
   EXPECT_EQ(said(), "activation.own wraps `block` without `capture = true`");
+  world.catalogue["activation.own"].wraps[0].modes = {"eval", "sample"};
+  EXPECT_EQ(said(), "") << "no step calls it";
+  world.catalogue["activation.own"].wraps[0].modes = {};
   world.catalogue["activation.own"].wraps[0].capture = true;
   EXPECT_EQ(said(), "");
   world.listener("gradient.own", "grad.transform", {}, {"multiplier"});

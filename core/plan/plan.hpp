@@ -27,9 +27,9 @@ struct Place {
 // A plugin at a point.
 struct Placed : Place {
   int member = 0;
-  std::string why;  // "gpt2.toml:13", "default.toml:2", "device.cuda cannot run here: no NVIDIA driver; fallback of
-                    // default.toml:2"
-  Position origin;  // of the table that asks for it, also for a fallback
+  std::string why;         // "gpt2.toml:13", "default.toml:2", "device.x cannot run here: no driver; fallback of
+                           // default.toml:2"
+  Position origin;         // of the table that asks for it, also for a fallback
   bool stands_in = false;  // a fallback of one that cannot run here
 };
 

@@ -128,7 +128,7 @@ class Reader {
                     {"status", &info_.status, "status = \"alpha\"", "choice", {"alpha", "stable"}},
                     {"source", &info_.source},
                     {"tier", &info_.tier, nullptr, "choice", {"portable", "native"}},
-                    {"change", &info_.change, nullptr, "choice", {"free", "fixed"}},
+                    {"change", &info_.change, nullptr, "choice", {"free", "numeric", "fixed"}},
                     {"abi", &info_.abi, abi}});
     check_version("version", info_.version, 3, version);
     check_version("abi", info_.abi, 2, abi);

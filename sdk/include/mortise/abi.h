@@ -34,6 +34,14 @@
 #define MORTISE_END
 #endif
 
+/* Functions of these headers that kernels of CUDA call, too. */
+#ifdef __CUDACC__
+#define MORTISE_BOTH __host__ __device__
+#else
+#define MORTISE_BOTH
+#endif
+#define MORTISE_INLINE MORTISE_BOTH static inline
+
 MORTISE_BEGIN
 
 #define MORTISE_ABI_MAJOR 0

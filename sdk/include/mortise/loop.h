@@ -24,6 +24,9 @@ typedef struct mortise_ledger {
   mortise_tensor *applied; /* int64, 0-dim: steps applied before this one */
   mortise_tensor *lr;      /* float64 [n_groups], of this step */
   mortise_tensor *weight_decay; /* float64 [n_groups] */
+  /** int64, 0-dim: steps begun before this one, skipped ones too: the `step` of random bits (philox.h), for a kernel
+   * that a recorded step runs again. Since 0.2 */
+  mortise_tensor *attempted;
 } mortise_ledger;
 
 /** What to ask of the loop at the next boundary. */
@@ -36,7 +39,7 @@ enum {
 typedef struct mortise_loop_api {
   uint32_t struct_size;
   MORTISE_FN(clock, mortise_clock *);           /* [loop] */
-  MORTISE_FN(ledger, const mortise_ledger **);  /* [loop] */
+  MORTISE_FN(ledger, const mortise_ledger **);  /* [any-thread] once there is one */
   MORTISE_FN(set_window, int32_t micros);       /* [loop] only in step.window */
   MORTISE_FN(vote, mortise_tensor *ok);         /* [loop] only in step.verdict: 0-dim, 0 and NaN mean skip, all else
                                                    apply; one vote to skip is enough */
@@ -71,6 +74,13 @@ typedef struct mortise_loop_api {
    * is 0: then it is a `term`. Inside `forward` only, in a composite or a segment; a pair has no graph. Since 0.2 */
   MORTISE_FN(attach_term, mortise_str name, mortise_tensor *carrier, mortise_tensor *sum, mortise_str unit,
              double weight, mortise_tensor **out);
+  /** For who wraps `step` in band `capture` and records the device's work of a call of `next`: `*token`, above 0,
+   * stands for what that call left on the host. [loop] Right after the call, in the wrapper. Since 0.2 */
+  MORTISE_FN(recorded, uint64_t *token);
+  /** The recording of that call was played in place of `next`: this step has its norm, terms, gradients and reported
+   * numbers, whose tensors lie where they lay. Listeners inside `step` are not called, and what the host itself counts
+   * there stays. [loop] In the wrapper. Since 0.2 */
+  MORTISE_FN(replayed, uint64_t token);
 } mortise_loop_api;
 
 MORTISE_END

@@ -10,6 +10,7 @@
 #include "compute.h"
 #include "config.h"
 #include "data.h"
+#include "device.h"
 #include "dtype.h"
 #include "half.h"
 #include "loop.h"

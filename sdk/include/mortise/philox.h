@@ -2,12 +2,7 @@
  * dropout. Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3". */
 #ifndef MORTISE_PHILOX_H
 #define MORTISE_PHILOX_H
-#include <stdint.h>
-#ifdef __CUDACC__
-#define MORTISE_INLINE static __host__ __device__ __forceinline__
-#else
-#define MORTISE_INLINE static inline
-#endif
+#include "abi.h"
 
 /** A place in the stream. Bits of element e are 16-bit lane e % 8 of block e / 8: four words, low half first. */
 typedef struct mortise_philox {

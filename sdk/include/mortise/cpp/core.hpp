@@ -39,6 +39,7 @@ struct Api {
   const mortise_tokenizer_api* tokenizer = nullptr;
   const mortise_model_api* model = nullptr;
   const mortise_state_api* state = nullptr;
+  const mortise_device_api* device = nullptr;
 };
 inline Api api;
 
@@ -63,6 +64,7 @@ inline void open_api(mortise_host* host) {
   get(api.tokenizer, "mortise.tokenizer/0");
   get(api.model, "mortise.model/0");
   get(api.state, "mortise.state/0");
+  get(api.device, "mortise.device/0");
 }
 
 // ---- errors ----
@@ -397,6 +399,21 @@ inline const mortise_ledger& ledger_now() {
   const mortise_ledger* ledger = nullptr;
   check(api.loop->ledger(api.host, &ledger));
   return *ledger;
+}
+// Where the number of the step under way lies on the device: the `step` of random bits, for a kernel. One that took it
+// as an argument would draw the same bits again whenever a recording of it is played.
+inline const int64_t* step_on_device() {
+  const mortise_ledger& ledger = ledger_now();
+  if (!MORTISE_HAS_ROOM(&ledger, attempted) || !ledger.attempted)
+    throw Error(MORTISE_E_NOT_FOUND, "this host keeps no number of the step on the device");
+  return Info(ledger.attempted).as<const int64_t>();
+}
+
+// The queue of this thread's operators, as the device has it: a cudaStream_t of CUDA. Of mortise.device/0.
+inline void* stream_now() {
+  void* stream = nullptr;
+  check(need(api.device, "mortise.device/0").stream(api.host, &stream));
+  return stream;
 }
 
 // A host without a log loses the line.

@@ -33,6 +33,9 @@ inline std::array<double, 2> adamw_betas() {
   return {betas[0], betas[1]};
 }
 
+// Does the update run on a GPU? Then it reads the ledger there, and asks the host for nothing.
+inline bool is_on_gpu(const mortise_ledger* ledger) { return Info(ledger->verdict).device == MORTISE_CUDA; }
+
 // Slice `i` of a step; a newer host's elements may be larger than this header's.
 inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
   return *reinterpret_cast<const mortise_slice*>(reinterpret_cast<const char*>(slices) +

@@ -25,6 +25,7 @@
 //                            optimizers of the simple form in mortise/testing/fake_lists.hpp
 //   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
 //   mortise.random/0         key from `seed`, site = draw, or a hash of the stream's name
+//   mortise.device/0         `stream`, `memory`; `trimmed` counts, and gives `freed`; `fast_products`
 //   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
@@ -212,6 +213,12 @@ class FakeHost : public mortise_host {
   // ---- the loop ----
 
   mortise_clock clock;
+  uint64_t recordings = 0;         // of steps
+  std::vector<uint64_t> replayed;  // their numbers
+  void* stream = nullptr;
+  std::array<int64_t, 3> memory = {};  // used, peak, total
+  int trimmed = 0, fast_products = 0, fast_products_set = 0;
+  int64_t freed = 0;
   const mortise_ledger& ledger() {
     if (ledger_tensors_.empty()) make_ledger();
     return ledger_;
@@ -555,12 +562,12 @@ class FakeHost : public mortise_host {
       find(t.get())->of_core = true;
       return ledger_tensors_.emplace_back(std::move(t)).get();
     };
-    ledger_ = {
-        sizeof(mortise_ledger), static_cast<uint32_t>(lr.size()), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    ledger_ = {sizeof(mortise_ledger), static_cast<uint32_t>(lr.size())};
     ledger_.scale = keep(tensor<double>({}, {1.0}));
     ledger_.multiplier = keep(tensor<double>({}, {1.0}));
     ledger_.verdict = keep(tensor<double>({}, {1.0}));
     ledger_.applied = keep(tensor<int64_t>({}, {clock.applied}));
+    ledger_.attempted = keep(tensor<int64_t>({}, {clock.attempted}));
     ledger_.lr = keep(tensor<double>({static_cast<int64_t>(lr.size())}, lr));
     ledger_.weight_decay = keep(tensor<double>({static_cast<int64_t>(weight_decay.size())}, weight_decay));
   }
@@ -588,7 +595,7 @@ class FakeHost : public mortise_host {
         {"mortise.batch/0", &batch_table()},       {"mortise.ops/0", &ops_table()},
         {"mortise.parallel/0", &parallel_table()}, {"mortise.random/0", &random_table()},
         {"mortise.model/0", &model_table()},       {"mortise.tokenizer/0", &tokenizer_table()},
-        {"mortise.state/0", &state_table()}};
+        {"mortise.state/0", &state_table()},       {"mortise.device/0", &device_table()}};
     const auto found = all.find(id);
     return found == all.end() ? nullptr : found->second;
   }
@@ -807,6 +814,37 @@ class FakeHost : public mortise_host {
                 return mortise_status{MORTISE_OK};
               });
             },
+        .recorded = [](mortise_host* h, uint64_t* token) noexcept -> mortise_status {
+          return *token = ++of(h).recordings, MORTISE_OK;
+        },
+        .replayed = [](mortise_host* h, uint64_t token) noexcept -> mortise_status {
+          FakeHost& f = of(h);
+          if (token == 0 || token > f.recordings)
+            return f.note_failure(MORTISE_E_ARGUMENT, "there is no such recording");
+          return f.replayed.push_back(token), MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_device_api& device_table() {
+    static const mortise_device_api table = {
+        .struct_size = sizeof(mortise_device_api),
+        .stream = [](mortise_host* h, void** native) noexcept -> mortise_status {
+          return *native = of(h).stream, MORTISE_OK;
+        },
+        .memory = [](mortise_host* h, int64_t* used, int64_t* peak, int64_t* total) noexcept -> mortise_status {
+          const auto& memory = of(h).memory;
+          return *used = memory[0], *peak = memory[1], *total = memory[2], MORTISE_OK;
+        },
+        .trim = [](mortise_host* h, int64_t* freed) noexcept -> mortise_status {
+          FakeHost& f = of(h);
+          return ++f.trimmed, *freed = f.freed, MORTISE_OK;
+        },
+        .fast_products = [](mortise_host* h, int on) noexcept -> mortise_status {
+          FakeHost& f = of(h);
+          return ++f.fast_products_set, f.fast_products = on, MORTISE_OK;
+        },
     };
     return table;
   }

@@ -1,0 +1,69 @@
+// mortise.device/0 on the host's processor, where nothing is queued; on a GPU: tests/gpu.
+#include <gtest/gtest.h>
+
+#include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
+#include "core/host/tables.hpp"
+#include "core/host/test_host.hpp"
+
+namespace mortise::testing {
+namespace {
+
+struct Device : ::testing::Test {
+  TestHost host;
+  mortise_host* h = &host.window("test.device");
+  static std::string refused(mortise_status status, mortise_status as) {
+    EXPECT_EQ(status, as);
+    return take_error(status);
+  }
+};
+
+TEST_F(Device, OfTheHostsProcessorHasNoQueueAndNothingToGiveBack) {
+  int there = 0;
+  void* stream = &there;
+  int64_t freed = 7;
+  EXPECT_EQ(kDeviceApi.stream(h, &stream), MORTISE_OK);
+  EXPECT_EQ(stream, nullptr);
+  EXPECT_EQ(kDeviceApi.trim(h, &freed), MORTISE_OK);
+  EXPECT_EQ(freed, 0);
+}
+
+TEST_F(Device, OfTheHostsProcessorCountsNoBytesAndHasNoFasterProducts) {
+  int64_t n = 0;
+  EXPECT_EQ(refused(kDeviceApi.memory(h, &n, &n, &n), MORTISE_E_UNSUPPORTED),
+            "nobody counts the bytes of tensors on the CPU");
+  EXPECT_EQ(refused(kDeviceApi.fast_products(h, 1), MORTISE_E_UNSUPPORTED),
+            "the CPU has no faster products of another precision");
+}
+
+TEST_F(Device, RefusesNowhereToPutAResult) {
+  int64_t n = 0;
+  const std::string said = "called with NULL where a result is to be put";
+  EXPECT_EQ(refused(kDeviceApi.stream(h, nullptr), MORTISE_E_ARGUMENT), said);
+  EXPECT_EQ(refused(kDeviceApi.memory(h, &n, nullptr, &n), MORTISE_E_ARGUMENT), said);
+  EXPECT_EQ(refused(kDeviceApi.trim(h, nullptr), MORTISE_E_ARGUMENT), said);
+}
+
+// LibTorch's paragraph of advice for Python becomes one line.
+TEST_F(Device, ThatIsOutOfMemorySaysHowMuchWasWantedAndHowMuchIsFree) {
+  const mortise_status status = guarded([] {
+    throw c10::OutOfMemoryError(
+        {__func__, __FILE__, __LINE__},
+        "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 79.19 GiB of which 208.06 MiB "
+        "is free. Process 1 has 78.90 GiB memory in use. Of the allocated memory 77 GiB is allocated by PyTorch.");
+  });
+  EXPECT_EQ(status, MORTISE_E_MEMORY);
+  EXPECT_EQ(take_error(status), "not enough memory on the GPU: 512.00 MiB was wanted, of 79.19 GiB 208.06 MiB is free");
+}
+
+TEST_F(Device, ThatReportsAnErrorIsLostAndSaysSoInALine) {
+  const mortise_status status = guarded([] {
+    throw c10::Error({__func__, __FILE__, __LINE__},
+                     "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported");
+  });
+  EXPECT_EQ(take_error(status), "the GPU says: CUDA error: device-side assert triggered");
+  EXPECT_TRUE(device_is_lost.exchange(false));
+}
+
+}  // namespace
+}  // namespace mortise::testing
