@@ -7,25 +7,24 @@
 #include "kernels/adafactor/adafactor.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 
+#include "kernels/adafactor/element.h"
 #include "kernels/clones.h"
 #include "kernels/floats/floats.h"
 
 namespace mortise::kernels {
 namespace {
 
-constexpr int64_t kRows = 64, kColumns = 1024;
-
-int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
+constexpr int64_t kRows = kAdafactorRows, kColumns = kAdafactorColumns, kLanes = kAdafactorLanes;
 
 // In one order whatever the instruction set: eight lanes, then their sum.
 [[gnu::always_inline]] inline double sum_of_squares(const float* x, int64_t n, double each) {
-  double lane[8] = {}, rest = 0;
+  double lane[kLanes] = {}, rest = 0;
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int64_t l = 0; l < 8; ++l) lane[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]) + each;
-  for (; i < n; ++i) rest += static_cast<double>(x[i]) * static_cast<double>(x[i]) + each;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] += adafactor_square(x[i + l], each);
+  for (; i < n; ++i) rest += adafactor_square(x[i], each);
   return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7])) + rest;
 }
 
@@ -49,11 +48,11 @@ struct AdafactorTile {
   [[gnu::always_inline]] void read_direction(int64_t row, float* u) const {
     read_gradient(row, u);
     if (const float* v = all.arrays_.v) {
-      for (int64_t i = 0; i < n; ++i) u[i] *= 1 / std::sqrt(v[at(row) + i]);
+      for (int64_t i = 0; i < n; ++i) u[i] *= adafactor_vector_factor(v[at(row) + i]);
       return;
     }
-    const double mean = all.arrays_.row[matrix * all.rows_ + row] / all.row_means_[static_cast<size_t>(matrix)];
-    const auto row_factor = static_cast<float>(1 / std::sqrt(mean));
+    const float row_factor =
+        adafactor_row_factor(all.arrays_.row[matrix * all.rows_ + row], all.row_means_[static_cast<size_t>(matrix)]);
     const float* column_factor = &all.column_factors_[static_cast<size_t>(matrix * all.columns_ + column0)];
     for (int64_t i = 0; i < n; ++i) u[i] *= row_factor * column_factor[i];
   }
@@ -62,9 +61,9 @@ struct AdafactorTile {
     float x[kColumns];
     double column[kColumns] = {};
     double weights = 0;
-    const double eps = all.step_.eps;
+    const double eps = all.settings_.eps;
     for (int64_t row = row0; row < row1; ++row) {
-      if (all.step_.scale_parameter) {
+      if (all.settings_.scale_parameter) {
         read_floats(all.arrays_.master, all.arrays_.p, at(row), n, x);
         weights += sum_of_squares(x, n, 0);
       }
@@ -73,7 +72,7 @@ struct AdafactorTile {
         average_vector(row, x);
         continue;
       }
-      for (int64_t i = 0; i < n; ++i) column[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]) + eps;
+      for (int64_t i = 0; i < n; ++i) column[i] += adafactor_square(x[i], eps);
       all.row_sums_[static_cast<size_t>((matrix * all.rows_ + row) * all.column_blocks_ + column_block)] =
           sum_of_squares(x, n, eps);
     }
@@ -86,9 +85,8 @@ struct AdafactorTile {
 
   [[gnu::always_inline]] void average_vector(int64_t row, const float* g) const {
     float* v = all.arrays_.v + at(row);
-    const double beta2 = all.step_.beta2, rest2 = 1 - beta2, eps = all.step_.eps;
-    for (int64_t i = 0; i < n; ++i)
-      v[i] = static_cast<float>(beta2 * v[i] + rest2 * (static_cast<double>(g[i]) * static_cast<double>(g[i]) + eps));
+    const double beta2 = all.step_.beta2, eps = all.settings_.eps;
+    for (int64_t i = 0; i < n; ++i) v[i] = adafactor_average(beta2, v[i], adafactor_square(g[i], eps));
   }
 
   [[gnu::always_inline]] void measure() const {
@@ -103,17 +101,15 @@ struct AdafactorTile {
 
   [[gnu::always_inline]] void update() const {
     const AdafactorArrays& a = all.arrays_;
-    const auto factor = static_cast<float>(all.clipped_rate_);
-    const auto decay = static_cast<float>(-all.step_.weight_decay * all.rate_);
-    const auto beta1 = static_cast<float>(all.step_.beta1), rest1 = static_cast<float>(1 - all.step_.beta1);
+    const AdafactorNumbers k = adafactor_numbers(all.settings_, all.step_, all.rate_, all.clipped_rate_);
     float u[kColumns], p[kColumns];
     for (int64_t row = row0; row < row1; ++row) {
       read_direction(row, u);
-      for (int64_t i = 0; i < n; ++i) u[i] *= factor;
+      for (int64_t i = 0; i < n; ++i) u[i] *= k.factor;
       if (float* m = a.m ? a.m + at(row) : nullptr)
-        for (int64_t i = 0; i < n; ++i) u[i] = m[i] = m[i] * beta1 + rest1 * u[i];
+        for (int64_t i = 0; i < n; ++i) u[i] = m[i] = adafactor_moment(k, m[i], u[i]);
       read_floats(a.master, a.p, at(row), n, p);
-      for (int64_t i = 0; i < n; ++i) p[i] = p[i] + decay * p[i] - u[i];
+      for (int64_t i = 0; i < n; ++i) p[i] = adafactor_weight(k, p[i], u[i]);
       write_floats(a.master, a.p, at(row), n, p);
       if (a.copy) write_floats(MORTISE_BF16, a.copy, at(row), n, p);
     }
@@ -132,15 +128,17 @@ MORTISE_CLONES void update_of(const AdafactorTile& tile) { tile.update(); }
 
 }  // namespace
 
-Adafactor::Adafactor(const AdafactorStep& step, const AdafactorArrays& arrays, int64_t elements, int64_t rows,
-                     int64_t columns)
-    : step_(step), arrays_(arrays), matrices_(elements == 0 ? 0 : elements / (rows * columns)), rows_(rows),
-      columns_(columns), row_blocks_(blocks(rows, kRows)), column_blocks_(blocks(columns, kColumns)) {
+Adafactor::Adafactor(const AdafactorSettings& settings, const AdafactorStep& step, const AdafactorArrays& arrays,
+                     int64_t elements, int64_t rows, int64_t columns)
+    : settings_(settings), step_(step), arrays_(arrays), matrices_(elements == 0 ? 0 : elements / (rows * columns)),
+      rows_(rows), columns_(columns), row_blocks_(adafactor_blocks(rows, kRows)),
+      column_blocks_(adafactor_blocks(columns, kColumns)) {
   squares_.resize(static_cast<size_t>(tiles()));
   p_squares_.resize(squares_.size());
   if (arrays_.v) return;
   row_sums_.resize(static_cast<size_t>(matrices_ * rows_ * column_blocks_));
   column_sums_.resize(static_cast<size_t>(matrices_ * row_blocks_ * columns_));
+  band_sums_.resize(static_cast<size_t>(matrices_ * row_blocks_));
   row_means_.resize(static_cast<size_t>(matrices_));
   column_factors_.resize(static_cast<size_t>(matrices_ * columns_));
 }
@@ -155,13 +153,16 @@ void Adafactor::average(int64_t band) {
 }
 
 void Adafactor::average_rows(int64_t matrix, int64_t block) {
+  double band = 0;
   for (int64_t r = block * kRows; r < std::min((block + 1) * kRows, rows_); ++r) {
     double s = 0;
     for (int64_t b = 0; b < column_blocks_; ++b)
       s += row_sums_[static_cast<size_t>((matrix * rows_ + r) * column_blocks_ + b)];
     float& row = arrays_.row[matrix * rows_ + r];
-    row = static_cast<float>(step_.beta2 * row + (1 - step_.beta2) * (s / static_cast<double>(columns_)));
+    row = adafactor_average(step_.beta2, row, s / static_cast<double>(columns_));
+    band += row;
   }
+  band_sums_[static_cast<size_t>(matrix * row_blocks_ + block)] = band;
 }
 
 void Adafactor::average_columns(int64_t matrix, int64_t block) {
@@ -174,28 +175,23 @@ void Adafactor::average_columns(int64_t matrix, int64_t block) {
   float* column = arrays_.column + matrix * columns_ + first;
   float* factor = &column_factors_[static_cast<size_t>(matrix * columns_ + first)];
   for (int64_t c = 0; c < n; ++c) {
-    column[c] =
-        static_cast<float>(step_.beta2 * column[c] + (1 - step_.beta2) * (sums[c] / static_cast<double>(rows_)));
-    factor[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(column[c])));
+    column[c] = adafactor_average(step_.beta2, column[c], sums[c] / static_cast<double>(rows_));
+    factor[c] = adafactor_column_factor(column[c]);
   }
-}
-
-double Adafactor::root_mean(const std::vector<double>& squares) const {
-  double sum = 0;
-  for (const double one : squares) sum += one;
-  return std::sqrt(sum / static_cast<double>(matrices_ * rows_ * columns_));
 }
 
 void Adafactor::prepare() {
-  rate_ = step_.lr;
-  if (step_.scale_parameter) rate_ *= std::max(step_.least_scale, root_mean(p_squares_));
+  const double squares = std::accumulate(p_squares_.begin(), p_squares_.end(), 0.0);
+  rate_ = adafactor_rate(settings_, step_, squares, static_cast<double>(matrices_ * rows_ * columns_));
   for (size_t i = 0; i < row_means_.size(); ++i) {
-    const float* row = arrays_.row + static_cast<int64_t>(i) * rows_;
-    for (int64_t r = 0; r < rows_; ++r) row_means_[i] += row[r];
-    row_means_[i] /= static_cast<double>(rows_);
+    const auto first = band_sums_.begin() + static_cast<int64_t>(i) * row_blocks_;
+    row_means_[i] = std::accumulate(first, first + row_blocks_, 0.0) / static_cast<double>(rows_);
   }
 }
 
-void Adafactor::clip() { clipped_rate_ = rate_ / std::max(1.0, root_mean(squares_) / step_.clip_threshold); }
+void Adafactor::clip() {
+  const double squares = std::accumulate(squares_.begin(), squares_.end(), 0.0);
+  clipped_rate_ = adafactor_clipped(settings_, rate_, squares, static_cast<double>(matrices_ * rows_ * columns_));
+}
 
 }  // namespace mortise::kernels

@@ -3,13 +3,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "mortise/abi.h"
+
 namespace mortise::kernels {
 
-// One step's numbers. `beta2` is that of this step, 1 - t^decay; `multiplier` turns the gradient in memory into the
-// true one. With `scale_parameter` the rate is lr times the weights' root-mean-square, `least_scale` at least.
+// What stands in a manifest. With `scale_parameter` the rate is lr times the weights' root-mean-square, `least_scale`
+// at least; with `relative_step` lr times min(0.01, 1 / sqrt(t)), with `warmup_init` 1e-6 t in the place of 0.01.
+struct AdafactorSettings {
+  double beta1, eps, least_scale, clip_threshold, decay_rate;
+  bool scale_parameter, relative_step, warmup_init;
+};
+
+// One step's numbers (adafactor_step of element.h). `lr` is relative already; `beta2` is that of this step,
+// 1 - t^decay_rate; `multiplier` turns the gradient in memory into the true one.
 struct AdafactorStep {
-  double lr, weight_decay, beta1, beta2, eps, least_scale, clip_threshold, multiplier;
-  bool scale_parameter;
+  double lr, weight_decay, beta2, multiplier;
 };
 
 // The arrays of one parameter; dtypes are numbers of mortise/dtypes.def. Factored: `row` and `column`; else `v`.
@@ -42,7 +50,8 @@ struct AdafactorArrays {
  *  Since    0.1 */
 class Adafactor {
  public:
-  Adafactor(const AdafactorStep& step, const AdafactorArrays& arrays, int64_t elements, int64_t rows, int64_t columns);
+  Adafactor(const AdafactorSettings& settings, const AdafactorStep& step, const AdafactorArrays& arrays,
+            int64_t elements, int64_t rows, int64_t columns);
 
   int64_t tiles() const { return matrices_ * row_blocks_ * column_blocks_; }
   int64_t bands() const { return arrays_.v ? 0 : matrices_ * (row_blocks_ + column_blocks_); }
@@ -59,14 +68,15 @@ class Adafactor {
 
   void average_rows(int64_t matrix, int64_t block);
   void average_columns(int64_t matrix, int64_t block);
-  double root_mean(const std::vector<double>& squares) const;  // over the whole parameter
 
+  AdafactorSettings settings_;
   AdafactorStep step_;
   AdafactorArrays arrays_;
   int64_t matrices_, rows_, columns_, row_blocks_, column_blocks_;
   double rate_ = 0, clipped_rate_ = 0;
   std::vector<double> row_sums_;             // [matrices, rows, column blocks]
   std::vector<double> column_sums_;          // [matrices, row blocks, columns]
+  std::vector<double> band_sums_;            // [matrices, row blocks], of the row state
   std::vector<double> row_means_;            // [matrices]
   std::vector<float> column_factors_;        // [matrices, columns]
   std::vector<double> squares_, p_squares_;  // [tiles]

@@ -12,16 +12,18 @@
 namespace mortise::kernels {
 namespace {
 
-AdafactorStep step_of(int t) {
-  return {.lr = 1e-2,
-          .weight_decay = 0.1,
-          .beta1 = 0.9,
-          .beta2 = 1 - std::pow(t, -0.8),
-          .eps = 1e-30,
-          .least_scale = 1e-3,
-          .clip_threshold = 1.0,
-          .multiplier = 1,
-          .scale_parameter = false};
+// What a step computes with; the rate and the decay are those of the manifest, the multiplier is 1.
+struct Numbers : AdafactorSettings, AdafactorStep {};
+Numbers step_of(int t) {
+  return {{.beta1 = 0.9,
+           .eps = 1e-30,
+           .least_scale = 1e-3,
+           .clip_threshold = 1.0,
+           .decay_rate = -0.8,
+           .scale_parameter = false,
+           .relative_step = false,
+           .warmup_init = false},
+          {.lr = 1e-2, .weight_decay = 0.1, .beta2 = 1 - std::pow(t, -0.8), .multiplier = 1}};
 }
 
 // The paper's algorithms 4 and 5 in fp64, as nested loops.
@@ -40,7 +42,7 @@ struct Reference {
     return std::sqrt(sum / static_cast<double>(x.size()));
   }
 
-  void step(const std::vector<float>& g, const AdafactorStep& k) {
+  void step(const std::vector<float>& g, const Numbers& k) {
     std::vector<double> u(p.size());
     for (size_t b = 0; b < matrices; ++b) factored ? matrix(b, g, k, u) : vector(g, k, u);
     const double rate = k.lr * (k.scale_parameter ? std::max(k.least_scale, rms(p)) : 1);
@@ -53,7 +55,7 @@ struct Reference {
   }
 
  private:
-  void matrix(size_t b, const std::vector<float>& g, const AdafactorStep& k, std::vector<double>& u) {
+  void matrix(size_t b, const std::vector<float>& g, const Numbers& k, std::vector<double>& u) {
     const auto square = [&](size_t r, size_t c) {
       const double x = static_cast<double>(g[at(b, r, c)]) * k.multiplier;
       return x * x + k.eps;
@@ -77,7 +79,7 @@ struct Reference {
         u[at(b, r, c)] = static_cast<double>(g[at(b, r, c)]) * k.multiplier /
                          std::sqrt(row[b * rows + r] / mean * column[b * columns + c]);
   }
-  void vector(const std::vector<float>& g, const AdafactorStep& k, std::vector<double>& u) {
+  void vector(const std::vector<float>& g, const Numbers& k, std::vector<double>& u) {
     for (size_t i = 0; i < p.size(); ++i) {
       const double x = static_cast<double>(g[i]) * k.multiplier;
       v_[i] = k.beta2 * v_[i] + (1 - k.beta2) * (x * x + k.eps);
@@ -142,10 +144,10 @@ TEST_P(Shapes, FollowThePaper) {
       expected.moment = moment;
       for (int t = 1; t <= 10; ++t) {
         const std::vector<float> g = normal(b * r * c, 10 + static_cast<unsigned>(t));
-        AdafactorStep k = step_of(t);
+        Numbers k = step_of(t);
         k.scale_parameter = scaled;
         k.multiplier = 0.5;
-        run({k, s.arrays(g, true, moment), static_cast<int64_t>(b * r * c), static_cast<int64_t>(r),
+        run({k, k, s.arrays(g, true, moment), static_cast<int64_t>(b * r * c), static_cast<int64_t>(r),
              static_cast<int64_t>(c)});
         expected.step(g, k);
       }
@@ -168,7 +170,7 @@ TEST(AdafactorKernel, KeepsTheWholeSecondMomentOfAVector) {
   expected.factored = false;
   for (int t = 1; t <= 10; ++t) {
     const std::vector<float> g = normal(2500, 10 + static_cast<unsigned>(t));
-    run({step_of(t), s.arrays(g, false), 2500, 1, 2500});
+    run({step_of(t), step_of(t), s.arrays(g, false), 2500, 1, 2500});
     expected.step(g, step_of(t));
   }
   for (size_t i = 0; i < s.p.size(); ++i) ASSERT_NEAR(static_cast<double>(s.p[i]), expected.p[i], kBound) << i;
@@ -176,11 +178,11 @@ TEST(AdafactorKernel, KeepsTheWholeSecondMomentOfAVector) {
 
 TEST(AdafactorKernel, GivesTheSameBitsForAnyNumberOfThreads) {
   const std::vector<float> start = normal(2 * 131 * 1027, 1), g = normal(start.size(), 2);
-  AdafactorStep k = step_of(2);
+  Numbers k = step_of(2);
   k.scale_parameter = true;
   State one(2, 131, 1027, start), more(2, 131, 1027, start);
-  run({k, one.arrays(g, true, true), 2 * 131 * 1027, 131, 1027}, 1);
-  run({k, more.arrays(g, true, true), 2 * 131 * 1027, 131, 1027}, 3);
+  run({k, k, one.arrays(g, true, true), 2 * 131 * 1027, 131, 1027}, 1);
+  run({k, k, more.arrays(g, true, true), 2 * 131 * 1027, 131, 1027}, 3);
   EXPECT_EQ(one.p, more.p);
   EXPECT_EQ(one.row, more.row);
   EXPECT_EQ(one.column, more.column);
@@ -190,21 +192,21 @@ TEST(AdafactorKernel, GivesTheSameBitsForAnyNumberOfThreads) {
 // Of the first step U is about the gradient's sign; the threshold makes it half as large.
 TEST(AdafactorKernel, LimitsTheSizeOfAnUpdate) {
   const std::vector<float> g = {3, -3, 3, -3};
-  AdafactorStep k = step_of(1);
+  Numbers k = step_of(1);
   k.weight_decay = 0;
   k.clip_threshold = 0.5;
   State s(1, 2, 2, std::vector<float>(4, 1));
-  run({k, s.arrays(g), 4, 2, 2});
+  run({k, k, s.arrays(g), 4, 2, 2});
   EXPECT_NEAR(static_cast<double>(s.p[0]), 1 - 0.5e-2, 1e-7);
   EXPECT_NEAR(static_cast<double>(s.p[1]), 1 + 0.5e-2, 1e-7);
 }
 
 TEST(AdafactorKernel, ARowWithoutAGradientStaysFinite) {
   State s(1, 2, 2, {1, 1, 1, 1});
-  AdafactorStep k = step_of(1);
+  Numbers k = step_of(1);
   k.weight_decay = 0;
   const std::vector<float> g = {1, 1, 0, 0};
-  run({k, s.arrays(g), 4, 2, 2});
+  run({k, k, s.arrays(g), 4, 2, 2});
   EXPECT_LT(s.p[0], 1);
   EXPECT_EQ(s.p[2], 1);
 }
@@ -227,8 +229,8 @@ TEST(AdafactorKernel, UpdatesWeightsInHalfPrecision) {
     a.master = a.grad = dtype;
     a.p = p.data();
     a.g = g.data();
-    run({step_of(1), wide.arrays(same), 210, 3, 70});
-    run({step_of(1), a, 210, 3, 70});
+    run({step_of(1), step_of(1), wide.arrays(same), 210, 3, 70});
+    run({step_of(1), step_of(1), a, 210, 3, 70});
     for (size_t i = 0; i < n; ++i) {
       uint16_t expected = 0;
       mortise_element_set(dtype, &expected, static_cast<double>(wide.p[i]));
@@ -247,7 +249,7 @@ TEST(AdafactorKernel, ReadsGradientsOfAnyFloatDtype) {
     AdafactorArrays a = s.arrays({});
     a.grad = dtype;
     a.g = g.data();
-    run({step_of(1), a, 2600, 2, 1300});
+    run({step_of(1), step_of(1), a, 2600, 2, 1300});
     return std::vector{s.p, s.row, s.column};
   };
   for (const uint32_t dtype : {MORTISE_F64, MORTISE_BF16, MORTISE_F16}) EXPECT_EQ(after(dtype), after(MORTISE_F32));
@@ -259,14 +261,14 @@ TEST(AdafactorKernel, WritesTheCopyRoundedToTheNearestEven) {
   std::vector<uint16_t> copy(g.size());
   AdafactorArrays a = s.arrays(g);
   a.copy = copy.data();
-  run({step_of(1), a, 2060, 2, 1030});
+  run({step_of(1), step_of(1), a, 2060, 2, 1030});
   for (size_t i = 0; i < g.size(); ++i) ASSERT_EQ(copy[i], mortise_bf16_from_float(s.p[i])) << i;
 }
 
 TEST(AdafactorKernel, TakesAMatrixOfNoElements) {
   State s(1, 0, 4, {});
   const std::vector<float> g;
-  Adafactor a(step_of(1), s.arrays(g), 0, 0, 4);
+  Adafactor a(step_of(1), step_of(1), s.arrays(g), 0, 0, 4);
   EXPECT_EQ(a.tiles(), 0);
   EXPECT_EQ(a.bands(), 0);
 }

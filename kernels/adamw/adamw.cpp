@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "kernels/adamw/element.h"
 #include "kernels/bf16/bf16.h"
 #include "kernels/clones.h"
 
@@ -25,26 +26,16 @@ template <class T, class G, bool kCopy, bool kNearM>
   T* __restrict v = static_cast<T*>(a.v);
   const G* __restrict grad = static_cast<const G*>(a.g);
   BF16* __restrict copy = reinterpret_cast<BF16*>(a.copy);
-  const T multiplier = static_cast<T>(s.multiplier), decay = static_cast<T>(1 - s.lr * s.weight_decay);
-  // lerp as torch: from the nearer end.
-  const T weight = static_cast<T>(kNearM ? 1 - s.beta1 : -s.beta1);
-  const T beta2 = static_cast<T>(s.beta2), rest2 = static_cast<T>(1 - s.beta2), eps = static_cast<T>(s.eps);
-  const T rate = static_cast<T>(-s.lr / s.correction1), root2 = static_cast<T>(std::sqrt(s.correction2));
+  const AdamWNumbers<T> numbers = adamw_numbers<T>(s);
   for (int64_t i = begin; i < end; ++i) {
-    const T g = static_cast<T>(grad[i]) * multiplier;
-    const T m1 = (kNearM ? m[i] : g) + weight * (g - m[i]);
-    const T v1 = v[i] * beta2 + rest2 * g * g;
-    const T p1 = p[i] * decay + rate * m1 / (std::sqrt(v1) / root2 + eps);
-    m[i] = m1;
-    v[i] = v1;
-    p[i] = p1;
-    if constexpr (kCopy) copy[i] = BF16(static_cast<float>(p1));
+    adamw_element<kNearM>(numbers, static_cast<T>(grad[i]), p[i], m[i], v[i]);
+    if constexpr (kCopy) copy[i] = BF16(static_cast<float>(p[i]));
   }
 }
 
 template <class T, class G>
 [[gnu::always_inline]] inline void update(const AdamWStep& s, const AdamWArrays& a, int64_t begin, int64_t end) {
-  const bool near_m = 1 - s.beta1 < 0.5;
+  const bool near_m = adamw_is_near(s.beta1);
   if (a.copy) near_m ? update<T, G, true, true>(s, a, begin, end) : update<T, G, true, false>(s, a, begin, end);
   else near_m ? update<T, G, false, true>(s, a, begin, end) : update<T, G, false, false>(s, a, begin, end);
 }

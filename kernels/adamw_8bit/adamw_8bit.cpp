@@ -16,74 +16,36 @@
 
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
-#include <limits>
-#include <vector>
 
+#include "kernels/adamw_8bit/element.h"
 #include "kernels/clones.h"
 #include "kernels/floats/floats.h"
 
 namespace mortise::kernels {
 namespace {
 
-constexpr int kDecades = 7;
-
-// torch.linspace(0.1, 1, n + 1), in fp32: from the nearer end, each point rounded once.
-float boundary(int at, int n) {
-  const float first = 0.1f, step = (1 - first) / static_cast<float>(n);
-  const auto d = static_cast<double>(step);
-  return static_cast<float>(at < (n + 1) / 2 ? static_cast<double>(first) + d * at : 1 - d * (n - at));
-}
-
 std::array<float, 256> make_map(bool is_signed) {
-  std::vector<float> values = {0, 1};
-  for (int decade = 0; decade < kDecades; ++decade) {
-    const auto factor = static_cast<float>(std::pow(10.0, decade + 1 - kDecades));
-    const int n = 1 << (is_signed ? decade : decade + 1);
-    for (int i = 0; i < n; ++i) {
-      const float mean = factor * ((boundary(i, n) + boundary(i + 1, n)) / 2);
-      values.push_back(mean);
-      if (is_signed) values.push_back(-mean);
-    }
-  }
   std::array<float, 256> map{};
-  std::sort(values.begin(), values.end());
-  std::copy_n(values.begin(), map.size(), map.begin());
+  if (is_signed) {
+    for (int k = 1; k < 128; ++k) map[static_cast<size_t>(kZeroOfSignedMap - k)] = -dynamic_value<true>(k);
+    for (int k = 0; k <= 128; ++k) map[static_cast<size_t>(kZeroOfSignedMap + k)] = dynamic_value<true>(k);
+  } else {
+    for (int k = 0; k < 256; ++k) map[static_cast<size_t>(k)] = dynamic_value<false>(k);
+  }
   return map;
 }
 
-// The index of the value nearest to an x in [0, 1], without a search. Floats that share their upper 16 bits form a row;
-// values are so far apart that at most one border between two of them falls into a row. An entry is the index for the
-// row's first float, times 2^16, plus what its lower 16 bits must exceed for a carry into the next index.
-struct Nearest {
-  static constexpr uint32_t kLeast = 0x34000000u;  // 2^-23: what is smaller is nearest to 0, in both maps
-  static constexpr uint32_t kMost = 0x3F80FFFFu;   // 1, and what rounding made of it
-  static constexpr uint32_t kRows = ((kMost - kLeast) >> 16) + 1;
-  std::array<uint32_t, kRows> rows{};
-
-  // `ascending` begins with 0; `odd` says whether the first index is odd, as far as ties are concerned.
-  Nearest(const float* ascending, size_t n, bool odd) {
-    size_t index = 0;
-    for (uint32_t r = 0; r < kRows; ++r) {
-      const uint32_t first = kLeast + (r << 16);
-      rows[r] = static_cast<uint32_t>(index) << 16;
-      if (index + 1 == n) continue;
-      const uint32_t middle = std::bit_cast<uint32_t>((ascending[index] + ascending[index + 1]) * 0.5f);
-      const uint32_t last = middle - ((index % 2 == 0) == odd);  // the last float that is nearest to this index
-      if (last >= first + 0x10000u) continue;
-      rows[r] += 0xFFFFu - (last - first);
-      ++index;
-    }
-  }
-  // Of x in [0, 1]; what a scale that was not made here may lead to, Inf or NaN, is within the table too.
-  static uint32_t position(float x) { return std::clamp(std::bit_cast<uint32_t>(x), kLeast, kMost) - kLeast; }
-  uint32_t index(uint32_t position) const { return (rows[position >> 16] + (position & 0xFFFFu)) >> 16; }
-};
+Nearest make_nearest(const float* ascending, int n, bool odd) {
+  Nearest nearest;
+  for (int at = 0; at < n; ++at) nearest.fill(ascending, n, odd, at);
+  return nearest;
+}
 
 struct Maps {
   std::array<float, 256> with_sign = make_map(true), without = make_map(false);
-  Nearest magnitude{&with_sign[kZeroOfSignedMap], 256 - kZeroOfSignedMap, true}, whole{without.data(), 256, false};
+  Nearest magnitude = make_nearest(&with_sign[kZeroOfSignedMap], 256 - kZeroOfSignedMap, true);
+  Nearest whole = make_nearest(without.data(), 256, false);
 };
 const Maps& maps() {
   static const Maps all;
@@ -97,31 +59,13 @@ struct Block {
   const float* g = g_cache;
 };
 
-// The factors of a step in fp32; those of m and v hold for what is in the block, in which scales are not yet in.
-struct Factors {
-  explicit Factors(const AdamWStep& s)
-      : multiplier(static_cast<float>(s.multiplier)), decay(static_cast<float>(1 - s.lr * s.weight_decay)),
-        beta1(static_cast<float>(s.beta1)), rest1(static_cast<float>(1 - s.beta1)), beta2(static_cast<float>(s.beta2)),
-        rest2(static_cast<float>(1 - s.beta2)), eps(static_cast<float>(std::sqrt(s.correction2) * s.eps)),
-        rate(static_cast<float>(-s.lr * std::sqrt(s.correction2) / s.correction1)) {}
-  float multiplier, decay, beta1, rest1, beta2, rest2, eps, rate, m_scale = 1, v_scale = 1;
-};
-
 template <bool kClears>
-[[gnu::always_inline]] inline void update(const Factors& f, Block& x, int64_t n) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+[[gnu::always_inline]] inline void update(const AdamW8BitNumbers& numbers, float m_scale, float v_scale, Block& x,
+                                          int64_t n) {
+  const AdamW8BitNumbers f = numbers;  // which no store changes
   const float* __restrict grad = x.g;
   float* __restrict p = x.p, * __restrict m = x.m, * __restrict v = x.v;
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = grad[i] * f.multiplier;
-    const float m1 = m[i] * f.m_scale * f.beta1 + f.rest1 * g;
-    const float v1 = v[i] * f.v_scale * f.beta2 + f.rest2 * g * g;
-    const float p1 = (p[i] + f.rate * (m1 / (std::sqrt(v1) + f.eps))) * f.decay;
-    const bool kept = !kClears || v1 < kInfinity;
-    m[i] = kept ? m1 : 0;
-    v[i] = kept ? v1 : 0;
-    p[i] = kept ? p1 : p[i];
-  }
+  for (int64_t i = 0; i < n; ++i) adamw_8bit_element<kClears>(f, m_scale, v_scale, grad[i], p[i], m[i], v[i]);
 }
 
 // Of finite numbers: their bits without the sign are ordered as they are.
@@ -130,8 +74,6 @@ template <bool kClears>
   for (int64_t i = 0; i < n; ++i) bits = std::max(bits, std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF);
   return std::bit_cast<float>(bits);
 }
-
-[[gnu::always_inline]] inline float inverse(float scale) { return scale < FLT_MIN ? 0 : 1 / scale; }
 
 [[gnu::always_inline]] inline void read_block(const AdamW8BitArrays& a, int64_t at, int64_t n, Block& x) {
   if (a.master == MORTISE_F32) x.p = static_cast<float*>(a.p) + at;
@@ -153,34 +95,27 @@ template <bool kClears>
 template <bool kSigned>
 [[gnu::always_inline]] inline void quantise(const Nearest& nearest, const float* __restrict x, float scale, int64_t n,
                                             uint8_t* __restrict to) {
-  const float factor = inverse(scale);
+  const float factor = adamw_8bit_inverse(scale);
   uint32_t index[kAdamW8BitBlock];
   for (int64_t i = 0; i < n; ++i) index[i] = Nearest::position(std::fabs(x[i]) * factor);
   for (int64_t i = 0; i < n; ++i) index[i] = nearest.index(index[i]);
   for (int64_t i = 0; i < n; ++i) {
-    if constexpr (kSigned) {
-      const int32_t k = static_cast<int32_t>(index[i]), negative = std::bit_cast<int32_t>(x[i]) >> 31;
-      const int32_t below = kZeroOfSignedMap - std::min(std::max(k, 1), 127), above = kZeroOfSignedMap + k;
-      to[i] = static_cast<uint8_t>((below & negative) | (above & ~negative));
-    } else {
-      to[i] = static_cast<uint8_t>(index[i]);
-    }
+    if constexpr (kSigned) to[i] = adamw_8bit_signed(index[i], x[i]);
+    else to[i] = static_cast<uint8_t>(index[i]);
   }
 }
 
 // target_clones wants plain functions.
 MORTISE_CLONES void update_8bit(const AdamWStep& step, const AdamW8BitArrays& a, const Maps& all, int64_t begin,
                                 int64_t end) {
-  Factors f(step);
+  const AdamW8BitNumbers numbers = adamw_8bit_numbers(step);
   Block x;
   for (int64_t at = begin; at < end; at += kAdamW8BitBlock) {
     const int64_t n = std::min(kAdamW8BitBlock, end - at), block = at / kAdamW8BitBlock;
     read_block(a, at, n, x);
     look_up(all.with_sign.data(), a.m + at, n, x.m);
     look_up(all.without.data(), a.v + at, n, x.v);
-    f.m_scale = a.m_scale[block];
-    f.v_scale = a.v_scale[block];
-    update<true>(f, x, n);
+    update<true>(numbers, a.m_scale[block], a.v_scale[block], x, n);
     write_block(a, at, n, x);
     quantise<true>(all.magnitude, x.m, a.m_scale[block] = largest(x.m, n), n, a.m + at);
     quantise<false>(all.whole, x.v, a.v_scale[block] = largest(x.v, n), n, a.v + at);
@@ -189,14 +124,14 @@ MORTISE_CLONES void update_8bit(const AdamWStep& step, const AdamW8BitArrays& a,
 
 MORTISE_CLONES void update_32bit(const AdamWStep& step, const AdamW8BitArrays& a, const std::array<float*, 2>& states,
                                  int64_t begin, int64_t end) {
-  const Factors f(step);
+  const AdamW8BitNumbers numbers = adamw_8bit_numbers(step);
   Block x;
   for (int64_t at = begin; at < end; at += kAdamW8BitBlock) {
     const int64_t n = std::min(kAdamW8BitBlock, end - at);
     read_block(a, at, n, x);
     x.m = states[0] + at;
     x.v = states[1] + at;
-    update<false>(f, x, n);
+    update<false>(numbers, 1, 1, x, n);
     write_block(a, at, n, x);
   }
 }

@@ -9,6 +9,11 @@ struct AnyPrecisionStep {
   double lr, weight_decay, beta1, beta2, eps, correction1, correction2, multiplier;
 };
 
+// Dtypes of the arrays of a parameter: numbers of mortise/dtypes.def.
+struct AnyPrecisionDtypes {
+  uint32_t p, m, v, compensation, g;
+};
+
 // An array and its dtype, a number of mortise/dtypes.def.
 struct AnyPrecisionArray {
   void* data = nullptr;

@@ -10,9 +10,9 @@ struct BF16 {
   uint16_t bits;
   BF16() = default;
   // To the nearest, ties to even; a NaN stays one.
-  explicit BF16(float x) : bits(mortise_bf16_from_float(x)) {}
-  explicit operator float() const { return mortise_bf16_to_float(bits); }
-  explicit operator double() const { return static_cast<float>(*this); }
+  MORTISE_BOTH explicit BF16(float x) : bits(mortise_bf16_from_float(x)) {}
+  MORTISE_BOTH explicit operator float() const { return mortise_bf16_to_float(bits); }
+  MORTISE_BOTH explicit operator double() const { return static_cast<float>(*this); }
 };
 static_assert(sizeof(BF16) == 2);
 

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "kernels/clones.h"
-#include "mortise/half.h"
+#include "kernels/dropout/element.h"
 
 #define MORTISE_ALWAYS_INLINE [[gnu::always_inline]] inline
 
@@ -23,30 +23,9 @@ namespace {
 constexpr int kLanes = 32;         // blocks at once
 constexpr int kTile = 8 * kLanes;  // elements at once
 
-// Elements in memory and in arithmetic.
-struct F32 {
-  using memory = float;
-  using type = float;
-  static type load(memory m) { return m; }
-  static memory store(type f) { return f; }
-};
-struct F64 {
-  using memory = double;
-  using type = double;
-  static type load(memory m) { return m; }
-  static memory store(type f) { return f; }
-};
-struct BF16 {
-  using memory = uint16_t;
-  using type = float;
-  MORTISE_ALWAYS_INLINE static type load(memory m) { return mortise_bf16_to_float(m); }
-  MORTISE_ALWAYS_INLINE static memory store(type f) { return mortise_bf16_from_float(f); }
-};
-
 struct Job {
   mortise_philox place;
-  uint32_t threshold;
-  double scale;
+  DropoutNumbers numbers;
 };
 
 // The 16-bit numbers of kLanes blocks beginning with `first`, in the order of elements.
@@ -85,23 +64,19 @@ MORTISE_ALWAYS_INLINE void draw(const mortise_philox& place, uint64_t first, uin
 }
 
 template <class X, class Y, bool kAdd>
-MORTISE_ALWAYS_INLINE void apply(const Job& job, const uint16_t* bits, const typename X::memory* x,
-                                 const typename Y::memory* residual, typename Y::memory* y, int n) {
-  using T = typename X::type;
-  const T scale = static_cast<T>(job.scale);
+MORTISE_ALWAYS_INLINE void apply(const Job& job, const uint16_t* bits, const X* x, const Y* residual, Y* y, int n) {
+  const auto scale = static_cast<DropoutWide<X>>(job.numbers.scale);
 #pragma GCC ivdep  // y may be x or residual, element by element
-  for (int i = 0; i < n; ++i) {
-    const T kept = X::load(x[i]) * (bits[i] >= job.threshold ? scale : T(0));
-    y[i] = Y::store(static_cast<typename Y::type>(kAdd ? Y::load(residual[i]) + kept : kept));
-  }
+  for (int i = 0; i < n; ++i)
+    y[i] = dropout_element<kAdd>(x[i], kAdd ? residual[i] : Y(), bits[i], job.numbers.threshold, scale);
 }
 
 template <class X, class Y, bool kAdd>
 MORTISE_ALWAYS_INLINE void run(const Job& job, const void* x_, const void* residual_, void* y_, int64_t begin,
                                int64_t end) {
-  const auto* x = static_cast<const typename X::memory*>(x_);
-  const auto* residual = static_cast<const typename Y::memory*>(residual_);
-  auto* y = static_cast<typename Y::memory*>(y_);
+  const auto* x = static_cast<const X*>(x_);
+  const auto* residual = static_cast<const Y*>(residual_);
+  auto* y = static_cast<Y*>(y_);
   alignas(64) uint16_t bits[kTile];
   for (int64_t e = begin; e < end;) {
     const int64_t first = e / 8;  // the block of e; what lies before e in it is left out
@@ -123,16 +98,16 @@ MORTISE_ALWAYS_INLINE void run(const Job& job, const void* x_, const void* resid
   MORTISE_CLONES void name(const Job& job, const void* x, const void* residual, void* y, int64_t begin, int64_t end) { \
     run<X, Y, add>(job, x, residual, y, begin, end);                                                                   \
   }
-MORTISE_DROPOUT(f32, F32, F32, false)
-MORTISE_DROPOUT(f32_add, F32, F32, true)
-MORTISE_DROPOUT(f64, F64, F64, false)
-MORTISE_DROPOUT(f64_add, F64, F64, true)
+MORTISE_DROPOUT(f32, float, float, false)
+MORTISE_DROPOUT(f32_add, float, float, true)
+MORTISE_DROPOUT(f64, double, double, false)
+MORTISE_DROPOUT(f64_add, double, double, true)
 MORTISE_DROPOUT(bf16, BF16, BF16, false)
 MORTISE_DROPOUT(bf16_add, BF16, BF16, true)
-MORTISE_DROPOUT(bf16_f32, BF16, F32, false)
-MORTISE_DROPOUT(bf16_f32_add, BF16, F32, true)
-MORTISE_DROPOUT(f32_bf16, F32, BF16, false)
-MORTISE_DROPOUT(f32_bf16_add, F32, BF16, true)
+MORTISE_DROPOUT(bf16_f32, BF16, float, false)
+MORTISE_DROPOUT(bf16_f32_add, BF16, float, true)
+MORTISE_DROPOUT(f32_bf16, float, BF16, false)
+MORTISE_DROPOUT(f32_bf16_add, float, BF16, true)
 #undef MORTISE_DROPOUT
 
 }  // namespace
@@ -149,9 +124,7 @@ bool dropout(const mortise_philox& place, double p, uint32_t x_dtype, const void
                              {MORTISE_BF16, MORTISE_BF16, bf16, bf16_add},
                              {MORTISE_BF16, MORTISE_F32, bf16_f32, bf16_f32_add},
                              {MORTISE_F32, MORTISE_BF16, f32_bf16, f32_bf16_add}};
-  const uint32_t threshold = mortise_dropout_threshold(p);
-  // Everything dropped: the scale would be 1 / 0.
-  const Job job = {place, threshold, threshold < 65536 ? mortise_dropout_scale(p) : 0.0};
+  const Job job = {place, dropout_numbers(p)};
   for (const Row& row : rows) {
     if (row.x != x_dtype || row.y != y_dtype) continue;
     (residual ? row.add : row.plain)(job, x, residual, y, begin, end);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/noise/element.h"
 #include "mortise/dtype.h"
 
 using namespace mortise::kernels;
@@ -30,6 +32,39 @@ TEST(Noise, HasTheMomentsOfANormal) {
   EXPECT_NEAR(moment[1], 1, unit * std::sqrt(2));
   EXPECT_NEAR(moment[2], 0, unit * std::sqrt(15));
   EXPECT_NEAR(moment[3], 3, unit * std::sqrt(96));
+}
+
+// Our own functions against the library's, in fp64: within two units of the last place of an fp32 near 1.
+TEST(Noise, KnowsLogarithmSineAndCosine) {
+  double apart = 0;
+  for (uint64_t word = 0; word <= 0xFFFFFFFFu; word += 9'973) {
+    const auto uniform = static_cast<float>((static_cast<double>(word) + 1) * 0x1p-32);
+    const double log = std::log(static_cast<double>(uniform));
+    apart = std::max(apart, std::abs(noise_log(uniform) - log) / std::max(1.0, -log));
+    const double angle = static_cast<double>(word) * (6.283185307179586 * 0x1p-32);
+    const NoiseDirection d = noise_direction(static_cast<uint32_t>(word));
+    apart = std::max({apart, std::abs(d.cosine - std::cos(angle)), std::abs(d.sine - std::sin(angle))});
+  }
+  EXPECT_LT(apart, 0x1p-22);
+  EXPECT_EQ(noise_log(1), 0);
+  EXPECT_NEAR(noise_log(0x1p-32f), -32 * std::log(2.0), 2e-6);
+  for (const float near_1 : {1 - 0x1p-24f, 1 - 0x1p-20f, 0.99f, 0.7072f, 0.7071f})
+    EXPECT_NEAR(noise_log(near_1) / std::log(static_cast<double>(near_1)), 1, 0x1p-22) << near_1;
+}
+
+// A quarter of a turn has a cosine of 0, not of something small: the four directions are exact.
+TEST(Noise, KnowsTheFourQuarters) {
+  const float expected[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
+  for (uint32_t quarter = 0; quarter < 4; ++quarter) {
+    const NoiseDirection d = noise_direction(quarter << 30);
+    EXPECT_EQ(d.cosine, expected[quarter][0]) << quarter;
+    EXPECT_EQ(d.sine, expected[quarter][1]) << quarter;
+  }
+}
+
+// On every machine, of every compiler.
+TEST(Noise, HasTheseBits) {
+  EXPECT_EQ(noise(4), (std::vector<float>{-0x1.ad548ap-3f, 0x1.e1fe1p+0f, -0x1.56b4a8p-1f, 0x1.ae6968p+0f}));
 }
 
 TEST(Noise, NeighboursAreIndependent) {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/jitter/jitter.hpp"
 #include "mortise/cpp/operator.hpp"
 #include "mortise/cpp/plugin.hpp"
-#include "mortise/philox.h"
 
 namespace {
 using namespace mortise;
@@ -123,19 +123,8 @@ class Experts {
   // The bits come from the call's own place in the random stream: a replay draws the same.
   Tensor jittered(const mortise_call* call, const Tensor& x_NW) const {
     if (settings_.jitter == 0 || call->mode != MORTISE_TRAIN) return Tensor::share(x_NW.get());
-    const mortise_philox site = random_site(call);
-    const Tensor factor = empty(MORTISE_F32, Info(x_NW).shape(), true);
-    float* const numbers = Info(factor).as<float>();
-    const int64_t n = Info(factor).numel;
-    parallel_for((n + 7) / 8, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        uint16_t bits[8];
-        mortise_philox_block(&site, static_cast<uint64_t>(block), bits);
-        for (int64_t i = 8 * block; i < std::min(8 * block + 8, n); ++i)
-          numbers[i] = static_cast<float>(1 + settings_.jitter * ((2.0 * bits[i % 8] + 1) / 65536 - 1));
-      }
-    });
-    return ops::mul(x_NW, cast(factor, Info(x_NW).dtype));
+    const Info x(x_NW);
+    return ops::mul(x_NW, cast(kernels::jitter(random_site(call), settings_.jitter, x.shape()), x.dtype));
   }
 
   // The best top_k experts of each token and what they count: of one alone its probability, through which the router
@@ -230,8 +219,8 @@ mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec*
   });
 }
 mortise_status supports(void* self, const mortise_place* place, int* yes, mortise_str* why, mortise_str* fix) noexcept {
-  *yes = place->device == MORTISE_CPU || static_cast<Moe*>(self)->settings.jitter == 0;
-  *why = MORTISE_STR("its jitter is drawn on the CPU only");
+  *yes = kernels::jitter_runs_on(place->device) || static_cast<Moe*>(self)->settings.jitter == 0;
+  *why = MORTISE_STR("its jitter was built for the CPU only");
   *fix = MORTISE_STR("jitter = 0");
   return MORTISE_OK;
 }

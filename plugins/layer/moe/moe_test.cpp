@@ -51,9 +51,12 @@ TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {
     place.device = device;
     return FakeBuild::refusal(plugin, "mlp", place, {attr("width", 16), attr("inner", 64)});
   };
+  const std::string refused = "its jitter was built for the CPU only\n  fix: jitter = 0";
+  constexpr uint32_t kOther = 7;  // a device of a kind that nobody knows
   EXPECT_EQ(refusal(0.1, MORTISE_CPU), "");
-  EXPECT_EQ(refusal(0, MORTISE_CUDA), "");
-  EXPECT_EQ(refusal(0.1, MORTISE_CUDA), "its jitter is drawn on the CPU only\n  fix: jitter = 0");
+  EXPECT_EQ(refusal(0.1, MORTISE_CUDA), MORTISE_HAS_CUDA ? "" : refused);
+  EXPECT_EQ(refusal(0.1, kOther), refused);
+  EXPECT_EQ(refusal(0, kOther), "");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // Shapes as suffixes, here and in every file of the folder: N all leading dimensions as one, I in, O out, W width, V
 // vocabulary.
 #pragma once
+#include "kernels/dropout/dropout.hpp"
 #include "mortise/cpp/operator.hpp"
 
 namespace mortise::aten {
@@ -56,10 +57,11 @@ inline double dropout_of(const LayerSpec& spec, std::string_view key) {
     throw Error(MORTISE_E_ARGUMENT, spec.path() + ": a dropout of " + std::to_string(p) + " is not between 0 and 1");
   return p;
 }
-// The kernel of dropout runs on the host's processor.
+// Not on a GPU whose kernel of dropout was not built.
 inline Refusal dropout_supports(const mortise_place* place, std::string_view key) {
-  if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number(key, 0) == 0) return {};
-  return {"dropout of operators.aten runs on the CPU only", "dropout = 0"};
+  if (kernels::dropout_runs_on(place->device) || place->mode != MORTISE_TRAIN || Attrs(place).number(key, 0) == 0)
+    return {};
+  return {"dropout of operators.aten was built for the CPU only", "dropout = 0"};
 }
 
 }  // namespace mortise::aten

@@ -1,7 +1,5 @@
 // dropout: y = x · keep / (1 − p), with the bits of this place in the random stream; nothing is saved. Outside training
 // y is a copy of x.
-#include "kernels/dropout/dropout.hpp"
-
 #include "common.hpp"
 
 namespace mortise::aten {

@@ -19,9 +19,15 @@ Tensor Normalise::backward(Backward& b, Ref g, Ref x, uint32_t at, bool wanted) 
   return bias_ ? layer_norm_backward(b, g, x, at, wanted) : rms_norm_backward(b, g, x, at, wanted);
 }
 
-// A bf16 x with fp32 weights is ATen's mixed form: the statistics are fp32.
+// A bf16 x with fp32 weights is ATen's mixed form on the host's processor: the statistics are fp32. On a GPU ATen wants
+// one type.
+static Tensor as_statistics(Ref x) {
+  return Info(x).device == MORTISE_CPU ? Tensor::share(x) : cast(x, statistics_dtype(Info(x).dtype));
+}
+
 Tensor Normalise::layer_norm(Ref x, uint32_t dtype, Saves& saves) const {
-  auto [y, mean, rstd] = ops::layer_norm(x, width_, weight_in(weight_, dtype), weight_in(bias_, dtype), eps_);
+  auto [y, mean, rstd] =
+      ops::layer_norm(as_statistics(x), width_, weight_in(weight_, dtype), weight_in(bias_, dtype), eps_);
   saves.own(std::move(mean));
   saves.own(std::move(rstd));
   return y;
@@ -29,12 +35,13 @@ Tensor Normalise::layer_norm(Ref x, uint32_t dtype, Saves& saves) const {
 
 Tensor Normalise::layer_norm_backward(Backward& b, Ref g, Ref x, uint32_t at, bool wanted) const {
   const uint32_t x_dtype = Info(x).dtype, dtype = statistics_dtype(x_dtype);
-  auto [dx, dw, db] =
-      ops::layer_norm_backward(cast(g, x_dtype), x, width_, b.saved(at), b.saved(at + 1), weight_in(weight_, dtype),
-                               weight_in(bias_, dtype), {wanted, trainable(weight_), trainable(bias_)});
+  const Tensor of_x = as_statistics(x);
+  auto [dx, dw, db] = ops::layer_norm_backward(cast(g, Info(of_x).dtype), of_x, width_, b.saved(at), b.saved(at + 1),
+                                               weight_in(weight_, dtype), weight_in(bias_, dtype),
+                                               {wanted, trainable(weight_), trainable(bias_)});
   if (trainable(weight_)) sum_gradient(weight_, dw);
   if (trainable(bias_)) sum_gradient(bias_, db);
-  return dx;
+  return dx ? cast(dx, x_dtype) : Tensor();
 }
 
 // y = x · r · w with r = 1 / sqrt(mean(x²) + eps). Source: Zhang & Sennrich 2019, arXiv:1910.07467.

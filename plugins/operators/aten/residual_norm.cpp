@@ -1,6 +1,5 @@
 // residual_norm: sum = residual + dropout(branch); y = norm(sum). Two results, two incoming gradients, either of which
 // may be absent. The sum is the residual stream: an fp32 stream stays fp32 under a bf16 branch.
-#include "kernels/dropout/dropout.hpp"
 #include "normalise.hpp"
 
 namespace mortise::aten {

@@ -1,7 +1,10 @@
-// Adafactor on the host's processor (kernels/adafactor).
+// Adafactor (kernels/adafactor), on the host's processor or on a GPU.
 #include "kernels/adafactor/adafactor.h"
+#include "kernels/adafactor/adafactor_cuda.h"
+#include "kernels/adafactor/element.h"
+#include "kernels/cuda/ledger.hpp"
 
-#include <cmath>
+#include <map>
 
 #include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
@@ -26,10 +29,12 @@ void for_items(std::vector<Update>& updates, Count count, Stage stage) {
 
 class Adafactor {
  public:
-  Adafactor()
-      : clip_threshold_(config::number("clip_threshold")), decay_rate_(config::number("decay_rate")),
-        scale_parameter_(config::flag("scale_parameter")), relative_step_(config::flag("relative_step")),
-        warmup_init_(config::flag("warmup_init")) {
+  Adafactor() {
+    settings_.clip_threshold = config::number("clip_threshold");
+    settings_.decay_rate = config::number("decay_rate");
+    settings_.scale_parameter = config::flag("scale_parameter");
+    settings_.relative_step = config::flag("relative_step");
+    settings_.warmup_init = config::flag("warmup_init");
     const auto eps = config::numbers("eps");
     if (eps.size() != 2) config::refuse("eps", "Adafactor has two of them", "eps = [1e-30, 1e-3]");
     if (static_cast<float>(eps[0]) == 0)
@@ -37,13 +42,13 @@ class Adafactor {
                      std::string(eps[0] == 0 ? "without the first" : "the first is 0 in fp32, and without it") +
                          ", a row whose gradient is 0 divides 0 by 0",
                      "eps = [1e-30, 1e-3]");
-    eps_ = eps[0];
-    least_scale_ = eps[1];
+    settings_.eps = eps[0];
+    settings_.least_scale = eps[1];
     const mortise_value beta1 = config::get("beta1");
     has_moment_ = beta1.tag == MORTISE_FLOAT;
-    beta1_ = has_moment_ ? beta1.v.f : 0;
-    if (beta1_ >= 1) config::refuse("beta1", "a decay of 1 never takes an update in", "beta1 = 0.9");
-    if (warmup_init_ && !relative_step_)
+    settings_.beta1 = has_moment_ ? beta1.v.f : 0;
+    if (settings_.beta1 >= 1) config::refuse("beta1", "a decay of 1 never takes an update in", "beta1 = 0.9");
+    if (settings_.warmup_init && !settings_.relative_step)
       config::refuse("warmup_init", "it is a part of relative_step, which is off", "relative_step = true");
   }
 
@@ -62,7 +67,9 @@ class Adafactor {
     if (has_moment_) add("exp_avg", "same");
   }
 
-  void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) const {
+  void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) {
+    if constexpr (MORTISE_HAS_CUDA)
+      if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
     const Ledger ledger(device_ledger);
     if (!ledger.apply) return;
     std::vector<Update> updates;
@@ -80,45 +87,84 @@ class Adafactor {
   }
 
  private:
+  // What a slice is to the kernels: matrices of rows × columns, or a vector, which is one row.
+  struct Shape {
+    explicit Shape(const mortise_slice& s) : is_vector(s.info->rank < 2), columns(s.length) {
+      if (is_vector) return;
+      rows = s.info->sizes[s.info->rank - 2];
+      columns = s.info->sizes[s.info->rank - 1];
+    }
+    bool is_vector;
+    int64_t rows = 1, columns;
+  };
+
   // Of a narrower master the value is cast by the host, from what was rounded.
   static uint16_t* copy_of(const mortise_slice& s) {
     return Info(s.master).dtype == MORTISE_F32 ? bf16_value<uint16_t>(s) : nullptr;
   }
 
-  double relative_rate(double t) const {
-    if (!relative_step_) return 1;
-    return std::min(warmup_init_ ? 1e-6 * t : 1e-2, 1 / std::sqrt(t));
-  }
-
   Update update_of(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad);
-    const auto t = static_cast<double>(ledger.applied + 1);
-    const bool factored = s.info->rank >= 2;
+    const Shape shape(s);
     const auto state = [&](uint32_t i) { return Info(s.states[i]).as<float>(); };
-    const kernels::AdafactorStep step{.lr = ledger.lr[s.group] * relative_rate(t),
-                                      .weight_decay = ledger.weight_decay[s.group],
-                                      .beta1 = beta1_,
-                                      .beta2 = 1 - std::pow(t, decay_rate_),
-                                      .eps = eps_,
-                                      .least_scale = least_scale_,
-                                      .clip_threshold = clip_threshold_,
-                                      .multiplier = ledger.multiplier,
-                                      .scale_parameter = scale_parameter_};
+    const kernels::AdafactorStep step =
+        kernels::adafactor_step(settings_, ledger.lr[s.group], ledger.weight_decay[s.group], ledger.multiplier,
+                                static_cast<double>(ledger.applied + 1));
     const kernels::AdafactorArrays arrays{.master = p.dtype,
                                           .grad = g.dtype,
                                           .p = p.data,
                                           .g = g.data,
-                                          .row = factored ? state(0) : nullptr,
-                                          .column = factored ? state(1) : nullptr,
-                                          .v = factored ? nullptr : state(0),
-                                          .m = has_moment_ ? state(factored ? 2 : 1) : nullptr,
+                                          .row = shape.is_vector ? nullptr : state(0),
+                                          .column = shape.is_vector ? nullptr : state(1),
+                                          .v = shape.is_vector ? state(0) : nullptr,
+                                          .m = has_moment_ ? state(shape.is_vector ? 1 : 2) : nullptr,
                                           .copy = copy_of(s)};
-    if (!factored) return {step, arrays, s.length, 1, s.length};
-    return {step, arrays, s.length, s.info->sizes[s.info->rank - 2], s.info->sizes[s.info->rank - 1]};
+    return {settings_, step, arrays, s.length, shape.rows, shape.columns};
   }
 
-  double eps_ = 0, least_scale_ = 0, clip_threshold_, decay_rate_, beta1_ = 0;
-  bool scale_parameter_, relative_step_, warmup_init_, has_moment_ = false;
+  // ---- on a GPU ----
+
+  void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) {
+    std::vector<kernels::AdafactorSlice> all;
+    for (uint32_t i = 0; i < n; ++i) all.push_back(slice_on_gpu(slice_at(slices, i)));
+    kernels::check_launch(kernels::adafactor_cuda(all.data(), static_cast<int64_t>(all.size()), settings_,
+                                                  kernels::device_ledger(ledger), stream_now()));
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), all[i].copy != nullptr);
+  }
+
+  kernels::AdafactorSlice slice_on_gpu(const mortise_slice& s) {
+    const Info p(s.master), g(s.grad), value(s.value ? s.value : s.master);
+    const Shape shape(s);
+    const auto state = [&](uint32_t i) { return Info(s.states[i]).as<float>(); };
+    const bool copies =
+        s.value && p.dtype == MORTISE_F32 && (value.dtype == MORTISE_BF16 || value.dtype == MORTISE_F16);
+    const int64_t matrices = s.length == 0 ? 0 : s.length / (shape.rows * shape.columns);
+    return {.p = p.data,
+            .g = g.data,
+            .row = state(0),
+            .column = shape.is_vector ? nullptr : state(1),
+            .m = has_moment_ ? state(shape.is_vector ? 1 : 2) : nullptr,
+            .copy = copies ? value.data : nullptr,
+            .space = space_of(s.param, kernels::adafactor_space(matrices, shape.rows, shape.columns, shape.is_vector)),
+            .matrices = matrices,
+            .rows = shape.rows,
+            .columns = shape.columns,
+            .group = s.group,
+            .master = static_cast<uint8_t>(p.dtype),
+            .grad = static_cast<uint8_t>(g.dtype),
+            .copy_dtype = static_cast<uint8_t>(value.dtype)};
+  }
+
+  // Where a parameter's sums lie, from its first step on: a recorded step finds them where they were.
+  double* space_of(mortise_param* param, int64_t doubles) {
+    Tensor& space = spaces_[param];
+    if (!space) space = empty(MORTISE_F64, {doubles});
+    return Info(space).as<double>();
+  }
+
+  kernels::AdafactorSettings settings_ = {};
+  bool has_moment_ = false;
+  std::map<mortise_param*, Tensor> spaces_;
 };
 
 constexpr mortise_optimizer kAdafactor = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&Adafactor::states>,

@@ -1,7 +1,8 @@
-// AdamW on the host's processor: states in the master's dtype, one pass over memory (kernels/adamw).
+// AdamW: states in the master's dtype, one pass over memory (kernels/adamw), on the host's processor or on a GPU.
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/adamw_cuda.h"
+#include "kernels/cuda/optimizer.hpp"
 
-#include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -31,6 +32,8 @@ class AdamW {
   }
 
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) {
+    if constexpr (MORTISE_HAS_CUDA)
+      if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
     const Ledger ledger(device_ledger);
     if (!ledger.apply) return;
     std::vector<Job> jobs;
@@ -46,6 +49,25 @@ class AdamW {
     AdamWArrays arrays;
     int64_t length;
   };
+
+  void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
+    const auto make = [](const mortise_slice& s, kernels::CopyOf copy) {
+      const Info g(s.grad);
+      check_gradient(g, s);
+      return kernels::AdamWSlice{Info(s.master).data,
+                                 Info(s.states[0]).data,
+                                 Info(s.states[1]).data,
+                                 g.data,
+                                 copy.data,
+                                 s.length,
+                                 s.group,
+                                 static_cast<uint16_t>(g.dtype),
+                                 copy.dtype};
+    };
+    kernels::update_on_gpu(slices, n, make, [&](const kernels::AdamWSlice* some, int64_t count, uint32_t master) {
+      return kernels::adamw_cuda(some, count, master, kernels::device_ledger(ledger), betas_, eps_, stream_now());
+    });
+  }
 
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);

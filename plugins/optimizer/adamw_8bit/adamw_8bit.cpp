@@ -1,5 +1,7 @@
-// AdamW on the host's processor with states in 8 bits (kernels/adamw_8bit).
+// AdamW with states in 8 bits (kernels/adamw_8bit), on the host's processor or on a GPU.
 #include "kernels/adamw_8bit/adamw_8bit.h"
+#include "kernels/adamw_8bit/adamw_8bit_cuda.h"
+#include "kernels/cuda/ledger.hpp"
 
 #include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
@@ -36,6 +38,8 @@ class AdamW8Bit {
   }
 
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) const {
+    if constexpr (MORTISE_HAS_CUDA)
+      if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
     const Ledger ledger(device_ledger);
     if (!ledger.apply) return;
     std::vector<Job> jobs;
@@ -54,6 +58,48 @@ class AdamW8Bit {
     std::array<float*, 2> wide;  // the states, if they are in fp32
     int64_t length;
   };
+
+  void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
+    std::vector<kernels::AdamW8BitSlice> narrow, wide;  // with 8-bit states, with fp32 states
+    for (uint32_t i = 0; i < n; ++i) {
+      const mortise_slice& s = slice_at(slices, i);
+      (s.n_states == 2 ? wide : narrow).push_back(slice_on_gpu(s));
+    }
+    const kernels::DeviceLedger numbers = kernels::device_ledger(ledger);
+    const auto update = [&](const auto& some, auto launcher) {
+      const auto count = static_cast<int64_t>(some.size());
+      kernels::check_launch(launcher(some.data(), count, numbers, betas_, eps_, stream_now()));
+    };
+    update(narrow, kernels::adamw_8bit_cuda);
+    update(wide, kernels::adamw_32bit_cuda);
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), copy_of(slice_at(slices, i)) != nullptr);
+  }
+
+  static kernels::AdamW8BitSlice slice_on_gpu(const mortise_slice& s) {
+    const auto state = [&](uint32_t i) { return i < s.n_states ? Info(s.states[i]).data : nullptr; };
+    const Info p(s.master), g(s.grad), value(s.value ? s.value : s.master);
+    if (s.n_states > 2) check_cut(s);
+    return {p.data,
+            state(0),
+            state(1),
+            static_cast<float*>(state(2)),
+            static_cast<float*>(state(3)),
+            g.data,
+            copy_of(s),
+            s.length,
+            s.group,
+            static_cast<uint8_t>(p.dtype),
+            static_cast<uint8_t>(g.dtype),
+            static_cast<uint8_t>(value.dtype)};
+  }
+
+  // Where the value's bits go in the same pass on a GPU. That of a master in 16 bits is cast by the core, from what was
+  // rounded.
+  static void* copy_of(const mortise_slice& s) {
+    if (!s.value || Info(s.master).dtype != MORTISE_F32) return nullptr;
+    const Info value(s.value);
+    return value.dtype == MORTISE_BF16 || value.dtype == MORTISE_F16 ? value.data : nullptr;
+  }
 
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);

@@ -1,9 +1,10 @@
-// AdamW on the host's processor with weights and states in fp32 or bf16 (kernels/adamw_anyprecision).
+// AdamW with weights and states in fp32 or bf16 (kernels/adamw_anyprecision), on the host's processor or on a GPU.
 #include "kernels/adamw_anyprecision/adamw_anyprecision.h"
+#include "kernels/adamw_anyprecision/adamw_anyprecision_cuda.h"
+#include "kernels/cuda/optimizer.hpp"
 
 #include <cmath>
 
-#include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/dtype.h"
 
@@ -33,6 +34,8 @@ class AnyPrecision {
   }
 
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) const {
+    if constexpr (MORTISE_HAS_CUDA)
+      if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
     const Ledger ledger(device_ledger);
     if (!ledger.apply) return;
     std::vector<Job> jobs;
@@ -49,6 +52,29 @@ class AnyPrecision {
     AnyPrecisionArrays arrays;
     int64_t length;
   };
+
+  void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
+    const auto make = [this](const mortise_slice& s, kernels::CopyOf copy) {
+      const Info g(s.grad);
+      void* const compensation = kahan_ ? Info(s.states[2]).data : nullptr;
+      return kernels::AnyPrecisionSlice{Info(s.master).data,
+                                        Info(s.states[0]).data,
+                                        Info(s.states[1]).data,
+                                        compensation,
+                                        g.data,
+                                        copy.data,
+                                        s.length,
+                                        s.group,
+                                        static_cast<uint16_t>(g.dtype),
+                                        copy.dtype};
+    };
+    kernels::update_on_gpu(
+        slices, n, make, [&](const kernels::AnyPrecisionSlice* some, int64_t count, uint32_t master) {
+          const uint32_t compensation = kahan_ ? compensation_dtype_ : uint32_t{MORTISE_NO_DTYPE};
+          return kernels::anyprecision_cuda(some, count, {master, momentum_dtype_, variance_dtype_, compensation},
+                                            kernels::device_ledger(ledger), betas_, eps_, stream_now());
+        });
+  }
 
   static AnyPrecisionArray array(mortise_tensor* t) {
     const Info info(t);

@@ -1,62 +1,17 @@
-// SGD on the host's processor, in the order of operations of torch.optim.SGD:
-//
-//   g = multiplier * grad + weight_decay * p      b = momentum * b + g
-//   p = p - lr * (nesterov ? g + momentum * b : b)
-//
-// torch sets b = g in the first step; from b = 0 that is the same.
-// Floor: 12 bytes a parameter in fp32 (read p, g; write p), 20 with momentum. Plain SSE2 reaches it: no root, no
-// division.
-#include "kernels/bf16/bf16.h"
+// SGD: one pass over memory (kernels/sgd), on the host's processor or on a GPU.
+#include "kernels/sgd/sgd.h"
+#include "kernels/cuda/optimizer.hpp"
+#include "kernels/sgd/sgd_cuda.h"
 
-#include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
 using namespace mortise;
-using kernels::BF16;
 
-struct Job {
-  double lr, weight_decay, momentum, multiplier;
-  bool nesterov;
-  void *p, *b;  // b is null without momentum
-  const void* g;
-  BF16* copy;  // of p; may be null
-  int64_t length;
-  void (*run)(const Job&, int64_t, int64_t);
-};
-
-template <class T, class G, bool kMomentum, bool kNesterov>
-void update(const Job& j, int64_t begin, int64_t end) {
-  T* __restrict p = static_cast<T*>(j.p), * __restrict b = static_cast<T*>(j.b);
-  const G* __restrict grad = static_cast<const G*>(j.g);
-  const T multiplier = static_cast<T>(j.multiplier), weight_decay = static_cast<T>(j.weight_decay);
-  const T momentum = static_cast<T>(j.momentum), rate = static_cast<T>(-j.lr);
-  for (int64_t i = begin; i < end; ++i) {
-    T g = static_cast<T>(grad[i]) * multiplier + weight_decay * p[i];
-    if constexpr (kMomentum) {
-      b[i] = momentum * b[i] + g;
-      g = kNesterov ? g + momentum * b[i] : b[i];
-    }
-    p[i] += rate * g;
-  }
-  // While the piece is still in the cache.
-  if (j.copy)
-    for (int64_t i = begin; i < end; ++i) j.copy[i] = BF16(static_cast<float>(p[i]));
-}
-
-template <class T, class G>
-void update(const Job& j, int64_t begin, int64_t end) {
-  if (!j.b) return update<T, G, false, false>(j, begin, end);
-  j.nesterov ? update<T, G, true, true>(j, begin, end) : update<T, G, true, false>(j, begin, end);
-}
-template <class T>
-auto update_for(uint32_t grad_dtype) -> void (*)(const Job&, int64_t, int64_t) {
-  switch (grad_dtype) {
-    case MORTISE_F32: return update<T, float>;
-    case MORTISE_F64: return update<T, double>;
-    case MORTISE_BF16: return update<T, BF16>;
-    default: throw Error(MORTISE_E_UNSUPPORTED, "optimizer.sgd reads gradients in fp32, fp64 and bf16");
-  }
+void check_gradient(const Info& t, const mortise_slice& slice) {
+  if (t.dtype != MORTISE_F32 && t.dtype != MORTISE_F64 && t.dtype != MORTISE_BF16)
+    throw Error(MORTISE_E_UNSUPPORTED, "optimizer.sgd reads gradients in fp32, fp64 and bf16; not that of " +
+                                           std::string(view(slice.info->name)));
 }
 
 class SGD {
@@ -78,28 +33,45 @@ class SGD {
   }
 
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) {
+    if constexpr (MORTISE_HAS_CUDA)
+      if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
     const Ledger ledger(device_ledger);
     if (!ledger.apply) return;
     std::vector<Job> jobs;
     for (uint32_t i = 0; i < n; ++i) jobs.push_back(job(slice_at(slices, i), ledger));
-    for_pieces(jobs, [](const Job& j, int64_t begin, int64_t end) { j.run(j, begin, end); });
-    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), jobs[i].copy != nullptr);
+    for_pieces(jobs,
+               [](const Job& j, int64_t begin, int64_t end) { kernels::sgd_update(j.step, j.arrays, begin, end); });
+    for (uint32_t i = 0; i < n; ++i) finish_slice(slice_at(slices, i), jobs[i].arrays.copy != nullptr);
   }
 
  private:
+  struct Job {
+    kernels::SGDStep step;
+    kernels::SGDArrays arrays;
+    int64_t length;
+  };
+
+  void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
+    const auto make = [](const mortise_slice& s, kernels::CopyOf copy) {
+      const Info g(s.grad);
+      check_gradient(g, s);
+      return kernels::SGDSlice{
+          Info(s.master).data, buffer(s), g.data, copy.data, s.length, s.group, static_cast<uint16_t>(g.dtype),
+          copy.dtype};
+    };
+    kernels::update_on_gpu(slices, n, make, [&](const kernels::SGDSlice* some, int64_t count, uint32_t master) {
+      return kernels::sgd_cuda(some, count, master, kernels::device_ledger(ledger), momentum_, nesterov_, stream_now());
+    });
+  }
+
+  static void* buffer(const mortise_slice& s) { return s.n_states ? Info(s.states[0]).data : nullptr; }
+
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad);
-    return {ledger.lr[s.group],
-            ledger.weight_decay[s.group],
-            momentum_,
-            ledger.multiplier,
-            nesterov_,
-            p.data,
-            s.n_states ? Info(s.states[0]).data : nullptr,
-            g.data,
-            bf16_value<BF16>(s),
-            s.length,
-            p.dtype == MORTISE_F64 ? update_for<double>(g.dtype) : update_for<float>(g.dtype)};
+    check_gradient(g, s);
+    return {{ledger.lr[s.group], ledger.weight_decay[s.group], momentum_, ledger.multiplier, nesterov_},
+            {p.dtype, g.dtype, p.data, buffer(s), g.data, bf16_value<uint16_t>(s)},
+            s.length};
   }
 
   double momentum_;

@@ -1,0 +1,21 @@
+// One source, two ways to run it. nvcc compiles a kernel for the GPU; a C++ compiler compiles the same file for a test
+// on a machine without one, where emulated.h stands in for the device.
+#pragma once
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#define MORTISE_LAUNCH(kernel, blocks, threads, stream, ...) \
+  (kernel)<<<(blocks), (threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+
+namespace mortise::kernels {
+
+// Of the launches of this thread: NULL, or what CUDA says was wrong.
+inline const char* launch_error() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace mortise::kernels
+#else
+#include "kernels/cuda/emulated.h"
+#endif
