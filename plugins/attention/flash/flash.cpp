@@ -1,58 +1,52 @@
-// attention.flash: ATen's flash attention for the CPU. Scores never exist as a whole; their log-sum-exp is what is
-// kept. A mask is one array of numbers, made again in backward.
-#include <cstdio>
-
-#include "kernels/attention/attention.hpp"
+// attention.flash: ATen's flash attention, on the host's processor and on a GPU. Scores never exist as a whole; their
+// log-sum-exp is what is kept. On the host's processor a mask is one array of numbers, made again in backward.
+#include "kernels/attention/fused.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace mortise {
 namespace {
 
-class Flash : kernels::AttentionLayer {
- public:
-  Flash(const Builder&, const LayerSpec& spec) : AttentionLayer(spec) {}
+struct Flash {
+  using Heads = kernels::AttentionLayer::Heads;
+  static constexpr bool kTakesMask = true;
 
-  static Refusal supports(const mortise_place* place) {
-    const double p = Attrs(place).number("dropout", 0);
-    const std::string_view fix = "[attention.math], or let it choose: [attention.auto]";
-    if (place->device != MORTISE_CPU) return {"attention.flash is a kernel of the CPU", "[attention.math]"};
-    if (Attrs(place).flag("bias", false)) return {"it takes no bias", std::string(fix)};
-    if (p == 0 || place->mode != MORTISE_TRAIN) return {};
-    char why[64];
-    std::snprintf(why, sizeof why, "dropout %g in training", p);
-    return {why, std::string(fix)};
+  static Refusal supports(const kernels::FusedPlace& asked) {
+    if (asked.place->device != MORTISE_CUDA) return {};
+    if (!asked.is_half())
+      return {"flash attention of a GPU computes in bf16 and fp16", "[precision.bf16], or [attention.efficient]"};
+    if (asked.has_mask()) return {"flash attention of a GPU takes no mask", "[attention.efficient]"};
+    return {};
   }
 
-  // Saved, after the arguments: the result, the log-sum-exp.
-  void forward(mortise_call* call, Saves& saves) const {
-    const Heads x = heads_of_call(call, saves);
-    if (bias_argument(call))
-      throw Error(MORTISE_E_UNSUPPORTED,
-                  "attention.flash takes no bias, and the layer was declared without one: its attribute `bias`",
-                  "[attention.math]");
-    auto [y_BHTD, log_sum] =
-        ops::flash_attention_for_cpu(x.q, x.k, x.v, by_kernel(x), added(mask_argument(call), x), scale());
-    give(call, 0, merge(y_BHTD));
-    saves.output(0);
-    saves.own(std::move(log_sum));
+  static std::array<Tensor, 4> forward(const Heads& x, const Tensor& added, bool causal, double scale) {
+    if (Info(x.q).device == MORTISE_CPU) {
+      auto [y, log_sum] = ops::flash_attention_for_cpu(x.q, x.k, x.v, causal, added, scale);
+      return {std::move(y), std::move(log_sum), Tensor(), Tensor()};
+    }
+    refuse_mask(added);
+    static const Op op("aten::_scaled_dot_product_flash_attention");
+    auto r = op.many<8>(x.q, x.k, x.v, 0.0, causal, false, scale);
+    return {std::move(r[0]), std::move(r[1]), std::move(r[6]), std::move(r[7])};
   }
 
-  void backward(mortise_call*, Backward& b) const {
-    if (!b.grad(0)) return;
-    const Heads x = heads_of_saved(b);
-    auto [dq, dk, dv] = ops::flash_attention_for_cpu_backward(split(cast(b.grad(0), Info(x.q).dtype), heads()), x.q,
-                                                              x.k, x.v, split(b.saved(5), heads()), b.saved(6),
-                                                              by_kernel(x), added(saved_mask(b), x), scale());
-    give_gradients(b, {std::move(dq), std::move(dk), std::move(dv)});
+  static std::array<Tensor, 3> backward(const Tensor& g, const Heads& x, const Tensor& y,
+                                        const std::array<Tensor, 3>& kept, const Tensor& added, bool causal,
+                                        double scale) {
+    if (Info(x.q).device == MORTISE_CPU)
+      return ops::flash_attention_for_cpu_backward(g, x.q, x.k, x.v, y, kept[0], causal, added, scale);
+    static const Op op("aten::_scaled_dot_product_flash_attention_backward");
+    return op.many<3>(g, x.q, x.k, x.v, y, kept[0], none(), none(), Info(x.q).size(2), Info(x.k).size(2), 0.0, causal,
+                      kept[1], kept[2], scale);
   }
 
  private:
-  // The kernel's own causal mask has the first query where the first key is.
-  bool by_kernel(const Heads& x) const { return causal() && Info(x.q).size(2) == Info(x.k).size(2); }
-  Tensor added(Ref mask, const Heads& x) const { return added_to_scores(mask, x, causal() && !by_kernel(x)); }
+  static void refuse_mask(const Tensor& added) {
+    if (added) throw Error(MORTISE_E_UNSUPPORTED, "flash attention of a GPU takes no mask", "[attention.efficient]");
+  }
 };
 
 }  // namespace
 }  // namespace mortise
 
-MORTISE_PLUGIN(mortise::Layers, mortise::provide("attention", mortise::operator_of<mortise::Flash>()))
+MORTISE_PLUGIN(mortise::Layers,
+               mortise::provide("attention", mortise::operator_of<mortise::kernels::FusedAttention<mortise::Flash>>()))

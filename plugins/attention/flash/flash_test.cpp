@@ -36,9 +36,19 @@ TEST_F(Flash, RefusesAPlaceWhereABiasWillCome) {
   EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("mask", "segments")}), "");
 }
 
-TEST_F(Flash, RefusesAnotherDevice) {
-  EXPECT_EQ(refusal(0.0, MORTISE_TRAIN, MORTISE_CUDA),
-            "attention.flash is a kernel of the CPU\n  fix: [attention.math]");
+TEST_F(Flash, ServesSixteenBitsWithoutAMaskOnAGpu) {
+  mortise_place place{};
+  place.mode = MORTISE_TRAIN;
+  place.device = MORTISE_CUDA;
+  place.compute_dtype = MORTISE_BF16;
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("causal", true)}), "");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("mask", "keys")}),
+            "flash attention of a GPU takes no mask\n  fix: [attention.efficient]");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("window", 8)}),
+            "flash attention of a GPU takes no mask\n  fix: [attention.efficient]");
+  place.compute_dtype = MORTISE_F32;
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {}),
+            "flash attention of a GPU computes in bf16 and fp16\n  fix: [precision.bf16], or [attention.efficient]");
 }
 
 TEST_F(Flash, RefusesABiasAndAWidthThatIsNotItsHeads) {

@@ -18,9 +18,10 @@ class Math : kernels::AttentionLayer {
   Math(const Builder&, const LayerSpec& spec) : AttentionLayer(spec) {}
 
   static Refusal supports(const mortise_place* place) {
-    if (place->device == MORTISE_CPU || place->mode != MORTISE_TRAIN || Attrs(place).number("dropout", 0) == 0)
+    if (kernels::dropout_runs_on(place->device) || place->mode != MORTISE_TRAIN ||
+        Attrs(place).number("dropout", 0) == 0)
       return {};
-    return {"dropout of attention.math runs on the CPU only", "dropout = 0"};
+    return {"dropout of attention.math was built for the CPU only", "dropout = 0"};
   }
 
   void forward(mortise_call* call, Saves& saves) const {
