@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "mortise/cpp/data.hpp"
+#include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
 
@@ -97,8 +98,8 @@ class Mixture {
   void step_end(const mortise_event*) const {
     const std::vector<int64_t> drawn = drawn_before(first_draw(clock_now().attempted));
     for (size_t g = 0; g < groups_.size(); ++g) {
-      const Tensor n = empty(MORTISE_F64, {}, true);
-      *Info(n).as<double>() = static_cast<double>(drawn[g]);
+      const Tensor n = empty(MORTISE_F64, {});  // on the device, so that nobody waits for it to get there
+      ops::fill_(n, static_cast<double>(drawn[g]));
       check(api.loop->report(api.host, str("drawn." + groups_[g].name), n.get(), MORTISE_STR("samples")));
     }
   }

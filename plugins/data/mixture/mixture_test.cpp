@@ -11,7 +11,12 @@ using Ids = std::vector<int64_t>;
 namespace {
 
 struct Mixture : testing::Test {
-  Mixture() { configure({0.7, 0.3}); }
+  Mixture() {
+    configure({0.7, 0.3});
+    host.op("aten::fill_.Scalar", [this](auto args) {
+      return host.set_element(args[0].v.t, 0, args[1].v.f), mortise::Tensor::share(args[0].v.t);
+    });
+  }
   void configure(const std::vector<double>& weights, const Ids& from = {}) {
     host.set("weights", weights);
     from.empty() ? host.unset("from_step") : host.set("from_step", from);

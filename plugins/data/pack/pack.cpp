@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "mortise/cpp/batch.hpp"
+#include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -72,8 +73,8 @@ class Pack {
   }
 
   void step_end(const mortise_event*) {
-    const Tensor share = empty(MORTISE_F64, {}, true);
-    *Info(share).as<double>() = rows_ > 0 ? samples_ / rows_ : 0;
+    const Tensor share = empty(MORTISE_F64, {});  // on the device, so that nobody waits for it to get there
+    ops::fill_(share, rows_ > 0 ? samples_ / rows_ : 0);
     check(api.loop->report(api.host, MORTISE_STR("samples_per_row"), share.get(), {}));
     samples_ = rows_ = 0;
   }

@@ -16,6 +16,8 @@ struct Pack : testing::Test {
   Pack() {
     host.set("multiple", 1);
     host.clock.sequence_length = 8;
+    host.op("aten::fill_.Scalar",
+            [this](auto args) { return host.set_element(args[0].v.t, 0, args[1].v.f), Tensor::share(args[0].v.t); });
   }
   ~Pack() override { plugin.reset(); }
 
