@@ -43,10 +43,16 @@ def check_plugins(build):
     plugins = sorted((build / "plugins").glob("*.so"))
     print(f"{len(plugins)} plugins in {build / 'plugins'}")
     for path in plugins:
+        toml = path.with_suffix(".toml")
+        native = toml.is_file() and 'tier    = "native"' in toml.read_text(encoding="utf-8")
+        if not toml.is_file():
+            errors.append(f"{path.name}: there is no {path.stem}.toml beside it")
         exported = symbols(path, "--defined-only")
         if exported != ["mortise_plugin_v0"]:
             errors.append(f"{path.name}: exports {', '.join(exported[:5]) or 'nothing'} where "
                           "`mortise_plugin_v0` alone is due")
+        if native:
+            continue  # LibTorch's classes are what it is for
         errors += [f"{path.name}: takes `{symbol[:100]}` from LibTorch" for symbol in symbols(path, "--undefined-only")
                    if TORCH_SYMBOL.search(symbol)]
         for library in needed(path):
@@ -54,8 +60,6 @@ def check_plugins(build):
                 errors.append(f"{path.name}: needs {library}; a portable plugin needs nothing of LibTorch")
             elif COMPILER.match(library) and not sanitized(path):
                 errors.append(f"{path.name}: needs {library}; it is kept private (-static-libstdc++ -static-libgcc)")
-        if not path.with_suffix(".toml").is_file():
-            errors.append(f"{path.name}: there is no {path.stem}.toml beside it")
     return errors
 
 

@@ -58,10 +58,15 @@ def plugins():
 WORDS = ("exact", "other")
 
 
+def wants_a_gpu(facts):
+    return any(isinstance(keys, dict) and keys.get("devices") == ["cuda"] for keys in facts.values())
+
+
 @functools.cache
 def techniques():
-    """id: what it equals, in the order of ids."""
-    all_of = {i: tomllib.loads((p / "plugin.toml").read_text()).get("capabilities", {}) for i, p in plugins().items()}
+    """id: what it equals, in the order of ids; of those that the CPU runs."""
+    facts = {i: tomllib.loads((p / "plugin.toml").read_text()) for i, p in plugins().items()}
+    all_of = {i: f.get("capabilities", {}) for i, f in facts.items() if not wants_a_gpu(f)}
     return {i: c["equals"] if c["equals"] in WORDS else float(c["equals"])
             for i, c in sorted(all_of.items()) if "equals" in c}
 
