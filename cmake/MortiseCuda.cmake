@@ -23,15 +23,18 @@ if(NOT MORTISE_CUDA STREQUAL "OFF" AND NOT MORTISE_SANITIZE)
     message(FATAL_ERROR "no nvcc, or no libcudart_static.a beside it\n  fix: make setup CUDA=1, or -DMORTISE_CUDA=OFF")
   endif()
 endif()
-if(MORTISE_HAS_CUDA AND MORTISE_TORCH)
-  # For what only LibTorch's classes for CUDA can do: native plugins.
+if(MORTISE_TORCH)
+  # For what only LibTorch's classes for CUDA can do: native plugins. CUDA's headers and runtime come with LibTorch.
+  cmake_path(GET torch_dir PARENT_PATH mortise_beside_torch)
+  find_path(MORTISE_CUDA_HEADERS cuda_runtime_api.h HINTS "${mortise_beside_torch}/nvidia/cu13/include"
+    "${mortise_cuda_root}/include")
+  find_library(MORTISE_CUDART_SHARED NAMES libcudart.so.13 HINTS "${mortise_beside_torch}/nvidia/cu13/lib"
+    "${mortise_cuda_root}/lib64")
   foreach(half c10_cuda torch_cuda)
     add_library(mortise::${half} SHARED IMPORTED)
     set_target_properties(mortise::${half} PROPERTIES IMPORTED_LOCATION "${torch_dir}/lib/lib${half}.so")
   endforeach()
-  target_include_directories(mortise::c10_cuda SYSTEM INTERFACE "${mortise_cuda_root}/include")
-  find_library(MORTISE_CUDART_SHARED cudart HINTS "${mortise_cuda_root}" PATH_SUFFIXES lib64 lib
-    targets/x86_64-linux/lib)
+  target_include_directories(mortise::c10_cuda SYSTEM INTERFACE "${MORTISE_CUDA_HEADERS}")
   target_link_libraries(mortise::torch_cuda INTERFACE mortise::c10_cuda mortise::torch_cpu "${MORTISE_CUDART_SHARED}")
 endif()
 if(MORTISE_HAS_CUDA)
