@@ -98,6 +98,7 @@ class Cuda {
     int has = 0, needs = 0;
     runtime.get<int(int*)>("cudaDriverGetVersion")(&has);
     runtime.get<int(int*)>("cudaRuntimeGetVersion")(&needs);
+    if (has == 0) cannot("no NVIDIA driver", "a driver");
     const auto text = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
     cannot("the driver serves CUDA " + text(has) + ", this LibTorch needs " + text(needs), "a newer driver");
   }
