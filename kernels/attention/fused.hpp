@@ -34,7 +34,6 @@ struct FusedPlace {
 };
 
 // `Kernel` has
-//   kTakesMask                                       an array that is added to the scores
 //   supports(FusedPlace) → Refusal
 //   forward(heads, added, causal, scale)             → result [B, H, T, D], and up to three tensors to keep
 //   backward(g, heads, y, kept, added, causal, scale) → gradients of q, k and v
@@ -80,13 +79,7 @@ class FusedAttention : AttentionLayer {
 
   Tensor added(Ref mask, const Heads& x) const {
     const bool later_keys = causal() && !by_kernel(x) && Info(x.q).size(2) > 1;  // one query is the last one
-    if constexpr (Kernel::kTakesMask) return added_to_scores(mask, x, later_keys);
-    if (mask || later_keys)
-      throw Error(
-          MORTISE_E_UNSUPPORTED,
-          "this attention takes no mask, and " + std::string(mask ? "one came" : "fewer queries than keys need one"),
-          "[attention.math]");
-    return {};
+    return added_to_scores(mask, x, later_keys);
   }
 };
 

@@ -7,7 +7,6 @@ namespace {
 
 struct Cudnn {
   using Heads = kernels::AttentionLayer::Heads;
-  static constexpr bool kTakesMask = true;
 
   static Refusal supports(const kernels::FusedPlace& asked) {
     if (!asked.is_half())

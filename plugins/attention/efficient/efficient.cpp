@@ -7,7 +7,6 @@ namespace {
 
 struct Efficient {
   using Heads = kernels::AttentionLayer::Heads;
-  static constexpr bool kTakesMask = true;
 
   static Refusal supports(const kernels::FusedPlace& asked) {
     if (asked.place->compute_dtype == MORTISE_F64) return asked.no("it computes in fp32, bf16 and fp16");

@@ -8,7 +8,6 @@ namespace {
 
 struct Flash {
   using Heads = kernels::AttentionLayer::Heads;
-  static constexpr bool kTakesMask = true;
 
   static Refusal supports(const kernels::FusedPlace& asked) {
     if (asked.place->device != MORTISE_CUDA) return {};
