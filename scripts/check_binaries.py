@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from check_core import is_native
+
 TORCH_SYMBOL = re.compile(r"\b(c10|at|torch|caffe2|c10d)::")
 TORCH_LIBRARY = re.compile(r"^lib(torch|c10|caffe2)")
 GLIBC = re.compile(r"^(lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux-x86-64\.so\.2|linux-vdso\.so\.1)$")
@@ -44,14 +46,13 @@ def check_plugins(build):
     print(f"{len(plugins)} plugins in {build / 'plugins'}")
     for path in plugins:
         toml = path.with_suffix(".toml")
-        native = toml.is_file() and 'tier    = "native"' in toml.read_text(encoding="utf-8")
         if not toml.is_file():
             errors.append(f"{path.name}: there is no {path.stem}.toml beside it")
         exported = symbols(path, "--defined-only")
         if exported != ["mortise_plugin_v0"]:
             errors.append(f"{path.name}: exports {', '.join(exported[:5]) or 'nothing'} where "
                           "`mortise_plugin_v0` alone is due")
-        if native:
+        if is_native(toml):
             continue  # LibTorch's classes are what it is for
         errors += [f"{path.name}: takes `{symbol[:100]}` from LibTorch" for symbol in symbols(path, "--undefined-only")
                    if TORCH_SYMBOL.search(symbol)]

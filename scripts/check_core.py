@@ -100,9 +100,8 @@ def resolve(path, name):
     return None
 
 
-def is_native(path):
-    """Of a plugin that is pinned to one build of LibTorch."""
-    toml = ROOT / path.parent / "plugin.toml"
+def is_native(toml):
+    """Is this the plugin.toml of a plugin that is pinned to one build of LibTorch?"""
     return toml.is_file() and re.search(r'^tier *= *"native"', toml.read_text(encoding="utf-8"), re.M) is not None
 
 
@@ -145,7 +144,7 @@ def check_includes():
                     errors.append(f"{at}: formats/ includes nothing of the tree but itself: {name}")
             elif name.startswith("core/") or (target and target.parts[0] == "core"):
                 errors.append(f"{at}: {path.parts[0]}/ sees sdk/ and kernels/, never core/: {name}")
-            if TORCH_HEADER.match(name) and not is_native(path):
+            if TORCH_HEADER.match(name) and not is_native(ROOT / path.parent / "plugin.toml"):
                 errors.append(f"{at}: no LibTorch here: {name}")
             if (
                 path.parts[0] == "plugins"

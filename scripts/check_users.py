@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+from check_core import is_native
+
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ROOT / "sdk/include/mortise"
 CODE = {".c", ".cpp", ".h", ".hpp", ".def"}
@@ -125,7 +127,7 @@ def plugin_errors():
               and re.search(r"testing/fake_\w+\.hpp", text_of(path))}
     return [f"{toml.parent.relative_to(ROOT)}: no test of it includes the fake host"
             for toml in sources("plugins", suffixes={".toml"})
-            if toml.name == "plugin.toml" and 'tier    = "native"' not in text_of(toml)
+            if toml.name == "plugin.toml" and not is_native(toml)
             and not any(folder.is_relative_to(toml.parent) for folder in tested)]
 
 
