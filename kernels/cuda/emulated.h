@@ -18,6 +18,7 @@
 #define __shared__ static  // one block at a time
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define MORTISE_UNROLL
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -127,6 +128,10 @@ inline mortise::kernels::emulated::ThreadIndex threadIdx;
 inline void __syncthreads() {
   auto& block = mortise::kernels::emulated::block;
   block.wait(block.all, block.size());
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return mortise::kernels::emulated::from_lane(value, static_cast<unsigned>(lane) % 32);
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {

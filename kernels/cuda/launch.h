@@ -4,6 +4,7 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
+#define MORTISE_UNROLL _Pragma("unroll")
 #define MORTISE_LAUNCH(kernel, blocks, threads, stream, ...) \
   (kernel)<<<(blocks), (threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
 
