@@ -226,7 +226,7 @@ __device__ inline float sum_of_row(float x) {
 
 // ---- forward ----
 
-template <class T, int D, bool kDrops>
+template <class T, int D>
 __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Job job) {
   constexpr int kKeys = kTile<D>, N = kKeys / 8;
   __shared__ Chunk q[kOwn * D / 8], k[kKeys * D / 8], v[kKeys * D / 8];
@@ -235,6 +235,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Job 
   const int b = at.b, h = at.h, kv = h / (a.heads / a.kv_heads), own = at.first + warp_row();
   const float* const added = added_of(a, b, h);
   const uint64_t row_0 = row_number(a, b, h);
+  const bool drops = job.threshold != 0;
   int end = a.keys;
   if (a.causal && at.first + kOwn + a.keys - a.queries < end) end = at.first + kOwn + a.keys - a.queries;
 
@@ -277,13 +278,13 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Job 
       }
     }
     Kept<N, false> kept;
-    if (kDrops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), own, first);
+    if (drops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), own, first);
     MORTISE_UNROLL
     for (int n = 0; n < N; ++n) MORTISE_UNROLL
     for (int i = 0; i < 4; ++i) {
       p[n][i] = exp_of(p[n][i] - now[i / 2]);
       sum[i / 2] += p[n][i];
-      if (kDrops && !kept(n, i)) p[n][i] = 0;
+      if (drops && !kept(n, i)) p[n][i] = 0;
     }
     wait_for_copies<1>();  // v
     __syncthreads();
@@ -333,7 +334,7 @@ __device__ __forceinline__ void differentiate(float& p, float& d, float score, f
   d = p * (d * kept_scale - dot);
 }
 
-template <class T, int D, bool kDrops>
+template <class T, int D>
 __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_constant__ Job job) {
   constexpr int kKeys = kTile<D>, N = kKeys / 8;
   __shared__ Chunk q[kOwn * D / 8], dy[kOwn * D / 8], k[kKeys * D / 8], v[kKeys * D / 8];
@@ -342,6 +343,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_con
   const int b = at.b, h = at.h, kv = h / (a.heads / a.kv_heads), own = at.first + warp_row();
   const float* const added = added_of(a, b, h);
   const uint64_t row_0 = row_number(a, b, h);
+  const bool drops = job.threshold != 0;
   int end = a.keys;
   if (a.causal && at.first + kOwn + a.keys - a.queries < end) end = at.first + kOwn + a.keys - a.queries;
 
@@ -365,7 +367,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_con
     begin_tile<D, kKeys>(v, a.v, b, kv, first, a.keys);
     end_of_copies();
     Kept<N, false> kept;
-    if (kDrops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), own, first);
+    if (drops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), own, first);
     wait_for_copies<0>();
     __syncthreads();
     Tiles<N> p, d;
@@ -378,7 +380,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_con
     for (int n = 0; n < N; ++n) MORTISE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const float x = score(a, added, plain, p[n][i], own + row_of(i), first + 8 * n + column_of(i));
-      if (kDrops && !kept(n, i)) d[n][i] = 0;
+      if (drops && !kept(n, i)) d[n][i] = 0;
       differentiate(p[n][i], d[n][i], x, largest[i / 2], over_sum[i / 2], dot[i / 2], job.kept_scale);
     }
     add_times_rows<T, D, N>(out, d, k);
@@ -387,12 +389,13 @@ __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_con
   write_rows<T, D>(job.dq, b, h, own, a.queries, out, {a.scale, a.scale});
 }
 
-template <class T, int D, bool kDrops>
+template <class T, int D>
 __global__ void __launch_bounds__(kThreads) backward_of_keys(const __grid_constant__ Job job) {
   constexpr int kQueries = kTile<D>, N = kQueries / 8;
   __shared__ Chunk k[kOwn * D / 8], v[kOwn * D / 8], q[kQueries * D / 8], dy[kQueries * D / 8];
   const TiledAttention& a = job.a;
   const Place at(job, a.kv_heads, a.keys);
+  const bool drops = job.threshold != 0;
   const int b = at.b, group = a.heads / a.kv_heads, own = at.first + warp_row();
   int begin = a.causal ? at.first - (a.keys - a.queries) : 0;  // the first query that sees a key of ours
   begin = begin < 0 ? 0 : begin / kQueries * kQueries;
@@ -410,7 +413,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_keys(const __grid_consta
       begin_tile<D, kQueries>(dy, job.dy, b, h, first, a.queries);
       end_of_copies();
       Kept<N, true> kept;
-      if (kDrops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), first, own);
+      if (drops) kept.draw(job, at.philox, row_0 * static_cast<uint64_t>(a.keys), first, own);
       wait_for_copies<0>();
       __syncthreads();
       Tiles<N> p, d;
@@ -426,7 +429,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_keys(const __grid_consta
         const bool there = query < a.queries;
         const uint64_t number = row_0 + static_cast<uint64_t>(there ? query : 0);
         const float x = score(a, added, plain, p[n][i], query, own + row_of(i));
-        const bool stays = !kDrops || kept(n, i);
+        const bool stays = !drops || kept(n, i);
         if (!stays) d[n][i] = 0;
         differentiate(p[n][i], d[n][i], x, job.largest[number], job.over_sum[number], job.dots[number], job.kept_scale);
         if (!stays) p[n][i] = 0;
@@ -442,7 +445,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_keys(const __grid_consta
 
 // ---- launches ----
 
-template <class T, int D, bool kDrops>
+template <class T, int D>
 void launch(const Job& job, bool is_forward, void* stream) {
   const TiledAttention& a = job.a;
   const auto blocks = [&](int heads, int rows) {
@@ -450,31 +453,28 @@ void launch(const Job& job, bool is_forward, void* stream) {
   };
   const unsigned of_queries = blocks(a.heads, a.queries), of_keys = blocks(a.kv_heads, a.keys);
   if (is_forward) {
-    MORTISE_LAUNCH((forward<T, D, kDrops>), of_queries, kThreads, stream, job);
+    MORTISE_LAUNCH((forward<T, D>), of_queries, kThreads, stream, job);
     return;
   }
-  MORTISE_LAUNCH((backward_of_queries<T, D, kDrops>), of_queries, kThreads, stream, job);
-  MORTISE_LAUNCH((backward_of_keys<T, D, kDrops>), of_keys, kThreads, stream, job);
+  MORTISE_LAUNCH((backward_of_queries<T, D>), of_queries, kThreads, stream, job);
+  MORTISE_LAUNCH((backward_of_keys<T, D>), of_keys, kThreads, stream, job);
 }
 
 const char* run(Job job, bool is_forward, void* stream) {
   struct Row {
     uint32_t dtype;
     int width;
-    bool drops;
     void (*launch)(const Job&, bool, void*);
   };
-  static constexpr Row kRows[] = {
-      {MORTISE_BF16, 64, false, launch<BF16, 64, false>},   {MORTISE_BF16, 64, true, launch<BF16, 64, true>},
-      {MORTISE_BF16, 128, false, launch<BF16, 128, false>}, {MORTISE_BF16, 128, true, launch<BF16, 128, true>},
-      {MORTISE_F16, 64, false, launch<F16, 64, false>},     {MORTISE_F16, 64, true, launch<F16, 64, true>},
-      {MORTISE_F16, 128, false, launch<F16, 128, false>},   {MORTISE_F16, 128, true, launch<F16, 128, true>}};
+  static constexpr Row kRows[] = {{MORTISE_BF16, 64, launch<BF16, 64>},
+                                  {MORTISE_BF16, 128, launch<BF16, 128>},
+                                  {MORTISE_F16, 64, launch<F16, 64>},
+                                  {MORTISE_F16, 128, launch<F16, 128>}};
   if (const char* why = tiled_attention_refuses(job.a.dtype, job.a.width)) return why;
   job.threshold = mortise_dropout_threshold(job.a.dropout);
   job.kept_scale = job.threshold < 65536 ? static_cast<float>(mortise_dropout_scale(job.a.dropout)) : 0;
   for (const Row& row : kRows)
-    if (row.dtype == job.a.dtype && row.width == job.a.width && row.drops == (job.threshold != 0))
-      row.launch(job, is_forward, stream);
+    if (row.dtype == job.a.dtype && row.width == job.a.width) row.launch(job, is_forward, stream);
   return launch_error();
 }
 

@@ -121,6 +121,17 @@ class Numbers(Gpu):
                 self.near(self.losses(f"math_{dtype}", text + MATH),
                           self.losses(f"{attention}_{dtype}", text + f"\n[attention.{attention}]\n"), bounds[dtype])
 
+    def test_attention_by_tiles_drops_what_the_plain_one_drops(self):
+        wide = TINY.replace("length = 40", "length = 12").replace("width = 64", "width = 128") + CUDA
+        for name, more in (("bare", ""), ("dropped", ""), ("odd", "shortest = 9\n")):
+            for dtype in ("bf16", "fp16"):
+                with self.subTest(f"{name} {dtype}"):
+                    text = wide.replace("high = 64\n", "high = 64\n" + more) + f"\n[precision.{dtype}]\n"
+                    text = text if name == "bare" else text.replace("dropout = 0", "dropout = 0.3")
+                    tiled = self.losses(f"{name}_{dtype}_tiled", text + "\n[attention.tiled]\n")
+                    self.near(self.losses(f"{name}_{dtype}_math", text + MATH), tiled, 3e-2)
+                    self.assertEqual(self.losses(f"{name}_{dtype}_again", text + "\n[attention.tiled]\n"), tiled)
+
     def test_optimizers_update_as_on_the_cpu(self):
         muon = 'optimizer.muon]\nwhere = "role:matrix"\n[optimizer.adamw'
         for optimizer, bound in (("optimizer.adamw", 1e-5), ("optimizer.sgd", 1e-5), ("optimizer.adafactor", 1e-4),

@@ -1,0 +1,143 @@
+// attention.tiled: our own kernel for a GPU, with the dropout that every other device draws, and no array of positions
+// by positions.
+//
+// Saved  the arguments, the result, and two numbers a row of queries.
+#include <algorithm>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/cuda/ledger.hpp"
+#include "kernels/cuda/place.hpp"
+#include "kernels/tiled_attention/tiled_attention_cuda.h"
+#include "mortise/cpp/plugin.hpp"
+
+namespace mortise {
+namespace {
+
+using kernels::HeadsView;
+
+class Tiled : kernels::AttentionLayer {
+ public:
+  Tiled(const Builder&, const LayerSpec& spec) : AttentionLayer(spec) {}
+
+  static Refusal supports(const mortise_place* place) {
+    const Attrs attrs(place);
+    const std::string fix = "[attention.math], or let it choose: [attention.auto]";
+    if (!MORTISE_HAS_CUDA) return {"it was built without nvcc", fix};
+    if (const char* why = kernels::tiled_attention_refuses(place->compute_dtype, attrs.integer("head_dim", 0)))
+      return {why, fix};
+    if (attrs.flag("bias", false)) return {"it takes no bias", fix};
+    return {};
+  }
+
+  void forward(mortise_call* call, Saves& saves) const {
+    const Inputs in(*this, heads_of_call(call, saves), mask_argument(call));
+    const Tensor y = empty(in.dtype, {in.batch, in.queries, heads() * head_dim()});
+    Tensor rows = empty(MORTISE_F32, {2, in.batch, heads(), in.queries});
+    launch([&] {
+      return kernels::tiled_attention_cuda(job(call, in), view(split(y, heads())), Info(rows).as<float>(),
+                                           stream_now());
+    });
+    give(call, 0, Tensor::share(Ref(y)));
+    saves.output(0);
+    saves.own(std::move(rows));
+  }
+
+  void backward(mortise_call* call, Backward& b) const {
+    if (!b.grad(0)) return;
+    const Inputs in(*this, heads_of_saved(b), saved_mask(b));
+    const Tensor dy = aligned(split(cast(b.grad(0), in.dtype), heads()));
+    const Tensor dots = empty(MORTISE_F32, {in.batch, heads(), in.queries});
+    Gradients d(*this, in, !b.saved(1));
+    launch([&] {
+      return kernels::tiled_attention_backward_cuda(job(call, in), view(split(b.saved(5), heads())),
+                                                    Info(b.saved(6)).as<const float>(), view(dy), view(d.q), view(d.k),
+                                                    view(d.v), Info(dots).as<float>(), stream_now());
+    });
+    for (uint32_t i = 0; i < 3; ++i)
+      if (d.whole[i] && b.wants(i)) b.give(i, std::move(d.whole[i]));
+  }
+
+ private:
+  // Queries, keys and values as the kernel reads them, and what is added to the scores.
+  struct Inputs {
+    Inputs(const Tiled& layer, const Heads& x, const Tensor& mask)
+        : q(aligned(x.q)), k(aligned(x.k)), v(aligned(x.v)), dtype(Info(q).dtype), batch(Info(q).size(0)),
+          queries(Info(q).size(2)), keys(Info(k).size(2)) {
+      if (const Tensor numbers = layer.added_to_scores(mask, x, false))
+        added = ops::expand(numbers, {batch, layer.heads(), queries, keys});
+    }
+    Tensor q, k, v, added;
+    uint32_t dtype;
+    int64_t batch, queries, keys;
+  };
+
+  // In the arguments' own form: three tensors, or one that has all three packed. Views of it as heads.
+  struct Gradients {
+    Gradients(const Tiled& layer, const Inputs& in, bool packed) {
+      const int64_t own = layer.heads() * layer.head_dim(), shared = layer.kv_heads() * layer.head_dim();
+      if (packed) {
+        whole[0] = empty(in.dtype, {in.batch, in.queries, own + 2 * shared});
+        q = layer.split(ops::narrow(whole[0], 2, 0, own), layer.heads());
+        k = layer.split(ops::narrow(whole[0], 2, own, shared), layer.kv_heads());
+        v = layer.split(ops::narrow(whole[0], 2, own + shared, shared), layer.kv_heads());
+        return;
+      }
+      whole[0] = empty(in.dtype, {in.batch, in.queries, own});
+      whole[1] = empty(in.dtype, {in.batch, in.keys, shared});
+      whole[2] = empty(in.dtype, {in.batch, in.keys, shared});
+      q = layer.split(whole[0], layer.heads());
+      k = layer.split(whole[1], layer.kv_heads());
+      v = layer.split(whole[2], layer.kv_heads());
+    }
+    std::array<Tensor, 3> whole;
+    Tensor q, k, v;
+  };
+
+  // Every row at a multiple of sixteen bytes, its numbers side by side.
+  static Tensor aligned(Ref x) {
+    const Info i(x);
+    bool fits = i.strides[3] == 1 && reinterpret_cast<uintptr_t>(i.data) % 16 == 0;
+    for (int dim = 0; dim < 3; ++dim) fits &= i.strides[dim] % 8 == 0;
+    return fits ? Tensor::share(x) : ops::contiguous(x);
+  }
+  static HeadsView view(Ref x) {
+    const Info i(x);
+    return {i.data, i.strides[0], i.strides[1], i.strides[2]};
+  }
+
+  kernels::TiledAttention job(mortise_call* call, const Inputs& in) const {
+    kernels::TiledAttention a = {};
+    a.dtype = in.dtype;
+    a.batch = static_cast<int>(in.batch);
+    a.heads = static_cast<int>(heads());
+    a.kv_heads = static_cast<int>(kv_heads());
+    a.queries = static_cast<int>(in.queries);
+    a.keys = static_cast<int>(in.keys);
+    a.width = static_cast<int>(head_dim());
+    a.causal = causal();
+    a.scale = static_cast<float>(scale());
+    a.q = view(in.q);
+    a.k = view(in.k);
+    a.v = view(in.v);
+    if (in.added) {
+      const Info added(in.added);
+      a.added = added.as<const float>();
+      std::copy_n(added.strides, 4, a.added_strides);
+    }
+    if (dropout() > 0 && call->mode == MORTISE_TRAIN) {
+      a.dropout = dropout();
+      a.place = kernels::on_device(random_site(call));
+    }
+    return a;
+  }
+
+  template <class Launch>
+  static void launch(const Launch& kernel) {
+    if constexpr (MORTISE_HAS_CUDA) kernels::check_launch(kernel());
+  }
+};
+
+}  // namespace
+}  // namespace mortise
+
+MORTISE_PLUGIN(mortise::Layers, mortise::provide("attention", mortise::operator_of<mortise::Tiled>()))
