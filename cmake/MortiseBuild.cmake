@@ -116,6 +116,7 @@ function(mortise_kernel name)
     return()
   endif()
   add_library(${target} STATIC ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)  # SOURCES may be a header, where all is for CUDA
   target_link_libraries(${target} PUBLIC mortise_kernel_headers ${arg_LINKS})
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
   if(arg_TESTS AND MORTISE_TESTS)

@@ -3,6 +3,7 @@
 // Shapes as suffixes, here and in every file of the folder: N all leading dimensions as one, I in, O out, W width, V
 // vocabulary.
 #pragma once
+#include "kernels/column_sum/column_sum_cuda.h"
 #include "kernels/dropout/dropout.hpp"
 #include "mortise/cpp/operator.hpp"
 
@@ -38,13 +39,29 @@ inline Tensor as_leading(Ref x_NO, const Info& like) {
   return ops::view(x_NO, sizes);
 }
 
-// The gradient of a parameter as a product: straight into its buffer where that may be overwritten.
+// Of 16 bits on a GPU, whose products and sums are made in fp32: its gradient need not be rounded to 16 bits on the way.
+inline bool has_f32_sums(Ref x) {
+  const Info i(x);
+  return i.device == MORTISE_CUDA && (i.dtype == MORTISE_BF16 || i.dtype == MORTISE_F16);
+}
+// The gradient of a parameter as a product: straight into its buffer where it can be.
 inline void product_gradient(mortise_param* p, Ref a, Ref b) {
+  if (has_f32_sums(a))
+    if (const GradientTarget to = gradient_target(p, MORTISE_F32); to.buffer)
+      return ops::mm_f32_out(a, b, to.buffer, to.add);
   if (const Tensor out = gradient_buffer(p, Info(a).dtype)) return ops::mm_out(a, b, out);
   sum_gradient(p, ops::mm(a, b));
 }
 // The gradient of a bias: the sum over rows.
 inline void rows_gradient(mortise_param* p, Ref g_NO) {
+  if constexpr (MORTISE_HAS_CUDA)
+    if (has_f32_sums(g_NO))
+      if (const GradientTarget to = gradient_target(p, MORTISE_F32); to.buffer) {
+        const Tensor rows = ops::contiguous(g_NO);
+        const Info g(rows);
+        return kernels::check_launch(kernels::column_sum_cuda(g.dtype, g.data, g.size(0), g.size(1), to.add,
+                                                              Info(to.buffer).as<float>(), stream_now()));
+      }
   if (const Tensor out = gradient_buffer(p, info_of(p).grad_dtype)) return ops::sum_rows_out(g_NO, out);
   sum_gradient(p, ops::sum_rows(g_NO));
 }

@@ -47,6 +47,8 @@ MORTISE_OP(op_mul_scalar, "mul.Scalar")
 MORTISE_OP(op_div, "div.Tensor")
 MORTISE_OP(op_mm, "mm")
 MORTISE_OP(op_mm_out, "mm.out")
+MORTISE_OP(op_mm_dtype_out, "mm.dtype_out")
+MORTISE_OP(op_addmm_dtype_out, "addmm.dtype_out")
 MORTISE_OP(op_addmm, "addmm")
 MORTISE_OP(op_t, "t")
 MORTISE_OP(op_view, "view")
@@ -122,6 +124,11 @@ inline Tensor mul(Ref a, double f) { return op_mul_scalar()(a, f); }
 inline Tensor div(Ref a, Ref b) { return op_div()(a, b); }
 inline Tensor mm(Ref a, Ref b) { return op_mm()(a, b); }
 inline void mm_out(Ref a, Ref b, Ref out) { op_mm_out()(a, b, out); }
+// The product of 16-bit matrices as the sums in fp32 that it was, on a GPU; `add`: to what is in `out`.
+inline void mm_f32_out(Ref a, Ref b, Ref out, bool add) {
+  if (add) op_addmm_dtype_out()(out, a, b, dtype_value(MORTISE_F32), 1, 1, out);
+  else op_mm_dtype_out()(a, b, dtype_value(MORTISE_F32), out);
+}
 inline Tensor addmm(Ref bias, Ref a, Ref b) { return op_addmm()(bias, a, b, 1, 1); }
 // beta · add + alpha · a · b.
 inline Tensor addmm(Ref add, Ref a, Ref b, double beta, double alpha) { return op_addmm()(add, a, b, beta, alpha); }
