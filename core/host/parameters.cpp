@@ -166,7 +166,6 @@ static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) 
   if (!wide.empty()) norms = at::_foreach_norm(wide, 2);
   if (!half.empty())
     for (auto& n : at::_foreach_norm(half, 2, at::kFloat)) norms.push_back(std::move(n));
-  for (auto& n : norms) n = n.to(at::kDouble);
   return norms;
 }
 
@@ -176,7 +175,7 @@ at::Tensor Parameters::norm() const {
   for (const auto& s : states_)
     if (s.has_gradient) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  return at::linalg_vector_norm(at::stack(norms_of(in_pieces(grads))));
+  return at::linalg_vector_norm(at::stack(norms_of(in_pieces(grads))).to(at::kDouble));
 }
 
 void Parameters::publish(const std::vector<bool>& written) {

@@ -1,8 +1,9 @@
 // Sums over the rows of a matrix.
 //
-// Floor   one read of x: 2 bytes an element in 16 bits. ATen's sum of 2,048 rows by 1,024 columns took five times that.
-// Plan    a block owns so many columns that a row of them is a sector of 32 bytes, and all rows: its threads take the
-//         rows in turn, eight of them under way, and meet in shared memory. No second launch, no atomics.
+// Floor   one read of x: 2 bytes an element in 16 bits.
+// Plan    a block owns 128 bytes of a row and a stretch of the rows: 32 teams of eight threads take the rows in turn, four
+//         of them under way each, and meet in shared memory. Where one stretch would leave the device idle there are
+//         several, whose sums are summed by a second launch of the same kernel; no atomics.
 // Now     see docs/measurements.md.
 #include "kernels/column_sum/column_sum_cuda.h"
 
@@ -12,59 +13,88 @@
 namespace mortise::kernels {
 namespace {
 
-constexpr int kThreads = 256, kAhead = 8;
+constexpr int kThreads = 256, kSide = 8, kTeams = kThreads / kSide, kAhead = 4;
 
 template <class T>
-constexpr int kPack = 16 / sizeof(T);  // columns of a thread; a block has two threads beside one another
+constexpr int kPack = 16 / sizeof(T);  // columns of a thread
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    sum_columns(const T* x, int64_t rows, int64_t columns, bool packed, bool add, float* sums) {
-  constexpr int kColumns = kPack<T>, kTeams = kThreads / 2;
-  __shared__ float all[kTeams][2 * kColumns];
-  const int side = static_cast<int>(threadIdx.x) % 2, team = static_cast<int>(threadIdx.x) / 2;
-  const int64_t first = (int64_t{blockIdx.x} * 2 + side) * kColumns;
-  const int64_t left = columns - first;
+struct Job {
+  const T* x;
+  int64_t rows, columns, stretch;  // rows of a block
+  unsigned beside;                 // blocks to a stretch
+  bool packed, add;
+  float* sums;  // of each stretch, one after the other
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) sum_columns(const __grid_constant__ Job<T> job) {
+  constexpr int kColumns = kPack<T>, kWarps = kThreads / 32;
+  __shared__ float all[kWarps][kSide * kColumns];
+  const int side = static_cast<int>(threadIdx.x) % kSide, team = static_cast<int>(threadIdx.x) / kSide;
+  const unsigned stretch = blockIdx.x / job.beside;
+  const int64_t first = int64_t{blockIdx.x % job.beside * kSide + side} * kColumns, left = job.columns - first;
+  const int64_t begin = stretch * job.stretch;
+  const int64_t end = begin + job.stretch < job.rows ? begin + job.stretch : job.rows;
   const int n = left < 0 ? 0 : left < kColumns ? static_cast<int>(left) : kColumns;
   float sum[kColumns] = {};
-  for (int64_t row = team; row < rows && n > 0; row += kTeams * kAhead) {
-    T here[kAhead][kColumns];
-    MORTISE_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t at = row + i * kTeams;
-      read<kColumns>(x + at * columns + first, at < rows ? n : 0, packed && n == kColumns && at < rows, here[i]);
+  int64_t row = n > 0 ? begin + team : end;
+  if (job.packed)
+    for (; row + (kAhead - 1) * kTeams < end; row += kAhead * kTeams) {
+      Pack<T, kColumns> here[kAhead];
+      MORTISE_UNROLL
+      for (int i = 0; i < kAhead; ++i)
+        here[i] = *reinterpret_cast<const Pack<T, kColumns>*>(job.x + (row + i * kTeams) * job.columns + first);
+      MORTISE_UNROLL
+      for (int i = 0; i < kAhead; ++i)
+        for (int k = 0; k < kColumns; ++k) sum[k] += static_cast<float>(here[i].at[k]);
     }
-    MORTISE_UNROLL
-    for (int i = 0; i < kAhead; ++i)
-      for (int k = 0; k < kColumns; ++k) sum[k] += static_cast<float>(here[i][k]);
+  for (; row < end; row += kTeams) {
+    T here[kColumns];
+    read<kColumns>(job.x + row * job.columns + first, n, job.packed, here);
+    for (int k = 0; k < kColumns; ++k) sum[k] += static_cast<float>(here[k]);
   }
-  for (int k = 0; k < kColumns; ++k) all[team][side * kColumns + k] = sum[k];
-  for (int half = kTeams / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (team < half)
-      for (int k = 0; k < kColumns; ++k) all[team][side * kColumns + k] += all[team + half][side * kColumns + k];
+  // The teams of a warp, then the warps.
+  for (int k = 0; k < kColumns; ++k) {
+    sum[k] += __shfl_xor_sync(0xFFFFFFFFu, sum[k], kSide);
+    sum[k] += __shfl_xor_sync(0xFFFFFFFFu, sum[k], 2 * kSide);
+    if (threadIdx.x % 32 < kSide) all[threadIdx.x / 32][side * kColumns + k] = sum[k];
   }
-  if (team == 0)
-    for (int k = 0; k < n; ++k) sums[first + k] = (add ? sums[first + k] : 0) + all[0][side * kColumns + k];
+  __syncthreads();
+  const int64_t column = int64_t{blockIdx.x % job.beside} * kSide * kColumns + threadIdx.x;
+  if (threadIdx.x >= kSide * kColumns || column >= job.columns) return;
+  float* const to = job.sums + stretch * job.columns + column;
+  float whole = job.add ? *to : 0;
+  for (int warp = 0; warp < kWarps; ++warp) whole += all[warp][threadIdx.x];
+  *to = whole;
 }
 
 template <class T>
-void launch(const void* x, int64_t rows, int64_t columns, bool add, float* sums, void* stream) {
-  const auto blocks = static_cast<unsigned>((columns + 2 * kPack<T> - 1) / (2 * kPack<T>));
+void launch(const T* x, int64_t rows, int64_t columns, int64_t stretches, bool add, float* sums, void* stream) {
+  const int64_t beside = (columns + kSide * kPack<T> - 1) / (kSide * kPack<T>);
   const bool packed = reinterpret_cast<uintptr_t>(x) % 16 == 0 && columns % kPack<T> == 0;
-  if (blocks > 0)
-    MORTISE_LAUNCH(sum_columns<T>, blocks, kThreads, stream, static_cast<const T*>(x), rows, columns, packed, add,
-                   sums);
+  const Job<T> job = {x,      rows, columns, (rows + stretches - 1) / stretches, static_cast<unsigned>(beside),
+                      packed, add,  sums};
+  if (beside > 0) MORTISE_LAUNCH(sum_columns<T>, static_cast<unsigned>(beside * stretches), kThreads, stream, job);
+}
+
+template <class T>
+void sum(const void* x, int64_t rows, int64_t columns, bool add, float* sums, float* scratch, void* stream) {
+  const int64_t stretches = column_sum_stretches(rows, columns);
+  const auto* from = static_cast<const T*>(x);
+  if (stretches == 1) return launch(from, rows, columns, 1, add, sums, stream);
+  launch(from, rows, columns, stretches, false, scratch, stream);
+  launch<float>(scratch, stretches, columns, 1, add, sums, stream);
 }
 
 }  // namespace
 
 const char* column_sum_cuda(uint32_t dtype, const void* x, int64_t rows, int64_t columns, bool add, float* sums,
-                            void* stream) {
+                            float* scratch, void* stream) {
   switch (dtype) {
-    case MORTISE_F32: launch<float>(x, rows, columns, add, sums, stream); break;
-    case MORTISE_BF16: launch<BF16>(x, rows, columns, add, sums, stream); break;
-    case MORTISE_F16: launch<F16>(x, rows, columns, add, sums, stream); break;
+    case MORTISE_F32: sum<float>(x, rows, columns, add, sums, scratch, stream); break;
+    case MORTISE_BF16: sum<BF16>(x, rows, columns, add, sums, scratch, stream); break;
+    case MORTISE_F16: sum<F16>(x, rows, columns, add, sums, scratch, stream); break;
     default: return "a sum over rows has no kernel for this element type";
   }
   return launch_error();

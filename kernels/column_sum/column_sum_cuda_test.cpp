@@ -24,16 +24,19 @@ double read_back(T x) {
   else return double{kDtype == MORTISE_BF16 ? mortise_bf16_to_float(x) : mortise_f16_to_float(x)};
 }
 
-// Rows around the 128 teams and the 1,024 under way; columns around those of a thread and of a block; an odd address.
+// Rows around a turn of the teams, of which 128 are under way, and around stretches; columns around those of a thread and
+// of a block; an odd address.
 template <uint32_t kDtype, class T>
 void expect_sums() {
-  for (const int64_t rows : {0, 1, 127, 129, 1025, 2050})
-    for (const int64_t columns : {1, 7, 8, 16, 24, 33})
+  for (const int64_t rows : {0, 1, 31, 33, 129, 1025, 2300})
+    for (const int64_t columns : {1, 7, 8, 33, 64, 72})
       for (const int64_t offset : {0, 1}) {
         std::vector<T> x(static_cast<size_t>(rows * columns + offset));
         for (size_t i = 0; i < x.size(); ++i) x[i] = stored<kDtype, T>(number(static_cast<int64_t>(i)));
+        std::vector<float> scratch(static_cast<size_t>(column_sum_stretches(rows, columns) * columns), 1e9f);
         std::vector<float> sums(static_cast<size_t>(columns) + 1, -7);
-        ASSERT_EQ(column_sum_cuda(kDtype, x.data() + offset, rows, columns, offset == 1, sums.data(), nullptr),
+        ASSERT_EQ(column_sum_cuda(kDtype, x.data() + offset, rows, columns, offset == 1, sums.data(), scratch.data(),
+                                  nullptr),
                   nullptr);
         for (int64_t c = 0; c < columns; ++c) {
           double wanted = offset == 1 ? -7 : 0, size = 7;  // added to what was there
@@ -42,8 +45,8 @@ void expect_sums() {
             wanted += one;
             size += std::abs(one);
           }
-          // At most ⌈rows / 128⌉ + 7 additions on the way of one number, each half a unit in the last place.
-          const double bound = size * (static_cast<double>(rows) / 128 + 8) * 0x1p-24;
+          // At most ⌈rows / 32⌉ + 12 additions on the way of one number, each half a unit in the last place.
+          const double bound = size * (static_cast<double>(rows) / 32 + 13) * 0x1p-24;
           ASSERT_NEAR(double{sums[static_cast<size_t>(c)]}, wanted, bound) << rows << " by " << columns;
         }
         ASSERT_EQ(sums.back(), -7) << "behind the end";
@@ -55,7 +58,7 @@ TEST(ColumnSum, InBF16) { expect_sums<MORTISE_BF16, uint16_t>(); }
 TEST(ColumnSum, InF16) { expect_sums<MORTISE_F16, uint16_t>(); }
 
 TEST(ColumnSum, RefusesATypeThatItHasNoKernelFor) {
-  EXPECT_STREQ(column_sum_cuda(MORTISE_F64, nullptr, 1, 1, false, nullptr, nullptr),
+  EXPECT_STREQ(column_sum_cuda(MORTISE_F64, nullptr, 1, 1, false, nullptr, nullptr, nullptr),
                "a sum over rows has no kernel for this element type");
 }
 

@@ -59,8 +59,10 @@ inline void rows_gradient(mortise_param* p, Ref g_NO) {
       if (const GradientTarget to = gradient_target(p, MORTISE_F32); to.buffer) {
         const Tensor rows = ops::contiguous(g_NO);
         const Info g(rows);
+        const Tensor scratch = empty(MORTISE_F32, {kernels::column_sum_stretches(g.size(0), g.size(1)), g.size(1)});
         return kernels::check_launch(kernels::column_sum_cuda(g.dtype, g.data, g.size(0), g.size(1), to.add,
-                                                              Info(to.buffer).as<float>(), stream_now()));
+                                                              Info(to.buffer).as<float>(), Info(scratch).as<float>(),
+                                                              stream_now()));
       }
   if (const Tensor out = gradient_buffer(p, info_of(p).grad_dtype)) return ops::sum_rows_out(g_NO, out);
   sum_gradient(p, ops::sum_rows(g_NO));
