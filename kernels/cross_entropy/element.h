@@ -1,8 +1,8 @@
 // The cross-entropy of one logit: the arithmetic that the host's processor and CUDA share.
 //
 // Everything is relative to a reference R of the row: the label's logit x_y. Then sum(e^(x - R)) is at least 1, and its
-// logarithm L is the loss itself, so no pass looks for the largest logit first. Where the sum overflows, which a loss of
-// 88 does in F32, the row is summed again with R the largest logit.
+// logarithm L is the loss itself, so no pass looks for the largest logit first. Where the sum overflows, at a loss of 88
+// in F32, the row is summed again with R the largest logit.
 //
 // The sum has kLanes partial sums, of the columns that are equal modulo kLanes; neighbours are then added pair by pair:
 // a GPU's threads have eight lanes each, a processor's vectors go over all of them.
@@ -30,7 +30,8 @@ template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // e^d on the host's processor, so that its loops vectorise and every machine has the same bits: d = n log(2) + r, and
-// e^r is a polynomial. 0 below -87 (-708), infinite above 88 (709). F32: Moshier, Cephes Math Library, expf; F64: Taylor.
+// e^r is a polynomial. 0 below -87 (-708), infinite above 88 (709). F32: Moshier, Cephes Math Library, expf; F64:
+// Taylor's.
 [[gnu::always_inline]] inline float exp_on_host(float d) {
   constexpr float kMagic = 0x1.8p23f;  // whole numbers that are added to it come out in the low bits
   const float shifted = d * 1.44269504088896341f + kMagic;

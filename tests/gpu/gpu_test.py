@@ -151,8 +151,8 @@ class Numbers(Gpu):
 
     def test_the_head_has_one_array_of_logits(self):
         """In bf16: its weights, their states and workspaces are a third of that; fp32 probabilities are twice it."""
-        text = TINY.replace("high = 64", "high = 50304").replace("sequence_length = 64", "sequence_length = 512").replace(
-            "micro_batch_size = 4", "micro_batch_size = 8").replace("length = 40", "length = 6")
+        text = TINY.replace("high = 64", "high = 50304").replace("length = 40", "length = 6")
+        text = text.replace("sequence_length = 64", "sequence_length = 512").replace("size = 4", "size = 8")
         run = self.train("one_array", text + CUDA + "\n[precision.bf16]\n")
         peak = max(record["memory_peak_bytes"] for record in self.records(run))
         self.assertLess(peak, 2 * 8 * 512 * 50304 * 2)

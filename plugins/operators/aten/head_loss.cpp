@@ -20,7 +20,7 @@ class HeadLoss {
 
   static Refusal supports(const mortise_place* place) { return cross_entropy_supports(place); }
 
-  // Saved: the logits and the two of the cross-entropy (absent without labels), x (absent if the weight does not learn).
+  // Saved: the logits and the two of the cross-entropy (absent without labels), x (absent if the weight is frozen).
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weight_);
     const Tensor x = cast(call->args[0], dtype);
