@@ -4,16 +4,9 @@
 
 #include "kernels/bf16/bf16.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/f16/f16.h"
 
 namespace mortise::kernels {
-
-// float16 as an element type.
-struct F16 {
-  uint16_t bits;
-  F16() = default;
-  __device__ explicit F16(float x) : bits(mortise_f16_from_float(x)) {}
-  __device__ explicit operator float() const { return mortise_f16_to_float(bits); }
-};
 
 // N elements that lie together, as accesses of 16 bytes or as the one that they are.
 template <class T, int N>

@@ -148,6 +148,27 @@ class Numbers(Gpu):
         self.assertEqual(self.losses("first", text), self.losses("second", text))
 
 
+    def test_a_head_over_a_large_vocabulary(self):
+        """Logits in rows that are no multiples of sixteen bytes, too, with labels that are left out."""
+        for vocabulary in (5003, 5008):
+            for dtype, bound in (("fp32", 1e-5), ("bf16", 5e-2), ("fp16", 5e-2)):
+                with self.subTest(f"{vocabulary} {dtype}"):
+                    text = TINY.replace("high = 64", f"high = {vocabulary}\nshortest = 32").replace(
+                        "length = 40", "length = 12") + MATH + f"\n[precision.{dtype}]\n"
+                    name = f"head_{vocabulary}_{dtype}"
+                    cuda = self.losses(f"{name}_cuda", text + CUDA)
+                    self.near(self.losses(f"{name}_cpu", text), cuda, bound)
+                    self.assertEqual(self.losses(f"{name}_again", text + CUDA), cuda)
+
+    def test_the_head_has_one_array_of_logits(self):
+        """In bf16: its weights, their states and workspaces are a third of that; fp32 probabilities are twice it."""
+        text = TINY.replace("high = 64", "high = 50304").replace("length = 40", "length = 6")
+        text = text.replace("sequence_length = 64", "sequence_length = 512").replace("size = 4", "size = 8")
+        run = self.train("one_array", text + CUDA + "\n[precision.bf16]\n")
+        peak = max(record["memory_peak_bytes"] for record in self.records(run))
+        self.assertLess(peak, 2 * 8 * 512 * 50304 * 2)
+
+
 class Resume(Gpu):
     def test_a_run_goes_on_on_the_other_device(self):
         text = TINY.replace("at_end = false", 'every = "20 steps"')
@@ -195,6 +216,18 @@ class Trouble(Gpu):
         self.assertIn("last checkpoint is step 20", result.err)
         self.assertNotIn("terminate", result.err)
         self.ok("resume", "runs/run", "--without", "test.asserting", "--plugin-path", FIXTURES)
+
+    def test_labels_that_are_no_classes(self):
+        """No assert of the device: their loss is not a number, and the guard skips such steps until it has had enough.
+        """
+        self.file("run.toml", TINY + CUDA)
+        result = self.mortise("train", "run.toml", "--use", "test.mislabelling", "--plugin-path", FIXTURES)
+        self.assertEqual(result.code, 76, result)
+        self.assertIn("guard.nonfinite", result.err)
+        self.assertNotIn("assert triggered", result.err)
+        skipped = [record["step"] for record in self.records(self.dir / "runs/run") if record.get("skipped")]
+        self.assertGreaterEqual(len(skipped), 3, result)
+        self.assertGreater(min(skipped), 4)
 
     def test_memory_that_is_not_enough(self):
         self.file("run.toml", TINY.replace("micro_batch_size = 4", "micro_batch_size = 60000").replace(

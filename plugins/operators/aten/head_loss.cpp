@@ -1,4 +1,4 @@
-// head_loss: logits = x · Wᵀ + b, and the sum of their cross-entropy.
+// head_loss: logits = x · Wᵀ + b, and the sum of their cross-entropy. The logits stay in the compute dtype.
 #include "cross_entropy.hpp"
 
 namespace mortise::aten {
@@ -18,16 +18,20 @@ class HeadLoss {
       bias_ = build.param({spec.name() + ".bias", "vector", {"vocab"}, {spec.integer("vocab")}, "constant", 0});
   }
 
-  // Saved: the three of the cross-entropy (absent without labels), x (absent if the weight does not learn).
+  static Refusal supports(const mortise_place* place) { return cross_entropy_supports(place); }
+
+  // Saved: the logits and the two of the cross-entropy (absent without labels), x (absent if the weight is frozen).
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weight_);
     const Tensor x = cast(call->args[0], dtype);
-    const bool labelled = call->args[1].tag == MORTISE_TENSOR, wanted = !labelled || (call->want & MORTISE_WANT_LOGITS);
+    const bool labelled = call->args[1].tag == MORTISE_TENSOR;
+    const bool wanted = call->n_results > 1 && (!labelled || (call->want & MORTISE_WANT_LOGITS));
     const Tensor w_WV = ops::t(weight_in(weight_, dtype));
     const Tensor logits_NV = bias_ ? ops::addmm(weight_in(bias_, dtype), as_rows(x), w_WV) : ops::mm(as_rows(x), w_WV);
     if (wanted) give(call, 1, as_leading(logits_NV, Info(x)));
     if (labelled) {
-      give(call, 0, cross_entropy_.forward(call, logits_NV, wanted, saves));
+      wanted ? saves.output(1) : saves.own(logits_NV);
+      give(call, 0, cross_entropy_.forward(call, logits_NV, saves));
     } else {
       for (int i = 0; i < 3; ++i) saves.own(Tensor());
     }
@@ -35,20 +39,24 @@ class HeadLoss {
   }
 
   void backward(mortise_call* call, Backward& b) const {
-    const Tensor wide_NV = logits_gradient(b);
-    if (!wide_NV) return;
+    const Tensor any_NV = logits_gradient(call, b);
+    if (!any_NV) return;
     const uint32_t dtype = compute_dtype(call, weight_);
-    const Tensor g_NV = cast(wide_NV, dtype);
+    const Tensor g_NV = cast(any_NV, dtype);
     if (b.wants(0)) b.give(0, ops::view(ops::mm(g_NV, weight_in(weight_, dtype)), x_shape(b)));
     if (trainable(weight_)) product_gradient(weight_, ops::t(g_NV), as_rows(b.saved(3)));
     if (bias_ && trainable(bias_)) rows_gradient(bias_, g_NV);
   }
 
  private:
-  // From the loss, from the logits, or from both.
-  Tensor logits_gradient(Backward& b) const {
+  // From the loss, from the logits, or from both. Of logits that were given somebody may still need the numbers.
+  Tensor logits_gradient(const mortise_call* call, Backward& b) const {
     Tensor g_NV;
-    if (b.grad(0)) g_NV = cross_entropy_.backward(b.grad(0), b, 0);
+    const bool given = (call->want & MORTISE_WANT_LOGITS) != 0;
+    if (b.grad(0)) {
+      const Tensor logits_NV = given ? as_rows(b.saved(0)) : Tensor::share(b.saved(0));
+      g_NV = cross_entropy_.backward(b.grad(0), b, 1, logits_NV, !given);
+    }
     if (!b.grad(1)) return g_NV;
     const Tensor direct_NV = as_rows(b.grad(1));
     return g_NV ? ops::add(g_NV, direct_NV) : direct_NV;
