@@ -45,6 +45,7 @@ high = 30000
 classes = 2
 [model.bert]
 preset = "bert_large"
+vocabulary = 30522
 task = "classification"
 [optimizer]
 lr = 1e-5
