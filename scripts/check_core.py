@@ -53,10 +53,10 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
-    "base": 650,
+    "base": 660,
     "manifest": 1950,
     "plugin": 1660,
-    "plan": 1560,
+    "plan": 1580,
     "model": 320,
     "host": 2300,
     "loop": 2000,

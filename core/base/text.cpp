@@ -52,6 +52,11 @@ std::string short_count(double n) {
   return without_trailing_zeros(formatted(format, n)) + suffixes[power];
 }
 
+int64_t mebibytes_in(const std::string& text) {
+  const int64_t n = std::atoll(text.c_str());
+  return n > 0 && n < 1 << 20 && text == std::to_string(n) + " MiB" ? n << 20 : 0;
+}
+
 std::string byte_size(int64_t bytes) {
   if (bytes > -1024 && bytes < 1024) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
   const char* const suffixes[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};

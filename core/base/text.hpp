@@ -13,6 +13,7 @@ namespace mortise {
 std::string formatted(const char* format, double number);  // one number, as printf has it
 std::string short_count(double n);                         // 412k, 3.19M, 9.8k, 412
 std::string byte_size(int64_t bytes);                      // 1.4 GiB
+int64_t mebibytes_in(const std::string& text);             // bytes of "64 MiB"; 0: it is no such text
 std::string escape_control(std::string_view text);         // control characters shown as \x1b
 std::string escape_lines(std::string_view text);           // the same, but newlines stay
 std::string shell_word(const std::string& word);           // as a shell takes it, in quotes if it must be

@@ -28,6 +28,13 @@ TEST(Text, ShortensCounts) {
   EXPECT_EQ(short_count(std::numeric_limits<double>::infinity()), "?");
 }
 
+TEST(Text, ReadsMebibytes) {
+  EXPECT_EQ(mebibytes_in("64 MiB"), int64_t{64} << 20);
+  for (const char* wrong :
+       {"", "64", "64 GiB", "MiB", "-1 MiB", "0 MiB", "1.5 MiB", "99999999999999999999 MiB", "1 MiB "})
+    EXPECT_EQ(mebibytes_in(wrong), 0) << wrong;
+}
+
 TEST(Text, WritesBytesAsPeopleReadThem) {
   EXPECT_EQ(byte_size(1), "1 byte");
   EXPECT_EQ(byte_size(412), "412 bytes");

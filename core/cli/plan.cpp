@@ -61,7 +61,8 @@ void print_memory(std::ostream& out, const Summary& s) {
   line("gradients", s.gradients_bytes);
   line("optimizer", s.states_bytes);
   line("casts", s.casts_bytes);
-  line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes);
+  if (s.workspaces_bytes) line("workspaces", s.workspaces_bytes);
+  line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes);
   if (s.copy_bytes)
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   out << "  activations  not predicted in this version\n";
@@ -141,11 +142,9 @@ void print_json_plan(const Planned& p, const Summary* s) {
                      {"tokens_per_step", s->tokens_per_step},
                      {"micros", s->micros},
                      {"ranks", s->ranks}};
-    all["memory"] = {{"weights_bytes", s->weights_bytes},
-                     {"gradients_bytes", s->gradients_bytes},
-                     {"optimizer_bytes", s->states_bytes},
-                     {"casts_bytes", s->casts_bytes},
-                     {"copy_bytes", s->copy_bytes}};
+    all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},
+                     {"optimizer_bytes", s->states_bytes},      {"casts_bytes", s->casts_bytes},
+                     {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes}};
   }
   std::cout << text_of(all) << "\n";
 }

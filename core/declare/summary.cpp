@@ -99,6 +99,22 @@ void say_of_vocabulary(const Declared& d, Summary& s) {
                            weights.origin, "data of the tokenizer that the weights were trained with")));
 }
 
+// What libraries of the device keep, and what optimizers do beside states.
+int64_t workspaces_bytes(const Declared& d) {
+  int64_t all = workspaces_of(*d.plan);
+  return diagnosed(*d.instances, [&] {
+    for (const auto& o : d.optimizers)
+      for (const ParamStates& beside : o.states) {
+        if (!o.object.has(&mortise_optimizer::workspace)) break;
+        int64_t bytes = 0;
+        o.object.call(&mortise_optimizer::workspace, "workspace of " + beside.param->name, &beside.param->info,
+                      d.device.object->kind, &bytes);
+        all += bytes;
+      }
+    return all;
+  });
+}
+
 template <class Object, class Describe>
 std::string described(const Declared& d, const Provided<Object>& provided, Describe describe) {
   return diagnosed(*d.instances, [&] {
@@ -159,6 +175,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
     s.details[d.instances->of(*kept.host).id()] = "keeps " + byte_size(bytes) + " beside the parameters";
     s.states_bytes += bytes;
   }
+  s.workspaces_bytes = workspaces_bytes(d);
   if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes;
   for (size_t g = 0; g < d.groups.size(); ++g)
     if (const std::string text = group_text(d, g); !text.empty()) s.groups.push_back(text);

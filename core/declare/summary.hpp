@@ -17,6 +17,7 @@ struct Summary {
   int64_t samples_per_epoch = 0;
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
+  int64_t workspaces_bytes = 0;                // what libraries and kernels keep for themselves on the device
   int64_t copy_bytes = 0;                      // in host memory, for saves in the background
   std::vector<std::string> groups;             // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`

@@ -356,6 +356,15 @@ TEST_F(Checks, RefuseAnOptimizerThatCannotWorkOnTheDevice) {
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
 }
 
+TEST_F(Checks, CountWhatLibrariesKeepInMebibytes) {
+  Value& kept = world.catalogue["optimizer.adamw"].facts["memory"]["workspaces"];
+  kept.data = std::string("64 MiB");
+  EXPECT_EQ(world.errors(), "");
+  kept.data = std::string("64");
+  EXPECT_TRUE(
+      world.errors().starts_with("error[not_a_choice]: memory.workspaces of optimizer.adamw is no number of MiB"));
+}
+
 TEST_F(Checks, KnowTheWaysToCutATensor) {
   Value& cut = world.catalogue["optimizer.adamw"].facts["optimizer"]["cut"];
   for (const char* how : {"element", "rows", "tensor", "block:256"}) {

@@ -73,6 +73,13 @@ void check_cut(const EnabledTable& enabled, Report& report) {
                              enabled, cut->origin, "\"element\", \"block:256\", \"rows\" or \"tensor\""));
 }
 
+void check_workspaces(const EnabledTable& enabled, Report& report) {
+  const Value* stated = fact_of(*enabled.info, "memory", "workspaces");
+  if (stated && mebibytes_in(stated->as_text()) == 0)
+    report.add(plugins_mistake("not_a_choice", "memory.workspaces of " + id_of(*enabled.info) + " is no number of MiB",
+                               enabled, stated->origin, "\"64 MiB\""));
+}
+
 void check_covers(const Plan& plan, const EnabledTable& enabled, Report& report) {
   for (const auto& [slot, facts] : enabled.info->facts)
     for (const std::string& covered : covered_by(*enabled.info, slot)) {
@@ -117,6 +124,13 @@ std::string unrecordable(const Plan& plan, const PluginInfo& info, uint32_t oute
 }
 
 }  // namespace
+
+int64_t workspaces_of(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const Member& member : plan.members)
+    if (const Value* stated = fact_of(*member.info, "memory", "workspaces")) bytes += mebibytes_in(stated->as_text());
+  return bytes;
+}
 
 std::vector<std::string> covered_by(const PluginInfo& info, const std::string& slot) {
   const Value* covers = fact_of(info, slot, "covers");
@@ -163,6 +177,7 @@ void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, Rep
 void check_facts(const Plan& plan, const std::vector<EnabledTable>& all_enabled, Report& report) {
   for (const EnabledTable& enabled : all_enabled) {
     check_cut(enabled, report);
+    check_workspaces(enabled, report);
     check_covers(plan, enabled, report);
     for (const std::string& sync : enabled.info->syncs)
       if (sync != "verdict" && plan.points.find(sync) < 0)

@@ -6,6 +6,8 @@ namespace mortise {
 
 // [TABLE] FACT = "KEY" of plugin.toml says which key of its own table holds something: its value; NULL if it has none.
 const Value* value_of_fact(const Member& member, const std::string& table, const std::string& fact);
+// [memory] workspaces of plugin.toml, in bytes, of all members: what libraries of the device keep for themselves.
+int64_t workspaces_of(const Plan& plan);
 // What whoever provides `sample` goes on from when nobody says otherwise; may be none.
 std::vector<std::string> prompts_of(const Plan& plan);
 

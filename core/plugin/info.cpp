@@ -259,6 +259,7 @@ class Reader {
                                                     "labels.are",
                                                     "load.adds",
                                                     "load.removes",
+                                                    "memory.workspaces",
                                                     "metric.in_training",
                                                     "metric.larger_is_better",
                                                     "metric.smaller_is_better",

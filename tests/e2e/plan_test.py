@@ -147,6 +147,7 @@ class Plan(e2e.Case):
             plan["length"], {"steps": 6, "samples_per_step": 4, "tokens_per_step": 64, "micros": 1, "ranks": 1}
         )
         self.assertGreater(plan["memory"]["optimizer_bytes"], plan["memory"]["weights_bytes"])
+        self.assertEqual(plan["memory"]["workspaces_bytes"], 0)
         static = json.loads(self.ok("plan", "--json", "--static").out)
         self.assertEqual(plan["plan"], static["plan"])
 

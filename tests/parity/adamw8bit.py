@@ -1,4 +1,4 @@
-"""AdamW8bit of bitsandbytes, whose 8-bit kernels are for GPUs: its algorithm in operations of torch on the CPU. Each
+"""AdamW8bit of bitsandbytes, whose 8-bit kernels are for GPUs: its algorithm in operations of torch. Each
 function names the one that it follows; the repository is bitsandbytes-foundation/bitsandbytes, in August 2026."""
 
 import torch
@@ -17,7 +17,7 @@ def create_dynamic_map(signed):
 def quantize_2d(code, x):
     """csrc/kernels.cu, quantize_2D: a binary search, in which only the last pivot, an even one, is compared with the
     midpoints beside it. So of two values as near the even one is taken."""
-    pivot, lower, upper = (torch.full(x.shape, n, dtype=torch.long) for n in (127, 0, 255))
+    pivot, lower, upper = (torch.full_like(x, n, dtype=torch.long) for n in (127, 0, 255))
     for i in (64, 32, 16, 8, 4, 2, 1):
         above = x > code[pivot]
         lower, upper = torch.where(above, pivot, lower), torch.where(above, upper, pivot)
@@ -46,9 +46,9 @@ class AdamW8bit(torch.optim.Optimizer):
                     state["narrow"] = p.numel() >= self.min_8bit_size and id(p) not in self.wide
                     blocks = -(-p.numel() // 256)
                     shape = (blocks, 256) if state["narrow"] else (1, p.numel())
-                    state["m"], state["v"] = (torch.zeros(shape, dtype=torch.long if state["narrow"] else torch.float32)
-                                              for _ in range(2))
-                    state["absmax1"], state["absmax2"] = torch.zeros(blocks, 1), torch.zeros(blocks, 1)
+                    dtype = torch.long if state["narrow"] else torch.float32
+                    state["m"], state["v"] = (torch.zeros(shape, dtype=dtype, device=p.device) for _ in range(2))
+                    state["absmax1"], state["absmax2"] = (torch.zeros(blocks, 1, device=p.device) for _ in range(2))
                 state["step"] += 1
                 self.update(state, p, p.grad, group["lr"], group["weight_decay"])
 
@@ -57,12 +57,13 @@ class AdamW8bit(torch.optim.Optimizer):
         last block up; their states stay zeros."""
         beta1, beta2 = self.betas
         correction1, correction2 = 1 - beta1**state["step"], (1 - beta2**state["step"])**0.5
-        g = torch.zeros(state["m"].shape)
+        g = torch.zeros(state["m"].shape, device=p.device)
         g.view(-1)[:p.numel()] = grad.reshape(-1)
         finite = torch.isfinite(g) if state["narrow"] else torch.ones_like(g, dtype=torch.bool)
         m, v = state["m"], state["v"]
         if state["narrow"]:
-            m, v = self.maps[0][m] * state["absmax1"], self.maps[1][v] * state["absmax2"]
+            signed, unsigned = (code.to(p.device) for code in self.maps)
+            m, v = signed[m] * state["absmax1"], unsigned[v] * state["absmax2"]
         m = torch.where(finite, m * beta1 + (1 - beta1) * g, 0.0)
         v = torch.where(finite, v * beta2 + (1 - beta2) * g * g, 0.0)
         step = -lr * correction2 / correction1 * (m / (v.sqrt() + correction2 * self.eps))
@@ -76,7 +77,7 @@ class AdamW8bit(torch.optim.Optimizer):
     def quantise(self, x, signed):
         """The end of kOptimizerStatic8bit2StateBlockwise. There 0 / 0 gives an index of its own to a block of zeros,
         whose value is 0 too."""
-        code = self.maps[0 if signed else 1]
+        code = self.maps[0 if signed else 1].to(x.device)
         absmax = x.abs().amax(dim=1, keepdim=True)
         index = quantize_2d(code, x * torch.where(absmax > 0, 1 / absmax, 0.0))
         if signed:

@@ -29,7 +29,9 @@ import sys
 import tempfile
 import time
 
+import rows
 import torch
+from plugins import build
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -65,34 +67,6 @@ lr = 1e-4
 [log]
 every = 1
 """
-
-
-def build_plugin(folder):
-    """tests/parity/logits: what gets the logits out."""
-    source = pathlib.Path(__file__).parent / "logits"
-    folder.mkdir()
-    shutil.copy(source / "plugin.toml", folder / "test.logits.toml")
-    subprocess.run(
-        [
-            "c++",
-            "-std=c++20",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            "-fvisibility=hidden",
-            "-fvisibility-inlines-hidden",
-            f"-I{ROOT}/sdk/include",
-            "-static-libgcc",
-            "-static-libstdc++",
-            f"-Wl,--version-script={ROOT}/sdk/cmake/plugin.map",
-            '-DMORTISE_PLUGIN_TOML="plugin.toml"',
-            "logits.cpp",
-            "-o",
-            folder / "test.logits.so",
-        ],
-        cwd=source,
-        check=True,
-    )
 
 
 def model_of(size):
@@ -149,7 +123,7 @@ def compare(name, ours, theirs, cost=""):
         f"{'ok' if ok else 'FAIL'}  {cost}",
         flush=True,
     )
-    return ok
+    return rows.note("transformers", f"GPT-2, {name}: logits", f"worst {worst:.1e}", f"{BOUND:.0e}", ok)
 
 
 def manifest(folder, name, weights):
@@ -223,7 +197,7 @@ def main():
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as temporary:
         folder = pathlib.Path(temporary)
-        build_plugin(folder / "plugins")
+        build(folder / "plugins", "logits")
         (folder / "measured.txt").write_bytes(MEASURED)
         (folder / "train.txt").write_bytes(TEXT)
         results = [loaded(folder, size, shards=False) for size in sizes]

@@ -20,8 +20,10 @@ import sys
 import tempfile
 
 import numpy
+import rows
 import torch
 import transformers
+from plugins import build
 from transformers.utils import logging
 
 MORTISE = pathlib.Path(os.environ["MORTISE"]).absolute()
@@ -52,18 +54,7 @@ lr = 1e-3
 [optimizer.adamw]
 [checkpoint]
 every = 1000
-"""
-
-
-def build(folder, name):
-    """A test plugin of this folder, out of tree."""
-    source = pathlib.Path(__file__).parent / name
-    folder.mkdir(exist_ok=True)
-    (folder / f"test.{name}.toml").write_bytes((source / "plugin.toml").read_bytes())
-    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
-    command += [f"-I{ROOT}/sdk/include", "-static-libgcc", "-static-libstdc++"]
-    command += [f"-Wl,--version-script={ROOT}/sdk/cmake/plugin.map", '-DMORTISE_PLUGIN_TOML="plugin.toml"']
-    subprocess.run([*command, f"{name}.cpp", "-o", folder / f"test.{name}.so"], cwd=source, check=True)
+""" + rows.ON_DEVICE
 
 
 def write_fields(folder, fields):
@@ -207,8 +198,14 @@ def with_numbers(folder, verb, *args):
     file = folder / "numbers.bin"
     numbers = ["--plugin-path", folder / "plugins", "--use", "test.numbers", "--set", f"test.numbers.path={file}"]
     mortise(folder, verb, *args, *numbers)
-    data, all_numbers = file.read_bytes(), {}
+    numbers = read_numbers(file)
     file.unlink()
+    return numbers
+
+
+def read_numbers(file):
+    """What test.numbers wrote: names and tensors."""
+    data, all_numbers = file.read_bytes(), {}
     while data:
         name_bytes, count = struct.unpack_from("<qq", data)
         name = data[16:16 + name_bytes].decode()
@@ -235,7 +232,7 @@ def in_file(name):
 
 def report(what, worst, bound):
     print(f"{what}: worst {worst:.1e} (bound {bound:.0e})  {'ok' if worst <= bound else 'FAIL'}", flush=True)
-    return worst <= bound
+    return rows.note("transformers", what, f"worst {worst:.1e}", f"{bound:.0e}", worst <= bound)
 
 
 def compare_logits(name, ours, theirs):

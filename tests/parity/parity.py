@@ -40,10 +40,15 @@ of it; measured 4.0e-5. The bound is five times that. It would not see all mista
 steps less than 1 % of the indices may differ. Sums that differ by 1e-6, in values 1/64 to 1/7 apart, make it up to 1e-4
 a step; measured 2e-4 in all. Another map, block or rounding changes most.
 
+On a GPU (PARITY_DEVICE=cuda) both sides compute there, torch's own attention beside attention.auto, and the bounds are
+the same. bitsandbytes' AdamW8bit, whose kernels are for GPUs, is a row of its own where it is installed. An infinite
+gradient is put into chosen steps on both sides, so that the factor of the loss falls and grows in a known order.
+
 half: a model cast whole to bf16, with Kahan summation. Every activation has the rounding of bf16 on both sides, in
 other places: the bounds of bf16.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -52,16 +57,19 @@ import subprocess
 import sys
 import tempfile
 
+import rows
 import torch
 from adamw8bit import AdamW8bit
 from anyprecision import AnyPrecisionAdamW
 from muon import MuonBesideAdamW, in_fp32
+from plugins import build
+from rows import DEVICE
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import Adafactor, GPT2Config, GPT2LMHeadModel
 
 MORTISE = os.environ["MORTISE"]
 LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, LR = 4, 4, 128, 128, 8, 100, 1e-3
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+INFINITE = 3, 4, 11, 17, 18, 19, 41  # steps whose gradients overflow, on both sides
 
 MANIFEST = """
 [run]
@@ -85,10 +93,10 @@ context = {length}
 lr = {lr}
 weight_decay = 0.01
 {more}
-"""
+""" + rows.ON_DEVICE
 
 
-def train(folder, name, text, steps, lr, more="[optimizer.adamw]"):
+def train(folder, name, text, steps, lr, more="[optimizer.adamw]", flags=()):
     run = folder / name
     manifest = folder / (name + ".toml")
     manifest.write_text(
@@ -105,7 +113,7 @@ def train(folder, name, text, steps, lr, more="[optimizer.adamw]"):
             more=more,
         )
     )
-    subprocess.run([MORTISE, "train", str(manifest), "--without", "log.console"], check=True)
+    subprocess.run([MORTISE, "train", str(manifest), "--without", "log.console", *flags], check=True)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return run, [r for r in records if r["event"] == "step"]
 
@@ -154,6 +162,17 @@ def adamw_8bit(groups):
     return AdamW8bit(groups, LR, wide=groups[0]["params"][:2])  # wte, which is the head too, and wpe
 
 
+def of_bitsandbytes(groups):
+    """With 32-bit states for embeddings, as Trainer has them."""
+    import bitsandbytes
+
+    manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
+    manager.initialize()
+    manager.override_config(groups[0]["params"][:2], "optim_bits", 32)
+    manager.register_parameters(groups)
+    return bitsandbytes.optim.AdamW8bit(groups, lr=LR)
+
+
 def muon(groups):
     return MuonBesideAdamW(groups, LR, 0.02, "original")
 
@@ -162,9 +181,10 @@ def muon_in_fp32(groups):
     return MuonBesideAdamW(groups, LR, LR, "match_rms_adamw", orthogonal=in_fp32)
 
 
-def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.float32, scaler=None, steps=STEPS):
-    """The losses, and the factor of the loss after each step."""
-    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
+def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.float32, scaler=None, steps=STEPS,
+              infinite=()):
+    """The losses, and the factor of the loss after each step. `infinite`: steps whose gradient overflows."""
+    scaler = scaler or torch.amp.GradScaler(DEVICE, enabled=False)
     config = GPT2Config(
         vocab_size=256,
         n_positions=LENGTH,
@@ -179,24 +199,26 @@ def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.floa
     missing, unexpected = model.transformer.load_state_dict(weights, strict=False)
     assert not unexpected and all("attn.bias" in m for m in missing), (missing, unexpected)
     model.tie_weights()
-    model.to(dtype).train()
+    model.to(DEVICE, dtype).train()
     # The groups of default.toml: no decay on biases and norms.
     decayed = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = optimizer_of([{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}])
-    tokens = torch.tensor(list(text), dtype=torch.long)
+    tokens = torch.tensor(list(text), dtype=torch.long, device=DEVICE)
     losses, scales = [], []
     for step in range(steps):
         first = step * BATCH * LENGTH
         x = tokens[first:first + BATCH * LENGTH].view(BATCH, LENGTH)
         y = tokens[first + 1:first + BATCH * LENGTH + 1].view(BATCH, LENGTH)
-        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+        with torch.autocast(DEVICE, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
             logits = model(input_ids=x).logits
             if autocast is None:
                 logits = logits.float()  # as transformers' own loss
             loss = torch.nn.functional.cross_entropy(logits.view(-1, 256), y.reshape(-1))
         optimizer.zero_grad()
         scaler.scale(loss).backward()
+        if step in infinite:
+            decayed[0].grad.fill_(float("inf"))
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
@@ -204,7 +226,7 @@ def reference(weights, text, optimizer_of=adamw, autocast=None, dtype=torch.floa
     return losses, scales
 
 
-def compare(name, records, theirs, bound, first_bound):
+def compare(name, peer, records, theirs, bound, first_bound):
     ours = [r["loss"] for r in records]
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
     first = abs(ours[0] - theirs[0]) / abs(theirs[0])
@@ -215,11 +237,12 @@ def compare(name, records, theirs, bound, first_bound):
         f"{'ok' if ok else 'FAIL'}",
         flush=True,
     )
-    return ok
+    figure = f"worst of {STEPS} steps {worst:.1e}, first {first:.1e}"
+    return rows.note(peer, f"losses, {name}", figure, f"{bound:.0e}, first {first_bound:.0e}", ok)
 
 
 def scaler(initial, interval):
-    return torch.amp.GradScaler("cpu", init_scale=initial, growth_interval=interval)
+    return torch.amp.GradScaler(DEVICE, init_scale=initial, growth_interval=interval)
 
 
 def compare_scales(name, records, theirs, steps):
@@ -227,7 +250,7 @@ def compare_scales(name, records, theirs, steps):
     ok = len(ours) >= steps and ours[:steps] == theirs[:steps]
     print(f"{name}: {ours[0]:.0f} -> {ours[steps - 1]:.0f} over {steps} steps, GradScaler {theirs[0]:.0f} -> "
           f"{theirs[steps - 1]:.0f}, {'equal  ok' if ok else 'FAIL'}", flush=True)
-    return ok
+    return rows.note("torch GradScaler", name, f"{ours[0]:.0f} -> {ours[steps - 1]:.0f} in {steps} steps", "equal", ok)
 
 
 def compare_mean(folder, text):
@@ -247,7 +270,8 @@ def compare_mean(folder, text):
     ok = equal == len(ours) == len(steps[0])
     print(f"ema: {equal} of {len(steps[0])} tensors equal torch's to the last bit  {'ok' if ok else 'FAIL'}",
           flush=True)
-    return ok
+    return rows.note("torch AveragedModel", "ema.weights", f"{equal} of {len(steps[0])} tensors equal", "bit for bit",
+                     ok)
 
 
 def compare_8bit_states(folder, file, text, weights, steps=5):
@@ -263,19 +287,36 @@ def compare_8bit_states(folder, file, text, weights, steps=5):
     for name, p in zip(names, theirs):
         for own, other in (("exp_avg", "m"), ("exp_avg_sq", "v")):
             index = ours[f"{name}/{own}"].view(-1).long()
-            differ += (index != kept[0].state[p][other].view(-1)[:p.numel()]).sum().item()
+            differ += (index != kept[0].state[p][other].view(-1)[:p.numel()].cpu()).sum().item()
             count += p.numel()
     narrow = sum(name.endswith("_sq") and t.dtype == torch.uint8 for name, t in ours.items())
     ok = len(names) == len(theirs) == narrow and differ < 0.01 * count
     print(f"adamw_8bit: after {steps} steps {differ} of {count} indices of {narrow} matrices differ (bound 1 %)  "
           f"{'ok' if ok else 'FAIL'}", flush=True)
-    return ok
+    return rows.note("bitsandbytes' algorithm", f"8-bit states after {steps} steps",
+                     f"{differ} of {count} indices differ", "1 %", ok)
+
+
+def compare_injected(folder, file, text, weights):
+    """Factors of the loss while gradients overflow in chosen steps: halved after each, doubled after five without."""
+    build(folder / "plugins", "overflow")
+    steps = 60
+    tables = (f"[optimizer.adamw]\n[precision.fp16]\ninitial = 1024.0\ninterval = 5\n"
+              f"[test.overflow]\nsteps = [{', '.join(f'{n}.0' for n in INFINITE)}]")
+    _, ours = train(folder, "injected", file, steps - len(INFINITE), LR, tables,
+                    ["--plugin-path", folder / "plugins"])
+    _, theirs = reference(weights, text, autocast=torch.float16, scaler=scaler(1024.0, 5), steps=steps,
+                          infinite=INFINITE)
+    skipped = tuple(n for n, record in enumerate(ours) if record["skipped"])
+    ok = compare_scales("fp16, with overflows in chosen steps", ours, theirs, steps)
+    print(f"fp16, with overflows: steps {skipped} are skipped  {'ok' if skipped == INFINITE else 'FAIL'}", flush=True)
+    return ok and rows.note("torch GradScaler", "steps that are skipped", f"{len(skipped)} of {steps}",
+                            f"the {len(INFINITE)} chosen", skipped == INFINITE)
 
 
 def main():
     torch.set_num_threads(max(1, os.cpu_count() or 1))
-    text = b"".join(p.read_bytes() for p in sorted((ROOT / "core").rglob("*.cpp")))[:STEPS * BATCH * LENGTH + 1]
-    assert len(text) == STEPS * BATCH * LENGTH + 1
+    text = rows.text(STEPS * BATCH * LENGTH + 1)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         file = folder / "text.txt"
@@ -301,19 +342,28 @@ def main():
             ("muon_in_fp32", beside + "ns_dtype = \"fp32\"\nadjust_lr_fn = \"match_rms_adamw\"\n[optimizer.adamw]",
              LR, {"optimizer_of": muon_in_fp32}, 1e-5, 1e-6),
         ]
+        if DEVICE == "cuda" and importlib.util.find_spec("bitsandbytes"):
+            cases.append(("adamw_8bit beside bitsandbytes", "[optimizer.adamw_8bit]", LR,
+                          {"optimizer_of": of_bitsandbytes}, 2e-4, 1e-6))
+        peers = {"bf16": "torch autocast", "fp16": "torch autocast and GradScaler", "half": "torch in bf16",
+                 "adafactor": "transformers Adafactor", "adafactor_of_the_paper": "transformers Adafactor",
+                 "anyprecision": "torchdistx' algorithm", "adamw_8bit": "bitsandbytes' algorithm",
+                 "adamw_8bit beside bitsandbytes": "bitsandbytes", "muon": "torch Muon", "muon_in_fp32": "torch Muon"}
         results = []
         for name, tables, lr, theirs, bound, first_bound in cases:
             if len(sys.argv) > 1 and name not in sys.argv[1:]:
                 continue
             _, ours = train(folder, name, file, STEPS, lr, tables)
             losses, scales = reference(weights, text, **theirs)
-            results.append(compare(name, ours, losses, bound, first_bound))
+            results.append(compare(name, peers.get(name, "torch AdamW"), ours, losses, bound, first_bound))
             if "scaler" in theirs:
                 results.append(compare_scales("fp16, a factor that grows", ours, scales, STEPS))
         if not sys.argv[1:] or "adamw_8bit" in sys.argv[1:]:
             results.append(compare_8bit_states(folder, file, text, weights))
         if not sys.argv[1:] or "ema" in sys.argv[1:]:
             results.append(compare_mean(folder, file))
+        if not sys.argv[1:] or "injected" in sys.argv[1:]:
+            results.append(compare_injected(folder, file, text, weights))
         if not sys.argv[1:] or "overflow" in sys.argv[1:]:
             tables = f"[optimizer.adamw]\n[precision.fp16]\ninitial = {2.0**40}"
             _, falls = train(folder, "overflow", file, 1, LR, tables)

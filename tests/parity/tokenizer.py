@@ -17,6 +17,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import corpus  # noqa: E402
 import plugin  # noqa: E402
 import tokenizer_random  # noqa: E402
+from rows import note  # noqa: E402
 from tokenizer_kinds import kinds  # noqa: E402
 
 SIZE = int(float(os.environ.get("MEGABYTES", "10")) * 1e6)
@@ -70,7 +71,7 @@ def compare_kind(name, theirs, folder, documents, everything):
     print(f"{name}: {count:,} and {more:,} ids, other ids in {ids} documents and {odd_ids} of all characters, other "
           f"texts in {texts}, {odd_texts} and {rows}; {here:.2f} s, tokenizers {there:.2f} s  {'ok' if ok else 'FAIL'}",
           flush=True)
-    return ok
+    return note("tokenizers", f"{name}: {count + more:,} ids", f"{ids + odd_ids} documents with others", "none", ok)
 
 
 def encoded_by(theirs, text):

@@ -67,6 +67,16 @@ class Adafactor {
     if (has_moment_) add("exp_avg", "same");
   }
 
+  // On a GPU the sums of a step have memory of their own, from the first step on.
+  void workspace(const mortise_param_info* info, uint32_t device, int64_t* bytes) const {
+    *bytes = 0;
+    if constexpr (MORTISE_HAS_CUDA)
+      if (device == MORTISE_CUDA) {
+        const Shape shape(*info, info->numel);
+        *bytes = static_cast<int64_t>(sizeof(double)) * shape.space();
+      }
+  }
+
   void step(const mortise_slice* slices, uint32_t n, const mortise_ledger* device_ledger) {
     if constexpr (MORTISE_HAS_CUDA)
       if (is_on_gpu(device_ledger)) return step_on_gpu(slices, n, *device_ledger);
@@ -89,13 +99,18 @@ class Adafactor {
  private:
   // What a slice is to the kernels: matrices of rows × columns, or a vector, which is one row.
   struct Shape {
-    explicit Shape(const mortise_slice& s) : is_vector(s.info->rank < 2), columns(s.length) {
-      if (is_vector) return;
-      rows = s.info->sizes[s.info->rank - 2];
-      columns = s.info->sizes[s.info->rank - 1];
+    explicit Shape(const mortise_slice& s) : Shape(*s.info, s.length) {}
+    Shape(const mortise_param_info& info, int64_t length) : is_vector(info.rank < 2), columns(length) {
+      if (!is_vector) {
+        rows = info.sizes[info.rank - 2];
+        columns = info.sizes[info.rank - 1];
+      }
+      matrices = length == 0 ? 0 : length / (rows * columns);
     }
+    // Doubles that the kernels add up in.
+    int64_t space() const { return kernels::adafactor_space(matrices, rows, columns, is_vector); }
     bool is_vector;
-    int64_t rows = 1, columns;
+    int64_t rows = 1, columns, matrices;
   };
 
   // Of a narrower master the value is cast by the host, from what was rounded.
@@ -138,15 +153,14 @@ class Adafactor {
     const auto state = [&](uint32_t i) { return Info(s.states[i]).as<float>(); };
     const bool copies =
         s.value && p.dtype == MORTISE_F32 && (value.dtype == MORTISE_BF16 || value.dtype == MORTISE_F16);
-    const int64_t matrices = s.length == 0 ? 0 : s.length / (shape.rows * shape.columns);
     return {.p = p.data,
             .g = g.data,
             .row = state(0),
             .column = shape.is_vector ? nullptr : state(1),
             .m = has_moment_ ? state(shape.is_vector ? 1 : 2) : nullptr,
             .copy = copies ? value.data : nullptr,
-            .space = space_of(s.param, kernels::adafactor_space(matrices, shape.rows, shape.columns, shape.is_vector)),
-            .matrices = matrices,
+            .space = space_of(s.param, shape.space()),
+            .matrices = shape.matrices,
             .rows = shape.rows,
             .columns = shape.columns,
             .group = s.group,
@@ -168,7 +182,7 @@ class Adafactor {
 };
 
 constexpr mortise_optimizer kAdafactor = {sizeof(mortise_optimizer), MORTISE_WRITES_VALUE, thunk<&Adafactor::states>,
-                                          thunk<&Adafactor::step>};
+                                          thunk<&Adafactor::step>, thunk<&Adafactor::workspace>};
 }  // namespace
 
 MORTISE_PLUGIN(Adafactor, mortise::provide("optimizer", &kAdafactor))

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 
 #include "mortise/testing/fake_slice.hpp"
 
@@ -104,6 +106,25 @@ TEST_F(Adafactor, KeepsARowAndAColumnOfAMatrixAndAllOfAVector) {
   Plugin with_moment(host, MORTISE_PLUGIN_FILE);
   EXPECT_EQ(kept(with_moment, {2, 3}), (Kept{"exp_avg_sq_row 2", "exp_avg_sq_col 3", "exp_avg 6"}));
   EXPECT_EQ(kept(with_moment, {6}), (Kept{"exp_avg_sq 6", "exp_avg 6"}));
+}
+
+// By README.md, and two numbers a tile and a few a matrix.
+TEST_F(Adafactor, SaysWhatAGpuKeepsBesideAMatrix) {
+  const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  const auto& optimizer = plugin.object<mortise_optimizer>("optimizer");
+  const auto bytes = [&](const std::vector<int64_t>& sizes, uint32_t device) {
+    int64_t n = -1;
+    EXPECT_EQ(optimizer.workspace(plugin.self(), &mortise::info_of(param(sizes)), device, &n), MORTISE_OK);
+    return n;
+  };
+  std::string toml = MORTISE_PLUGIN_FILE;
+  std::ifstream file(toml.replace(toml.rfind(".so"), 3, ".toml"));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const bool has_kernels = text.find("\"cuda\"") != text.npos;  // else it was built for the CPU alone
+  EXPECT_EQ(bytes({768, 3072}, MORTISE_CUDA),
+            has_kernels ? 8 * (2 + 36 + 36 + 768 * 3 + 12 * 3072 + 12 + 1 + 1536) : 0);
+  EXPECT_EQ(bytes({6}, MORTISE_CUDA), has_kernels ? 8 * 4 : 0);
+  EXPECT_EQ(bytes({768, 3072}, MORTISE_CPU), 0);
 }
 
 // Of the first step U is the gradient's sign where all rows and columns are alike: p falls by the rate.

@@ -19,6 +19,9 @@ typedef struct mortise_optimizer {
    * when the verdict is 0, and does not look at either on the host unless plugin.toml says `syncs`. It may
    * overwrite gradients: nobody reads them afterwards. [loop] */
   MORTISE_PLUG(step, const mortise_slice *, uint32_t n, const mortise_ledger *);
+  /** Bytes that `step` keeps of its own beside a parameter on a device of this kind (MORTISE_CPU, MORTISE_CUDA): no
+   * state, and in no checkpoint, but counted by the plan. NULL: none. [build] Since 0.2 */
+  MORTISE_PLUG(workspace, const mortise_param_info *, uint32_t device, int64_t *bytes);
 } mortise_optimizer;
 
 MORTISE_END

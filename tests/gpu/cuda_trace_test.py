@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The arithmetic of cuda_trace.py, on traces written by hand; a GPU is not needed."""
+import unittest
+
+import cuda_trace
+
+
+def of(*lines):
+    return cuda_trace.Trace(["\t".join(map(str, line)) for line in lines])
+
+
+NAMES = (("name", 0, "cudaLaunchKernel_v7000"), ("name", 1, "cudaMemcpyAsync_v3020"),
+         ("name", 2, "cudaStreamSynchronize_v3020"), ("name", 3, "cuLaunchKernelEx"),
+         ("name", 4, "cudaMalloc_v3020"), ("name", 5, "void kernel()"), ("name", 6, "cudaGraphLaunch_v10000"),
+         ("name", 7, "cudaEventQuery_v3020"))
+
+
+def report(at, correlation):
+    """The host asks for it at `at`; the GPU is 1,000 behind."""
+    return (("call", at, at + 1, 9, correlation, 1),
+            ("copy", at + 1000, at + 1002, 7, correlation, 48, cuda_trace.DEVICE, cuda_trace.PINNED))
+
+
+class Steps(unittest.TestCase):
+    def test_what_is_between_two_reports_is_of_the_later_step(self):
+        [step] = of(*NAMES, *report(100, 1), ("call", 110, 112, 9, 2, 0), ("kernel", 1110, 1130, 7, 2, 5),
+                    ("call", 120, 121, 9, 3, 2), ("call", 122, 123, 9, 5, 7), *report(200, 4),
+                    ("call", 210, 211, 9, 6, 0), ("kernel", 1210, 1230, 7, 6, 5), ("end",)).steps()
+        self.assertEqual(len(step.kernels()), 1)
+        self.assertEqual(step.count(cuda_trace.LAUNCHES), 1)
+        self.assertEqual(step.count(cuda_trace.WAITS), 1, "who asks whether an event is over does not wait")
+        self.assertEqual(step.count(cuda_trace.ALLOCATIONS), 0)
+        self.assertEqual((step.begin, step.end), (1102, 1202))
+        # 20 of the kernel and 2 of the report's own copy, of 100.
+        self.assertAlmostEqual(step.idle_share(), 0.78)
+
+    def test_a_number_that_somebody_reads_is_no_report(self):
+        steps = of(*NAMES, *report(100, 1), ("call", 150, 151, 9, 2, 1),
+                   ("copy", 1150, 1151, 7, 2, 8, cuda_trace.DEVICE, cuda_trace.PINNED), *report(200, 3),
+                   ("end",)).steps()
+        self.assertEqual(len(steps), 1)
+
+    def test_a_call_of_the_driver_within_one_of_the_runtime_counts_once(self):
+        calls = of(*NAMES, ("call", 11, 19, 9, 2, 3), ("call", 10, 20, 9, 2, 0), ("call", 12, 15, 8, 3, 3),
+                   ("call", 30, 31, 9, 4, 3), ("end",)).calls
+        self.assertEqual([(call.start, call.name) for call in calls],
+                         [(10, "cudaLaunchKernel"), (12, "cuLaunchKernelEx"), (30, "cuLaunchKernelEx")])
+
+    def test_a_recording_is_one_launch_of_many_kernels(self):
+        [step] = of(*NAMES, *report(100, 1), ("call", 110, 112, 9, 2, 6), ("kernel", 1110, 1120, 7, 2, 5),
+                    ("kernel", 1115, 1130, 8, 2, 5), *report(200, 4), ("end",)).steps()
+        self.assertEqual((step.count(cuda_trace.LAUNCHES), len(step.kernels())), (1, 2))
+        self.assertEqual(step.busy(), 22, "what runs at the same time is busy once")
+
+    def test_memory_that_is_asked_for_is_counted(self):
+        [step] = of(*NAMES, *report(100, 1), ("call", 110, 112, 9, 2, 4), *report(200, 4), ("end",)).steps()
+        self.assertEqual((step.count(cuda_trace.ALLOCATIONS), step.count(cuda_trace.WAITS)), (1, 0))
+
+
+class Whole(unittest.TestCase):
+    def test_a_trace_that_is_not_whole_is_refused(self):
+        for lines, why in (((*NAMES,), "did not come to its end"),
+                           ((("error", "7 records were dropped"), ("end",)), "7 records were dropped")):
+            with self.assertRaisesRegex(ValueError, why):
+                of(*lines)
+
+
+if __name__ == "__main__":
+    unittest.main()
