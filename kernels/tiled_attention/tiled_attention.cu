@@ -22,6 +22,11 @@ constexpr unsigned kAll = 0xFFFFFFFFu;
 // Rows of the other side at a time: what registers and 48 KiB of shared memory hold.
 template <int D>
 constexpr int kTile = D == 64 ? 64 : 32;
+// Blocks that share a multiprocessor, found by trial on an H200: more hide more of each other's waiting, until registers
+// spill. The first of kernels over queries, the second of the one over keys.
+template <int D>
+constexpr int kBeside = D == 64 ? 4 : 2,
+              kBesideOfKeys = D == 64 ? 3 : 2;
 
 struct Job {
   TiledAttention a;
@@ -227,7 +232,7 @@ __device__ inline float sum_of_row(float x) {
 // ---- forward ----
 
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads, kBeside<D>) forward(const __grid_constant__ Job job) {
   constexpr int kKeys = kTile<D>, N = kKeys / 8;
   __shared__ Chunk q[kOwn * D / 8], k[kKeys * D / 8], v[kKeys * D / 8];
   const TiledAttention& a = job.a;
@@ -335,7 +340,7 @@ __device__ __forceinline__ void differentiate(float& p, float& d, float score, f
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads, kBeside<D>) backward_of_queries(const __grid_constant__ Job job) {
   constexpr int kKeys = kTile<D>, N = kKeys / 8;
   __shared__ Chunk q[kOwn * D / 8], dy[kOwn * D / 8], k[kKeys * D / 8], v[kKeys * D / 8];
   const TiledAttention& a = job.a;
@@ -390,7 +395,7 @@ __global__ void __launch_bounds__(kThreads) backward_of_queries(const __grid_con
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads) backward_of_keys(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads, kBesideOfKeys<D>) backward_of_keys(const __grid_constant__ Job job) {
   constexpr int kQueries = kTile<D>, N = kQueries / 8;
   __shared__ Chunk k[kOwn * D / 8], v[kOwn * D / 8], q[kQueries * D / 8], dy[kQueries * D / 8];
   const TiledAttention& a = job.a;
