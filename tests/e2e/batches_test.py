@@ -225,7 +225,8 @@ class Masking(Case):
         self.file("run.toml", self.text + "whole_words = true\n")
         result = self.mortise("plan", "run.toml")
         self.assertEqual(result.code, 64, result)
-        self.assertIn("whole_words: the tokenizer writes white space before every token", result.err)
+        self.assertIn("the tokenizer writes white space before every token, so none goes on with a word\n"
+                      "  --> run.toml:29:15\n  fix: whole_words = false", result.err)
 
     def test_words_are_learned(self):
         text = self.text.replace("[optimizer.sgd]", "[optimizer.adamw]").replace("size = 8", "size = 32")
