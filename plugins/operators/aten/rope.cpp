@@ -60,8 +60,9 @@ class Rope {
     const int64_t samples = Info(place).rank == 1 ? 1 : Info(place).size(0);
     return ops::mul(ops::reshape(place, {samples, T, 1, 1}), ops::reshape(frequency, {1, 1, 1, half}));
   }
-  // For a context `factor` times as long. With `context`, as Llama 3.1: what turns around in it less than `low` times is
-  // slowed down, more than `high` times stays, and between the two a share of it stays that grows with the frequency.
+
+  // For a context `factor` times as long. With `context`, as Llama 3.1: what turns around in it less than `low` times
+  // is slowed down, more than `high` times stays, and between the two it keeps a share that grows with the frequency.
   Tensor scaled(Tensor frequency) const {
     if (factor_ == 1) return frequency;
     Tensor slow = ops::mul(frequency, 1 / factor_);
@@ -72,6 +73,7 @@ class Rope {
     share = ops::clamp_max(ops::clamp_min(share, 0), 1);
     return ops::add(slow, ops::mul(ops::sub(frequency, slow), share));
   }
+
   static Tensor counting(int64_t n) {
     Tensor numbers = empty(MORTISE_I64, {n});
     ops::arange_out(n, numbers);
