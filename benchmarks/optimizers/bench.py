@@ -2,9 +2,9 @@
 usage: bench.py [ROUNDS [OPTIMIZER …]], with MORTISE naming the binary.
 
 The tensors are those of a GPT-2 of 30 M parameters in fp32: 6 layers, width 384, 50,257 tokens, 256 positions; the
-rate is the same; weight decay is 0.01 (here not of vectors). Rounds are interleaved, each side's figure of a round is its median step
-after two, the table's the median of the rounds; a ratio (ours / theirs) is the median of the rounds' ratios, below 1 is
-better.
+rate is the same; weight decay is 0.01 (here not of vectors). Rounds are interleaved, each side's figure of a round is
+its median step after two, the table's the median of the rounds; a ratio (ours / theirs) is the median of the rounds'
+ratios, below 1 is better.
 
 Ours is `step_ms` without `gradients_ms` of profile.calls: verdict with the norm of all gradients, update and commit. A
 sample has 8 tokens, so that a step is little but this. Theirs is `step()` alone; of the forms that torch has of an

@@ -46,12 +46,14 @@ TEST_P(Vocabulary, RopeTurnsHalvesAsLlamaDoesAndBackwardTurnsBack) {
 // transformers' _compute_llama3_parameters and its linear neighbour: whole frequencies, and pieces between two borders.
 TEST_P(Vocabulary, RopeScalesFrequenciesAsTransformersDoes) {
   constexpr int64_t T = 40, D = 32;
-  constexpr double kTheta = 500, kFactor = 6, kLow = 1, kHigh = 4, kContext = 64;
+  constexpr double kTheta = 500, kFactor = 6, kLow = 1, kHigh = 4;
+  constexpr int64_t kContext = 64;
   const at::Tensor x = numbers({1, T, D}, dtype()), plain = 1.0 / at::pow(kTheta, at::arange(0, D, 2, at::kFloat) / D);
-  const at::Tensor length = 2 * std::numbers::pi / plain, share = (kContext / length - kLow) / (kHigh - kLow);
+  const double context = kContext;
+  const at::Tensor length = 2 * std::numbers::pi / plain, share = (context / length - kLow) / (kHigh - kLow);
   const at::Tensor between = (1 - share) * plain / kFactor + share * plain;
   const at::Tensor llama3 =
-      at::where(length > kContext / kLow, plain / kFactor, at::where(length < kContext / kHigh, plain, between));
+      at::where(length > context / kLow, plain / kFactor, at::where(length < context / kHigh, plain, between));
   const auto turned = [&](const at::Tensor& frequency) {
     const at::Tensor angle = at::arange(T).to(at::kFloat).unsqueeze(-1) * frequency;
     const at::Tensor c = at::cos(angle).to(dtype()), s = at::sin(angle).to(dtype());
@@ -60,13 +62,9 @@ TEST_P(Vocabulary, RopeScalesFrequenciesAsTransformersDoes) {
   };
   Bench b;
   auto* linear = b.layer(dtype(), "rope", {{"head_dim", D}, {"theta", kTheta}, {"factor", kFactor}});
-  auto* of_llama3 = bench.layer(dtype(), "rope",
-                                {{"head_dim", D},
-                                 {"theta", kTheta},
-                                 {"factor", kFactor},
-                                 {"low", kLow},
-                                 {"high", kHigh},
-                                 {"context", int64_t{kContext}}});
+  auto* of_llama3 = bench.layer(
+      dtype(), "rope",
+      {{"head_dim", D}, {"theta", kTheta}, {"factor", kFactor}, {"low", kLow}, {"high", kHigh}, {"context", kContext}});
   // An angle is up to 40, a frequency a few roundings of 6e-8 away, and a number of x up to 5.
   constexpr double kNear = 40 * 4 * 6e-8 * 5;
   EXPECT_LT((b.call(linear, {x})[0] - turned(plain / kFactor)).abs().max().item<double>(), kNear);
