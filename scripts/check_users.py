@@ -5,6 +5,8 @@ functions  of a table that the host gives out: a plugin, an example or a test ca
            of the wrapper that one of them calls; the fake host has it, but for those that need LibTorch (BY_TORCH)
 objects    what a plugin gives: the core calls each of its functions
 points     of the core: a plugin.toml of the tree attaches there; operators: a plugin's code asks for a layer of it
+keys       of the core and of each plugin: a source of the core, or of the plugin or the C++ wrapper, names it, or a
+           fact of the plugin.toml does
 plugins    each has a test that includes the fake host, but a native one, which tests/gpu runs
 """
 import re
@@ -12,6 +14,7 @@ import sys
 from pathlib import Path
 
 from check_core import is_native
+from check_texts import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ROOT / "sdk/include/mortise"
@@ -122,6 +125,29 @@ def point_errors():
     return errors
 
 
+def key_errors():
+    """Whether who names a key reads it is not seen: a key that nobody names is read by nobody."""
+    def unnamed(keys, code):
+        return [key for key in keys if f'"{key}"' not in code]
+
+    def code_of(*folders):
+        return "\n".join(text_of(path) for path in sources(*folders) if "_test." not in path.name)
+
+    core = code_of("core")
+    schema = tomllib.loads(text_of(ROOT / "core/manifest/core_schema.toml"))
+    errors = [f"core/manifest/core_schema.toml: no source of the core names [{table}] `{key}`"
+              for table, keys in schema.items() if table != "later" for key in unnamed(keys, core)]
+    wrapper = code_of("sdk/include/mortise/cpp")
+    for path in sorted(ROOT.glob("plugins/*/*/plugin.toml")):
+        toml = tomllib.loads(text_of(path))
+        facts = " ".join(f'"{value}"' for name, table in toml.items() if name != "config" and isinstance(table, dict)
+                         for value in table.values())
+        presets = '"preset"' if "preset" in toml else ""  # read by the core
+        errors += [f"{path.relative_to(ROOT)}: no source of the plugin names its key `{key}`"
+                   for key in unnamed(toml.get("config", {}), code_of(path.parent) + wrapper + facts + presets)]
+    return errors
+
+
 def plugin_errors():
     tested = {path.parent for path in sources("plugins") if ("_test." in path.name or path.name == "testing.hpp")
               and re.search(r"testing/fake_\w+\.hpp", text_of(path))}
@@ -134,7 +160,7 @@ def plugin_errors():
 def main():
     if len(sys.argv) != 1:
         sys.exit(__doc__)
-    errors = function_errors() + object_errors() + point_errors() + plugin_errors()
+    errors = function_errors() + object_errors() + point_errors() + key_errors() + plugin_errors()
     for error in errors:
         print(error)
     sys.exit(f"{len(errors)} things of the interface are there for nobody" if errors else 0)

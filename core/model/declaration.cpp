@@ -107,9 +107,9 @@ void mortise_param::add_tag(const std::string& tag) {
 namespace mortise {
 
 mortise_param* Declaration::find(std::string_view name) {
-  for (auto& p : params)
-    if (p.name == name || std::find(p.other_names.begin(), p.other_names.end(), name) != p.other_names.end()) return &p;
-  return nullptr;
+  for (; n_named < params.size(); ++n_named) params_by_name.emplace(params[n_named].name, n_named);
+  const auto found = params_by_name.find(name);
+  return found == params_by_name.end() ? nullptr : &params[found->second];
 }
 
 std::vector<Element> Declaration::param_elements() const {
@@ -147,8 +147,9 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
                                 std::string(view(spec.slot)) + ", which no plugin in use brings");
   const mortise_layer* declaring = b.declarer.layer;
   const bool inside = declaring && declaring->slot == view(spec.slot) && declaring->path == view(spec.path);
-  for (const mortise_layer& same : d.layers)
-    if (same.path == view(spec.path) && (!inside || same.around == declaring))
+  const auto [first, last] = d.layers_at.equal_range(view(spec.path));
+  for (auto at = first; at != last; ++at)
+    if (const mortise_layer& same = d.layers[at->second]; !inside || same.around == declaring)
       must_be_new(same.declarer, b.declarer, "layer " + same.path, "give one of them another path");
   mortise_layer& layer = d.layers.emplace_back();
   layer.declarer = b.declarer;
@@ -158,6 +159,7 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
   layer.segment = static_cast<int>(d.segments.size()) - 1;
   layer.slot = view(spec.slot);
   layer.path = view(spec.path);
+  d.layers_at.emplace(layer.path, layer.index);
   for (uint32_t i = 0; i < spec.n_attrs; ++i) {
     layer.texts.emplace_back(view(spec.attrs[i].key));
     const mortise_str key = str(layer.texts.back());
@@ -175,6 +177,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   if (name.empty()) throw std::invalid_argument("a parameter without a name");
   if (spec.tie) {
     if (!d.find(name)) spec.tie->other_names.push_back(name);
+    d.params_by_name.emplace(name, spec.tie->index);
     return spec.tie;
   }
   const std::vector<int64_t> sizes(spec.sizes, spec.sizes + spec.rank);
@@ -204,7 +207,7 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   for (uint32_t i = 0; i < spec.rank && spec.dims; ++i) p.dims.emplace_back(view(spec.dims[i]));
   for (uint32_t i = 0; i < spec.n_tags; ++i) p.tags.emplace_back(view(spec.tags[i]));
   fill_info(p);
-  return &p;
+  return d.find(name);  // named at once: plugins look for parameters from several threads
 }
 
 void add_merge(mortise_builder& b, const mortise_merge_spec& spec) {

@@ -78,6 +78,10 @@ struct Declaration {
   std::vector<Merge> merges;
   std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length", "field.NAME"
   std::vector<std::string> classes;      // what labels of whole samples mean
+  // Where they stand; of thousands of experts each is looked for by its name.
+  std::multimap<std::string, uint32_t, std::less<>> layers_at;  // by path
+  std::map<std::string, uint32_t, std::less<>> params_by_name;  // of the first `n_named`, other names too
+  size_t n_named = 0;
 
   mortise_param* find(std::string_view name);
   std::vector<Element> param_elements() const;

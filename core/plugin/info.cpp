@@ -291,15 +291,18 @@ class Reader {
         std::vector<std::string> keys;
         for (const std::string& fact : kFacts)
           if (fact.starts_with(table.key + ".")) keys.push_back(fact.substr(table.key.size() + 1));
-        if (std::ranges::count(info_.schema.provides, table.key)) keys.push_back("devices");
-        if (!is_object(table.key)) keys.insert(keys.end(), {"attributes", "covers"});  // of an operator's layers
+        const bool provided = std::ranges::count(info_.schema.provides, table.key);
+        if (provided) keys.push_back("devices");
+        if (provided && !is_object(table.key)) keys.insert(keys.end(), {"attributes", "covers"});  // of its layers
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }
     }
   }
 
+  // The points of kind Object, core/plan/points.def, that can be a table.
   static bool is_object(const std::string& point) {
-    return point == "optimizer" || point == "data" || point == "device" || point == "model";
+    const auto all = {"comm", "data", "device", "model", "optimizer", "replicas", "schedule", "tokenizer"};
+    return std::ranges::find(all, point) != all.end();
   }
 
   // What is said of a provider, where the plugin is none there.

@@ -251,6 +251,13 @@ TEST(PluginToml, ListsTheAttributesOfAnOperator) {
   EXPECT_EQ(read_after_head("[metric]\nin_training = \"nothing\"\n").errors.size(), 1u) << "no key of [config]";
   EXPECT_EQ(read_after_head(head + "[optimizer]\nattributes = [\"width\"]\n").errors,
             (Errors{"unknown_key 10:1 [optimizer] has no key `attributes` | it has: cut, devices"}));
+  EXPECT_EQ(read_after_head("[points]\nprovides = [\"schedule\"]\n[schedule]\nattributes = [\"width\"]\ncovers = []\n")
+                .errors,
+            (Errors{"unknown_key 10:1 [schedule] has no key `attributes` | it has: devices",
+                    "unknown_key 11:1 [schedule] has no key `covers` | it has: devices"}));
+  EXPECT_EQ(read_after_head("[load]\nattributes = [\"width\"]\n").errors,
+            (Errors{"unknown_key 8:1 [load] has no key `attributes` | it has: adds, removes"}))
+      << "a fact for the core";
 }
 
 TEST(PluginToml, SaysInWhichModesAWrapperIsCalled) {

@@ -212,6 +212,22 @@ class Masking(Case):
         self.assertNotEqual(result.code, 0, result)
         self.assertIn("`labels`", result.err)
 
+    def test_whole_words_are_hidden_and_go_on_exactly(self):
+        digits = [*WORDS[:5], *"0123456789", *(f"##{n}" for n in range(10))]
+        pieces = {**WORDPIECE, "model": {**WORDPIECE["model"], "vocab": {word: i for i, word in enumerate(digits)}}}
+        self.file("words/tokenizer.json", json.dumps(pieces))
+        self.goes_on_exactly(self.text + "whole_words = true\n")
+        # As many tokens as without, by the words: most have two pieces here.
+        one, other = (self.train(name, self.text + f"whole_words = {name}\n") for name in ("true", "false"))
+        self.assertNotEqual(self.losses(one), self.losses(other))
+
+    def test_whole_words_of_a_tokenizer_without_pieces_are_refused(self):
+        self.file("run.toml", self.text + "whole_words = true\n")
+        result = self.mortise("plan", "run.toml")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("the tokenizer writes white space before every token, so none goes on with a word\n"
+                      "  --> run.toml:29:15\n  fix: whole_words = false", result.err)
+
     def test_words_are_learned(self):
         text = self.text.replace("[optimizer.sgd]", "[optimizer.adamw]").replace("size = 8", "size = 32")
         run = self.train("learned", text, "--set", "run.length=150", "--set", "optimizer.lr=0.01")

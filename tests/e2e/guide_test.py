@@ -71,6 +71,12 @@ class Guide(e2e.Case):
         documents = prefix / "share/doc/mortise"
         self.assertTrue((documents / "docs/guide/writing_a_plugin.md").exists())
         self.assertTrue((documents / "examples/01_c_optimizer/lion.c").exists())
+        # What the example includes is there, too; its own plugin is not built yet.
+        example = subprocess.run([prefix / "bin/mortise", "plan", "--static", "lion.toml"], capture_output=True,
+                                 cwd=documents / "examples/01_c_optimizer", env=self.environment(), check=False,
+                                 timeout=e2e.LIMIT_S)
+        self.assertIn(b"no plugin is called `optimizer.lion`", example.stderr)
+        self.assertNotIn(b"include_missing", example.stderr)
         for plugin in re.findall(r"`(\w+/\w+)`", (GUIDE / PAGES[0]).read_text().split("## Where to look next")[1]):
             if not plugin.startswith("mortise/"):
                 self.assertTrue((documents / "plugins" / plugin / (plugin.split("/")[1] + ".cpp")).exists(), plugin)

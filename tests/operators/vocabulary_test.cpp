@@ -1,4 +1,6 @@
 // rope, gated, the composites and the losses of operators.aten against what they are made of, written out in ATen.
+#include <numbers>
+
 #include "tests/operators/bench.hpp"
 
 namespace mortise::testing {
@@ -39,6 +41,36 @@ TEST_P(Vocabulary, RopeTurnsHalvesAsLlamaDoesAndBackwardTurnsBack) {
     EXPECT_TRUE(bitwise(y, y0));
     EXPECT_LT(apart(x.grad(), x0.grad()), dtype() == at::kFloat ? 1e-6 : 1e-14);  // summed in another order
   }
+}
+
+// transformers' _compute_llama3_parameters and its linear neighbour: whole frequencies, and pieces between two borders.
+TEST_P(Vocabulary, RopeScalesFrequenciesAsTransformersDoes) {
+  constexpr int64_t T = 40, D = 32;
+  constexpr double kTheta = 500, kFactor = 6, kLow = 1, kHigh = 4;
+  constexpr int64_t kContext = 64;
+  const at::Tensor x = numbers({1, T, D}, dtype()), plain = 1.0 / at::pow(kTheta, at::arange(0, D, 2, at::kFloat) / D);
+  const double context = kContext;
+  const at::Tensor length = 2 * std::numbers::pi / plain, share = (context / length - kLow) / (kHigh - kLow);
+  const at::Tensor between = (1 - share) * plain / kFactor + share * plain;
+  const at::Tensor llama3 =
+      at::where(length > context / kLow, plain / kFactor, at::where(length < context / kHigh, plain, between));
+  const auto turned = [&](const at::Tensor& frequency) {
+    const at::Tensor angle = at::arange(T).to(at::kFloat).unsqueeze(-1) * frequency;
+    const at::Tensor c = at::cos(angle).to(dtype()), s = at::sin(angle).to(dtype());
+    const at::Tensor a = x.slice(2, 0, D / 2), b = x.slice(2, D / 2);
+    return at::cat({a * c - b * s, b * c + a * s}, 2);
+  };
+  Bench b;
+  auto* linear = b.layer(dtype(), "rope", {{"head_dim", D}, {"theta", kTheta}, {"factor", kFactor}});
+  auto* of_llama3 = bench.layer(
+      dtype(), "rope",
+      {{"head_dim", D}, {"theta", kTheta}, {"factor", kFactor}, {"low", kLow}, {"high", kHigh}, {"context", kContext}});
+  // An angle is up to 40, a frequency a few roundings of 6e-8 away, and a number of x up to 5.
+  constexpr double kNear = 40 * 4 * 6e-8 * 5;
+  EXPECT_LT((b.call(linear, {x})[0] - turned(plain / kFactor)).abs().max().item<double>(), kNear);
+  EXPECT_LT((bench.call(of_llama3, {x})[0] - turned(llama3)).abs().max().item<double>(), kNear);
+  EXPECT_GT((turned(llama3) - turned(plain / kFactor)).abs().max().item<double>(), 0.1);
+  EXPECT_GT((turned(llama3) - turned(plain)).abs().max().item<double>(), 0.1);
 }
 
 TEST_P(Vocabulary, RopeOfPairsIsThatOfHalvesInAnotherOrder) {

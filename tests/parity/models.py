@@ -130,6 +130,20 @@ class TiedLlama(Llama):
         super().__init__(tied=True)
 
 
+class LinearLlama(Llama):
+    scaling = {"rope_type": "linear", "factor": 6.0}
+
+    def __init__(self):
+        super().__init__()
+        self.config.rope_parameters = {"rope_theta": 500.0, **self.scaling}
+
+
+class Llama3(LinearLlama):
+    # Of the four wavelengths of a head, 6, 30, 140 and 664 positions, one stays, one is scaled in part, two wholly.
+    scaling = {"rope_type": "llama3", "factor": 6.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 48}
+
+
 class Bert:
     model, cls, keys = "bert", transformers.BertForSequenceClassification, ""
 
@@ -183,7 +197,15 @@ class Vit:
         return fields, {"pixel_values": pixels}, labels
 
 
-MODELS = {"llama": Llama, "llama_tied": TiedLlama, "bert": Bert, "bert_masked": MaskedBert, "vit": Vit}
+MODELS = {
+    "llama": Llama,
+    "llama_tied": TiedLlama,
+    "llama_linear": LinearLlama,
+    "llama3": Llama3,
+    "bert": Bert,
+    "bert_masked": MaskedBert,
+    "vit": Vit,
+}
 
 
 def mortise(folder, *args):

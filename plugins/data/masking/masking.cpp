@@ -1,7 +1,9 @@
 // data.masking: some tokens are hidden, and only they are labels: masked language modelling.
 //
 // Bits of one token: Philox words at (position, row, micro-batch, split), key = (run.seed, data.masking). So they are
-// others in each epoch, since micro-batches are numbered through, and the same in every evaluation.
+// others in each epoch, since micro-batches are numbered through, and the same in every evaluation. Of whole words, the
+// words of the first piece say whether all are hidden, and those of each piece what stands in its place.
+#include <cctype>
 #include <cmath>
 #include <cstring>
 
@@ -28,6 +30,7 @@ class Masking {
     for (const char* role : {"bos", "eos", "pad", "cls", "sep", "unk", "mask"})
       if (const auto id = special_token(role)) special_.push_back(*id);
     check(need(api.tokenizer, "mortise.tokenizer/0").size(api.host, &vocabulary_));
+    if (config::flag("whole_words")) find_continuations(*mask);
     mask_ = *mask;
   }
 
@@ -57,6 +60,37 @@ class Masking {
     is_placed_ = true;
   }
 
+  // A piece goes on with a word if the tokenizer writes no white space before it: WordPiece's "##", all without "Ġ" or
+  // "▁". What it writes at the beginning of a text says nothing: there it may leave the white space out.
+  void find_continuations(int64_t mask) {
+    const size_t before = text_of({mask}).size();
+    for (int64_t id = 0; id < vocabulary_; ++id) {
+      const std::string text = text_of({mask, id});
+      continues_.push_back(text.size() <= before || !std::isspace(static_cast<unsigned char>(text[before])));
+    }
+    const auto n = std::ranges::count(continues_, true);
+    if (n == 0 || n == vocabulary_)
+      config::refuse("whole_words",
+                     n == 0 ? "the tokenizer writes white space before every token, so none goes on with a word"
+                            : "the tokenizer writes white space before no token, so a row is one word",
+                     "whole_words = false");
+  }
+  static std::string text_of(const std::vector<int64_t>& ids) {
+    std::string text(64, '\0');
+    size_t needed = 0;
+    const auto decode = [&] {
+      check(api.tokenizer->decode(api.host, ids.data(), ids.size(), text.data(), text.size(), &needed));
+    };
+    decode();
+    const bool fits = needed <= text.size();
+    text.resize(needed);
+    if (!fits) decode();
+    return text;
+  }
+  bool continues(int64_t id) const {
+    return std::cmp_less(id, continues_.size()) && continues_[static_cast<size_t>(id)];
+  }
+
   void hide(const Batch& batch, Ref ids_BT, const std::vector<int64_t>& lengths, int64_t index, bool evaluates) const {
     const Info in(ids_BT);
     const Tensor out_BT = empty(MORTISE_I64, in.shape(), true), labels_BT = empty(MORTISE_I64, in.shape(), true),
@@ -64,20 +98,24 @@ class Masking {
     const auto out = Info(out_BT).as<int64_t>(), labels = Info(labels_BT).as<int64_t>();
     const auto seen = Info(seen_BT).as<uint8_t>();
     int64_t n_hidden = 0;
-    for (int64_t row = 0; row < in.size(0); ++row)
+    for (int64_t row = 0; row < in.size(0); ++row) {
+      bool in_word = false, drawn = false;
       for (int64_t t = 0; t < in.size(1); ++t) {
         const int64_t at = row * in.size(1) + t, id = in.as<const int64_t>()[at];
         const bool is_token = t < lengths[static_cast<size_t>(row)];
         uint32_t words[4];
         mortise_philox_words(place_.key, static_cast<uint32_t>(t), static_cast<uint32_t>(row),
                              static_cast<uint32_t>(index), place_.site + evaluates, words);
-        const bool hidden =
-            is_token && words[0] < probability_ * kWords && std::ranges::find(special_, id) == special_.end();
+        const bool of_word = is_token && std::ranges::find(special_, id) == special_.end();
+        if (!in_word || !continues(id)) drawn = words[0] < probability_ * kWords;
+        in_word = of_word;
+        const bool hidden = of_word && drawn;
         out[at] = hidden ? shown(id, words) : id;
         labels[at] = hidden ? id : kNoLabel;
         seen[at] = is_token;
         n_hidden += hidden;
       }
+    }
     for (const auto& [name, t] :
          {std::pair("input_ids", &out_BT), {"labels", &labels_BT}, {"attention_mask", &seen_BT}})
       check(api.batch->set(api.host, batch.get(), str(name), t->get()));
@@ -95,6 +133,7 @@ class Masking {
   const double probability_ = config::number("probability");
   int64_t mask_ = -1, vocabulary_ = 0;
   std::vector<int64_t> special_;
+  std::vector<bool> continues_;  // by id; empty: each token is a word
   bool is_placed_ = false;
   mortise_philox place_ = {};
 };

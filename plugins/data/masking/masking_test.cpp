@@ -11,13 +11,25 @@ using Ids = std::vector<int64_t>;
 namespace {
 
 constexpr int64_t kRows = 40, kLength = 500, kVocabulary = 1000, kCls = 1, kSep = 2, kPad = 0, kMask = 4;
+const std::map<std::string, int64_t, std::less<>> kSpecial = {
+    {"cls", kCls}, {"sep", kSep}, {"pad", kPad}, {"unk", 3}, {"mask", kMask}};
+
+// A tokenizer of which only the ids that end in 3, 4 or 7 go on with a word. It writes as BERT's does: white space
+// between words, none at the beginning, and "##" if a piece stands there.
+bool continues(int64_t id) { return id % 10 == 3 || id % 10 == 4 || id % 10 == 7; }
+std::string written(std::span<const int64_t> ids) {
+  std::string text;
+  for (const int64_t id : ids)
+    text += (continues(id) ? text.empty() ? "##" : "" : text.empty() ? "" : " ") + ("t" + std::to_string(id));
+  return text;
+}
 
 // Rows [cls] words … [sep], the last ones shorter; words are 10 to 59, the others of the vocabulary come by chance.
 struct Masking : testing::Test {
   Masking() {
     host.set("probability", 0.15);
-    host.set_tokenizer(
-        {.size = kVocabulary, .special = {{"cls", kCls}, {"sep", kSep}, {"pad", kPad}, {"unk", 3}, {"mask", kMask}}});
+    host.set("whole_words", false);
+    host.set_tokenizer({.size = kVocabulary, .special = kSpecial});
     for (int64_t row = 0; row < kRows; ++row)
       for (int64_t t = 0; t < kLength; ++t) {
         const int64_t end = length(row);
@@ -141,6 +153,87 @@ TEST_F(Masking, RowsAndPositionsAreDrawnApart) {
     for (int64_t t = 1; t < 499; t += 2) in_both_neighbours += hidden(row, t) && hidden(row, t + 1);
   expect_share(in_both_rows, 15 * 498, 0.15 * 0.15);
   expect_share(in_both_neighbours, 30 * 249, 0.15 * 0.15);
+}
+
+// Words of this data are 10 11 (12 13 14) 15 (16 17) 18 19 20 21 (22 23 24) …
+TEST_F(Masking, ThePiecesOfAWordAreHiddenTogether) {
+  const Masked single = load();
+  plugin.reset();
+  host.set("whole_words", true);
+  host.set_tokenizer({.size = kVocabulary, .decode = written, .special = kSpecial});
+  const Masked m = load();
+  int64_t words = 0, hidden = 0, tokens = 0, masks = 0, unlike = 0;
+  for (int64_t row = 0; row < kRows; ++row)
+    for (int64_t t = 1; t + 1 < length(row); ++t) {
+      const auto at = static_cast<size_t>(row * kLength + t);
+      const bool is_hidden = m.labels[at] != -100;
+      ASSERT_EQ(m.labels[at], is_hidden ? ids[at] : -100);
+      tokens += is_hidden;
+      masks += m.ids[at] == kMask;
+      if (t > 1 && continues(ids[at])) {
+        ASSERT_EQ(is_hidden, m.labels[at - 1] != -100) << "row " << row << ", position " << t;
+        unlike += is_hidden && (m.ids[at] == kMask) != (m.ids[at - 1] == kMask);
+        continue;
+      }
+      ASSERT_EQ(is_hidden, single.labels[at] != -100) << "the first piece is drawn as a token is";
+      ++words;
+      hidden += is_hidden;
+    }
+  expect_share(hidden, words, 0.15);
+  EXPECT_EQ(m.tokens, tokens);
+  EXPECT_GT(unlike, 0) << "what stands in its place is drawn for each piece";
+  expect_share(masks, tokens, 0.8 + 0.1 / kVocabulary);
+  const auto at_ends = [&](int64_t row, int64_t t) { return m.labels[static_cast<size_t>(row * kLength + t)]; };
+  for (int64_t row = 0; row < kRows; ++row) EXPECT_EQ(at_ends(row, 0) & at_ends(row, length(row) - 1), -100);
+}
+
+// "Ġ" of a byte-level BPE: white space stands in front of a token also where the text begins.
+TEST_F(Masking, ATokenThatBringsItsOwnWhiteSpaceBeginsAWord) {
+  host.set("whole_words", true);
+  host.set_tokenizer({.size = kVocabulary,
+                      .decode =
+                          [](std::span<const int64_t> all) {
+                            std::string text;
+                            for (const int64_t id : all) text += (continues(id) ? "t" : "\nt") + std::to_string(id);
+                            return text;
+                          },
+                      .special = kSpecial});
+  const Masked bytes = load();
+  plugin.reset();
+  host.set_tokenizer({.size = kVocabulary, .decode = written, .special = kSpecial});
+  EXPECT_EQ(load(), bytes);
+}
+
+TEST_F(Masking, WordsOfOnePieceAreHiddenAsTokensAre) {
+  ids.assign(ids.size(), 20);
+  const Masked tokens = load();
+  plugin.reset();
+  host.set("whole_words", true);
+  host.set_tokenizer({.size = kVocabulary, .decode = written, .special = kSpecial});
+  EXPECT_EQ(load(), tokens);
+}
+
+TEST_F(Masking, RefusesWholeWordsOfATokenizerThatWritesNone) {
+  host.set("whole_words", true);
+  for (const auto& [between, why] : {std::pair(" ",
+                                               "the tokenizer writes white space before every token, so none "
+                                               "goes on with a word"),
+                                     std::pair("",
+                                               "the tokenizer writes white space before no token, so a row is one "
+                                               "word")}) {
+    host.set_tokenizer({.size = kVocabulary,
+                        .decode =
+                            [&, between = std::string(between)](std::span<const int64_t> all) {
+                              std::string text;
+                              for (const int64_t id : all) text += between + std::to_string(id);
+                              return text;
+                            },
+                        .special = kSpecial});
+    plugin.emplace(host, MORTISE_PLUGIN_FILE);
+    EXPECT_EQ(plugin->notify("params.declared"), MORTISE_E_CONFIG);
+    EXPECT_NE(host.error().find(why), std::string::npos) << host.error();
+    plugin.reset();
+  }
 }
 
 TEST_F(Masking, RefusesATokenizerWithoutAMask) {

@@ -34,6 +34,9 @@ class Llama {
                      std::to_string(kv_heads_) + " heads of keys and values do not divide " + std::to_string(heads_) +
                          " heads of queries",
                      "a divisor of " + std::to_string(heads_));
+    for (const char* key : {"rope_factor", "rope_low", "rope_high", "rope_context"}) read_scaling(key);
+    if (rope_ == "llama3" && config::number("rope_high") <= config::number("rope_low"))
+      config::refuse("rope_high", "rope_high is not above rope_low", "4.0 and 1.0, as Llama 3.1");
   }
 
   void declare(mortise_builder* builder) {
@@ -74,14 +77,27 @@ class Llama {
   }
 
  private:
+  // An attribute of self_attention by the name of the key.
+  void read_scaling(const char* key) {
+    const mortise_value number = config::get(key);
+    const bool wanted = rope_ == "llama3" || (rope_ == "linear" && key == std::string_view("rope_factor"));
+    if (wanted && number.tag == MORTISE_NONE)
+      config::refuse("rope_type", std::string(rope_) + " needs " + key, "as the config.json of the model has it");
+    if (!wanted && number.tag != MORTISE_NONE)
+      config::refuse(key, "frequencies of rope_type " + std::string(rope_.empty() ? "default" : rope_) + " have none",
+                     "leave it out, or rope_type = \"llama3\"");
+    if (wanted) scaling_.push_back({str(key), number});
+  }
+
   StreamBlock declare_block(const Builder& build, const std::string& path, bool first) const {
     StreamBlock b{};
     b.norm_1 = norm(build, first ? "norm" : "residual_norm", path + ".input_layernorm");
-    b.attention =
-        build.layer("self_attention", path + ".self_attn",
-                    {attr("q", "q_proj"), attr("k", "k_proj"), attr("v", "v_proj"), attr("out", "o_proj"),
-                     attr("width", width_), attr("heads", heads_), attr("kv_heads", kv_heads_), attr("theta", theta_),
-                     attr("causal", true), attr("dropout", dropout_), attr("mask", mask_), attr("bias", false)});
+    std::vector<mortise_attr> attention = {attr("q", "q_proj"),         attr("k", "k_proj"),   attr("v", "v_proj"),
+                                           attr("out", "o_proj"),       attr("width", width_), attr("heads", heads_),
+                                           attr("kv_heads", kv_heads_), attr("theta", theta_), attr("causal", true),
+                                           attr("dropout", dropout_),   attr("mask", mask_),   attr("bias", false)};
+    attention.insert(attention.end(), scaling_.begin(), scaling_.end());
+    b.attention = build.layer("self_attention", path + ".self_attn", attention);
     b.norm_2 = norm(build, "residual_norm", path + ".post_attention_layernorm");
     b.mlp =
         build.layer("mlp", path + ".mlp",
@@ -108,6 +124,8 @@ class Llama {
   int64_t layers_, heads_, kv_heads_, width_, inner_, context_;
   double eps_, theta_, dropout_;
   bool tied_;
+  const std::string_view rope_ = config::text("rope_type");
+  std::vector<mortise_attr> scaling_;  // of the rotary frequencies, if they are scaled
   std::string_view mask_ = "none";
   mortise_layer *embedding_ = nullptr, *norm_ = nullptr, *head_ = nullptr;
   std::vector<StreamBlock> blocks_;

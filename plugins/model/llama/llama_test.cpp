@@ -22,6 +22,7 @@ struct Llama : testing::Test {
         .set("attention_dropout", 0.0)
         .set("tied", false)
         .set("vocabulary", 100);
+    for (const char* key : {"rope_type", "rope_factor", "rope_low", "rope_high", "rope_context"}) host.unset(key);
   }
   // Declares; the reason if it refuses.
   std::string declare() {
@@ -87,6 +88,40 @@ TEST_F(Llama, KeepsSamplesThatArePackedIntoOneApart) {
   build.facts["field.segments"] = 1;
   ASSERT_EQ(declare(), "");
   EXPECT_EQ(build.at("model.layers.0.self_attn").attrs.at("mask"), "segments");
+}
+
+TEST_F(Llama, AsksForScaledFrequencies) {
+  host.set("rope_type", "linear").set("rope_factor", 4.0);
+  ASSERT_EQ(declare(), "");
+  EXPECT_EQ(build.at("model.layers.0.self_attn").attrs.at("rope_factor"), "4");
+  EXPECT_FALSE(build.at("model.layers.0.self_attn").attrs.contains("rope_context"));
+}
+
+TEST_F(Llama, AsksForTheFrequenciesOfLlama3) {
+  host.set("rope_type", "llama3").set("rope_factor", 8.0).set("rope_low", 1.0).set("rope_high", 4.0);
+  host.set("rope_context", 8192);
+  ASSERT_EQ(declare(), "");
+  const Attributes& attrs = build.at("model.layers.1.self_attn").attrs;
+  EXPECT_EQ(attrs.at("rope_factor"), "8");
+  EXPECT_EQ(attrs.at("rope_low"), "1");
+  EXPECT_EQ(attrs.at("rope_high"), "4");
+  EXPECT_EQ(attrs.at("rope_context"), "8192");
+}
+
+TEST_F(Llama, RefusesScalingsThatLackANumberOrHaveNoUseForOne) {
+  host.set("rope_factor", 8.0);
+  declare();
+  ASSERT_TRUE(host.blamed);
+  EXPECT_EQ(host.blamed->why, "frequencies of rope_type default have none");
+  host.set("rope_type", "linear").set("rope_low", 1.0);
+  declare();
+  EXPECT_EQ(host.blamed->why, "frequencies of rope_type linear have none");
+  host.set("rope_type", "llama3").set("rope_high", 1.0);
+  declare();
+  EXPECT_EQ(host.blamed->why, "llama3 needs rope_context");
+  host.set("rope_context", 8192);
+  declare();
+  EXPECT_EQ(host.blamed->why, "rope_high is not above rope_low");
 }
 
 TEST_F(Llama, RefusesHeadsThatDoNotFit) {

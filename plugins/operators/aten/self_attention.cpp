@@ -30,10 +30,12 @@ class SelfAttention {
       throw Error(MORTISE_E_ARGUMENT, spec.path() + ": heads that share keys and values are not packed",
                   "attributes q, k and v instead of qkv");
     }
-    if (theta > 0)
-      rope_ = build.layer(
-          "rope", spec.path() + ".rope",
-          {attr("head_dim", head_dim_), attr("theta", theta), attr("layout", spec.text("rope_layout", "half"))});
+    std::vector<mortise_attr> turns = {attr("head_dim", head_dim_), attr("theta", theta),
+                                       attr("layout", spec.text("rope_layout", "half"))};
+    for (const std::string_view scaling : {"rope_factor", "rope_low", "rope_high", "rope_context"})
+      for (const mortise_attr& given : spec.all())
+        if (view(given.key) == scaling) turns.push_back({str(scaling.substr(5)), given.value});
+    if (theta > 0) rope_ = build.layer("rope", spec.path() + ".rope", turns);
     attention_ = build.layer("attention", spec.path() + ".attention",
                              {attr("heads", heads_), attr("kv_heads", kv_heads_), attr("head_dim", head_dim_),
                               attr("causal", spec.flag("causal", false)), attr("window", spec.integer("window", 0)),

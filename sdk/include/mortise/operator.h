@@ -21,6 +21,8 @@
  *                          of `out` are packed into the weight (3: queries, keys, values), which its declaration says
  *                   call   x [N, in] → y [N, out]
  *   rope            attrs  head_dim theta layout ("half": pairs are head_dim / 2 apart, "pairs": side by side)
+ *                          factor: frequencies are divided by it; with context those alone that turn around in so many
+ *                          positions less than low times; above high times they stay, between the two in part
  *                   call   x [B, T, heads·head_dim], positions [T] or [B, T] i64, or NONE: 0 1 2 … → y like x
  *   attention       attrs  heads kv_heads head_dim causal window scale dropout mask bias
  *                   call   q [B, T, heads·head_dim], k and v [B, S, kv_heads·head_dim], mask or NONE, bias or NONE
@@ -34,7 +36,8 @@
  *                            "full"      [B or 1, heads or 1, T or 1, S or 1], boolean or numbers
  *                          bias (true: one may come): as "full", numbers added to the scores, with a gradient
  *   self_attention  attrs  name width heads kv_heads head_dim causal window dropout mask bias layout init init_out
- *                          theta rope_layout; qkv: the name of one packed linear, else q k v: those of three; out
+ *                          theta rope_layout rope_factor rope_low rope_high rope_context; qkv: the name of one packed
+ *                          linear, else q k v: those of three; out
  *                   call   x [B, T, width], positions or NONE, mask or NONE → y [B, T, width]; a composite of linear,
  *                          rope (if theta is given) and attention
  *   gated           attrs  activation ("silu" "gelu" "gelu_tanh" "relu")
@@ -50,9 +53,10 @@
  *
  * Attributes by type; those with a default may be left out:
  *   INT      vocab width in out inner heads head_dim (width / heads), parts (1), kv_heads (heads), window (0),
- *            positions, types (0: none)
+ *            positions, types (0: none), context (0: factor is of all)
  *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down init_out (0.02: standard deviation of the weights),
- *            theta (rope: 10000; self_attention: 0, none), scale (0), smoothing (0)
+ *            theta (rope: 10000; self_attention: 0, none), scale (0), smoothing (0),
+ *            factor (1), low and high (0)
  *   LOGICAL  bias (true; attention and head_loss: false), causal (false)
  *   TEXT     name (the path), layout ("out_in"; rope: "half"), activation (linear: "none", mlp: "gelu", gated: "silu"),
  *            kind ("layer"), mask ("none"), and names of parts: up down q k v out word position type norm (their own),
