@@ -155,7 +155,7 @@ const std::vector<Verb>& verbs() {
         {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"},
         {"--dtype", join(dtype_names(), "|"), "of the weights; as they are"},
         {"--weights", "PLUGIN/STATE", "what a plugin keeps beside the weights, in their place"},
-        {"--to", "huggingface", "the form; there is one"}},
+        {"--to", "huggingface|peft", "the whole model, or what an adapter added to it, for PEFT; huggingface"}},
        1},
       {"plugin",
        plugin,
