@@ -126,6 +126,7 @@ const std::vector<Verb>& verbs() {
        "text from the model of a run directory",
        "mortise sample runs/quickstart --prompt \"The core\" --tokens 100",
        {{"--prompt", "TEXT", "what to go on from, once a text; else standard input, else the plugin's own", true},
+        {"--tokenizer", "FOLDER", "of a run on ids: with a tokenizer.json; or that file, or what a plugin is called"},
         {"--prompt-file", "FILE", "a prompt a line, as standard input has them"},
         {"--tokens", "N", "how many"},
         {"--temperature", "T", "0: always the likeliest"},
