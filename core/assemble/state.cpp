@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/abi/error.hpp"
 #include "core/assemble/format.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
+#include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
 #include "formats/file.hpp"
 #include "formats/huggingface/config.hpp"
@@ -56,9 +58,33 @@ void add_states(std::vector<StoredEntry>& to, const std::vector<NamedState>& sta
   }
 }
 
+// What [peft] of plugin.toml says: of the plugins that add something to a model, keys of PEFT with their values; of the
+// model, where transformers has it in memory.
+huggingface::Added added_to(const Member& model, const Plan& plan, const Declaration& d) {
+  huggingface::Added added;
+  std::set<const mortise_param*> factors;
+  for (const Merge& m : d.merges) {
+    added.products.push_back({m.into->name, m.left->name, m.right->name, m.scale, m.transposed});
+    factors.insert({m.left, m.right});
+  }
+  for (const auto& p : d.params)
+    if (p.info.trainable && !factors.contains(&p)) added.learned.push_back(p.name);
+  if (const Value* prefix = fact_of(*model.info, "peft", "prefix")) added.prefix = prefix->as_text();
+  for (const Member& member : plan.members) {
+    if (!member.table || !fact_of(*member.info, "peft", "peft_type")) continue;
+    auto& settings = added.settings.emplace_back();
+    for (const auto& [name, fact] : member.info->facts.at("peft")) {
+      const Value* value = value_of_fact(member, "peft", name);
+      settings[name] = value ? value->text() : fact.text();
+    }
+  }
+  return added;
+}
+
 // What the model's folder says of itself; "" if plugin.toml has no names for it. A key without a value has that of the
 // fact of its name.
-std::string model_config(const Member& model, const Declaration& d) {
+std::string model_config(const Declared& declared, const Declaration& d) {
+  const Member& model = *declared.model.by->member;
   if (!model.table || !model.info->huggingface.has_config()) return "";
   std::map<std::string, std::string> values;  // of numbers, texts and lists, TOML is JSON
   for (const auto& [key, value] : model.table->values)
@@ -66,10 +92,8 @@ std::string model_config(const Member& model, const Declaration& d) {
     else if (const auto fact = d.facts.find(key); fact != d.facts.end()) values[key] = std::to_string(fact->second);
   std::map<std::string, huggingface::Sizes> parameters;
   for (const auto& p : d.params) parameters[p.name] = p.sizes;
-  std::vector<huggingface::Product> products;
-  for (const Merge& m : d.merges)
-    products.push_back({m.into->name, m.left->name, m.right->name, m.scale, m.transposed});
-  return huggingface::config_text(model.info->huggingface, values, parameters, d.classes, products);
+  return huggingface::config_text(model.info->huggingface, values, parameters, d.classes,
+                                  added_to(model, *declared.plan, d));
 }
 
 // What the tokenizer wants to have beside the weights. Its names are those of files of the folder, and none of the
@@ -270,7 +294,7 @@ Snapshot capture(const Runnable& r, const RunState& state) {
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_text(d);
-  if (std::string config = model_config(*d.model.by->member, r.host().declaration()); !config.empty())
+  if (std::string config = model_config(d, r.host().declaration()); !config.empty())
     s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
   diagnosed(*d.instances, [&] { add_tokenizer_files(d.edge->services.tokenizer, s.texts); });
   return s;

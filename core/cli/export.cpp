@@ -1,5 +1,5 @@
 // mortise export DIR -o OUT: a checkpoint's model/ is a Hugging Face folder; here it gets a dtype, a README and a place
-// of its own.
+// of its own. Of a model that something was added to, either the two in one, or what was added by itself.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/adapter.hpp"
 #include "core/cli/cast.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
@@ -22,6 +23,7 @@
 #include "core/store/files.hpp"
 #include "formats/huggingface/config.hpp"
 #include "formats/huggingface/folder.hpp"
+#include "formats/huggingface/peft.hpp"
 #include "formats/safetensors/safetensors.hpp"
 
 namespace fs = std::filesystem;
@@ -107,32 +109,44 @@ std::string tokenizer_text(const CheckpointManifest& saved, bool has_files) {
   return found == saved.plugins.end() ? "; no tokenizer" : "; no tokenizer files: " + found->first + " has none";
 }
 
+// What Python calls for the model of a folder; with a base, for what was added to that.
+std::string loading(const std::string& architecture, const std::string& base, const std::string& folder) {
+  const std::string model = architecture + ".from_pretrained(" + json_string(base.empty() ? folder : base) + ")";
+  return base.empty() ? model : "PeftModel.from_pretrained(" + model + ", " + json_string(folder) + ")";
+}
+
 std::string readme(const std::string& run, const CheckpointManifest& saved, const huggingface::Config& config,
-                   const std::string& dtype) {
+                   const std::string& dtype, const std::string& base) {
   const std::string by = config.architecture();
   return "# " + run + "\n\nStep " + with_commas(saved.step) + " of the run `" + run + "`, exported by Mortise " +
          MORTISE_VERSION + " as " + dtype + ".\nThe checkpoint's SHA-256 is `" + saved.sha256 + "`.\n\n" +
          (by.empty()
               ? "It is of no architecture of transformers" + because(config) + ".\n"
-              : "```python\nfrom transformers import " + by + "\nmodel = " + by + ".from_pretrained(\".\")\n```\n");
+              : "```python\nfrom transformers import " + by + (base.empty() ? "" : "\nfrom peft import PeftModel") +
+                    "\nmodel = " + loading(by, base, ".") + "\n```\n");
 }
+
+// In what form a run is written.
+constexpr const char *kWhole = "huggingface", *kAdapter = "peft";
 
 // What was asked for.
 struct Ask {
   std::string dir, out, checkpoint;
   std::string weights;                // PLUGIN/STATE; "": those that train
+  std::string to;                     // kWhole or kAdapter
   uint32_t dtype = MORTISE_NO_DTYPE;  // as the weights are
 };
 
 Ask ask_of(const Arguments& args) {
   Ask ask{run_directory_at(args.positional[0], "export"), args.last("-o"), args.last("--checkpoint"),
-          args.last("--weights")};
+          args.last("--weights"), args.last("--to", kWhole)};
   if (ask.out.empty())
     throw Failure(mistake("missing_value", "`mortise export` needs a folder to write", {},
                           "mortise export " + shell_word(ask.dir) + " -o OUT"));
   while (ask.out.size() > 1 && ask.out.back() == '/') ask.out.pop_back();
-  if (const std::string to = args.last("--to", "huggingface"); to != "huggingface")
-    throw Failure(mistake("not_a_choice", "`" + to + "` is no form that is written", {}, "--to huggingface"));
+  if (ask.to != kWhole && ask.to != kAdapter)
+    throw Failure(mistake("not_a_choice", "`" + ask.to + "` is no form that is written", {},
+                          "--to " + either({kWhole, kAdapter})));
   if (args.has("--dtype")) {
     const std::string name = args.last("--dtype");
     ask.dtype = dtype_named(name);
@@ -206,6 +220,7 @@ struct Exported {
   uint64_t bytes = 0;
   size_t merged = 0;
   std::string dtype, architecture, because, tokenizer;
+  std::string base;  // of what was added to it: the folder of the model; "": the whole model
 };
 
 Exported write(const Ask& ask, const Verified& checkpoint) {
@@ -220,22 +235,34 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
   const RunFile file(model, kWeightsFile);
   const MappedFile mapped(file.descriptor(), file.path());
   TensorFile weights = parse_safetensors(mapped.bytes(), file.path());
-  const mortise_dtype_row& dtype = *mortise_dtype_of(ask.dtype ? ask.dtype : dtype_of(weights));
-
   std::optional<KeptWeights> kept;
   if (!ask.weights.empty()) kept.emplace(checkpoint, ask.weights).replace(weights);
-  const std::vector<huggingface::Product> products = trained.products();
-  const std::deque<std::vector<char>> merged = merge_products(weights, products);
+  const bool whole = ask.to == kWhole;
+  std::optional<Adapter> adapter;
+  std::deque<std::vector<char>> merged;  // their bytes
+  if (whole) merged = merge_products(weights, trained.products());
+  else adapter = take_adapter(ask.dir, trained, weights);
+  const mortise_dtype_row& dtype = *mortise_dtype_of(ask.dtype ? ask.dtype : dtype_of(weights));
+  const std::string base = adapter ? adapter->base : "";
 
   NewFolder folder(ask.out);
-  folder.text(kConfigFile, config.text_for(dtype.safetensors));
-  folder.file(kWeightsFile, [&](const Sink& sink) { write_cast(weights, ask.dtype ? &dtype : nullptr, sink); });
+  folder.text(whole ? kConfigFile : huggingface::kAdapterConfigFile,
+              whole ? config.text_for(dtype.safetensors) : adapter->config);
+  folder.file(whole ? kWeightsFile : huggingface::kAdapterFile,
+              [&](const Sink& sink) { write_cast(weights, ask.dtype ? &dtype : nullptr, sink); });
   const std::vector<std::string> others = other_files(saved);
   for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
-  folder.text("README.md", readme(fs::canonical(ask.dir).filename().string(), saved, config, dtype.name));
+  folder.text("README.md", readme(fs::canonical(ask.dir).filename().string(), saved, config, dtype.name, base));
   folder.commit();
-  return {folder.names(), config.differences(),  folder.bytes(),  products.size(),
-          dtype.name,     config.architecture(), because(config), tokenizer_text(saved, !others.empty())};
+  return {folder.names(),
+          config.differences(),
+          folder.bytes(),
+          merged.size(),
+          dtype.name,
+          config.architecture(),
+          because(config),
+          tokenizer_text(saved, !others.empty()),
+          base};
 }
 
 void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
@@ -248,6 +275,7 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
                        {"dtype", e.dtype},
                        {"architecture", architecture},
                        {"differences", e.differences},
+                       {"base", e.base.empty() ? Json() : Json(e.base)},
                        {"step", saved.step},
                        {"sha256", saved.sha256}};
     std::cout << told.dump() << "\n";
@@ -255,12 +283,13 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
   }
   const std::string out = escape_control(ask.out);
   std::cout << "wrote   " << out << "/  " << join(e.files, " ") << "    " << byte_size(static_cast<int64_t>(e.bytes))
-            << ", step " << with_commas(saved.step) << "\nnames   Hugging Face's" << e.tokenizer;
+            << ", step " << with_commas(saved.step) << "\nnames   " << (e.base.empty() ? "Hugging Face's" : "PEFT's")
+            << e.tokenizer;
   if (e.merged > 0)
     std::cout << "\nmerged  " << with_commas(static_cast<int64_t>(e.merged)) << " added to the weights of the model";
   if (e.architecture.empty())
     std::cout << "\nnote    of no architecture of transformers" << escape_control(e.because) << "\n";
-  else std::cout << "        load: " << escape_control(e.architecture) << ".from_pretrained(\"" << out << "\")\n";
+  else std::cout << "        load: " << escape_control(loading(e.architecture, e.base, ask.out)) << "\n";
 }
 
 }  // namespace

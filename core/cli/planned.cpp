@@ -100,6 +100,11 @@ bool provides(const PluginSchema& plugin, const std::string& slot) {
 // switched its plugin on.
 Diagnostic as_typed_for(const PlanSource& source, Diagnostic d) {
   if (source.dir.empty() || d.code != "nothing_provides") return d;
+  if (source.slot == "sample" && d.about == "tokenizer") {
+    const std::string& typed = globals().command;
+    return mistake("no_tokenizer", source.dir + " was trained on ids; no tokenizer came with it", {},
+                   "mortise" + typed.substr(std::min(typed.find(" sample "), typed.size())) + " --tokenizer FOLDER");
+  }
   if (!source.slot.empty()) std::erase_if(d.positions, [](const Position& p) { return p.line == 0; });
   for (std::string& fix : d.fixes)
     for (size_t at = 0; (at = fix.find('[', at)) != fix.npos;) {

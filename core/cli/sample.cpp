@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 namespace mortise::cli {
 namespace {
 
+constexpr const char* kTokenizerSlot = "tokenizer";
+
 [[noreturn]] void refuse(const std::string& code, const std::string& message, const std::string& fix) {
   throw Failure(mistake(code, message, {}, fix));
 }
@@ -98,9 +100,46 @@ SampleRequest request_of(const Arguments& args) {
   return request;
 }
 
+// A plugin that reads tokenizers from files says so in plugin.toml: [tokenizer] path is its key, and `file` what such a
+// file is called in a folder.
+bool reads(const PluginInfo& info, const fs::path& path) {
+  const Value *key = fact_of(info, kTokenizerSlot, "path"), *file = fact_of(info, kTokenizerSlot, "file");
+  std::error_code error;
+  return key && file && (fs::is_regular_file(path, error) || fs::is_regular_file(path / file->as_text(), error));
+}
+
+// --tokenizer FOLDER, FILE or NAME, as the --use and --set of the plugin that is meant.
+void use_tokenizer(const std::string& named, Arguments& args) {
+  Report quiet;
+  std::vector<std::string> searched, names;
+  std::map<std::string, PluginInfo> plugins = catalogue(args, nullptr, searched, quiet);
+  std::erase_if(plugins, [](const auto& p) { return !std::ranges::count(p.second.schema.provides, kTokenizerSlot); });
+  for (const auto& [id, info] : plugins) {
+    if (!reads(info, named)) continue;
+    args.flags["--use"].push_back(id);
+    args.flags["--set"].push_back(id + "." + fact_of(info, kTokenizerSlot, "path")->as_text() + "=" +
+                                  json_string(fs::absolute(named).lexically_normal().string()));
+    return;
+  }
+  for (const auto& [id, info] : plugins) {
+    if (fact_of(info, kTokenizerSlot, "path")) continue;  // it is called by its file
+    if (named == id || named == info.schema.name) return args.flags["--use"].push_back(id);
+    names.push_back("--tokenizer " + info.schema.name);
+  }
+  Diagnostic d = mistake("no_tokenizer", "`" + escape_control(named) + "` is no tokenizer that is here",
+                         {"command line: --tokenizer " + named, 0, 0, ""},
+                         "a folder with its tokenizer.json. Mortise does not download: hf download OWNER/NAME "
+                         "tokenizer.json --local-dir " +
+                             shell_word(named));
+  if (!names.empty()) d.fixes.push_back(either(names));
+  throw Failure(d);
+}
+
 }  // namespace
 
-int sample(const Arguments& args) {
+int sample(const Arguments& asked) {
+  Arguments args = asked;
+  if (args.has("--tokenizer")) use_tokenizer(args.last("--tokenizer"), args);
   const std::string dir = run_directory_at(args.positional[0], "sample");
   SampleRequest request = request_of(args);
   PlanSource source = source_of_run(dir);

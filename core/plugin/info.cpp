@@ -270,6 +270,8 @@ class Reader {
                                                     "needs.file",
                                                     "needs.why",
                                                     "optimizer.cut",
+                                                    "peft.peft_type",
+                                                    "peft.prefix",
                                                     "repeat.differs",
                                                     "sample.prompts",
                                                     "tokenizer.file",
@@ -373,10 +375,9 @@ class Reader {
     const std::string key = slot + "." + entry.key;
     const Position origin = position(entry.value.at, key);
     const std::string* text = entry.value.text();
-    // [data] SPLIT = "KEY": the key of [config] with the files of a split.
-    const bool is_split = slot == "data" && text && info_.schema.config.keys.contains(*text);
-    if (std::ranges::find(keys, entry.key) == keys.end() && !is_split)
-      return unknown_key("[" + slot + "]", entry, keys);
+    // [data] SPLIT = "KEY": the key of [config] with the files of a split; [peft] THEIRS = "KEY".
+    const bool is_key = (slot == "data" || slot == "peft") && text && info_.schema.config.keys.contains(*text);
+    if (std::ranges::find(keys, entry.key) == keys.end() && !is_key) return unknown_key("[" + slot + "]", entry, keys);
     const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "covers" ||
                              entry.key == "cut" || key == "model.modes" || key.ends_with("er_is_better") ||
                              slot == "load";

@@ -184,6 +184,10 @@ std::string Config::text_for(const std::string& dtype) const {
   return all.dump(2) + "\n";
 }
 
+void Config::refuse_merge() const {
+  throw FormatError("bad_config_json", path_, std::string("does not say what `") + kMerge + "` is");
+}
+
 std::vector<Product> Config::products() const {
   std::vector<Product> all;
   const Json* found = find_in(values_, std::string(kMerge) + ".products");
@@ -191,7 +195,25 @@ std::vector<Product> Config::products() const {
     for (const Json& p : found ? *found : Json::array())
       all.push_back({p.at("into"), p.at("left"), p.at("right"), p.at("scale"), p.at("transposed")});
   } catch (const Json::exception&) {
-    throw FormatError("bad_config_json", path_, std::string("does not say what `") + kMerge + "` is");
+    refuse_merge();
+  }
+  return all;
+}
+
+Added Config::added() const {
+  Added all;
+  all.products = products();
+  if (all.products.empty()) return all;
+  try {
+    const Json& merge = values_.at(kMerge);
+    all.learned = merge.at("learned").get<std::vector<std::string>>();
+    if (const Json& prefix = merge.at("prefix"); !prefix.is_null()) all.prefix = prefix.get<std::string>();
+    for (const Json& each : merge.at("settings")) {
+      auto& settings = all.settings.emplace_back();
+      for (const auto& [key, value] : each.items()) settings[key] = value.dump();
+    }
+  } catch (const Json::exception&) {
+    refuse_merge();
   }
   return all;
 }
@@ -203,7 +225,7 @@ Config Config::merged() const {
 
 std::string config_text(const Mapping& every, const std::map<std::string, std::string>& values,
                         const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes,
-                        const std::vector<Product>& products) {
+                        const Added& added) {
   const Mapping mapping = every.chosen(values);
   Json all = Json::object();
   for (const auto& [name, value] : mapping.fixed) place_in(all, name) = json_of(value);
@@ -217,11 +239,11 @@ std::string config_text(const Mapping& every, const std::map<std::string, std::s
     const auto size = all.find(kVocabulary);
     all[name] = size == all.end() || *size > id ? Json(id) : Json();
   }
-  Json merged = products.empty() ? Json() : all;
+  Json merged = added.products.empty() ? Json() : all;
   claim_architecture(all, mapping, values, parameters);
-  if (products.empty()) return all.dump(2) + "\n";
+  if (added.products.empty()) return all.dump(2) + "\n";
   std::map<std::string, Sizes> own = parameters;
-  for (const Product& p : products) {
+  for (const Product& p : added.products) {
     own.erase(p.left);
     own.erase(p.right);
     all[kMerge]["products"].push_back(
@@ -229,6 +251,13 @@ std::string config_text(const Mapping& every, const std::map<std::string, std::s
   }
   claim_architecture(merged, mapping, values, own);
   all[kMerge]["config"] = merged;
+  all[kMerge]["learned"] = added.learned;
+  all[kMerge]["prefix"] = added.prefix ? Json(*added.prefix) : Json();
+  all[kMerge]["settings"] = Json::array();
+  for (const auto& each : added.settings) {
+    Json& settings = all[kMerge]["settings"].emplace_back(Json::object());
+    for (const auto& [key, value] : each) settings[key] = parse_json(value);
+  }
   return all.dump(2) + "\n";
 }
 

@@ -21,6 +21,16 @@ struct Product {
   bool transposed = false;
 };
 
+// What a folder of PEFT needs to be told of such products.
+struct Added {
+  std::vector<Product> products;
+  std::vector<std::string> learned;  // what learns of the model's own parameters
+  // What stands before the model's names in transformers' memory, not in its files; none: they are others there.
+  std::optional<std::string> prefix;
+  // Of each plugin that says so: keys of adapter_config.json, and their values as JSON.
+  std::vector<std::map<std::string, std::string>> settings;
+};
+
 class Config {
  public:
   // A key and its value; `at` has the line, and column 0.
@@ -53,10 +63,13 @@ class Config {
   // FormatError (bad_config_json).
   std::vector<Product> products() const;
   Config merged() const;
+  // The same with what else is said of it; nothing where nothing was added. Throws as above.
+  Added added() const;
   // The same for weights of an element type as safetensors calls it: "BF16".
   std::string text_for(const std::string& dtype) const;
 
  private:
+  [[noreturn]] void refuse_merge() const;
   Setting setting(const std::string& name, const Json& value) const;
   void add_unknown(const Mapping& mapping, const std::string& within, const Json& object,
                    std::vector<Setting>& all) const;
@@ -69,6 +82,6 @@ class Config {
 // parameters are not those of the architecture it claims none, and says what differs.
 std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
                         const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes = {},
-                        const std::vector<Product>& products = {});
+                        const Added& added = {});
 
 }  // namespace mortise::huggingface

@@ -144,7 +144,8 @@ TEST(ConfigJson, SaysWhatIsMergedAndWhatTheFolderIsThen) {
   Parameters added = kParameters;
   added["wte.left"] = {100, 2};
   added["wte.right"] = {2, 8};
-  const std::string text = config_text(small(), kValues, added, {}, {{"wte", "wte.left", "wte.right", 0.1, true}});
+  const std::string text =
+      config_text(small(), kValues, added, {}, {.products = {{"wte", "wte.left", "wte.right", 0.1, true}}});
   const Config config("config.json", text);
   EXPECT_EQ(config.architecture(), "");
   EXPECT_EQ(config.differences(), (Texts{"wte.left is added", "wte.right is added"}));
@@ -158,8 +159,21 @@ TEST(ConfigJson, SaysWhatIsMergedAndWhatTheFolderIsThen) {
   EXPECT_EQ(merged, Config("config.json", config_text(small(), kValues, kParameters)).text_for("F32"));
   // What else was added keeps it from being the architecture.
   added["router"] = {8};
-  const Config other("config.json", config_text(small(), kValues, added, {}, config.products()));
+  const Config other("config.json", config_text(small(), kValues, added, {}, config.added()));
   EXPECT_EQ(other.merged().differences(), Texts{"router is added"});
+}
+
+TEST(ConfigJson, SaysWhatElseAFolderOfTheAddedNeeds) {
+  const Added added{
+      {{"wte", "wte.left", "wte.right", 0.1, true}}, {"h.0.up"}, "small.", {{{"r", "2"}, {"kind", "\"X\""}}}};
+  const Added read = Config("config.json", config_text(small(), kValues, kParameters, {}, added)).added();
+  EXPECT_EQ(read.products.size(), 1u);
+  EXPECT_EQ(read.learned, Texts{"h.0.up"});
+  EXPECT_EQ(read.prefix, "small.");
+  EXPECT_EQ(read.settings, added.settings);
+  EXPECT_TRUE(Config("config.json", "{}").added().products.empty());
+  const std::string other = R"("into": "a", "left": "b", "right": "c", "scale": 1, "transposed": false)";
+  EXPECT_THROW(Config("config.json", R"({"parameters_merge": {"products": [{)" + other + "}]}}").added(), FormatError);
 }
 
 TEST(ConfigJson, ThatNamesNoProductsIsRefused) {

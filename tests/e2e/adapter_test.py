@@ -89,6 +89,55 @@ class Lora(e2e.Case):
         for name, tensor in merged.items():
             self.assertEqual(tensor, self.base[name], name)
 
+    def test_what_was_added_is_exported_by_itself(self):
+        run = self.train("tuned", FROM + LORA + 'also = ["ln_f.weight"]\n', "--set", "optimizer.lr=1e-2")
+        base = self.dir / "base"
+        out = self.ok("export", "runs/tuned", "-o", "added", "--to", "peft").out
+        self.assertRegex(out, r"^wrote   added/  adapter_config\.json adapter_model\.safetensors README\.md    ")
+        self.assertIn("\nnames   PEFT's; no tokenizer files: tokenizer.byte has none        load: PeftModel."
+                      f'from_pretrained(GPT2LMHeadModel.from_pretrained("{base}"), "added")\n', out)
+        modules = ["h.0.attn.c_attn", "h.0.mlp.c_fc"]
+        self.assertEqual(json.loads((self.dir / "added/adapter_config.json").read_text()), {
+            "base_model_name_or_path": str(base), "bias": "none", "fan_in_fan_out": True, "inference_mode": True,
+            "lora_alpha": 6.0, "lora_dropout": 0.1, "r": 2, "peft_type": "LORA",
+            "modules_to_save": ["transformer.ln_f"],
+            "target_modules": [f"transformer.{m}" for m in modules], "task_type": "CAUSAL_LM"})
+        tensors = self.tensors(run)
+        names = [f"{m}.{part}" for m in modules for part in (A, B)] + ["ln_f.weight", "ln_f.bias"]
+        self.assertEqual(read(self.dir / "added/adapter_model.safetensors"),
+                         {f"base_model.model.transformer.{n}": tensors[n] for n in names})
+        self.assertIn("from peft import PeftModel\n", (self.dir / "added/README.md").read_text())
+        half = ("-o", "half", "--to", "peft", "--dtype", "bf16", "--json")
+        answer = json.loads(self.ok("export", "runs/tuned", *half).out)
+        self.assertEqual((answer["base"], answer["merged"], answer["dtype"]), (str(base), 0, "bf16"))
+        self.assertEqual({dtype for dtype, *_ in read(self.dir / "half/adapter_model.safetensors").values()}, {"BF16"})
+
+    def test_a_run_may_be_the_base(self):
+        self.train("tuned", FROM.replace('"base"', '"runs/first"') + LORA)
+        answer = json.loads(self.ok("export", "runs/tuned", "-o", "added", "--to", "peft", "--json").out)
+        self.assertEqual(answer["base"], str(self.dir / "runs/first/checkpoints/step-2/model"))
+        self.ok("resume", "runs/first", "--set", "run.length=4")
+        self.refused(["export", "runs/tuned", "-o", "again", "--to", "peft"], self.no_adapter(
+            "runs/tuned", "`wte.weight` of "
+            f"{self.dir}/runs/first/checkpoints/step-4/model is no longer what it was when the run began"), 65)
+
+    @staticmethod
+    def no_adapter(run, why):
+        return (f"error[no_adapter]: {run} has no adapter to export: {why}\n"
+                f"  fix: the whole model: mortise export {run} -o OUT\n")
+
+    def test_what_is_no_adapter(self):
+        export = ["-o", "added", "--to", "peft"]
+        self.refused(["export", "runs/first", *export],
+                     self.no_adapter("runs/first", "the run added nothing to its model"), 65)
+        self.train("alone", TINY + LORA)
+        self.refused(["export", "runs/alone", *export], self.no_adapter(
+            "runs/alone", "it began with weights of its own, which are nowhere else ([model] weights names none)"), 65)
+        self.train("both", FROM + LORA + 'also = ["h.0.mlp.c_fc.bias"]\n')
+        self.refused(["export", "runs/both", *export], self.no_adapter(
+            "runs/both", "of `h.0.mlp.c_fc` both the adapter and what it is added to learned"), 65)
+        self.assertFalse((self.dir / "added").exists())
+
     # Both compute the same sums in fp32, one of them with the product in W: 2^-24 of some hundred roundings.
     def test_the_export_is_measured_as_the_run(self):
         text = FROM.replace("sequence_length = 16", "sequence_length = 16\nvalidation = 0.1")

@@ -169,7 +169,8 @@ class Export(e2e.Case):
         self.refused(["export", "runs/small", "-o", "out", "--dtype", "int8"],
                      "error[not_a_choice]: `int8` is no dtype of an export\n  fix: --dtype fp32, fp64, bf16 or fp16\n")
         self.refused(["export", "runs/small", "-o", "out", "--to", "gguf"],
-                     "error[not_a_choice]: `gguf` is no form that is written\n  fix: --to huggingface\n")
+                     "error[not_a_choice]: `gguf` is no form that is written\n"
+                     "  fix: --to huggingface or peft\n")
         weights = self.model / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
         result = self.mortise("export", "runs/small", "-o", "out", "--checkpoint", "2")

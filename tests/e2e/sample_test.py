@@ -96,11 +96,32 @@ class Sample(e2e.Case):
         data = '[data.text]\npath = "notes.txt"\n[tokenizer.byte]\n'
         self.train("ids", TINY.replace(data, "[data.random]\nsamples = 64\nlow = 0\nhigh = 256\n"))
         self.refused(["sample", "runs/ids", "--prompt", "1"],
-                     "error[nothing_provides]: nothing provides `tokenizer`, which sample.text needs\n"
-                     "  fix: --use tokenizer.byte or --use tokenizer.huggingface\n"
-                     "  see: mortise plugin list tokenizer\n\n1 error; nothing was started.\n")
-        text = self.ok("sample", "runs/ids", "--prompt", "1", "--use", "tokenizer.byte").out
+                     "error[no_tokenizer]: runs/ids was trained on ids; no tokenizer came with it\n"
+                     "  fix: mortise sample runs/ids --prompt 1 --tokenizer FOLDER\n"
+                     "\n1 error; nothing was started.\n")
+        flags = ("sample", "runs/ids", "--prompt", "1", "--temperature", "0", "--tokens", "9")
+        text = self.ok(*flags, "--use", "tokenizer.byte").out
         self.assertEqual(text[0], "1")
+        for name in ("byte", "tokenizer.byte"):
+            self.assertEqual(self.ok(*flags, "--tokenizer", name).out, text)
+        # A folder comes before a plugin of its name.
+        self.file("byte/tokenizer.json", json.dumps({"model": {
+            "type": "WordLevel", "vocab": {str(n): n for n in range(256)}, "unk_token": "0"}}))
+        self.assertIn("WordLevel", self.mortise(*flags, "--tokenizer", "byte").err)
+        words = {"model": {"type": "WordPiece", "vocab": {str(n): n for n in range(256)}, "unk_token": "0",
+                           "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+                 "pre_tokenizer": {"type": "WhitespaceSplit"},
+                 "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False}}
+        self.file("byte/tokenizer.json", json.dumps(words))
+        said = {self.ok(*flags, "--tokenizer", name).out for name in ("byte", "byte/", "byte/tokenizer.json")}
+        self.assertRegex(said.pop(), r"^1( \d{1,3}){9}\n$")
+        self.assertEqual(said, set())
+        self.refused([*flags, "--tokenizer", "gpt2"],
+                     "error[no_tokenizer]: `gpt2` is no tokenizer that is here\n"
+                     "  --> command line: --tokenizer gpt2\n"
+                     "  fix: a folder with its tokenizer.json. Mortise does not download: "
+                     "hf download OWNER/NAME tokenizer.json --local-dir gpt2\n"
+                     "       --tokenizer byte\n")
 
     def test_what_is_no_run_directory(self):
         self.refused(
