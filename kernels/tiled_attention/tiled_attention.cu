@@ -23,10 +23,11 @@ constexpr unsigned kAll = 0xFFFFFFFFu;
 template <int D>
 constexpr int kTile = D == 64 ? 64 : 32;
 // Blocks that share a multiprocessor, found by trial on an H200: more hide more of each other's waiting, until registers
-// spill. The first of kernels over queries, the second of the one over keys.
+// spill.
 template <int D>
-constexpr int kBeside = D == 64 ? 4 : 2,
-              kBesideOfKeys = D == 64 ? 3 : 2;
+constexpr int kBeside = D == 64 ? 4 : 2;
+template <int D>
+constexpr int kBesideOfKeys = D == 64 ? 3 : 2;
 
 struct Job {
   TiledAttention a;
