@@ -56,7 +56,7 @@ BUDGETS = {
     "base": 650,
     "manifest": 1950,
     "plugin": 1660,
-    "plan": 1560,
+    "plan": 1600,
     "model": 320,
     "host": 2300,
     "loop": 2000,
