@@ -55,8 +55,8 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 BUDGETS = {
     "base": 660,
     "manifest": 1950,
-    "plugin": 1660,
-    "plan": 1580,
+    "plugin": 1670,
+    "plan": 1630,
     "model": 320,
     "host": 2300,
     "loop": 2000,

@@ -56,8 +56,9 @@ class Edge {
   Declaration& declaration() { return declaration_; }
 
   Services services;
-  // The run's device is open, MORTISE_CPU or MORTISE_CUDA: tensors are made there from now on.
-  virtual void device_opened(uint32_t /*kind*/, int32_t /*index*/) {}
+  // The run's device is open, MORTISE_CPU or MORTISE_CUDA: tensors are made there from now on, and with `repeats`
+  // computed there in the same bits in every run.
+  virtual void device_opened(uint32_t /*kind*/, int32_t /*index*/, bool /*repeats*/) {}
 
   // What the loop does for plugins; NULL until there is a loop.
   LoopServices* loop = nullptr;

@@ -29,6 +29,9 @@ class PluginError : public std::exception {
   std::string text_, plugin_;
 };
 
+// How the text of an error ends that is `not_repeatable`: a computation that run.deterministic does not allow.
+inline constexpr std::string_view kNotRepeatable = " does not give the same bits in every run";
+
 // This thread's text, until somebody takes it. Cleared around a call of a plugin: the text of a failure that was dealt
 // with is not that of the next.
 void clear_error();

@@ -189,6 +189,7 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   Diagnostic d = trouble(exit, code, message, join(lines, "; "));
   d.fixes = std::move(fixes);
   d.plugin = error.plugin();
+  if (message.ends_with(kNotRepeatable)) d.code = "not_repeatable", d.exit = kExitUsage;
   if (!device_is_lost) return d;
   d.code = "device_lost";
   d.exit = kExitBug;

@@ -80,6 +80,16 @@ TEST_F(Started, AFixInATextIsTheFixOfTheDiagnostic) {
 }
 
 // A refused value is told with its place, of the plugin that refused it and of no other.
+TEST_F(Started, WhatDoesNotRepeatItsBitsIsTheManifestsMistake) {
+  Instances instances(edge, plan, "");
+  const std::string text = "`sum` of LibTorch" + std::string(kNotRepeatable) + "\n  fix: another\nin plugin test.other";
+  const Diagnostic d = instances.diagnose(PluginError(MORTISE_E_OPERATOR, text, "test.other"));
+  EXPECT_EQ(d.code, "not_repeatable");
+  EXPECT_EQ(d.message, "`sum` of LibTorch does not give the same bits in every run");
+  EXPECT_EQ(d.plugin, "test.other");
+  EXPECT_EQ(d.exit, kExitUsage);
+}
+
 TEST_F(Started, ARefusalIsOfThePluginThatFailed) {
   Instances instances(edge, plan, "");
   PluginHost& host = *instances.start(0).host;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/cli/print.hpp"
+#include "core/plan/facts.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise::cli {
@@ -19,12 +20,15 @@ const std::string* text_of(const PluginInfo& info, const std::string& table, con
 }  // namespace
 
 std::string repeat_text(const Plan& plan) {
-  std::vector<std::string> differ;
+  std::map<std::string, std::vector<std::string>> differ;  // ids, by why
   for (const Member& member : plan.members)
-    if (const std::string* why = text_of(*member.info, "repeat", "differs"))
-      differ.push_back(id_of(*member.info) + " (" + *why + ")");
+    if (const std::string why = why_bits_differ(plan, *member.info); !why.empty())
+      differ[why].push_back(id_of(*member.info));
+  std::vector<std::string> texts;
+  for (const auto& [why, ids] : differ) texts.push_back(join(ids, ", ") + " (" + why + ")");
   return "same samples in the same order; " +
-         (differ.empty() ? "bits repeatable" : "bits may differ: " + join(differ, ", "));
+         (texts.empty() ? "bits repeatable" : "bits may differ: " + join(texts, ", ")) +
+         (plan.kept_out.empty() ? "" : ", for that without " + join(plan.kept_out, ", "));
 }
 
 std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,

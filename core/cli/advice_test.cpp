@@ -49,6 +49,23 @@ TEST_F(Advice, OnRepeatingNamesWhoDoesNot) {
   say("model.bert", "repeat", "differs", "not on");
   EXPECT_EQ(repeat_text(world.plan()),
             "same samples in the same order; bits may differ: model.gpt (backward adds with atomics)");
+  say("data.text", "repeat", "unasked", "backward adds with atomics");
+  say("optimizer.adamw", "repeat", "differs", "on another device");
+  say("optimizer.adamw", "repeat", "devices", "cuda");
+  EXPECT_EQ(repeat_text(world.plan()),
+            "same samples in the same order; bits may differ: data.text, model.gpt (backward adds with atomics)");
+}
+
+TEST_F(Advice, OnRepeatingNamesWhomTheRunGoesWithoutForIt) {
+  world.operators({"attention"});
+  for (const char* id : {"attention.fast", "attention.plain", "attention.auto"}) world.provider(id, {"attention"});
+  world.catalogue["attention.auto"].chooses = {"attention.fast", "attention.plain"};
+  world.table("attention.auto", 20);
+  say("attention.fast", "repeat", "differs", "backward adds with atomics");
+  world.manifest.tables["run"]["deterministic"] = {true, {"run.toml", 2, 17, "run.deterministic"}};
+  EXPECT_EQ(repeat_text(world.plan()),
+            "same samples in the same order; bits repeatable, for that without attention.fast (backward adds with "
+            "atomics)");
 }
 
 }  // namespace

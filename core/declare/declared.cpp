@@ -318,7 +318,8 @@ void fill(Declared& d, const DeclareRequest& request) {
   d.device = plugins.object<mortise_device>(kDevice);
   const auto index = static_cast<int32_t>(d.key("device", "index").as_int());
   if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d, index);
-  d.edge->device_opened(d.device.object->kind, index);
+  const bool repeats = request.open_device && d.plan->repeats;
+  d.edge->device_opened(d.device.object->kind, index, repeats);
   d.comm = plugins.object<mortise_comm>(kComm);
   join_ranks(d);
   if (request.open_device) refuse_other_ranks(d);

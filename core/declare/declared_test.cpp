@@ -99,8 +99,10 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
   const Diagnostic fallback =
       refused("[attention.flash]\nfallback = [\"attention.math\"]\n", {"model.gpt.dropout=0.1"});
   EXPECT_EQ(fallback.fixes.size(), d.fixes.size() + 1);
-  EXPECT_EQ(fallback.fixes.back(),
-            "write [attention.math] itself: `fallback` counts only where the machine lacks what attention.flash needs");
+  EXPECT_EQ(
+      fallback.fixes.back(),
+      "write [attention.math] itself: `fallback` is for a machine that lacks what attention.flash needs, or for bits "
+      "that must repeat");
 }
 
 // The members that provide a place in a mode, outermost first.

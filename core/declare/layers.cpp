@@ -65,7 +65,8 @@ void LayerProviders::cannot_run(const std::string& id, const mortise_layer& laye
   const auto member = std::ranges::find(members, id, [](const Member& m) { return m.info->schema.id; });
   if (member->table && !member->table->fallback.empty())
     d.fixes.push_back("write [" + member->table->fallback.front() +
-                      "] itself: `fallback` counts only where the machine lacks what " + id + " needs");
+                      "] itself: `fallback` is for a machine that lacks what " + id +
+                      " needs, or for bits that must repeat");
   throw Failure(d);
 }
 

@@ -1,7 +1,10 @@
-// mortise.device/0, over what every device of LibTorch has: the core links none.
+// The run's device, and mortise.device/0, over what every device of LibTorch has: the core links none.
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdlib>
+#include <string_view>
 
 #include "core/abi/error.hpp"
 #include "core/host/host.hpp"
@@ -9,6 +12,19 @@
 
 namespace mortise {
 namespace {
+
+// On a GPU LibTorch's operators take the form that repeats its bits, if they have one, and throw if they have none
+// (read_exception in host.cpp). The CPU's repeat without being told.
+void repeat_bits() {
+  // cuBLAS reads it when it is first used. Whoever chose the smaller of the two that repeat keeps it.
+  constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
+  const char* const chosen = std::getenv(kWorkspace);
+  if (!chosen || std::string_view(chosen) != ":16:8") setenv(kWorkspace, ":4096:8", /*overwrite=*/1);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicCuDNN(true);
+  context.setDeterministicFillUninitializedMemory(false);  // which costs time; nobody reads what nobody wrote
+}
 
 void device_stream(mortise_host* h, void** native) {
   if (!native) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
@@ -46,6 +62,12 @@ void device_fast_products(mortise_host* h, int on) {
 }
 
 }  // namespace
+
+void Host::device_opened(uint32_t kind, int32_t index, bool repeats) {
+  const bool is_gpu = kind == MORTISE_CUDA;
+  device_ = is_gpu ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)) : c10::Device(c10::kCPU);
+  if (is_gpu && repeats) repeat_bits();
+}
 
 const mortise_device_api kDeviceApi = {sizeof(mortise_device_api), at_edge<device_stream>, at_edge<device_memory>,
                                        at_edge<device_trim>, at_edge<device_fast_products>};

@@ -1,5 +1,8 @@
 // mortise.device/0 on the host's processor, where nothing is queued; on a GPU: tests/gpu.
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 #include "core/abi/error.hpp"
 #include "core/abi/lost_device.hpp"
@@ -54,6 +57,37 @@ TEST_F(Device, ThatIsOutOfMemorySaysHowMuchWasWantedAndHowMuchIsFree) {
   });
   EXPECT_EQ(status, MORTISE_E_MEMORY);
   EXPECT_EQ(take_error(status), "not enough memory on the GPU: 512.00 MiB was wanted, of 79.19 GiB 208.06 MiB is free");
+}
+
+// What it asks of LibTorch, which needs no GPU to be asked.
+TEST_F(Device, ThatIsAGpuTakesWhatRepeatsWhereTheRunAsksForIt) {
+  const PointTable points;
+  at::Context& context = at::globalContext();
+  const auto open = [&](uint32_t kind, bool repeats) {
+    unsetenv("CUBLAS_WORKSPACE_CONFIG");
+    Host(points, 1).device_opened(kind, 0, repeats);
+    const char* workspace = getenv("CUBLAS_WORKSPACE_CONFIG");
+    return std::string(context.deterministicAlgorithms() ? "repeats " : "") + (workspace ? workspace : "");
+  };
+  EXPECT_EQ(open(MORTISE_CUDA, false), "");
+  EXPECT_EQ(open(MORTISE_CPU, true), "");
+  EXPECT_EQ(open(MORTISE_CUDA, true), "repeats :4096:8");
+  EXPECT_TRUE(context.deterministicCuDNN());
+  EXPECT_FALSE(context.deterministicFillUninitializedMemory());
+  for (const auto& [was, is] : {std::pair(":16:8", ":16:8"), std::pair(":0:0", ":4096:8")}) {
+    setenv("CUBLAS_WORKSPACE_CONFIG", was, 1);
+    Host(points, 1).device_opened(MORTISE_CUDA, 0, true);
+    EXPECT_STREQ(getenv("CUBLAS_WORKSPACE_CONFIG"), is);
+  }
+  const mortise_status status = guarded([] { at::Context::alertNotDeterministic("sum_kernel"); });
+  EXPECT_EQ(status, MORTISE_E_OPERATOR);
+  EXPECT_EQ(take_error(status),
+            "`sum_kernel` of LibTorch does not give the same bits in every run\n"
+            "  fix: leave out the plugin that calls it, or deterministic = false");
+  context.setDeterministicAlgorithms(false, false);
+  context.setDeterministicCuDNN(false);
+  context.setDeterministicFillUninitializedMemory(true);
+  unsetenv("CUBLAS_WORKSPACE_CONFIG");
 }
 
 TEST_F(Device, ThatReportsAnErrorIsLostAndSaysSoInALine) {

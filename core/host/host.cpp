@@ -42,6 +42,15 @@ std::string without_hint(std::string text) {
   return text;
 }
 
+// Where LibTorch was told to repeat its bits (device.cpp): "cumsum_cuda_kernel does not have a deterministic
+// implementation, but you set …", and what to call in Python. "" of any other text.
+std::string unrepeatable_text(const std::string& text) {
+  const size_t end = text.find(" does not have a deterministic implementation");
+  if (end == text.npos) return "";
+  return "`" + text.substr(0, end) + "` of LibTorch" + std::string(kNotRepeatable) +
+         "\n  fix: leave out the plugin that calls it, or deterministic = false";
+}
+
 bool read_exception(const std::exception& e, mortise_status* status, std::string* text) {
   const auto* error = dynamic_cast<const c10::Error*>(&e);
   if (!error) return false;
@@ -54,7 +63,8 @@ bool read_exception(const std::exception& e, mortise_status* status, std::string
     *text = "the GPU says: " + text->substr(device, text->find('\n', device) - device);
     return true;
   }
-  *text = memory ? memory_text(*text) : without_hint(*text);
+  const std::string unrepeatable = unrepeatable_text(*text);
+  *text = !unrepeatable.empty() ? unrepeatable : memory ? memory_text(*text) : without_hint(*text);
   return true;
 }
 

@@ -19,10 +19,7 @@ class Host : public Edge {
   Host(const PointTable& points, uint64_t seed, c10::Device device = c10::Device(c10::kCPU));
 
   c10::Device device() const { return device_; }
-  void device_opened(uint32_t kind, int32_t index) override {
-    if (kind == MORTISE_CUDA) device_ = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
-    else device_ = c10::Device(c10::kCPU);
-  }
+  void device_opened(uint32_t kind, int32_t index, bool repeats) override;
   Parameters& parameters() { return parameters_; }
 
   mortise_next* add_link() { return &links_.emplace_back(); }

@@ -175,19 +175,6 @@ void check_requirements(const Plan& plan, const std::vector<EnabledTable>& all_e
       report_missing(need, nullptr, catalogue, report);
 }
 
-void check_repeatable(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
-  const auto run = manifest.tables.find("run");
-  if (run == manifest.tables.end() || !run->second.contains("deterministic") ||
-      !run->second.at("deterministic").as_bool())
-    return;
-  for (const EnabledTable& enabled : all_enabled)
-    if (const Value* why = fact_of(*enabled.info, "repeat", "differs"))
-      report.add(refusal("not_repeatable",
-                         id_of(*enabled.info) + " does not give the same bits in every run: " + why->as_text(),
-                         {run->second.at("deterministic").origin, enabled.table->origin},
-                         {"leave out " + table_of(*enabled.info), "deterministic = false"}));
-}
-
 void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
   const auto data = manifest.tables.find("data");
   if (data == manifest.tables.end() || !data->second.contains("validation")) return;

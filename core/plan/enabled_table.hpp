@@ -31,11 +31,12 @@ struct EnabledTable : Placed {
 // Tables that a later layer replaced are left out and written to `replaced`. In the order of ids.
 std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::vector<std::string>& replaced, Report&);
 
-// Puts the first startable of a table's `fallback` in the place of a plugin that cannot run on this machine.
-void put_stand_ins(std::vector<EnabledTable>&, const Catalogue&, CanStart, Report&);
+// Puts the first able of a table's `fallback` in the place of a plugin that cannot run on this machine or, with
+// run.deterministic, does not repeat its bits on the run's device. Who has none is refused. Says plan.device.
+void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Catalogue&, CanStart, Report&);
 
-// Whom the choosers may take: what is installed, can start and was not switched off.
-void gather_choices(std::vector<EnabledTable>&, const Manifest&, const Catalogue&, CanStart, Report&);
+// Whom the choosers may take: what is installed, can start, repeats where it must, and was not switched off.
+void gather_choices(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, CanStart, Report&);
 
 // The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last
 // word.
@@ -57,10 +58,10 @@ bool check_watcher(const EnabledTable&, const WrapInfo&, Report&);  // of "*"
 void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
 // The `modes` of a table leave its plugin something to do, at a point that is called in a mode.
 void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
-// With run.deterministic: nobody whose plugin.toml says that bits may differ from run to run ([repeat] differs).
-void check_repeatable(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // A share of the training data that is asked for and not held out, since the data has files of its own for it.
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
+// "cpu" or "cuda": a device of another name may say of which kind it is, [device] kind = "cpu".
+std::string device_kind(const PluginInfo&);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
 void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
 // [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.

@@ -22,17 +22,11 @@ std::vector<std::string> texts_in(const Value& value) {
 
 // ---- devices ----
 
-// The kind of the run's device; a device of another name may say that it is of a known one: [device] kind = "cpu".
-std::string kind_of(const PluginInfo& device) {
-  const Value* stated = fact_of(device, "device", "kind");
-  return stated ? stated->as_text() : device.schema.name;
-}
-
 // The devices that a plugin asks for and this is none of; none: it can run.
 std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind) {
   if (!info.devices.empty() && !contains(info.devices, kind)) return info.devices;
   for (const auto& [table, facts] : info.facts)
-    if (const auto devices = facts.find("devices"); devices != facts.end())
+    if (const auto devices = facts.find("devices"); devices != facts.end() && table != "repeat")
       if (const std::vector<std::string> names = texts_in(devices->second); !contains(names, kind)) return names;
   return {};
 }
@@ -50,10 +44,10 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
 }
 
 // Of those to choose from only who works on the device; where nobody does, what they ask for.
-std::vector<std::string> leave_able(const Plan& plan, std::vector<int>& choices, const std::string& kind) {
+std::vector<std::string> leave_able(const Plan& plan, std::vector<int>& choices) {
   std::vector<std::string> asked;
   std::erase_if(choices, [&](int choice) {
-    const std::vector<std::string> names = other_devices(info_of(plan, choice), kind);
+    const std::vector<std::string> names = other_devices(info_of(plan, choice), plan.device);
     asked.insert(asked.end(), names.begin(), names.end());
     return !names.empty();
   });
@@ -132,6 +126,19 @@ int64_t workspaces_of(const Plan& plan) {
   return bytes;
 }
 
+std::string device_kind(const PluginInfo& device) {
+  const Value* stated = fact_of(device, "device", "kind");
+  return stated ? stated->as_text() : device.schema.name;
+}
+
+std::string why_bits_differ(const Plan& plan, const PluginInfo& info) {
+  const Value* devices = fact_of(info, "repeat", "devices");
+  if (devices && !contains(texts_in(*devices), plan.device)) return "";
+  const Value* why = fact_of(info, "repeat", "differs");
+  if (!why && !plan.repeats) why = fact_of(info, "repeat", "unasked");
+  return why ? why->as_text() : "";
+}
+
 std::vector<std::string> covered_by(const PluginInfo& info, const std::string& slot) {
   const Value* covers = fact_of(info, slot, "covers");
   return covers ? texts_in(*covers) : std::vector<std::string>();
@@ -161,15 +168,14 @@ void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, Rep
   const std::vector<Claim>& devices = plan.at[kDevice].providers;
   if (devices.empty() || std::ranges::any_of(report.all(), cannot_run)) return;
   const PluginInfo& device = info_of(plan, devices.back().member);
-  const std::string kind = kind_of(device);
   for (const EnabledTable& enabled : all_enabled) {
     const std::string& id = id_of(*enabled.info);
-    if (const auto names = other_devices(*enabled.info, kind); !names.empty())
+    if (const auto names = other_devices(*enabled.info, plan.device); !names.empty())
       refuse_device(enabled, names, id + " works on ", devices.back(), device, report);
     for (PointPlan& here : plan.at)
       for (Claim& claim : here.providers)
         if (claim.member == enabled.member && !claim.choices.empty())
-          if (const auto names = leave_able(plan, claim.choices, kind); !names.empty())
+          if (const auto names = leave_able(plan, claim.choices); !names.empty())
             refuse_device(enabled, names, "all that " + id + " chooses from works on ", devices.back(), device, report);
   }
 }

@@ -11,6 +11,10 @@ int64_t workspaces_of(const Plan& plan);
 // What whoever provides `sample` goes on from when nobody says otherwise; may be none.
 std::vector<std::string> prompts_of(const Plan& plan);
 
+// Why a plugin's bits differ from run to run on the run's device; "" if they repeat. [repeat] of plugin.toml says why:
+// `differs`, whatever is asked; `unasked`, unless run.deterministic asks; `devices`, there alone.
+std::string why_bits_differ(const Plan& plan, const PluginInfo& info);
+
 // [SLOT] covers of plugin.toml: the operators that a provider of the slot computes itself, where a composite would call
 // layers of them.
 std::vector<std::string> covered_by(const PluginInfo& info, const std::string& slot);

@@ -12,6 +12,13 @@ namespace mortise {
 using namespace words;
 namespace {
 
+const Value* asked_to_repeat(const Manifest& manifest) {
+  const auto run = manifest.tables.find("run");
+  if (run == manifest.tables.end()) return nullptr;
+  const auto asked = run->second.find("deterministic");
+  return asked != run->second.end() && asked->second.as_bool() ? &asked->second : nullptr;
+}
+
 int member_of(const Plan& plan, const PluginInfo& info) {
   const auto found =
       std::ranges::lower_bound(plan.members, id_of(info), {}, [](const Member& member) { return id_of(*member.info); });
@@ -136,9 +143,10 @@ std::vector<std::string> prompts_of(const Plan& plan) {
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
   Plan plan;
+  plan.repeats = asked_to_repeat(manifest);
   std::vector<EnabledTable> all_enabled = settle_layers(manifest, catalogue, plan.replaced, report);
-  put_stand_ins(all_enabled, catalogue, can_start, report);
-  gather_choices(all_enabled, manifest, catalogue, can_start, report);
+  put_stand_ins(plan, all_enabled, catalogue, can_start, report);
+  gather_choices(plan, all_enabled, manifest, catalogue, can_start, report);
   number_members(plan, all_enabled);
   bring_operators(plan, report);
   claim_slots(plan, all_enabled, catalogue, report);
@@ -148,7 +156,6 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart ca
   check_modes(plan, all_enabled, report);
   check_requirements(plan, all_enabled, catalogue, report);
   check_conflicts(all_enabled, report);
-  check_repeatable(manifest, all_enabled, report);
   check_validation(manifest, all_enabled, report);
   check_names(plan, all_enabled, catalogue, report);
   check_devices(plan, all_enabled, report);

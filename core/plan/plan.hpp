@@ -66,6 +66,9 @@ struct Plan {
   std::vector<Member> members;
   std::vector<PointPlan> at;          // by index of the point
   std::vector<std::string> replaced;  // "ID (default.toml:13) by ID"
+  std::string device;                 // the kind of the run's device, "cpu" or "cuda"; "": none is on
+  const Value* repeats = nullptr;     // [run] deterministic, where it is true
+  std::vector<std::string> kept_out;  // for that: "ID (why its bits differ)" of whom others stand in or are chosen
   std::string hash;                   // six hexadecimal digits over ids, versions, order and values
 };
 

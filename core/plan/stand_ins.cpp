@@ -1,9 +1,10 @@
-// What to do on a machine where a plugin cannot run: the table's own `fallback`, or an error. Nothing is replaced that
-// nobody wrote.
+// What to do where a plugin cannot be part of the run: it cannot start on this machine, or its bits differ and must
+// not. The table's own `fallback`, or an error. Nothing is replaced that nobody wrote.
 #include <algorithm>
 #include <set>
 
 #include "core/plan/enabled_table.hpp"
+#include "core/plan/facts.hpp"
 #include "core/plan/words.hpp"
 
 namespace mortise {
@@ -13,13 +14,27 @@ namespace {
 // "" if it can start.
 std::string reason_against(CanStart can_start, const PluginInfo& info) { return can_start ? can_start(info) : ""; }
 
+// Why its bits differ, where they must not; "" if they may, or repeat.
+std::string why_unrepeatable(const Plan& plan, const PluginInfo& info) {
+  return plan.repeats ? why_bits_differ(plan, info) : "";
+}
+
+bool can_take_part(const Plan& plan, CanStart can_start, const PluginInfo& info) {
+  return reason_against(can_start, info).empty() && why_unrepeatable(plan, info).empty();
+}
+
 bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
   return std::ranges::all_of(slots, [&](const Slot& slot) { return contains(info.schema.provides, slot.point); });
 }
 
-// The first that is installed, fills the same slots and can start.
-const PluginInfo* first_stand_in(const EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start,
-                                 Report& report) {
+void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
+  const std::string text = id_of(info) + " (" + why + ")";
+  if (!contains(plan.kept_out, text)) plan.kept_out.push_back(text);
+}
+
+// The first that is installed, fills the same slots and can be part of the run.
+const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
+                                 CanStart can_start, Report& report) {
   for (const std::string& id : enabled.table->fallback) {
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
@@ -29,7 +44,7 @@ const PluginInfo* first_stand_in(const EnabledTable& enabled, const Catalogue& c
                              enabled.slots.front().point + "`",
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
-    } else if (reason_against(can_start, found->second).empty()) {
+    } else if (can_take_part(plan, can_start, found->second)) {
       return &found->second;
     }
   }
@@ -44,36 +59,54 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
   report.add(std::move(d));
 }
 
-// What to write instead: another of the same slots that can run here.
-std::string instead_of(const EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start) {
+// What to write instead: another of the same slots that can be part of the run.
+std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start) {
   if (!enabled.slots.empty())
     for (const auto& [id, info] : catalogue)
-      if (provides_all(info, enabled.slots) && reason_against(can_start, info).empty()) return "--use " + id;
+      if (provides_all(info, enabled.slots) && can_take_part(plan, can_start, info)) return "--use " + id;
   return "--without " + id_of(*enabled.info);
+}
+
+void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start, Report& report) {
+  const std::string reason = reason_against(can_start, *enabled.info);
+  const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
+  if (reason.empty() && differs.empty()) return;
+  const auto* other = enabled.slots.empty() ? nullptr : first_stand_in(plan, enabled, catalogue, can_start, report);
+  const std::string not_again = " does not give the same bits in every run: " + differs;
+  if (other) {
+    enabled.why = id_of(*enabled.info) + (differs.empty() ? " cannot run here: " + reason : not_again) +
+                  "; fallback of " + short_text(enabled.table->origin);
+    if (!differs.empty()) keep_out(plan, *enabled.info, differs);
+    enabled.info = other;
+    enabled.stands_in = true;
+    return;
+  }
+  const std::string instead = instead_of(plan, enabled, catalogue, can_start);
+  if (differs.empty()) report_unavailable(enabled, "device_unusable", " cannot run: " + reason, instead, report);
+  else
+    report.add(refusal("not_repeatable", id_of(*enabled.info) + not_again,
+                       {plan.repeats->origin, enabled.table->origin}, {instead, "deterministic = false"}));
+}
+
+bool is_device(const Plan& plan, const EnabledTable& enabled) {
+  return std::ranges::find(enabled.slots, plan.points[kDevice].name, &Slot::point) != enabled.slots.end();
 }
 
 }  // namespace
 
-void put_stand_ins(std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
+void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
                    Report& report) {
   for (EnabledTable& enabled : all_enabled) {
-    const std::string reason = reason_against(can_start, *enabled.info);
-    if (reason.empty()) continue;
-    const PluginInfo* other = enabled.slots.empty() ? nullptr : first_stand_in(enabled, catalogue, can_start, report);
-    if (!other) {
-      report_unavailable(enabled, "device_unusable", " cannot run: " + reason,
-                         instead_of(enabled, catalogue, can_start), report);
-      continue;
-    }
-    enabled.why =
-        id_of(*enabled.info) + " cannot run here: " + reason + "; fallback of " + short_text(enabled.table->origin);
-    enabled.info = other;
-    enabled.stands_in = true;
+    if (!is_device(plan, enabled)) continue;
+    put_stand_in(plan, enabled, catalogue, can_start, report);
+    plan.device = device_kind(*enabled.info);
   }
+  for (EnabledTable& enabled : all_enabled)
+    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, catalogue, can_start, report);
 }
 
-void gather_choices(std::vector<EnabledTable>& all_enabled, const Manifest& manifest, const Catalogue& catalogue,
-                    CanStart can_start, Report& report) {
+void gather_choices(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,
+                    const Catalogue& catalogue, CanStart can_start, Report& report) {
   std::set<std::string> off;
   for (const PluginTable& table : manifest.plugins)
     if (table.schema && !table.enabled) off.insert(table.schema->id);
@@ -83,12 +116,17 @@ void gather_choices(std::vector<EnabledTable>& all_enabled, const Manifest& mani
         const auto found = catalogue.find(id);
         if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point))
           continue;
-        if (reason_against(can_start, found->second).empty()) slot.choices.push_back(&found->second);
+        if (!reason_against(can_start, found->second).empty()) continue;
+        if (const std::string why = why_unrepeatable(plan, found->second); !why.empty())
+          keep_out(plan, found->second, why);
+        else slot.choices.push_back(&found->second);
       }
       if (slot.choices.empty() && !enabled.info->chooses.empty())
-        report_unavailable(enabled, "nothing_to_choose", " has nothing to choose from for " + quoted(slot.point),
-                           "none of " + join(enabled.info->chooses, ", ") + " is installed, on and able to run here",
-                           report);
+        report_unavailable(
+            enabled, "nothing_to_choose", " has nothing to choose from for " + quoted(slot.point),
+            "none of " + join(enabled.info->chooses, ", ") + " is installed, on and able to run here" +
+                (plan.kept_out.empty() ? "" : "; out for run.deterministic: " + join(plan.kept_out, ", ")),
+            report);
     }
 }
 

@@ -1,3 +1,4 @@
+#include "core/plan/facts.hpp"
 #include "core/plan/plan_test.hpp"
 
 namespace mortise::test {
@@ -73,6 +74,116 @@ TEST_F(Machine, AttachesAStandInOnce) {
   const Plan plan = world.plan();
   EXPECT_EQ(providers(plan, "sample"), Ids{"device.cpu"});
   EXPECT_EQ(listeners(plan, "run.begin"), Ids{"device.cpu"});
+}
+
+// A run on device.cpu or device.cuda, whose bits must repeat; attention.fast does not repeat on a GPU.
+class Repeating : public ::testing::Test {
+ protected:
+  Repeating() {
+    world.operators({"attention"});
+    for (const char* id : {"attention.fast", "attention.plain"}) world.provider(id, {"attention"});
+    differ("attention.fast", "differs");
+    asked() = {true, {"run.toml", 2, 17, "run.deterministic"}};
+    on_a_gpu();
+  }
+  Value& asked() { return world.manifest.tables["run"]["deterministic"]; }
+  void differ(const std::string& id, const std::string& fact) {
+    auto& repeat = world.catalogue[id].facts["repeat"];
+    repeat[fact] = {std::string("adds in any order"), {}};
+    repeat["devices"] = {std::vector<Value>{{std::string("cuda"), {}}}, {}};
+  }
+  void on_a_gpu() {
+    world.drop("device.cpu");
+    world.provider("device.cuda", {"device"});
+    world.table("device.cuda", 3);
+  }
+  void on_the_cpu() {
+    world.drop("device.cuda");
+    world.table("device.cpu", 3);
+  }
+  World world = World::runnable();
+};
+
+TEST_F(Repeating, RefusesWhoDoesNotRepeatOnTheDeviceOfTheRun) {
+  world.table("attention.fast", 20);
+  EXPECT_EQ(world.errors(),
+            "error[not_repeatable]: attention.fast does not give the same bits in every run: adds in any order\n"
+            "  --> run.toml:2:17 and run.toml:20:1\n"
+            "  fix: --use attention.plain\n"
+            "       deterministic = false\n");
+  EXPECT_EQ(world.report.exit_code(), kExitUsage);
+  on_the_cpu();
+  EXPECT_EQ(world.errors(), "");
+}
+
+TEST_F(Repeating, KnowsADeviceByItsKind) {
+  world.table("attention.fast", 20);
+  world.drop("device.cuda");
+  world.provider("device.own", {"device"}).facts["device"]["kind"] = {std::string("cuda"), {}};
+  world.table("device.own", 3);
+  EXPECT_TRUE(world.errors().starts_with("error[not_repeatable]: attention.fast")) << world.text();
+}
+
+TEST_F(Repeating, KnowsADeviceThatStandsIn) {
+  world.table("attention.fast", 20);
+  world.drop("device.cuda");
+  world.table("device.cuda", 3).fallback = {"device.cpu"};
+  world.can_start = no_driver;
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(plan.device, "cpu");
+}
+
+TEST_F(Repeating, RefusesNobodyWhoRepeatsWhereItIsAsked) {
+  world.catalogue["attention.fast"].facts.clear();
+  differ("attention.fast", "unasked");
+  world.table("attention.fast", 20);
+  EXPECT_EQ(world.errors(), "");
+  const PluginInfo& fast = world.catalogue["attention.fast"];
+  EXPECT_EQ(why_bits_differ(world.plan(), fast), "");
+  asked().data = false;
+  EXPECT_EQ(why_bits_differ(world.plan(), fast), "adds in any order");
+  on_the_cpu();
+  EXPECT_EQ(why_bits_differ(world.plan(), fast), "");
+}
+
+TEST_F(Repeating, TakesTheFallbackThatRepeats) {
+  world.provider("attention.faster", {"attention"});
+  differ("attention.faster", "differs");
+  world.table("attention.fast", 20).fallback = {"attention.faster", "attention.plain"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(providers(plan, "attention"), Ids{"attention.plain"});
+  EXPECT_EQ(at(plan, "attention").providers[0].why,
+            "attention.fast does not give the same bits in every run: adds in any order; fallback of run.toml:20");
+  EXPECT_EQ(plan.kept_out, Ids{"attention.fast (adds in any order)"});
+  asked().data = false;
+  EXPECT_EQ(providers(world.plan(), "attention"), Ids{"attention.fast"});
+}
+
+TEST_F(Repeating, ChoosesAmongThoseThatRepeat) {
+  world.provider("attention.auto", {"attention"}).chooses = {"attention.fast", "attention.plain"};
+  world.table("attention.auto", 20);
+  const auto choices = [&](const Plan& plan) {
+    Ids found;
+    for (int member : at(plan, "attention").providers.front().choices)
+      found.push_back(plan.members[static_cast<size_t>(member)].info->schema.id);
+    return found;
+  };
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(choices(plan), Ids{"attention.plain"});
+  EXPECT_EQ(plan.kept_out, Ids{"attention.fast (adds in any order)"});
+  asked().data = false;
+  EXPECT_EQ(choices(world.plan()), (Ids{"attention.fast", "attention.plain"}));
+  EXPECT_EQ(world.plan().kept_out, Ids{});
+  asked().data = true;
+  world.catalogue["attention.auto"].chooses = {"attention.fast"};
+  EXPECT_EQ(world.errors(),
+            "error[nothing_to_choose]: attention.auto has nothing to choose from for `attention`\n"
+            "  --> run.toml:20:1\n"
+            "  fix: none of attention.fast is installed, on and able to run here; out for run.deterministic: "
+            "attention.fast (adds in any order)\n");
 }
 
 // attention.auto chooses among flash, which cannot run here, math and one that is not installed.

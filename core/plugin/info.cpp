@@ -272,7 +272,9 @@ class Reader {
                                                     "optimizer.cut",
                                                     "peft.peft_type",
                                                     "peft.prefix",
+                                                    "repeat.devices",
                                                     "repeat.differs",
+                                                    "repeat.unasked",
                                                     "sample.prompts",
                                                     "tokenizer.file",
                                                     "tokenizer.path"};
@@ -311,7 +313,7 @@ class Reader {
   bool check_provided(const TomlEntry& table) {
     const std::vector<std::string>& provides = info_.schema.provides;
     if (std::ranges::count(provides, table.key)) return true;
-    if (!is_object(table.key) && !table.value.table()->find("devices")) return true;
+    if (table.key == "repeat" || (!is_object(table.key) && !table.value.table()->find("devices"))) return true;
     bool meant = false;
     each_text("points", "provides", [&](const std::string& point, const Position& at) {
       if (nearest(point, {table.key}).empty()) return;

@@ -120,6 +120,14 @@ doc     = "The decay."
   EXPECT_EQ(std::filesystem::path(info.library).filename(), "optimizer.acme.so");
 }
 
+TEST(PluginToml, SaysWhereBitsDiffer) {
+  const auto read = read_after_head("[repeat]\ndiffers = \"sums\"\nunasked = \"sums\"\ndevices = [\"cuda\"]\n");
+  EXPECT_EQ(read.errors, Errors{});
+  EXPECT_EQ(read_after_head("[repeat]\ndevices = [\"gpu\"]\nasked = \"sums\"\n").errors,
+            (Errors{"not_a_choice 8:12 repeat.devices is cpu or cuda, this is `gpu`",
+                    "unknown_key 9:1 [repeat] has no key `asked` | it is called `unasked` here"}));
+}
+
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
 
 TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {

@@ -6,9 +6,11 @@
 At rest, after the first steps, weights, gradients, states, casts and workspaces are all there is, but for a batch, some
 scalars and what one report needs. The record of a step that is due has the allocator's figure. Its blocks are of 512
 bytes and more where its segments grow (`expandable_segments`); without, it leaves up to 1 MiB of a block unused, which
-is printed and is nobody's memory. The bound is 1 %, and 1 MiB for the batch and blocks of tiny models.
+is printed and is nobody's memory. The bound is 1 %, and for tiny models 1.5 MiB: a workspace of 1 MiB of cuBLAS's other
+half, a batch, and blocks.
 """
 import json
+import shutil
 import sys
 import unittest
 
@@ -46,18 +48,18 @@ class Memory(Gpu):
         memory.pop("copy_bytes")
         return {name.removesuffix("_bytes"): value for name, value in memory.items()}
 
-    def at_rest(self, segments):
+    def at_rest(self):
+        shutil.rmtree(self.dir / "runs", ignore_errors=True)
         self.ok("train", "run.toml", "--set", "run.name=measured",
-                env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if segments else {})
-        used = [record["memory_bytes"] for record in self.records(self.dir / "runs/measured")]
-        return used
+                env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+        return [record["memory_bytes"] for record in self.records(self.dir / "runs/measured")]
 
     def compared(self, name, text):
         """Prints all figures; what the allocator holds over what is planned, and both."""
         self.file("run.toml", text)
         parts = self.planned()
         total = sum(parts.values())
-        used = self.at_rest(segments=True)
+        used = self.at_rest()
         self.assertLess(max(used[4:-1]) - min(used[4:-1]), MIB, "memory grows from step to step")
         said = ", ".join(f"{part} {value / MIB:.1f}" for part, value in parts.items())
         print(f"    {name:32} planned {total / MIB:9.1f} MiB ({said}); the allocator holds {used[5] / MIB:9.1f}, "
@@ -66,7 +68,7 @@ class Memory(Gpu):
 
     def near_the_plan(self, name, text):
         used, total = self.compared(name, text)
-        self.assertLess(abs(used - total), max(0.01 * total, MIB), name)
+        self.assertLess(abs(used - total), max(0.01 * total, 1.5 * MIB), name)
 
     def test_the_plan_of_a_tiny_model(self):
         for dtype in ("fp32", "bf16"):

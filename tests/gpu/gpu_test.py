@@ -50,6 +50,30 @@ CUDA = "\n[device.cuda]\n"
 MATH = "\n[attention.math]\n"
 GRAPH = "\n[compile.cuda_graph]\n"
 
+# GPT-2's sizes in 4 layers: here sums are long enough that kernels share them, and add in any order unless told not to.
+REPEATS = """\
+[run]
+length = 20
+deterministic = true
+[data]
+micro_batch_size = 4
+sequence_length = 1024
+[data.random]
+samples = 80
+high = 50257
+[model.gpt]
+preset = "gpt2_124m"
+layers = 4
+dropout = 0
+[optimizer.adamw]
+[gradient.clip]
+norm = 1.0
+[log]
+every = 1
+[checkpoint]
+at_end = true
+"""
+
 
 class Gpu(e2e.Case):
     def records(self, run, event="step"):
@@ -147,7 +171,6 @@ class Numbers(Gpu):
         text = TINY + CUDA + "\n[precision.bf16]\n"
         self.assertEqual(self.losses("first", text), self.losses("second", text))
 
-
     def test_a_head_over_a_large_vocabulary(self):
         """Logits in rows that are no multiples of sixteen bytes, too, with labels that are left out."""
         for vocabulary in (5003, 5008):
@@ -163,10 +186,51 @@ class Numbers(Gpu):
     def test_the_head_has_one_array_of_logits(self):
         """In bf16: its weights, their states and workspaces are a third of that; fp32 probabilities are twice it."""
         text = TINY.replace("high = 64", "high = 50304").replace("length = 40", "length = 6")
-        text = text.replace("sequence_length = 64", "sequence_length = 512").replace("size = 4", "size = 8")
+        text = text.replace("sequence_length = 64", "sequence_length = 256").replace("size = 4", "size = 16")
         run = self.train("one_array", text + CUDA + "\n[precision.bf16]\n")
         peak = max(record["memory_peak_bytes"] for record in self.records(run))
-        self.assertLess(peak, 2 * 8 * 512 * 50304 * 2)
+        self.assertLess(peak, 2 * 16 * 256 * 50304 * 2)
+
+
+class Repeats(Gpu):
+    """[run] deterministic = true."""
+    def bits(self, name, text):
+        """What a step showed of itself, and the bytes of the weights that were left."""
+        run = self.train(name, text)
+        steps = [(record["loss"], record["grad_norm"]) for record in self.records(run)]
+        self.assertEqual(len(steps), 20)
+        return steps, next(run.glob("checkpoints/*20/model/model.safetensors")).read_bytes()
+
+    def test_the_same_run_has_the_same_bits_at_gpt2s_sizes(self):
+        for dtype in ("fp32", "bf16"):
+            text = REPEATS + CUDA + f"\n[precision.{dtype}]\n"
+            with self.subTest(dtype):
+                first = self.bits(f"{dtype}_first", text)
+                self.assertEqual(self.bits(f"{dtype}_second", text), first)
+                for name in ("graph", "graph_again"):
+                    self.assertEqual(self.bits(f"{dtype}_{name}", text + GRAPH), first)
+
+    def test_attention_auto_takes_what_repeats(self):
+        for dtype, taken in (("fp32", "efficient"), ("bf16", "flash")):
+            with self.subTest(dtype):
+                self.file(f"{dtype}.toml", REPEATS + CUDA + f"\n[precision.{dtype}]\n")
+                plan = self.ok("plan", f"{dtype}.toml").out
+                self.assertRegex(plan, rf"attention +attention\.auto +-> attention\.{taken} ")
+                self.assertIn("bits repeatable, for that without attention.cudnn (backward adds", plan)
+
+    def test_each_that_repeats_does_so_where_it_is_named(self):
+        for attention, dtype in (("math", "bf16"), ("efficient", "bf16")):
+            with self.subTest(attention):
+                text = REPEATS + CUDA + f"\n[precision.{dtype}]\n[attention.{attention}]\n"
+                self.assertEqual(self.bits(f"{attention}_second", text), self.bits(f"{attention}_first", text))
+
+    def test_who_does_not_is_refused_where_it_is_named(self):
+        self.file("run.toml", REPEATS + CUDA + "\n[attention.cudnn]\n[precision.bf16]\n")
+        result = self.mortise("train", "run.toml")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[not_repeatable]: attention.cudnn does not give the same bits in every run", result.err)
+        self.assertIn("fix: --use attention.auto", result.err)
+        self.ok("train", "run.toml", "--use", "attention.auto")
 
 
 class Resume(Gpu):
