@@ -24,11 +24,12 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
 
 std::optional<StepReport> Reports::take(bool now) {
   if (pending_.empty() || (!now && under_way() <= depth_)) return std::nullopt;
-  Pending first = std::move(pending_.front());
+  // Before it is taken out: of a device that is lost nothing is given back, not even pinned memory while this unwinds.
+  if (const auto& arrives = pending_.front().arrives) arrives->synchronize();
+  const Pending first = std::move(pending_.front());
   pending_.pop_front();
-  if (first.arrives) first.arrives->synchronize();
   const auto* values = first.packed.const_data_ptr<double>();
-  StepReport r = std::move(first.report);
+  StepReport r = first.report;
   r.applied = values[0] != 0;
   r.loss = values[1];
   r.norm = values[2];
