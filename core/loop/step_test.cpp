@@ -263,6 +263,21 @@ TEST(Step, ComputesWithTheBatchesThatAWrapperHandsOn) {
   for (mortise_batch* batch : own) release(batch);
 }
 
+TEST(Step, ComputesWithTheBatchesThatAWrapperHandsOn) {
+  TestRun alone, twice, plain;
+  std::vector<mortise_value> batches;
+  twice.wrap(kGradients, [&](mortise_call& call, const std::function<void()>& next) {
+    batches.assign(call.n_args, call.args[0]);
+    call.args = batches.data();
+    next();
+  });
+  alone.build();
+  for (TestRun* run : {&twice, &plain}) run->build({.window = 2});
+  const double first = alone.run().loss;
+  EXPECT_EQ(twice.run().loss, first);
+  EXPECT_NE(plain.run().loss, first) << "else the second batch tells nothing";
+}
+
 TEST(Step, RefusesFewerBatchesThanItCounted) {
   TestRun run;
   mortise_value none{};
