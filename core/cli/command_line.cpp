@@ -13,6 +13,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <system_error>
 
 #include "core/base/errors.hpp"
 #include "core/base/progress.hpp"
@@ -312,9 +313,12 @@ int command_line(int argc, char** argv, const RunVerb& run) {
     exit = kExitUnavailable;
     say(out_of_memory());
   } catch (const std::exception& e) {
-    exit = kExitBug;
-    say(trouble(exit, "internal", e.what(), "",
-                "this is a mistake of ours: report it with the command line and the manifest"));
+    const auto* system = dynamic_cast<const std::system_error*>(&e);
+    const bool no_thread = system && system->code() == std::errc::resource_unavailable_try_again;  // no stack for one
+    exit = no_thread ? kExitUnavailable : kExitBug;
+    say(no_thread ? out_of_memory()
+                  : trouble(exit, "internal", e.what(), "",
+                            "this is a mistake of ours: report it with the command line and the manifest"));
   }
   std::cout.flush();
   if (!std::cout && exit == kExitOk) exit = say_not_written();

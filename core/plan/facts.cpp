@@ -132,6 +132,7 @@ std::string device_kind(const PluginInfo& device) {
 }
 
 std::string why_bits_differ(const Plan& plan, const PluginInfo& info) {
+  if (!other_devices(info, plan.device).empty()) return "";  // it is not chosen there
   const Value* devices = fact_of(info, "repeat", "devices");
   if (devices && !contains(texts_in(*devices), plan.device)) return "";
   const Value* why = fact_of(info, "repeat", "differs");

@@ -24,8 +24,8 @@ double read_back(T x) {
   else return double{kDtype == MORTISE_BF16 ? mortise_bf16_to_float(x) : mortise_f16_to_float(x)};
 }
 
-// Rows around a turn of the teams, of which 128 are under way, and around stretches; columns around those of a thread and
-// of a block; an odd address.
+// Rows around a turn of the teams, of which 128 are under way, and around stretches; columns around those of a thread
+// and of a block; an odd address.
 template <uint32_t kDtype, class T>
 void expect_sums() {
   for (const int64_t rows : {0, 1, 31, 33, 129, 1025, 2300})

@@ -1,10 +1,10 @@
 // The cross-entropy of rows of logits, forward and gradient.
 //
 // Floor   4 bytes a logit in F32 forward (read it), 8 for the gradient (read it, write it); in BF16 2 and 4.
-// Now     128 x 50,304 logits on one thread of a shared machine, in ms: F32 2.4 and 2.9 (10.6 and 17.7 GB/s, where a copy
-//         makes 24), BF16 2.5 and 3.7, F16 4 and 16, F64 16 and 17; 2026-11-23, kernel_cross_entropy_bench 128. ATen's
-//         log_softmax, nll_loss and their backward there, with the casts that 16 bits need: F32 12 and 50, BF16 16 and
-//         27, F16 18 and 34, F64 26 and 104.
+// Now     128 x 50,304 logits on one thread of a shared machine, in ms: F32 2.4 and 2.9 (10.6 and 17.7 GB/s, where a
+//         copy makes 24), BF16 2.5 and 3.7, F16 4 and 16, F64 16 and 17; 2026-11-23, kernel_cross_entropy_bench 128.
+//         ATen's log_softmax, nll_loss and their backward there, with the casts that 16 bits need: F32 12 and 50, BF16
+//         16 and 27, F16 18 and 34, F64 26 and 104.
 // Plan    one pass each: the label's logit is the reference (element.h), so none looks for the largest. e^x without
 //         branches; partial sums in an array that stays in the first cache.
 // No LibTorch headers: raw pointers.

@@ -1,8 +1,8 @@
 // The cross-entropy of one logit: the arithmetic that the host's processor and CUDA share.
 //
 // Everything is relative to a reference R of the row: the label's logit x_y. Then sum(e^(x - R)) is at least 1, and its
-// logarithm L is the loss itself, so no pass looks for the largest logit first. Where the sum overflows, at a loss of 88
-// in F32, the row is summed again with R the largest logit.
+// logarithm L is the loss itself, so no pass looks for the largest logit first. Where the sum overflows, at a loss of
+// 88 in F32, the row is summed again with R the largest logit.
 //
 // The sum has kLanes partial sums, of the columns that are equal modulo kLanes; neighbours are then added pair by pair:
 // a GPU's threads have eight lanes each, a processor's vectors go over all of them.

@@ -3,9 +3,9 @@
 // Floor   4·T·S·D operations a head forward, 14·T·S·D backward (products of scores and of their gradient are made
 //         twice, so that no sum is atomic), on tensor cores; ten rounds of Philox for eight probabilities, three times.
 // Plan    a block owns 64 rows, a warp 16 of them: queries where it sums over keys, keys where it sums over queries.
-//         The other side comes a tile at a time through shared memory. Scores stay in registers; a tile of them is, as it
-//         lies there, the left operand of the next product. Each lane draws the bits of whole Philox blocks and hands
-//         them around as bytes, one bit a probability.
+//         The other side comes a tile at a time through shared memory. Scores stay in registers; a tile of them is, as
+//         it lies there, the left operand of the next product. Each lane draws the bits of whole Philox blocks and
+//         hands them around as bytes, one bit a probability.
 // Now     see docs/measurements.md.
 #include <type_traits>
 
@@ -22,8 +22,8 @@ constexpr unsigned kAll = 0xFFFFFFFFu;
 // Rows of the other side at a time: what registers and 48 KiB of shared memory hold.
 template <int D>
 constexpr int kTile = D == 64 ? 64 : 32;
-// Blocks that share a multiprocessor, found by trial on an H200: more hide more of each other's waiting, until registers
-// spill.
+// Blocks that share a multiprocessor, found by trial on an H200: more hide more of each other's waiting, until
+// registers spill.
 template <int D>
 constexpr int kBeside = D == 64 ? 4 : 2;
 template <int D>
@@ -169,8 +169,8 @@ __device__ __forceinline__ uint32_t kept_of_eight(const mortise_philox& place, u
   return (mask | stay(first / 8 + 1) << 8) >> shift & 255u;
 }
 
-// Which numbers of sixteen rows by N tiles stay. A lane draws for N/4 tiles, two groups of eight each; kTurned: rows are
-// keys and columns queries, so that the eight of a group lie one below the other.
+// Which numbers of sixteen rows by N tiles stay. A lane draws for N/4 tiles, two groups of eight each; kTurned: rows
+// are keys and columns queries, so that the eight of a group lie one below the other.
 template <int N, bool kTurned>
 class Kept {
  public:

@@ -276,7 +276,7 @@ class Trouble(Gpu):
         self.file("run.toml", TINY.replace("at_end = false", 'every = "20 steps"') + CUDA)
         result = self.mortise("train", "run.toml", "--use", "test.asserting", "--plugin-path", FIXTURES)
         self.assertEqual(result.code, 70, result)
-        self.assertIn("error[device_lost]: the GPU says: CUDA error: ", result.err)  # whichever call comes to hear of it
+        self.assertIn("error[device_lost]: the GPU says: CUDA error: ", result.err)  # whoever hears of it
         self.assertIn("last checkpoint is step 20", result.err)
         self.assertNotIn("terminate", result.err)
         self.ok("resume", "runs/run", "--without", "test.asserting", "--plugin-path", FIXTURES)

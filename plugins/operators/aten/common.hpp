@@ -39,7 +39,7 @@ inline Tensor as_leading(Ref x_NO, const Info& like) {
   return ops::view(x_NO, sizes);
 }
 
-// Of 16 bits on a GPU, whose products and sums are made in fp32: its gradient need not be rounded to 16 bits on the way.
+// Of 16 bits on a GPU, whose products and sums are made in fp32: a gradient need not be rounded to 16 bits before it.
 inline bool has_f32_sums(Ref x) {
   const Info i(x);
   return i.device == MORTISE_CUDA && (i.dtype == MORTISE_BF16 || i.dtype == MORTISE_F16);
