@@ -263,7 +263,7 @@ TEST(Step, ComputesWithTheBatchesThatAWrapperHandsOn) {
   for (mortise_batch* batch : own) release(batch);
 }
 
-TEST(Step, ComputesWithTheBatchesThatAWrapperHandsOn) {
+TEST(Step, ComputesWithNoneOfTheBatchesThatAWrapperReplaced) {
   TestRun alone, twice, plain;
   std::vector<mortise_value> batches;
   twice.wrap(kGradients, [&](mortise_call& call, const std::function<void()>& next) {
