@@ -1,6 +1,7 @@
 #include "core/cli/adapter.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "core/base/dtype.hpp"
@@ -35,15 +36,18 @@ std::string base_of(const std::string& dir) {
   return fs::is_regular_file(path, error) ? path.parent_path().string() : path.string();
 }
 
-// The same numbers, whatever their types.
-bool are_equal(const TensorView& one, const TensorView& other) {
-  const mortise_dtype_row *a = mortise_dtype_of(weight_type(one.dtype)),
-                          *b = mortise_dtype_of(weight_type(other.dtype));
-  if (one.sizes != other.sizes || a->bytes == 0 || b->bytes == 0) return false;
-  for (size_t i = 0; i < one.bytes / a->bytes; ++i)
-    if (mortise_element_get(a->dtype, static_cast<const char*>(one.data) + i * a->bytes) !=
-        mortise_element_get(b->dtype, static_cast<const char*>(other.data) + i * b->bytes))
-      return false;
+// Did `trained` begin as `base`? A run may have rounded it to fewer bits.
+bool began_as(const TensorView& trained, const TensorView& base) {
+  const mortise_dtype_row *own = mortise_dtype_of(weight_type(trained.dtype)),
+                          *from = mortise_dtype_of(weight_type(base.dtype));
+  if (trained.sizes != base.sizes || own->bytes == 0 || from->bytes == 0) return false;
+  if (own == from) return std::memcmp(trained.data, base.data, trained.bytes) == 0;
+  const auto *now = static_cast<const char*>(trained.data), *then = static_cast<const char*>(base.data);
+  for (size_t i = 0; i < trained.bytes / own->bytes; ++i) {
+    char rounded[sizeof(double)];
+    mortise_element_set(own->dtype, rounded, mortise_element_get(from->dtype, then + i * from->bytes));
+    if (std::memcmp(rounded, now + i * own->bytes, own->bytes) != 0) return false;
+  }
   return true;
 }
 
@@ -56,7 +60,7 @@ void must_be_the_base(const std::string& dir, const std::string& base, const std
   for (const TensorView& own : weights.entries)
     for (const std::string& name : {own.name, prefix + own.name})
       if (const auto found = files.tensors().find(name);
-          found != files.tensors().end() && !added.contains(own.name) && !are_equal(own, found->second))
+          found != files.tensors().end() && !added.contains(own.name) && !began_as(own, found->second))
         refuse(dir, "`" + name + "` of " + base + " is no longer what it was when the run began");
 }
 

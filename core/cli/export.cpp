@@ -239,7 +239,7 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
   if (!ask.weights.empty()) kept.emplace(checkpoint, ask.weights).replace(weights);
   const bool whole = ask.to == kWhole;
   std::optional<Adapter> adapter;
-  std::deque<std::vector<char>> merged;  // their bytes
+  std::deque<std::vector<char>> merged;  // what `weights` points into, of matrices that were merged
   if (whole) merged = merge_products(weights, trained.products());
   else adapter = take_adapter(ask.dir, trained, weights);
   const mortise_dtype_row& dtype = *mortise_dtype_of(ask.dtype ? ask.dtype : dtype_of(weights));

@@ -28,6 +28,7 @@ struct SavedEntry {
   uint32_t from = 0, index = 0;
   at::Tensor tensor;      // own tensors; NULL for inputs and outputs
   at::ScalarType cast{};  // SAVE_CAST: to what
+  uint32_t version = 0;   // on a tape, of an own tensor: to notice that it was written since
 };
 
 // What the operators named by `keep` gave in the first pass, for the replay.

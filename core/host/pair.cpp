@@ -211,6 +211,10 @@ ForwardResult replay(const mortise_next& link, const Tape::Record& record, morti
     if (record.results[i].defined() && record.results[i]._version() != record.versions[i])
       throw PluginError(MORTISE_E_ARGUMENT,
                         describe(link, call) + " was kept, and what it gave was written in place afterwards");
+  for (const SavedEntry& e : record.saved)
+    if (e.tensor.defined() && e.tensor._version() != e.version)
+      throw PluginError(MORTISE_E_ARGUMENT,
+                        describe(link, call) + " was kept, and what it saved was written in place afterwards");
   ForwardResult r{{}, {}, record.saved, record.uses};
   for (auto& e : r.saved)
     if (e.from == MORTISE_SAVE_CAST) {
@@ -229,8 +233,10 @@ void record_results(Tape& tape, uint64_t key, const mortise_call& call, const Fo
     record.results.push_back(t);
     record.versions.push_back(t.defined() ? t._version() : 0);
   }
-  for (auto& e : record.saved)
+  for (auto& e : record.saved) {
     if (e.from == MORTISE_SAVE_CAST) e.tensor = at::Tensor();  // made again from the new argument
+    if (e.tensor.defined()) e.version = e.tensor._version();
+  }
   tape.records[key] = std::move(record);
 }
 

@@ -28,6 +28,8 @@ inline std::optional<int64_t> wrong_label(Ref labels_N, int64_t classes) {
 inline CrossEntropyRows cross_entropy_rows(const Info& logits_NV, const Info& labels_N, double smoothing) {
   if (!cross_entropy_runs_on(logits_NV.device))
     throw Error(MORTISE_E_UNSUPPORTED, "the cross-entropy was built for the CPU only");
+  if (labels_N.device != logits_NV.device)
+    throw Error(MORTISE_E_ARGUMENT, "the cross-entropy's logits and labels lie on two devices");
   const int64_t columns = logits_NV.size(1);
   return {logits_NV.dtype, logits_NV.data, labels_N.as<const int64_t>(), logits_NV.size(0), columns,
           columns,         smoothing};

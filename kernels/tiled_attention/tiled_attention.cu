@@ -61,8 +61,8 @@ __device__ __forceinline__ int place_of(int row, int chunk) {
   return row * (D / 8) + (chunk ^ (row & 7));
 }
 
-__device__ __forceinline__ const uint16_t* row_at(const HeadsView& v, int b, int h, int row) {
-  return static_cast<const uint16_t*>(v.data) + b * v.batch + h * v.head + row * v.row;
+__device__ __forceinline__ uint16_t* row_at(const HeadsView& v, int b, int h, int row) {
+  return static_cast<uint16_t*>(v.data) + b * v.batch + h * v.head + row * v.row;
 }
 
 // Rows [first, first + kRows) of one head; zeros from `end` on.
@@ -121,7 +121,7 @@ __device__ __forceinline__ void write_rows(const HeadsView& to, int b, int h, in
   for (int half = 0; half < 2; ++half) {
     const int row = first + row_of(2 * half);
     if (row >= end) continue;
-    uint16_t* const at = const_cast<uint16_t*>(row_at(to, b, h, row));
+    uint16_t* const at = row_at(to, b, h, row);
     MORTISE_UNROLL
     for (int d = 0; d < D / 8; ++d)
       *reinterpret_cast<uint32_t*>(at + 8 * d + column_of(0)) =
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, kBeside<D>) forward(const __grid_con
   int end = a.keys;
   if (a.causal && at.first + kOwn + a.keys - a.queries < end) end = at.first + kOwn + a.keys - a.queries;
 
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  float largest[2] = {-INFINITY, -INFINITY}, reference[2], sum[2] = {0, 0};
   Tiles<D / 8> out;
   clear<D / 8>(out);
   begin_tile<D, kOwn>(q, a.q, b, h, at.first, a.queries);
@@ -274,7 +274,8 @@ __global__ void __launch_bounds__(kThreads, kBeside<D>) forward(const __grid_con
     MORTISE_UNROLL
     for (int half = 0; half < 2; ++half) {
       now[half] = largest_of_row(now[half]);
-      const float shrink = exp_of(largest[half] - now[half]);
+      reference[half] = now[half] == -INFINITY ? 0 : now[half];  // while all that was seen is hidden by an infinity
+      const float shrink = exp_of(largest[half] - reference[half]);
       largest[half] = now[half];
       sum[half] *= shrink;
       MORTISE_UNROLL
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, kBeside<D>) forward(const __grid_con
     MORTISE_UNROLL
     for (int n = 0; n < N; ++n) MORTISE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      p[n][i] = exp_of(p[n][i] - now[i / 2]);
+      p[n][i] = exp_of(p[n][i] - reference[i / 2]);
       sum[i / 2] += p[n][i];
       if (drops && !kept(n, i)) p[n][i] = 0;
     }

@@ -21,7 +21,7 @@ struct TiledAttention {
   bool causal;
   float scale;
   HeadsView q, k, v;
-  const float* added;        // to the scores, or NULL; NaN and plus infinity nowhere
+  const float* added;        // to the scores, or NULL; minus infinity may hide keys, not all of a row
   int64_t added_strides[4];  // of [B, H, T, S], 0 where it is broadcast
   double dropout;            // 0: nobody reads `place`
   DevicePlace place;         // of the element ((b·H + h)·T + t)·S + s of the probabilities

@@ -18,7 +18,7 @@ namespace {
 struct Shape {
   int batch = 1, heads = 1, kv_heads = 1, queries = 64, keys = 64, width = 64;
   bool causal = false;
-  enum { kNothing, kKeys, kFull } added = kNothing;
+  enum { kNothing, kKeys, kFull, kBlocks } added = kNothing;
   double dropout = 0;
 };
 
@@ -56,6 +56,9 @@ class Case {
     q.fill(0), k.fill(1), v.fill(2), dy.fill(3);
     if (s.added == Shape::kKeys)  // the last third of the keys is hidden
       for (int i = 0; i < s.keys; ++i) added.push_back(i >= s.keys * 2 / 3 ? std::numeric_limits<float>::lowest() : 0);
+    if (s.added == Shape::kBlocks)  // a row sees the keys of its own 64, so that whole tiles are hidden
+      for (int i = 0; i < s.batch * s.queries * s.keys; ++i)
+        added.push_back(i / s.keys % s.queries / 64 == i % s.keys / 64 ? 0 : -std::numeric_limits<float>::infinity());
     if (s.added == Shape::kFull)
       for (int i = 0; i < s.batch * s.queries * s.keys; ++i) added.push_back(std::sin(static_cast<float>(i)));
   }
@@ -69,7 +72,7 @@ class Case {
     a.q = q.view(), a.k = k.view(), a.v = v.view();
     a.added = added.empty() ? nullptr : added.data();
     if (s.added == Shape::kKeys) a.added_strides[3] = 1;
-    if (s.added == Shape::kFull)
+    if (s.added == Shape::kFull || s.added == Shape::kBlocks)
       a.added_strides[0] = int64_t{s.queries} * s.keys, a.added_strides[2] = s.keys, a.added_strides[3] = 1;
     a.dropout = s.dropout;
     a.place = {kPlace, &step};
@@ -201,6 +204,9 @@ TEST(TiledAttention, CausalWithFewerQueriesThanKeys) {
 TEST(TiledAttention, WithHiddenKeys) { expect_near({.batch = 2, .queries = 64, .keys = 96, .added = Shape::kKeys}); }
 TEST(TiledAttention, WithANumberForEachPair) {
   expect_near({.batch = 2, .heads = 2, .queries = 40, .keys = 72, .added = Shape::kFull});
+}
+TEST(TiledAttention, WithWholeTilesHiddenByAnInfinity) {
+  expect_near({.queries = 192, .keys = 192, .added = Shape::kBlocks, .dropout = 0.2});
 }
 TEST(TiledAttention, DropsWhatDropoutDrops) {
   expect_near({.batch = 2, .heads = 2, .queries = 72, .keys = 136, .dropout = 0.5});

@@ -88,7 +88,7 @@ class Masking {
     return text;
   }
   bool continues(int64_t id) const {
-    return std::cmp_less(id, continues_.size()) && continues_[static_cast<size_t>(id)];
+    return id >= 0 && std::cmp_less(id, continues_.size()) && continues_[static_cast<size_t>(id)];
   }
 
   void hide(const Batch& batch, Ref ids_BT, const std::vector<int64_t>& lengths, int64_t index, bool evaluates) const {
