@@ -68,7 +68,10 @@ huggingface::Added added_to(const Member& model, const Plan& plan, const Declara
     factors.insert({m.left, m.right});
   }
   for (const auto& p : d.params)
-    if (p.info.trainable && !factors.contains(&p)) added.learned.push_back(p.name);
+    if (p.info.trainable && !factors.contains(&p)) {
+      added.learned.push_back(p.name);
+      if (!p.other_names.empty()) added.tied.push_back(p.name);
+    }
   if (const Value* prefix = fact_of(*model.info, "peft", "prefix")) added.prefix = prefix->as_text();
   for (const Member& member : plan.members) {
     if (!member.table || !fact_of(*member.info, "peft", "peft_type")) continue;

@@ -207,6 +207,7 @@ Added Config::added() const {
   try {
     const Json& merge = values_.at(kMerge);
     all.learned = merge.at("learned").get<std::vector<std::string>>();
+    all.tied = merge.value("tied", std::vector<std::string>());
     if (const Json& prefix = merge.at("prefix"); !prefix.is_null()) all.prefix = prefix.get<std::string>();
     for (const Json& each : merge.at("settings")) {
       auto& settings = all.settings.emplace_back();
@@ -252,6 +253,7 @@ std::string config_text(const Mapping& every, const std::map<std::string, std::s
   claim_architecture(merged, mapping, values, own);
   all[kMerge]["config"] = merged;
   all[kMerge]["learned"] = added.learned;
+  all[kMerge]["tied"] = added.tied;
   all[kMerge]["prefix"] = added.prefix ? Json(*added.prefix) : Json();
   all[kMerge]["settings"] = Json::array();
   for (const auto& each : added.settings) {

@@ -29,6 +29,7 @@ struct Added {
   std::optional<std::string> prefix;
   // Of each plugin that says so: keys of adapter_config.json, and their values as JSON.
   std::vector<std::map<std::string, std::string>> settings;
+  std::vector<std::string> tied = {};  // of `learned`, what stands in several places of the model
 };
 
 class Config {

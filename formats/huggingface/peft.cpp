@@ -74,6 +74,9 @@ AdapterFolder adapter_folder(const Config& trained, const std::vector<std::strin
   const std::string architecture = trained.merged().architecture();
   if (architecture.empty()) refuse("its model is of no architecture of transformers");
 
+  if (!added.tied.empty())
+    refuse("`" + added.tied[0] +
+           "` learned, and stands in two places of the model: PEFT would bring it to one of them");
   if (!added.prefix) refuse("plugin.toml of its model does not say, [peft], what PEFT calls the parts of it");
   AdapterFolder folder;
   Json targets = Json::array(), saved = Json::array();

@@ -88,6 +88,11 @@ TEST_F(Peft, RefusesWhatItsFoldersDoNotHave) {
   added.learned = {};
   added.products[0].left = "elsewhere.left";
   EXPECT_EQ(refusal(), "no_adapter: `elsewhere.left` does not stand beside `h.0.up.weight`");
+  added.learned = added.tied = {"embedding.weight"};
+  EXPECT_EQ(refusal(),
+            "no_adapter: `embedding.weight` learned, and stands in two places of the model: PEFT would bring it to one "
+            "of them");
+  added.tied.clear();
   added.prefix.reset();
   EXPECT_EQ(refusal(), "no_adapter: plugin.toml of its model does not say, [peft], what PEFT calls the parts of it");
   architecture = "";

@@ -136,6 +136,10 @@ class Lora(e2e.Case):
         self.train("both", FROM + LORA + 'also = ["h.0.mlp.c_fc.bias"]\n')
         self.refused(["export", "runs/both", *export], self.no_adapter(
             "runs/both", "of `h.0.mlp.c_fc` both the adapter and what it is added to learned"), 65)
+        self.train("tied", FROM + LORA + 'also = ["wte.weight"]\n')
+        self.refused(["export", "runs/tied", *export], self.no_adapter(
+            "runs/tied", "`wte.weight` learned, and stands in two places of the model: PEFT would bring it to one of "
+                         "them"), 65)
         self.assertFalse((self.dir / "added").exists())
 
     # Both compute the same sums in fp32, one of them with the product in W: 2^-24 of some hundred roundings.
