@@ -124,6 +124,7 @@ struct Run::Parts {
   RunState state;
   Summary summary;
   Runnable runnable;
+  huggingface::Beside beside;
   const Declared& declared() const { return runnable.declared(); }
 };
 
@@ -141,6 +142,7 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   else p.runnable.allocated = std::move(allocated);
   if (restored)
     p.state = train ? restore(p.runnable, p.request.checkpoint) : restore(p.runnable.allocated, p.request.checkpoint);
+  if (train) p.beside = huggingface::beside_in(restored ? p.request.checkpoint.path + "/model" : p.request.weights);
   p.summary = summary_of(p.declared(), p.request.dir);
   if (!train && restored && !p.request.split.empty())
     if (auto changed = changed_data(p.declared(), p.request.checkpoint, p.request.split))
@@ -175,7 +177,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          d.device,
                          [&](const RunState& s) {
                            parts_->request.before_save();
-                           Snapshot snapshot = capture(r, s);
+                           Snapshot snapshot = capture(r, s, parts_->beside);
                            snapshot.texts[kFixedFile] = fixed_text(parts_->request.fixed);
                            return snapshot;
                          },

@@ -86,7 +86,8 @@ huggingface::Added added_to(const Member& model, const Plan& plan, const Declara
 
 // What the model's folder says of itself; "" if plugin.toml has no names for it. A key without a value has that of the
 // fact of its name.
-std::string model_config(const Declared& declared, const Declaration& d) {
+std::string model_config(const Declared& declared, const Declaration& d,
+                         const std::map<std::string, std::string>& tokens) {
   const Member& model = *declared.model.by->member;
   if (!model.table || !model.info->huggingface.has_config()) return "";
   std::map<std::string, std::string> values;  // of numbers, texts and lists, TOML is JSON
@@ -96,7 +97,7 @@ std::string model_config(const Declared& declared, const Declaration& d) {
   std::map<std::string, huggingface::Sizes> parameters;
   for (const auto& p : d.params) parameters[p.name] = p.sizes;
   return huggingface::config_text(model.info->huggingface, values, parameters, d.classes,
-                                  added_to(model, *declared.plan, d));
+                                  added_to(model, *declared.plan, d), tokens);
 }
 
 // What the tokenizer wants to have beside the weights. Its names are those of files of the folder, and none of the
@@ -286,7 +287,7 @@ TensorFormat tensor_format(const Declared& d) {
           }};
 }
 
-Snapshot capture(const Runnable& r, const RunState& state) {
+Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside) {
   const Declared& d = r.declared();
   Snapshot s;
   for (const auto& p : r.host().parameters().all())
@@ -297,8 +298,10 @@ Snapshot capture(const Runnable& r, const RunState& state) {
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_text(d);
-  if (std::string config = model_config(d, r.host().declaration()); !config.empty())
+  if (std::string config = model_config(d, r.host().declaration(), beside.tokens); !config.empty()) {
     s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
+    if (!beside.generation.empty()) s.texts[std::string("model/") + huggingface::kGenerationFile] = beside.generation;
+  }
   diagnosed(*d.instances, [&] { add_tokenizer_files(d.edge->services.tokenizer, s.texts); });
   return s;
 }

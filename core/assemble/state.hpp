@@ -2,7 +2,8 @@
 // between steps, stored as a checkpoint, restored from one bit for bit.
 //
 //   model/model.EXT        masters, under their declared names
-//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml has its names
+//   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml has its names; beside it
+//                          what else the folder had that the run began from, and the tokenizer's files
 //   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
 //   state.json             counts, cursor, scale, the best so far
 //   data.json              which samples each split had
@@ -17,6 +18,7 @@
 #include "core/store/checkpoint.hpp"
 #include "core/store/run_state.hpp"
 #include "core/store/snapshot.hpp"
+#include "formats/huggingface/config.hpp"
 
 namespace mortise {
 
@@ -29,8 +31,8 @@ std::string data_text(const Declared& d);
 // A warning if what is evaluated on, `split` of the manifest, is not what the checkpoint's run had.
 std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split);
 
-// Borrows the memory of what lies on the host.
-Snapshot capture(const Runnable& r, const RunState& state);
+// Borrows the memory of what lies on the host. `beside`: of the folder that the run began from.
+Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside = {});
 
 // From a checkpoint that was verified: parameters, and what plugins keep. Throws Failure (exit 65): it is of another
 // model.

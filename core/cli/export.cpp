@@ -252,6 +252,8 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
               [&](const Sink& sink) { write_cast(weights, ask.dtype ? &dtype : nullptr, sink); });
   const std::vector<std::string> others = other_files(saved);
   for (const std::string& name : others) folder.text(name, read_run_file(model, name, kMostFileBytes));
+  const bool has_tokenizer =
+      std::ranges::any_of(others, [](const std::string& name) { return name != huggingface::kGenerationFile; });
   folder.text("README.md", readme(fs::canonical(ask.dir).filename().string(), saved, config, dtype.name, base));
   folder.commit();
   return {folder.names(),
@@ -261,7 +263,7 @@ Exported write(const Ask& ask, const Verified& checkpoint) {
           dtype.name,
           config.architecture(),
           because(config),
-          tokenizer_text(saved, !others.empty()),
+          tokenizer_text(saved, has_tokenizer),
           base};
 }
 

@@ -67,6 +67,16 @@ std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Cata
   return "--without " + id_of(*enabled.info);
 }
 
+// "; of its table nothing is taken: betas, lr": what was written in a table whose place another takes.
+std::string left_out(const EnabledTable& enabled) {
+  const PluginTable& table = *enabled.table;
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : table.values)
+    if (value.is_set() && value.origin.file != table.schema->config.keys.at(key).default_value.origin.file)
+      keys.push_back(key);
+  return keys.empty() ? "" : "; of its table nothing is taken: " + join(keys, ", ");
+}
+
 void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start, Report& report) {
   const std::string reason = reason_against(can_start, *enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
@@ -75,7 +85,7 @@ void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue,
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
     enabled.why = id_of(*enabled.info) + (differs.empty() ? " cannot run here: " + reason : not_again) +
-                  "; fallback of " + short_text(enabled.table->origin);
+                  "; fallback of " + short_text(enabled.table->origin) + left_out(enabled);
     if (!differs.empty()) keep_out(plan, *enabled.info, differs);
     enabled.info = other;
     enabled.stands_in = true;

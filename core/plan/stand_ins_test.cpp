@@ -32,6 +32,17 @@ TEST_F(Machine, UsesTheFallbackThatWasWritten) {
   EXPECT_FALSE(at(plan, "data").providers[0].stands_in);
 }
 
+TEST_F(Machine, SaysWhatOfTheTableIsLeftOut) {
+  cuda->fallback = {"device.cpu"};
+  auto& keys = world.catalogue["device.cuda"].schema.config.keys;
+  keys["index"].default_value = cuda->values["index"] = {int64_t{0}, {"plugin.toml of device.cuda", 9, 1, "index"}};
+  keys["wait"].default_value = {std::string("block"), {"plugin.toml of device.cuda", 12, 1, "wait"}};
+  cuda->values["wait"] = {std::string("spin"), {"run.toml", 5, 1, "wait"}};
+  EXPECT_EQ(at(world.plan(), "device").providers[0].why,
+            "device.cuda cannot run here: no NVIDIA driver; fallback of default.toml:4; "
+            "of its table nothing is taken: wait");
+}
+
 TEST_F(Machine, GivesAStandInNoTable) {
   cuda->fallback = {"device.cpu"};
   const Plan plan = world.plan();

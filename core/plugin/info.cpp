@@ -328,6 +328,9 @@ class Reader {
 
   // Facts of few words, lists of names, and facts that name a key of [config].
   void check_fact(const std::string& fact, const TomlNode& node) {
+    const bool is_empty = node.text() ? node.text()->empty() : node.list() && node.list()->empty();
+    if (is_empty && fact.starts_with("repeat."))
+      add_mistake("schema_broken", fact + " is empty", position(node.at, fact), "leave it out");
     const auto quoted = [](const TomlNode& item) { return item.text() ? "`" + *item.text() + "`" : item.kind(); };
     const TomlList items = node.list() ? *node.list() : TomlList{node};
     struct Words {

@@ -126,6 +126,9 @@ TEST(PluginToml, SaysWhereBitsDiffer) {
   EXPECT_EQ(read_after_head("[repeat]\ndevices = [\"gpu\"]\nasked = \"sums\"\n").errors,
             (Errors{"not_a_choice 8:12 repeat.devices is cpu or cuda, this is `gpu`",
                     "unknown_key 9:1 [repeat] has no key `asked` | it is called `unasked` here"}));
+  EXPECT_EQ(read_after_head("[repeat]\ndiffers = \"\"\ndevices = []\n").errors,
+            (Errors{"schema_broken 8:11 repeat.differs is empty | leave it out",
+                    "schema_broken 9:11 repeat.devices is empty | leave it out"}));
 }
 
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }

@@ -1,6 +1,7 @@
 #include "formats/huggingface/config.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "formats/huggingface/bookkeeping.hpp"
 
@@ -125,6 +126,29 @@ Config Config::of_folder(const std::string& folder) {
   return {path, MappedFile(path).bytes()};
 }
 
+Beside beside_in(const std::string& folder) {
+  if (folder.empty()) return {};
+  const auto text_of_file = [&](const char* name) {
+    const std::string path = folder + "/" + name;
+    std::error_code error;
+    return std::filesystem::is_regular_file(path, error) ? std::string(MappedFile(path).bytes()) : "";
+  };
+  Beside all;
+  if (const std::string text = text_of_file(kConfigFile); !text.empty())
+    all.tokens = Config(folder + "/" + kConfigFile, text).tokens();
+  all.generation = text_of_file(kGenerationFile);
+  if (!all.generation.empty() && !parse_json(all.generation).is_object())
+    throw FormatError("bad_config_json", folder + "/" + kGenerationFile, "is no JSON object");
+  return all;
+}
+
+std::map<std::string, std::string> Config::tokens() const {
+  std::map<std::string, std::string> all;
+  for (const auto& [name, id] : values_.items())
+    if (name.ends_with("_token_id") && !id.is_null()) all[name] = id.dump();
+  return all;
+}
+
 Config::Setting Config::setting(const std::string& name, const Json& value) const {
   Setting s{name, {}, text_of(value)};
   const auto line = lines_.find(name), outer = lines_.find(name.substr(0, name.find('.')));
@@ -226,7 +250,7 @@ Config Config::merged() const {
 
 std::string config_text(const Mapping& every, const std::map<std::string, std::string>& values,
                         const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes,
-                        const Added& added) {
+                        const Added& added, const std::map<std::string, std::string>& tokens) {
   const Mapping mapping = every.chosen(values);
   Json all = Json::object();
   for (const auto& [name, value] : mapping.fixed) place_in(all, name) = json_of(value);
@@ -236,10 +260,11 @@ std::string config_text(const Mapping& every, const std::map<std::string, std::s
   if (!mapping.classes.empty()) name_classes(all, mapping, values, classes);
   // A vocabulary that ends before a token has none such: null, which readers take for none, where they would put their
   // own default in place of a missing key.
-  for (const auto& [name, id] : mapping.tokens) {
-    const auto size = all.find(kVocabulary);
-    all[name] = size == all.end() || *size > id ? Json(id) : Json();
-  }
+  const Json size = all.value(kVocabulary, Json());
+  const auto is_there = [&](const Json& id) { return !size.is_number() || !id.is_number() || size > id; };
+  for (const auto& [name, id] : mapping.tokens) all[name] = is_there(id) ? Json(id) : Json();
+  for (const auto& [name, id] : tokens)
+    if (const Json own = parse_json(id); is_there(own)) all[name] = own;
   Json merged = added.products.empty() ? Json() : all;
   claim_architecture(all, mapping, values, parameters);
   if (added.products.empty()) return all.dump(2) + "\n";

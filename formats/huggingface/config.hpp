@@ -11,7 +11,7 @@
 
 namespace mortise::huggingface {
 
-inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char *kConfigFile = "config.json", *kGenerationFile = "generation_config.json";
 
 // What was added to a parameter: in a folder of the model alone it is into + scale × left · right (or its transpose),
 // and the two are not there.
@@ -31,6 +31,14 @@ struct Added {
   std::vector<std::map<std::string, std::string>> settings;
   std::vector<std::string> tied = {};  // of `learned`, what stands in several places of the model
 };
+
+// What a folder says besides of what shape its model is. A model that is trained from it has the same still.
+struct Beside {
+  std::map<std::string, std::string> tokens;  // the `*_token_id` of config.json that are set, as JSON
+  std::string generation;                     // generation_config.json; "": none
+};
+// Of a folder, or a file, that may have neither. Throws FormatError (bad_config_json, not_read).
+Beside beside_in(const std::string& folder);
 
 class Config {
  public:
@@ -56,6 +64,8 @@ class Config {
   // What the mapping does not know, and is neither null nor false: keys that may make another model.
   std::vector<Setting> unknown(const Mapping& mapping) const;
 
+  // The ids of special tokens that are set, as JSON.
+  std::map<std::string, std::string> tokens() const;
   // The first class of transformers that it is for; "" if it says none.
   std::string architecture() const;
   // Why it is for none, as config_text wrote it; empty if it does not say.
@@ -79,10 +89,10 @@ class Config {
   std::map<std::string, int> lines_;  // of the outermost keys
 };
 
-// The config.json of a model with these values of its keys (as JSON), these parameters and names of classes. If the
-// parameters are not those of the architecture it claims none, and says what differs.
+// The config.json of a model with these values of its keys (as JSON), these parameters, names of classes and ids of
+// special tokens. If the parameters are not those of the architecture it claims none, and says what differs.
 std::string config_text(const Mapping& mapping, const std::map<std::string, std::string>& values,
                         const std::map<std::string, Sizes>& parameters, const std::vector<std::string>& classes = {},
-                        const Added& added = {});
+                        const Added& added = {}, const std::map<std::string, std::string>& tokens = {});
 
 }  // namespace mortise::huggingface

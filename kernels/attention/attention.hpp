@@ -18,6 +18,8 @@ class AttentionLayer {
   // From the arguments, cast to the compute dtype, which are saved first: q, k, v (the last two absent of a packed
   // one), mask, bias. Anything of another shape than operator.h says is refused.
   Heads heads_of_call(mortise_call* call, Saves& saves) const;
+  // The same of tensors that have the arguments' own form: three, or one that has all packed. Views of them.
+  Heads heads_of(Ref q, Ref k, Ref v) const;
   // From what was saved.
   Heads heads_of_saved(const Backward& b) const;
   // Gradients [B, H, T, D] and [B, K, S, D], in the arguments' own form.
@@ -45,7 +47,6 @@ class AttentionLayer {
  private:
   enum class Mask { kNone, kKeys, kSegments, kFull };
   static Tensor optional(const mortise_call* call, uint32_t index);
-  Heads heads_of(Ref q, Ref k, Ref v) const;
   void check_shapes(Ref q, Ref k, Ref v) const;
   void check_mask(Ref mask, const Heads& heads) const;
   Tensor outside_window(int64_t queries, int64_t keys, bool causal) const;

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -33,7 +32,6 @@ struct Block {
     ucontext_t context;
     std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStack);
     bool over = false;
-    uint64_t given = 0;  // to the others of its warp
   };
   // Who comes waits for all others that share it.
   struct Barrier {
@@ -96,15 +94,21 @@ struct ThreadIndex {
   } x;
 };
 
+// What the lanes of a warp have given, of one lane after the other.
+template <class Given>
+struct Warp {
+  explicit Warp(const Given& mine) {
+    all[block.current / Block::kWarp][block.current % Block::kWarp] = mine;
+    block.wait_for_warp();
+  }
+  ~Warp() { block.wait_for_warp(); }
+  const Given& operator[](unsigned lane) const { return all[block.current / Block::kWarp][lane]; }
+  static inline Given all[32][Block::kWarp];
+};
+
 template <class T>
 T from_lane(T mine, unsigned lane) {
-  static_assert(sizeof(T) <= sizeof(uint64_t));
-  std::memcpy(&block.threads[block.current].given, &mine, sizeof mine);
-  block.wait_for_warp();
-  T theirs;
-  std::memcpy(&theirs, &block.threads[block.current / Block::kWarp * Block::kWarp + lane].given, sizeof theirs);
-  block.wait_for_warp();
-  return theirs;
+  return Warp<T>(mine)[lane];
 }
 
 template <class... P, class... A>

@@ -7,6 +7,8 @@
 //   c, 16 by 8    rows g, g, g+8, g+8; columns 2t, 2t+1, 2t, 2t+1
 // Source  PTX ISA: mma.m16n8k16, ldmatrix, cp.async, ex2.approx
 #pragma once
+#include <cstring>
+
 #include "kernels/cuda/floats.h"
 
 namespace mortise::kernels {
@@ -92,21 +94,8 @@ uint32_t pair(float low, float high) {
 
 namespace emulated {
 
-// What the lanes of a warp have given, of one lane after the other.
-template <class Given>
-struct Warp {
-  explicit Warp(const Given& mine) {
-    Given* at = &all[block.current / Block::kWarp][block.current % Block::kWarp];
-    *at = mine;
-    block.wait_for_warp();
-  }
-  ~Warp() { block.wait_for_warp(); }
-  const Given& operator[](int lane) const { return all[block.current / Block::kWarp][lane]; }
-  static inline Given all[32][Block::kWarp];
-};
-
 template <class T>
-float half_of(uint32_t both, int which) {
+float half_of(uint32_t both, unsigned which) {
   T x;
   x.bits = static_cast<uint16_t>(both >> 16 * which);
   return static_cast<float>(x);
@@ -122,10 +111,10 @@ template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   using namespace emulated;
   const Warp<Operands> warp({{a[0], a[1], a[2], a[3]}, {b0, b1}});
-  const int lane = static_cast<int>(block.current % Block::kWarp);
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    for (int k = 0; k < 16; ++k) {
+  const unsigned lane = block.current % Block::kWarp;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 16; ++k) {
       const float left = half_of<T>(warp[row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2], k % 2);
       c[i] += left * half_of<T>(warp[column * 4 + k % 8 / 2].b[k / 8], k % 2);
     }
@@ -134,15 +123,15 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 inline void read_tiles(uint32_t (&to)[4], const Chunk* row) {
   using namespace emulated;
   const Warp<const Chunk*> rows(row);
-  const int lane = static_cast<int>(block.current % Block::kWarp);
-  for (int i = 0; i < 4; ++i) std::memcpy(&to[i], &rows[8 * i + lane / 4]->at[lane % 4 * 2], sizeof to[i]);
+  const unsigned lane = block.current % Block::kWarp;
+  for (unsigned i = 0; i < 4; ++i) std::memcpy(&to[i], &rows[8 * i + lane / 4]->at[lane % 4 * 2], sizeof to[i]);
 }
 inline void read_tiles_turned(uint32_t (&to)[4], const Chunk* row) {
   using namespace emulated;
   const Warp<const Chunk*> rows(row);
-  const int lane = static_cast<int>(block.current % Block::kWarp);
-  const auto number = [&](int i, int which) { return rows[8 * i + lane % 4 * 2 + which]->at[lane / 4]; };
-  for (int i = 0; i < 4; ++i) to[i] = number(i, 0) | static_cast<uint32_t>(number(i, 1)) << 16;
+  const unsigned lane = block.current % Block::kWarp;
+  const auto number = [&](unsigned i, unsigned which) { return rows[8 * i + lane % 4 * 2 + which]->at[lane / 4]; };
+  for (unsigned i = 0; i < 4; ++i) to[i] = number(i, 0) | static_cast<uint32_t>(number(i, 1)) << 16;
 }
 inline void begin_copy(Chunk* to, const void* from, bool there) {
   there ? static_cast<void>(std::memcpy(to, from, sizeof *to)) : static_cast<void>(std::memset(to, 0, sizeof *to));

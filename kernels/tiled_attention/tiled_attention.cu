@@ -135,6 +135,12 @@ __device__ __forceinline__ const float* added_of(const TiledAttention& a, int b,
   return a.added ? a.added + b * a.added_strides[0] + h * a.added_strides[1] : nullptr;
 }
 
+// Behind the last key that a query of a block that begins at `first` may see.
+__device__ __forceinline__ int end_of_keys(const TiledAttention& a, int first) {
+  const int seen = first + kOwn + a.keys - a.queries;
+  return a.causal && seen < a.keys ? seen : a.keys;
+}
+
 // Is every pair of [query, query + n) and [key, key + m) one that is there and allowed, with nothing added?
 __device__ __forceinline__ bool is_plain(const TiledAttention& a, int query, int n, int key, int m) {
   return !a.added && query + n <= a.queries && key + m <= a.keys &&
@@ -242,8 +248,7 @@ __global__ void __launch_bounds__(kThreads, kBeside<D>) forward(const __grid_con
   const float* const added = added_of(a, b, h);
   const uint64_t row_0 = row_number(a, b, h);
   const bool drops = job.threshold != 0;
-  int end = a.keys;
-  if (a.causal && at.first + kOwn + a.keys - a.queries < end) end = at.first + kOwn + a.keys - a.queries;
+  const int end = end_of_keys(a, at.first);
 
   float largest[2] = {-INFINITY, -INFINITY}, reference[2], sum[2] = {0, 0};
   Tiles<D / 8> out;
@@ -351,8 +356,7 @@ __global__ void __launch_bounds__(kThreads, kBeside<D>) backward_of_queries(cons
   const float* const added = added_of(a, b, h);
   const uint64_t row_0 = row_number(a, b, h);
   const bool drops = job.threshold != 0;
-  int end = a.keys;
-  if (a.causal && at.first + kOwn + a.keys - a.queries < end) end = at.first + kOwn + a.keys - a.queries;
+  const int end = end_of_keys(a, at.first);
 
   float largest[2], over_sum[2], dot[2];
   MORTISE_UNROLL

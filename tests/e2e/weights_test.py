@@ -165,6 +165,24 @@ class Weights(e2e.Case):
         self.ok("resume", "runs/next", "--set", "run.length=2")
         self.assertIn("error[no_weights]: ", self.mortise("train", "next.toml").err)
 
+    def test_what_a_folder_says_of_tokens_and_of_drawing_stays(self):
+        drawing = json.dumps({"do_sample": True, "eos_token_id": 11, "temperature": 0.7})
+        self.folder(config={**CONFIG, "eos_token_id": [11, 12], "pad_token_id": 10, "bos_token_id": 50256})
+        self.file("hf/generation_config.json", drawing)
+        self.ok("train", "next.toml")
+        (self.dir / "hf").rename(self.dir / "away")
+        self.ok("resume", "runs/next", "--set", "run.length=2")
+        self.ok("export", "runs/next", "-o", "out")
+        config = json.loads((self.dir / "out/config.json").read_text())
+        self.assertEqual(config, {**CONFIG, "eos_token_id": [11, 12], "pad_token_id": 10, "torch_dtype": "float32"})
+        self.assertEqual((self.dir / "out/generation_config.json").read_text(), drawing)
+        self.file("away/generation_config.json", "[]")
+        self.refused(
+            ["train", "next.toml", "--set", "model.weights=away", "--set", "run.dir=b"],
+            "error[bad_config_json]: is no JSON object\n  at: away/generation_config.json\n",
+            65,
+        )
+
     def test_a_run_directory_is_such_a_folder_too(self):
         loaded, said = self.taken("--set", "model.weights=runs/first")
         self.same(loaded, self.tensors)

@@ -70,19 +70,18 @@ class Memory(Gpu):
         used, total = self.compared(name, text)
         self.assertLess(abs(used - total), max(0.01 * total, 1.5 * MIB), name)
 
-    def test_the_plan_of_a_tiny_model(self):
+    def near_with_each_optimizer(self, name, model):
         for dtype in ("fp32", "bf16"):
             for optimizer in OPTIMIZERS:
                 with self.subTest(f"{optimizer} {dtype}"):
-                    text = RUN.format(model=TINY_MODEL, optimizer=f"optimizer.{optimizer}")
-                    self.near_the_plan(f"tiny, {optimizer}, {dtype}", text + f"[precision.{dtype}]\n" + CUDA)
+                    text = RUN.format(model=model, optimizer=f"optimizer.{optimizer}")
+                    self.near_the_plan(f"{name}, {optimizer}, {dtype}", text + f"[precision.{dtype}]\n" + CUDA)
+
+    def test_the_plan_of_a_tiny_model(self):
+        self.near_with_each_optimizer("tiny", TINY_MODEL)
 
     def test_the_plan_of_gpt2(self):
-        for dtype in ("fp32", "bf16"):
-            for optimizer in OPTIMIZERS:
-                with self.subTest(f"{optimizer} {dtype}"):
-                    text = RUN.format(model=GPT2, optimizer=f"optimizer.{optimizer}")
-                    self.near_the_plan(f"GPT-2, {optimizer}, {dtype}", text + f"[precision.{dtype}]\n" + CUDA)
+        self.near_with_each_optimizer("GPT-2", GPT2)
 
     def test_the_plan_of_a_recorded_step(self):
         text = RUN.format(model=GPT2, optimizer="optimizer.adamw")

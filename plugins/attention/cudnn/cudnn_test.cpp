@@ -1,6 +1,7 @@
 // Where cuDNN's attention refuses to run. Numbers: tests/gpu.
 #include <gtest/gtest.h>
 
+#include "kernels/attention/test_refusals.hpp"
 #include "mortise/testing/fake_build.hpp"
 
 using namespace mortise::testing;
@@ -8,19 +9,7 @@ using mortise::attr;
 
 namespace {
 
-struct Cudnn : testing::Test {
-  std::string refusal(std::initializer_list<mortise_attr> attrs, uint32_t dtype = MORTISE_BF16) {
-    mortise_place place{};
-    place.mode = MORTISE_TRAIN;
-    place.device = MORTISE_CUDA;
-    place.compute_dtype = dtype;
-    return FakeBuild::refusal(plugin, "attention", place, attrs);
-  }
-  FakeHost host;
-  FakeBuild build{host};
-  Plugin plugin{host, MORTISE_PLUGIN_FILE};
-  const std::string fix = "\n  fix: [attention.math], or let it choose: [attention.auto]";
-};
+using Cudnn = AttentionOfAGpu<MORTISE_BF16>;
 
 TEST_F(Cudnn, ServesSixteenBitsOnly) {
   EXPECT_EQ(refusal({attr("head_dim", 64), attr("mask", "keys"), attr("heads", 4), attr("kv_heads", 2)}), "");

@@ -47,14 +47,15 @@ class Tiled : kernels::AttentionLayer {
     const Inputs in(*this, heads_of_saved(b), saved_mask(b));
     const Tensor dy = aligned(split(cast(b.grad(0), in.dtype), heads()));
     const Tensor dots = empty(MORTISE_F32, {in.batch, heads(), in.queries});
-    Gradients d(*this, in, !b.saved(1));
+    std::array<Tensor, 3> whole = gradients(in, !b.saved(1));
+    const Heads d = heads_of(whole[0], whole[1], whole[2]);
     launch([&] {
       return kernels::tiled_attention_backward_cuda(job(call, in), view(split(b.saved(5), heads())),
                                                     Info(b.saved(6)).as<const float>(), view(dy), view(d.q), view(d.k),
                                                     view(d.v), Info(dots).as<float>(), stream_now());
     });
     for (uint32_t i = 0; i < 3; ++i)
-      if (d.whole[i] && b.wants(i)) b.give(i, std::move(d.whole[i]));
+      if (whole[i] && b.wants(i)) b.give(i, std::move(whole[i]));
   }
 
  private:
@@ -71,27 +72,13 @@ class Tiled : kernels::AttentionLayer {
     int64_t batch, queries, keys;
   };
 
-  // In the arguments' own form: three tensors, or one that has all three packed. Views of it as heads.
-  struct Gradients {
-    Gradients(const Tiled& layer, const Inputs& in, bool packed) {
-      const int64_t own = layer.heads() * layer.head_dim(), shared = layer.kv_heads() * layer.head_dim();
-      if (packed) {
-        whole[0] = empty(in.dtype, {in.batch, in.queries, own + 2 * shared});
-        q = layer.split(ops::narrow(whole[0], 2, 0, own), layer.heads());
-        k = layer.split(ops::narrow(whole[0], 2, own, shared), layer.kv_heads());
-        v = layer.split(ops::narrow(whole[0], 2, own + shared, shared), layer.kv_heads());
-        return;
-      }
-      whole[0] = empty(in.dtype, {in.batch, in.queries, own});
-      whole[1] = empty(in.dtype, {in.batch, in.keys, shared});
-      whole[2] = empty(in.dtype, {in.batch, in.keys, shared});
-      q = layer.split(whole[0], layer.heads());
-      k = layer.split(whole[1], layer.kv_heads());
-      v = layer.split(whole[2], layer.kv_heads());
-    }
-    std::array<Tensor, 3> whole;
-    Tensor q, k, v;
-  };
+  // In the arguments' own form: three tensors, or one that has all three packed.
+  std::array<Tensor, 3> gradients(const Inputs& in, bool packed) const {
+    const int64_t own = heads() * head_dim(), shared = kv_heads() * head_dim();
+    if (packed) return {empty(in.dtype, {in.batch, in.queries, own + 2 * shared}), {}, {}};
+    return {empty(in.dtype, {in.batch, in.queries, own}), empty(in.dtype, {in.batch, in.keys, shared}),
+            empty(in.dtype, {in.batch, in.keys, shared})};
+  }
 
   // Every row at a multiple of sixteen bytes, its numbers side by side.
   static Tensor aligned(Ref x) {

@@ -1,6 +1,7 @@
 // Where tiled attention refuses to run. Numbers: kernels/tiled_attention, tests/gpu.
 #include <gtest/gtest.h>
 
+#include "kernels/attention/test_refusals.hpp"
 #include "mortise/testing/fake_build.hpp"
 
 using namespace mortise::testing;
@@ -8,21 +9,10 @@ using mortise::attr;
 
 namespace {
 
-struct Tiled : testing::Test {
-  std::string refusal(std::initializer_list<mortise_attr> attrs, uint32_t dtype = MORTISE_BF16) {
-    mortise_place place{};
-    place.mode = MORTISE_TRAIN;
-    place.device = MORTISE_CUDA;
-    place.compute_dtype = dtype;
-    return FakeBuild::refusal(plugin, "attention", place, attrs);
-  }
+struct Tiled : AttentionOfAGpu<MORTISE_BF16> {
   // Of a place that the kernel serves: nothing, unless there is no kernel.
-  const std::string served = MORTISE_HAS_CUDA ? "" : "it was built without nvcc" + fix();
-  static std::string fix() { return "\n  fix: [attention.math], or let it choose: [attention.auto]"; }
-  std::string unless_built(const std::string& why) { return MORTISE_HAS_CUDA ? why + fix() : served; }
-  FakeHost host;
-  FakeBuild build{host};
-  Plugin plugin{host, MORTISE_PLUGIN_FILE};
+  const std::string served = MORTISE_HAS_CUDA ? "" : "it was built without nvcc" + fix;
+  std::string unless_built(const std::string& why) { return MORTISE_HAS_CUDA ? why + fix : served; }
 };
 
 TEST_F(Tiled, ServesDropoutMasksAndSharedHeadsInSixteenBits) {
