@@ -37,21 +37,21 @@ struct LossTerm {
 // A micro-batch on the run's device; good until its `backward`.
 class Micro {
  public:
-  Micro(Program& program, mortise_call* call) : program_(program), call_(call) {}
+  Micro(Program& program, mortise_call* call) : program_(program), call_(call), index_(call->micro) {}
 
   // A field of the data: "input_ids", "labels", "pixel_values", [B, …]. Throws std::out_of_range: there is none.
   at::Tensor operator[](std::string_view name) const {
-    const Tensor t = field(call_->batch, name);
+    const Tensor t = field(batch(), name);
     if (!t) throw std::out_of_range("the data has no field `" + std::string(name) + "`");
     return torch_of(t);
   }
-  bool has(std::string_view name) const { return static_cast<bool>(field(call_->batch, name)); }
+  bool has(std::string_view name) const { return static_cast<bool>(field(batch(), name)); }
   int64_t count(std::string_view unit) const {
     int64_t n = 0;
-    check(api.batch->count(api.host, call_->batch, str(unit), &n));
+    check(api.batch->count(api.host, batch(), str(unit), &n));
     return n;
   }
-  int index() const { return call_->micro; }  // in its step
+  int index() const { return index_; }  // in its step
 
   // Once, with all terms of the loss: the gradients of this micro-batch go to those of the step. In an evaluation the
   // terms are only added up.
@@ -67,8 +67,13 @@ class Micro {
   void backward(const at::Tensor& sum, std::string_view unit) { backward({{"loss", sum, unit}}); }
 
  private:
+  mortise_batch* batch() const {
+    if (is_done_) throw std::logic_error("a micro-batch is read after its backward, when it is gone");
+    return call_->batch;
+  }
   Program& program_;
   mortise_call* call_;
+  int index_;
   bool is_done_ = false;
   friend class Step;
 };
