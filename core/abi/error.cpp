@@ -74,8 +74,9 @@ std::string with_cause(std::string said) {
 }
 
 std::string take_error(mortise_status status) {
-  constexpr const char* kNames[] = {"OK",   "E_ARGUMENT", "E_SHAPE",    "E_UNSUPPORTED", "E_CONFIG",    "E_DATA",
-                                    "E_IO", "E_MEMORY",   "E_OPERATOR", "E_PLUGIN",      "E_NOT_FOUND", "E_INTERNAL"};
+  constexpr const char* kNames[] = {"OK",          "E_ARGUMENT", "E_SHAPE",  "E_UNSUPPORTED", "E_CONFIG",
+                                    "E_DATA",      "E_IO",       "E_MEMORY", "E_OPERATOR",    "E_PLUGIN",
+                                    "E_NOT_FOUND", "E_INTERNAL", "E_LOST"};
   const auto number = static_cast<size_t>(status);
   if (text_of_thread.empty())
     return "returned status " + std::to_string(status) +

@@ -18,6 +18,7 @@ std::pair<const char*, int> outcome_of(mortise_status status) {
     case MORTISE_E_CONFIG: return {"plugin_failed", kExitUsage};
     case MORTISE_E_DATA: return {"bad_data", kExitData};
     case MORTISE_E_IO: return {"io_failed", kExitIo};
+    case MORTISE_E_LOST: return {"rank_lost", kExitResumable};
     case MORTISE_E_MEMORY: return {"out_of_memory", kExitUnavailable};
     // Of the host: what a plugin returns never is (status_of_plugin).
     case MORTISE_E_INTERNAL: return {"internal", kExitBug};

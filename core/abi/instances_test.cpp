@@ -31,7 +31,7 @@ struct Started : ::testing::Test {
 TEST_F(Started, AttachmentsStandAtThePluginsStride) {
   Instances instances(edge, plan, "");
   ASSERT_EQ(instances.start(0).attachments.size(), 3u);
-  const Listeners listeners(instances);
+  const Listeners listeners(instances, World());
   const int& times = *static_cast<int*>(instances.start(0).self);
   for (const Point p : {kStepBegin, kStepCommit, kStepEnd}) listeners.notify(p, {});
   EXPECT_EQ(times, 3);
@@ -39,6 +39,22 @@ TEST_F(Started, AttachmentsStandAtThePluginsStride) {
   EXPECT_EQ(times, 3) << "it does not listen there";
   EXPECT_THROW(instances.attachment(0, "step.end", "wrap"), PluginError);
   EXPECT_THROW(instances.attachment(0, "record", "listen"), PluginError);
+}
+
+// [ranks] speaks = "first"
+TEST_F(Started, OfSeveralRanksOneMaySpeakForAll) {
+  Instances instances(edge, plan, "");
+  const int& times = *static_cast<int*>(instances.start(0).self);
+  World second;
+  second.rank = 1;
+  second.size = 2;
+  Listeners(instances, second).notify(kStepEnd, {});
+  EXPECT_EQ(times, 1);
+  info.facts["ranks"]["speaks"].data = std::string("first");
+  Listeners(instances, second).notify(kStepEnd, {});
+  EXPECT_EQ(times, 1) << "it is silent";
+  Listeners(instances, World()).notify(kStepEnd, {});
+  EXPECT_EQ(times, 2);
 }
 
 struct Hearer {

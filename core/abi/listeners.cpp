@@ -2,10 +2,17 @@
 
 namespace mortise {
 
-Listeners::Listeners(Instances& instances) : Listeners(instances.plan().points) {
+// Of several ranks one writes what all would write.
+static bool is_silent(const PluginInfo& info, const World& world) {
+  const Value* who = fact_of(info, "ranks", "speaks");
+  return who && who->as_text() == "first" && world.rank > 0;
+}
+
+Listeners::Listeners(Instances& instances, const World& world) : Listeners(instances.plan().points) {
   for (uint32_t point = 0; point < kFirstOperator; ++point)
     for (const auto& l : instances.plan().at[point].listeners) {
       Instance& by = instances.start(l.member);
+      if (is_silent(*by.member->info, world)) continue;
       add(point, instances.attachment(l.member, points_[point].name, "listen").listen, by);
     }
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/abi/instances.hpp"
+#include "core/base/world.hpp"
 
 namespace mortise {
 
@@ -10,7 +11,7 @@ class Listeners {
  public:
   explicit Listeners(const PointTable& points) : points_(points), at_(kFirstOperator) {}
   // Starts every plugin that listens.
-  explicit Listeners(Instances& instances);
+  Listeners(Instances& instances, const World& world);
   // After those that are there; `by` outlives this.
   void add(uint32_t point, mortise_event_fn fn, Instance& by) { at_[point].push_back({fn, &by}); }
   // Tells every listener of an event, in order; throws what the first failing one returned.

@@ -1,6 +1,6 @@
 // What the core does for plugins while a run is assembled and while it trains: the clock, filters, requests, kept state
 // (Services, there from the beginning); the ledger, votes, terms, gradients and the model (LoopServices, there once
-// there is a loop). The tables mortise.loop, .model, .state and .tokenizer stand over both.
+// there is a loop). The tables mortise.loop, .model, .state, .tokenizer and .comm stand over both.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -11,9 +11,11 @@
 
 #include "core/abi/provided.hpp"
 #include "core/abi/states.hpp"
+#include "core/base/world.hpp"
 #include "mortise/checkpoint.h"
 #include "mortise/data.h"
 #include "mortise/loop.h"
+#include "mortise/ranks.h"
 
 namespace mortise {
 
@@ -55,6 +57,8 @@ class Requests {
 
 struct Services {
   Provided<mortise_tokenizer> tokenizer;
+  Provided<mortise_comm> comm;
+  World world;
   mortise_clock clock{};
   Filter filter = Filter::kNone;
   int32_t window = 1;

@@ -13,6 +13,7 @@ extern const mortise_loop_api kLoopApi;
 extern const mortise_model_api kModelApi;
 extern const mortise_state_api kStateApi;
 extern const mortise_tokenizer_api kTokenizerApi;
+extern const mortise_comm_api kCommApi;
 
 // Every table of tensors and calls, whose functions refuse and note who asked; and mortise.params/0 without `use`.
 void register_unavailable(Edge& edge);

@@ -84,9 +84,10 @@ Runnable make_runnable(Allocated allocated) {
     r.optimizers = std::make_unique<std::deque<Optimizer>>();
     for (const auto& o : d.optimizers) r.optimizers->emplace_back(o, host);
     r.step = std::make_unique<Step>(Step::Parts{host, *r.allocated.chains, *d.listeners, *r.allocated.passes,
-                                                *d.samples, *r.ledger, *r.optimizers, d.comm, d.replicas,
+                                                *d.samples, *r.ledger, *r.optimizers, d.replicas,
                                                 host.device().is_cuda() ? kReportDepth : 0});
     r.allocated.services->train(*r.ledger, d.replicas, *r.step);
+    if (d.replicas.has(&mortise_replicas::layout)) d.replicas.call(&mortise_replicas::layout, "layout", uint32_t{0});
     host.planned_compute_dtype = dtype_named(planned_compute_dtype(*d.plan, MORTISE_TRAIN));
     for (const Point point : {kStep, kGradients}) link_point(*r.allocated.chains, host, d, point);
   });

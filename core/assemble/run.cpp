@@ -1,12 +1,17 @@
 #include "core/assemble/run.hpp"
 
+#include <filesystem>
+
 #include "core/abi/error.hpp"
 #include "core/assemble/allocated.hpp"
 #include "core/assemble/state.hpp"
 #include "core/base/text.hpp"
+#include "core/loop/ranks.hpp"
 #include "core/loop/train.hpp"
 #include "core/plan/facts.hpp"
 #include "core/store/hash.hpp"
+
+namespace fs = std::filesystem;
 
 namespace mortise {
 namespace {
@@ -20,6 +25,7 @@ DeclareRequest declare_request(const RunRequest& r) {
   d.open_device = true;
   d.train_samples = r.purpose == Purpose::kTrain;
   d.split = r.split;
+  d.world = r.world;
   return d;
 }
 
@@ -85,6 +91,7 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
                            const Summary& summary) {
   TrainOptions o;
   o.length = d.lengths.run;
+  o.step_samples = static_cast<int64_t>(d.lengths.samples_per_step);
   o.log_every = d.lengths.period(d.key("log", "every"), "log.every");
   const Value& eval_every = d.key("eval", "every");
   o.eval_every = eval_every.is_set() ? d.lengths.period(eval_every, "eval.every")
@@ -110,6 +117,52 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   return o;
 }
 
+// Ranks of different runs would wait for one another, or add up what does not belong together.
+void must_agree(const Declared& d, const std::string& what, const std::string& text) {
+  const World& world = d.edge->services.world;
+  if (world.size == 1) return;
+  const std::string own = sha256_of(text.data(), text.size());
+  diagnosed(*d.instances, [&] {
+    if (world.rank == 0) return d.comm.call(&mortise_comm::share, "share", str(what), str(own));
+    mortise_str theirs{};
+    d.comm.call(&mortise_comm::fetch, "fetch", str(what), &theirs);
+    if (view(theirs) == own) return;
+    Diagnostic refused =
+        mistake("ranks_differ", "rank " + std::to_string(world.rank) + " has another " + what + " than rank 0", {},
+                "the same manifest, plugins, data and version of Mortise on every host");
+    refused.effect = "nothing was trained";
+    throw Failure(refused);
+  });
+}
+
+// Ranks whose parameters begin otherwise would never be one model.
+void must_begin_alike(const Runnable& r) {
+  diagnosed(*r.declared().instances, [&] {
+    std::vector<at::Tensor> masters;
+    for (const ParameterState& s : r.host().parameters().all()) masters.push_back(s.master);
+    Ranks(r.host().services).must_be_alike(masters, "the parameters");
+  });
+}
+
+// What rank 0 has chosen to go on from: STEP PATH, or nothing.
+void agree_on_checkpoint(const Declared& d, Found& checkpoint) {
+  const World& world = d.edge->services.world;
+  if (world.size == 1) return;
+  diagnosed(*d.instances, [&] {
+    const mortise_str key = MORTISE_STR("checkpoint");
+    const fs::path path = checkpoint.path.empty() ? "" : fs::absolute(checkpoint.path);
+    const std::string text = path.empty() ? "" : std::to_string(checkpoint.step) + " " + path.string();
+    if (world.rank == 0) return d.comm.call(&mortise_comm::share, "share", key, str(text));
+    mortise_str chosen{};
+    d.comm.call(&mortise_comm::fetch, "fetch", key, &chosen);
+    const std::string_view all = view(chosen);
+    const size_t space = all.find(' ');
+    if (space == all.npos) return;
+    checkpoint.step = std::stoll(std::string(all.substr(0, space)));
+    checkpoint.path = all.substr(space + 1);
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Edge> new_host(const PointTable& points, uint64_t seed, const mortise_program* program) {
@@ -131,17 +184,21 @@ struct Run::Parts {
 Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   Parts& p = *parts_;
   p.request = std::move(request);
-  const bool train = p.request.purpose == Purpose::kTrain, restored = !p.request.checkpoint.path.empty();
+  const bool train = p.request.purpose == Purpose::kTrain;
   if (train) fixed_text(p.request.fixed);  // what no save could write is refused before the first step
-  if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
   const auto seed = static_cast<uint64_t>(p.request.manifest->get("run", "seed").as_int());
-  Allocated allocated = allocate(
-      declare(declare_request(p.request), new_host(p.request.plan->points, seed, p.request.program)), train, !restored);
+  Declared declared = declare(declare_request(p.request), new_host(p.request.plan->points, seed, p.request.program));
+  if (train) must_agree(declared, "run", p.request.alike), must_agree(declared, "data", data_text(declared));
+  agree_on_checkpoint(declared, p.request.checkpoint);
+  const bool restored = !p.request.checkpoint.path.empty();
+  if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
+  Allocated allocated = allocate(std::move(declared), train, !restored);
   if (train) data_text(allocated.declared);  // likewise
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);
   if (restored)
     p.state = train ? restore(p.runnable, p.request.checkpoint) : restore(p.runnable.allocated, p.request.checkpoint);
+  if (train) must_begin_alike(p.runnable);
   if (train) p.beside = huggingface::beside_in(restored ? p.request.checkpoint.path + "/model" : p.request.weights);
   p.summary = summary_of(p.declared(), p.request.dir);
   if (!train && restored && !p.request.split.empty())

@@ -9,6 +9,7 @@
 #include "core/abi/exchange.hpp"
 #include "core/assemble/changes.hpp"
 #include "core/base/diagnostic.hpp"
+#include "core/base/world.hpp"
 #include "core/declare/summary.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
@@ -37,7 +38,10 @@ struct RunRequest {
   std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   std::function<void()> before_save = [] {};  // may throw Failure, which ends the training
   Fixed fixed;                                // what a checkpoint to train on from must not have otherwise
-  Found checkpoint;                           // a verified one to go on from; without a path: from the beginning
+  // A verified one to go on from; without a path: from the beginning. Of several ranks the first one's counts.
+  Found checkpoint;
+  World world;
+  std::string alike;                 // of several ranks each has the same
   std::string split = "validation";  // which one an evaluation takes; "": there will be none, and no data is read
   std::function<void(const Diagnostic&)> warn;  // what a person should hear while training goes on
   const mortise_program* program = nullptr;     // who runs the loop itself, if anybody does

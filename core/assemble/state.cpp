@@ -30,10 +30,9 @@ constexpr size_t kMaxData = size_t{64} << 10;
 }
 
 std::string extension(const Declared& d) { return std::string(view(d.format.object->extension)); }
-std::string rank_file(const Declared& d) { return "optimizer/rank-" + std::to_string(d.rank); }
-std::string kept_file(const Declared& d, const PluginHost& plugin) {
-  return "plugins/" + plugin.id + ".rank-" + std::to_string(d.rank);
-}
+// Every rank has the same states, and the first saves them.
+constexpr const char* kRankFile = "optimizer/rank-0";
+std::string kept_file(const PluginHost& plugin) { return "plugins/" + plugin.id + ".rank-0"; }
 
 // ---- what is captured ----
 
@@ -184,7 +183,7 @@ void restore_parameters(const Allocated& a, const Found& checkpoint) {
 // What plugins keep beside parameters; anew, where the checkpoint has nothing of a plugin.
 void restore_kept(const Allocated& a, const Found& checkpoint) {
   for (auto& [plugin, states] : a.services->kept()) {
-    const std::string file = kept_file(a.declared, *plugin) + extension(a.declared);
+    const std::string file = kept_file(*plugin) + extension(a.declared);
     if (has_file(checkpoint.path, file)) restore_tensors(a.declared.format, checkpoint, file, states.named());
     else states.copy_masters();
   }
@@ -287,14 +286,41 @@ TensorFormat tensor_format(const Declared& d) {
           }};
 }
 
+// Micro-batches that each rank of now has taken where each of other ranks took `state.cursor`: of the same samples.
+static int64_t cursor_of(const Declared& d, const RunState& state) {
+  const mortise_clock& clock = d.edge->services.clock;
+  if (state.ranks == clock.ranks) return state.cursor;
+  const auto step = static_cast<int64_t>(d.lengths.samples_per_step);
+  const std::string were = with_commas(state.ranks) + (state.ranks == 1 ? " rank" : " ranks"),
+                    are = std::to_string(clock.ranks);
+  const auto refuse_ranks = [&](const std::string& why) {
+    Diagnostic refused = mistake("batch_changed", "the run was " + were + why, {},
+                                 "--ranks " + std::to_string(state.ranks) + ", as before");
+    refused.fixes.push_back("of a run that is to have other ranks: state the batch of a step, of all ranks together");
+    refused.effect = "nothing was restored";
+    throw Failure(refused);
+  };
+  if (state.step_samples == 0) refuse_ranks("; how many samples a step had is not recorded");
+  if (state.step_samples != step)
+    refuse_ranks(" with " + with_commas(state.step_samples) + " samples a step; with " + are + " a step has " +
+                 with_commas(step));
+  const int64_t samples = d.samples->count("train"), micro = clock.micro_batch_size;
+  const auto per_epoch = [&](int64_t together) {
+    return d.key("data", "drop_last").as_bool() ? samples / together : (samples + together - 1) / together;
+  };
+  const int64_t before = per_epoch(micro * state.ranks), taken = state.cursor % before * state.ranks;
+  if (taken % clock.ranks != 0) refuse_ranks("; " + are + " cannot go on where these were within an epoch");
+  return state.cursor / before * per_epoch(micro * clock.ranks) + taken / clock.ranks;
+}
+
 Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside) {
   const Declared& d = r.declared();
   Snapshot s;
   for (const auto& p : r.host().parameters().all())
     s.tensors["model/model"].push_back(entry_of(p.declared->name, p.master));
-  for (const auto& o : *r.optimizers) add_states(s.tensors[rank_file(d)], o.states());
+  for (const auto& o : *r.optimizers) add_states(s.tensors[kRankFile], o.states());
   for (const auto& [plugin, states] : r.allocated.services->kept())
-    if (const auto named = states.named(); !named.empty()) add_states(s.tensors[kept_file(d, *plugin)], named);
+    if (const auto named = states.named(); !named.empty()) add_states(s.tensors[kept_file(*plugin)], named);
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_text(d);
@@ -325,8 +351,8 @@ RunState restore(const Runnable& r, const Found& checkpoint) {
     std::vector<NamedState> states;
     for (const auto& o : *r.optimizers)
       for (const NamedState& s : o.states()) states.push_back(s);
-    restore_tensors(d.format, checkpoint, rank_file(d) + extension(d), states);
-    r.step->set_cursor(state.cursor);
+    restore_tensors(d.format, checkpoint, kRankFile + extension(d), states);
+    r.step->set_cursor(cursor_of(d, state));
     r.ledger->restore(state.applied, state.scale);
     return state;
   });

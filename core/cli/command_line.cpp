@@ -285,6 +285,7 @@ void take_environment(int argc, char** argv) {
     if (std::string_view(argv[i]) == "--json")
       globals().json = true;  // also for what is wrong with the flags before it
     globals().command += (i ? " " : "") + shell_word(argv[i]);
+    globals().words.push_back(argv[i]);
   }
 }
 

@@ -75,7 +75,8 @@ void say_warnings(std::vector<Diagnostic> warnings) {
     for (Diagnostic& d : warnings) d.level = Level::kError;
   Report report;
   for (Diagnostic& d : warnings) report.add(std::move(d));
-  if (globals().strict || !globals().quiet) say(report, report.has_errors() ? "nothing was started." : "");
+  const bool first = world().rank == 0;  // of several ranks, which would all warn
+  if (globals().strict || (!globals().quiet && first)) say(report, report.has_errors() ? "nothing was started." : "");
   if (report.has_errors()) throw Failed{report.exit_code()};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/diagnostic.hpp"
+#include "core/base/world.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plugin/plugin_info.hpp"
@@ -61,6 +62,7 @@ struct Globals {
   bool quiet = false, json = false, strict = false;
   bool colour = false;
   std::string command;                       // as a shell would take it again
+  std::vector<std::string> words;            // the same, word by word
   std::string name = "mortise";              // of the program, as it was called
   const mortise_program* program = nullptr;  // who runs the loop itself, if anybody does
 };
@@ -134,6 +136,8 @@ void with_checkpoint(const std::string& dir, const std::string& which, const std
 std::string resume_command(const Planned& p, const std::string& dir);
 // Whether a plugin can start on this machine, for make_plan: "" or why not.
 std::string can_start(const PluginInfo& info);
+// The ranks that this process is one of, by its environment. Throws Failure.
+const World& world();
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
                                             std::vector<std::string>& searched, Report& report);
 // Of every plugin that can be read; what is wrong with the others is said where they are used.

@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/command_line.hpp"
+#include "core/cli/launcher.hpp"
 #include "mortise/program.h"
 
 namespace mortise::cli {
@@ -12,6 +13,9 @@ namespace {
 
 int run(const Verb& verb, const Arguments& args) {
   if (!verb.work) throw std::logic_error("`" + verb.name + "` is in no file of libmortise.so");
+  // bin/mortise has seen to this before it opened the library; a program that runs the loop itself comes here first.
+  if (const int ranks = ranks_asked(verb, args); ranks > 1)
+    return run_ranks(ranks, without_flag(globals().words, "--ranks"));
   return verb.work(args);
 }
 

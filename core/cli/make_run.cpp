@@ -4,11 +4,21 @@
 #include "core/assemble/run.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 
 namespace mortise::cli {
 
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed) {
   return new_host(points, seed, globals().program);
+}
+
+[[noreturn]] static void refuse_ranks(const World& world) {
+  Diagnostic d =
+      mistake("ranks_not_started",
+              world.by + " started " + std::to_string(world.size) + " processes, and several ranks train only", {},
+              "start one process, without " + world.by);
+  d.effect = "each process would have done the same";
+  throw Failure(d);
 }
 
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
@@ -19,6 +29,9 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   if (ask.checkpoint.path.empty() && ask.weights.empty()) ask.weights = p.weights;
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };
+  ask.world = world();
+  ask.alike = std::string(MORTISE_VERSION) + "\n" + resolved_toml(p.manifest, p.plan);
+  if (ask.purpose != Purpose::kTrain && ask.world.size > 1) refuse_ranks(ask.world);
   const std::string checkpoint = ask.checkpoint.path;
   try {
     return std::make_unique<Run>(std::move(ask));

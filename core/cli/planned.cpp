@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/wait_policy.hpp"
+#include "core/cli/world.hpp"
 #include "core/declare/declared.hpp"
 #include "core/declare/summary.hpp"
 #include "core/plan/facts.hpp"
@@ -65,8 +66,15 @@ std::map<std::string, PluginSchema> schemas_of_plugins(const Arguments& args) {
   return schemas;
 }
 
-// A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…".
+const World& world() {
+  static const World world = world_of_environment();
+  return world;
+}
+
+// A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…", or one rank.
 std::string can_start(const PluginInfo& info) {
+  if (world().size > 1 && fact_of(info, "ranks", "at_most"))
+    return "it serves one rank, and there are " + std::to_string(world().size);
   const Value* file = fact_of(info, "needs", "file");
   if (!file || fs::exists(file->as_text())) return "";
   const Value* why = fact_of(info, "needs", "why");
@@ -285,6 +293,7 @@ Summary declared_summary(const Planned& p) {
   ask.plan = &p.plan;
   ask.probe = installation().probe;
   ask.weights = p.weights;
+  ask.world = world();
   const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
   auto edge = make_host ? make_host(p.plan.points, seed) : std::make_unique<Edge>(p.plan.points, seed);
   try {
@@ -300,6 +309,7 @@ std::string resume_command(const Planned& p, const std::string& dir) {
   std::string command = globals().name + " resume " + shell_word(dir);
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
     if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
+  if (world().by == kOwnLauncher) command += " --ranks " + std::to_string(world().size);
   return command;
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/command_line.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/launcher.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
@@ -75,7 +76,9 @@ int main(int argc, char** argv) {
   using namespace mortise::cli;
   return command_line(argc, argv, [&](const Verb& verb, const Arguments& args) {
     if (verb.name == "train" || verb.name == "resume") hold_signals();
+    const int ranks = ranks_asked(verb, args);
     if (verb.name == "train") refuse_manifest(args);
+    if (ranks > 1) return run_ranks(ranks, without_flag(globals().words, "--ranks"));
     if (!verb.work) return run_in_library(verb.name, "", argc, argv);
     try {
       return verb.work(args);

@@ -111,6 +111,7 @@ struct Going {
 int go_on(const std::string& dir, const Session& session, const Manifest& was, const Going& going) {
   const std::vector<Change> asked = going.begins ? std::vector<Change>() : going.changes;
   if (going.from.empty() && is_finished(dir, *session.run, asked)) return kExitOk;
+  if (world().rank > 0) return train_along(session);
   RunDirectory directory(dir, session.run->manifest);
   CheckpointFolder folder(dir + "/checkpoints");
   const auto choose = [&] {

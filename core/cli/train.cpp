@@ -111,7 +111,8 @@ int train_from_here(RunDirectory& directory, Run& run, const std::string& again)
   const UntilInterruptedTwice here([&] { return leave(directory, step, writes, again); });
   directory.begin(step, run.summary().steps);
   RunUnderWay::set_step(step + 1);
-  if (const int exit = exit_asked()) return exit;
+  // Of several ranks all hear of it at the same place, in the training.
+  if (const int exit = exit_asked(); exit && world().size == 1) return exit;
   return run.train([&] {
     const std::lock_guard lock(writes);
     step = run.step();
@@ -209,6 +210,14 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   }
 }
 
+int train_along(const Session& session) {
+  const Planned& planned = session.shown();
+  set_log_level(log_level(planned.manifest));
+  if (const int exit = exit_asked()) return exit;
+  const auto run = make_run(planned, {.fixed = fixed_of(recorded(*session.run), session.run->catalogue)});
+  return run->train(interrupt);
+}
+
 // A run directory is to be gone on with; or its manifest is to be trained again, which makes another run.
 static void refuse_run_directory(const std::string& word) {
   std::error_code error;
@@ -246,6 +255,7 @@ int train(const Arguments& args) {
     say_newer(session.run->manifest, dir);
     return resume_manifest(args, run_directory_at(dir, "resume"), session);
   }
+  if (world().rank > 0) return train_along(session);
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   if (!source.dir.empty() && !globals().quiet && !globals().json)
     std::cerr << "begins  another run like " << escape_control(source.dir)

@@ -22,6 +22,9 @@ int train_in(
     RunDirectory& directory, const Session& session, const Found& checkpoint, const std::vector<Change>& changes = {},
     const std::function<void()>& restored = [] {});
 
+// The same of a rank that is not the first: it writes nothing, and goes on from where the first does.
+int train_along(const Session& session);
+
 // A run that is at `step` cannot become shorter; `least`: the length to propose. Throws Failure.
 [[noreturn]] void refuse_length(int64_t step, int64_t steps, int64_t least, const Manifest& manifest);
 

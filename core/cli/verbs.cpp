@@ -45,6 +45,7 @@ const std::vector<Flag>& global_flags() {
 }
 
 const std::vector<Verb>& verbs() {
+  static const Flag ranks = {"--ranks", "N|all", "start N processes on this machine that train together"};
   static const std::vector<Verb> all = {
       {"init",
        init,
@@ -58,7 +59,8 @@ const std::vector<Verb>& verbs() {
        "[RUN]",
        "train what the manifest says (./run.toml if left out)",
        "mortise train configs/quickstart.toml --set optimizer.lr=3e-4",
-       {{"--resume", "", "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"}},
+       {{"--resume", "", "go on with this run if it exists and is unfinished, begin if not; exit 0 if it is finished"},
+        ranks},
        1,
        true},
       {"resume",
@@ -66,7 +68,7 @@ const std::vector<Verb>& verbs() {
        "DIR",
        "go on with a run, from its newest checkpoint",
        "mortise resume runs/gpt2 --set optimizer.lr=3e-4",
-       {{"--from", "best|latest|STEP", "from this checkpoint; later ones are set aside"}},
+       {{"--from", "best|latest|STEP", "from this checkpoint; later ones are set aside"}, ranks},
        1,
        true},
       {"checkpoint",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <new>
 #include <optional>
 #include <ranges>
@@ -34,36 +33,24 @@ int64_t sequence_length_of(const Declared& d) {
   return stated.as_int();
 }
 
-// A launcher that started several processes wants one run of several ranks; this version would train as many models.
-void refuse_other_ranks(const Declared& d) {
-  constexpr std::pair<const char*, const char*> kLaunchers[] = {{"WORLD_SIZE", "torchrun"},
-                                                                {"OMPI_COMM_WORLD_SIZE", "mpirun"},
-                                                                {"PMI_SIZE", "mpiexec"},
-                                                                {"SLURM_STEP_NUM_TASKS", "srun"}};
-  for (const auto& [variable, launcher] : kLaunchers) {
-    const char* text = std::getenv(variable);
-    const long ranks = text ? std::strtol(text, nullptr, 10) : 1;
-    if (ranks <= 1) continue;
-    Diagnostic refused = mistake("ranks_not_started",
-                                 std::string(launcher) + " started " + std::to_string(ranks) + " processes (" +
-                                     variable + "=" + text + "); this version trains with one rank",
-                                 {}, "start one process, without " + std::string(launcher));
-    refused.effect = "each process would have trained a model of its own";
-    throw Failure(refused);
-  }
-  if (d.ranks > 1)
-    throw Failure(
-        mistake("ranks_not_started",
-                d.comm.by->id() + " joins " + std::to_string(d.ranks) + " ranks; this version trains with one", {},
-                "leave " + d.comm.by->id() + " out"));
-}
-
-void join_ranks(Declared& d) {
-  d.comm.call(&mortise_comm::world, "world", static_cast<int32_t*>(&d.rank), static_cast<int32_t*>(&d.ranks));
-  if (d.ranks >= 1 && d.rank >= 0 && d.rank < d.ranks) return;
-  const std::string& id = d.comm.by->id();
-  throw PluginError(MORTISE_E_PLUGIN,
-                    id + " says that this is rank " + std::to_string(d.rank) + " of " + std::to_string(d.ranks), id);
+// A plan is of that many ranks, and meets none.
+void join_ranks(Declared& d, const DeclareRequest& request) {
+  const World& world = request.world;
+  d.edge->services.comm = d.comm;
+  d.edge->services.world = world;
+  if (!request.open_device) return;
+  if (!d.comm.has(&mortise_comm::fetch))
+    throw PluginError(MORTISE_E_PLUGIN, d.comm.by->id() + " is built for a `comm` of before ABI 0.2", d.comm.by->id());
+  mortise_world ranks{};
+  ranks.struct_size = sizeof ranks;
+  ranks.rank = world.rank;
+  ranks.size = world.size;
+  ranks.local_rank = world.local_rank;
+  ranks.local_size = world.local_size;
+  ranks.port = world.port;
+  ranks.listen_fd = world.listen_fd;
+  ranks.address = str(world.address);
+  d.comm.call(&mortise_comm::open, "open", static_cast<const mortise_world*>(&ranks));
 }
 
 // Who asks for evaluations expects them; the keys that only the default states ask nothing.
@@ -154,15 +141,15 @@ void open_data(Declared& d, const DeclareRequest& request) {
   o.drop_last = d.key("data", "drop_last").as_bool();
   o.validation = d.key("data", "validation").as_float();
   o.seed = d.edge->seed();
-  o.rank = d.rank;
-  o.ranks = d.ranks;
+  o.rank = request.world.rank;
+  o.ranks = request.world.size;
   d.samples = std::make_unique<Samples>(d.data, o);
 
   if (request.train_samples) check_best(d);
   if (request.train_samples) warn_of_evaluations(d), warn_of_listeners(d), warn_of_metrics(d);
 
   mortise_clock& clock = d.edge->services.clock;
-  clock.ranks = d.ranks;
+  clock.ranks = request.world.size;
   clock.micro_batch_size = static_cast<int32_t>(o.micro_batch_size);
   clock.sequence_length = d.sequence_length;
 }
@@ -321,8 +308,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   const bool repeats = request.open_device && d.plan->repeats;
   d.edge->device_opened(d.device.object->kind, index, repeats);
   d.comm = plugins.object<mortise_comm>(kComm);
-  join_ranks(d);
-  if (request.open_device) refuse_other_ranks(d);
+  join_ranks(d, request);
   if (!d.plan->at[kTokenizer].providers.empty())
     d.edge->services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
   // A native plugin may stand on the device's half of LibTorch, which is there once the device is open.
@@ -357,7 +343,7 @@ void fill(Declared& d, const DeclareRequest& request) {
     d.weights = std::make_unique<Weights>(request.weights, d.edge->declaration(), *d.model.by->member->info,
                                           lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
   }
-  d.listeners = std::make_unique<Listeners>(plugins);
+  d.listeners = std::make_unique<Listeners>(plugins, request.world);
   measure_lengths(d);
   if (request.train_samples) order_samples(d);
 }

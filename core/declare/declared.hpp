@@ -18,6 +18,7 @@
 #include "core/plan/plan.hpp"
 #include "core/plugin/watchdog.hpp"
 #include "mortise/objects.h"
+#include "mortise/ranks.h"
 
 namespace mortise {
 
@@ -29,6 +30,7 @@ struct DeclareRequest {
   bool open_device = false;   // a plan asks plugin.toml only
   bool train_samples = true;  // they must be there; else they are read only if a share of them is evaluated on
   std::string split = "validation";  // what evaluations take; "": there will be none, and no data is read
+  World world;
 };
 
 struct Declared {
@@ -55,7 +57,6 @@ struct Declared {
   std::vector<Group> groups;
   std::unique_ptr<Weights> weights;  // NULL: parameters start from run.seed
   Lengths lengths;
-  int rank = 0, ranks = 1;
   std::vector<Diagnostic> warnings;
 
   const Value& key(const char* table, const char* name) const { return manifest->get(table, name); }

@@ -182,9 +182,12 @@ Samples::Micro Samples::micro(std::string_view name, int64_t index) {
   const Ordered ordered = order(s, m.epoch);
   m.order = ordered.numbers;
   m.before = ordered.before;
-  m.first = ((index % per_epoch) * options_.ranks + options_.rank) * s.micro_batch_size;
-  m.n = static_cast<uint32_t>(
-      std::clamp<int64_t>(static_cast<int64_t>(m.order->size()) - m.first, 0, s.micro_batch_size));
+  const int64_t together = s.micro_batch_size * options_.ranks, from = index % per_epoch * together;
+  const int64_t here = std::min(together, static_cast<int64_t>(m.order->size()) - from);
+  m.first = from + here * options_.rank / options_.ranks;
+  m.n = static_cast<uint32_t>(from + here * (options_.rank + 1) / options_.ranks - m.first);
+  m.is_fill = m.n == 0;
+  if (m.is_fill) m.first = from, m.n = 1;
   return m;
 }
 

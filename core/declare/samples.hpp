@@ -42,13 +42,16 @@ class Samples {
   // PluginError.
   void order_by(const Provided<mortise_data>& data, const Provided<mortise_order>& order, int64_t per_step);
 
-  // The samples of one micro-batch of this rank. `index` counts since the beginning: epoch index / micros_per_epoch.
+  // The samples of one micro-batch of this rank: of what all ranks take together, in one order, its part; of a rest
+  // that is short, as many as the others or one less. `index` counts since the beginning: epoch index /
+  // micros_per_epoch.
   struct Micro {
     std::string_view split;  // as the plugin calls it
     std::shared_ptr<const std::vector<int64_t>> order;
     std::shared_ptr<const std::vector<int64_t>> before;  // how often each was trained on; NULL: once an epoch
     int64_t first = 0, epoch = 0;
     uint32_t n = 0;
+    bool is_fill = false;  // nothing is left for this rank: a sample that counts nothing, so that it makes every call
     const int64_t* numbers() const { return order->data() + first; }
     std::vector<int64_t> epochs() const;  // of each sample, how often it was trained on
   };

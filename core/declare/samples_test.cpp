@@ -272,6 +272,32 @@ TEST(Samples, RanksShareAnEpochWithoutOverlap) {
   EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 100u);
 }
 
+// Together they take what one rank takes that has micro-batches as large as all of theirs; nobody is left without a
+// call to make.
+TEST(Samples, RanksTakeOneOrderTogether) {
+  Data data;
+  data.train = 19;
+  SampleOptions o = options();
+  o.micro_batch_size = 6;
+  Samples joint(data.provided(), o);
+  o.micro_batch_size = 2;
+  o.ranks = 3;
+  for (int64_t index = 0; index < 8; ++index) {
+    const Samples::Micro whole = joint.micro("train", index);
+    std::vector<int64_t> theirs;
+    int n_filled = 0;
+    for (o.rank = 0; o.rank < 3; ++o.rank) {
+      Samples own(data.provided(), o);
+      const Samples::Micro part = own.micro("train", index);
+      EXPECT_GE(part.n, 1U);
+      n_filled += part.is_fill;
+      if (!part.is_fill) theirs.insert(theirs.end(), part.numbers(), part.numbers() + part.n);
+    }
+    EXPECT_EQ(theirs, std::vector<int64_t>(whole.numbers(), whole.numbers() + whole.n));
+    EXPECT_EQ(n_filled, index % 4 == 3 ? 2 : 0) << "one sample is left of nineteen";
+  }
+}
+
 TEST(Samples, OneAtLeastIsHeldOutAndOneStaysToTrain) {
   Data data;
   SampleOptions o = options();

@@ -53,7 +53,8 @@ void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, morti
   static const uint64_t stream = hash_text("operators");
   begin_place(out, host, stream);
   out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
-  out->micro = static_cast<uint32_t>(call->micro);
+  const World& world = host.services.world;  // one rank alone would take them all in this order
+  out->micro = static_cast<uint32_t>(call->micro * world.size + world.rank);
 }
 
 void random_stream(mortise_host* h, mortise_str name, mortise_philox* out) {

@@ -1,4 +1,4 @@
-// mortise.params/0 and mortise.grads/0: parameters as they are used, and their gradients.
+// mortise.params/0, mortise.grads/0 and mortise.replicas/0: parameters as they are used, and their gradients.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -65,6 +65,16 @@ void grad_norm(mortise_host* h, mortise_tensor** out) {
   host_of(h).loop->norm(out);
 }
 
+void replicas_place(mortise_host* h, mortise_param* p, mortise_tensor* flat, int64_t offset) {
+  host_of(h).parameters().place(*p, share(flat), offset);
+}
+void replicas_has_gradient(mortise_host* h, const mortise_param* p, int32_t* has) {
+  *has = host_of(h).parameters().state(*p).has_gradient;
+}
+void replicas_set_has_gradient(mortise_host* h, mortise_param* p, int32_t has) {
+  host_of(h).parameters().state(*p).has_gradient = has != 0;
+}
+
 }  // namespace
 
 const mortise_params_api kParamsApi = {
@@ -72,5 +82,7 @@ const mortise_params_api kParamsApi = {
     at_edge<param_use>,         keep_beside,   at_edge<param_slices>, at_edge<param_publish>};
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), grad_target_at_edge, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
+const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api), at_edge<replicas_place>,
+                                           at_edge<replicas_has_gradient>, at_edge<replicas_set_has_gradient>};
 
 }  // namespace mortise

@@ -83,6 +83,7 @@ Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
   register_table("mortise.parallel/0", &kParallelApi);
   register_table("mortise.random/0", &kRandomApi);
   register_table("mortise.device/0", &kDeviceApi);
+  register_table("mortise.replicas/0", &kReplicasApi);
 }
 
 void Host::set_layer_chain(const mortise_layer& l, uint32_t mode, const mortise_next* chain) {

@@ -178,6 +178,19 @@ at::Tensor Parameters::norm() const {
   return at::linalg_vector_norm(at::stack(norms_of(in_pieces(grads))).to(at::kDouble));
 }
 
+void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t offset) {
+  at::NoGradGuard no_grad;
+  ParameterState& s = states_[p.index];
+  if (!s.grad.defined()) throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
+  if (!flat.defined() || flat.dim() != 1 || !flat.is_contiguous() || flat.scalar_type() != s.grad.scalar_type() ||
+      flat.device() != s.grad.device() || offset < 0 || offset > flat.numel() - s.grad.numel())
+    throw PluginError(MORTISE_E_SHAPE, "the gradient of " + p.name + " is no part of that tensor from element " +
+                                           std::to_string(offset) + " on");
+  const at::Tensor part = flat.narrow(0, offset, s.grad.numel()).view(s.grad.sizes());
+  part.copy_(s.grad);
+  s.grad = part;
+}
+
 void Parameters::publish(const std::vector<bool>& written) {
   for (const auto& s : states_)
     if (s.has_gradient && !written[s.declared->index]) cast(*s.declared);

@@ -61,6 +61,9 @@ class Parameters {
   void publish(const std::vector<bool>& written);
   void cast(const mortise_param& p);
 
+  // The gradient is a part of `flat` from here on, with what it has. Throws PluginError: it does not fit.
+  void place(const mortise_param& p, const at::Tensor& flat, int64_t offset);
+
   ParameterState& state(const mortise_param& p) { return states_[p.index]; }
   std::deque<ParameterState>& all() { return states_; }
 

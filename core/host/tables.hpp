@@ -12,5 +12,6 @@ extern const mortise_grads_api kGradsApi;
 extern const mortise_parallel_api kParallelApi;
 extern const mortise_random_api kRandomApi;
 extern const mortise_device_api kDeviceApi;
+extern const mortise_replicas_api kReplicasApi;
 
 }  // namespace mortise

@@ -171,7 +171,12 @@ void RunServices::publish(const mortise_param& p) {
 }
 
 void RunServices::ready(mortise_param& p, int micro, bool last) {
-  if (replicas_) replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last});
+  if (!replicas_) return;
+  // Where others have a gradient and this rank has none, it adds nothing.
+  if (ParameterState& s = host_.parameters().state(p);
+      last && !s.has_gradient && replicas_.has(&mortise_replicas::layout))
+    s.grad.zero_();
+  replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last});
 }
 
 void RunServices::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) {

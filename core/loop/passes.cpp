@@ -1,6 +1,7 @@
 #include "core/loop/passes.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <chrono>
@@ -35,6 +36,10 @@ struct SegmentValues {
   }
 };
 
+bool counts_nothing(const mortise_batch& batch) {
+  return std::ranges::find(batch.counts, std::pair<std::string, int64_t>("samples", 0)) != batch.counts.end();
+}
+
 }  // namespace
 
 mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
@@ -56,7 +61,7 @@ void refuse_skipped(const Chains& chains, Point point, uint32_t mode) {
 }
 
 Passes::Passes(Host& host, Chains& chains, Feed& feed, Samples& samples)
-    : host_(host), chains_(chains), feed_(feed), samples_(samples) {
+    : host_(host), chains_(chains), feed_(feed), samples_(samples), ranks_(host.services) {
   chains.provide(kLoad, [this](mortise_call& call) {
     call.results[0] = {MORTISE_BATCH, 0, {.b = feed_.load(view(call.args[0].v.s), call.args[1].v.i)}};
   });
@@ -81,8 +86,12 @@ BatchPtr Passes::batch_of(Point point, uint32_t mode, std::initializer_list<mort
   return BatchPtr(result.v.b);
 }
 
+// What only fills the place of a micro-batch counts nothing, whatever wrappers of `load` have counted.
 BatchPtr Passes::host_batch(std::string_view split, int64_t index, uint32_t mode) {
-  return batch_of(kLoad, mode, {{MORTISE_TEXT, 0, {.s = str(split)}}, {MORTISE_INT, 0, {.i = index}}});
+  BatchPtr batch = batch_of(kLoad, mode, {{MORTISE_TEXT, 0, {.s = str(split)}}, {MORTISE_INT, 0, {.i = index}}});
+  if (!ranks_.alone() && samples_.micro(split, index).is_fill)
+    for (auto& [unit, n] : batch.get()->counts) n = 0;
+  return batch;
 }
 
 BatchPtr Passes::device_batch(const BatchPtr& host, uint32_t mode) {
@@ -201,9 +210,11 @@ void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Denomin
   call.micro = micro;
   call.batch = batch;
   micros_run_ = 0;
+  const at::Tensor nothing = counts_nothing(*batch) ? at::zeros_like(scale) : at::Tensor();
+  if (nothing.defined()) scale_ = &nothing;
   invoke(chains_.at(kMicro, MORTISE_TRAIN), call);
   if (micros_run_ == 0) refuse_skipped(chains_, kMicro, MORTISE_TRAIN);
-  sums.add(terms_);
+  sums.add(terms_, counts_nothing(*batch));
   terms_.clear();
 }
 
@@ -274,8 +285,10 @@ void Passes::measure(Measured& measured) {
     mortise_value results[2] = {};
     forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
     release_results(results, 2);
-    sums.add(terms);
+    sums.add(terms, counts_nothing(*batch.get()));
   }
+  ranks_.sum(counts, sums.names());
+  ranks_.sum(sums.totals());
   Denominators denominators(host_.device());
   denominators.set(counts);
   measured.values = {{"eval.loss", sums.loss(denominators).item<double>()}};

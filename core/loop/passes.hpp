@@ -10,6 +10,7 @@
 #include "core/host/host.hpp"
 #include "core/loop/chains.hpp"
 #include "core/loop/feed.hpp"
+#include "core/loop/ranks.hpp"
 #include "core/loop/terms.hpp"
 
 namespace mortise {
@@ -76,6 +77,7 @@ class Passes {
   Chains& chains_;
   Feed& feed_;
   Samples& samples_;
+  const Ranks ranks_;
   int64_t forwards_run_ = 0;  // since the beginning: how often wrappers of `forward` went on
   // Of the micro-batch under way.
   const Denominators* denominators_ = nullptr;

@@ -23,8 +23,9 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 }  // namespace
 
 Step::Step(const Parts& parts)
-    : p_(parts), services_(parts.host.services), written_(parts.host.declaration().params.size(), false),
-      denominators_(parts.host.device()), reports_(parts.report_depth) {
+    : p_(parts), services_(parts.host.services), ranks_(services_),
+      written_(parts.host.declaration().params.size(), false), denominators_(parts.host.device()),
+      reports_(parts.report_depth) {
   for (const auto& o : p_.optimizers)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
@@ -58,12 +59,7 @@ void Step::load_window() {
   }
   begun_ = {};
   begun_.data_wait_s = now() - before;
-  std::vector<int64_t> numbers;
-  for (const auto& [unit, n] : counts) numbers.push_back(n);
-  p_.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(), static_cast<uint32_t>(numbers.size()),
-               uint32_t{MORTISE_SUM});
-  size_t i = 0;
-  for (auto& [unit, n] : counts) n = numbers[i++];
+  ranks_.sum(counts, agreed_names_);
   denominators_.set(counts);
   batches_.clear();
   for (const BatchPtr& batch : loaded) batches_.push_back(p_.passes.device_batch(batch, MORTISE_TRAIN));
@@ -129,6 +125,7 @@ void Step::update() {
   norm();  // of the gradients as they came; an optimizer may use their memory
   p_.ledger.begin_update();
   p_.listeners.filter(services_, Filter::kVerdict, kStepVerdict);
+  ranks_.sum({p_.ledger.verdict}, MORTISE_MIN);  // one vote to skip is enough, on any rank
   p_.listeners.filter(services_, Filter::kTransform, kGradTransform);
   is_updated_ = true;
   for (auto& o : p_.optimizers) o.step(p_.ledger);
@@ -202,6 +199,9 @@ std::string Step::first_nonfinite() {
 StepScalars Step::scalars() {
   StepScalars s;
   s.verdict = p_.ledger.verdict;
+  if (Counts none; !ranks_.alone() && sums_.names() != std::exchange(agreed_names_, sums_.names()))
+    ranks_.sum(none, agreed_names_);  // before numbers meet that do not belong together
+  ranks_.sum(sums_.totals());
   s.loss = sums_.loss(denominators_);
   s.norm = norm();
   s.lr = p_.ledger.lr.numel() ? p_.ledger.lr.max() : at::zeros({}, p_.ledger.verdict.options());

@@ -6,6 +6,7 @@
 
 #include "core/abi/listeners.hpp"
 #include "core/loop/passes.hpp"
+#include "core/loop/ranks.hpp"
 #include "core/loop/reports.hpp"
 #include "core/loop/update.hpp"
 #include "mortise/objects.h"
@@ -22,7 +23,6 @@ class Step {
     Samples& samples;
     Ledger& ledger;
     std::deque<Optimizer>& optimizers;
-    Provided<mortise_comm> comm;
     Provided<mortise_replicas> replicas;
     int report_depth = 0;  // steps that may be under way while their reports are not read
   };
@@ -72,10 +72,12 @@ class Step {
 
   Parts p_;
   Services& services_;
+  const Ranks ranks_;
   std::vector<bool> written_;  // parameters whose optimizer writes the compute copy itself
   std::vector<BatchPtr> batches_;
   Denominators denominators_;
   TermSums sums_;
+  std::string agreed_names_;  // of the sums, on all ranks
   at::Tensor norm_;
   bool has_gradients_ = false, is_updated_ = false;  // of this step
   bool dtypes_are_checked_ = false;                  // of the first step of this process

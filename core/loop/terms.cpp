@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,9 +40,10 @@ bool Denominators::any(const std::string& unit) const {
 
 at::Tensor Denominators::scalar(double value) const { return at::full({}, value, scalar_); }
 
-void TermSums::add(const Terms& terms) {
+void TermSums::add(const Terms& terms, bool as_nothing) {
   for (const auto& t : terms) {
-    const at::Tensor sum = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
+    const at::Tensor given = t.sum.detach().to(at::kDouble).reshape(at::IntArrayRef());
+    const at::Tensor sum = as_nothing ? at::zeros_like(given) : given;
     const auto known = std::ranges::find(sums_, t.name, &Sum::name);
     if (known == sums_.end()) {
       sums_.push_back({t.name, t.unit, t.weight, sum.clone(), true});
@@ -61,6 +63,19 @@ void TermSums::restart() {
     s.total.zero_();
     s.given = false;
   }
+}
+
+std::vector<at::Tensor> TermSums::totals() const {
+  std::vector<at::Tensor> totals;
+  for (const Sum& s : sums_) totals.push_back(s.total);
+  return totals;
+}
+
+std::string TermSums::names() const {
+  std::string names;
+  for (const Sum& s : sums_)
+    names += (names.empty() ? "" : ", ") + s.name + " by " + s.unit + (s.given ? "" : " (not given)");
+  return names;
 }
 
 std::vector<bool> TermSums::given() const {

@@ -42,10 +42,14 @@ class TermSums {
     at::Tensor total;  // float64, 0-dim
     bool given;        // in this step
   };
-  void add(const Terms& terms);
+  // `as_nothing`: they are there, and their numbers do not count.
+  void add(const Terms& terms, bool as_nothing = false);
   // Every sum back to 0, in its place.
   void restart();
   const std::vector<Sum>& all() const { return sums_; }
+  // The sums; and as a text their names and units, and which are given.
+  std::vector<at::Tensor> totals() const;
+  std::string names() const;
   // Which were given in this step, in their order; of a step that was played, as they were when it was recorded.
   std::vector<bool> given() const;
   void set_given(const std::vector<bool>& given);

@@ -129,14 +129,6 @@ struct FakeOptimizer : FakePlugin {
   mortise_optimizer object{};
 };
 
-struct FakeComm : FakePlugin {
-  mortise_comm object{};
-  FakeComm() : FakePlugin("comm.fake") {
-    object.struct_size = sizeof object;
-    object.host_all_reduce = [](void*, int64_t*, uint32_t, uint32_t) noexcept { return mortise_status{MORTISE_OK}; };
-  }
-};
-
 struct FakeReplicas : FakePlugin {
   mortise_replicas object{};
   FakeReplicas() : FakePlugin("parallel.fake") {
@@ -223,7 +215,6 @@ class TestRun {
                                               *samples,
                                               *ledger,
                                               optimizers,
-                                              {&comm_.object, &comm_.instance},
                                               {&replicas_.object, &replicas_.instance},
                                               options.depth});
     services->train(*ledger, {&replicas_.object, &replicas_.instance}, *step);
@@ -303,7 +294,6 @@ class TestRun {
     chains.add_segment({block, block, block});
   }
 
-  FakeComm comm_;
   FakeReplicas replicas_;
   DeclaredOptimizer declared_;
   std::deque<FakeListener> heard_;

@@ -27,10 +27,11 @@ double seconds_since(std::chrono::steady_clock::time_point t) {
 }  // namespace
 
 Training::Training(const TrainParts& parts, const TrainOptions& options)
-    : p_(parts), o_(options), services_(parts.host.services), log_every_(options.log_every),
+    : p_(parts), o_(options), services_(parts.host.services), ranks_(services_), log_every_(options.log_every),
       eval_every_(validates() ? options.eval_every : Period{}),
-      save_every_(parts.saver.can_save() ? options.save_every : Period{}), begun_at_(services_.clock.applied),
-      attempted_at_(services_.clock.attempted), first_loss_(options.first_loss), evaluated_at_(options.evaluated) {}
+      save_every_(parts.saver.can_save() || services_.world.rank > 0 ? options.save_every : Period{}),
+      begun_at_(services_.clock.applied), attempted_at_(services_.clock.attempted), first_loss_(options.first_loss),
+      evaluated_at_(options.evaluated) {}
 
 int Training::run(const std::function<Interrupt()>& interrupt) {
   interrupt_ = interrupt;
@@ -235,6 +236,8 @@ void Training::save() {
     s.samples = c.samples;
     s.tokens = c.tokens;
     s.cursor = p_.step.cursor();
+    s.ranks = services_.world.size;
+    s.step_samples = o_.step_samples;
     s.seed = p_.host.seed();
     s.scale = p_.ledger.scale.item<double>();
     s.loss_first = first_loss_;
@@ -283,26 +286,44 @@ bool Training::time_is_up() const {
   return has_stepped() && o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s;
 }
 
-Interrupt Training::asked_for() {
-  const Interrupt asked = interrupt_();
-  if (asked == Interrupt::kSave) save_asked_ = true;
-  return asked;
+Training::Wish Training::wish(bool requests) {
+  const auto own = [&] {
+    const Interrupt asked = interrupt_();
+    const uint32_t request = services_.requests.strongest().what;
+    if (request && requests) return request == MORTISE_ABORT ? Wish::kAbort : Wish::kStop;
+    if (time_is_up()) return Wish::kTimeIsUp;
+    return asked == Interrupt::kInterrupt   ? Wish::kInterrupt
+           : asked == Interrupt::kTerminate ? Wish::kTerminate
+           : asked == Interrupt::kSave      ? Wish::kSave
+                                            : Wish::kNone;
+  };
+  const auto agreed = static_cast<Wish>(ranks_.most(static_cast<int64_t>(own())));
+  if (agreed == Wish::kSave) save_asked_ = true;
+  return agreed;
 }
 
-bool Training::must_end_now() {
-  const Interrupt asked = asked_for();
-  return asked == Interrupt::kInterrupt || asked == Interrupt::kTerminate || time_is_up();
+bool Training::must_end_now() { return wish(/*requests=*/false) >= Wish::kTerminate; }
+
+Requests::Request Training::request_to_abort() const {
+  const Requests::Request own = services_.requests.strongest();
+  return own.what == MORTISE_ABORT ? own : Requests::Request{MORTISE_ABORT, "another rank asks for it", "another rank"};
 }
 
 int Training::exit_asked_for() {
-  if (services_.requests.strongest().what) take_reports(true);
-  const Requests::Request request = services_.requests.strongest();
-  if (request.what == MORTISE_STOP) return end(kExitOk, request.reason);
-  if (request.what == MORTISE_ABORT) abort(request);
-  if (time_is_up()) return end(kExitResumable, "the time limit of run.time_limit is reached");
-  const Interrupt asked = asked_for();
-  if (asked == Interrupt::kInterrupt) return end(kExitInterrupted, "interrupted");
-  if (asked == Interrupt::kTerminate) return end(kExitResumable, "terminated");
+  Wish asked = wish();
+  if (asked >= Wish::kStop) {
+    take_reports(true);
+    asked = wish();  // what came to light may be worse
+  }
+  switch (asked) {
+    case Wish::kAbort: abort(request_to_abort());
+    case Wish::kStop: return end(kExitOk, services_.requests.strongest().reason);
+    case Wish::kTimeIsUp: return end(kExitResumable, "the time limit of run.time_limit is reached");
+    case Wish::kInterrupt: return end(kExitInterrupted, "interrupted");
+    case Wish::kTerminate: return end(kExitResumable, "terminated");
+    case Wish::kSave:
+    case Wish::kNone: break;
+  }
   if (save_asked_ && has_stepped()) {  // before there is nothing to save that is not there already
     save();
     save_asked_ = false;
@@ -317,11 +338,11 @@ int Training::end(int exit, const std::string& reason) {
   const bool evaluates = exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied();
   const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
-  if (const auto request = services_.requests.strongest(); exit == kExitOk && request.what == MORTISE_ABORT)
-    abort(request);
+  if (exit == kExitOk && wish() == Wish::kAbort) abort(request_to_abort());
   if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
   if (exit == kExitOk && std::isfinite(last_loss_)) p_.saver.confirm(applied());  // no step will follow to say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
+  ranks_.most(0);  // who leaves before all is saved would be taken for lost, and the others ended
   const bool resumable = exit != kExitOk && p_.saver.last_step() >= 0;
   RecordBuilder r("end");
   r.integer("steps", applied()).integer("steps_here", applied() - begun_at_).integer("of", o_.length);

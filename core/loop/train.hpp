@@ -9,6 +9,7 @@
 #include "core/abi/exchange.hpp"
 #include "core/declare/summary.hpp"
 #include "core/loop/every.hpp"
+#include "core/loop/ranks.hpp"
 #include "core/loop/records.hpp"
 #include "core/loop/step.hpp"
 #include "core/store/run_state.hpp"
@@ -17,7 +18,8 @@
 namespace mortise {
 
 struct TrainOptions {
-  int64_t length = 0;  // applied steps
+  int64_t length = 0;        // applied steps
+  int64_t step_samples = 0;  // of a whole step, of all ranks
   Period log_every, eval_every, save_every;
   bool eval_at_start = true, eval_at_end = true, save_at_end = true;
   std::string best_by;  // [checkpoint] best: an evaluation that is better by this number than all before it is
@@ -86,8 +88,11 @@ class Training {
   int end(int exit, const std::string& reason);
   // What somebody asked for; -1: nothing that ends the run.
   int exit_asked_for();
-  Interrupt asked_for();  // since the last time; a request to save is remembered
-  bool must_end_now();    // as a signal or the time limit has it
+  // In rising strength. Of several ranks the strongest counts, and all hear of it at the same place.
+  enum class Wish { kNone, kSave, kTerminate, kInterrupt, kTimeIsUp, kStop, kAbort };
+  Wish wish(bool requests = true);  // of plugins, too
+  Requests::Request request_to_abort() const;
+  bool must_end_now();  // as a signal or the time limit has it
   [[noreturn]] void abort(const Requests::Request& request);
   void close_after_error(mortise_status status);
   [[noreturn]] void fail(const PluginError& e);
@@ -102,6 +107,7 @@ class Training {
   TrainParts p_;
   TrainOptions o_;
   Services& services_;
+  const Ranks ranks_;
   Every log_every_, eval_every_, save_every_;
   bool last_save_ok_ = true;
   bool is_ending_ = false;  // no step follows

@@ -212,6 +212,8 @@ class Merger {
     if (owner->provides.empty())
       refuse("fallback_without_place", id + " provides nothing, so nobody can take its place", value.origin,
              "leave `fallback` out");
+    // default.toml is of every build, and one may have fewer plugins.
+    if (layer_ == 0 && !request_.default_file.empty()) return;
     for (const Value& other : value.as_list())
       if (words_.plugin(other.as_text()) == nullptr && !request_.refused.contains(other.as_text()))
         report_.add(words_.unknown_plugin(other.as_text(), "", other.origin));

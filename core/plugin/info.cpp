@@ -272,6 +272,8 @@ class Reader {
                                                     "optimizer.cut",
                                                     "peft.peft_type",
                                                     "peft.prefix",
+                                                    "ranks.at_most",
+                                                    "ranks.speaks",
                                                     "repeat.devices",
                                                     "repeat.differs",
                                                     "repeat.unasked",
@@ -339,7 +341,8 @@ class Reader {
     };
     for (const Words& words :
          {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
-          Words{fact == "labels.are", {"in_place"}}, Words{fact == "model.modes", {"train", "eval", "sample"}}})
+          Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
+          Words{fact == "ranks.at_most", {"one"}}, Words{fact == "model.modes", {"train", "eval", "sample"}}})
       for (const TomlNode& item : words.are_here ? items : TomlList())
         if (!item.text() || !std::ranges::count(words.known, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(words.known) + ", this is " + quoted(item),

@@ -60,6 +60,9 @@ class Fields {
   }
   double number_or_null(const char* key) const { return at(key).is_null() ? NAN : number(key); }
   // Of what states of before do not have.
+  int64_t count_or(const char* key, int64_t least, int64_t otherwise) const {
+    return object_.contains(key) ? count(key, least) : otherwise;
+  }
   std::string text_or(const char* key, const char* otherwise) const {
     if (!object_.contains(key)) return otherwise;
     if (!at(key).is_string()) wrong(key, "a text");
@@ -111,6 +114,8 @@ std::string state_text(const RunState& s) {
                   {"samples", s.samples},
                   {"tokens", s.tokens},
                   {"cursor", s.cursor},
+                  {"ranks", s.ranks},
+                  {"step_samples", s.step_samples},
                   {"seed", s.seed},
                   {"scale", finite_or_null(s.scale)},
                   {"loss_first", finite_or_null(s.loss_first)},
@@ -133,6 +138,8 @@ RunState parse_state(std::string_view text, const std::string& path, int64_t ste
   s.samples = fields.count("samples");
   s.tokens = fields.count("tokens");
   s.cursor = fields.count("cursor");
+  s.ranks = fields.count_or("ranks", 1, 1);
+  s.step_samples = fields.count_or("step_samples", 0, 0);
   s.seed = fields.seed("seed");
   s.scale = fields.number("scale");
   s.loss_first = fields.number_or_null("loss_first");

@@ -12,7 +12,9 @@ namespace mortise {
 struct RunState {
   int64_t attempted = 0, applied = 0;  // steps
   int64_t samples = 0, tokens = 0;     // trained on
-  int64_t cursor = 0;                  // micro-batches taken from the data
+  int64_t cursor = 0;                  // micro-batches that each rank took from the data
+  int64_t ranks = 1;                   // how many they were
+  int64_t step_samples = 0;            // of a whole step of all of them; 0: not known
   uint64_t seed = 0;
   double scale = 1;         // of the loss
   double loss_first = NAN;  // NaN: no step was applied yet

@@ -430,17 +430,11 @@ data("get_wild_length", "get",
      get="int64_t one = 1; return TABLE(mortise_batch_api, \"mortise.batch/0\")->put(host, rows, 0, 0, &one, "
          "(size_t)1 << 61);")
 
-COMM = """static mortise_status world(void *s, int32_t *rank, int32_t *size) {{ (void)s; *rank = 0; *size = 1; {world} \
-return 0; }}
-static mortise_status reduce(void *s, mortise_tensor *const *t, uint32_t n, uint32_t op) {{ (void)s; (void)t; (void)n; \
-(void)op; return 0; }}
-static mortise_status host_reduce(void *s, int64_t *t, uint32_t n, uint32_t op) {{ (void)s; (void)t; (void)n; \
-(void)op; {reduce} return 0; }}"""
-for name, world, reduce, place in [("no_ranks", "*size = 0;", "", "rank"), ("outside", "*rank = 3;", "", "rank"),
-                                   ("negative", "*rank = -1;", "", "rank"),
-                                   ("reduce_throw", "", "throw 1;", "host_all_reduce")]:
-    provider("comm", name, COMM.format(world=world, reduce=reduce), "mortise_comm", "0, world, reduce, host_reduce",
-             place, cxx="throw" in reduce, quick=name == "no_ranks")
+COMM = """static mortise_status copen(void *s, const mortise_world *w) {{ (void)s; (void)w; {open} return 0; }}"""
+for name, open_, code in [("open_throw", "throw 1;", 71), ("open_internal", "return MORTISE_E_INTERNAL;", 71),
+                          ("open_lost", "return MORTISE_E_LOST;", 75)]:
+    provider("comm", name, COMM.format(open=open_), "mortise_comm", "0, copen", "open", cxx="throw" in open_, code=code,
+             quick=name == "open_throw")
 
 CPU = """static mortise_status dopen(void *s, int32_t i) {{ (void)s; (void)i; {open} return 0; }}
 static mortise_status describe(void *s, mortise_str *t) {{ (void)s; t->ptr = "cpu"; t->len = 3; {describe} return 0; }}

@@ -7,39 +7,65 @@ using namespace mortise::testing;
 
 class LocalComm : public ::testing::Test {
  protected:
+  mortise_status open(int32_t size) {
+    mortise_world world{};
+    world.struct_size = sizeof world;
+    world.size = world.local_size = size;
+    return comm_.open(plugin_.self(), &world);
+  }
+  mortise_status run(uint32_t kind, mortise_tensor* in, mortise_tensor* out, uint32_t op = MORTISE_SUM) {
+    mortise_collective c{};
+    c.struct_size = sizeof c;
+    c.kind = kind, c.op = op, c.in = in, c.out = out;
+    mortise_work* work = nullptr;
+    const mortise_status s = comm_.start(plugin_.self(), &c, &work);
+    return s == MORTISE_OK ? comm_.wait(plugin_.self(), work) : s;
+  }
   FakeHost host_;
   Plugin plugin_{host_, MORTISE_PLUGIN_FILE};
   const mortise_comm& comm_ = plugin_.object<mortise_comm>("comm");
 };
 
-TEST_F(LocalComm, IsRankZeroOfOne) {
-  int32_t rank = -1, size = -1;
-  EXPECT_EQ(comm_.world(plugin_.self(), &rank, &size), MORTISE_OK);
-  EXPECT_EQ(rank, 0);
-  EXPECT_EQ(size, 1);
+TEST_F(LocalComm, IsOfOneRank) {
+  EXPECT_EQ(open(1), MORTISE_OK);
+  EXPECT_EQ(open(2), MORTISE_E_UNSUPPORTED);
+  EXPECT_EQ(host_.error(), "comm.local joins no ranks, and there are 2");
 }
 
 TEST_F(LocalComm, LeavesWhatItReducesAsItIs) {
   const mortise::Tensor t = host_.tensor<float>({3}, {1, 2, 3});
-  mortise_tensor* list[] = {t.get()};
   int64_t counts[] = {5, -6};
   for (const uint32_t op : {MORTISE_SUM, MORTISE_MAX, MORTISE_MIN}) {
-    EXPECT_EQ(comm_.all_reduce(plugin_.self(), list, 1, op), MORTISE_OK);
+    EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get(), op), MORTISE_OK);
     EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), counts, 2, op), MORTISE_OK);
   }
+  EXPECT_EQ(run(MORTISE_BROADCAST, nullptr, t.get()), MORTISE_OK);
   EXPECT_EQ(host_.values<float>(t), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(counts[0], 5);
   EXPECT_EQ(counts[1], -6);
 }
 
-TEST_F(LocalComm, TakesEmptyLists) {
-  EXPECT_EQ(comm_.all_reduce(plugin_.self(), nullptr, 0, MORTISE_SUM), MORTISE_OK);
-  EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), nullptr, 0, MORTISE_SUM), MORTISE_OK);
+TEST_F(LocalComm, CopiesWhatGoesFromOneTensorToAnother) {
+  for (const uint32_t kind : {MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER}) {
+    const mortise::Tensor in = host_.tensor<float>({2}, {1, 2}), out = host_.tensor<float>({2}, {0, 0});
+    EXPECT_EQ(run(kind, in.get(), out.get()), MORTISE_OK);
+    EXPECT_EQ(host_.values<float>(out), (std::vector<float>{1, 2}));
+  }
 }
 
-TEST_F(LocalComm, RefusesAReductionThatDoesNotExist) {
+TEST_F(LocalComm, KeepsWhatItShares) {
+  mortise_str text{};
+  EXPECT_EQ(comm_.share(plugin_.self(), MORTISE_STR("plan"), MORTISE_STR("abc")), MORTISE_OK);
+  EXPECT_EQ(comm_.fetch(plugin_.self(), MORTISE_STR("plan"), &text), MORTISE_OK);
+  EXPECT_EQ(mortise::view(text), "abc");
+  EXPECT_EQ(comm_.fetch(plugin_.self(), MORTISE_STR("other"), &text), MORTISE_E_NOT_FOUND);
+}
+
+TEST_F(LocalComm, RefusesWhatDoesNotExist) {
   int64_t counts[] = {1};
   EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), counts, 1, 17), MORTISE_E_ARGUMENT);
   EXPECT_EQ(host_.error(), "no reduction has the number 17");
+  EXPECT_EQ(run(9, nullptr, nullptr), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host_.error(), "no collective has the number 9");
 }
 }  // namespace

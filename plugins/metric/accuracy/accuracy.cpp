@@ -1,5 +1,5 @@
 // The share of labels that the model finds likeliest, as a term of weight 0: it is summed and divided as the loss is,
-// over micro-batches and, later, over ranks.
+// over micro-batches and over ranks.
 #include "mortise/cpp/call.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"

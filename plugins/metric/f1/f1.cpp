@@ -28,6 +28,8 @@ class F1 {
                                        std::to_string(scores.rank - 1) + " are wanted");
     static const Op argmax("aten::argmax"), equal("aten::eq.Tensor"), not_below("aten::ge.Scalar");
     const int64_t classes = scores.sizes[scores.rank - 1];
+    // A batch of no samples only fills the place of one.
+    if (place_now().size > 1 && count(call->batch, "samples") == 0) ops::fill_(labels, kNoLabel);
     const Tensor said = argmax(logits, int64_t{-1}, false), counts = not_below(labels, 0);
     add(hits_, labels, equal(said, labels), classes);
     add(said_, said, counts, classes);
@@ -35,6 +37,14 @@ class F1 {
   }
 
  private:
+  static constexpr int64_t kNoLabel = -100;
+
+  static int64_t count(const mortise_batch* batch, const char* unit) {
+    int64_t n = 0;
+    check(api.batch->count(api.host, batch, mortise_text(unit), &n));
+    return n;
+  }
+
   // How often each class stands where `mask` says so: int64 [classes].
   static void add(Tensor& sum, Ref classes_of, Ref mask, int64_t classes) {
     static const Op select("aten::masked_select"), bincount("aten::bincount");
@@ -67,6 +77,8 @@ class F1 {
   static std::vector<int64_t> read(const Tensor& t) {
     std::vector<int64_t> all(t ? static_cast<size_t>(Info(t).numel) : 0);
     if (t) check(api.tensor->read(api.host, t.get(), all.data(), all.size() * sizeof all[0]));
+    if (api.comm)
+      check(api.comm->host_all_reduce(api.host, all.data(), static_cast<uint32_t>(all.size()), MORTISE_SUM));
     return all;
   }
 

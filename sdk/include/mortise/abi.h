@@ -61,7 +61,8 @@ enum {
   MORTISE_E_OPERATOR = 8,    /* LibTorch refused an operator */
   MORTISE_E_PLUGIN = 9,      /* an exception was caught at a plugin's edge; exit code 71 */
   MORTISE_E_NOT_FOUND = 10,  /* no such interface, field, key, parameter */
-  MORTISE_E_INTERNAL = 11    /* our own mistake; exit code 70 */
+  MORTISE_E_INTERNAL = 11,   /* our own mistake; exit code 70 */
+  MORTISE_E_LOST = 12        /* another rank ended, or did not come in time; exit code 75. Since 0.2 */
 };
 
 /** UTF-8, borrowed, not necessarily terminated by a zero. */

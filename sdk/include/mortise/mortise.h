@@ -20,5 +20,6 @@
 #include "optimizer.h"
 #include "params.h"
 #include "philox.h"
+#include "ranks.h"
 #include "tensor.h"
 #endif

@@ -1,4 +1,4 @@
-/* The small objects: schedule, device, comm, replicas, sample. */
+/* The small objects: schedule, device, sample. Those of several ranks: ranks.h. */
 #ifndef MORTISE_OBJECTS_H
 #define MORTISE_OBJECTS_H
 #include "call.h"
@@ -25,24 +25,6 @@ typedef struct mortise_device {
   MORTISE_PLUG(describe, mortise_str *); /* "2 threads, AMD EPYC"; lives as long as the plugin */
   MORTISE_PLUG(memory, int64_t *used, int64_t *peak, int64_t *total); /* bytes */
 } mortise_device;
-
-enum { MORTISE_SUM = 0, MORTISE_MAX = 1, MORTISE_MIN = 2 };
-/** The object of `comm`: moves bytes between ranks, ordered on the current stream. */
-typedef struct mortise_comm {
-  uint32_t struct_size, reserved;
-  MORTISE_PLUG(world, int32_t *rank, int32_t *size);
-  MORTISE_PLUG(all_reduce, mortise_tensor *const *, uint32_t n, uint32_t op);
-  MORTISE_PLUG(host_all_reduce, int64_t *, uint32_t n, uint32_t op); /* waits */
-} mortise_comm;
-
-/** The object of `replicas`: how several copies of the parameters stay one. */
-typedef struct mortise_replicas {
-  uint32_t struct_size, reserved;
-  MORTISE_PLUG(ready, mortise_param *, int32_t micro,
-               int32_t last);              /* [autograd] this micro-batch's gradient is complete; in backward's order */
-  MORTISE_PLUG(finish, uint32_t reserved); /* [loop] every gradient is summed over the replicas when this returns (or
-                                              will be, on the stream) */
-} mortise_replicas;
 
 /** What `sample` is asked for. `emit` gets pieces of text as they come; it returns 0 to go on. */
 typedef struct mortise_sample_request {

@@ -40,6 +40,8 @@ struct Api {
   const mortise_model_api* model = nullptr;
   const mortise_state_api* state = nullptr;
   const mortise_device_api* device = nullptr;
+  const mortise_comm_api* comm = nullptr;
+  const mortise_replicas_api* replicas = nullptr;
 };
 inline Api api;
 
@@ -65,6 +67,8 @@ inline void open_api(mortise_host* host) {
   get(api.model, "mortise.model/0");
   get(api.state, "mortise.state/0");
   get(api.device, "mortise.device/0");
+  get(api.comm, "mortise.comm/0");
+  get(api.replicas, "mortise.replicas/0");
 }
 
 // ---- errors ----
@@ -394,6 +398,15 @@ inline mortise_clock clock_now() {
   clock.struct_size = sizeof clock;
   check(api.loop->clock(api.host, &clock));
   return clock;
+}
+// Which rank this is, of how many; a host without ranks is one.
+struct Place {
+  int32_t rank = 0, size = 1;
+};
+inline Place place_now() {
+  Place place;
+  if (api.comm) check(api.comm->place(api.host, &place.rank, &place.size));
+  return place;
 }
 inline const mortise_ledger& ledger_now() {
   const mortise_ledger* ledger = nullptr;

@@ -26,6 +26,9 @@
 //   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
 //   mortise.random/0         key from `seed`, site = draw, or a hash of the stream's name
 //   mortise.device/0         `stream`, `memory`; `trimmed` counts, and gives `freed`; `fast_products`
+//   mortise.comm/0           rank `rank` of `ranks`; `collectives` that were started, and which were waited for;
+//                            `others` makes of numbers what the other ranks would
+//   mortise.replicas/0       `placed`, `has_gradient`
 //   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
@@ -42,6 +45,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -247,6 +251,23 @@ class FakeHost : public mortise_host {
   FakeRecord columns = FakeRecord("");  // added to the record that was told last
   uint64_t seed = 0;
   int32_t threads = 4;  // mortise.parallel/0 says so many, and is told of others
+
+  // ---- ranks ----
+
+  int32_t rank = 0, ranks = 1;
+  std::function<void(std::vector<int64_t>&, uint32_t op)> others = [](auto&, uint32_t) {};
+  struct Collective {
+    uint32_t kind = 0, op = 0;
+    mortise_tensor *in = nullptr, *out = nullptr;
+    bool is_waited_for = false;
+  };
+  std::deque<Collective> collectives;
+  struct Placed {
+    mortise_tensor* flat = nullptr;
+    int64_t offset = 0;
+  };
+  std::map<const mortise_param*, Placed> placed;         // gradients
+  std::map<const mortise_param*, int32_t> has_gradient;  // 0 where a test says nothing
 
   // ---- parameters ----
 
@@ -595,7 +616,8 @@ class FakeHost : public mortise_host {
         {"mortise.batch/0", &batch_table()},       {"mortise.ops/0", &ops_table()},
         {"mortise.parallel/0", &parallel_table()}, {"mortise.random/0", &random_table()},
         {"mortise.model/0", &model_table()},       {"mortise.tokenizer/0", &tokenizer_table()},
-        {"mortise.state/0", &state_table()},       {"mortise.device/0", &device_table()}};
+        {"mortise.state/0", &state_table()},       {"mortise.device/0", &device_table()},
+        {"mortise.comm/0", &comm_table()},         {"mortise.replicas/0", &replicas_table()}};
     const auto found = all.find(id);
     return found == all.end() ? nullptr : found->second;
   }
@@ -844,6 +866,46 @@ class FakeHost : public mortise_host {
         .fast_products = [](mortise_host* h, int on) noexcept -> mortise_status {
           FakeHost& f = of(h);
           return ++f.fast_products_set, f.fast_products = on, MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_comm_api& comm_table() {
+    static const mortise_comm_api table = {
+        .struct_size = sizeof(mortise_comm_api),
+        .place = [](mortise_host* h, int32_t* rank, int32_t* size) noexcept -> mortise_status {
+          return *rank = of(h).rank, *size = of(h).ranks, MORTISE_OK;
+        },
+        .start = [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept -> mortise_status {
+          if (!c || !out || !c->out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
+          Collective& begun = of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out});
+          return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
+        },
+        .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
+          for (Collective& c : of(h).collectives)
+            if (as_handle<mortise_work>(&c) == work && !c.is_waited_for) return c.is_waited_for = true, MORTISE_OK;
+          return of(h).note_failure(MORTISE_E_ARGUMENT, "there is no such work");
+        },
+        .host_all_reduce = [](mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) noexcept -> mortise_status {
+          std::vector<int64_t> all(numbers, numbers + n);
+          of(h).others(all, op);
+          return std::ranges::copy(all, numbers), MORTISE_OK;
+        },
+    };
+    return table;
+  }
+
+  static const mortise_replicas_api& replicas_table() {
+    static const mortise_replicas_api table = {
+        .struct_size = sizeof(mortise_replicas_api),
+        .place = [](mortise_host* h, mortise_param* p, mortise_tensor* flat,
+                    int64_t offset) noexcept -> mortise_status { return of(h).placed[p] = {flat, offset}, MORTISE_OK; },
+        .has_gradient = [](mortise_host* h, const mortise_param* p, int32_t* has) noexcept -> mortise_status {
+          return *has = of(h).has_gradient[p], MORTISE_OK;
+        },
+        .set_has_gradient = [](mortise_host* h, mortise_param* p, int32_t has) noexcept -> mortise_status {
+          return of(h).has_gradient[p] = has, MORTISE_OK;
         },
     };
     return table;

@@ -1,0 +1,34 @@
+// mortise.comm/0: the run's `comm`, whose object gets its own `self`; others reach it through the host.
+#include "core/abi/edge.hpp"
+#include "core/abi/error.hpp"
+#include "core/abi/tables.hpp"
+
+namespace mortise {
+namespace {
+
+const Provided<mortise_comm>& comm_of(mortise_host* h) { return edge_of(h).services.comm; }
+
+void comm_place(mortise_host* h, int32_t* rank, int32_t* size) {
+  if (!rank || !size) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
+  *rank = edge_of(h).services.world.rank;
+  *size = edge_of(h).services.world.size;
+}
+void comm_start(mortise_host* h, const mortise_collective* what, mortise_work** out) {
+  if (!what || !out) throw PluginError(MORTISE_E_ARGUMENT, "a collective is NULL, or where its work is to be put");
+  comm_of(h).call(&mortise_comm::start, "start", what, out);
+}
+void comm_wait(mortise_host* h, mortise_work* work) {
+  if (!work) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the work");
+  comm_of(h).call(&mortise_comm::wait, "wait", work);
+}
+void comm_host_all_reduce(mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) {
+  if (n > 0 && !numbers) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the numbers");
+  comm_of(h).call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers, n, op);
+}
+
+}  // namespace
+
+const mortise_comm_api kCommApi = {sizeof(mortise_comm_api), at_edge<comm_place>, at_edge<comm_start>,
+                                   at_edge<comm_wait>, at_edge<comm_host_all_reduce>};
+
+}  // namespace mortise

@@ -1,0 +1,445 @@
+#include "core/cli/launcher.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "core/base/progress.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/world.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kMostRanks = 1024;
+constexpr int kNotStarted = 127;                  // as a shell has it
+constexpr off_t kMostSaid = 64 << 10;             // bytes that are kept of what a rank says
+constexpr size_t kMostLines = 40;                 // of them, that are told
+constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said meanwhile
+
+int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// ---- --ranks ----
+
+// Without a library of theirs, which this process does not load. A driver that is not there has none.
+int gpus() {
+  std::error_code error;
+  int there = 0;
+  for (fs::directory_iterator i("/proc/driver/nvidia/gpus", error), end; !error && i != end; i.increment(error))
+    ++there;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible) return there;
+  int named = 0;
+  for (const std::string& part : split(visible, ',')) {
+    if (part.empty() || part[0] == '-') break;  // CUDA ignores what follows
+    ++named;
+  }
+  return std::min(there, named);
+}
+
+int parsed_ranks(const std::string& text) {
+  if (text == "all") {
+    const int n = gpus();
+    return std::min(n > 0 ? n : processors(), kMostRanks);
+  }
+  int n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kMostRanks)
+    throw Failure(mistake(
+        "wrong_type",
+        "--ranks is a number of processes from 1 to " + std::to_string(kMostRanks) + ", or all; this is `" + text + "`",
+        {}, "--ranks 2, or --ranks all: one for each GPU"));
+  return n;
+}
+
+// ---- what a rank begins with ----
+
+[[noreturn]] void refuse_start(const std::string& what) {
+  throw Failure(trouble(kExitUnavailable, "ranks_not_started", what + ": " + std::strerror(errno)));
+}
+
+// On a port that nobody has, of this machine alone.
+int listening_socket(int& port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&at), size) != 0 || ::listen(fd, kMostRanks) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0)
+    refuse_start("the ranks have no socket to meet at");
+  port = ntohs(at.sin_port);
+  return fd;
+}
+
+// This environment, with a rank's own variables in it.
+std::vector<std::string> environment_of(int rank, int ranks, int port, int listens) {
+  const auto text = [](int n) { return std::to_string(n); };
+  std::vector<std::string> all = {"RANK=" + text(rank),         "WORLD_SIZE=" + text(ranks),
+                                  "LOCAL_RANK=" + text(rank),   "LOCAL_WORLD_SIZE=" + text(ranks),
+                                  "MASTER_ADDR=127.0.0.1",      "MASTER_PORT=" + text(port),
+                                  "MORTISE_LAUNCHED_BY=--ranks"};
+  if (rank == 0) all.push_back("MORTISE_LISTEN_FD=" + text(listens));
+  // More threads than processors make each of them wait for the others.
+  if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(std::max(1, processors() / ranks)));
+  const size_t own = all.size();
+  for (char** v = environ; *v; ++v) {
+    const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
+    const auto is = [&](const std::string& other) { return other.substr(0, other.find('=')) == name; };
+    if (name != "MORTISE_LISTEN_FD" && std::none_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(own), is))
+      all.emplace_back(*v);
+  }
+  return all;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (const std::string& text : texts) all.push_back(const_cast<char*>(text.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+struct Start {
+  const char* program;
+  char *const *words, *const *environment;
+  pid_t parent;
+  int listens, null, says;  // `says` -1: it has its parent's input and output
+};
+
+// Between fork and exec: nothing but system calls. The signals that are held stay held, until the rank handles them:
+// none is lost, and none ends a rank that has hardly begun.
+[[noreturn]] void become(const Start& start) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != start.parent) ::_exit(kNotStarted);  // it was gone before that call
+  sigset_t children;
+  sigemptyset(&children);
+  sigaddset(&children, SIGCHLD);
+  sigprocmask(SIG_UNBLOCK, &children, nullptr);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
+  if (start.listens >= 0) ::fcntl(start.listens, F_SETFD, 0);
+  if (start.says >= 0 && (::dup2(start.null, STDIN_FILENO) < 0 || ::dup2(start.says, STDOUT_FILENO) < 0 ||
+                          ::dup2(start.says, STDERR_FILENO) < 0))
+    ::_exit(kNotStarted);
+  ::execve(start.program, start.words, start.environment);
+  const char* why = std::strerror(errno);
+  for (const char* part : {"error: ", start.program, " cannot be started: ", why, "\n"})
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
+  ::_exit(kNotStarted);
+}
+
+// ---- the ranks ----
+
+struct Rank {
+  int number = 0;
+  pid_t pid = -1;  // -1: it is not there, or has been waited for
+  int says = -1;   // what it said, in memory; -1: rank 0, which speaks itself
+  int status = 0;
+  bool ended_by_us = false;
+};
+
+class Ranks {
+ public:
+  Ranks(int n, const Patience& patience);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  void start(const std::vector<std::string>& words, const std::string& program);
+  void wait();
+  int tell(const std::vector<std::string>& words) const;
+
+ private:
+  void start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens, int port);
+  int until_next() const;
+  void take_signals();
+  void send(int signal, bool to_end);
+  void take_ended();
+  void ended(Rank& rank, int status);
+  void end_others();
+  void forget_old_words();
+  bool is_lost(const Rank& rank) const;
+  const Rank* to_blame() const;
+  int exit_of(const Rank& rank) const;
+  std::vector<std::string> last_lines(const Rank& rank) const;
+  void tell_words(const Rank& rank) const;
+  int tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const;
+
+  std::vector<Rank> all_;
+  std::vector<const Rank*> ended_;  // in that order
+  Patience patience_;
+  int signals_ = -1, null_ = -1, asked_ = 0;
+  int next_ = SIGTERM;  // for those that do not end
+  std::optional<Clock::time_point> until_;
+};
+
+Ranks::Ranks(int n, const Patience& patience) : all_(static_cast<size_t>(n)), patience_(patience) {
+  for (int i = 0; i < n; ++i) all_[static_cast<size_t>(i)].number = i;
+  ::signal(SIGCHLD, SIG_DFL);  // whoever started this may have it ignored, and then nobody can be waited for
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  // They stay held to the end of this process: one that comes as the last rank ends must not kill it.
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  null_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (signals_ < 0 || null_ < 0) refuse_start("the ranks cannot be watched");
+}
+
+Ranks::~Ranks() {
+  for (const Rank& rank : all_)  // only if starting them failed
+    if (rank.pid > 0 && ::kill(rank.pid, SIGKILL) == 0) ::waitpid(rank.pid, nullptr, 0);
+  for (const Rank& rank : all_)
+    if (rank.says >= 0) ::close(rank.says);
+  for (const int fd : {signals_, null_})
+    if (fd >= 0) ::close(fd);
+}
+
+void Ranks::start(const std::vector<std::string>& words, const std::string& program) {
+  int port = 0;
+  const int listens = listening_socket(port);
+  std::cout.flush();
+  try {
+    for (Rank& rank : all_) start(rank, words, program, listens, port);
+  } catch (...) {
+    ::close(listens);
+    throw;
+  }
+  ::close(listens);  // when rank 0 is gone, nobody listens there
+}
+
+void Ranks::start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens,
+                  int port) {
+  if (rank.number > 0) {
+    rank.says = ::memfd_create(("rank " + std::to_string(rank.number)).c_str(), MFD_CLOEXEC);
+    if (rank.says < 0) refuse_start("a rank has nothing to write to");
+    ::fcntl(rank.says, F_SETFL, O_APPEND);
+  }
+  const auto environment = environment_of(rank.number, static_cast<int>(all_.size()), port, listens);
+  const std::vector<char*> word_pointers = pointers(words), variables = pointers(environment);
+  const Start begin{.program = program.c_str(),
+                    .words = word_pointers.data(),
+                    .environment = variables.data(),
+                    .parent = ::getpid(),
+                    .listens = rank.number == 0 ? listens : -1,
+                    .null = null_,
+                    .says = rank.says};
+  rank.pid = ::fork();
+  if (rank.pid == 0) become(begin);
+  if (rank.pid < 0) refuse_start("rank " + std::to_string(rank.number) + " cannot be started");
+}
+
+void Ranks::wait() {
+  while (ended_.size() < all_.size()) {
+    pollfd signals{signals_, POLLIN, 0};
+    ::poll(&signals, 1, until_next());
+    take_signals();
+    take_ended();
+    end_others();
+    forget_old_words();
+  }
+}
+
+int Ranks::until_next() const {
+  Clock::duration left = kLook;
+  if (until_) left = std::clamp(*until_ - Clock::now(), Clock::duration(0), left);
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+void Ranks::take_signals() {
+  for (signalfd_siginfo s{}; ::read(signals_, &s, sizeof s) == sizeof s;) {
+    const int signal = static_cast<int>(s.ssi_signo);
+    if (signal == SIGINT || signal == SIGTERM) asked_ = signal;
+    // A terminal's Ctrl-C has reached the ranks too, which are of this process's group.
+    const bool by_terminal = signal == SIGINT && s.ssi_code == SI_KERNEL;
+    if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
+  }
+}
+
+void Ranks::send(int signal, bool to_end) {
+  for (Rank& rank : all_)
+    if (rank.pid > 0) {
+      if (to_end) rank.ended_by_us = true;
+      ::kill(rank.pid, signal);
+    }
+}
+
+void Ranks::take_ended() {
+  for (Rank& rank : all_) {
+    int status = 0;
+    if (rank.pid > 0 && ::waitpid(rank.pid, &status, WNOHANG) == rank.pid) ended(rank, status);
+  }
+}
+
+void Ranks::ended(Rank& rank, int status) {
+  rank.pid = -1;
+  rank.status = status;
+  ended_.push_back(&rank);
+  const int exit = exit_of(rank);
+  if (exit == kExitOk || rank.ended_by_us) return;
+  const bool stopped = exit == kExitResumable || exit == kExitInterrupted || exit == kExitGuard;
+  const auto until = Clock::now() + (stopped && !is_lost(rank) ? patience_.stopped : patience_.lost);
+  if (next_ == SIGTERM) until_ = std::min(until_.value_or(until), until);
+}
+
+void Ranks::end_others() {
+  if (!until_ || Clock::now() < *until_) return;
+  send(next_, /*to_end=*/true);
+  until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
+  next_ = SIGKILL;
+}
+
+// What a rank says is in memory: of a long run only the end is kept.
+void Ranks::forget_old_words() {
+  for (const Rank& rank : all_) {
+    struct stat said{};
+    if (rank.says < 0 || ::fstat(rank.says, &said) != 0 || said.st_size <= kMostSaid) continue;
+    ::fallocate(rank.says, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, said.st_size - kMostSaid);
+  }
+}
+
+// ---- how they ended ----
+
+// Ended by a signal that nobody here has sent.
+bool Ranks::is_lost(const Rank& rank) const {
+  if (!WIFSIGNALED(rank.status)) return false;
+  const int signal = WTERMSIG(rank.status);
+  return signal != asked_ && !(rank.ended_by_us && (signal == SIGTERM || signal == SIGKILL));
+}
+
+// Of one that was ended before it could handle the signal, what it would have been.
+int Ranks::exit_of(const Rank& rank) const {
+  if (WIFEXITED(rank.status)) return WEXITSTATUS(rank.status);
+  return !rank.ended_by_us && WTERMSIG(rank.status) == SIGINT ? kExitInterrupted : kExitResumable;
+}
+
+// From its first error on; without one, all that is left.
+std::vector<std::string> Ranks::last_lines(const Rank& rank) const {
+  struct stat said{};
+  if (rank.says < 0 || ::fstat(rank.says, &said) != 0 || said.st_size == 0) return {};
+  std::string text(static_cast<size_t>(std::min(said.st_size, kMostSaid)), '\0');
+  const ssize_t got = ::pread(rank.says, text.data(), text.size(), said.st_size - static_cast<off_t>(text.size()));
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (text.ends_with('\n')) text.pop_back();
+  std::vector<std::string> lines = split(text, '\n');
+  const auto is_error = [](const std::string& line) {
+    return line.starts_with("error") || line.find("\"level\":\"error\"") != std::string::npos;
+  };
+  lines.erase(lines.begin(),
+              std::ranges::none_of(lines, is_error) ? lines.begin() : std::ranges::find_if(lines, is_error));
+  if (lines.size() > kMostLines) lines.erase(lines.begin(), lines.end() - kMostLines);
+  return lines;
+}
+
+void Ranks::tell_words(const Rank& rank) const {
+  const std::string number = std::to_string(rank.number), unknown = "\"rank\":null";
+  for (std::string line : last_lines(rank)) {
+    if (const size_t at = line.find(unknown); globals().json && line.starts_with("{") && at != std::string::npos)
+      std::cerr << line.replace(at, unknown.size(), "\"rank\":" + number) << "\n";
+    else std::cerr << "rank " << number << ": " << line << "\n";
+  }
+}
+
+// The command that goes on with the run; `--from` would set aside again what was saved since.
+std::string command_to_go_on(std::vector<std::string> words, size_t ranks) {
+  const std::string flag = " --ranks " + std::to_string(ranks);
+  // Of a run that was begun only rank 0 knew the directory: there may be others of its name.
+  if (words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0)
+    return globals().name + " resume DIR" + flag + ", where DIR is what the line `run` has named";
+  words = without_flag(words, "--from");
+  std::string command = globals().name;
+  for (size_t i = 1; i < words.size(); ++i) command += " " + shell_word(words[i]);
+  return command + flag;
+}
+
+int Ranks::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
+  if (rank.number == 0 && stderr_is_redrawn()) std::cerr << "\n";  // it may have been within a line
+  tell_words(rank);
+  Diagnostic d = trouble(kExitResumable, "rank_lost", "rank " + std::to_string(rank.number) + message);
+  d.effect = all_.size() == 2 ? "the other rank was ended too" : "the other ranks were ended too";
+  d.effect += "; what was saved before is there";
+  d.fixes = {command_to_go_on(words, all_.size())};
+  say(d);
+  return kExitResumable;
+}
+
+// Whoever failed first. Those that stopped did so because of it, or as they were asked to; a kill follows from nothing.
+const Rank* Ranks::to_blame() const {
+  for (const Rank* r : ended_)
+    if (is_lost(*r) && WTERMSIG(r->status) == SIGKILL) return r;
+  for (const Rank* r : ended_)
+    if (const int exit = exit_of(*r);
+        is_lost(*r) || (exit != kExitOk && exit != kExitResumable && exit != kExitInterrupted))
+      return r;
+  return nullptr;
+}
+
+int Ranks::tell(const std::vector<std::string>& words) const {
+  const Rank* blamed = to_blame();
+  if (blamed && is_lost(*blamed)) {
+    const int signal = WTERMSIG(blamed->status);
+    return tell_lost(*blamed, " ended: signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")", words);
+  }
+  if (!blamed)
+    for (const Rank* r : ended_)
+      if (WIFSIGNALED(r->status) && r->ended_by_us)
+        return tell_lost(*r, " did not end when another had, and was killed", words);
+  const Rank* const first = &all_.front();
+  if (!blamed) blamed = first;
+  for (const Rank* r : ended_)
+    if (exit_of(*blamed) == kExitOk) blamed = r;
+  if (exit_of(*blamed) != exit_of(*first)) tell_words(*blamed);
+  return exit_of(*blamed);
+}
+
+}  // namespace
+
+std::vector<std::string> without_flag(const std::vector<std::string>& words, const std::string& flag) {
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i] == flag) ++i;  // and its value
+    else if (!words[i].starts_with(flag + "=")) rest.push_back(words[i]);
+  return rest;
+}
+
+int ranks_asked(const Verb& verb, const Arguments& args) {
+  if (verb.name != "train" && verb.name != "resume") return 1;
+  const int ranks = args.has("--ranks") ? parsed_ranks(args.last("--ranks")) : 1;
+  const World world = world_of_environment();
+  if (!args.has("--ranks")) refuse_tasks_not_started(world);
+  if (world.size == 1 || !args.has("--ranks")) return ranks;
+  Diagnostic d = mistake("ranks_not_started", world.by + " has started " + std::to_string(world.size) +
+                                                  " ranks, and `--ranks` would start more in each of them");
+  d.effect = "nothing was started";
+  d.fixes = {"leave --ranks out, or start it without " + world.by};
+  throw Failure(d);
+}
+
+int run_ranks(int n, const std::vector<std::string>& words, const std::string& program, const Patience& patience) {
+  Ranks ranks(n, patience);
+  ranks.start(words, program);
+  ranks.wait();
+  return ranks.tell(words);
+}
+
+}  // namespace mortise::cli

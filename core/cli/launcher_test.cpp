@@ -1,0 +1,321 @@
+// Ranks that are small shell scripts: what they begin with, how they end, and what is told of it.
+#include "core/cli/launcher.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "core/base/text.hpp"
+
+namespace fs = std::filesystem;
+
+namespace mortise::cli {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr auto kEndless = std::chrono::seconds(60);  // of what no test waits for, however busy the machine is
+constexpr Patience kShort = {.lost = milliseconds(200), .stopped = kEndless, .killed = milliseconds(300)};
+
+// A process that calls run_ranks(), whose signals and whose death are its own.
+class RanksTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    dir_ = fs::path(testing::TempDir()) / ("mortise_ranks_" + std::to_string(getpid()) + name);
+    fs::create_directories(dir_);
+    fs::current_path(dir_);
+  }
+  void TearDown() override {
+    if (parent_ > 0) kill(parent_, SIGKILL), waitpid(parent_, nullptr, 0);
+    fs::current_path("/");
+    fs::remove_all(dir_);
+  }
+
+  // `script`: what each rank does; `first` is called before they are started.
+  void start(int n, const std::string& script, const std::function<void()>& first = [] {}) {
+    std::ofstream("rank.sh") << script;
+    parent_ = fork();
+    if (parent_ > 0) return;
+    setpgid(0, 0);
+    if (!freopen("out", "w", stdout) || !freopen("err", "w", stderr)) _exit(99);
+    setenv("OMP_NUM_THREADS", "7", 1);
+    globals().name = "program";
+    first();
+    const int exit = run_ranks(n, {"sh", "rank.sh", "a b"}, "/bin/sh", patience_);
+    std::cout.flush();
+    std::cerr.flush();
+    _exit(exit);
+  }
+  int end() {
+    int status = 0;
+    waitpid(parent_, &status, 0);
+    parent_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int run(int n, const std::string& script) {
+    start(n, script);
+    return end();
+  }
+  static std::string text(const std::string& file) {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  // Waits until the ranks have written what they are.
+  static pid_t pid_of(int rank) {
+    for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(milliseconds(10)))
+      if (const std::string pid = text("pid" + std::to_string(rank)); pid.ends_with('\n')) return std::stoi(pid);
+    ADD_FAILURE() << "rank " << rank << " has not begun";
+    return -1;
+  }
+  static bool is_there(pid_t pid) {
+    const std::string stat = text("/proc/" + std::to_string(pid) + "/stat");
+    return !stat.empty() && stat.find(") Z ") == std::string::npos;
+  }
+  static bool is_gone(pid_t pid) {
+    for (int i = 0; i < 500 && is_there(pid); ++i) std::this_thread::sleep_for(milliseconds(10));
+    return !is_there(pid);
+  }
+
+  pid_t parent_ = -1;
+  Patience patience_ = kShort;
+  fs::path dir_;
+};
+
+const char* const kSleep = "echo $$ > p$RANK && mv p$RANK pid$RANK\nexec sleep 60\n";
+
+TEST_F(RanksTest, HaveTheVariablesOfALauncher) {
+  EXPECT_EQ(run(3,
+                "env > env$RANK; readlink /proc/self/fd/0 > in$RANK; echo \"$1\" > word$RANK\n"
+                "test $RANK != 0 || readlink /proc/self/fd/$MORTISE_LISTEN_FD > listens\n"),
+            0);
+  EXPECT_EQ(text("err"), "");
+  std::string port;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string env = "\n" + text("env" + std::to_string(rank)), is = std::to_string(rank);
+    for (const std::string& line : {"RANK=" + is, std::string("WORLD_SIZE=3"), "LOCAL_RANK=" + is,
+                                    std::string("LOCAL_WORLD_SIZE=3"), std::string("MASTER_ADDR=127.0.0.1"),
+                                    std::string("MORTISE_LAUNCHED_BY=--ranks"), std::string("OMP_NUM_THREADS=7")})
+      EXPECT_NE(env.find("\n" + line + "\n"), std::string::npos) << line;
+    EXPECT_EQ(env.find("\nMORTISE_LISTEN_FD=") != std::string::npos, rank == 0);
+    const size_t at = env.find("\nMASTER_PORT=") + 13;
+    const std::string its = env.substr(at, env.find('\n', at) - at);
+    EXPECT_EQ(its, rank == 0 ? its : port) << "all ranks have the same";
+    port = its;
+    EXPECT_EQ(text("in" + is) == "/dev/null\n", rank != 0 || text("in0") == "/dev/null\n");
+    EXPECT_EQ(text("word" + is), "a b\n");
+  }
+  EXPECT_TRUE(text("listens").starts_with("socket:")) << text("listens");
+}
+
+// Once rank 0 is gone, nobody can be met there, and whoever tries is told at once.
+TEST_F(RanksTest, TheFirstAloneListens) {
+  start(2, "test $RANK != 0 || readlink /proc/self/fd/$MORTISE_LISTEN_FD > listens\n" + std::string(kSleep));
+  const pid_t first = pid_of(0), second = pid_of(1);
+  const std::string listens = text("listens");
+  const auto has_it = [&](pid_t pid) {
+    for (const auto& fd : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
+      if (std::error_code gone; fs::read_symlink(fd, gone).string() + "\n" == listens) return true;
+    return false;
+  };
+  EXPECT_TRUE(has_it(first));
+  EXPECT_FALSE(has_it(second));
+  for (int i = 0; i < 500 && has_it(parent_); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_FALSE(has_it(parent_));
+}
+
+TEST_F(RanksTest, ShareTheProcessors) {
+  start(2, "echo $OMP_NUM_THREADS > threads$RANK", [] { unsetenv("OMP_NUM_THREADS"); });
+  EXPECT_EQ(end(), 0);
+  const int each = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  EXPECT_EQ(text("threads0"), std::to_string(each) + "\n");
+  EXPECT_EQ(text("threads1"), std::to_string(each) + "\n");
+}
+
+TEST_F(RanksTest, OnlyTheFirstSpeaks) {
+  EXPECT_EQ(run(3, "echo out $RANK; echo err $RANK >&2"), 0);
+  EXPECT_EQ(text("out"), "out 0\n");
+  EXPECT_EQ(text("err"), "err 0\n");
+}
+
+TEST_F(RanksTest, ThatFailAlikeAreToldOnce) {
+  EXPECT_EQ(run(3, "echo 'error[bad_data]: it is bad' >&2; exit 65"), 65);
+  EXPECT_EQ(text("err"), "error[bad_data]: it is bad\n");
+}
+
+TEST_F(RanksTest, OneThatFailsOtherwiseIsToldWithItsNumber) {
+  EXPECT_EQ(run(3,
+                "test $RANK = 2 || exec sleep 60\n"
+                "echo begun\necho 'error[bad_data]: it is bad' >&2; echo '  fix: another' >&2; exit 3"),
+            3);
+  EXPECT_EQ(text("err"), "rank 2: error[bad_data]: it is bad\nrank 2:   fix: another\n");
+}
+
+TEST_F(RanksTest, OfALongTextTheEndIsTold) {
+  EXPECT_EQ(run(2,
+                "test $RANK = 1 || exit 0\n"
+                "i=0; while test $i -lt 9000; do echo line $i of many; i=$((i+1)); done; exit 3"),
+            3);
+  const std::string err = text("err");
+  EXPECT_EQ(std::ranges::count(err, '\n'), 40);
+  EXPECT_TRUE(err.starts_with("rank 1: line 8960 of many\n")) << err;
+  EXPECT_TRUE(err.ends_with("rank 1: line 8999 of many\n")) << err;
+}
+
+TEST_F(RanksTest, TheOthersMayEndByThemselves) {
+  patience_.lost = kEndless;
+  EXPECT_EQ(run(2, "test $RANK = 1 && exit 3; sleep 0.05; echo done > late; exit 75"), 3);
+  EXPECT_EQ(text("late"), "done\n");
+}
+
+TEST_F(RanksTest, OneThatIsKilledEndsAll) {
+  start(3, kSleep);
+  const pid_t first = pid_of(0), second = pid_of(1), third = pid_of(2);
+  kill(third, SIGKILL);
+  EXPECT_EQ(end(), kExitResumable);
+  EXPECT_FALSE(is_there(first) || is_there(second));
+  EXPECT_EQ(text("err"),
+            "error[rank_lost]: rank 2 ended: signal 9 (Killed)\n"
+            "  effect: the other ranks were ended too; what was saved before is there\n"
+            "  fix: program rank.sh 'a b' --ranks 3\n");
+}
+
+TEST_F(RanksTest, OneThatDiesOfItselfIsToldWithWhatItSaid) {
+  EXPECT_EQ(run(2, "test $RANK = 1 || exec sleep 60\necho terminate called >&2; kill -ABRT $$"), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("rank 1: terminate called\nerror[rank_lost]: rank 1 ended: signal 6 (Aborted)\n"))
+      << text("err");
+}
+
+// Others die of it too, in their own ways.
+TEST_F(RanksTest, AKillIsTheReasonNotWhatFollows) {
+  start(2,
+        "echo $$ > p$RANK && mv p$RANK pid$RANK\ntest $RANK = 1 && exec sleep 60\n"
+        "while test -d /proc/$(cat pid1 2>/dev/null || echo self); do sleep 0.01; done\nexit 71");
+  pid_of(0);
+  kill(pid_of(1), SIGKILL);
+  EXPECT_EQ(end(), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 ended: signal 9 (Killed)\n")) << text("err");
+}
+
+TEST_F(RanksTest, WhoDoesNotEndIsKilled) {
+  start(2,
+        "trap '' TERM\necho $$ > p$RANK && mv p$RANK pid$RANK\ntest $RANK = 1 && exit 3\n"
+        "while :; do sleep 0.05; done");
+  const pid_t first = pid_of(0);
+  EXPECT_EQ(end(), 3);
+  EXPECT_FALSE(is_there(first));
+}
+
+TEST_F(RanksTest, WhoStopsIsWaitedForLonger) {
+  // Longer than a rank that fails would be: rank 0 saves.
+  EXPECT_EQ(run(2, "test $RANK = 1 && exit 75; sleep 0.6; echo done > saved; exit 75"), kExitResumable);
+  EXPECT_EQ(text("saved"), "done\n");
+  EXPECT_EQ(text("err"), "");
+}
+
+TEST_F(RanksTest, WhoHangsWhenTheOthersStopIsTold) {
+  patience_.stopped = milliseconds(300);
+  EXPECT_EQ(run(2, "test $RANK = 1 && exec sleep 60; exit 75"), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
+      << text("err");
+}
+
+// Like a training it begins with its signals held, and handles them a while later. A shell would not do: it takes
+// them.
+const char* const kPython = R"(
+import os, signal, time
+def write(name, text):
+    with open(name + "~", "w") as f: f.write(text)
+    os.rename(name + "~", name)
+rank, n = os.environ["RANK"], {}
+if os.path.exists("slow"):
+    write("early" + rank, "")
+    time.sleep(0.5)
+def on(s, _): n[s] = n.get(s, 0) + 1
+for s in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1): signal.signal(s, on)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+write("pid" + rank, f"{os.getpid()}\n")
+end = time.monotonic() + 60
+while time.monotonic() < end and not (signal.SIGTERM in n or signal.SIGINT in n): time.sleep(0.01)
+time.sleep(0.2)
+write("got" + rank, " ".join(f"{signal.Signals(s).name} {k}" for s, k in sorted(n.items())) + "\n")
+os._exit(130 if signal.SIGINT in n else 75)
+)";
+
+class RanksSignals : public RanksTest {
+ protected:
+  void start_python() {
+    std::ofstream("rank.py") << kPython;
+    start(2, "exec python3 rank.py");
+    pid_of(0);
+    pid_of(1);
+  }
+};
+
+TEST_F(RanksSignals, OfTheParentReachEveryRank) {
+  start_python();
+  kill(parent_, SIGUSR1);
+  std::this_thread::sleep_for(milliseconds(100));
+  kill(parent_, SIGTERM);
+  EXPECT_EQ(end(), kExitResumable);
+  for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGUSR1 1 SIGTERM 1\n");
+  EXPECT_EQ(text("err"), "");
+}
+
+TEST_F(RanksSignals, AnInterruptOfTheParentAloneReachesThemOnce) {
+  start_python();
+  kill(parent_, SIGINT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGINT 1\n");
+}
+
+TEST_F(RanksSignals, ThatComeBeforeTheyAreHandledAreNotLost) {
+  std::ofstream("slow") << "";
+  std::ofstream("rank.py") << kPython;
+  start(2, "exec python3 rank.py");
+  for (int i = 0; i < 2000 && !(fs::exists("early0") && fs::exists("early1")); ++i)
+    std::this_thread::sleep_for(milliseconds(10));
+  kill(parent_, SIGTERM);
+  EXPECT_EQ(end(), kExitResumable);
+  for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGTERM 1\n");
+}
+
+TEST_F(RanksTest, NoneStaysWhenTheParentIsKilled) {
+  start(3, kSleep);
+  const pid_t all[] = {pid_of(0), pid_of(1), pid_of(2)};
+  kill(parent_, SIGKILL);
+  EXPECT_EQ(end(), -SIGKILL);
+  for (const pid_t pid : all) EXPECT_TRUE(is_gone(pid));
+}
+
+TEST_F(RanksTest, AProgramThatIsNotThereIsSaidOnce) {
+  std::ofstream("rank.sh") << "";
+  parent_ = fork();
+  if (parent_ == 0) {
+    if (!freopen("err", "w", stderr)) _exit(99);
+    _exit(run_ranks(2, {"x"}, "/nowhere/mortise", kShort));
+  }
+  EXPECT_EQ(end(), 127);
+  EXPECT_EQ(text("err"), "error: /nowhere/mortise cannot be started: No such file or directory\n");
+}
+
+TEST(RanksWords, AreTheUsersOwnWithoutTheFlag) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(without_flag({"mortise", "train", "--ranks", "4", "run.toml", "--set", "a=b"}, "--ranks"),
+            (Words{"mortise", "train", "run.toml", "--set", "a=b"}));
+  EXPECT_EQ(without_flag({"mortise", "train", "run.toml", "--ranks=all"}, "--ranks"),
+            (Words{"mortise", "train", "run.toml"}));
+  EXPECT_EQ(without_flag({"mortise", "train", "run.toml"}, "--ranks"), (Words{"mortise", "train", "run.toml"}));
+}
+
+}  // namespace
+}  // namespace mortise::cli

@@ -1,0 +1,23 @@
+// Which rank of how many this process is, as whoever started it says in the environment.
+#pragma once
+#include <string>
+
+#include "core/base/world.hpp"
+
+namespace mortise::cli {
+
+inline constexpr const char* kOwnLauncher = "--ranks";  // World::by of ranks that `--ranks N` started
+
+// As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody
+// started several. Throws Failure where the variables contradict one another, or lack what the ranks need to meet.
+World world_of_environment();
+
+// Slurm gave this job several tasks, and nobody started them: the allocation without srun. Throws Failure.
+void refuse_tasks_not_started(const World& world);
+
+// What Slurm abbreviates. The first host of "node[017-018],login", the tasks of node 1 of "4(x2),3"; "" and 0: it is no
+// such text.
+std::string first_host(const std::string& hosts);
+int tasks_of_node(const std::string& tasks, int node);
+
+}  // namespace mortise::cli

@@ -1,0 +1,79 @@
+#include "core/loop/ranks.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+
+#include "core/abi/error.hpp"
+#include "core/base/text.hpp"
+#include "core/host/handle.hpp"
+
+namespace mortise {
+
+void Ranks::host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const {
+  services_.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(),
+                      static_cast<uint32_t>(numbers.size()), uint32_t{op});
+}
+
+// Ranks that name other units would send numbers that do not belong together, so as many are sent whatever there is,
+// and a hash of what they are.
+void Ranks::sum(Counts& counts, const std::string& names) const {
+  if (alone()) return;
+  constexpr size_t kMostUnits = 32;
+  if (counts.size() > kMostUnits)
+    throw PluginError(MORTISE_E_UNSUPPORTED, "the data counts " + std::to_string(counts.size()) +
+                                                 " units; of several "
+                                                 "ranks at most " +
+                                                 std::to_string(kMostUnits) + " are put together");
+  std::string all = names;
+  std::vector<int64_t> numbers;
+  for (const auto& [unit, n] : counts) {
+    all += " " + unit;
+    numbers.push_back(n);
+  }
+  numbers.resize(kMostUnits + 1);
+  const auto hash = static_cast<int64_t>(hash_text(all) >> 24);
+  numbers[kMostUnits] = hash;
+  host_all_reduce(numbers, MORTISE_SUM);
+  if (numbers[kMostUnits] != hash * services_.world.size)
+    throw PluginError(MORTISE_E_PLUGIN, "the ranks do not do the same: this one counts " + all);
+  size_t i = 0;
+  for (auto& [unit, n] : counts) n = numbers[i++];
+}
+
+void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op) const {
+  if (alone() || scalars.empty()) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor packed = at::stack(scalars);
+  mortise_collective all{};
+  all.struct_size = sizeof all;
+  all.kind = MORTISE_ALL_REDUCE;
+  all.op = op;
+  all.out = borrow(packed);
+  mortise_work* work = nullptr;
+  services_.comm.call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&all), &work);
+  services_.comm.call(&mortise_comm::wait, "wait", work);
+  for (size_t i = 0; i < scalars.size(); ++i) scalars[i].copy_(packed[static_cast<int64_t>(i)]);
+}
+
+void Ranks::must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const {
+  if (alone()) return;
+  uint64_t hash = 0;
+  for (const at::Tensor& t : tensors) {
+    const auto bits = t.element_size() == 8 ? at::kLong : t.element_size() == 4 ? at::kInt : at::kShort;
+    hash = hash * 31 + static_cast<uint64_t>(t.contiguous().view(bits).sum(at::kLong).item<int64_t>());
+  }
+  const auto own = static_cast<int64_t>(hash >> 1);
+  std::vector<int64_t> ends = {own, -own};
+  host_all_reduce(ends, MORTISE_MAX);
+  if (ends[0] == -ends[1]) return;
+  throw PluginError(MORTISE_E_DATA, what + " of the ranks are not the same bits", services_.comm.by->id());
+}
+
+int64_t Ranks::most(int64_t number) const {
+  if (alone()) return number;
+  std::vector<int64_t> numbers = {number};
+  host_all_reduce(numbers, MORTISE_MAX);
+  return numbers[0];
+}
+
+}  // namespace mortise

@@ -1,0 +1,30 @@
+// What the ranks of a run put together: counts on the host before a step, sums on the device after it. One rank alone
+// has it all.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/abi/services.hpp"
+#include "core/loop/terms.hpp"
+
+namespace mortise {
+
+class Ranks {
+ public:
+  explicit Ranks(const Services& services) : services_(services) {}
+  bool alone() const { return services_.world.size == 1; }
+  // Adds up, unit by unit. `names`: whatever else must be the same on every rank by now. Throws PluginError: something
+  // is not.
+  void sum(Counts& counts, const std::string& names) const;
+  // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
+  void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const;
+  int64_t most(int64_t number) const;
+  // Throws PluginError: these are not bit for bit those of the other ranks.
+  void must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const;
+
+ private:
+  void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const;
+  const Services& services_;
+};
+
+}  // namespace mortise

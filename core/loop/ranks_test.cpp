@@ -1,0 +1,107 @@
+// What several ranks put together, over a stand-in for the others.
+#include "core/loop/ranks.hpp"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "core/host/handle.hpp"
+#include "core/loop/test_run.hpp"
+
+namespace mortise {
+namespace {
+
+using testing::error_of;
+using testing::FakePlugin;
+using testing::scalar;
+
+// This is rank 0 of two; the other brings what a test says.
+struct FakeComm : FakePlugin {
+  std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
+  double other_scalar = 0;
+  int calls = 0;
+  mortise_comm object{};
+  FakeComm() : FakePlugin("comm.fake") {
+    object.struct_size = sizeof object;
+    object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
+      auto& comm = *static_cast<FakeComm*>(self);
+      ++comm.calls;
+      for (size_t i = 0; i < n; ++i) {
+        const int64_t theirs = comm.other(numbers[i], i);
+        numbers[i] = op == MORTISE_SUM ? numbers[i] + theirs : std::max(numbers[i], theirs);
+      }
+      return mortise_status{MORTISE_OK};
+    };
+    object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
+      auto& comm = *static_cast<FakeComm*>(self);
+      ++comm.calls;
+      share(c->out).add_(comm.other_scalar);
+      *work = nullptr;
+      return mortise_status{MORTISE_OK};
+    };
+    object.wait = [](void*, mortise_work*) noexcept { return mortise_status{MORTISE_OK}; };
+  }
+};
+
+struct RanksTest : ::testing::Test {
+  RanksTest() {
+    services.comm = {&comm.object, &comm.instance};
+    services.world.size = 2;
+  }
+  FakeComm comm;
+  Services services;
+  Ranks ranks{services};
+};
+
+TEST_F(RanksTest, AddCountsUpByTheirUnits) {
+  comm.other = [](int64_t own, size_t i) { return i == 0 ? 3 : i == 1 ? 40 : own; };
+  Counts counts = {{"samples", 4}, {"tokens", 60}};
+  ranks.sum(counts, "loss by tokens");
+  EXPECT_EQ(counts, (Counts{{"samples", 7}, {"tokens", 100}}));
+}
+
+TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {
+  comm.other = [](int64_t own, size_t i) { return i == 32 ? own + 1 : own; };
+  Counts counts = {{"samples", 4}};
+  EXPECT_EQ(error_of([&] { ranks.sum(counts, "loss by tokens"); }),
+            "the ranks do not do the same: this one counts loss by tokens samples");
+  Counts many;
+  for (int i = 0; i < 33; ++i) many["unit " + std::to_string(i)] = 1;
+  EXPECT_EQ(error_of([&] { ranks.sum(many, ""); }),
+            "the data counts 33 units; of several ranks at most 32 are put together");
+}
+
+TEST_F(RanksTest, AddScalarsUpWhereTheyAre) {
+  comm.other_scalar = 10;
+  const at::Tensor a = scalar(1), b = scalar(2);
+  ranks.sum(std::vector<at::Tensor>{a, b});
+  EXPECT_EQ(a.item<double>(), 11);
+  EXPECT_EQ(b.item<double>(), 12);
+  EXPECT_EQ(comm.calls, 1) << "in one piece";
+}
+
+TEST_F(RanksTest, TakeTheStrongestWish) {
+  comm.other = [](int64_t, size_t) { return 5; };
+  EXPECT_EQ(ranks.most(2), 5);
+  EXPECT_EQ(ranks.most(7), 7);
+}
+
+TEST_F(RanksTest, RefuseParametersOfOtherBits) {
+  const std::vector<at::Tensor> all = {at::full({3}, 0.5, at::kFloat), at::full({2}, 0.5, at::kBFloat16)};
+  ranks.must_be_alike(all, "the parameters");
+  comm.other = [](int64_t own, size_t i) { return i == 0 ? own + 1 : own - 1; };
+  EXPECT_EQ(error_of([&] { ranks.must_be_alike(all, "the parameters"); }),
+            "the parameters of the ranks are not the same bits");
+}
+
+TEST_F(RanksTest, OfOneNobodyIsAsked) {
+  services.world.size = 1;
+  Counts counts = {{"samples", 4}};
+  ranks.sum(counts, "");
+  ranks.sum(std::vector<at::Tensor>{scalar(1)});
+  ranks.must_be_alike({scalar(1)}, "the parameters");
+  EXPECT_EQ(ranks.most(3), 3);
+  EXPECT_EQ(comm.calls, 0);
+}
+
+}  // namespace
+}  // namespace mortise

@@ -1,0 +1,186 @@
+#include "meeting.hpp"
+
+#include <c10/util/Logging.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace mortise::comm {
+namespace {
+
+bool is_loopback(const std::string& host) { return host.starts_with("127.") || host == "::1"; }
+
+// The address of this host from which it reaches rank 0's, and by which the others reach it. A UDP socket that is
+// connected sends nothing: the kernel picks the interface.
+std::string own_address(const World& world) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (const int e = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found))
+    throw Error(MORTISE_E_IO, "open: nothing is known of the host `" + world.address + "`: " + ::gai_strerror(e));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, ::freeaddrinfo);
+  for (const addrinfo* a = all.get(); a; a = a->ai_next) {
+    const int fd = ::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    auto* const at = reinterpret_cast<sockaddr*>(&own);
+    char name[NI_MAXHOST];
+    const bool is_known = ::connect(fd, a->ai_addr, a->ai_addrlen) == 0 && ::getsockname(fd, at, &length) == 0 &&
+                          ::getnameinfo(at, length, name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0;
+    ::close(fd);
+    if (is_known) return name;
+  }
+  throw Error(MORTISE_E_IO, "open: no interface of this host leads to `" + world.address + "`");
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const World& world, bool is_server, Milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = world.port;
+  options.isServer = is_server;
+  options.waitWorkers = false;  // `await_all` does, and knows who is missing
+  options.timeout = timeout;
+  if (is_server && world.listen_fd >= 0) options.masterListenFd = world.listen_fd;
+  return c10::make_intrusive<c10d::TCPStore>(world.address, options);
+}
+
+// Until every rank has come as far as this.
+void await_all(c10d::Store& store, const char* stage, const World& world, Milliseconds timeout) {
+  std::vector<std::string> keys;
+  for (int r = 0; r < world.size; ++r) keys.push_back(std::string(stage) + "/" + std::to_string(r));
+  store.set(keys[static_cast<size_t>(world.rank)], "1");
+  try {
+    store.wait(keys, timeout);
+  } catch (const std::exception&) {
+    std::string missing;
+    for (int r = 0; r < world.size; ++r)
+      if (!store.check({keys[static_cast<size_t>(r)]})) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+    if (missing.empty()) throw;
+    throw Error(MORTISE_E_LOST, "open: of " + std::to_string(world.size) + " ranks these did not come within " +
+                                    seconds(timeout) + ": " + missing);
+  }
+}
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c10d::Store>& store, const char* name,
+                                                      const World& world, const std::string& own, int threads,
+                                                      Milliseconds timeout) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(own));
+  options->threads = threads;
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), world.rank,
+                                                     world.size, options);
+}
+
+// c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
+class Quiet {
+ public:
+  Quiet() : before_(std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL)) {}
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet() { FLAGS_caffe2_log_level = before_; }
+
+ private:
+  const int before_;
+};
+
+}  // namespace
+
+World::World(const mortise_world& w)
+    : rank(w.rank), size(w.size), local_size(w.local_size), port(static_cast<uint16_t>(w.port)), listen_fd(w.listen_fd),
+      address(view(w.address)) {
+  const auto refuse = [](const std::string& what) { throw Error(MORTISE_E_ARGUMENT, "open: " + what); };
+  if (size < 1 || rank < 0 || rank >= size)
+    refuse("there is no rank " + std::to_string(rank) + " of " + std::to_string(size));
+  if (size == 1) return;
+  if (w.port < 1 || w.port > 65535) refuse("there is no port " + std::to_string(w.port));
+  if (address.empty()) refuse("the address of rank 0 is empty");
+}
+
+Meeting meet(const World& world, Milliseconds timeout) {
+  const std::string own = own_address(world);
+  if (is_loopback(own) && world.local_size < world.size)
+    throw Error(MORTISE_E_ARGUMENT,
+                "open: `" + world.address + "` is this host itself, and ranks of other hosts do not reach " + own,
+                "name rank 0's host by an address that every host has for it, such as its IP address (MASTER_ADDR)");
+  const auto began = Clock::now();
+  const auto made = std::make_shared<Meeting>();
+  const auto has_store = std::make_shared<std::atomic<bool>>(false);
+  made->is_server = world.rank == 0;
+  try {
+    const auto meet_all = [=] {
+      made->store = open_store(world, made->is_server, timeout);
+      *has_store = true;
+      await_all(*made->store, "here", world, timeout);
+      made->tensors = open_group(made->store, "tensors", world, own, 2, timeout);
+      made->numbers = open_group(made->store, "numbers", world, own, 1, timeout);
+      await_all(*made->store, "met", world, timeout);  // who is done leaves nobody that still connects to it
+    };
+    within(timeout, meet_all, [&] {
+      log_line(MORTISE_LOG_INFO, "rank " + std::to_string(world.rank) + " waits for the other ranks at " +
+                                     world.address + " port " + std::to_string(world.port));
+    });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    const std::string after = " " + seconds(Clock::now() - began) + " after it began: " + plain(e);
+    const std::string place = world.address + " port " + std::to_string(world.port);
+    if (*has_store) throw Error(MORTISE_E_LOST, "open: a rank ended, or did not answer," + after);
+    if (made->is_server) throw Error(MORTISE_E_IO, "open: rank 0 cannot listen at " + place + ": " + plain(e));
+    throw Error(MORTISE_E_LOST, "open: rank 0 does not answer at " + place + "," + after);
+  }
+  return std::move(*made);
+}
+
+void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while) {
+  constexpr Milliseconds kPatience{1000};  // by which c10d's own timeouts come before ours
+  const Quiet quiet;
+  std::packaged_task<void()> task(std::move(body));
+  std::future<void> done = task.get_future();
+  std::thread([task = std::move(task)]() mutable {
+    // gloo writes to connections that a lost rank has closed. Its threads begin here, and have this mask.
+    sigset_t broken_pipe;
+    ::sigemptyset(&broken_pipe);
+    ::sigaddset(&broken_pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+    task();
+  }).detach();
+  constexpr Milliseconds kAWhile{10'000};
+  if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
+  if (done.wait_for(limit + kPatience) != std::future_status::ready)
+    throw std::runtime_error("the store did not answer");
+  done.get();
+}
+
+std::string seconds(Clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+std::string plain(const std::exception& e) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&e);  // its `what` has the stack
+  std::string text = of_torch ? of_torch->what_without_backtrace() : e.what();
+  for (const char* end : {"\n", ". This may", ". This is", ". Original exception", "Exception raised from"})
+    text.erase(std::min(text.find(end), text.size()));
+  // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] "
+  for (size_t from; (from = text.find("[/")) != std::string::npos;) {
+    const size_t to = text.find("] ", from);
+    if (to == std::string::npos) break;
+    text.erase(from, to + 2 - from);
+  }
+  constexpr size_t kMost = 160;
+  if (text.size() > kMost) text = text.substr(0, text.find_last_of(' ', kMost)) + " …";
+  return text.empty() ? "no more is known" : text;
+}
+
+}  // namespace mortise::comm

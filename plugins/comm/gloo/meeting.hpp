@@ -1,0 +1,43 @@
+// How the ranks find one another, and what they have from then on: a store of texts and two process groups.
+#pragma once
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "mortise/cpp/core.hpp"
+
+namespace mortise::comm {
+
+using Milliseconds = std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// mortise_world, kept.
+struct World {
+  explicit World(const mortise_world&);  // refuses what no launcher should have said
+  int rank, size, local_size;
+  uint16_t port;
+  int listen_fd;
+  std::string address;
+};
+
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  // Each keeps its own order of collectives. Their threads end before the store's: last made, first gone.
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> tensors, numbers;
+  bool is_server = false;  // the store's memory is in this process
+};
+// Throws Error: MORTISE_E_LOST with the ranks that did not come, MORTISE_E_IO if rank 0 cannot listen.
+Meeting meet(const World&, Milliseconds timeout);
+
+// Runs `body` on a thread of its own, and gives up a second after `limit`: c10d's store waits without end for a server
+// that is stopped. The thread then stays behind, so `body` owns what it uses.
+void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {});
+
+// "1.5 s"
+std::string seconds(Clock::duration);
+// One line for people of what c10d and gloo throw: no place in their sources, no stack.
+std::string plain(const std::exception&);
+
+}  // namespace mortise::comm

@@ -1,0 +1,150 @@
+// Which buckets gradients lie in, and when they are sent. Sums of real ranks: tests/e2e/joint_batch_test.py.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "mortise/testing/fake_host.hpp"
+
+using namespace mortise::testing;
+
+namespace {
+
+class Ddp : public testing::Test {
+ protected:
+  Ddp() {
+    host_.ranks = 2;
+    host_.set("bucket_mib", 1).set("unused", "first_step");
+    host_.op("aten::fill_.Scalar", [](auto args) { return mortise::Tensor::share(args[0].v.t); });
+  }
+  ~Ddp() override { plugin_.reset(); }
+  void begin(const std::map<std::string, int64_t>& params) {
+    for (const auto& [name, numel] : params) {
+      params_[name] = host_.add_param(name, "vector", {numel});
+      host_.has_gradient[params_[name]] = 1;
+    }
+    plugin_.emplace(host_, MORTISE_PLUGIN_FILE);
+    object_ = &plugin_->object<mortise_replicas>("replicas");
+    ASSERT_EQ(object_->layout(plugin_->self(), 0), MORTISE_OK);
+  }
+  void ready(const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      ASSERT_EQ(object_->ready(plugin_->self(), params_.at(name), 0, 1), MORTISE_OK) << name;
+  }
+  mortise_status finish() { return object_->finish(plugin_->self(), 0); }
+  int64_t offset(const char* name) { return host_.placed.at(params_.at(name)).offset; }
+  mortise_tensor* bucket(const char* name) { return host_.placed.at(params_.at(name)).flat; }
+  // Whose buckets were sent since the last time, by a parameter in each.
+  std::vector<std::string> sent(const std::vector<std::string>& of) {
+    std::vector<std::string> names;
+    for (; seen_ < host_.collectives.size(); ++seen_) {
+      const auto& c = host_.collectives[seen_];
+      EXPECT_EQ(c.kind, MORTISE_ALL_REDUCE);
+      EXPECT_EQ(c.op, MORTISE_SUM);
+      for (const std::string& name : of)
+        if (bucket(name.c_str()) == c.out) names.push_back(name);
+    }
+    return names;
+  }
+  bool all_waited_for() { return std::ranges::all_of(host_.collectives, &FakeHost::Collective::is_waited_for); }
+
+  FakeHost host_;
+  std::map<std::string, mortise_param*> params_;
+  std::optional<Plugin> plugin_;
+  const mortise_replicas* object_ = nullptr;
+  size_t seen_ = 0;
+};
+
+TEST_F(Ddp, PutsGradientsSideBySideFromTheLastToTheFirst) {
+  begin({{"a", 200'000}, {"b", 100'000}, {"c", 10}});
+  EXPECT_EQ(offset("c"), 0);
+  EXPECT_EQ(offset("b"), 64) << "aligned";
+  EXPECT_EQ(bucket("b"), bucket("c"));
+  EXPECT_EQ(offset("a"), 0);
+  EXPECT_NE(bucket("a"), bucket("b")) << "more than a MiB together";
+}
+
+TEST_F(Ddp, SendsABucketOnceItIsFullAndInOneOrder) {
+  begin({{"a", 200'000}, {"b", 100'000}, {"c", 10}});
+  ready({"a", "c"});
+  EXPECT_TRUE(host_.collectives.empty()) << "the first is not full, and the second waits for it";
+  ready({"b"});
+  EXPECT_EQ(sent({"a", "b"}), (std::vector<std::string>{"b", "a"}));
+  EXPECT_FALSE(all_waited_for());
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_TRUE(all_waited_for());
+  EXPECT_EQ(host_.collectives.size(), 2U);
+}
+
+TEST_F(Ddp, SendsWhatIsLeftInTheEnd) {
+  begin({{"a", 10}});
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(host_.collectives.size(), 1U);
+  EXPECT_TRUE(all_waited_for());
+}
+
+TEST_F(Ddp, WaitsForTheLastMicroBatch) {
+  begin({{"a", 10}});
+  EXPECT_EQ(object_->ready(plugin_->self(), params_["a"], 0, 0), MORTISE_OK);
+  EXPECT_TRUE(host_.collectives.empty());
+}
+
+TEST_F(Ddp, TakesTheOrderOfTheFirstBackwardFromThenOn) {
+  begin({{"a", 10}, {"b", 20}, {"c", 30}});
+  ready({"a", "c", "b"});
+  EXPECT_EQ(finish(), MORTISE_OK);
+  const auto offsets = [&] { return std::vector<int64_t>{offset("a"), offset("c"), offset("b")}; };
+  EXPECT_EQ(offsets(), (std::vector<int64_t>{0, 64, 128}));
+  ready({"b", "c", "a"});
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(offsets(), (std::vector<int64_t>{0, 64, 128}));
+}
+
+TEST_F(Ddp, TakesTheFirstRanksOrder) {
+  host_.rank = 1;
+  int calls = 0;
+  host_.others = [&](auto& numbers, uint32_t) {
+    if (++calls == 2) numbers = {2, 1, 0};  // after that of what has a gradient
+  };
+  begin({{"a", 10}, {"b", 20}, {"c", 30}});
+  ready({"a", "c", "b"});
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(offset("c"), 0);
+  EXPECT_EQ(offset("a"), 128);
+}
+
+TEST_F(Ddp, UpdatesEverywhereWhatAnyRankUsed) {
+  begin({{"a", 10}, {"b", 20}});
+  host_.has_gradient[params_["b"]] = 0;
+  host_.others = [](auto& numbers, uint32_t op) {
+    if (op == MORTISE_MAX) numbers = {1, 1};
+  };
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(host_.has_gradient[params_["b"]], 1);
+}
+
+TEST_F(Ddp, RefusesAGradientThatNobodyHadInTheFirstStep) {
+  begin({{"a", 10}, {"b", 20}});
+  host_.has_gradient[params_["b"]] = 0;
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(host_.has_gradient[params_["b"]], 0) << "nobody used it";
+  host_.has_gradient[params_["b"]] = 1;
+  EXPECT_EQ(finish(), MORTISE_E_UNSUPPORTED);
+  EXPECT_EQ(host_.error(),
+            "b has a gradient, and had none in the first step\n  fix: [parallel.ddp] unused = \"every_step\"");
+}
+
+TEST_F(Ddp, AsksInEveryStepIfItIsToldTo) {
+  host_.set("unused", "every_step");
+  begin({{"a", 10}, {"b", 20}});
+  int asked = 0;
+  host_.others = [&](auto&, uint32_t op) { asked += op == MORTISE_MAX; };
+  host_.has_gradient[params_["b"]] = 0;
+  EXPECT_EQ(finish(), MORTISE_OK);
+  host_.has_gradient[params_["b"]] = 1;
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(asked, 2);
+}
+
+}  // namespace

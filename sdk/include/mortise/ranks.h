@@ -1,0 +1,89 @@
+/* Ranks: processes that train one model together. `comm` moves bytes between them, `replicas` says how their copies of
+ * the parameters stay one. A run of one rank goes through the same calls. */
+#ifndef MORTISE_RANKS_H
+#define MORTISE_RANKS_H
+#include "tensor.h"
+MORTISE_BEGIN
+
+/** The ranks of a run, as whoever started them has it. */
+typedef struct mortise_world {
+  uint32_t struct_size;
+  int32_t rank, size;             /* this one, from 0, of how many */
+  int32_t local_rank, local_size; /* the same among those on this host */
+  int32_t port;                   /* of `address`, where rank 0 listens */
+  int32_t listen_fd;              /* rank 0: a socket that listens there already, taken over; -1: none */
+  uint32_t reserved;
+  mortise_str address;
+} mortise_world;
+
+enum { MORTISE_SUM = 0, MORTISE_MAX = 1, MORTISE_MIN = 2 };
+
+/* What `in` and `out` are, of n ranks; both contiguous, of one dtype, on the run's device. */
+enum {
+  MORTISE_ALL_REDUCE = 0,     /* out: in place, `in` is not read */
+  MORTISE_REDUCE_SCATTER = 1, /* in [n * k], out [k]: the k of this rank */
+  MORTISE_ALL_GATHER = 2,     /* in [k], out [n * k], rank after rank */
+  MORTISE_BROADCAST = 3       /* out: of rank `root`, `in` is not read */
+};
+typedef struct mortise_collective {
+  uint32_t struct_size, kind;
+  uint32_t op; /* MORTISE_SUM, … of those that reduce */
+  int32_t root;
+  mortise_tensor *in, *out;
+} mortise_collective;
+typedef struct mortise_work mortise_work; /* a collective that was started: the plugin's own */
+
+/** The object of `comm`. Every rank makes the same calls in the same order. A rank that is lost, or does not come
+ * within the plugin's own time: MORTISE_E_LOST, and nothing of this object can be used any more. Since 0.2 in this
+ * form */
+typedef struct mortise_comm {
+  uint32_t struct_size, reserved;
+  /** Meets the other ranks. Before all others, once; a run that is only planned does not call it. [build] */
+  MORTISE_PLUG(open, const mortise_world *);
+  /** Begins after what the current stream has so far; the plugin keeps the tensors alive. [loop, autograd] */
+  MORTISE_PLUG(start, const mortise_collective *, mortise_work **);
+  /** The current stream waits for it (on the CPU the thread does); releases it. [loop, autograd] */
+  MORTISE_PLUG(wait, mortise_work *);
+  /** Over numbers on the host; never touches the device. Waits. [build, loop] */
+  MORTISE_PLUG(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
+  /** A text under a key, once a run; and whatever a rank shared under it, waiting for that. It lives until the next
+   * call of `fetch`. [build, loop] */
+  MORTISE_PLUG(share, mortise_str key, mortise_str text);
+  MORTISE_PLUG(fetch, mortise_str key, mortise_str *text);
+} mortise_comm;
+
+/** "mortise.comm/0": the run's `comm`, for any other plugin. Since 0.2 */
+typedef struct mortise_comm_api {
+  uint32_t struct_size;
+  MORTISE_FN(place, int32_t *rank, int32_t *size); /* [any-thread] */
+  MORTISE_FN(start, const mortise_collective *, mortise_work **);
+  MORTISE_FN(wait, mortise_work *);
+  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
+} mortise_comm_api;
+
+/** The object of `replicas`. */
+typedef struct mortise_replicas {
+  uint32_t struct_size, reserved;
+  /** [autograd] This micro-batch's gradient is complete; in backward's order. Each trainable parameter comes once a
+   * micro-batch that is `last`; one that brought no gradient on this rank is 0 then. */
+  MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
+  /** [loop] Every gradient is summed over the replicas when this returns (or will be, on the stream). */
+  MORTISE_PLUG(finish, uint32_t reserved);
+  /** [build] Parameters and gradients have memory, and values on every rank. May be NULL. Since 0.2 */
+  MORTISE_PLUG(layout, uint32_t reserved);
+} mortise_replicas;
+
+/** "mortise.replicas/0": for the provider of `replicas`. Since 0.2 */
+typedef struct mortise_replicas_api {
+  uint32_t struct_size;
+  /** The gradient of this parameter is a part of `flat` [n], its own dtype, from element `offset` on: from here on,
+   * with what it has. [build, loop] In `layout` and `finish` only. */
+  MORTISE_FN(place, mortise_param *, mortise_tensor *flat, int64_t offset);
+  /** Did this step bring a gradient on this rank? [loop] Inside `finish`. */
+  MORTISE_FN(has_gradient, const mortise_param *, int32_t *);
+  /** Says whether it did on any. [loop] Inside `finish`. */
+  MORTISE_FN(set_has_gradient, mortise_param *, int32_t);
+} mortise_replicas_api;
+
+MORTISE_END
+#endif

@@ -1,0 +1,206 @@
+"""Several ranks equal one that has the whole batch: 44 samples of unlike lengths in steps of 8, so that the last step
+of an epoch is short, and a last micro-batch of one sample, which leaves nothing to the other ranks.
+
+In fp64 every tensor within 1e-9 of its largest element: sums are grouped in another way, an error of 1e-16 a sum, which
+Adam's division by a small root amplifies. In fp32 the loss, 1e-6 relative, as tests/e2e/accumulation_test.py has it.
+What one rank accumulates micro-batch by micro-batch is bit for bit what as many ranks of two do: a + b is one sum.
+"""
+import math
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import e2e
+from accumulation_test import ADAMW, FP64, MANIFEST, tensors
+
+COUNT = "[step.accumulation]\ncount = {}\n"
+GLOBAL = "[step.accumulation]\nglobal_batch_size = 8\n"
+EVALUATED = MANIFEST.replace("pad_to", "validation = 0.2\npad_to")
+DROPPED = MANIFEST.replace("context = 24", "context = 24\ndropout = 0.2")
+LORA = "[adapter.lora]\nrank = 2\nwhere = [\"*.attn.*\"]\n"
+MOE = "[layer.moe]\nexperts = 4\nwhere = \"h.1.mlp\"\njitter = 0.1\n"
+MUON = "[optimizer.muon]\nwhere = \"role:matrix\"\n" + ADAMW
+
+
+class Ranks(e2e.Case):
+    def text(self, micro, more, manifest=MANIFEST, optimizer=ADAMW, samples=44):
+        text = manifest.format(micro=micro, lr=1e-3, optimizer=optimizer, more=more)
+        return text.replace("samples = 44", f"samples = {samples}")
+
+    def run_of(self, ranks, micro, more, *args, **shape):
+        name = f"of{ranks}"
+        run = self.dir / "runs" / name
+        e2e.shutil.rmtree(run, True)
+        run = self.train(name, self.text(micro, more, **shape), *(["--ranks", str(ranks)] if ranks > 1 else []), *args)
+        return tensors(self.checkpoint(run) / "model/model.safetensors"), self.losses(run)
+
+    def losses(self, run):
+        return [r["loss"] for r in self.records(run, "step")] + [r["eval.loss"] for r in self.records(run, "eval")]
+
+
+class JointBatch(Ranks):
+    def equal(self, joint, parted):
+        self.assertEqual(joint[0].keys(), parted[0].keys())
+        for name, values in joint[0].items():
+            self.assertEqual(len(values), len(parted[0][name]))
+            largest = max(abs(v) for v in values)
+            worst = max(abs(a - b) for a, b in zip(values, parted[0][name]))
+            self.assertLessEqual(worst, 1e-9 * max(largest, 1e-3), name)
+        self.near(joint, parted, 1e-9)
+
+    def near(self, joint, parted, tolerance):
+        self.assertEqual(len(joint[1]), len(parted[1]))
+        for a, b in zip(joint[1], parted[1]):
+            self.assertTrue(math.isclose(a, b, rel_tol=tolerance), (joint[1], parted[1]))
+
+    def test_two_three_and_four_ranks(self):
+        for ranks, micro in ((2, 4), (3, 3), (4, 2)):
+            with self.subTest(ranks=ranks):
+                self.equal(self.run_of(1, ranks * micro, FP64), self.run_of(ranks, micro, FP64))
+
+    def test_a_last_micro_batch_of_one_sample(self):
+        self.equal(self.run_of(1, 8, FP64, samples=41), self.run_of(2, 4, FP64, samples=41))
+
+    def test_what_several_ranks_accumulate(self):
+        self.equal(self.run_of(1, 8, FP64), self.run_of(2, 2, FP64 + COUNT.format(2)))
+
+    def test_clipped_recomputed_adapted_and_averaged(self):
+        for more in ("[gradient.clip]\nnorm = 0.05\n", "[activation.checkpointing]\n", LORA, "[ema.weights]\n",
+                     "[gradient.noise]\n"):
+            with self.subTest(more):
+                self.equal(self.run_of(1, 8, FP64 + more), self.run_of(2, 4, FP64 + more))
+
+    def test_evaluations(self):
+        more = FP64 + "[eval]\nevery = 3\n"
+        self.equal(self.run_of(1, 8, more, manifest=EVALUATED), self.run_of(2, 4, more, manifest=EVALUATED))
+
+    def test_two_ranks_are_one_that_accumulates_bit_for_bit(self):
+        for more, manifest in (("[activation.checkpointing]\n", DROPPED), (MOE, MANIFEST)):
+            with self.subTest(more):
+                one = self.run_of(1, 4, more + COUNT.format(2), manifest=manifest, samples=48)
+                self.assertEqual(one, self.run_of(2, 4, more, manifest=manifest, samples=48))
+
+    def test_the_loss_with_each_optimizer(self):
+        for optimizer in (ADAMW, "[optimizer.sgd]", "[optimizer.adafactor]", MUON, "[optimizer.adamw_8bit]",
+                          "[optimizer.adamw_anyprecision]"):
+            with self.subTest(optimizer):
+                self.near(self.run_of(1, 8, "", optimizer=optimizer), self.run_of(2, 4, "", optimizer=optimizer), 2e-6)
+
+    def test_the_loss_in_sixteen_bits(self):
+        # A gradient in 16 bits is rounded once more where it is summed over ranks: 2^-11 and 2^-8 of it.
+        for precision, tolerance in (("fp16", 1e-5), ("bf16", 1e-4)):
+            with self.subTest(precision):
+                more = f"[precision.{precision}]\n"
+                self.near(self.run_of(1, 8, more), self.run_of(2, 4, more), tolerance)
+
+
+class Resumed(Ranks):
+    def resumed(self, run, ranks, length):
+        return self.mortise("resume", f"runs/{run.name}", "--ranks", ranks, "--set", f"run.length={length}")
+
+    def begun(self, ranks, more=GLOBAL, micro=2):
+        return self.train("begun", self.text(micro, more).replace('"2 epochs"', "4"), "--ranks", str(ranks))
+
+    def test_the_same_ranks_go_on_bit_for_bit(self):
+        whole = self.train("whole", self.text(4, "").replace('"2 epochs"', "8"), "--ranks", "2")
+        run = self.begun(2, "", 4)
+        self.assertEqual(self.resumed(run, 2, 8).code, 0)
+        self.assertEqual(self.weights(run), self.weights(whole))
+
+    def test_other_ranks_go_on_with_the_same_samples(self):
+        whole = self.train("whole", self.text(2, FP64 + GLOBAL).replace('"2 epochs"', "9"))
+        for ranks, then in ((4, 2), (1, 4), (2, 1)):
+            with self.subTest(f"{ranks} and then {then}"):
+                e2e.shutil.rmtree(self.dir / "runs/begun", True)
+                run = self.begun(ranks, FP64 + GLOBAL)
+                result = self.resumed(run, then, 9)  # over the end of an epoch
+                self.assertEqual(result.code, 0, result)
+                self.assertEqual(len(self.losses(whole)), len(self.losses(run)))
+                for a, b in zip(self.losses(whole), self.losses(run)):
+                    self.assertTrue(math.isclose(a, b, rel_tol=1e-12), (self.losses(whole), self.losses(run)))
+
+    def test_another_number_of_ranks_has_the_same_batch_or_is_refused(self):
+        run = self.begun(2, "", 4)
+        before = sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file())
+        result = self.resumed(run, 1, 8)
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[batch_changed]: the run was 2 ranks with 8 samples a step; with 1 a step has 4\n",
+                      result.err)
+        self.assertEqual(before, sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file()))
+
+
+class Launched(Ranks):
+    """As torchrun starts them, by its variables."""
+
+    def launched(self, ranks, args_of, meanwhile=lambda: None, folder_of=lambda rank: "."):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = self.environment(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                               MASTER_PORT=str(port))
+        processes = [
+            subprocess.Popen([e2e.MORTISE, *args_of(rank)], cwd=self.dir / folder_of(rank), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(ranks)
+        ]
+        self.processes = processes
+        meanwhile()
+        outputs = [p.communicate(timeout=e2e.LIMIT_S) for p in processes]
+        return [(p.returncode, out, err) for p, (out, err) in zip(processes, outputs)]
+
+    def test_one_run_of_which_the_first_rank_speaks(self):
+        self.file("run.toml", self.text(4, ""))
+        first, second = self.launched(2, lambda rank: ["train"])
+        self.assertEqual((first[0], second), (0, (0, "", "")), first)
+        self.assertIn("(4 a device × 1 accumulated × 2 ranks)", first[1])
+        self.assertEqual(sorted(os.listdir(self.dir / "runs")), ["latest", "run"])
+
+    def test_a_rank_that_is_asked_to_stop_stops_all(self):
+        self.file("run.toml", self.text(4, "").replace('"2 epochs"', "1_000_000") + "[log.jsonl]\n")
+
+        def ask():
+            for _ in range(1000):
+                if (self.dir / "runs/run/metrics.jsonl").exists() and self.records(self.dir / "runs/run", "step"):
+                    break
+                time.sleep(0.05)
+            self.processes[1].send_signal(signal.SIGTERM)
+
+        for code, _, err in self.launched(2, lambda rank: ["train"], ask):
+            self.assertEqual(code, 75, err)
+        self.assertTrue((self.dir / "runs/run/checkpoints/latest/MANIFEST.json").exists())
+
+    def test_ranks_of_another_manifest_do_not_train(self):
+        self.file("run.toml", self.text(4, ""))
+        self.file("elsewhere/notes.txt", "1 2 3 " * 300)
+        here = e2e.TINY.replace("notes.txt", "/proc/self/cwd/notes.txt")  # one path, as on two hosts
+        self.file("elsewhere/run.toml", here)
+        for what, flags, folder in (("run", ["--set", "optimizer.lr=2e-3"], "."),
+                                    ("run", ["--set", "eval.every=3"], "."), ("data", [], "elsewhere")):
+            with self.subTest(what):
+                if folder != ".":
+                    self.file("run.toml", here)
+                first, second = self.launched(2, lambda rank: ["train", *(flags if rank else [])],
+                                              folder_of=lambda rank: folder if rank else ".")
+                self.assertEqual(second[0], 64, second)
+                self.assertIn(f"error[ranks_differ]: rank 1 has another {what} than rank 0\n", second[2])
+                self.assertEqual(first[0], 75, first)
+                self.assertIn("error[rank_lost]: ", first[2])
+
+    def test_a_run_that_is_finished_is_so_on_every_rank(self):
+        self.file("run.toml", self.text(4, ""))
+        for _ in range(2):
+            for code, out, err in self.launched(2, lambda rank: ["train", "--resume"]):
+                self.assertEqual(code, 0, err)
+        self.assertEqual(len(self.records(self.dir / "runs/run", "end")), 1)
+
+    def test_what_does_not_train_is_of_one_process(self):
+        run = self.train("one", self.text(4, ""))
+        for code, _, err in self.launched(2, lambda rank: ["eval", str(run)]):
+            self.assertEqual(code, 64, err)
+            self.assertIn("error[ranks_not_started]: torchrun started 2 processes, and several ranks train only\n", err)
+
+
+if __name__ == "__main__":
+    e2e.main()
