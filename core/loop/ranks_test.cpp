@@ -17,7 +17,7 @@ using testing::scalar;
 // This is rank 0 of two; the other brings what a test says.
 struct FakeComm : FakePlugin {
   std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
-  double other_scalar = 0;
+  std::function<void(at::Tensor own, uint32_t op)> meet = [](const at::Tensor& own, uint32_t) { own.mul_(2); };
   int calls = 0;
   mortise_comm object{};
   FakeComm() : FakePlugin("comm.fake") {
@@ -34,7 +34,7 @@ struct FakeComm : FakePlugin {
     object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
       auto& comm = *static_cast<FakeComm*>(self);
       ++comm.calls;
-      share(c->out).add_(comm.other_scalar);
+      comm.meet(share(c->out), c->op);
       *work = nullptr;
       return mortise_status{MORTISE_OK};
     };
@@ -71,7 +71,7 @@ TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {
 }
 
 TEST_F(RanksTest, AddScalarsUpWhereTheyAre) {
-  comm.other_scalar = 10;
+  comm.meet = [](const at::Tensor& own, uint32_t) { own.add_(10); };
   const at::Tensor a = scalar(1), b = scalar(2);
   ranks.sum(std::vector<at::Tensor>{a, b});
   EXPECT_EQ(a.item<double>(), 11);
@@ -91,6 +91,24 @@ TEST_F(RanksTest, RefuseParametersOfOtherBits) {
   comm.other = [](int64_t own, size_t i) { return i == 0 ? own + 1 : own - 1; };
   EXPECT_EQ(error_of([&] { ranks.must_be_alike(all, "the parameters"); }),
             "the parameters of the ranks are not the same bits");
+}
+
+// A plugin that votes sees its own rank's numbers; masters that only one rank updated would part for good.
+TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
+  FakeComm comm;
+  testing::TestRun run;
+  run.host.services.comm = {&comm.object, &comm.instance};
+  run.host.services.world.size = 2;
+  run.build();
+  const double before = run.value();
+  comm.meet = [](const at::Tensor& own, uint32_t op) { op == MORTISE_MIN ? own.zero_() : own.mul_(2); };
+  EXPECT_FALSE(run.run().applied);
+  EXPECT_EQ(run.value(), before);
+  comm.meet = [](const at::Tensor& own, uint32_t op) {
+    if (op == MORTISE_SUM) own.mul_(2);
+  };
+  EXPECT_TRUE(run.run().applied);
+  EXPECT_NE(run.value(), before);
 }
 
 TEST_F(RanksTest, OfOneNobodyIsAsked) {
