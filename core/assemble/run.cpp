@@ -117,22 +117,34 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   return o;
 }
 
+// The text that rank 0 has under this key, on every rank.
+std::string said_by_first(const Declared& d, std::string_view key, const std::string& own) {
+  if (d.edge->services.world.rank == 0) {
+    d.comm.call(&mortise_comm::share, "share", str(key), str(own));
+    return own;
+  }
+  mortise_str text{};
+  d.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
+  return std::string(view(text));
+}
+
 // Ranks of different runs would wait for one another, or add up what does not belong together.
 void must_agree(const Declared& d, const std::string& what, const std::string& text) {
-  const World& world = d.edge->services.world;
-  if (world.size == 1) return;
   const std::string own = sha256_of(text.data(), text.size());
-  diagnosed(*d.instances, [&] {
-    if (world.rank == 0) return d.comm.call(&mortise_comm::share, "share", str(what), str(own));
-    mortise_str theirs{};
-    d.comm.call(&mortise_comm::fetch, "fetch", str(what), &theirs);
-    if (view(theirs) == own) return;
-    Diagnostic refused =
-        mistake("ranks_differ", "rank " + std::to_string(world.rank) + " has another " + what + " than rank 0", {},
-                "the same manifest, plugins, data and version of Mortise on every host");
-    refused.effect = "nothing was trained";
-    throw Failure(refused);
-  });
+  if (said_by_first(d, what, own) == own) return;
+  Diagnostic refused = mistake(
+      "ranks_differ", "rank " + std::to_string(d.edge->services.world.rank) + " has another " + what + " than rank 0",
+      {}, "the same manifest, plugins, data and version of Mortise on every host");
+  refused.effect = "nothing was trained";
+  throw Failure(refused);
+}
+
+// What rank 0 has chosen to go on from: STEP PATH, or nothing.
+Found chosen_by_first(const Declared& d, const Found& own) {
+  const std::string text = own.path.empty() ? "" : std::to_string(own.step) + " " + fs::absolute(own.path).string();
+  const std::string chosen = said_by_first(d, "checkpoint", text);
+  const size_t space = chosen.find(' ');
+  return space == chosen.npos ? Found{} : Found{chosen.substr(space + 1), std::stoll(chosen.substr(0, space))};
 }
 
 // Ranks whose parameters begin otherwise would never be one model.
@@ -141,25 +153,6 @@ void must_begin_alike(const Runnable& r) {
     std::vector<at::Tensor> masters;
     for (const ParameterState& s : r.host().parameters().all()) masters.push_back(s.master);
     Ranks(r.host().services).must_be_alike(masters, "the parameters");
-  });
-}
-
-// What rank 0 has chosen to go on from: STEP PATH, or nothing.
-void agree_on_checkpoint(const Declared& d, Found& checkpoint) {
-  const World& world = d.edge->services.world;
-  if (world.size == 1) return;
-  diagnosed(*d.instances, [&] {
-    const mortise_str key = MORTISE_STR("checkpoint");
-    const fs::path path = checkpoint.path.empty() ? "" : fs::absolute(checkpoint.path);
-    const std::string text = path.empty() ? "" : std::to_string(checkpoint.step) + " " + path.string();
-    if (world.rank == 0) return d.comm.call(&mortise_comm::share, "share", key, str(text));
-    mortise_str chosen{};
-    d.comm.call(&mortise_comm::fetch, "fetch", key, &chosen);
-    const std::string_view all = view(chosen);
-    const size_t space = all.find(' ');
-    if (space == all.npos) return;
-    checkpoint.step = std::stoll(std::string(all.substr(0, space)));
-    checkpoint.path = all.substr(space + 1);
   });
 }
 
@@ -188,12 +181,16 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   if (train) fixed_text(p.request.fixed);  // what no save could write is refused before the first step
   const auto seed = static_cast<uint64_t>(p.request.manifest->get("run", "seed").as_int());
   Declared declared = declare(declare_request(p.request), new_host(p.request.plan->points, seed, p.request.program));
-  if (train) must_agree(declared, "run", p.request.alike), must_agree(declared, "data", data_text(declared));
-  agree_on_checkpoint(declared, p.request.checkpoint);
+  const std::string data = train ? data_text(declared) : "";  // likewise
+  if (p.request.world.size > 1)
+    diagnosed(*declared.instances, [&] {
+      must_agree(declared, "run", p.request.alike);
+      must_agree(declared, "data", data);
+      p.request.checkpoint = chosen_by_first(declared, p.request.checkpoint);
+    });
   const bool restored = !p.request.checkpoint.path.empty();
   if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
   Allocated allocated = allocate(std::move(declared), train, !restored);
-  if (train) data_text(allocated.declared);  // likewise
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);
   if (restored)

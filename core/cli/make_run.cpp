@@ -30,8 +30,10 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };
   ask.world = world();
-  ask.alike = std::string(MORTISE_VERSION) + "\n" + resolved_toml(p.manifest, p.plan);
-  if (ask.purpose != Purpose::kTrain && ask.world.size > 1) refuse_ranks(ask.world);
+  if (ask.world.size > 1) {
+    if (ask.purpose != Purpose::kTrain) refuse_ranks(ask.world);
+    ask.alike = std::string(MORTISE_VERSION) + "\n" + resolved_toml(p.manifest, p.plan);
+  }
   const std::string checkpoint = ask.checkpoint.path;
   try {
     return std::make_unique<Run>(std::move(ask));

@@ -36,10 +36,6 @@ struct SegmentValues {
   }
 };
 
-bool counts_nothing(const mortise_batch& batch) {
-  return std::ranges::find(batch.counts, std::pair<std::string, int64_t>("samples", 0)) != batch.counts.end();
-}
-
 }  // namespace
 
 mortise_call root_call(Point point, uint32_t mode, uint32_t flags) {
@@ -84,6 +80,11 @@ BatchPtr Passes::batch_of(Point point, uint32_t mode, std::initializer_list<mort
   if (result.tag != MORTISE_BATCH || !result.v.b)
     throw PluginError(MORTISE_E_PLUGIN, "`" + host_.points()[point].name + "` gave no batch");
   return BatchPtr(result.v.b);
+}
+
+bool Passes::is_fill(const mortise_batch& batch) const {
+  const std::pair<std::string, int64_t> none("samples", 0);
+  return !ranks_.alone() && std::ranges::find(batch.counts, none) != batch.counts.end();
 }
 
 // What only fills the place of a micro-batch counts nothing, whatever wrappers of `load` have counted.
@@ -210,11 +211,12 @@ void Passes::micro(mortise_batch* batch, int32_t micro, bool last, const Denomin
   call.micro = micro;
   call.batch = batch;
   micros_run_ = 0;
-  const at::Tensor nothing = counts_nothing(*batch) ? at::zeros_like(scale) : at::Tensor();
-  if (nothing.defined()) scale_ = &nothing;
+  const bool is_nothing = is_fill(*batch);
+  const at::Tensor nothing = is_nothing ? at::zeros_like(scale) : at::Tensor();
+  if (is_nothing) scale_ = &nothing;
   invoke(chains_.at(kMicro, MORTISE_TRAIN), call);
   if (micros_run_ == 0) refuse_skipped(chains_, kMicro, MORTISE_TRAIN);
-  sums.add(terms_, counts_nothing(*batch));
+  sums.add(terms_, is_nothing);
   terms_.clear();
 }
 
@@ -285,7 +287,7 @@ void Passes::measure(Measured& measured) {
     mortise_value results[2] = {};
     forward(batch.get(), MORTISE_EVAL, 0, results, 2, &terms);
     release_results(results, 2);
-    sums.add(terms, counts_nothing(*batch.get()));
+    sums.add(terms, is_fill(*batch.get()));
   }
   ranks_.sum(counts, sums.names());
   ranks_.sum(sums.totals());

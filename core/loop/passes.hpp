@@ -72,6 +72,8 @@ class Passes {
   void measure(Measured& measured);
   // What the segments gave so far is forgotten: a wrapper of `forward` may call it again, and the last one counts.
   void forget_terms_of_segments(Terms& terms);
+  // Of a rank for which nothing was left.
+  bool is_fill(const mortise_batch& batch) const;
 
   Host& host_;
   Chains& chains_;

@@ -21,9 +21,8 @@ void Ranks::sum(Counts& counts, const std::string& names) const {
   constexpr size_t kMostUnits = 32;
   if (counts.size() > kMostUnits)
     throw PluginError(MORTISE_E_UNSUPPORTED, "the data counts " + std::to_string(counts.size()) +
-                                                 " units; of several "
-                                                 "ranks at most " +
-                                                 std::to_string(kMostUnits) + " are put together");
+                                                 " units; of several ranks at most " + std::to_string(kMostUnits) +
+                                                 " are put together");
   std::string all = names;
   std::vector<int64_t> numbers;
   for (const auto& [unit, n] : counts) {

@@ -199,8 +199,11 @@ std::string Step::first_nonfinite() {
 StepScalars Step::scalars() {
   StepScalars s;
   s.verdict = p_.ledger.verdict;
-  if (Counts none; !ranks_.alone() && sums_.names() != std::exchange(agreed_names_, sums_.names()))
-    ranks_.sum(none, agreed_names_);  // before numbers meet that do not belong together
+  if (const std::string names = ranks_.alone() ? "" : sums_.names(); names != agreed_names_) {
+    agreed_names_ = names;
+    Counts none;
+    ranks_.sum(none, names);  // before numbers meet that do not belong together
+  }
   ranks_.sum(sums_.totals());
   s.loss = sums_.loss(denominators_);
   s.norm = norm();

@@ -56,7 +56,24 @@ def tensors(path):
     return found
 
 
-class Accumulation(e2e.Case):
+class Compared(e2e.Case):
+    """Runs as (tensors, losses)."""
+
+    def same_tensors(self, one, other):
+        self.assertEqual(one.keys(), other.keys())
+        for name, values in one.items():
+            self.assertEqual(len(values), len(other[name]))
+            largest = max(abs(v) for v in values)
+            worst = max(abs(a - b) for a, b in zip(values, other[name]))
+            self.assertLessEqual(worst, 1e-9 * max(largest, 1e-3), name)
+
+    def near(self, one, other, tolerance):
+        self.assertEqual(len(one), len(other))
+        for a, b in zip(one, other):
+            self.assertTrue(math.isclose(a, b, rel_tol=tolerance), (one, other))
+
+
+class Accumulation(Compared):
     def run_with(self, name, micro, count, lr, optimizer, more):
         accumulate = f"[step.accumulation]\ncount = {count}\n" if count > 1 else ""
         run = self.train(name, MANIFEST.format(micro=micro, lr=lr, optimizer=optimizer, more=accumulate + more))
@@ -70,10 +87,7 @@ class Accumulation(e2e.Case):
 
     def every_tensor_in_fp64(self, lr, optimizer):
         for (big, _), (small, _) in self.pairs(lr, optimizer, FP64):
-            for name, values in big.items():
-                largest = max(abs(v) for v in values)
-                worst = max(abs(a - b) for a, b in zip(values, small[name]))
-                self.assertLessEqual(worst, 1e-9 * max(largest, 1e-3), name)
+            self.same_tensors(big, small)
 
     def test_adamw_in_fp64(self):
         self.every_tensor_in_fp64(1e-3, ADAMW)
@@ -83,8 +97,7 @@ class Accumulation(e2e.Case):
 
     def test_the_loss_in_fp32(self):
         for (_, big), (_, small) in self.pairs(1e-3, ADAMW, ""):
-            for a, b in zip(big, small):
-                self.assertTrue(math.isclose(a, b, rel_tol=1e-6), (big, small))
+            self.near(big, small, 1e-6)
 
     def test_all_parameters_of_sgd_in_fp32(self):
         for (big, _), (small, _) in self.pairs(1e-1, SGD, ""):

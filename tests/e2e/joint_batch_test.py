@@ -5,7 +5,6 @@ In fp64 every tensor within 1e-9 of its largest element: sums are grouped in ano
 Adam's division by a small root amplifies. In fp32 the loss, 1e-6 relative, as tests/e2e/accumulation_test.py has it.
 What one rank accumulates micro-batch by micro-batch is bit for bit what as many ranks of two do: a + b is one sum.
 """
-import math
 import os
 import signal
 import socket
@@ -13,7 +12,7 @@ import subprocess
 import time
 
 import e2e
-from accumulation_test import ADAMW, FP64, MANIFEST, tensors
+from accumulation_test import ADAMW, FP64, MANIFEST, Compared, tensors
 
 COUNT = "[step.accumulation]\ncount = {}\n"
 GLOBAL = "[step.accumulation]\nglobal_batch_size = 8\n"
@@ -24,7 +23,7 @@ MOE = "[layer.moe]\nexperts = 4\nwhere = \"h.1.mlp\"\njitter = 0.1\n"
 MUON = "[optimizer.muon]\nwhere = \"role:matrix\"\n" + ADAMW
 
 
-class Ranks(e2e.Case):
+class Ranks(Compared):
     def text(self, micro, more, manifest=MANIFEST, optimizer=ADAMW, samples=44):
         text = manifest.format(micro=micro, lr=1e-3, optimizer=optimizer, more=more)
         return text.replace("samples = 44", f"samples = {samples}")
@@ -42,18 +41,8 @@ class Ranks(e2e.Case):
 
 class JointBatch(Ranks):
     def equal(self, joint, parted):
-        self.assertEqual(joint[0].keys(), parted[0].keys())
-        for name, values in joint[0].items():
-            self.assertEqual(len(values), len(parted[0][name]))
-            largest = max(abs(v) for v in values)
-            worst = max(abs(a - b) for a, b in zip(values, parted[0][name]))
-            self.assertLessEqual(worst, 1e-9 * max(largest, 1e-3), name)
-        self.near(joint, parted, 1e-9)
-
-    def near(self, joint, parted, tolerance):
-        self.assertEqual(len(joint[1]), len(parted[1]))
-        for a, b in zip(joint[1], parted[1]):
-            self.assertTrue(math.isclose(a, b, rel_tol=tolerance), (joint[1], parted[1]))
+        self.same_tensors(joint[0], parted[0])
+        self.near(joint[1], parted[1], 1e-9)
 
     def test_two_three_and_four_ranks(self):
         for ranks, micro in ((2, 4), (3, 3), (4, 2)):
@@ -88,14 +77,15 @@ class JointBatch(Ranks):
         for optimizer in (ADAMW, "[optimizer.sgd]", "[optimizer.adafactor]", MUON, "[optimizer.adamw_8bit]",
                           "[optimizer.adamw_anyprecision]"):
             with self.subTest(optimizer):
-                self.near(self.run_of(1, 8, "", optimizer=optimizer), self.run_of(2, 4, "", optimizer=optimizer), 2e-6)
+                self.near(self.run_of(1, 8, "", optimizer=optimizer)[1],
+                          self.run_of(2, 4, "", optimizer=optimizer)[1], 2e-6)
 
     def test_the_loss_in_sixteen_bits(self):
         # A gradient in 16 bits is rounded once more where it is summed over ranks: 2^-11 and 2^-8 of it.
         for precision, tolerance in (("fp16", 1e-5), ("bf16", 1e-4)):
             with self.subTest(precision):
                 more = f"[precision.{precision}]\n"
-                self.near(self.run_of(1, 8, more), self.run_of(2, 4, more), tolerance)
+                self.near(self.run_of(1, 8, more)[1], self.run_of(2, 4, more)[1], tolerance)
 
 
 class Resumed(Ranks):
@@ -119,9 +109,7 @@ class Resumed(Ranks):
                 run = self.begun(ranks, FP64 + GLOBAL)
                 result = self.resumed(run, then, 9)  # over the end of an epoch
                 self.assertEqual(result.code, 0, result)
-                self.assertEqual(len(self.losses(whole)), len(self.losses(run)))
-                for a, b in zip(self.losses(whole), self.losses(run)):
-                    self.assertTrue(math.isclose(a, b, rel_tol=1e-12), (self.losses(whole), self.losses(run)))
+                self.near(self.losses(whole), self.losses(run), 1e-12)
 
     def test_another_number_of_ranks_has_the_same_batch_or_is_refused(self):
         run = self.begun(2, "", 4)

@@ -54,7 +54,7 @@ class F1 {
 
   // As scikit-learn has it: 0 where hits are none, and classes that nobody said and no label is do not count.
   double score() const {
-    const std::vector<int64_t> hits = read(hits_), said = read(said_), labels = read(labels_);
+    const std::vector<int64_t> hits = summed(hits_), said = summed(said_), labels = summed(labels_);
     const auto of = [&](size_t c) {
       const int64_t all = said[c] + labels[c];
       return all > 0 ? 2 * static_cast<double>(hits[c]) / static_cast<double>(all) : 0;
@@ -74,7 +74,8 @@ class F1 {
     return weights > 0 ? sum / weights : NAN;
   }
 
-  static std::vector<int64_t> read(const Tensor& t) {
+  // Over the ranks.
+  static std::vector<int64_t> summed(const Tensor& t) {
     std::vector<int64_t> all(t ? static_cast<size_t>(Info(t).numel) : 0);
     if (t) check(api.tensor->read(api.host, t.get(), all.data(), all.size() * sizeof all[0]));
     if (api.comm)

@@ -21,7 +21,10 @@ class Ddp {
     const mortise_slice* slices = nullptr;
     uint32_t n = 0;
     check(api.params->slices(api.host, &slices, &n));
-    for (uint32_t i = 0; i < n; ++i) params_.push_back({slices[i].param, slices[i].info});
+    for (uint32_t i = 0; i < n; ++i) {
+      index_of_[slices[i].param] = i;
+      params_.push_back({slices[i].param, slices[i].info});
+    }
     // Until backward has shown its order: against that of declaration.
     std::vector<size_t> order(params_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
@@ -32,8 +35,7 @@ class Ddp {
     if (!last) return;
     const size_t index = index_of_.at(param);
     if (!is_ordered_) seen_.push_back(index);
-    Bucket& b = buckets_[bucket_of_[index]];
-    ++b.ready;
+    ++buckets_[params_[index].bucket].ready;
     // In one order on every rank, whatever order backward takes here.
     while (started_ < buckets_.size() && buckets_[started_].is_full()) start(buckets_[started_++]);
   }
@@ -53,6 +55,7 @@ class Ddp {
   struct Param {
     mortise_param* handle;
     const mortise_param_info* info;
+    size_t bucket = 0;
   };
   struct Bucket {
     std::vector<size_t> params;
@@ -89,16 +92,14 @@ class Ddp {
       b.offsets.push_back(b.length);
       b.length += length;
     }
-    bucket_of_.resize(params_.size());
     for (size_t k = 0; k < buckets.size(); ++k) {
       Bucket& b = buckets[k];
       b.sums = empty(b.dtype, {b.length});
       ops::fill_(b.sums, 0);
       for (size_t i = 0; i < b.params.size(); ++i) {
-        const Param& p = params_[b.params[i]];
+        Param& p = params_[b.params[i]];
+        p.bucket = k;
         check(need(api.replicas, "mortise.replicas/0").place(api.host, p.handle, b.sums.get(), b.offsets[i]));
-        bucket_of_[b.params[i]] = k;
-        index_of_[p.handle] = b.params[i];
       }
     }
     buckets_ = std::move(buckets);
@@ -140,7 +141,7 @@ class Ddp {
   std::vector<Param> params_;
   std::map<mortise_param*, size_t> index_of_;
   std::deque<Bucket> buckets_;
-  std::vector<size_t> bucket_of_, seen_;
+  std::vector<size_t> seen_;   // in backward's order
   std::vector<int64_t> used_;  // on any rank
   size_t started_ = 0;         // buckets of this step
 };
