@@ -59,8 +59,11 @@ class Step:
     def busy(self):
         return union(self.work, self.begin, self.end)
 
+    def length(self):
+        return self.end - self.begin
+
     def idle_share(self):
-        return 1 - self.busy() / (self.end - self.begin)
+        return 1 - self.busy() / self.length()
 
 
 def union(work, begin, end):
@@ -156,7 +159,7 @@ def summary(steps):
         "kernels": median(steps, lambda s: len(s.kernels())),
         "waits": median(steps, lambda s: s.count(WAITS)),
         "allocations": median(steps, lambda s: s.count(ALLOCATIONS)),
-        "step_ms": median(steps, lambda s: (s.end - s.begin) / 1e6),
+        "step_ms": median(steps, lambda s: s.length() / 1e6),
         "idle_share": median(steps, Step.idle_share),
     }
 

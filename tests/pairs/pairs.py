@@ -75,6 +75,8 @@ def flat(tables):
     """{"a": {"b": {…}, "c": 1}} as {"a": {"c": 1}, "a.b": {…}}, where a.b is a plugin."""
     out = {}
     for family, keys in tables.items():
+        if not isinstance(keys, dict):
+            continue  # `include`
         own = {k: v for k, v in keys.items() if f"{family}.{k}" not in plugins()}
         out |= {family: own} if own else {}
         out |= {f"{family}.{k}": v for k, v in keys.items() if k not in own}
@@ -91,7 +93,7 @@ def example(technique):
     return own, beside
 
 
-def manifest(names):
+def tables_of(names):
     """PLAIN with these techniques: an optimizer without `where` takes the place of PLAIN's, and of any beside."""
     own, beside = {}, {}
     for name in names:
@@ -106,8 +108,12 @@ def manifest(names):
     for tables in (beside, own):
         for table, keys in tables.items():
             all_of[table] = all_of.get(table, {}) | keys
+    return all_of
+
+
+def manifest(tables):
     return "".join(f"[{table}]\n" + "".join(f"{k} = {toml(v)}\n" for k, v in keys.items())
-                   for table, keys in all_of.items())
+                   for table, keys in tables.items())
 
 
 def toml(value):
@@ -123,7 +129,7 @@ class Trained:
         self.refused = self.broken = ""
         self.dir = pathlib.Path(folder) / "+".join(names or ["plain"])
         self.dir.mkdir()
-        (self.dir / "run.toml").write_text(manifest(names))
+        (self.dir / "run.toml").write_text(manifest(tables_of(names)))
         done = self.mortise("train", "run.toml")
         if done.returncode in (64, 69):
             error = json.loads(done.stderr.splitlines()[0])
