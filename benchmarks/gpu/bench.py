@@ -93,6 +93,7 @@ def peer(model, batch, flags):
 
 
 def train_peer(model, batch, flags):
+    """`flags` are Trainer's arguments, and `steps`."""
     import time
 
     import torch
@@ -100,6 +101,8 @@ def train_peer(model, batch, flags):
 
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
+    flags = dict(flags)
+    steps, together = flags.pop("steps", STEPS), batch * flags.get("gradient_accumulation_steps", 1)
     length, high = (1024, 50257) if model == "gpt2" else (512, 30000)
     if model == "gpt2":
         config = transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
@@ -112,7 +115,7 @@ def train_peer(model, batch, flags):
 
     class Samples(torch.utils.data.Dataset):
         def __len__(self):
-            return STEPS * batch
+            return steps * together
 
         def __getitem__(self, i):
             x = ids[i % len(ids)]
@@ -126,14 +129,15 @@ def train_peer(model, batch, flags):
             self.stamps.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder, num_train_epochs=1, per_device_train_batch_size=batch, learning_rate=5e-5,
-            optim="adamw_torch_fused", report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-            dataloader_num_workers=4, **flags)
+        arguments = transformers.TrainingArguments(**{
+            "output_dir": folder, "num_train_epochs": 1, "per_device_train_batch_size": batch, "learning_rate": 5e-5,
+            "optim": "adamw_torch_fused", "report_to": "none", "save_strategy": "no", "logging_strategy": "no",
+            "disable_tqdm": True, "dataloader_num_workers": 4, **flags})
         transformers.Trainer(model=net, args=arguments, train_dataset=Samples(), callbacks=[Clock()]).train()
-    steps = [b - a for a, b in zip(Clock.stamps, Clock.stamps[1:])]
-    print(json.dumps({"samples_per_s": batch / statistics.median(steps[len(steps) // 2:]),
-                      "mib": torch.cuda.max_memory_allocated() / 2**20}))
+    times = [b - a for a, b in zip(Clock.stamps, Clock.stamps[1:])]
+    free, total = torch.cuda.mem_get_info()
+    print(json.dumps({"samples_per_s": together / statistics.median(times[len(times) // 2:]),
+                      "mib": torch.cuda.max_memory_allocated() / 2**20, "gpu_mib": (total - free) / 2**20}))
 
 
 def main():
