@@ -135,7 +135,7 @@ template <int kLanes>
 constexpr int kBlock = kLanes > kThreads ? kLanes : kThreads;
 
 template <int kLanes, int kGroups>
-__global__ void __launch_bounds__(kBlock<kLanes>) forward(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kBlock<kLanes>) to_probabilities(const __grid_constant__ Job job) {
   const int64_t at = int64_t{blockIdx.x} * (kBlock<kLanes> / kLanes) + threadIdx.x / kLanes;
   if (at >= job.n) return;
   const Row<kLanes, kGroups> row(job, job.first + at);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kBlock<kLanes>) forward(const __grid_constant_
 }
 
 template <int kLanes, int kGroups>
-__global__ void __launch_bounds__(kBlock<kLanes>) backward(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kBlock<kLanes>) to_gradients(const __grid_constant__ Job job) {
   const int64_t at = int64_t{blockIdx.x} * (kBlock<kLanes> / kLanes) + threadIdx.x / kLanes;
   if (at >= job.n) return;
   const Row<kLanes, kGroups> row(job, job.first + at);
@@ -181,8 +181,8 @@ template <int kLanes, int kGroups>
 void launch(const Job& job, void* stream) {
   constexpr int64_t kRows = kBlock<kLanes> / kLanes;
   const auto blocks = static_cast<unsigned>((job.n + kRows - 1) / kRows);
-  if (job.grads) MORTISE_LAUNCH((backward<kLanes, kGroups>), blocks, kBlock<kLanes>, stream, job);
-  else MORTISE_LAUNCH((forward<kLanes, kGroups>), blocks, kBlock<kLanes>, stream, job);
+  if (job.grads) MORTISE_LAUNCH((to_gradients<kLanes, kGroups>), blocks, kBlock<kLanes>, stream, job);
+  else MORTISE_LAUNCH((to_probabilities<kLanes, kGroups>), blocks, kBlock<kLanes>, stream, job);
 }
 
 const char* run(Job job, void* stream) {

@@ -24,14 +24,20 @@ class Recompute : kernels::AttentionLayer {
   static Refusal supports(const mortise_place* place) {
     const std::string fix = "[attention.math], or let it choose: [attention.auto]";
     if (!MORTISE_HAS_CUDA) return {"it was built without nvcc", fix};
-    if (place->compute_dtype != MORTISE_F32) return {"it computes in fp32", fix};
+    if (place->compute_dtype != MORTISE_F32 && place->compute_dtype != MORTISE_NO_DTYPE)
+      return {"it computes in fp32", fix};
     if (Attrs(place).flag("bias", false)) return {"it takes no bias", fix};
     return {};
   }
 
   void forward(mortise_call* call, Saves& saves) const {
     const Heads views = heads_of_call(call);
-    const Heads x = {ops::contiguous(views.q), ops::contiguous(views.k), ops::contiguous(views.v)};
+    const uint32_t dtype = Info(views.q).dtype;
+    if (dtype == MORTISE_F64)  // of weights that are stored so, where no precision was asked for
+      throw Error(MORTISE_E_UNSUPPORTED, "attention.recompute computes in fp32, and queries came in fp64",
+                  "[attention.math]");
+    const auto own = [](Ref x) { return ops::contiguous(cast(x, MORTISE_F32)); };
+    const Heads x = {own(views.q), own(views.k), own(views.v)};
     const Inputs in(*this, x, mask_argument(call));
     const Tensor y = empty(MORTISE_F32, {in.pairs, in.queries, head_dim()});
     const int64_t most = heads_at_once(in, 1);
@@ -43,7 +49,7 @@ class Recompute : kernels::AttentionLayer {
       launch(call, in, some, p_now, nullptr);
       ops::bmm_out(p_now, some.of(in.v), some.of(y));
     }
-    give(call, 0, merge(as_heads(y, in)));
+    give(call, 0, cast(merge(as_heads(y, in)), dtype));
     for (const Tensor* kept : {&x.q, &x.k, &x.v}) saves.own(*kept);
     mask_argument(call) ? saves.input(3) : saves.own(Tensor());
     const bool packed = call->n_args < 2 || call->args[1].tag != MORTISE_TENSOR;

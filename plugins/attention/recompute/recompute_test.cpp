@@ -18,9 +18,11 @@ struct Recompute : AttentionOfAGpu<MORTISE_F32> {
 
 TEST_F(Recompute, ServesDropoutMasksAndSharedHeadsOfAnyWidth) {
   for (const int64_t width : {24, 64, 256})
-    EXPECT_EQ(refusal({attr("head_dim", width), attr("dropout", 0.1), attr("mask", "full"), attr("heads", 4),
-                       attr("kv_heads", 2), attr("window", 8)}),
-              served);
+    for (const uint32_t dtype : {MORTISE_F32, MORTISE_NO_DTYPE})
+      EXPECT_EQ(refusal({attr("head_dim", width), attr("dropout", 0.1), attr("mask", "full"), attr("heads", 4),
+                         attr("kv_heads", 2), attr("window", 8)},
+                        dtype),
+                served);
 }
 
 TEST_F(Recompute, RefusesOtherTypesAndABias) {
