@@ -119,9 +119,9 @@ class Case {
   }
 };
 
-// In units of half a step of fp32, of a probability: scores lie below 4 and are rounded three times (12), expf is off by
-// two steps (4), the row's sum by 32 additions of a lane's, 5 of a warp's and 31 of a block's (68), its inverse and two
-// products by one each (3). A gradient is a difference of which either part is that near, and a sum more.
+// In units of half a step of fp32, of a probability: scores lie below 4 and are rounded three times (12), expf is off
+// by two steps (4), the row's sum by 32 additions of a lane's, 5 of a warp's and 31 of a block's (68), its inverse and
+// two products by one each (3). A gradient is a difference of which either part is that near, and a sum more.
 constexpr double kHalf = 1.0 / (1 << 24), kOfProbability = 90 * kHalf, kOfGradient = 3 * kOfProbability;
 
 void expect_near(const Shape& s) {
