@@ -2,9 +2,10 @@
 with MORTISE naming the binary; the peer needs PyTorch, transformers and accelerate in this Python.
 
 GPT-2 (124 M, sequence 1,024, bf16, no dropout, AdamW, clipping at 1.0 here as there) at batches of 16, 4 and 1, and
-BERT-large to classify (sequence 512, batch 4, dropout 0.1). Samples are random ids. A figure is the median of the
-steady half of the run: here of intervals of ten steps as the records have them, there of single steps with the device
-waited for after each. Memory is the allocator's peak. The ratio is to the peer's row of the same model and batch.
+BERT-large to classify (sequence 512, batch 4, dropout 0.1), in fp32 with attention.math too. Samples are random ids. A
+figure is the median of the steady half of the run: here of intervals of ten steps as the records have them, there of
+single steps with the device waited for after each. Memory is the allocator's peak. The ratio is to the peer's row of
+the same model and batch.
 """
 
 import json
@@ -66,6 +67,8 @@ ROWS = {
     **{f"bert-large {dtype} batch 4{name}": ("bert", 4, tables)
        for dtype, flags, own in (("bf16", {"bf16": True}, BF16), ("fp32", {"tf32": False}, FP32))
        for name, tables in ((", Trainer", flags), ("", own), (", graph", own + GRAPH))},
+    **{f"bert-large fp32 batch 4, math{name}": ("bert", 4, FP32 + "[attention.math]\n" + own)
+       for name, own in (("", ""), (", graph", GRAPH))},
     "bert-large tf32 batch 4, graph": ("bert", 4, TF32 + GRAPH),
 }
 

@@ -35,20 +35,26 @@ Tensor AttentionLayer::optional(const mortise_call* call, uint32_t index) {
                                                                          : Tensor();
 }
 
-AttentionLayer::Heads AttentionLayer::heads_of_call(mortise_call* call, Saves& saves) const {
+std::array<Tensor, 3> AttentionLayer::cast_arguments(const mortise_call* call) const {
   std::array<Tensor, 3> qkv;
-  for (uint32_t i = 0; i < 3; ++i) {
-    const Tensor x = optional(call, i);
-    if (x) qkv[i] = cast(x, call->compute_dtype);
-    x ? saves.input(i, qkv[i]) : saves.own(Tensor());
-  }
+  for (uint32_t i = 0; i < 3; ++i)
+    if (const Tensor x = optional(call, i)) qkv[i] = cast(x, call->compute_dtype);
   check_shapes(qkv[0], qkv[1], qkv[2]);
-  Heads heads = heads_of(qkv[0], qkv[1], qkv[2]);
-  const Tensor mask = mask_argument(call);
-  check_mask(mask, heads);
-  mask ? saves.input(3) : saves.own(Tensor());
+  check_mask(mask_argument(call), heads_of(qkv[0], qkv[1], qkv[2]));
+  return qkv;
+}
+
+AttentionLayer::Heads AttentionLayer::heads_of_call(const mortise_call* call) const {
+  const auto [q, k, v] = cast_arguments(call);
+  return heads_of(q, k, v);
+}
+
+AttentionLayer::Heads AttentionLayer::heads_of_call(mortise_call* call, Saves& saves) const {
+  const std::array<Tensor, 3> qkv = cast_arguments(call);
+  for (uint32_t i = 0; i < 3; ++i) qkv[i] ? saves.input(i, qkv[i]) : saves.own(Tensor());
+  mask_argument(call) ? saves.input(3) : saves.own(Tensor());
   bias_argument(call) ? saves.input(4) : saves.own(Tensor());
-  return heads;
+  return heads_of(qkv[0], qkv[1], qkv[2]);
 }
 
 void AttentionLayer::check_shapes(Ref q, Ref k, Ref v) const {
@@ -94,6 +100,20 @@ Tensor AttentionLayer::merge(Ref x) {
   return ops::reshape(ops::transpose(x, 1, 2), {i.size(0), i.size(2), i.size(1) * i.size(3)});
 }
 
+Tensor AttentionLayer::repeated(const Tensor& x) const {
+  const int64_t each = heads_ / kv_heads_;
+  if (each == 1) return x;
+  const Info i(x);
+  const Tensor spread = ops::expand(ops::unsqueeze(x, 2), {i.size(0), i.size(1), each, i.size(2), i.size(3)});
+  return ops::reshape(spread, {i.size(0), heads_, i.size(2), i.size(3)});
+}
+Tensor AttentionLayer::shared(const Tensor& d) const {
+  const int64_t each = heads_ / kv_heads_;
+  if (each == 1) return d;
+  const Info i(d);
+  return ops::sum_over(ops::reshape(d, {i.size(0), kv_heads_, each, i.size(2), i.size(3)}), 2);
+}
+
 AttentionLayer::Heads AttentionLayer::heads_of(Ref q, Ref k, Ref v) const {
   if (k) return {split(q, heads_), split(k, kv_heads_), split(v, kv_heads_)};
   const int64_t own = heads_ * head_dim_, shared = kv_heads_ * head_dim_;
@@ -104,8 +124,8 @@ AttentionLayer::Heads AttentionLayer::heads_of_saved(const Backward& b) const {
   return heads_of(b.saved(0), b.saved(1), b.saved(2));
 }
 
-void AttentionLayer::give_gradients(Backward& b, const Heads& d) const {
-  if (b.saved(1)) {
+void AttentionLayer::give_gradients(Backward& b, const Heads& d, bool packed) const {
+  if (!packed) {
     if (b.wants(0)) b.give(0, merge(d.q));
     if (b.wants(1)) b.give(1, merge(d.k));
     if (b.wants(2)) b.give(2, merge(d.v));

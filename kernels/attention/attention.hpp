@@ -18,12 +18,15 @@ class AttentionLayer {
   // From the arguments, cast to the compute dtype, which are saved first: q, k, v (the last two absent of a packed
   // one), mask, bias. Anything of another shape than operator.h says is refused.
   Heads heads_of_call(mortise_call* call, Saves& saves) const;
+  // The same, and nothing is saved.
+  Heads heads_of_call(const mortise_call* call) const;
   // The same of tensors that have the arguments' own form: three, or one that has all packed. Views of them.
   Heads heads_of(Ref q, Ref k, Ref v) const;
   // From what was saved.
   Heads heads_of_saved(const Backward& b) const;
-  // Gradients [B, H, T, D] and [B, K, S, D], in the arguments' own form.
-  void give_gradients(Backward& b, const Heads& d) const;
+  // Gradients [B, H, T, D] and [B, K, S, D], in the arguments' own form: packed where no keys were saved.
+  void give_gradients(Backward& b, const Heads& d) const { give_gradients(b, d, !b.saved(1)); }
+  void give_gradients(Backward& b, const Heads& d, bool packed) const;
   static Tensor mask_argument(const mortise_call* call) { return optional(call, 3); }
   static Tensor bias_argument(const mortise_call* call) { return optional(call, 4); }
   static Tensor saved_mask(const Backward& b) { return Tensor::share(b.saved(3)); }
@@ -36,6 +39,9 @@ class AttentionLayer {
 
   Tensor split(Ref x, int64_t heads) const;  // [B, T, heads·D] → [B, heads, T, D], a view
   static Tensor merge(Ref x);                // and back, a copy
+  // [B, K, S, D] → [B, H, S, D], each head as often as it serves, and the sum of gradients back.
+  Tensor repeated(const Tensor& x) const;
+  Tensor shared(const Tensor& d) const;
 
   bool causal() const { return causal_; }
   double scale() const { return scale_; }
@@ -47,6 +53,7 @@ class AttentionLayer {
  private:
   enum class Mask { kNone, kKeys, kSegments, kFull };
   static Tensor optional(const mortise_call* call, uint32_t index);
+  std::array<Tensor, 3> cast_arguments(const mortise_call* call) const;
   void check_shapes(Ref q, Ref k, Ref v) const;
   void check_mask(Ref mask, const Heads& heads) const;
   Tensor outside_window(int64_t queries, int64_t keys, bool causal) const;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/tensor_cores.h"
+#include "kernels/dropout/kept.h"
 #include "kernels/tiled_attention/tiled_attention_cuda.h"
 
 namespace mortise::kernels {
@@ -159,21 +160,6 @@ __device__ __forceinline__ float score(const TiledAttention& a, const float* add
 __device__ __forceinline__ float exp_of(float x) { return power_of_two(x * kLog2OfE); }
 
 // ---- what is dropped ----
-
-// Of the eight probabilities from number `first` on, which stay: a bit each.
-__device__ __forceinline__ uint32_t kept_of_eight(const mortise_philox& place, uint64_t first, uint32_t threshold) {
-  uint16_t bits[8];
-  const auto stay = [&](uint64_t block) {
-    uint32_t mask = 0;
-    mortise_philox_block(&place, block, bits);
-    MORTISE_UNROLL
-    for (int i = 0; i < 8; ++i) mask |= (bits[i] >= threshold ? 1u : 0u) << i;
-    return mask;
-  };
-  const uint32_t shift = static_cast<uint32_t>(first % 8), mask = stay(first / 8);
-  if (shift == 0) return mask;  // always, where the number of keys is a multiple of eight
-  return (mask | stay(first / 8 + 1) << 8) >> shift & 255u;
-}
 
 // Which numbers of sixteen rows by N tiles stay. A lane draws for N/4 tiles, two groups of eight each; kTurned: rows
 // are keys and columns queries, so that the eight of a group lie one below the other.

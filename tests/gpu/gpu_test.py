@@ -156,6 +156,35 @@ class Numbers(Gpu):
                     self.near(self.losses(f"{name}_{dtype}_math", text + MATH), tiled, 3e-2)
                     self.assertEqual(self.losses(f"{name}_{dtype}_again", text + "\n[attention.tiled]\n"), tiled)
 
+    def test_attention_that_is_recomputed_drops_what_the_plain_one_drops(self):
+        """Also where a sample's heads are more than are taken at a time, and in a recorded step."""
+        llama = "[model.llama]\nlayers = 2\nheads = 4\nkv_heads = 2\nwidth = 64\nattention_dropout = 0.3\n"
+        short = TINY.replace("length = 40", "length = 12").replace("dropout = 0", "dropout = 0.3") + CUDA
+        shared = short.replace("[model.gpt]\nlayers = 2\nheads = 2\nwidth = 64\ndropout = 0.3\n", llama)
+        for name, text in (("gpt", short), ("bare", short.replace("dropout = 0.3", "dropout = 0")),
+                           ("odd", short.replace("high = 64\n", "high = 64\nshortest = 9\n")),
+                           ("long", short.replace("sequence_length = 64", "sequence_length = 600").replace(
+                               "width = 64", "width = 64\ncontext = 600")), ("llama", shared)):
+            with self.subTest(name):
+                again = text + "\n[attention.recompute]\nworkspace = 1\n"
+                made = self.losses(f"{name}_recompute", again)
+                self.near(self.losses(f"{name}_math", text + MATH), made, 1e-4)
+                self.assertEqual(self.losses(f"{name}_again", again), made)
+                if name != "odd":
+                    self.assertEqual(self.losses(f"{name}_graph", again + GRAPH), made)
+
+    def test_attention_that_is_recomputed_keeps_no_probabilities(self):
+        """Of eight layers: 8 heads of 512 by 512 in fp32 for each of four samples, 32 MiB a layer."""
+        text = TINY.replace("sequence_length = 64", "sequence_length = 512").replace("length = 40", "length = 6")
+        text = text.replace("layers = 2\nheads = 2\n", "layers = 8\nheads = 8\ncontext = 512\n") + CUDA
+
+        def peak(name, more):
+            run = self.train(name, text.replace("dropout = 0", "dropout = 0.1") + more)
+            return max(record["memory_peak_bytes"] for record in self.records(run))
+
+        plain, auto = peak("keeps", MATH), peak("keeps_none", "\n[precision.fp32]\n")
+        self.assertGreater(plain - auto, 8 * (32 << 20) - (64 << 20))
+
     def test_optimizers_update_as_on_the_cpu(self):
         muon = 'optimizer.muon]\nwhere = "role:matrix"\n[optimizer.adamw'
         for optimizer, bound in (("optimizer.adamw", 1e-5), ("optimizer.sgd", 1e-5), ("optimizer.adafactor", 1e-4),

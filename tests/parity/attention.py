@@ -30,7 +30,7 @@ DTYPES = {"fp32": (torch.float32, 1e-5, 1e-4), "bf16": (torch.bfloat16, 3e-2, 3e
           "fp16": (torch.float16, 4e-3, 4e-3)}
 BACKENDS = {
     "cpu": {"fp32": ("math", "flash"), "bf16": ("math", "flash")},
-    "cuda": {"fp32": ("math", "efficient"), "bf16": ("math", "efficient", "flash", "cudnn", "tiled"),
+    "cuda": {"fp32": ("math", "efficient", "recompute"), "bf16": ("math", "efficient", "flash", "cudnn", "tiled"),
              "fp16": ("math", "efficient", "flash", "cudnn", "tiled")},
 }[DEVICE]
 # Refused on a GPU: heads of keys that are shared, a mask.

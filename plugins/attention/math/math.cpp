@@ -74,21 +74,6 @@ class Math : kernels::AttentionLayer {
     return {ops::mul(flat(h.q), scale()), flat(repeated(h.k)), flat(repeated(h.v))};
   }
 
-  // [B, K, S, D] → [B, H, S, D], each head as often as it serves, and the sum of gradients back.
-  Tensor repeated(const Tensor& x) const {
-    const int64_t each = heads() / kv_heads();
-    if (each == 1) return x;
-    const Info i(x);
-    const Tensor spread = ops::expand(ops::unsqueeze(x, 2), {i.size(0), i.size(1), each, i.size(2), i.size(3)});
-    return ops::reshape(spread, {i.size(0), heads(), i.size(2), i.size(3)});
-  }
-  Tensor shared(const Tensor& d) const {
-    const int64_t each = heads() / kv_heads();
-    if (each == 1) return d;
-    const Info i(d);
-    return ops::sum_over(ops::reshape(d, {i.size(0), kv_heads(), each, i.size(2), i.size(3)}), 2);
-  }
-
   // In fp32 or wider. Positions after one's own count as minus infinity.
   Tensor scores(const Rows& x, const Heads& views) const {
     const uint32_t dtype = Info(x.q).dtype, wide = dtype == MORTISE_F64 ? MORTISE_F64 : MORTISE_F32;
