@@ -29,7 +29,7 @@ Parameters::Fill fill_from(const Weights& weights, ProgressLine& progress) {
   };
 }
 
-void allocate_parameters(Host& host, const Declared& d, bool gradients, bool initial) {
+void allocate_parameters(Host& host, const Declared& d, bool initial) {
   Parameters::Fill fill;
   std::optional<ProgressLine> progress;
   if (!initial) fill = [](const mortise_param&, at::Tensor&) { return true; };
@@ -37,7 +37,7 @@ void allocate_parameters(Host& host, const Declared& d, bool gradients, bool ini
     progress.emplace("loading " + byte_size(static_cast<int64_t>(d.weights->bytes())), d.weights->bytes());
     fill = fill_from(*d.weights, *progress);
   }
-  host.parameters().allocate(host.declaration(), host.device(), host.seed(), gradients, fill);
+  host.parameters().allocate(host.declaration(), host.device(), host.seed(), fill);
 }
 
 FeedOptions feed_options(const Declared& d) {
@@ -52,13 +52,13 @@ FeedOptions feed_options(const Declared& d) {
 
 }  // namespace
 
-Allocated allocate(Declared declared, bool gradients, bool initial) {
+Allocated allocate(Declared declared, bool initial) {
   at::GradMode::set_enabled(false);  // only a micro-batch's forward records
   Allocated a;
   a.declared = std::move(declared);
   const Declared& d = a.declared;
   diagnosed(*d.instances, [&] {
-    allocate_parameters(a.host(), d, gradients, initial);
+    allocate_parameters(a.host(), d, initial);
     a.chains = std::make_unique<Chains>();
     a.feed = std::make_unique<Feed>(d.data, *d.samples, feed_options(d));
     a.passes = std::make_unique<Passes>(a.host(), *a.chains, *a.feed, *d.samples);

@@ -1,5 +1,5 @@
 // The second and third phase of a run, after Declared. Allocated: parameters have values and calls have their links, so
-// that it can be evaluated and sampled. Runnable: there are gradients, optimizer states, a ledger and a step, so that
+// that it can be evaluated and sampled. Runnable: there are optimizer states, a ledger and a step, so that
 // it can be trained.
 #pragma once
 #include <deque>
@@ -29,9 +29,9 @@ struct Allocated {
   Host& host() const { return static_cast<Host&>(*declared.edge); }
 };
 
-// `declared` stands over a Host. `gradients`: buffers for them, of what is trainable. `initial`: values come from the
-// weights or run.seed; else a checkpoint is restored later. Throws Failure.
-Allocated allocate(Declared declared, bool gradients, bool initial);
+// `declared` stands over a Host. `initial`: values come from the weights or run.seed; else a checkpoint is restored
+// later. Throws Failure.
+Allocated allocate(Declared declared, bool initial);
 
 struct Runnable {
   std::unique_ptr<Ledger> ledger;
@@ -43,7 +43,7 @@ struct Runnable {
   Host& host() const { return allocated.host(); }
 };
 
-// `allocated` has gradients. Throws Failure.
+// Throws Failure.
 Runnable make_runnable(Allocated allocated);
 
 }  // namespace mortise

@@ -12,7 +12,7 @@ const std::vector<std::string> kFixtures = {MORTISE_BINARY_DIR "/fixtures/assemb
 const std::string kFused = "[layer.fused]\n";
 
 Allocated allocated(const PlannedRun& planned) {
-  return allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), false, true);
+  return allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), true);
 }
 std::string refusal_of(const std::string& more) {
   const PlannedRun planned(more, {}, {}, kFixtures);

@@ -67,8 +67,7 @@ TEST(Links, StandInTheOrderOfThePlan) {
     expected.push_back(planned.plan.members[static_cast<size_t>(a.member)].info->schema.id);
   }
   expected.push_back("core");
-  const Allocated run =
-      allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), false, true);
+  const Allocated run = allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), true);
   EXPECT_EQ(chain(run.chains->at(kForward, MORTISE_TRAIN)), expected);
 }
 

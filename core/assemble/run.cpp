@@ -190,7 +190,7 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
     });
   const bool restored = !p.request.checkpoint.path.empty();
   if (train && restored) check_fixed(p.request.fixed, p.request.checkpoint);
-  Allocated allocated = allocate(std::move(declared), train, !restored);
+  Allocated allocated = allocate(std::move(declared), !restored);
   if (train) p.runnable = make_runnable(std::move(allocated));
   else p.runnable.allocated = std::move(allocated);
   if (restored)

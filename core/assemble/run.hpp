@@ -24,7 +24,7 @@ class Edge;
 std::unique_ptr<Edge> new_host(const PointTable& points, uint64_t seed, const mortise_program* program);
 
 enum class Purpose {
-  kUse,    // parameters, without gradients and states: to evaluate and sample
+  kUse,    // parameters, without states: to evaluate and sample
   kTrain,  // everything
 };
 

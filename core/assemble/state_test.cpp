@@ -171,8 +171,7 @@ TEST_F(States, ForUseAreParametersAndCounts) {
   scatter(first);
   const Found found = save(first, state());
   PlannedRun planned;
-  const Allocated a =
-      allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), false, false);
+  const Allocated a = allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), false);
   restore(a, found);
   EXPECT_EQ(a.host().services.clock.applied, 7);
   auto was = tensors(first);

@@ -15,8 +15,7 @@ struct Assembled {
   explicit Assembled(const std::string& more = "", const std::vector<std::string>& set = {},
                      const std::vector<std::string>& folders = {})
       : planned(more, set, {}, folders),
-        r(make_runnable(
-            allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), true, true))) {}
+        r(make_runnable(allocate(declare(planned.request(), std::make_unique<Host>(planned.plan.points, 1)), true))) {}
   Host& host() { return r.host(); }
   const mortise_clock& clock() { return host().services.clock; }
   StepReport step() {

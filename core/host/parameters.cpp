@@ -35,9 +35,10 @@ struct GradientSink final : ta::Node {
 
 }  // namespace
 
-void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients, const Fill& fill) {
+void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, const Fill& fill) {
   states_.clear();
   device_ = device;
+  keeps_gradients_ = device.is_cpu();
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
     s.declared = &p;
@@ -45,12 +46,21 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, bool
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
     if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
     s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
-    if (gradients && p.info.trainable) s.grad = at::zeros(p.sizes, options.dtype(scalar_type(p.info.grad_dtype)));
   }
 }
 
 void Parameters::begin_step() {
-  for (auto& s : states_) s.has_gradient = s.ready = false;
+  for (auto& s : states_) {
+    s.has_gradient = s.ready = false;
+    if (!keeps_gradients_) s.grad = at::Tensor();
+  }
+}
+
+at::Tensor& Parameters::gradient(ParameterState& s) const {
+  const mortise_param& p = *s.declared;
+  if (!s.grad.defined())
+    s.grad = at::empty(p.sizes, at::TensorOptions().device(device_).dtype(scalar_type(p.info.grad_dtype)));
+  return s.grad;
 }
 
 void Parameters::begin_micro(int micro, bool last) {
@@ -91,12 +101,12 @@ void Parameters::count_use(const mortise_param& p, uint32_t flags) {
 
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype, bool* add) {
   ParameterState& s = states_[p.index];
-  if (!p.info.trainable || s.grad.scalar_type() != dtype || (s.has_gradient && !add)) return {};
+  if (!p.info.trainable || scalar_type(p.info.grad_dtype) != dtype || (s.has_gradient && !add)) return {};
   if (add) *add = s.has_gradient;
   if (!s.has_gradient) {
     s.has_gradient = true;
     s.first_micro = micro_;
-    return s.grad;
+    return gradient(s);
   }
   if (micro_ == s.first_micro || s.expected <= 1) return s.grad;
   *add = s.partial.defined();
@@ -105,14 +115,13 @@ at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype, bool
 }
 
 void Parameters::sum(const mortise_param& p, const at::Tensor& contribution) {
-  ParameterState& s = states_[p.index];
   if (!p.info.trainable) return;
-  if (contribution.sizes() != s.grad.sizes())
+  if (contribution.sizes() != at::IntArrayRef(p.sizes))
     throw PluginError(MORTISE_E_SHAPE, c10::str("a gradient of ", p.name, " has the sizes ", contribution.sizes(),
-                                                "; the parameter has ", s.grad.sizes()));
+                                                "; the parameter has ", at::IntArrayRef(p.sizes)));
   at::NoGradGuard no_grad;
   bool add = false;
-  at::Tensor to = target(p, s.grad.scalar_type(), &add);
+  at::Tensor to = target(p, scalar_type(p.info.grad_dtype), &add);
   add ? to.add_(contribution) : to.copy_(contribution);
 }
 
@@ -181,14 +190,16 @@ at::Tensor Parameters::norm() const {
 void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t offset) {
   at::NoGradGuard no_grad;
   ParameterState& s = states_[p.index];
-  if (!s.grad.defined()) throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
-  if (!flat.defined() || flat.dim() != 1 || !flat.is_contiguous() || flat.scalar_type() != s.grad.scalar_type() ||
-      flat.device() != s.grad.device() || offset < 0 || offset > flat.numel() - s.grad.numel())
+  if (!p.info.trainable) throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
+  if (!flat.defined() || flat.dim() != 1 || !flat.is_contiguous() ||
+      flat.scalar_type() != scalar_type(p.info.grad_dtype) || flat.device() != s.master.device() || offset < 0 ||
+      offset > flat.numel() - p.info.numel)
     throw PluginError(MORTISE_E_SHAPE, "the gradient of " + p.name + " is no part of that tensor from element " +
                                            std::to_string(offset) + " on");
-  const at::Tensor part = flat.narrow(0, offset, s.grad.numel()).view(s.grad.sizes());
-  part.copy_(s.grad);
+  const at::Tensor part = flat.narrow(0, offset, p.info.numel).view(p.sizes);
+  if (s.has_gradient) part.copy_(s.grad);
   s.grad = part;
+  keep_gradients();
 }
 
 void Parameters::publish(const std::vector<bool>& written) {

@@ -1,6 +1,10 @@
 // The values of parameters and their gradients: a compute copy and a master, buffers that are never zeroed, and the
 // count of uses, which says when a gradient is complete.
 //
+// A gradient gets its memory when its first contribution comes, and on a device gives it back before the next step: when
+// activations need the most, there are none yet. On a CPU it stays, since there the system fills new memory page by
+// page, and so it does where its address is somebody's: of a recorded step, of a tensor that it is a part of.
+//
 // A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has
 // returned; elsewhere through a fresh alias with a fresh sink node, whose sequence number is the highest, as
 // AccumulateGrad's, so that it runs at once and not at the end of backward. Nothing persists between steps. A parameter
@@ -21,8 +25,8 @@ struct ParameterState {
   mortise_param* declared = nullptr;
   at::Tensor value;  // the compute copy; the same tensor as `master` unless precision says otherwise
   at::Tensor master;
-  at::Tensor grad;            // undefined for a frozen parameter
-  bool has_gradient = false;  // got a contribution this step; until then the buffer holds the last step's gradient
+  at::Tensor grad;            // undefined until it is needed
+  bool has_gradient = false;  // got a contribution this step; until then `grad` has anything
   bool ready = false;
   int first_micro = 0;            // which micro-batch brought the first contribution
   int expected = 0, arrived = 0;  // uses of this micro-batch, and gradients of them that came
@@ -37,7 +41,7 @@ class Parameters {
   // Writes the first values of a master; false: it has none for this parameter.
   using Fill = std::function<bool(const mortise_param&, at::Tensor& master)>;
   // Allocates, and initialises what `fill` does not: bits come from (seed, name, index).
-  void allocate(Declaration& d, at::Device device, uint64_t seed, bool gradients = true, const Fill& fill = {});
+  void allocate(Declaration& d, at::Device device, uint64_t seed, const Fill& fill = {});
 
   void begin_step();
   void begin_micro(int micro, bool last);
@@ -54,6 +58,11 @@ class Parameters {
   at::Tensor target(const mortise_param& p, at::ScalarType dtype, bool* add);
   void sum(const mortise_param& p, const at::Tensor& contribution);
   void arrive(const mortise_param& p);
+
+  // Its gradient, or the memory for it.
+  at::Tensor& gradient(ParameterState& s) const;
+  // From here on gradients stay where they are.
+  void keep_gradients() { keeps_gradients_ = true; }
 
   // The norm of all gradients of this step as they are in memory, float64, 0-dim.
   at::Tensor norm() const;
@@ -73,7 +82,7 @@ class Parameters {
   std::deque<ParameterState> states_;
   Edge& edge_;  // its loop is told what is ready
   int micro_ = 0;
-  bool last_ = true;
+  bool last_ = true, keeps_gradients_ = false;
 };
 
 }  // namespace mortise

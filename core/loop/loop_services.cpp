@@ -175,7 +175,7 @@ void RunServices::ready(mortise_param& p, int micro, bool last) {
   // Where others have a gradient and this rank has none, it adds nothing.
   if (ParameterState& s = host_.parameters().state(p);
       last && !s.has_gradient && replicas_.has(&mortise_replicas::layout))
-    s.grad.zero_();
+    host_.parameters().gradient(s).zero_();
   replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last});
 }
 

@@ -170,6 +170,7 @@ void Step::report(Reported<at::Tensor> number) {
 uint64_t Step::recorded() {
   if (!is_under_way_ || !has_gradients_)
     throw PluginError(MORTISE_E_ARGUMENT, "a step is recorded after `next` in a wrapper of `step`");
+  p_.host.parameters().keep_gradients();
   Recording& r = recordings_.emplace_back(norm_, sums_.given());
   std::copy(reported_.begin() + n_reported_before_, reported_.end(), std::back_inserter(r.reported));
   for (const auto& s : p_.host.parameters().all()) r.has_gradient.push_back(s.has_gradient);

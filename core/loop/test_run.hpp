@@ -258,7 +258,7 @@ class TestRun {
     param = add_param(b, spec);
     mortise_param_info& info = param->info;
     info.value_dtype = info.master_dtype = info.grad_dtype = MORTISE_F64;
-    host.parameters().allocate(host.declaration(), host.device(), 1, true, [](const mortise_param&, at::Tensor& m) {
+    host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
       m.fill_(2.0);
       return true;
     });

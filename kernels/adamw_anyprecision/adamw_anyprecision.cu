@@ -85,7 +85,7 @@ __device__ void update(const SliceTable<AnyPrecisionSlice>::Piece& piece, const 
 }
 
 template <bool kKahan>
-__global__ void __launch_bounds__(kSliceThreads)
+__global__ void __launch_bounds__(kSliceThreads, kKahan ? 4 : 5)
     anyprecision(const __grid_constant__ SliceTable<AnyPrecisionSlice> table, const AnyPrecisionKept kept,
                  DeviceLedger ledger, Betas betas) {
   if (*ledger.verdict == 0) return;
