@@ -91,7 +91,7 @@ bench: build
 
 bench-versus: build
 	cmake --build $(BUILD) --target bench_abi
-	MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B benchmarks/versus.py $(OTHER)
+	CUDA_VISIBLE_DEVICES= MORTISE=$(BUILD)/bin/mortise .deps/venv/bin/python -B benchmarks/versus.py $(OTHER)
 
 gpu-folder: build
 	scripts/gpu_folder.sh $(BUILD) build-gpu

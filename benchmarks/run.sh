@@ -3,6 +3,7 @@
 # usage: benchmarks/run.sh (after `make build`; `make parity` made the peer's environment)
 set -eu
 cd "$(dirname "$0")/.."
+export CUDA_VISIBLE_DEVICES=  # figures of the CPU, on a machine with a GPU too
 python=.deps/parity/bin/python
 [ -x "$python" ] || { echo "benchmarks: the peer needs PyTorch: make parity" >&2; exit 69; }
 MORTISE="$PWD/build/bin/mortise" "$python" benchmarks/start/bench.py

@@ -54,17 +54,17 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 670,
-    "manifest": 1950,
-    "plugin": 1670,
-    "plan": 1630,
+    "manifest": 1960,
+    "plugin": 1680,
+    "plan": 1660,
     "model": 320,
     "host": 2300,
     "loop": 2000,
     "abi": 1500,
-    "declare": 1430,
+    "declare": 1450,
     "assemble": 1160,
     "store": 1370,
-    "cli": 6450,
+    "cli": 6480,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 850, "safetensors": 300, "toml": 350}
 

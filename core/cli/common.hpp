@@ -104,6 +104,10 @@ constexpr size_t kMostManifestBytes = size_t{1} << 20;
 PlanSource source_named(const std::string& word, const std::string& verb);
 // Throws Failed.
 std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& source);
+// A plan opens no device. Before a run that nobody asked to be on this very one, the device is opened: one that cannot
+// run here gives its place to its `fallback`, with a warning, in this plan and in all that this process makes. Throws
+// Failed.
+void settle_device(Planned& p);
 // The file or folder that [model] weights means: a run directory's checkpoint, a folder of Hugging Face's, a file.
 // Nothing is downloaded.
 std::string weights_path(const Value& stated, Report& report);
@@ -134,7 +138,7 @@ Verified or_the_newest(const std::string& which, const std::string& flag, const 
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.
 std::string resume_command(const Planned& p, const std::string& dir);
-// Whether a plugin can start on this machine, for make_plan: "" or why not.
+// Whether a plugin can start on this machine, for make_plan, without a line of its code: "" or why not.
 std::string can_start(const PluginInfo& info);
 // The ranks that this process is one of, by its environment. Throws Failure.
 const World& world();

@@ -83,6 +83,7 @@ int eval(const Arguments& args) {
     throw Failure(mistake("no_weights", source + " names no weights to measure", {},
                           "[model] weights = \"FOLDER\", or a run directory: mortise eval runs/latest"));
   measure_on(*planned, split, args.last("--data"));
+  settle_device(*planned);
   std::unique_ptr<Run> run;
   Verified checkpoint;
   const auto make = [&](const Verified& from) {

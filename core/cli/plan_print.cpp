@@ -112,8 +112,10 @@ class Page {
     for (int choice : claim.choices) names.push_back(id_of(plan_, choice));
     std::string text = names.empty() ? "" : "one of " + join(names, ", ");
     if (several) text = points_of(claim.member);
+    if (claim.stands_in && text.empty()) text = claim.why.substr(0, claim.why.find("; fallback of "));
     row(several ? info.schema.family : plan_.points[point].name, claim.member,
-        detail(claim.member, claim.where, claim.modes, text), claim.why);
+        detail(claim.member, claim.where, claim.modes, text),
+        claim.stands_in ? "fallback of " + short_text(claim.origin) : claim.why);
   }
   // What of the vocabulary its layers compute themselves.
   std::string covers_of(int member) const {

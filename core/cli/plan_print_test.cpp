@@ -121,6 +121,22 @@ TEST_F(Print, ExplainsWhoProvides) {
   EXPECT_FALSE(print_why(out, plan, "shedule"));
 }
 
+TEST_F(Print, SaysWhyOneStandsIn) {
+  world.provider("device.rare", {"device"});
+  world.drop("device.cpu");
+  world.table("device.rare", 4, kDefault).fallback = {"device.cpu"};
+  world.can_start = [](const PluginInfo& i) {
+    return std::string(i.schema.id == "device.rare" ? "there is none" : "");
+  };
+  plan = world.plan();
+  ASSERT_EQ(world.text(), "");
+  const auto first_row = [](const std::string& text) { return split(text, '\n')[1]; };
+  EXPECT_EQ(first_row(structure()),
+            "  device       device.cpu         device.rare cannot run here: there is none  fallback of default.toml:4");
+  EXPECT_EQ(first_row(structure({{"device.cpu", "2 threads"}})),
+            "  device       device.cpu         2 threads                               fallback of default.toml:4");
+}
+
 TEST_F(Print, SaysWhatAProviderCovers) {
   world.provider("layer.fused", {"attention"}).facts["attention"]["covers"].data =
       std::vector<Value>{{std::string("linear"), {}}};

@@ -11,6 +11,7 @@
 #include "core/cli/wait_policy.hpp"
 #include "core/cli/world.hpp"
 #include "core/declare/declared.hpp"
+#include "core/declare/device.hpp"
 #include "core/declare/summary.hpp"
 #include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
@@ -71,10 +72,22 @@ const World& world() {
   return world;
 }
 
-// A fact of plugin.toml says what a plugin cannot start without: [needs] file = "/dev/…", or one rank.
+// Ids of devices that were opened, and could not be: why.
+static std::map<std::string, std::string>& unusable() {
+  static std::map<std::string, std::string> all;
+  return all;
+}
+
+// Facts of plugin.toml say what a plugin cannot start without: [needs] file = "/dev/…", not hidden_by = "VARIABLE", or
+// one rank.
 std::string can_start(const PluginInfo& info) {
+  if (const auto known = unusable().find(info.schema.id); known != unusable().end()) return known->second;
   if (world().size > 1 && fact_of(info, "ranks", "at_most"))
     return "it serves one rank, and there are " + std::to_string(world().size);
+  // A variable that lists devices: empty, or with a negative number first, it hides them all.
+  const Value* variable = fact_of(info, "needs", "hidden_by");
+  const char* shown = variable ? std::getenv(variable->as_text().c_str()) : nullptr;
+  if (shown && (!*shown || *shown == '-')) return variable->as_text() + " hides it";
   const Value* file = fact_of(info, "needs", "file");
   if (!file || fs::exists(file->as_text())) return "";
   const Value* why = fact_of(info, "needs", "why");
@@ -262,6 +275,28 @@ std::unique_ptr<Planned> make_planned(const Arguments& args, const PlanSource& s
   return p;
 }
 
+static std::unique_ptr<Edge> edge_of(const Planned& p) {
+  const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
+  return make_host ? make_host(p.plan.points, seed) : std::make_unique<Edge>(p.plan.points, seed);
+}
+
+void settle_device(Planned& p) {
+  const Member& device = p.plan.members[static_cast<size_t>(p.plan.at[kDevice].providers.back().member)];
+  if (!device.table || device.table->fallback.empty()) return;
+  auto refused = refusal_of_device(p.manifest, p.plan, installation().probe, edge_of(p));
+  if (!refused) return;
+  const std::string id = device.info->schema.id, said = id + " cannot run: ", why = refused->message;
+  unusable()[id] = why.starts_with(said) ? why.substr(said.size()) : why;
+  Report planned;
+  p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
+  if (planned.has_errors()) {
+    say(planned, "nothing was started.");
+    throw Failed{planned.exit_code()};
+  }
+  const Member& taken = p.plan.members[static_cast<size_t>(p.plan.at[kDevice].providers.back().member)];
+  say_warnings({as_warning(std::move(*refused), "the run is on " + taken.info->schema.id)});
+}
+
 void refuse_start(const Planned& p, const Failure& failure) {
   Diagnostic d = failure.diagnostic;
   const bool of_weights = !p.weights.empty() && (d.at.starts_with(p.weights) || d.code == "matches_nothing");
@@ -294,10 +329,8 @@ Summary declared_summary(const Planned& p) {
   ask.probe = installation().probe;
   ask.weights = p.weights;
   ask.world = world();
-  const auto seed = static_cast<uint64_t>(p.manifest.get("run", "seed").as_int());
-  auto edge = make_host ? make_host(p.plan.points, seed) : std::make_unique<Edge>(p.plan.points, seed);
   try {
-    return summary_of(declare(ask, std::move(edge)), "");
+    return summary_of(declare(ask, edge_of(p)), "");
   } catch (const Failure& f) {
     refuse_start(p, f);
   }

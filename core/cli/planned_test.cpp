@@ -68,5 +68,17 @@ TEST(Plugins, StartWhereTheirFileIs) {
   EXPECT_EQ(can_start(info), "there is no such device");
 }
 
+TEST(Plugins, StartWhereNoVariableHidesTheirDevices) {
+  PluginInfo info;
+  info.facts["needs"]["hidden_by"].data = std::string("MORTISE_TEST_DEVICES");
+  ::unsetenv("MORTISE_TEST_DEVICES");
+  EXPECT_EQ(can_start(info), "");
+  for (const auto& [shown, hides] : {std::pair("", true), std::pair("-1", true), std::pair("0", false)}) {
+    ::setenv("MORTISE_TEST_DEVICES", shown, 1);
+    EXPECT_EQ(can_start(info), hides ? "MORTISE_TEST_DEVICES hides it" : "") << shown;
+  }
+  ::unsetenv("MORTISE_TEST_DEVICES");
+}
+
 }  // namespace
 }  // namespace mortise::cli

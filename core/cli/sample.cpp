@@ -146,6 +146,7 @@ int sample(const Arguments& asked) {
   source.slot = "sample";
   source.weights = false;
   const auto planned = make_planned(args, source);
+  settle_device(*planned);
   std::unique_ptr<Run> run;
   with_checkpoint(dir, args.last("--checkpoint"), [&](const Verified& checkpoint) {
     run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = checkpoint, .split = ""});

@@ -44,8 +44,15 @@ int exit_asked() {
   return signal == 0 ? kExitOk : signal == SIGINT ? kExitInterrupted : kExitResumable;
 }
 
+// As the line `device` names it, without why it is this one, which is of one attempt.
+std::string device_of(const Planned& p, const Summary& summary) {
+  const Claim& claim = p.plan.at[kDevice].providers.back();
+  const std::string& id = p.plan.members[static_cast<size_t>(claim.member)].info->schema.id;
+  return id + ", " + escape_control(summary.details.at(id));
+}
+
 // Of the environment only what changes a run or explains one, never all of it.
-std::string environment(const Summary& summary) {
+std::string environment(const std::string& device) {
   utsname system{};
   ::uname(&system);
   Json variables = Json::object();
@@ -58,18 +65,20 @@ std::string environment(const Summary& summary) {
                   {"host", system.nodename},
                   {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
                   {"cpus", std::thread::hardware_concurrency()},
-                  {"device", summary.device},
+                  {"device", device},
                   {"folder", std::filesystem::current_path().string()},
                   {"variables", variables}}) +
          "\n";
 }
 
-// The same manifest gives other last bits on another processor, or with another number of threads.
+// The same manifest gives other last bits on another processor, or with another number of threads. Of another kind of
+// device, which a run may get without a word of its manifest, it is always said.
 void warn_of_another_device(const std::string& dir, const Manifest& manifest, const std::string& device) {
   constexpr size_t kMostBytes = size_t{1} << 20;
-  if (!manifest.get("run", "deterministic").as_bool()) return;
   const Json was = Json::parse(read_run_file_if_any(dir, "env.json", kMostBytes).value_or(""), nullptr, false);
   if (!was.is_object() || !was.contains("device") || !was["device"].is_string() || was["device"] == device) return;
+  const auto kind = [](const std::string& text) { return text.substr(0, text.find(',')); };
+  if (!manifest.get("run", "deterministic").as_bool() && kind(was["device"]) == kind(device)) return;
   say(as_warning(
       trouble(kExitOk, "other_device",
               "it was computed with " + escape_control(was["device"].get<std::string>()) + " before, now " + device),
@@ -132,6 +141,7 @@ Session make_session(const Arguments& args, PlanSource source) {
   };
   Session s;
   s.run = planned(args);
+  settle_device(*s.run);
   if (globals().json || globals().quiet) {
     Arguments with = args;
     with.flags["--include"].push_back(globals().json ? "mortise:json" : "mortise:quiet");
@@ -185,12 +195,13 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     refuse_length(at, steps, at, session.run->manifest);
   }
   restored();
+  const std::string device = device_of(planned, run->summary());
   if (!checkpoint.path.empty() && !globals().quiet)
-    warn_of_another_device(directory.path(), session.run->manifest, run->summary().device);
+    warn_of_another_device(directory.path(), session.run->manifest, device);
   std::ostringstream plan;
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
-  directory.write("env.json", environment(run->summary()));
+  directory.write("env.json", environment(device));
   directory.add_command(globals().command);
   try {
     int exit = train_from_here(directory, *run, resume_command(planned, directory.path()));

@@ -9,6 +9,7 @@
 
 #include "core/abi/fields.hpp"
 #include "core/base/text.hpp"
+#include "core/declare/device.hpp"
 #include "core/plan/facts.hpp"
 
 namespace mortise {
@@ -287,24 +288,12 @@ void order_samples(Declared& d) {
   if (d.order) d.samples->order_by(d.data, d.order, static_cast<int64_t>(d.lengths.samples_per_step));
 }
 
-void open_device(const Declared& d, int32_t index) {
-  try {
-    d.device.call(&mortise_device::open, "open", int32_t{index});
-  } catch (const PluginError& e) {
-    if (e.status() != MORTISE_E_UNSUPPORTED || !d.edge->needs_tensors.empty()) throw;
-    Diagnostic refused = d.instances->diagnose(e);
-    refused.code = "device_unusable";
-    refused.exit = kExitUnavailable;
-    throw Failure(refused);
-  }
-}
-
 void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
   d.device = plugins.object<mortise_device>(kDevice);
   const auto index = static_cast<int32_t>(d.key("device", "index").as_int());
-  if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d, index);
+  if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d.device, index, plugins, *d.edge);
   const bool repeats = request.open_device && d.plan->repeats;
   d.edge->device_opened(d.device.object->kind, index, repeats);
   d.comm = plugins.object<mortise_comm>(kComm);

@@ -277,8 +277,13 @@ class Merger {
     if (key == "enabled") tables_[table].enabled = true;
   }
 
-  // Whether a plugin's or rule's table is on, so that a key of it can be set; else says so.
+  // Whether a plugin's or rule's table is on, so that a key of it can be set; else says so. Whoever sets a key of a
+  // plugin that a `fallback` names, names it.
   bool is_on(const std::string& id, const Setting& setting) {
+    if (!tables_.contains(id) && is_fallback(id)) {
+      switch_table(id, setting.at, true);
+      settle_heights();
+    }
     const auto found = tables_.find(id);
     const bool on = found != tables_.end() && found->second.enabled, plugin = words_.plugin(id) != nullptr;
     const std::string by = on && plugin ? replaced_by(id) : "";
@@ -293,6 +298,14 @@ class Merger {
              plugin ? "--use " + id + assigned : "[" + id + "] in a file");
     }
     return on && by.empty();
+  }
+
+  // A table that takes part would have it take its place.
+  bool is_fallback(const std::string& id) const {
+    return std::ranges::any_of(tables_, [&](const auto& each) {
+      const Value* others = each.second.own("fallback");
+      return others != nullptr && takes_part(each.first) && std::ranges::count(others->as_texts(), id) > 0;
+    });
   }
 
   // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the

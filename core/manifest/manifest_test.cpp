@@ -151,6 +151,26 @@ TEST_F(ManifestTest, DoesNotInheritAFallback) {
   EXPECT_TRUE(plugin(manifest, "device.cuda").fallback.empty());
 }
 
+// As its table would, and so takes the place.
+TEST_F(ManifestTest, SettingAKeyOfAFallbackNamesIt) {
+  add("device.spare", {"device"}, {},
+      "[config.threads]\ntype = \"int\"\nchange = \"free\"\ndoc = \"How many.\"\n"
+      "[config.wait]\ntype = \"bool\"\nchange = \"free\"\ndoc = \"Whether.\"\n");
+  request.set = {"device.spare.threads=2", "device.spare.wait=true"};
+  const Manifest manifest = read("[device.cuda]\nfallback = [\"device.spare\"]\n");
+  EXPECT_EQ(errors, "");
+  const PluginTable& spare = plugin(manifest, "device.spare");
+  EXPECT_TRUE(spare.enabled);
+  EXPECT_GT(spare.layer, plugin(manifest, "device.cuda").layer);
+  EXPECT_EQ(spare.values.at("threads").as_int(), 2);
+  EXPECT_TRUE(spare.values.at("wait").as_bool());
+  // Of one that is off, or in nobody's list, nothing is set.
+  read("[device.cuda]\nfallback = [\"device.spare\"]\n[device.spare]\nenabled = false\n");
+  EXPECT_NE(errors.find("error[set_not_on]: device.spare is not on"), std::string::npos) << errors;
+  read("[device.cuda]\n");
+  EXPECT_NE(errors.find("error[set_not_on]: device.spare is not on"), std::string::npos) << errors;
+}
+
 TEST_F(ManifestTest, CollectsRulesForParameters) {
   file("base.toml",
        "[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n[parameters.gone]\nwhere "
@@ -257,7 +277,7 @@ TEST_F(ManifestTest, ShippedFilesAreToml) {
     Report report;
     EXPECT_TRUE(read_toml(std::string(MORTISE_SOURCE_DIR) + "/configs/" + name, name, report)) << printed(report);
   }
-  for (const char* id : {"device.cpu", "comm.local", "parallel.none", "operators.aten", "attention.auto",
+  for (const char* id : {"device.cuda", "comm.local", "parallel.none", "operators.aten", "attention.auto",
                          "transfer.sync", "loader.prefetch", "schedule.constant", "guard.nonfinite",
                          "checkpoint.safetensors", "log.console", "log.jsonl"})
     add(id, {id}, {}, "");

@@ -32,7 +32,8 @@ struct EnabledTable : Placed {
 std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::vector<std::string>& replaced, Report&);
 
 // Puts the first able of a table's `fallback` in the place of a plugin that cannot run on this machine or, with
-// run.deterministic, does not repeat its bits on the run's device. Who has none is refused. Says plan.device.
+// run.deterministic, does not repeat its bits on the run's device; of a device also where somebody of the run does not
+// work on it. Who has none is refused. Says plan.device.
 void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Catalogue&, CanStart, Report&);
 
 // Whom the choosers may take: what is installed, can start, repeats where it must, and was not switched off.
@@ -62,6 +63,8 @@ void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // "cpu" or "cuda": a device of another name may say of which kind it is, [device] kind = "cpu".
 std::string device_kind(const PluginInfo&);
+// The devices that a plugin asks for, if a device of this kind is none of them; none: it can run.
+std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
 void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
 // [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.

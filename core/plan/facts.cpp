@@ -22,22 +22,15 @@ std::vector<std::string> texts_in(const Value& value) {
 
 // ---- devices ----
 
-// The devices that a plugin asks for and this is none of; none: it can run.
-std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind) {
-  if (!info.devices.empty() && !contains(info.devices, kind)) return info.devices;
-  for (const auto& [table, facts] : info.facts)
-    if (const auto devices = facts.find("devices"); devices != facts.end() && table != "repeat")
-      if (const std::vector<std::string> names = texts_in(devices->second); !contains(names, kind)) return names;
-  return {};
-}
-
 void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& names, const std::string& works,
                    const Claim& claim, const PluginInfo& device, Report& report) {
   std::vector<std::string> tables;
   for (const std::string& name : names) tables.push_back("[device." + name + "]");
-  Diagnostic d = refusal("wrong_device", works + either(names) + ", this run on " + id_of(device),
-                         {enabled.table->origin, claim.origin},
-                         {either(tables) + ", or another plugin: mortise plugin list " + enabled.info->schema.family});
+  const std::string another = "another plugin: mortise plugin list " + enabled.info->schema.family;
+  Diagnostic d =
+      refusal("wrong_device",
+              works + either(names) + ", this run on " + id_of(device) + (claim.stands_in ? ": " + claim.why : ""),
+              {enabled.table->origin, claim.origin}, {claim.stands_in ? another : either(tables) + ", or " + another});
   d.plugin = id_of(*enabled.info);
   d.exit = kExitUnavailable;
   report.add(std::move(d));
@@ -118,6 +111,14 @@ std::string unrecordable(const Plan& plan, const PluginInfo& info, uint32_t oute
 }
 
 }  // namespace
+
+std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind) {
+  if (!info.devices.empty() && !contains(info.devices, kind)) return info.devices;
+  for (const auto& [table, facts] : info.facts)
+    if (const auto devices = facts.find("devices"); devices != facts.end() && table != "repeat")
+      if (const std::vector<std::string> names = texts_in(devices->second); !contains(names, kind)) return names;
+  return {};
+}
 
 int64_t workspaces_of(const Plan& plan) {
   int64_t bytes = 0;

@@ -1,5 +1,6 @@
 // What to do where a plugin cannot be part of the run: it cannot start on this machine, or its bits differ and must
-// not. The table's own `fallback`, or an error. Nothing is replaced that nobody wrote.
+// not, or it is a device that somebody of the run does not work on. The table's own `fallback`, or an error. Nothing is
+// replaced that nobody wrote.
 #include <algorithm>
 #include <set>
 
@@ -77,20 +78,26 @@ std::string left_out(const EnabledTable& enabled) {
   return keys.empty() ? "" : "; of its table nothing is taken: " + join(keys, ", ");
 }
 
-void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start, Report& report) {
+// `unwanted`: why it is not to be taken although it could; "": it may be.
+void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start,
+                  const std::string& unwanted, Report& report) {
   const std::string reason = reason_against(can_start, *enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
-  if (reason.empty() && differs.empty()) return;
+  if (reason.empty() && differs.empty() && unwanted.empty()) return;
   const auto* other = enabled.slots.empty() ? nullptr : first_stand_in(plan, enabled, catalogue, can_start, report);
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
-    enabled.why = id_of(*enabled.info) + (differs.empty() ? " cannot run here: " + reason : not_again) +
+    enabled.why = id_of(*enabled.info) +
+                  (!reason.empty()    ? " cannot run here: " + reason
+                   : !differs.empty() ? not_again
+                                      : " is not taken: " + unwanted) +
                   "; fallback of " + short_text(enabled.table->origin) + left_out(enabled);
     if (!differs.empty()) keep_out(plan, *enabled.info, differs);
     enabled.info = other;
     enabled.stands_in = true;
     return;
   }
+  if (reason.empty() && differs.empty()) return;  // then who does not work there is refused
   const std::string instead = instead_of(plan, enabled, catalogue, can_start);
   if (differs.empty()) report_unavailable(enabled, "device_unusable", " cannot run: " + reason, instead, report);
   else
@@ -102,17 +109,45 @@ bool is_device(const Plan& plan, const EnabledTable& enabled) {
   return std::ranges::find(enabled.slots, plan.points[kDevice].name, &Slot::point) != enabled.slots.end();
 }
 
+// The device first: who repeats, and who works, depends on it.
+void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
+             const std::string& unwanted_device, Report& report) {
+  for (EnabledTable& enabled : all_enabled) {
+    if (!is_device(plan, enabled)) continue;
+    put_stand_in(plan, enabled, catalogue, can_start, unwanted_device, report);
+    plan.device = device_kind(*enabled.info);
+  }
+  for (EnabledTable& enabled : all_enabled)
+    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, catalogue, can_start, "", report);
+}
+
+// Who does not work on a device that has a `fallback` left, and so is not what the run asks for before all else; "" if
+// all do.
+std::string against_device(const Plan& plan, const std::vector<EnabledTable>& all_enabled) {
+  const auto may_give_way = [&](const EnabledTable& each) {
+    return is_device(plan, each) && !each.stands_in && !each.table->fallback.empty();
+  };
+  if (std::ranges::none_of(all_enabled, may_give_way)) return "";
+  for (const EnabledTable& each : all_enabled)
+    if (const auto others = other_devices(*each.info, plan.device); !others.empty())
+      return id_of(*each.info) + " works on " + either(others);
+  return "";
+}
+
 }  // namespace
 
 void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
                    Report& report) {
-  for (EnabledTable& enabled : all_enabled) {
-    if (!is_device(plan, enabled)) continue;
-    put_stand_in(plan, enabled, catalogue, can_start, report);
-    plan.device = device_kind(*enabled.info);
+  const std::vector<EnabledTable> written = all_enabled;
+  Report found;
+  put_all(plan, all_enabled, catalogue, can_start, "", found);
+  if (const std::string why = against_device(plan, all_enabled); !why.empty()) {
+    all_enabled = written;
+    plan.kept_out.clear();
+    found = {};
+    put_all(plan, all_enabled, catalogue, can_start, why, found);
   }
-  for (EnabledTable& enabled : all_enabled)
-    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, catalogue, can_start, report);
+  for (const Diagnostic& d : found.all()) report.add(d);
 }
 
 void gather_choices(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,

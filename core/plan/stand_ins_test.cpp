@@ -76,6 +76,87 @@ TEST_F(Machine, RefusesAWrapperThatCannotRun) {
             "  fix: --without compile.cuda\n");
 }
 
+TEST_F(Machine, SaysWhyItIsNotThatOfWhoWorksOnNoOther) {
+  cuda->fallback = {"device.cpu"};
+  world.listener("metric.cuda_only", "record").devices = {"cuda"};
+  world.can_start = [](const PluginInfo& info) { return std::string(info.schema.id == "device.cuda" ? "no GPU" : ""); };
+  world.table("metric.cuda_only", 20);
+  EXPECT_EQ(world.errors(),
+            "error[wrong_device]: metric.cuda_only works on cuda, this run on device.cpu: device.cuda cannot run here: "
+            "no GPU; fallback of default.toml:4\n"
+            "  --> run.toml:20:1 and default.toml:4:1\n"
+            "  fix: another plugin: mortise plugin list metric\n");
+}
+
+// The same machine with a GPU.
+class GpuByDefault : public Machine {
+ protected:
+  GpuByDefault() {
+    world.can_start = [](const PluginInfo&) { return std::string(); };
+    cuda->fallback = {"device.cpu"};
+  }
+  std::vector<std::string>& devices_of(const std::string& id) { return world.catalogue[id].devices; }
+};
+
+TEST_F(GpuByDefault, IsTakenWhereAllWorkOnIt) {
+  devices_of("optimizer.adamw") = {"cpu", "cuda"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(providers(plan, "device"), Ids{"device.cuda"});
+  EXPECT_EQ(at(plan, "device").providers[0].why, "default.toml:4");
+  EXPECT_EQ(plan.device, "cuda");
+}
+
+TEST_F(GpuByDefault, GivesWayToADeviceOnWhichAllWork) {
+  devices_of("optimizer.adamw") = {"cpu"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(providers(plan, "device"), Ids{"device.cpu"});
+  EXPECT_EQ(at(plan, "device").providers[0].why,
+            "device.cuda is not taken: optimizer.adamw works on cpu; fallback of default.toml:4");
+  EXPECT_EQ(plan.device, "cpu");
+}
+
+// comm.local serves one rank; who stands in for it serves the CPU.
+TEST_F(GpuByDefault, GivesWayToAStandInsDevice) {
+  world.can_start = [](const PluginInfo& info) {
+    return std::string(info.schema.id == "comm.local" ? "it serves one rank, and there are 2" : "");
+  };
+  world.provider("comm.wire", {"comm"}).devices = {"cpu"};
+  world.drop("comm.local");
+  world.table("comm.local", 5, kDefault).fallback = {"comm.wire"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(providers(plan, "comm"), Ids{"comm.wire"});
+  EXPECT_EQ(at(plan, "device").providers[0].why,
+            "device.cuda is not taken: comm.wire works on cpu; fallback of default.toml:4");
+}
+
+TEST_F(GpuByDefault, StaysWhereItWasAskedFor) {
+  cuda->fallback.clear();
+  devices_of("optimizer.adamw") = {"cpu"};
+  EXPECT_EQ(world.errors(),
+            "error[wrong_device]: optimizer.adamw works on cpu, this run on device.cuda\n"
+            "  --> run.toml:5:1 and default.toml:4:1\n"
+            "  fix: [device.cpu], or another plugin: mortise plugin list optimizer\n");
+}
+
+TEST_F(GpuByDefault, ThatIsNotTakenKeepsNobodyOutForItsBits) {
+  world.manifest.tables["run"]["deterministic"] = {true, {"run.toml", 2, 17, "run.deterministic"}};
+  world.operators({"attention"});
+  for (const char* id : {"attention.fast", "attention.plain"}) world.provider(id, {"attention"});
+  auto& repeat = world.catalogue["attention.fast"].facts["repeat"];
+  repeat["differs"] = {std::string("adds in any order"), {}};
+  repeat["devices"] = {std::vector<Value>{{std::string("cuda"), {}}}, {}};
+  world.table("attention.fast", 20).fallback = {"attention.plain"};
+  EXPECT_EQ(providers(world.plan(), "attention"), Ids{"attention.plain"});
+  devices_of("optimizer.adamw") = {"cpu"};
+  const Plan plan = world.plan();
+  EXPECT_EQ(world.text(), "");
+  EXPECT_EQ(providers(plan, "attention"), Ids{"attention.fast"});
+  EXPECT_EQ(plan.kept_out, Ids{});
+}
+
 TEST_F(Machine, AttachesAStandInOnce) {
   cuda->fallback = {"device.cpu"};
   world.catalogue["device.cpu"].listens = {{"run.begin", {}, {}, false}};

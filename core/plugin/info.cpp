@@ -268,6 +268,7 @@ class Reader {
                                                     "model.vocabulary",
                                                     "names.operators",
                                                     "needs.file",
+                                                    "needs.hidden_by",
                                                     "needs.why",
                                                     "optimizer.cut",
                                                     "peft.peft_type",

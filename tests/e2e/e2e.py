@@ -70,7 +70,8 @@ class Case(unittest.TestCase):
         """Of the caller's environment only what finds the program's libraries; no plugins of the person who runs the
         tests."""
         env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
-        env.update(HOME=str(self.dir / "home"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", LC_ALL="C.UTF-8")
+        env.update(HOME=str(self.dir / "home"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", LC_ALL="C.UTF-8",
+                   CUDA_VISIBLE_DEVICES="")  # the processor, on a machine with a GPU too
         env.update(more)
         return env
 

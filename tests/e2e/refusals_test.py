@@ -213,6 +213,100 @@ class Device(Fixtures):
                               r"fallback of run\.toml:14\n")
 
 
+class OpenedDevice(Fixtures):
+    """One that is there, and says when it is opened that it cannot be used, as with a driver that is too old."""
+
+    WARNING = ("warning[device_unusable]: device.fixture cannot run: the fixture driver is too old\n"
+               "  at: in plugin device.fixture, open\n"
+               "  effect: the run is on device.cpu\n"
+               "  fix: a newer one, or --use device.cpu\n")
+    WHY = r"\ndevice +device\.cpu, .* device\.fixture cannot run here: the fixture driver is too old; " \
+          r"fallback of run\.toml:14\n"
+
+    def setUp(self):
+        super().setUp()
+        self.built("device.fixture", '\n[points]\nprovides = ["device"]\n[device]\nkind = "cuda"\n',
+                   source="old_driver.c")
+        self.default = TINY + '[device.fixture]\nfallback = ["device.cpu"]\n'
+
+    def test_gives_its_place_to_its_fallback_with_one_warning(self):
+        self.file("run.toml", self.default)
+        result = self.ok(*self.train())
+        self.assertEqual(result.err, self.WARNING)
+        self.assertRegex(result.out, self.WHY)
+        run = self.dir / "runs/run"
+        plan = (run / "plan.txt").read_text()
+        self.assertRegex(plan, self.WHY)
+        self.assertTrue(json.loads((run / "env.json").read_text())["device"].startswith("device.cpu, 1 thread, "))
+        # The very run that names the processor; and what was recorded asks for the device again, as the manifest does.
+        self.file("cpu.toml", TINY + "[device.cpu]\n")
+        self.assertEqual(self.ok(*self.train("cpu.toml")).err, "")
+        self.assertEqual(self.weights(run), self.weights(self.dir / "runs/cpu"))
+        for verb in ("eval", "sample"):
+            self.assertEqual(self.ok(verb, "runs/run", "--plugin-path", "more", *(
+                ["--data", "notes.txt"] if verb == "eval" else [])).err, self.WARNING)
+        self.assertIn(self.WARNING, self.ok("resume", "runs/run", "--plugin-path", "more", "--set", "run.length=8").err)
+        self.assertEqual(self.ok("resume", "runs/run", "--plugin-path", "more", "--use", "device.cpu",
+                                 "--set", "run.length=9").err.count("warning"), 0)
+
+    def test_is_an_error_where_it_is_named(self):
+        self.file("run.toml", TINY + "[device.fixture]\n")
+        result = self.mortise(*self.train())
+        self.assertEqual(result.code, 69, result)
+        self.assertEqual(result.err, self.WARNING.replace("warning", "error").replace(
+            "  effect: the run is on device.cpu\n", "") + NOTHING)
+
+    def test_is_no_matter_of_a_plan(self):
+        self.file("run.toml", self.default)
+        for verb in (["plan"], ["plan", "--static"]):
+            result = self.ok(*verb, "--plugin-path", "more")
+            self.assertEqual(result.err, "")
+            self.assertRegex(result.out, r"(?m)^  device +device\.fixture .* run\.toml:14$")
+
+    def test_is_missed_by_who_works_on_no_other(self):
+        self.built("guard.fast", LISTENS + '\n[capabilities]\ndevices = ["cuda"]\n')
+        self.file("run.toml", self.default + "[guard.fast]\n")
+        result = self.mortise(*self.train())
+        self.assertEqual(result.code, 69, result)
+        self.assertEqual(result.err, "error[wrong_device]: guard.fast works on cuda, this run on device.cpu: "
+                                     "device.fixture cannot run here: the fixture driver is too old; fallback of "
+                                     "run.toml:14\n"
+                                     "  --> run.toml:16:1 and run.toml:14:1\n"
+                                     "  fix: another plugin: mortise plugin list guard\n" + NOTHING)
+        self.assertFalse((self.dir / "runs").exists())
+
+    def test_is_not_opened_where_somebody_works_on_another(self):
+        self.described("guard.slow", LISTENS + '\n[capabilities]\ndevices = ["cpu"]\n')
+        self.file("run.toml", self.default + "[guard.slow]\n")
+        self.assertRegex(self.ok("plan", "--static", "--plugin-path", "more").out,
+                         r"(?m)^  device +device\.cpu +device\.fixture is not taken: guard\.slow works on cpu "
+                         r" +fallback of run\.toml:14$")
+
+
+class DeviceByDefault(e2e.Case):
+    """What is shipped, on a machine without a GPU or with one that is hidden. With one: tests/gpu."""
+
+    WHY = "device.cuda cannot run here: CUDA_VISIBLE_DEVICES hides it"
+
+    def test_is_the_processor_where_there_is_no_gpu(self):
+        self.assertRegex(self.ok("plan").out, r"(?m)^device   device\.cpu, 1 thread, .*        " + self.WHY +
+                         r"; fallback of default\.toml:\d+$")
+        self.assertRegex(self.ok("plan", "--static").out,
+                         rf"(?m)^  device +device\.cpu +{self.WHY[:-3]}… +fallback of default\.toml:\d+$")
+        result = self.ok("train")
+        self.assertEqual(result.err, "")
+        self.assertRegex(result.out, rf"(?m)^device  device\.cpu, 1 thread, .*{self.WHY}; fallback")
+
+    def test_is_not_for_who_names_one(self):
+        for name in ("--use", "--set"):
+            out = self.ok("plan", name, "device.cpu" if name == "--use" else "device.cpu.threads=1").out
+            self.assertRegex(out, r"(?m)^device   device\.cpu, 1 thread, (?!.*cuda)")
+            self.assertRegex(out, rf"(?m)^  device +device\.cpu .* command line: {name} device\.cpu")
+        result = self.mortise("plan", "--use", "device.cuda")
+        self.assertEqual(result.code, 69, result)
+        self.assertIn("error[device_unusable]: device.cuda cannot run: CUDA_VISIBLE_DEVICES hides it\n", result.err)
+
+
 class Ranks(e2e.Case):
     def test_several_ranks_are_not_several_runs(self):
         self.file("run.toml", TINY)

@@ -60,11 +60,16 @@ class Device(Stopped):
                 self.assertRegex(err, r"computed with device\.cpu, 2 threads, .* before, now device\.cpu, 1 thread, ")
 
     def test_a_number_of_threads_is_a_change_of_numbers(self):
-        run = self.stop_at(self.train("mine", RUN), 4)
-        self.assertTrue(run.is_dir())
-        result = self.mortise("train", "mine.toml", "--resume", "--set", "device.cpu.threads=2")
-        self.assertEqual(result.code, 64, result)
-        self.assertIn("  numeric  device.cpu.threads  none -> 2 ", result.err)
+        for name, table, said in (("mine", "[device.cpu]\n", "device.cpu.threads  none -> 2 "),
+                                  ("default", "", "device.cpu  off -> on ")):
+            run = self.stop_at(self.train(name, RUN + table), 4)
+            self.assertTrue(run.is_dir())
+            result = self.mortise("train", f"{name}.toml", "--resume", "--set", "device.cpu.threads=2")
+            self.assertEqual(result.code, 64, result)
+            self.assertIn(f"  numeric  {said}", result.err)
+        # As it says.
+        self.assertIn("mortise resume runs/default --use device.cpu --set device.cpu.threads=2  ", result.err)
+        self.ok("resume", "runs/default", "--use", "device.cpu", "--set", "device.cpu.threads=2")
 
 
 class Place(Stopped):

@@ -125,7 +125,8 @@ class Directory(e2e.Case):
         self.assertEqual(status, {"state": "finished", "step": 2, "of": 2, "exit": 0, "resumable": False,
                                   "tags": ["a", "b"], "notes": 'say "hi"'})
         environment = json.loads((run / "env.json").read_text())
-        self.assertEqual(environment["variables"], {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+        self.assertEqual(environment["variables"], {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+                                                    "MKL_NUM_THREADS": "1"})
 
         resolved = (run / "run.toml").read_text()
         self.assertTrue(resolved.startswith("# mortise 0.1.0 · plan "), resolved)

@@ -47,6 +47,7 @@ every = 1
 at_end = false
 """
 CUDA = "\n[device.cuda]\n"
+CPU = "\n[device.cpu]\n"
 MATH = "\n[attention.math]\n"
 GRAPH = "\n[compile.cuda_graph]\n"
 
@@ -76,6 +77,10 @@ at_end = true
 
 
 class Gpu(e2e.Case):
+    def environment(self, **more):
+        """Where every other test hides the GPU."""
+        return super().environment(**{"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"), **more})
+
     def records(self, run, event="step"):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         return [record for record in lines if record["event"] == event]
@@ -94,7 +99,7 @@ class Gpu(e2e.Case):
 
 class Numbers(Gpu):
     def test_a_run_on_the_gpu_is_that_on_the_cpu(self):
-        self.near(self.losses("cpu", TINY + MATH), self.losses("cuda", TINY + MATH + CUDA), 1e-5)
+        self.near(self.losses("cpu", TINY + MATH + CPU), self.losses("cuda", TINY + MATH + CUDA), 1e-5)
 
     def test_a_recorded_step_has_the_same_bits(self):
         for name, more in (("plain", ""), ("accumulated", "\n[step.accumulation]\ncount = 3\n"),
@@ -111,7 +116,7 @@ class Numbers(Gpu):
         for name, text in (("dropout", dropout), ("noise", noise)):
             with self.subTest(name):
                 cuda = self.losses(f"{name}_cuda", text + CUDA)
-                self.near(self.losses(f"{name}_cpu", text), cuda, 1e-4)
+                self.near(self.losses(f"{name}_cpu", text + CPU), cuda, 1e-4)
                 self.assertEqual(self.losses(f"{name}_graph", text + CUDA + GRAPH), cuda)
 
     def test_models_in_each_precision(self):
@@ -126,7 +131,7 @@ class Numbers(Gpu):
                 with self.subTest(f"{model} {dtype}"):
                     precise = text + f"\n[precision.{dtype}]\n"
                     cuda = self.losses(f"{model}_{dtype}_cuda", precise + CUDA)
-                    self.near(self.losses(f"{model}_{dtype}_cpu", precise), cuda, bound)
+                    self.near(self.losses(f"{model}_{dtype}_cpu", precise + CPU), cuda, bound)
 
     def test_lengths_that_change_make_recordings_of_their_own_and_then_none(self):
         text = TINY.replace("high = 64\n", "high = 64\nshortest = 8\n") + MATH + CUDA
@@ -192,7 +197,7 @@ class Numbers(Gpu):
             name = optimizer.split("]")[0].split(".")[1]
             with self.subTest(name):
                 text = TINY.replace("optimizer.adamw", optimizer) + MATH
-                cpu, cuda = self.losses(f"{name}_cpu", text), self.losses(f"{name}_cuda", text + CUDA)
+                cpu, cuda = self.losses(f"{name}_cpu", text + CPU), self.losses(f"{name}_cuda", text + CUDA)
                 self.near(cpu, cuda, bound)
                 self.assertEqual(self.losses(f"{name}_graph", text + CUDA + GRAPH), cuda)
 
@@ -209,7 +214,7 @@ class Numbers(Gpu):
                         "length = 40", "length = 12") + MATH + f"\n[precision.{dtype}]\n"
                     name = f"head_{vocabulary}_{dtype}"
                     cuda = self.losses(f"{name}_cuda", text + CUDA)
-                    self.near(self.losses(f"{name}_cpu", text), cuda, bound)
+                    self.near(self.losses(f"{name}_cpu", text + CPU), cuda, bound)
                     self.assertEqual(self.losses(f"{name}_again", text + CUDA), cuda)
 
     def test_the_head_has_one_array_of_logits(self):
@@ -219,6 +224,40 @@ class Numbers(Gpu):
         run = self.train("one_array", text + CUDA + "\n[precision.bf16]\n")
         peak = max(record["memory_peak_bytes"] for record in self.records(run))
         self.assertLess(peak, 2 * 16 * 256 * 50304 * 2)
+
+
+class Default(Gpu):
+    """What a run takes that names no device."""
+
+    def device(self, name):
+        return self.records(self.dir / "runs" / name, "run")[-1]["device"]
+
+    def test_is_the_gpu(self):
+        losses = self.losses("default", TINY + MATH)
+        self.assertTrue(self.device("default").startswith("device.cuda, NVIDIA "), self.device("default"))
+        self.assertEqual(losses, self.losses("named", TINY + MATH + CUDA))
+        self.assertRegex(self.ok("plan", "default.toml").out, r"(?m)^  device +device\.cuda .* default\.toml:\d+$")
+
+    def test_is_the_processor_where_the_gpu_is_hidden(self):
+        self.file("hidden.toml", TINY + MATH)
+        self.assertEqual(self.ok("train", "hidden.toml", env={"CUDA_VISIBLE_DEVICES": ""}).err, "")
+        self.assertIn("device.cuda cannot run here: CUDA_VISIBLE_DEVICES hides it", self.device("hidden"))
+        # The manifest asks for no device, so it goes on on the GPU, and says so.
+        said = self.ok("resume", "runs/hidden", "--set", "run.length=42").err
+        self.assertIn("warning[other_device]: it was computed with device.cpu, ", said)
+        self.assertTrue(self.device("hidden").startswith("device.cuda, "), self.device("hidden"))
+
+    def test_is_the_processor_with_a_warning_where_the_gpu_cannot_be_used(self):
+        self.file("unusable.toml", TINY + MATH)
+        result = self.ok("train", "unusable.toml", env={"CUDA_VISIBLE_DEVICES": "99"})
+        self.assertIn("warning[device_unusable]: device.cuda cannot run: no NVIDIA GPU here\n", result.err)
+        self.assertIn("\n  effect: the run is on device.cpu\n", result.err)
+        self.assertTrue(self.device("unusable").startswith("device.cpu, "), self.device("unusable"))
+
+    def test_of_several_ranks_is_the_processor(self):
+        self.file("ranks.toml", TINY + MATH)
+        self.ok("train", "ranks.toml", "--ranks", "2")
+        self.assertIn("device.cuda is not taken: comm.gloo works on cpu", self.device("ranks"))
 
 
 class Repeats(Gpu):
@@ -266,7 +305,7 @@ class Resume(Gpu):
     def test_a_run_goes_on_on_the_other_device(self):
         text = TINY.replace("at_end = false", 'every = "20 steps"')
         whole = self.losses("whole", text + MATH + CUDA)
-        for first, then in ((CUDA, "device.cpu"), ("", "device.cuda")):
+        for first, then in ((CUDA, "device.cpu"), (CPU, "device.cuda")):
             with self.subTest(f"on to {then}"):
                 name = then.replace(".", "_")
                 self.train(name, text + MATH + first)
@@ -297,6 +336,9 @@ class Trouble(Gpu):
     def test_no_gpu_is_visible(self):
         self.file("run.toml", TINY + CUDA)
         result = self.mortise("train", "run.toml", env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.code, 69, result)
+        self.assertIn("error[device_unusable]: device.cuda cannot run: CUDA_VISIBLE_DEVICES hides it", result.err)
+        result = self.mortise("train", "run.toml", env={"CUDA_VISIBLE_DEVICES": "99"})
         self.assertEqual(result.code, 69, result)
         self.assertIn("error[device_unusable]: device.cuda cannot run: no NVIDIA GPU here", result.err)
 

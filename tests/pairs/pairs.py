@@ -142,6 +142,7 @@ class Trained:
 
     def mortise(self, *args):
         env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
+        env["CUDA_VISIBLE_DEVICES"] = ""
         return subprocess.run([MORTISE, *args, "--json"], cwd=self.dir, capture_output=True, check=False, timeout=600,
                               env=env | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HOME": str(self.dir)})
 

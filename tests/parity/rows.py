@@ -6,7 +6,7 @@ import os
 import pathlib
 
 DEVICE = os.environ.get("PARITY_DEVICE", "cpu")
-ON_DEVICE = "" if DEVICE == "cpu" else f"\n[device.{DEVICE}]\n"
+ON_DEVICE = f"\n[device.{DEVICE}]\n"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

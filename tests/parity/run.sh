@@ -5,6 +5,7 @@
 # docs/fidelity.md.
 set -eu
 here=$(dirname "$0")
+export CUDA_VISIBLE_DEVICES=  # both sides on the CPU; on a GPU: parity.sh of `make gpu-folder`
 [ -z "${PARITY_ROWS:-}" ] || python3 "$here/fidelity.py" --begin "$PARITY_ROWS"
 python3 "$here/huggingface.py"
 python3 "$here/models.py"
