@@ -152,7 +152,7 @@ class LiveLine(Terminal, Fixtures):
     def test_does_not_run_into_a_line_of_the_log(self):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
         code, seen, _ = self.on_terminal(
             "train",
             "--set",
