@@ -140,7 +140,8 @@ class LiveLine(Terminal, Fixtures):
             self.assertRegex(line, r"^step    \d+/150(  loss [\d.]+)?$")
 
     def test_does_not_stand_in_the_way_of_an_error(self):
-        self.file("run.toml", (self.dir / "run.toml").read_text().replace("[optimizer.adamw]", "[optimizer]\nlr = 1e6\n[optimizer.adamw]"))
+        text = (self.dir / "run.toml").read_text()
+        self.file("run.toml", text.replace("[optimizer.adamw]", "[optimizer]\nlr = 1e6\n[optimizer.adamw]"))
         code, seen, _ = self.on_terminal("train")
         self.assertEqual(code, 76, seen)
         screen = Screen(seen, 100)
