@@ -230,7 +230,7 @@ class GoingOn(Bench):
 class OnATerminal(console_test.Terminal):
     def test_a_line_shows_how_far_a_row_is_and_goes_when_it_ends(self):
         self.file("run.toml", BASE.replace("length = 8", "length = 1500"))
-        self.file("m.toml", MATRIX)
+        self.file("m.toml", MATRIX.replace("micro_batch_size = 2", "micro_batch_size = 2\nrun.length = 8"))
         code, seen, _ = self.on_terminal("bench", "m.toml", columns=60)
         self.assertEqual(code, 0, seen)
         screen = console_test.Screen(seen, 60)

@@ -12,10 +12,11 @@ import time
 
 import e2e
 from e2e import TINY
+from refusals_test import Fixtures
 
-LONG = TINY.replace("length = 6", "length = 3000") + "[log]\nevery = 1000\n"
+LONG = TINY.replace("length = 6", "length = 150") + "[log]\nevery = 50\n"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-STEP = re.compile(r"step +(\d+)/3000 ")
+STEP = re.compile(r"step +(\d+)/150 ")
 
 
 class Screen:
@@ -91,14 +92,24 @@ class Terminal(e2e.Case):
         return [int(STEP.match(line)[1]) for line in lines if STEP.match(line)]
 
 
-class LiveLine(Terminal):
+class LiveLine(Terminal, Fixtures):
+    """Of a training whose every step sleeps for some milliseconds: there is time to draw on any machine."""
+
+    def setUp(self):
+        super().setUp()
+        self.built("guard.sleeps", '\n[points]\nlistens = [{ point = "step.commit" }]\n', source="sleeps.c")
+        self.file("run.toml", LONG + "[guard.sleeps]\n")
+
+    def environment(self, **more):
+        return super().environment(MORTISE_PLUGIN_PATH=str(self.dir / "more"), **more)
+
     def test_is_redrawn_in_place_and_leaves_what_a_pipe_would_have(self):
         began = time.monotonic()
         code, seen, _ = self.on_terminal("train")
         seconds = time.monotonic() - began
         self.assertEqual(code, 0, seen)
         screen = Screen(seen, 100)
-        self.assertEqual(self.steps(screen.lines), [1000, 2000, 3000], screen.text)
+        self.assertEqual(self.steps(screen.lines), [50, 100, 150], screen.text)
         words = [line.split()[0] for line in screen.lines[:-1]]
         self.assertEqual(
             words, ["run", "model", "data", "device", "batch", "step", "step", "step", "saved", "done"], screen.text
@@ -108,14 +119,14 @@ class LiveLine(Terminal):
         between = self.steps(screen.drawn)
         self.assertGreater(len(between), 0, seen)
         self.assertEqual(between, sorted(between))
-        self.assertNotIn(1000, between, "what scrolls is not drawn as well")
+        self.assertNotIn(50, between, "what scrolls is not drawn as well")
         self.assertLessEqual(len(between), 10 * seconds + 1)
-        later = [line for line in screen.drawn if self.steps([line])[0] > 1000]
+        later = [line for line in screen.drawn if self.steps([line])[0] > 50]
         self.assertGreater(len(later), 0, seen)
         for line in later:
             self.assertRegex(
                 line,
-                r"^step    \d+/3000  loss [\d.]+  lr \d\.\de-\d\d  grad [\d.]+  \S+ tok/s  mem \S+ [GM]iB(  \S+ "
+                r"^step    \d+/150  loss [\d.]+  lr \d\.\de-\d\d  grad [\d.]+  \S+ tok/s  mem \S+ [GM]iB(  \S+ "
                 r"left)?$",
             )
 
@@ -126,10 +137,11 @@ class LiveLine(Terminal):
         between = [line for line in screen.drawn if STEP.match(line)]
         self.assertGreater(len(between), 0, seen)
         for line in between:
-            self.assertRegex(line, r"^step    \d+/3000(  loss [\d.]+)?$")
+            self.assertRegex(line, r"^step    \d+/150(  loss [\d.]+)?$")
 
     def test_does_not_stand_in_the_way_of_an_error(self):
-        self.file("run.toml", LONG.replace("[optimizer.adamw]", "[optimizer]\nlr = 1e6\n[optimizer.adamw]"))
+        text = (self.dir / "run.toml").read_text()
+        self.file("run.toml", text.replace("[optimizer.adamw]", "[optimizer]\nlr = 1e6\n[optimizer.adamw]"))
         code, seen, _ = self.on_terminal("train")
         self.assertEqual(code, 76, seen)
         screen = Screen(seen, 100)
@@ -141,15 +153,16 @@ class LiveLine(Terminal):
     def test_does_not_run_into_a_line_of_the_log(self):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
         code, seen, _ = self.on_terminal(
             "train",
             "--set",
-            "log.every=5",
+            "log.every=2",
             "--set",
-            "run.length=6000",
+            "run.length=300",
             "--set",
             "checkpoint.at_end=false",
+            env={"MORTISE_PLUGINS_FROM_FILES": "1"},  # not copied into memory files, which count too
             before=small_files,
         )
         self.assertEqual(code, 0, seen)
@@ -187,7 +200,7 @@ class LiveLine(Terminal):
     def test_is_there_when_the_lines_go_elsewhere(self):
         code, seen, out = self.on_terminal("train", err_only=True)
         self.assertEqual(code, 0, seen)
-        self.assertEqual(self.steps(out.splitlines()), [1000, 2000, 3000])
+        self.assertEqual(self.steps(out.splitlines()), [50, 100, 150])
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\r", out)
         screen = Screen(seen, 100)
@@ -210,7 +223,7 @@ class LiveLine(Terminal):
             seen = self.read(ours)
             self.assertEqual(process.wait(e2e.LIMIT_S), 0, seen)
             screen, lines = Screen(seen, 100), (self.dir / "lines").read_text()
-            self.assertEqual(self.steps(lines.splitlines()), [1000, 2000, 3000])
+            self.assertEqual(self.steps(lines.splitlines()), [50, 100, 150])
             self.assertGreater(len(self.steps(screen.drawn)), 0, seen)
             if screen.text == lines:
                 break
@@ -244,7 +257,7 @@ class LiveLine(Terminal):
         os.close(theirs)
         seen = self.read(ours)
         self.assertEqual(process.wait(e2e.LIMIT_S), 0, seen)
-        self.assertEqual(self.steps(COLOUR.sub("", seen).splitlines()), [1000, 2000, 3000])
+        self.assertEqual(self.steps(COLOUR.sub("", seen).splitlines()), [50, 100, 150])
         self.assertNotIn("\x1b[K", seen)
 
 

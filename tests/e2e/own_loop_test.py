@@ -93,14 +93,15 @@ class OwnLoop(e2e.Case):
             self.assertAlmostEqual(a["loss"], b["loss"], delta=64 * 2**-24 * 6)
 
     def test_a_signal_saves_and_it_goes_on_from_there(self):
-        whole = self.finished("--set", "run.name=whole", "--set", "run.length=3000") and self.dir / "runs/whole"
-        process = subprocess.Popen([self.program, "--set", "run.length=3000"], cwd=self.dir, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=self.environment(LOOP=""))
+        whole = self.finished("--set", "run.name=whole", "--set", "run.length=60") and self.dir / "runs/whole"
+        # It waits in step 30 for a line, so that the signal comes to it in the midst of a step, and before the end.
+        process = subprocess.Popen([self.program, "--set", "run.length=60"], cwd=self.dir, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(LOOP="waits"))
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         next(line for line in process.stdout if line.startswith(b"step "))
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=e2e.LIMIT_S)
+        _, err = process.communicate(b"\n", timeout=e2e.LIMIT_S)
         self.assertEqual(process.returncode, 75, err)
         self.assertIn(f"next    {self.program} resume runs/run\n", err.decode())
         self.finished("resume", "runs/run")

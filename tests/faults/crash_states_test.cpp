@@ -59,7 +59,7 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  void show(const Tree& tree) {
+  void show(Tree tree) {
     for (auto at = shown_.rbegin(); at != shown_.rend(); ++at) {
       const auto found = tree.find(at->first);
       if (found == tree.end() || found->second.kind != at->second.kind ||
@@ -76,7 +76,7 @@ class Stage {
       else write(path / name, item.content);
     }
     removed_.clear();
-    shown_ = tree;
+    shown_ = std::move(tree);
   }
   // The bytes of a file of the tree, which a loader has just read from the disk.
   const std::string& content(const std::string& file) const {
