@@ -83,6 +83,19 @@ class Memory(Gpu):
     def test_the_plan_of_gpt2(self):
         self.near_with_each_optimizer("GPT-2", GPT2)
 
+    def test_gradients_are_gone_while_there_are_most_activations(self):
+        """Where a second micro-batch adds to them they stay, and are in the peak. The other peak is in backward, when
+        some are there already: half of them on an H200."""
+        text = RUN.format(model="layers = 4\nheads = 8\nwidth = 512\n", optimizer="optimizer.sgd") + CUDA
+        peaks = []
+        for more in ("", "[step.accumulation]\ncount = 2\n"):
+            self.file("run.toml", text + more)
+            self.at_rest()
+            peaks.append(max(r["memory_peak_bytes"] for r in self.records(self.dir / "runs/measured")))
+        gradients = self.planned()["gradients"]
+        self.assertGreater(gradients, 40 * MIB)
+        self.assertGreater(peaks[1] - peaks[0], 0.25 * gradients, [p / MIB for p in peaks])
+
     def test_the_plan_of_a_recorded_step(self):
         text = RUN.format(model=GPT2, optimizer="optimizer.adamw")
         self.near_the_plan("GPT-2, recorded", text + "[precision.bf16]\n" + CUDA + GRAPH)

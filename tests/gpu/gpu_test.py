@@ -239,7 +239,7 @@ class Default(Gpu):
         self.assertRegex(self.ok("plan", "default.toml").out, r"(?m)^  device +device\.cuda .* default\.toml:\d+$")
 
     def test_is_the_processor_where_the_gpu_is_hidden(self):
-        self.file("hidden.toml", TINY + MATH)
+        self.file("hidden.toml", (TINY + MATH).replace("at_end = false", "at_end = true"))
         self.assertEqual(self.ok("train", "hidden.toml", env={"CUDA_VISIBLE_DEVICES": ""}).err, "")
         self.assertIn("device.cuda cannot run here: CUDA_VISIBLE_DEVICES hides it", self.device("hidden"))
         # The manifest asks for no device, so it goes on on the GPU, and says so.
