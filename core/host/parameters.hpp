@@ -1,9 +1,9 @@
 // The values of parameters and their gradients: a compute copy and a master, buffers that are never zeroed, and the
 // count of uses, which says when a gradient is complete.
 //
-// A gradient gets its memory when its first contribution comes, and on a device gives it back before the next step: when
-// activations need the most, there are none yet. On a CPU it stays, since there the system fills new memory page by
-// page, and so it does where its address is somebody's: of a recorded step, of a tensor that it is a part of.
+// A gradient gets its memory when its first contribution comes, and on a device gives it back before the next step:
+// when activations need the most, there are none yet. On a CPU it stays, since there the system fills new memory page
+// by page, and so it does where its address is somebody's: of a recorded step, of a tensor that it is a part of.
 //
 // A use is noted when forward takes a parameter's value. Inside a pair it arrives when the pair's backward has
 // returned; elsewhere through a fresh alias with a fresh sink node, whose sequence number is the highest, as

@@ -287,7 +287,7 @@ constexpr bool kSanitized = true;  // several times slower
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr size_t kMany = kSanitized ? 600 : 12000, kFew = kSanitized ? 8 : 100;
+constexpr size_t kMany = kSanitized ? 600 : 6000, kFew = kSanitized ? 8 : 50;
 
 TEST_F(CrashStates, OfTheFirstSave) {
   Seen seen;

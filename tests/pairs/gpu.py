@@ -114,8 +114,8 @@ def judge(names, cpu, cuda, graph):
 
 HEAD = """# Any two techniques together on a GPU
 
-Made by `python3 tests/pairs/gpu.py --write` on a machine with a GPU ({device}): each pair trains {steps} steps of a small
-GPT on the CPU, on the GPU, and there as a recorded step.
+Made by `python3 tests/pairs/gpu.py --write` on a machine with a GPU ({device}): each pair trains {steps} steps of a
+small GPT on the CPU, on the GPU, and there as a recorded step.
 
 | | |
 |---|---|
@@ -124,8 +124,8 @@ GPT on the CPU, on the GPU, and there as a recorded step.
 | `×` | refused before anything is trained, for the reason below |
 
 The diagonal is the technique alone. `precision.tf32`, attention in 16 bits and what only a GPU runs stand beside the
-CPU's run without them. The furthest from the CPU of all that compute in fp32 alone: {fp32:.1e} of the loss (bound {bound:.0e});
-of all: {far:.1e}.
+CPU's run without them. The furthest from the CPU of all that compute in fp32 alone: {fp32:.1e} of the loss (bound
+{bound:.0e}); of all: {far:.1e}.
 
 """
 
