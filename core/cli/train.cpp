@@ -229,18 +229,6 @@ int train_along(const Session& session) {
   return run->train(interrupt);
 }
 
-// A run directory is to be gone on with; or its manifest is to be trained again, which makes another run.
-static void refuse_run_directory(const std::string& word) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(word, error) || !is_run(word)) return;
-  const std::string dir = run_directory_at(word, "resume");
-  Diagnostic d = mistake("is_a_run", word + " is the directory of a run, and `mortise train` takes a manifest");
-  d.effect = "nothing was started";
-  d.fixes = {"go on with it:   mortise resume " + shell_word(dir),
-             "begin again:     mortise train " + shell_word(dir + "/run.toml")};
-  throw Failure(d);
-}
-
 // `train --resume` means NAME, not NAME-2 that another `train` made.
 static void say_newer(const Manifest& manifest, const std::string& dir) {
   const auto status = status_of(dir);
@@ -258,7 +246,6 @@ static void say_newer(const Manifest& manifest, const std::string& dir) {
 
 int train(const Arguments& args) {
   handle_signals(/*says=*/!globals().quiet && !globals().json);
-  if (!args.positional.empty()) refuse_run_directory(args.positional[0]);
   const PlanSource source = source_named(args.positional.empty() ? "run.toml" : args.positional[0], "train");
   const Session session = make_session(args, source);
   const std::string dir = directory_of(session.run->manifest);

@@ -32,6 +32,9 @@ def in_memory():
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="mortise_e2e.", dir=in_memory())).resolve()
 ROOM.chmod(0o711)  # some tests let another user into their own folder
 atexit.register(shutil.rmtree, ROOM, True)
+# Of a build in there: ccache, where it is, knows the objects of the last time.
+COMPILES = {"CMAKE_C_COMPILER_LAUNCHER": "ccache", "CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": str(ROOM),
+            "CCACHE_NOHASHDIR": "1"} if shutil.which("ccache") else {}
 TRAINED = {}  # what a training read: where a copy of its runs/ lies
 
 TINY = """\

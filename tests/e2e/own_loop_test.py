@@ -36,7 +36,7 @@ class OwnLoop(e2e.Case):
     def setUpClass(cls):
         cmake = os.environ.get("CMAKE") or shutil.which("cmake") or e2e.SOURCE / ".deps/bin/cmake"
         prefix, folder = e2e.ROOM / "installed", e2e.ROOM / "loops"
-        env = os.environ | {"PATH": f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"}
+        env = os.environ | e2e.COMPILES | {"PATH": f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"}
         for command in ([cmake, "--install", BUILD, "--prefix", prefix],
                         [cmake, "-S", e2e.SOURCE / "tests/e2e/fixtures/loops", "-B", folder, "-G", "Ninja",
                          f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror"],

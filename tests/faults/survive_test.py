@@ -18,7 +18,7 @@ import e2e  # noqa: E402  the path above leads to it
 import refusals_test  # noqa: E402
 
 SHIM = os.environ.get("MORTISE_SHIM", str(e2e.MORTISE.parent.parent / "tests/shim.so"))
-KILLS = int(os.environ.get("MORTISE_KILLS", "50"))
+KILLS = int(os.environ.get("MORTISE_KILLS", "40"))
 SEED = int(os.environ.get("MORTISE_SEED", "1"))
 
 # All that has a count of its own: no two of steps applied, steps attempted and micro-batches agree.
