@@ -102,11 +102,22 @@ PlanSource source_of_run(const std::string& dir) { return {dir + "/run.toml", di
                         "mortise " + verb + " " + (files.size() == 1 ? shell_word(files[0]) : "FILE.toml")));
 }
 
+// A run directory is to be gone on with; or its manifest is to be trained again, which makes another run.
+[[noreturn]] static void refuse_run_directory(const std::string& word) {
+  const std::string dir = run_directory_at(word, "resume");
+  Diagnostic d = mistake("is_a_run", word + " is the directory of a run, and `mortise train` takes a manifest");
+  d.effect = "nothing was started";
+  d.fixes = {"go on with it:   mortise resume " + shell_word(dir),
+             "begin again:     mortise train " + shell_word(dir + "/run.toml")};
+  throw Failure(d);
+}
+
 // A manifest that stands where a run left it is the run's.
 PlanSource source_named(const std::string& word, const std::string& verb) {
   std::error_code error;
   const fs::path file(word), folder = file.parent_path();
   if (fs::is_directory(file, error)) {
+    if (is_run(word) && verb == "train") refuse_run_directory(word);
     if (is_run(word)) return source_of_run(run_directory_at(word, verb));
     refuse_folder(word, verb);
   }

@@ -112,10 +112,12 @@ class Page {
     for (int choice : claim.choices) names.push_back(id_of(plan_, choice));
     std::string text = names.empty() ? "" : "one of " + join(names, ", ");
     if (several) text = points_of(claim.member);
-    if (claim.stands_in && text.empty()) text = claim.why.substr(0, claim.why.find("; fallback of "));
+    // "REASON; fallback of FILE:LINE; of its table nothing is taken: …"
+    const size_t reason = claim.stands_in ? claim.why.find("; fallback of ") : std::string::npos;
+    if (reason != std::string::npos && text.empty()) text = claim.why.substr(0, reason);
     row(several ? info.schema.family : plan_.points[point].name, claim.member,
         detail(claim.member, claim.where, claim.modes, text),
-        claim.stands_in ? "fallback of " + short_text(claim.origin) : claim.why);
+        reason != std::string::npos ? claim.why.substr(reason + 2) : claim.why);
   }
   // What of the vocabulary its layers compute themselves.
   std::string covers_of(int member) const {

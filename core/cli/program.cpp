@@ -9,7 +9,6 @@
 #include "core/cli/command_line.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/launcher.hpp"
-#include "core/cli/run_directory.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
@@ -61,24 +60,11 @@ int run_in_library(const std::string& verb, const std::string& plugin, int argc,
   return start(argc, argv);
 }
 
-// A run directory is to be gone on with; or its manifest is to be trained again, which makes another run.
-void refuse_run_directory(const std::string& word) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(word, error) || !is_run(word)) return;
-  const std::string dir = run_directory_at(word, "resume");
-  Diagnostic d = mistake("is_a_run", word + " is the directory of a run, and `mortise train` takes a manifest");
-  d.effect = "nothing was started";
-  d.fixes = {"go on with it:   mortise resume " + shell_word(dir),
-             "begin again:     mortise train " + shell_word(dir + "/run.toml")};
-  throw Failure(d);
-}
-
 // What is wrong in names and in a manifest is known without LibTorch, whose loading takes longer than all of this.
-void refuse_words(const Verb& verb, const Arguments& args) {
+void refuse_early(const Verb& verb, const Arguments& args) {
   const std::string word = args.positional.empty() ? "run.toml" : args.positional[0];
   if (verb.name == "resume" || verb.name == "sample") run_directory_at(word, verb.name);
   if (verb.name != "train") return;
-  refuse_run_directory(word);
   PlanSource source = source_named(word, "train");
   source.warnings = PlanSource::Warnings::kNone;
   make_planned(args, source);
@@ -92,7 +78,7 @@ int main(int argc, char** argv) {
   return command_line(argc, argv, [&](const Verb& verb, const Arguments& args) {
     if (verb.name == "train" || verb.name == "resume") hold_signals();
     const int ranks = ranks_asked(verb, args);
-    refuse_words(verb, args);
+    refuse_early(verb, args);
     if (ranks > 1) return run_ranks(ranks, without_flag(globals().words, "--ranks"));
     if (!verb.work) return run_in_library(verb.name, "", argc, argv);
     try {

@@ -292,7 +292,9 @@ void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
   d.device = plugins.object<mortise_device>(kDevice);
-  const auto index = static_cast<int32_t>(d.key("device", "index").as_int());
+  // An index is that of the device that was asked for, not of what stands in for it.
+  const auto index =
+      d.plan->at[kDevice].providers.back().stands_in ? 0 : static_cast<int32_t>(d.key("device", "index").as_int());
   if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d.device, index, plugins, *d.edge);
   const bool repeats = request.open_device && d.plan->repeats;
   d.edge->device_opened(d.device.object->kind, index, repeats);

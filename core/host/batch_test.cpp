@@ -438,7 +438,6 @@ TEST(Declared, ParametersAreFoundByEveryNameAndChangedByField) {
   ASSERT_EQ(kParamsApi.info(h, p, &info), MORTISE_OK);
   EXPECT_EQ(info->numel, 6);
   EXPECT_EQ(host.get().parameters().state(*p).value.scalar_type(), at::kBFloat16);
-  EXPECT_FALSE(host.get().parameters().state(*p).grad.defined());  // frozen: no buffer
 }
 
 // Where it would count for nobody: before and after calls, and on a thread that a call started.

@@ -72,7 +72,10 @@ void replicas_has_gradient(mortise_host* h, const mortise_param* p, int32_t* has
   *has = host_of(h).parameters().state(*p).has_gradient;
 }
 void replicas_set_has_gradient(mortise_host* h, mortise_param* p, int32_t has) {
-  host_of(h).parameters().state(*p).has_gradient = has != 0;
+  Parameters& all = host_of(h).parameters();
+  ParameterState& s = all.state(*p);
+  if (has && !s.grad.defined()) all.gradient(s).zero_();
+  s.has_gradient = has != 0;
 }
 
 }  // namespace

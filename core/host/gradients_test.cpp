@@ -256,6 +256,23 @@ TEST(Memory, HasNoGradientTwice) {
   }
 }
 
+// As on a device: there is nothing to be kept for.
+TEST(Memory, OfAGradientIsGivenBackBeforeTheNextStep) {
+  TestHost host;
+  host.declare([](Builder& b) {
+    b.segment("s");
+    b.param("w", {4, 4});
+  });
+  host.get().parameters().keep_gradients(false);
+  const auto step = [&] { host.step(2, [&](Call& c) { return at::tanh(c.use("w")).sum(); }); };
+  step();
+  const at::Tensor first = host.grad("w");
+  host.begin_step();
+  EXPECT_FALSE(host.get().parameters().all().front().grad.defined());
+  step();
+  EXPECT_TRUE(bitwise(host.grad("w"), first));
+}
+
 // A fused unit that adds to the buffer itself, against `sum`: used once and twice a micro-batch, over three of them.
 TEST(Targets, ThatAreAddedToHaveTheBitsOfSums) {
   for (const bool twice : {false, true}) {

@@ -61,8 +61,8 @@ class Parameters {
 
   // Its gradient, or the memory for it.
   at::Tensor& gradient(ParameterState& s) const;
-  // From here on gradients stay where they are.
-  void keep_gradients() { keeps_gradients_ = true; }
+  // From here on gradients stay where they are; or they do not, on a CPU in a test.
+  void keep_gradients(bool keep = true) { keeps_gradients_ = keep; }
 
   // The norm of all gradients of this step as they are in memory, float64, 0-dim.
   at::Tensor norm() const;

@@ -729,7 +729,7 @@ TEST_F(Shipped, NamesThatLookLikeAnotherThing) {
   for (const char* eps : {"eps = 1e-8\n", "[optimizer]\neps = 1e-8\n"})
     EXPECT_EQ(fix_of(eps), "it is called `eps`, in [optimizer.adamw]");
   EXPECT_EQ(fix_of("max_position_embeddings = 8\n"), "it is called `context`, in [model.gpt]");
-  EXPECT_EQ(fix_of("accelerator_config = 8\n"), "leave it out: this version trains in one process, on the CPU");
+  EXPECT_EQ(fix_of("accelerator_config = 8\n"), "leave it out: nothing of it is here");
   EXPECT_EQ(fix_of("config_name = \"x\"\n"), "sizes are keys of the model's table: mortise plugin info model.gpt");
   EXPECT_EQ(fix_of("[tokenizer]\npretrained = \"x\"\n"),
             "a tokenizer is a plugin: [tokenizer.huggingface], whose `path` is a tokenizer.json");

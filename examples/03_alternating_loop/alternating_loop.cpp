@@ -16,8 +16,9 @@ struct Models : nn::Module {
                                                                       nn::LeakyReLU(), nn::Linear(kWidth, 1)))) {}
 
   at::Tensor real(const at::Tensor& ids) const { return at::one_hot(ids, alphabet).to(at::kFloat).flatten(1); }
-  at::Tensor made(int64_t samples) {
-    const at::Tensor letters = generator->forward(at::randn({samples, kNoise})).view({samples, length, alphabet});
+  at::Tensor made(int64_t samples, at::Device device) {
+    const at::Tensor noise = at::randn({samples, kNoise}, device);
+    const at::Tensor letters = generator->forward(noise).view({samples, length, alphabet});
     return letters.softmax(-1).flatten(1);
   }
   // How far it is from saying `truth` of each sample, summed.
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
     const bool generates = step.number() % 2 == 1;
     step.freeze(generates ? *models.discriminator : *models.generator);
     for (auto& micro : step) {
-      const at::Tensor ids = micro["input_ids"], made = models.made(ids.size(0));
+      const at::Tensor ids = micro["input_ids"], made = models.made(ids.size(0), ids.device());
       if (generates) {
         micro.backward({{"generator", models.mistaken(made, 1), "samples"}});
       } else {

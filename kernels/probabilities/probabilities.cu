@@ -3,7 +3,8 @@
 // Floor   8 bytes a probability forward (read, write), 16 backward (both arrays); ten rounds of Philox for eight of
 //         them and an exponential each hide behind that.
 // Plan    a warp a row of up to 1,024 keys, a block a longer one. A row stays in registers from its first reading to
-//         its writing: a lane has groups of eight keys, each two accesses of sixteen bytes and a Philox block.
+//         its writing (from 16,385 keys on backward has too few): a lane has groups of eight keys, each two accesses of
+//         sixteen bytes and a Philox block.
 #include <cmath>
 
 #include "kernels/cuda/floats.h"

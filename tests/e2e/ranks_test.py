@@ -190,6 +190,7 @@ class Started(Ranks):
                 (self.dir / f"rank{number}").unlink()
 
     def test_what_to_do_when_a_resume_lost_a_rank(self):
+        self.file("runs/run/run.toml", "")
         kill = {"DOES": "rank == '1' and os.kill(os.getpid(), signal.SIGKILL)"}
         code, _, err = self.run_it("resume", "runs/run", "--from", "100", "--ranks", "2", env=kill)
         self.assertEqual(code, 75)

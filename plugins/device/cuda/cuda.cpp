@@ -13,6 +13,7 @@ using namespace mortise;
 
 // Of CUDA's headers, which need not be here: cudaError_t and cudaDeviceAttr.
 constexpr int kInsufficientDriver = 35, kNoDevice = 100, kMajor = 75, kMinor = 76;
+constexpr int kOldest = 8;  // compute capability; cmake/MortiseCuda.cmake builds for it
 
 // The path of the first loaded library whose file name begins so; "" if there is none.
 std::string loaded(std::string_view name) {
@@ -103,12 +104,16 @@ class Cuda {
     cannot("the driver serves CUDA " + text(has) + ", this LibTorch needs " + text(needs), "a newer driver");
   }
 
-  // "NVIDIA H100 80GB HBM3, sm_90"
+  // "NVIDIA H100 80GB HBM3, sm_90". Refuses one that kernels are not built for.
   static std::string name_of(const Library& runtime, int index) {
     int major = 0, minor = 0;
     const auto attribute = runtime.get<int(int*, int, int)>("cudaDeviceGetAttribute");
     attribute(&major, kMajor, index);
     attribute(&minor, kMinor, index);
+    if (major < kOldest)
+      cannot("this GPU is an sm_" + std::to_string(major) + std::to_string(minor) +
+                 ", and kernels are for sm_80 and later",
+             "a GPU from the A100 on");
     char name[256] = "";
     if (const auto get = Library("libcuda.so").get<int(char*, int, int)>("cuDeviceGetName"))
       get(name, sizeof name, index);

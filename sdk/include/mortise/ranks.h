@@ -69,7 +69,7 @@ typedef struct mortise_replicas {
   MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
   /** [loop] Every gradient is summed over the replicas when this returns (or will be, on the stream). */
   MORTISE_PLUG(finish, uint32_t reserved);
-  /** [build] Parameters and gradients have memory, and values on every rank. May be NULL. Since 0.2 */
+  /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
 } mortise_replicas;
 
