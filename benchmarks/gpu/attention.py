@@ -12,49 +12,15 @@ CUPTI says when each kernel ran. Medians of the steady steps, ms:
 and the allocator's peak. --trace prints the kernels of each row.
 """
 
-import collections
 import json
-import os
-import pathlib
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/gpu"))
-import cuda_trace  # noqa: E402
+import bench
+import traced
 
-MORTISE = os.environ.get("MORTISE", "mortise")
-TRACER = next((path for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
-                                 ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
-MANIFEST = """\
-[run]
-length = 40
-[data]
-micro_batch_size = 4
-sequence_length = 512
-[data.random]
-samples = 16
-high = 30000
-classes = 2
-[model.bert]
-preset = "bert_large"
-task = "classification"
-[optimizer]
-lr = 5e-5
-[optimizer.adamw]
-[gradient.clip]
-norm = 1.0
-[log]
-every = 10
-[checkpoint]
-at_end = false
-[device.cuda]
-[precision.fp32]
-[compile.cuda_graph]
-"""
+MANIFEST = bench.BERT.format(steps=40, batch=4, samples=16) + bench.REST + bench.FP32 + bench.GRAPH
 RECOMPUTE = "[attention.recompute]\nworkspace = {}\n"
 ROWS = {"math": "[attention.math]\n", **{str(mib): RECOMPUTE.format(mib) for mib in (16, 32, 64, 128, 256)}}
 OURS = re.compile("mortise::kernels::.*::to_(probabilities|gradients)<")
@@ -79,38 +45,21 @@ def parts(step):
     return rows, products
 
 
-def table_of(steps):
-    spent, times = collections.Counter(), collections.Counter()
-    for work in (w for step in steps for w in step.work):
-        spent[work.name] += work.end - work.start
-        times[work.name] += 1
-    for name, ns in spent.most_common(24):
-        print(f"    {ns / 1e6 / len(steps):8.4f} ms {times[name] / len(steps):6.1f} x  {name[:150]}")
-
-
 def row(attention, prints):
-    with tempfile.TemporaryDirectory() as folder:
-        path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
-        path.write_text(MANIFEST + attention)
-        done = subprocess.run([MORTISE, "train", path, "--json"], cwd=folder, capture_output=True, text=True,
-                              check=False,
-                              env={**os.environ, "CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)})
-        if done.returncode:
-            return (done.stderr.splitlines() or [f"exit {done.returncode}"])[0]
-        steps = cuda_trace.steady(cuda_trace.read(trace).steps())
+    steps, lines = traced.train(MANIFEST + attention, "--json")
+    if steps is None:
+        return lines
     if prints:
-        table_of(steps)
-    records = [json.loads(line) for line in done.stdout.splitlines()]
+        traced.print_kernels([step.work for step in steps], 24)
+    records = [json.loads(line) for line in lines]
     mib = max(record["memory_peak_bytes"] for record in records if record["event"] == "step") / 2**20
-    figures = [(step.end - step.begin, step.busy(), *parts(step)) for step in steps]
+    figures = [(step.length(), step.busy(), *parts(step)) for step in steps]
     ms = [statistics.median(figure) / 1e6 for figure in zip(*figures)]
     return "{:8.2f} {:8.2f} {:8.2f} {:8.2f}".format(*ms) + f" {mib:8,.0f} MiB"
 
 
 def main():
-    if not TRACER:
-        sys.exit("no trace.so, which counts by CUPTI: CUDA_TRACER=build/fixtures/cupti/trace.so")
-    print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.split(" (")[0])
+    traced.begin()
     print(f"{'ms':8} {'step':>8} {'kernels':>8} {'rows':>8} {'products':>8}")
     for name in [name for name in ROWS if name in sys.argv[1:]] or list(ROWS):
         print(f"{name:8} {row(ROWS[name], '--trace' in sys.argv[1:])}", flush=True)

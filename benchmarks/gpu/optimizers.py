@@ -16,23 +16,16 @@ this GPU copies as many bytes as the update must move, the norm's reading of the
 kernels of each row.
 """
 
-import collections
 import importlib.util
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/gpu"))
-import cuda_trace  # noqa: E402
+import traced
+from traced import ROOT, cuda_trace
 
-MORTISE = os.environ.get("MORTISE", "mortise")
-TRACER = next((path for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
-                                 ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
 MANIFEST = """\
 [run]
 length = 40
@@ -90,27 +83,13 @@ def busy(work):
     return cuda_trace.union(work, 0, 1 << 63) / 1e6
 
 
-def table_of(steps):
-    spent, times = collections.Counter(), collections.Counter()
-    for work in (w for step in steps for w in of_optimizer(step)):
-        spent[work.name] += work.end - work.start
-        times[work.name] += 1
-    for name, ns in spent.most_common(12):
-        print(f"    {ns / 1e6 / len(steps):8.4f} ms {times[name] / len(steps):6.1f} x  {name[:150]}")
-
-
 def mortise(optimizer, more, prints):
     """Medians of a steady step's span and kernels, ms; or why there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
-        path.write_text(MANIFEST.format(optimizer=optimizer) + more)
-        done = subprocess.run([MORTISE, "train", path], cwd=folder, capture_output=True, text=True, check=False,
-                              env={**os.environ, "CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)})
-        if done.returncode:
-            return {"error": (done.stderr.splitlines() or [f"exit {done.returncode}"])[0]}
-        steps = cuda_trace.steady(cuda_trace.read(trace).steps())
+    steps, said = traced.train(MANIFEST.format(optimizer=optimizer) + more)
+    if steps is None:
+        return {"error": said}
     if prints:
-        table_of(steps)
+        traced.print_kernels([of_optimizer(step) for step in steps], 12)
     return {"span": statistics.median(span(of_optimizer(s)) for s in steps),
             "busy": statistics.median(busy(of_optimizer(s)) for s in steps)}
 
@@ -211,9 +190,7 @@ def bert_large():
 def main():
     names = [name for name in OPTIMIZERS if name in sys.argv[1:]] or list(OPTIMIZERS)
     prints = "--trace" in sys.argv[1:]
-    if not TRACER:
-        sys.exit("no trace.so, which counts by CUPTI: CUDA_TRACER=build/fixtures/cupti/trace.so")
-    print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.split(" (")[0])
+    traced.begin()
     peers, bandwidth = peers_there()
     print(f"parameters {sum(count(size) for size in bert_large()):,}; a copy moves " +
           (f"{bandwidth:.2f} TB/s" if bandwidth else "nobody knows how much: no PyTorch here"))

@@ -172,12 +172,16 @@ Report together(const Report& scanned, const Report& read, const Report& planned
   return all;
 }
 
+// The run's device; NULL: none is on.
+const Member* device_of(const Plan& plan) {
+  const auto& claims = plan.at[kDevice].providers;
+  return claims.empty() ? nullptr : &plan.members[static_cast<size_t>(claims.back().member)];
+}
+
 // plugin.toml of a device may name the key that says how threads wait: [device] wait = "KEY".
 void wait_as_the_device_says(const Plan& plan) {
-  const auto& claims = plan.at[kDevice].providers;
-  if (claims.empty()) return;
-  const Member& device = plan.members[static_cast<size_t>(claims.back().member)];
-  const Value* policy = value_of_fact(device, "device", "wait");
+  const Member* const device = device_of(plan);
+  const Value* policy = device ? value_of_fact(*device, "device", "wait") : nullptr;
   if (policy && policy->as_text() != "auto") begin_anew_waiting(policy->as_text());
 }
 
@@ -281,7 +285,7 @@ static std::unique_ptr<Edge> edge_of(const Planned& p) {
 }
 
 void settle_device(Planned& p) {
-  const Member& device = p.plan.members[static_cast<size_t>(p.plan.at[kDevice].providers.back().member)];
+  const Member& device = *device_of(p.plan);
   if (!device.table || device.table->fallback.empty()) return;
   auto refused = refusal_of_device(p.manifest, p.plan, installation().probe, edge_of(p));
   if (!refused) return;
@@ -293,8 +297,7 @@ void settle_device(Planned& p) {
     say(planned, "nothing was started.");
     throw Failed{planned.exit_code()};
   }
-  const Member& taken = p.plan.members[static_cast<size_t>(p.plan.at[kDevice].providers.back().member)];
-  say_warnings({as_warning(std::move(*refused), "the run is on " + taken.info->schema.id)});
+  say_warnings({as_warning(std::move(*refused), "the run is on " + device_of(p.plan)->info->schema.id)});
 }
 
 void refuse_start(const Planned& p, const Failure& failure) {

@@ -100,6 +100,11 @@ Tensor AttentionLayer::merge(Ref x) {
   return ops::reshape(ops::transpose(x, 1, 2), {i.size(0), i.size(2), i.size(1) * i.size(3)});
 }
 
+Tensor AttentionLayer::flat(Ref x_BHTD) {
+  const Info i(x_BHTD);
+  return ops::contiguous(ops::reshape(x_BHTD, {i.size(0) * i.size(1), i.size(2), i.size(3)}));
+}
+
 Tensor AttentionLayer::repeated(const Tensor& x) const {
   const int64_t each = heads_ / kv_heads_;
   if (each == 1) return x;

@@ -39,6 +39,9 @@ class AttentionLayer {
 
   Tensor split(Ref x, int64_t heads) const;  // [B, T, heads·D] → [B, heads, T, D], a view
   static Tensor merge(Ref x);                // and back, a copy
+  // [B, H, T, D] → [P, T, D] with P = B·H, side by side; and each matrix turned, a view: what products take.
+  static Tensor flat(Ref x_BHTD);
+  static Tensor turned(Ref x_PTD) { return ops::transpose(x_PTD, 1, 2); }
   // [B, K, S, D] → [B, H, S, D], each head as often as it serves, and the sum of gradients back.
   Tensor repeated(const Tensor& x) const;
   Tensor shared(const Tensor& d) const;

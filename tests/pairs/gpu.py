@@ -9,9 +9,13 @@ the bounds are added."""
 import argparse
 import collections
 import concurrent.futures
+import functools
 import itertools
+import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -29,13 +33,14 @@ IN_16_BITS = {"attention.cudnn", "attention.flash", "attention.tiled"}
 PRECISIONS_OF_16_BITS = {"precision.bf16", "precision.fp16", "precision.half", "optimizer.adamw_anyprecision"}
 
 
+@functools.cache
 def facts():
     return {i: tomllib.loads((p / "plugin.toml").read_text()) for i, p in pairs.plugins().items()}
 
 
-def only_there(known):
+def only_there():
     """Beside the CPU's run without them."""
-    return {i for i, f in known.items() if pairs.wants_a_gpu(f)} | {"precision.tf32", *IN_16_BITS}
+    return {i for i, f in facts().items() if pairs.wants_a_gpu(f)} | {"precision.tf32", *IN_16_BITS}
 
 
 def tables_of(names):
@@ -50,42 +55,35 @@ def tables_of(names):
     return all_of
 
 
-def techniques(known):
-    return sorted(i for i, f in known.items() if "equals" in f.get("capabilities", {}) and i != GRAPH)
+def techniques():
+    return sorted(i for i, f in facts().items() if "equals" in f.get("capabilities", {}) and i != GRAPH)
 
 
 class Trained:
     """refused, or broken, or losses."""
 
-    def __init__(self, names, folder, device, known):
+    def __init__(self, names, folder, device):
         self.refused = self.broken = ""
         self.losses = []
         where = pathlib.Path(folder) / "+".join((device, *names))
         where.mkdir()
         tables = tables_of(names) | ({GRAPH: {}} if device == "graph" else {})
         if device == "cpu":
-            tables = {t: k for t, k in tables.items() if t not in only_there(known)}
+            tables = {t: k for t, k in tables.items() if t not in only_there()}
         tables = {t: k for t, k in tables.items() if t != "device.cuda"}
         tables["device.cpu" if device == "cpu" else "device.cuda"] = {}
         if "data.pack" not in names:
             del tables["data.random"]["shortest"]  # batches of one shape, so that a recording is played
         (where / "run.toml").write_text(pairs.manifest(tables))
-        done = self.run(where)
+        done = pairs.mortise(where, "train", "run.toml")
         if done.returncode in (64, 69):
-            self.refused = pairs.json.loads(done.stderr.splitlines()[0])["message"]
+            self.refused = json.loads(done.stderr.splitlines()[0])["message"]
         elif done.returncode:
             self.broken = f"{device}: exit {done.returncode}: {done.stderr.decode()[-600:]}"
         else:
             lines = (where / "runs/run/metrics.jsonl").read_text().splitlines()
-            self.losses = [r["loss"] for r in map(pairs.json.loads, lines) if r["event"] == "step"]
-        pairs.shutil.rmtree(where)
-
-    @staticmethod
-    def run(where):
-        env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
-        return pairs.subprocess.run([pairs.MORTISE, "train", "run.toml", "--json"], cwd=where, capture_output=True,
-                                    check=False, timeout=300,
-                                    env=env | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HOME": str(where)})
+            self.losses = [r["loss"] for r in map(json.loads, lines) if r["event"] == "step"]
+        shutil.rmtree(where)
 
 
 def distance(a, b):
@@ -131,22 +129,17 @@ CPU's run without them. The furthest from the CPU of all that compute in fp32 al
 
 
 def page(cells, names):
-    device = pairs.subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+    device = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
                                   text=True, check=True).stdout.strip()
     fp32 = max((far for key, (_, far, _) in cells.items() if not set(tables_of(key)) & set(ROUNDS)), default=0)
     far = max(far for _, far, _ in cells.values())
-    out = [HEAD.format(device=device, steps=pairs.STEPS, fp32=fp32, bound=FP32, far=far),
-           "| | | " + " | ".join(str(i + 1) for i in range(len(names))) + " |\n",
-           "|---|---|" + "---|" * len(names) + "\n"]
-    for i, a in enumerate(names):
-        signs = [cells[tuple(sorted({a, b}))][0] for b in names]
-        out.append(f"| {i + 1} | `{a}` | " + " | ".join(signs) + " |\n")
+    head = HEAD.format(device=device, steps=pairs.STEPS, fp32=fp32, bound=FP32, far=far)
+    table = pairs.grid(names, lambda a: "", lambda a, b: cells[tuple(sorted({a, b}))][0])
     reasons = collections.defaultdict(list)
     for key, (_, _, text) in cells.items():
         if text:
             reasons[text].append(" with ".join(f"`{n}`" for n in key))
-    out += ["\n"] + [f"- {text}: {', '.join(who)}\n" for text, who in sorted(reasons.items())]
-    return "".join(out)
+    return head + table + "\n" + "".join(f"- {text}: {', '.join(who)}\n" for text, who in sorted(reasons.items()))
 
 
 def main():
@@ -156,14 +149,13 @@ def main():
     parser.add_argument("--only", help="pairs with one of these")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args()
-    known = facts()
-    names = techniques(known)
+    names = techniques()
     keys = [(n,) for n in names] + list(itertools.combinations(names, 2))
     if asked.only:
         keys = [k for k in keys if set(k) & set(asked.only.split(","))]
     with tempfile.TemporaryDirectory(prefix="mortise_pairs.") as folder, \
             concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        runs = {(key, device): pool.submit(Trained, key, folder, device, known)
+        runs = {(key, device): pool.submit(Trained, key, folder, device)
                 for key in keys for device in ("cuda", "graph", "cpu")}
         cells = {key: judge(key, *(runs[key, d].result() for d in ("cpu", "cuda", "graph"))) for key in keys}
     wrong = [f"{' with '.join(key)}: {text}" for key, (sign, _, text) in cells.items() if sign == "!"]

@@ -122,6 +122,13 @@ def toml(value):
     return json.dumps(value)
 
 
+def mortise(folder, *args, **more):
+    env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
+    env |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HOME": str(folder)} | more
+    return subprocess.run([MORTISE, *args, "--json"], cwd=folder, capture_output=True, check=False, timeout=600,
+                          env=env)
+
+
 class Trained:
     """A run of these techniques: refused, or its losses, its weights' hash, and whether it is resumed exactly."""
 
@@ -130,7 +137,7 @@ class Trained:
         self.dir = pathlib.Path(folder) / "+".join(names or ["plain"])
         self.dir.mkdir()
         (self.dir / "run.toml").write_text(manifest(tables_of(names)))
-        done = self.mortise("train", "run.toml")
+        done = mortise(self.dir, "train", "run.toml", CUDA_VISIBLE_DEVICES="")
         if done.returncode in (64, 69):
             error = json.loads(done.stderr.splitlines()[0])
             self.refused = f"{error['message']}"
@@ -140,19 +147,13 @@ class Trained:
             self.read()
         shutil.rmtree(self.dir)
 
-    def mortise(self, *args):
-        env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
-        env["CUDA_VISIBLE_DEVICES"] = ""
-        return subprocess.run([MORTISE, *args, "--json"], cwd=self.dir, capture_output=True, check=False, timeout=600,
-                              env=env | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HOME": str(self.dir)})
-
     def read(self):
         run = self.dir / "runs/run"
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         self.losses = [r["loss"] for r in records if r["event"] == "step"]
         self.evaluated = [r["eval.loss"] for r in records if r["event"] == "eval"]
         self.weights = digest(run / f"checkpoints/step-{STEPS}/model/model.safetensors")
-        done = self.mortise("resume", "runs/run", "--from", str(MIDDLE))
+        done = mortise(self.dir, "resume", "runs/run", "--from", str(MIDDLE), CUDA_VISIBLE_DEVICES="")
         if done.returncode:
             self.broken = "resume: " + done.stderr.decode()
             return
@@ -244,15 +245,19 @@ cell but those that are refused. Bounds of two that have one are added; beside o
 """
 
 
-def page(cells):
-    names = list(techniques())
-    out = [HEAD, "| | | " + " | ".join(str(i + 1) for i in range(len(names))) + " |\n",
+def grid(names, about, sign):
+    """A table of each technique with each: `about` stands beside a name, sign(a, b) in a cell."""
+    out = ["| | | " + " | ".join(str(i + 1) for i in range(len(names))) + " |\n",
            "|---|---|" + "---|" * len(names) + "\n"]
     for i, a in enumerate(names):
-        row = [sign_of(cells, a, b) for b in names]
-        out.append(f"| {i + 1} | `{a}` {shown(techniques()[a])} | " + " | ".join(row) + " |\n")
+        out.append(f"| {i + 1} | `{a}`{about(a)} | " + " | ".join(sign(a, b) for b in names) + " |\n")
+    return "".join(out)
+
+
+def page(cells):
+    table = grid(list(techniques()), lambda a: " " + shown(techniques()[a]), lambda a, b: sign_of(cells, a, b))
     reasons = [f"- `{a}` with `{b}`: {text}\n" for (a, b), (sign, text) in cells.items() if text]
-    return "".join(out) + ("\n" + "".join(reasons) if reasons else "")
+    return HEAD + table + ("\n" + "".join(reasons) if reasons else "")
 
 
 def sign_of(cells, a, b):

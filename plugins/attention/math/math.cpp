@@ -61,12 +61,6 @@ class Math : kernels::AttentionLayer {
     Tensor q, k, v;  // [P, T, D], q scaled; [P, S, D]; [P, S, D]
   };
   bool drops(const mortise_call* call) const { return dropout() > 0 && call->mode == MORTISE_TRAIN; }
-  static Tensor turned(Ref x) { return ops::transpose(x, 1, 2); }
-
-  static Tensor flat(Ref x_BHTD) {
-    const Info i(x_BHTD);
-    return ops::contiguous(ops::reshape(x_BHTD, {i.size(0) * i.size(1), i.size(2), i.size(3)}));
-  }
   Tensor as_heads(Ref x_PTD, int64_t B) const {
     return ops::reshape(x_PTD, {B, heads(), Info(x_PTD).size(1), head_dim()});
   }

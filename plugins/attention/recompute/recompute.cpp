@@ -7,9 +7,8 @@
 // Memory  two arrays [n, T, S] of the n heads that `workspace` holds, for the time of a call.
 #include <algorithm>
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/scores.hpp"
 #include "kernels/cuda/ledger.hpp"
-#include "kernels/cuda/place.hpp"
 #include "kernels/probabilities/probabilities_cuda.h"
 #include "mortise/cpp/plugin.hpp"
 
@@ -82,8 +81,7 @@ class Recompute : kernels::AttentionLayer {
           pairs(Info(q).size(0)), queries(Info(q).size(1)), keys(Info(k).size(1)) {
       if (keys > kernels::kMostKeys)
         throw Error(MORTISE_E_UNSUPPORTED, "attention.recompute takes 32,768 keys at most", "[attention.math]");
-      if (const Tensor numbers = layer.added_to_scores(mask, x, false))
-        added = ops::expand(numbers, {batch, layer.heads(), queries, keys});
+      added = kernels::added_by_strides(layer, mask, x);
     }
     Tensor q, k, v, added;
     int64_t batch, pairs, queries, keys;
@@ -106,11 +104,6 @@ class Recompute : kernels::AttentionLayer {
     }
   }
 
-  static Tensor turned(Ref x) { return ops::transpose(x, 1, 2); }
-  static Tensor flat(Ref x_BHTD) {
-    const Info i(x_BHTD);
-    return ops::contiguous(ops::reshape(x_BHTD, {i.size(0) * i.size(1), i.size(2), i.size(3)}));
-  }
   Tensor as_heads(Ref x_PTD, const Inputs& in) const {
     return ops::view(x_PTD, {in.batch, heads(), Info(x_PTD).size(1), head_dim()});
   }
@@ -128,20 +121,9 @@ class Recompute : kernels::AttentionLayer {
               [[maybe_unused]] Ref scores, [[maybe_unused]] Ref grads) const {
     if constexpr (MORTISE_HAS_CUDA) {
       kernels::Probabilities a = {};
-      a.heads = static_cast<int>(heads());
       a.queries = static_cast<int>(in.queries);
       a.keys = static_cast<int>(in.keys);
-      a.causal = causal();
-      a.scale = static_cast<float>(scale());
-      if (in.added) {
-        const Info added(in.added);
-        a.added = added.as<const float>();
-        std::copy_n(added.strides, 4, a.added_strides);
-      }
-      if (dropout() > 0 && call->mode == MORTISE_TRAIN) {
-        a.dropout = dropout();
-        a.place = kernels::on_device(random_site(call));
-      }
+      kernels::describe_scores(a, *this, call, in.added);
       const int64_t first = some.first * in.queries, n = some.n * in.queries;
       const auto numbers = [](Ref x) { return Info(x).as<float>(); };
       kernels::check_launch(

@@ -2,11 +2,8 @@
 // by positions.
 //
 // Saved  the arguments, the result, and two numbers a row of queries.
-#include <algorithm>
-
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/scores.hpp"
 #include "kernels/cuda/ledger.hpp"
-#include "kernels/cuda/place.hpp"
 #include "kernels/tiled_attention/tiled_attention_cuda.h"
 #include "mortise/cpp/plugin.hpp"
 
@@ -62,11 +59,8 @@ class Tiled : kernels::AttentionLayer {
   // Queries, keys and values as the kernel reads them, and what is added to the scores.
   struct Inputs {
     Inputs(const Tiled& layer, const Heads& x, const Tensor& mask)
-        : q(aligned(x.q)), k(aligned(x.k)), v(aligned(x.v)), dtype(Info(q).dtype), batch(Info(q).size(0)),
-          queries(Info(q).size(2)), keys(Info(k).size(2)) {
-      if (const Tensor numbers = layer.added_to_scores(mask, x, false))
-        added = ops::expand(numbers, {batch, layer.heads(), queries, keys});
-    }
+        : q(aligned(x.q)), k(aligned(x.k)), v(aligned(x.v)), added(kernels::added_by_strides(layer, mask, x)),
+          dtype(Info(q).dtype), batch(Info(q).size(0)), queries(Info(q).size(2)), keys(Info(k).size(2)) {}
     Tensor q, k, v, added;
     uint32_t dtype;
     int64_t batch, queries, keys;
@@ -96,25 +90,14 @@ class Tiled : kernels::AttentionLayer {
     kernels::TiledAttention a = {};
     a.dtype = in.dtype;
     a.batch = static_cast<int>(in.batch);
-    a.heads = static_cast<int>(heads());
     a.kv_heads = static_cast<int>(kv_heads());
     a.queries = static_cast<int>(in.queries);
     a.keys = static_cast<int>(in.keys);
     a.width = static_cast<int>(head_dim());
-    a.causal = causal();
-    a.scale = static_cast<float>(scale());
     a.q = view(in.q);
     a.k = view(in.k);
     a.v = view(in.v);
-    if (in.added) {
-      const Info added(in.added);
-      a.added = added.as<const float>();
-      std::copy_n(added.strides, 4, a.added_strides);
-    }
-    if (dropout() > 0 && call->mode == MORTISE_TRAIN) {
-      a.dropout = dropout();
-      a.place = kernels::on_device(random_site(call));
-    }
+    kernels::describe_scores(a, *this, call, in.added);
     return a;
   }
 

@@ -1,0 +1,46 @@
+"""A training under CUPTI, for what times kernels; MORTISE names the binary, CUDA_TRACER what counts (tests/gpu/cupti).
+"""
+
+import collections
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/gpu"))
+import cuda_trace  # noqa: E402
+
+MORTISE = os.environ.get("MORTISE", "mortise")
+TRACER = next((path for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
+                                 ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
+
+
+def begin():
+    """Prints the GPU's name; ends the program where nothing counts."""
+    if not TRACER:
+        sys.exit("no trace.so, which counts by CUPTI: CUDA_TRACER=build/fixtures/cupti/trace.so")
+    print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.split(" (")[0])
+
+
+def train(manifest, *flags):
+    """The steady steps, and the lines that it printed; or None, and why."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
+        path.write_text(manifest)
+        done = subprocess.run([MORTISE, "train", path, *flags], cwd=folder, capture_output=True, text=True, check=False,
+                              env={**os.environ, "CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)})
+        if done.returncode:
+            return None, (done.stderr.splitlines() or [f"exit {done.returncode}"])[0]
+        return cuda_trace.steady(cuda_trace.read(trace).steps()), done.stdout.splitlines()
+
+
+def print_kernels(steps, most):
+    """`steps` are lists of work: the names that took the longest, ms and times a step."""
+    spent, times = collections.Counter(), collections.Counter()
+    for work in (w for step in steps for w in step):
+        spent[work.name] += work.end - work.start
+        times[work.name] += 1
+    for name, ns in spent.most_common(most):
+        print(f"    {ns / 1e6 / len(steps):8.4f} ms {times[name] / len(steps):6.1f} x  {name[:150]}")
