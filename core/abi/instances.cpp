@@ -7,7 +7,6 @@
 #include "core/abi/lost_device.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/crash.hpp"
-#include "core/plugin/load.hpp"
 
 namespace mortise {
 namespace {
@@ -128,6 +127,13 @@ std::string_view Instances::library(int member) const {
   return started ? started->library : std::string_view();
 }
 
+void Instances::probe_ahead() {
+  std::vector<const PluginInfo*> all;
+  for (const Member& member : plan_.members)
+    if (member.table) all.push_back(member.info);  // of candidates, few are chosen
+  probed_ = mortise::probe_ahead(all, probe_);
+}
+
 Instance& Instances::start(int member) {
   auto& slot = started_[static_cast<size_t>(member)];
   if (slot) return *slot;
@@ -137,7 +143,7 @@ Instance& Instances::start(int member) {
   instance->host = &edge_.add_plugin(m.info->schema.id, &m.info->schema, m.table);
   for (const ListenInfo& l : m.info->listens) instance->host->writes.insert(l.writes.begin(), l.writes.end());
   guard_process();
-  const LoadedPlugin loaded = load_plugin(*m.info, probe_);
+  const LoadedPlugin loaded = load_plugin(*m.info, probe_, probed_);
   guard_process();
   instance->descriptor = loaded.descriptor;
   instance->library = loaded.library;

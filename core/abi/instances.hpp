@@ -9,6 +9,7 @@
 #include "core/abi/edge.hpp"
 #include "core/abi/provided.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plugin/load.hpp"
 
 namespace mortise {
 
@@ -20,6 +21,7 @@ class Instances {
   Instances(const Instances&) = delete;
   Instances& operator=(const Instances&) = delete;
 
+  void probe_ahead();           // for who will start them all
   Instance& start(int member);  // throws Failure or PluginError
   // What `member` attached to a point: an "object", a "call", a "wrap" or a "listen".
   const mortise_attachment& attachment(int member, std::string_view point, const char* how);
@@ -47,6 +49,7 @@ class Instances {
   Edge& edge_;
   const Plan& plan_;
   std::string probe_;
+  ProbedLibraries probed_;
   std::vector<std::unique_ptr<Instance>> started_;
   std::vector<Instance*> order_;
 };

@@ -374,6 +374,7 @@ Declared declare(const DeclareRequest& request, std::unique_ptr<Edge> edge) {
   if (const Value& limit = d.key("run", "call_timeout"); limit.is_set())
     d.watchdog = std::make_unique<CallWatchdog>(std::chrono::duration<double>(limit.as_amount().number));
   d.instances = std::make_unique<Instances>(*d.edge, *d.plan, request.probe);
+  d.instances->probe_ahead();
   try {
     fill(d, request);
   } catch (const PluginError& e) {

@@ -52,6 +52,15 @@ std::vector<std::unique_ptr<Library>>& libraries() {
   return *all;
 }
 
+const Library* find_loaded(const LibraryImage& image) {
+  const auto same = [&](const auto& library) { return library->image.bytes() == image.bytes(); };
+  const auto found = std::ranges::find_if(libraries(), same);
+  return found == libraries().end() ? nullptr : found->get();
+}
+
+// A native plugin is not probed: the helper has no LibTorch, and loading it there would take most of a second.
+bool is_probed(const PluginInfo& info, const std::string& helper) { return !helper.empty() && info.tier != "native"; }
+
 // A debugger and a profiler find symbols by the file's own name.
 bool asked_for_files() { return std::getenv("MORTISE_PLUGINS_FROM_FILES") != nullptr; }
 
@@ -135,16 +144,31 @@ void refuse_unloaded(const PluginInfo& info, const std::string& said, const std:
   refuse(info, "load_failed", info.schema.id + " does not load: " + text, std::move(fixes));
 }
 
-LoadedPlugin load_plugin(const PluginInfo& info, const std::string& helper) {
-  LibraryImage image(info);
+ProbedLibraries probe_ahead(const std::vector<const PluginInfo*>& plugins, const std::string& helper) try {
+  ProbedLibraries read;
+  std::vector<LoadFrom> from;
+  for (const PluginInfo* info : plugins) {
+    if (!is_probed(*info, helper) || asked_for_files()) continue;
+    LibraryImage image(*info);
+    if (check_elf(*info, image.bytes()) || !image.not_from_memory().empty() || find_loaded(image)) continue;
+    check_abi(*info, wanted_abi(*info), {0, 0});
+    from.push_back({image.path(), image.file()});
+    read.emplace(info->schema.id, std::move(image));
+  }
+  if (from.empty() || !load_together(*plugins.front(), from, helper)) return {};
+  return read;
+} catch (const Failure&) {
+  return {};
+}
+
+LoadedPlugin load_plugin(const PluginInfo& info, const std::string& helper, ProbedLibraries& probed) {
+  const auto ahead = probed.extract(info.schema.id);
+  LibraryImage image = ahead ? std::move(ahead.mapped()) : LibraryImage(info);
   const bool needs_its_folder = check_elf(info, image.bytes());
   check_abi(info, wanted_abi(info), {0, 0});
-  const auto loaded = [&](const auto& library) { return library->image.bytes() == image.bytes(); };
-  const auto known = std::ranges::find_if(libraries(), loaded);
-  if (known != libraries().end()) return {shake_hands(info, (*known)->entry), (*known)->image.bytes()};
+  if (const Library* known = find_loaded(image)) return {shake_hands(info, known->entry), known->image.bytes()};
   const LoadFrom from = where_from(info, image, needs_its_folder);
-  // A native plugin is not probed: the helper has no LibTorch, and loading it there would take most of a second.
-  if (!helper.empty() && info.tier != "native") probe(info, from, helper);
+  if (!ahead && is_probed(info, helper)) probe(info, from, helper);
   const Library& library = open(info, std::move(image), from);
   return {shake_hands(info, library.entry), library.image.bytes()};
 }

@@ -246,6 +246,24 @@ TEST(Probe, SaysWhenItsHelperIsMissing) {
   EXPECT_EQ(d.message, "mortise-probe does not start: No such file or directory");
 }
 
+TEST(ProbeAhead, VouchesForAllThatAreSound) {
+  const PluginInfo good = fixture("good"), spawns = fixture("spawns");
+  ProbedLibraries probed = probe_ahead({&spawns}, MORTISE_PROBE);
+  ASSERT_TRUE(probed.contains("fixture.spawns"));
+  EXPECT_NE(load_plugin(good, "/nowhere/mortise-probe", probed).descriptor, nullptr) << "loaded before, or probed here";
+  EXPECT_EQ(probed.size(), 1U) << "only what was asked for is taken";
+}
+
+TEST(ProbeAhead, VouchesForNoneIfOneIsAtFault) {
+  const PluginInfo exchanges = fixture("exchanges");
+  for (const char* bad : {"crashes", "leaves", "forges", "null_descriptor", "calls_nobody", "no_entry"}) {
+    const PluginInfo other = fixture(bad);
+    EXPECT_TRUE(probe_ahead({&exchanges, &other}, MORTISE_PROBE).empty()) << bad;
+    EXPECT_TRUE(probe_ahead({&other, &exchanges}, MORTISE_PROBE).empty()) << bad;
+  }
+  EXPECT_TRUE(probe_ahead({&exchanges}, "/nowhere/mortise-probe").empty());
+}
+
 // ---- the handshake: the probe and the host say the same ----
 
 class Handshake : public testing::TestWithParam<std::string> {};

@@ -33,13 +33,10 @@ std::string new_nonce() {
   return std::to_string(random()) + std::to_string(random());
 }
 
-// Where the child finds the library that was opened here.
-constexpr int kChildsFile = 3;
-
-// stdin from nowhere, stdout and stderr into the pipe, no signal blocked or ignored, and a process group of its own, so
-// that whatever the plugin starts can be ended with it. posix_spawn, because a process that holds gigabytes should not
-// be forked. Returns an errno.
-int start(const char* const* arguments, int out, int library, pid_t& child) {
+// stdin from nowhere, stdout and stderr into the pipe, the libraries under the numbers that they have here, no signal
+// blocked or ignored, and a process group of its own, so that whatever a plugin starts can be ended with it.
+// posix_spawn, because a process that holds gigabytes should not be forked. Returns an errno.
+int start(const char* const* arguments, int out, const std::vector<LoadFrom>& libraries, pid_t& child) {
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -53,7 +50,8 @@ int start(const char* const* arguments, int out, int library, pid_t& child) {
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, out, 1);
   posix_spawn_file_actions_adddup2(&files, out, 2);
-  if (library >= 0) posix_spawn_file_actions_adddup2(&files, library, kChildsFile);
+  for (const LoadFrom& each : libraries)  // onto itself: it stays open
+    if (each.file >= 0) posix_spawn_file_actions_adddup2(&files, each.file, each.file);
   const int error =
       posix_spawn(&child, arguments[0], &files, &attributes, const_cast<char* const*>(arguments), environ);
   posix_spawn_file_actions_destroy(&files);
@@ -109,32 +107,45 @@ std::string find_answer(const std::string& output) {
   return answer;
 }
 
-}  // namespace
-
-void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper, std::chrono::milliseconds limit) {
-  const std::string& id = info.schema.id;
-  const std::string nonce = new_nonce();
+// How the helper ended that was to load these, the first of which is `info`'s.
+Ending ask(const PluginInfo& info, const std::vector<LoadFrom>& libraries, const std::string& helper,
+           const std::string& nonce, std::chrono::milliseconds limit) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
     refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(errno)), {"ulimit -n 1024"});
-  const std::string file = from.file >= 0 ? LibraryImage::path_in(kChildsFile) : from.path;
-  const char* const arguments[] = {helper.c_str(), file.c_str(), nonce.c_str(), nullptr};
+  std::vector<const char*> arguments = {helper.c_str(), nonce.c_str()};
+  for (const LoadFrom& each : libraries) arguments.push_back(each.path.c_str());
+  arguments.push_back(nullptr);
   pid_t child = 0;
-  const int error = start(arguments, ends[1], from.file, child);
+  const int error = start(arguments.data(), ends[1], libraries, child);
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);
     refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(error)),
            {"install Mortise again: it belongs at " + helper});
   }
-  const Ending ending = watch(child, ends[0], Clock::now() + limit);
+  Ending ending = watch(child, ends[0], Clock::now() + limit);
   close(ends[0]);
+  return ending;
+}
 
+}  // namespace
+
+bool load_together(const PluginInfo& first, const std::vector<LoadFrom>& libraries, const std::string& helper) {
+  const std::string nonce = new_nonce();
+  const Ending ending = ask(first, libraries, helper, nonce, std::chrono::seconds(2));
+  return find_answer(ending.output).starts_with(nonce + " ok ");
+}
+
+void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper, std::chrono::milliseconds limit) {
+  const std::string& id = info.schema.id;
+  const std::string nonce = new_nonce();
+  const Ending ending = ask(info, {from}, helper, nonce, limit);
   const std::string answer = find_answer(ending.output), load = nonce + " load ", descriptor = nonce + " descriptor ";
-  const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " " +
-                                              info.library + " 1"};
+  const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " 1 " +
+                                              info.library};
   if (answer.starts_with(nonce + " ok ")) return;
-  if (answer.starts_with(load)) refuse_unloaded(info, answer.substr(load.size()), file);
+  if (answer.starts_with(load)) refuse_unloaded(info, answer.substr(load.size()), from.path);
   if (answer.starts_with(descriptor))
     refuse(info, "handshake_failed", id + ": " + answer.substr(descriptor.size()), {kRebuild});
   const std::string words = last_words(ending.output);
