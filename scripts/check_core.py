@@ -55,7 +55,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 BUDGETS = {
     "base": 670,
     "manifest": 1960,
-    "plugin": 1680,
+    "plugin": 1720,
     "plan": 1660,
     "model": 320,
     "host": 2300,

@@ -1,7 +1,7 @@
-// mortise-probe NONCE FILE...: loads plugins in a process of its own, so that a constructor that crashes, hangs or exits
-// takes nothing with it. Answers with one line, `mortise-probe NONCE WORD TEXT`; WORD is ok when all are sound, else
-// load or descriptor for the first that is not. The nonce tells our answer from what a plugin prints. Starts in about
-// 1 ms: it needs libc alone, and so no streams here.
+// mortise-probe NONCE FILE...: loads plugins in a process of its own, so that a constructor that crashes, hangs or
+// exits takes nothing with it. Answers with one line, `mortise-probe NONCE WORD TEXT`; WORD is ok when all are sound,
+// else load or descriptor for the first that is not. The nonce tells our answer from what a plugin prints. Starts in
+// about 1 ms: it needs libc alone, and so no streams here.
 #include <dlfcn.h>
 #include <unistd.h>
 
