@@ -73,7 +73,7 @@ def check_programs(build):
         print(f"{name}: {' '.join(needed(path))}")
         for library in needed(path):
             allowed = (GLIBC.match(library) or COMPILER.match(library) or
-                       (torch and library in ("libtorch_cpu.so", "libc10.so")))
+                       (torch and library in ("libtorch_cpu.so", "libc10.so", "libgomp.so.1")))
             if not allowed:
                 errors.append(f"{name}: needs {library}; only {'LibTorch, ' if torch else ''}"
                               "glibc and libstdc++ may be shared")

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -297,6 +298,26 @@ TEST(Parallel, RunsEveryPieceOnce) {
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
   EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 0, 10, body, &seen), MORTISE_OK);
   EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 5, 0, body, &seen), MORTISE_OK);
+}
+
+// Each of them sees both: with one thread, or one after the other, the first would wait in vain.
+TEST(Parallel, RunsPiecesAtTheSameTime) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  TestHost host;
+  struct Meeting {
+    std::atomic<int> here = 0, met = 0;
+  } meeting;
+  const auto body = [](void* user, int64_t, int64_t) noexcept {
+    auto& m = *static_cast<Meeting*>(user);
+    ++m.here;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (m.here < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    m.met += m.here == 2;
+  };
+  EXPECT_EQ(kParallelApi.run(&host.window("test.x"), 1000, 10, body, &meeting), MORTISE_OK);
+  EXPECT_EQ(meeting.met, 2);
+  at::set_num_threads(before);
 }
 
 // What crashes or hangs in a piece is charged to who asked for it, on every thread.

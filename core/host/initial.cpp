@@ -51,17 +51,21 @@ void initialise(at::Tensor& t, const mortise_param& p, uint64_t seed) {
                                               "`; inits are normal, uniform, constant, values");
   const uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   const uint64_t name = hash_text(p.name);
-  at::Tensor values = at::empty(t.sizes(), at::kDouble);
-  auto* to = values.mutable_data_ptr<double>();
-  const int64_t n = values.numel();
-  at::parallel_for(0, (n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      double v[4];
-      initial_values(key, name, static_cast<uint64_t>(b), p.init == "normal", v);
-      for (int64_t i = 4 * b; i < std::min(4 * b + 4, n); ++i) to[i] = p.init_scale * v[i - 4 * b];
-    }
-  });
-  t.copy_(values);
+  const auto draw = [&](auto* to, int64_t n) {
+    at::parallel_for(0, (n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        double v[4];
+        initial_values(key, name, static_cast<uint64_t>(b), p.init == "normal", v);
+        for (int64_t i = 4 * b; i < std::min(4 * b + 4, n); ++i)
+          to[i] = static_cast<std::remove_reference_t<decltype(*to)>>(p.init_scale * v[i - 4 * b]);
+      }
+    });
+  };
+  const bool is_double = t.scalar_type() == at::kDouble, in_place = t.is_cpu() && t.scalar_type() == at::kFloat;
+  at::Tensor values = in_place ? t : at::empty(t.sizes(), is_double ? at::kDouble : at::kFloat);
+  if (is_double) draw(values.mutable_data_ptr<double>(), values.numel());
+  else draw(values.mutable_data_ptr<float>(), values.numel());
+  if (!in_place) t.copy_(values);
 }
 
 }  // namespace mortise

@@ -4,6 +4,8 @@
 #include <ATen/ops/stack.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 namespace mortise {
 
 void Reports::push(StepReport begun, const StepScalars& scalars) {
@@ -18,7 +20,7 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
   if (device.is_cpu()) return;
   const at::Tensor host = at::empty_like(pending.packed, at::TensorOptions().device(at::kCPU).pinned_memory(true));
   pending.packed = host.copy_(pending.packed, /*non_blocking=*/true);
-  pending.arrives.emplace(device.type());
+  pending.arrives.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // it takes the time
   pending.arrives->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
@@ -26,7 +28,7 @@ std::optional<StepReport> Reports::take(bool now) {
   if (pending_.empty() || (!now && under_way() <= depth_)) return std::nullopt;
   // Before it is taken out: of a device that is lost nothing is given back, not even pinned memory while this unwinds.
   if (const auto& arrives = pending_.front().arrives) arrives->synchronize();
-  const Pending first = std::move(pending_.front());
+  Pending first = std::move(pending_.front());
   pending_.pop_front();
   const auto* values = first.packed.const_data_ptr<double>();
   StepReport r = first.report;
@@ -35,6 +37,15 @@ std::optional<StepReport> Reports::take(bool now) {
   r.norm = values[2];
   r.lr = values[3];
   for (size_t i = 0; i < r.metrics.size(); ++i) r.metrics[i].number = values[4 + i];
+  r.ended = std::chrono::steady_clock::now();
+  if (first.arrives) {
+    if (last_) {
+      const std::chrono::duration<double, std::milli> took(last_->elapsedTime(*first.arrives));
+      r.ended = std::min(r.ended, last_ended_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(took));
+    }
+    last_ = std::move(first.arrives);
+    last_ended_ = r.ended;
+  }
   return r;
 }
 

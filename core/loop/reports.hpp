@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -32,6 +33,8 @@ struct StepReport {
   int32_t micros = 1;
   double data_wait_s = 0;
   std::vector<std::string> without_gradient;  // trainable parameters, in the first step
+  // By the device, from one report to the next: of several that are read at once each has its own.
+  std::chrono::steady_clock::time_point ended = {};
 };
 
 // The device's half of a report: scalars, float64, 0-dim.
@@ -57,6 +60,8 @@ class Reports {
   };
   int depth_;
   std::deque<Pending> pending_;
+  std::optional<c10::Event> last_;  // of the report that was read last, which ended at:
+  std::chrono::steady_clock::time_point last_ended_;
 };
 
 }  // namespace mortise

@@ -143,20 +143,19 @@ void Training::report(const StepReport& r) {
       throw PluginError(MORTISE_E_ARGUMENT, "a plugin gives the number `" + name + "`, which each step has already");
     record.number(name, number, unit);
   }
-  if (due) add_rates(record);
+  if (due) add_rates(record, std::max(std::chrono::duration<double>(r.ended - interval_.since).count(), 1e-9));
   notify(record);
-  if (due) interval_ = {};
+  if (due) interval_ = {.since = r.ended};
   if (r.applied) act_on_applied_step();
   else if (++skipped_ >= kMostSkipped)
     abort({MORTISE_ABORT, with_commas(skipped_) + " steps in a row were skipped", "the core"});
 }
 
-void Training::add_rates(RecordBuilder& record) {
-  const double seconds = seconds_since(interval_.since);
+void Training::add_rates(RecordBuilder& record, double seconds) {
   record.number("samples_per_s", static_cast<double>(interval_.samples) / seconds);
   if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
   record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
-  record.number("data_wait_share", interval_.data_wait_s / seconds);
+  record.number("data_wait_share", std::min(interval_.data_wait_s / seconds, 1.0));
   record.number("left_s", left_s());
   int64_t used = 0, peak = 0, total = 0;
   p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);

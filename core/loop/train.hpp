@@ -73,7 +73,7 @@ class Training {
   bool must_know_now() const;
   void take_reports(bool now);
   void report(const StepReport& r);
-  void add_rates(RecordBuilder& record);
+  void add_rates(RecordBuilder& record, double seconds);
   void act_on_applied_step();
   bool take_due_evaluation();  // after this step
   // True: the best so far, and somebody wants to keep it. One that is given up was none.

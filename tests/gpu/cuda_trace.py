@@ -18,6 +18,7 @@ PINNED, DEVICE = 2, 3
 LEAST_REPORT = 32  # bytes; a single number that somebody reads has 8
 LAUNCHES = re.compile("(cuda|cu)(Launch|GraphLaunch)")
 WAITS = re.compile("(cuda|cu)(Stream|Event|Device|Ctx)Synchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol|Peer)?$")
+COPIES = re.compile("cudaMemcpy.*Async")
 ALLOCATIONS = re.compile("cuda(Malloc|Free|HostAlloc|HostFree|MallocHost|FreeHost|MallocAsync|FreeAsync)$|cuMem")
 
 

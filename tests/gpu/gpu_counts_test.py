@@ -85,8 +85,10 @@ class Counts(Gpu):
         self.assertLessEqual(reports, len(steps), waits)
         self.assertLessEqual(sum(waits.values()), len(steps) // REFILL + 1, waits)
         asked = names(steps, cuda_trace.ALLOCATIONS)
-        # Pinned memory is used again once the GPU has read it; later than in all steps before, one more is needed.
-        self.assertLessEqual(asked.pop("cudaHostAlloc", 0), 1)
+        # Pinned memory is used again once the GPU has read it: when that is later than ever before, more is needed, as
+        # much as a step copies.
+        copies = max(s.count(cuda_trace.COPIES) for s in steps)
+        self.assertLessEqual(asked.pop("cudaHostAlloc", 0), copies)
         self.assertEqual(asked, {})
 
     def test_a_step_waits_for_a_report_alone(self):
@@ -124,11 +126,11 @@ class Counts(Gpu):
         return cuda_trace.median(steps, cuda_trace.Step.idle_share), cuda_trace.median(steps, cuda_trace.Step.length)
 
     def test_how_long_the_gpu_idles(self):
-        """GPT-2 with 124 M parameters. At a batch of 4 it is printed: what is little depends on the processor."""
-        for name, more in (("gpt2, batch 4", ""), ("gpt2, batch 4, recorded", GRAPH)):
-            steps = self.steps(name, GPT2 + CUDA + more)
-            self.must_wait_for_reports_alone(steps)
-            self.assertLess(cuda_trace.median(steps, cuda_trace.Step.idle_share), 0.5, name)
+        """GPT-2 with 124 M parameters. At a batch of 4, unless recorded, it is printed: it depends on the processor."""
+        self.must_wait_for_reports_alone(self.steps("gpt2, batch 4", GPT2 + CUDA))
+        steps = self.steps("gpt2, batch 4, recorded", GPT2 + CUDA + GRAPH)
+        self.must_wait_for_reports_alone(steps)
+        self.assertLess(cuda_trace.median(steps, cuda_trace.Step.idle_share), 0.1)
         share, length = self.idle("gpt2, batch 16", GPT2_16 + CUDA)
         self.assertLess(share, 0.02)
         slow = f"\n[test.slow]\nmilliseconds = {0.8 * length / 1e6:.2f}\n"
