@@ -4,8 +4,6 @@
 #include <ATen/ops/stack.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
-
 namespace mortise {
 
 void Reports::push(StepReport begun, const StepScalars& scalars) {
@@ -39,12 +37,14 @@ std::optional<StepReport> Reports::take(bool now) {
   for (size_t i = 0; i < r.metrics.size(); ++i) r.metrics[i].number = values[4 + i];
   r.ended = std::chrono::steady_clock::now();
   if (first.arrives) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point read = r.ended;
     if (last_) {
       const std::chrono::duration<double, std::milli> took(last_->elapsedTime(*first.arrives));
-      r.ended = std::min(r.ended, last_ended_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(took));
+      r.ended = last_ended_ + std::chrono::duration_cast<Clock::duration>(took);
     }
     last_ = std::move(first.arrives);
-    last_ended_ = r.ended;
+    last_ended_ = pending_.empty() ? read : r.ended;  // with nothing under way it was waited for, and `read` is exact
   }
   return r;
 }

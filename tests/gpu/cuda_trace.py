@@ -18,6 +18,7 @@ PINNED, DEVICE = 2, 3
 LEAST_REPORT = 32  # bytes; a single number that somebody reads has 8
 LAUNCHES = re.compile("(cuda|cu)(Launch|GraphLaunch)")
 WAITS = re.compile("(cuda|cu)(Stream|Event|Device|Ctx)Synchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol|Peer)?$")
+HANDOVER_NS = 4000  # one to two microseconds, and what writing it down adds
 COPIES = re.compile("cudaMemcpy.*Async")
 ALLOCATIONS = re.compile("cuda(Malloc|Free|HostAlloc|HostFree|MallocHost|FreeHost|MallocAsync|FreeAsync)$|cuMem")
 
@@ -57,8 +58,8 @@ class Step:
     def kernels(self):
         return [work for work in self.work if work.kind == "kernel"]
 
-    def busy(self):
-        return union(self.work, self.begin, self.end)
+    def busy(self, least_gap=0):
+        return union(self.work, self.begin, self.end, least_gap)
 
     def length(self):
         return self.end - self.begin
@@ -66,16 +67,21 @@ class Step:
     def idle_share(self):
         return 1 - self.busy() / self.length()
 
+    def starved_share(self):
+        """Of the time, how much nothing ran because nothing had been launched: gaps that are longer than those between
+        two kernels which both wait in the queue."""
+        return 1 - self.busy(HANDOVER_NS) / self.length()
 
-def union(work, begin, end):
-    """ns of [begin, end) in which one of them ran."""
+
+def union(work, begin, end, least_gap=0):
+    """ns of [begin, end) in which one of them ran, or that lay in a gap of less than `least_gap`."""
     busy, at = 0, begin
     for w in sorted(work, key=lambda w: w.start):
         stop = min(w.end, end)
         if stop > at:
-            busy += stop - max(w.start, at)
+            busy += stop - (at if w.start - at < least_gap else max(w.start, at))
             at = stop
-    return busy
+    return busy + (end - at if end - at < least_gap else 0)
 
 
 def plain(name):
@@ -162,12 +168,13 @@ def summary(steps):
         "allocations": median(steps, lambda s: s.count(ALLOCATIONS)),
         "step_ms": median(steps, lambda s: s.length() / 1e6),
         "idle_share": median(steps, Step.idle_share),
+        "starved_share": median(steps, Step.starved_share),
     }
 
 
 def text(figures):
     return ("{launches:g} launches, {kernels:g} kernels, {waits:g} waits, {allocations:g} allocations, {step_ms:.2f} "
-            "ms, idle {idle_share:.1%}").format(**figures)
+            "ms, idle {idle_share:.1%}, starved {starved_share:.1%}").format(**figures)
 
 
 def main():

@@ -52,6 +52,14 @@ class Steps(unittest.TestCase):
         self.assertEqual((step.count(cuda_trace.LAUNCHES), len(step.kernels())), (1, 2))
         self.assertEqual(step.busy(), 22, "what runs at the same time is busy once")
 
+    def test_short_gaps_between_kernels_are_not_for_want_of_work(self):
+        [step] = of(*NAMES, *report(100, 1), ("kernel", 1110, 1120, 7, 2, 5), ("kernel", 1125, 1150, 7, 2, 5),
+                    *report(200, 4), ("end",)).steps()
+        self.assertEqual(step.busy(), 37)
+        self.assertEqual(step.busy(9), 50, "with gaps of 8 and 5; one of 50 is none")
+        self.assertEqual(step.busy(51), 100)
+        self.assertEqual(step.starved_share(), 0, "all of it is shorter")
+
     def test_memory_that_is_asked_for_is_counted(self):
         [step] = of(*NAMES, *report(100, 1), ("call", 110, 112, 9, 2, 4), *report(200, 4), ("end",)).steps()
         self.assertEqual((step.count(cuda_trace.ALLOCATIONS), step.count(cuda_trace.WAITS)), (1, 0))

@@ -16,6 +16,10 @@ constexpr int kTemperatureGpu = 0;
 struct Memory {
   unsigned long long total, free, used;
 };
+struct Memory2 {  // `used` without what the driver keeps for itself, as nvidia-smi has it
+  unsigned int version = sizeof(Memory2) | 2u << 24;
+  unsigned long long total, reserved, free, used;
+};
 struct Process {
   unsigned int pid;
   unsigned long long used;
@@ -67,6 +71,7 @@ class Nvml {
     library_.need("nvmlErrorString", error_string);
     library_.need("nvmlDeviceGetHandleByPciBusId_v2", by_bus);
     library_.need("nvmlDeviceGetMemoryInfo", memory);
+    library_.find("nvmlDeviceGetMemoryInfo_v2", memory2);
     library_.find("nvmlDeviceGetComputeRunningProcesses", processes);
     library_.find("nvmlDeviceGetPowerUsage", power_mw);
     library_.find("nvmlDeviceGetTemperature", temperature);
@@ -83,6 +88,7 @@ class Nvml {
   const char* (*error_string)(int);
   int (*by_bus)(const char*, Device*);
   int (*memory)(Device, Memory*);
+  int (*memory2)(Device, Memory2*);
   int (*processes)(Device, unsigned int*, Process*);
   int (*power_mw)(Device, unsigned int*);
   int (*temperature)(Device, int sensor, unsigned int*);
@@ -129,12 +135,20 @@ class Gpu {
   }
 
   void add_columns() {
-    if (Memory memory{}; has("memory", nvml_.memory, &memory)) add("gpu.memory_bytes", integer(memory.used));
+    add_memory();
     add_own_memory();
     if (unsigned int mw = 0; has("power", nvml_.power_mw, &mw)) add("gpu.power_w", value(mw / 1000.0));
     if (unsigned int c = 0; has("temperature", nvml_.temperature, kTemperatureGpu, &c))
       add("gpu.temperature_c", integer(c));
     if (unsigned long long bits = 0; has("throttling", nvml_.throttles, &bits)) add_throttling(bits);
+  }
+
+  void add_memory() {
+    if (Memory2 memory{}; nvml_.memory2) {
+      if (has("memory", nvml_.memory2, &memory)) add("gpu.memory_bytes", integer(memory.used));
+    } else if (Memory older{}; has("memory", nvml_.memory, &older)) {  // drivers before 510
+      add("gpu.memory_bytes", integer(older.used));
+    }
   }
 
   // In a container the driver may know this process by another number, or tell of none: then there is no column.
