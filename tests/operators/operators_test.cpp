@@ -215,6 +215,21 @@ TEST_P(Pairs, EmbeddingEqualsAutograd) {
   EXPECT_TRUE(bitwise(bench.grad("it.weight"), w0.grad()));
 }
 
+// Of two calls, so that a band is written once and added to once; 130 columns are no four equal bands.
+TEST_P(Pairs, ALargeTableHasItsGradientInBands) {
+  auto* layer = bench.layer(dtype(), "embedding", {{"vocab", 9000}, {"width", 130}});
+  const at::Tensor w0 = bench.learning("it.weight");
+  std::vector<at::Tensor> ys, gs;
+  for (int call = 0; call < 2; ++call) {
+    const at::Tensor ids = at::randint(9000, {2, 300}, at::kLong), g = numbers({2, 300, 130}, dtype());
+    at::embedding(w0, ids).backward(g);
+    ys.push_back(bench.call(layer, {ids})[0]);
+    gs.push_back(g);
+  }
+  bench.backward(ys, gs);
+  EXPECT_TRUE(bitwise(bench.grad("it.weight"), w0.grad()));
+}
+
 TEST_P(Pairs, MlpIsItsTwoLinears) {
   auto* layer = bench.layer(dtype(), "mlp",
                             {{"up", "c_fc"},

@@ -1,4 +1,6 @@
 // embedding: y = weight[ids], in the dtype in which the weight is stored; the residual stream begins with it.
+#include <algorithm>
+
 #include "common.hpp"
 
 namespace mortise::aten {
@@ -7,23 +9,39 @@ namespace {
 class Embedding {
  public:
   Embedding(const Builder& build, const LayerSpec& spec)
-      : rows_(spec.integer("vocab")), weight_(build.param({spec.name() + ".weight",
-                                                           "embedding",
-                                                           {"vocab", "width"},
-                                                           {rows_, spec.integer("width")},
-                                                           "normal",
-                                                           spec.number("init", 0.02)})) {}
+      : rows_(spec.integer("vocab")), width_(spec.integer("width")), weight_(build.param({spec.name() + ".weight",
+                                                                                          "embedding",
+                                                                                          {"vocab", "width"},
+                                                                                          {rows_, width_},
+                                                                                          "normal",
+                                                                                          spec.number("init", 0.02)})) {
+  }
 
   void forward(mortise_call* call, Saves& saves) const {
     if (trainable(weight_)) saves.input(0);
     give(call, 0, ops::embedding(use(weight_), call->args[0]));
   }
   void backward(mortise_call*, Backward& b) const {
-    if (trainable(weight_) && b.grad(0)) sum_gradient(weight_, ops::embedding_backward(b.grad(0), b.saved(0), rows_));
+    if (!trainable(weight_) || !b.grad(0)) return;
+    const bool in_bands = rows_ * width_ >= kLarge && Info(b.saved(0)).numel <= kFew;
+    const GradientTarget to = in_bands ? gradient_target(weight_, MORTISE_F32) : GradientTarget();
+    if (!to.buffer) return sum_gradient(weight_, ops::embedding_backward(b.grad(0), b.saved(0), rows_));
+    const int last = static_cast<int>(Info(b.grad(0)).rank) - 1;
+    for (int64_t from = 0, n = (width_ + kBands - 1) / kBands; from < width_; from += n) {
+      n = std::min(n, width_ - from);
+      const Tensor part = ops::embedding_backward(ops::narrow(b.grad(0), last, from, n), b.saved(0), rows_);
+      const Tensor band = ops::narrow(to.buffer, 1, from, n);
+      if (to.add) ops::add_(band, part);
+      else ops::copy_(band, part);
+    }
   }
 
  private:
-  int64_t rows_;
+  // A band of columns after another has the bits of all at once. A second gradient of a large table is a peak of memory
+  // where a batch is small; where it is large, activations are more, and LibTorch's CUDA kernels many for each band.
+  static constexpr int64_t kLarge = 1 << 20, kFew = 3072, kBands = 4;
+
+  int64_t rows_, width_;
   mortise_param* weight_;
 };
 
