@@ -68,7 +68,9 @@ def mib(n):
 
 
 def peer_text(row):
-    return row.get("error") or f"{row['samples_per_s']:.1f}, {row['mib']:,.0f}, {row['gpu_mib']:,.0f}"
+    if "error" in row:
+        return row["error"].strip().splitlines()[-1][:100]
+    return f"{row['samples_per_s']:.1f}, {row['mib']:,.0f}, {row['gpu_mib']:,.0f}"
 
 
 def ratios(row, there):
