@@ -11,12 +11,13 @@ the same model and batch.
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
-MORTISE = os.environ.get("MORTISE", "mortise")
+MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")  # from any folder
 STEPS = 60
 GPT2 = """\
 [run]

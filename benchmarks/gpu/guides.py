@@ -69,7 +69,7 @@ def mib(n):
 
 def peer_text(row):
     if "error" in row:
-        return row["error"].strip().splitlines()[-1][:100]
+        return (row["error"].strip().splitlines() or ["no result"])[-1][:100]
     return f"{row['samples_per_s']:.1f}, {row['mib']:,.0f}, {row['gpu_mib']:,.0f}"
 
 

@@ -4,6 +4,7 @@
 import collections
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
 import cuda_trace  # noqa: E402
 
-MORTISE = os.environ.get("MORTISE", "mortise")
-TRACER = next((path for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
+MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")  # from any folder
+TRACER = next((path.resolve() for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
                                  ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
 
 

@@ -24,8 +24,15 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
 
 std::optional<StepReport> Reports::take(bool now) {
   if (pending_.empty() || (!now && under_way() <= depth_)) return std::nullopt;
+  using Clock = std::chrono::steady_clock;
+  Clock::duration took{};
   // Before it is taken out: of a device that is lost nothing is given back, not even pinned memory while this unwinds.
-  if (const auto& arrives = pending_.front().arrives) arrives->synchronize();
+  if (const auto& arrives = pending_.front().arrives) {
+    arrives->synchronize();
+    if (last_)
+      took = std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double, std::milli>(last_->elapsedTime(*arrives)));
+  }
   Pending first = std::move(pending_.front());
   pending_.pop_front();
   const auto* values = first.packed.const_data_ptr<double>();
@@ -35,16 +42,12 @@ std::optional<StepReport> Reports::take(bool now) {
   r.norm = values[2];
   r.lr = values[3];
   for (size_t i = 0; i < r.metrics.size(); ++i) r.metrics[i].number = values[4 + i];
-  r.ended = std::chrono::steady_clock::now();
+  const Clock::time_point read = Clock::now();
+  r.ended = last_ ? last_ended_ + took : read;
   if (first.arrives) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point read = r.ended;
-    if (last_) {
-      const std::chrono::duration<double, std::milli> took(last_->elapsedTime(*first.arrives));
-      r.ended = last_ended_ + std::chrono::duration_cast<Clock::duration>(took);
-    }
+    if (pending_.empty()) r.late = r.ended - read;
     last_ = std::move(first.arrives);
-    last_ended_ = pending_.empty() ? read : r.ended;  // with nothing under way it was waited for, and `read` is exact
+    last_ended_ = r.ended - r.late;
   }
   return r;
 }

@@ -33,8 +33,10 @@ struct StepReport {
   int32_t micros = 1;
   double data_wait_s = 0;
   std::vector<std::string> without_gradient;  // trainable parameters, in the first step
-  // By the device, from one report to the next: of several that are read at once each has its own.
+  // When it ended, by the device from one report to the next: of several that are read at once each has its own. The
+  // first is as late as it was read; with nothing under way any more that is known, and what follows is not `late`.
   std::chrono::steady_clock::time_point ended = {};
+  std::chrono::steady_clock::duration late = {};
 };
 
 // The device's half of a report: scalars, float64, 0-dim.

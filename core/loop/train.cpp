@@ -146,6 +146,7 @@ void Training::report(const StepReport& r) {
   if (due) add_rates(record, std::max(std::chrono::duration<double>(r.ended - interval_.since).count(), 1e-9));
   notify(record);
   if (due) interval_ = {.since = r.ended};
+  interval_.since -= r.late;
   if (r.applied) act_on_applied_step();
   else if (++skipped_ >= kMostSkipped)
     abort({MORTISE_ABORT, with_commas(skipped_) + " steps in a row were skipped", "the core"});

@@ -155,7 +155,7 @@ ProbedLibraries probe_ahead(const std::vector<const PluginInfo*>& plugins, const
     from.push_back({image.path(), image.file()});
     read.emplace(info->schema.id, std::move(image));
   }
-  if (from.empty() || !load_together(*plugins.front(), from, helper)) return {};
+  if (from.empty() || !load_together(from, helper)) return {};
   return read;
 } catch (const Failure&) {
   return {};

@@ -33,8 +33,8 @@ struct LoadFrom {
 void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper,
            std::chrono::milliseconds limit = std::chrono::seconds(5));
 // True if `helper` loaded them all, one after another in one process; else each must be probed alone, which names the
-// one at fault. Throws a Failure, as of `first`, if the helper does not start.
-bool load_together(const PluginInfo& first, const std::vector<LoadFrom>& libraries, const std::string& helper);
+// one at fault.
+bool load_together(const std::vector<LoadFrom>& libraries, const std::string& helper);
 
 // What the loader says, with the name that a person knows where it says `path`.
 std::string loader_text(std::string text, const std::string& path, const std::string& library);

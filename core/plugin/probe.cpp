@@ -107,40 +107,47 @@ std::string find_answer(const std::string& output) {
   return answer;
 }
 
-// How the helper ended that was to load these, the first of which is `info`'s.
-Ending ask(const PluginInfo& info, const std::vector<LoadFrom>& libraries, const std::string& helper,
-           const std::string& nonce, std::chrono::milliseconds limit) {
+// How the helper ended that was to load these, or the errno of what kept it from beginning.
+struct Asked {
+  int no_pipe = 0, no_start = 0;
+  Ending ending;
+};
+
+Asked ask(const std::vector<LoadFrom>& libraries, const std::string& helper, const std::string& nonce,
+          std::chrono::milliseconds limit) {
+  Asked asked;
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-    refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(errno)), {"ulimit -n 1024"});
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    asked.no_pipe = errno;
+    return asked;
+  }
   std::vector<const char*> arguments = {helper.c_str(), nonce.c_str()};
   for (const LoadFrom& each : libraries) arguments.push_back(each.path.c_str());
   arguments.push_back(nullptr);
   pid_t child = 0;
-  const int error = start(arguments.data(), ends[1], libraries, child);
+  asked.no_start = start(arguments.data(), ends[1], libraries, child);
   close(ends[1]);
-  if (error != 0) {
-    close(ends[0]);
-    refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(error)),
-           {"install Mortise again: it belongs at " + helper});
-  }
-  Ending ending = watch(child, ends[0], Clock::now() + limit);
+  if (asked.no_start == 0) asked.ending = watch(child, ends[0], Clock::now() + limit);
   close(ends[0]);
-  return ending;
+  return asked;
 }
 
 }  // namespace
 
-bool load_together(const PluginInfo& first, const std::vector<LoadFrom>& libraries, const std::string& helper) {
+bool load_together(const std::vector<LoadFrom>& libraries, const std::string& helper) {
   const std::string nonce = new_nonce();
-  const Ending ending = ask(first, libraries, helper, nonce, std::chrono::seconds(2));
-  return find_answer(ending.output).starts_with(nonce + " ok ");
+  return find_answer(ask(libraries, helper, nonce, std::chrono::seconds(2)).ending.output).starts_with(nonce + " ok ");
 }
 
 void probe(const PluginInfo& info, const LoadFrom& from, const std::string& helper, std::chrono::milliseconds limit) {
   const std::string& id = info.schema.id;
   const std::string nonce = new_nonce();
-  const Ending ending = ask(info, {from}, helper, nonce, limit);
+  const auto [no_pipe, no_start, ending] = ask({from}, helper, nonce, limit);
+  if (no_pipe != 0)
+    refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(no_pipe)), {"ulimit -n 1024"});
+  if (no_start != 0)
+    refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(no_start)),
+           {"install Mortise again: it belongs at " + helper});
   const std::string answer = find_answer(ending.output), load = nonce + " load ", descriptor = nonce + " descriptor ";
   const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " 1 " +
                                               info.library};

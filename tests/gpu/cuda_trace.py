@@ -19,7 +19,6 @@ LEAST_REPORT = 32  # bytes; a single number that somebody reads has 8
 LAUNCHES = re.compile("(cuda|cu)(Launch|GraphLaunch)")
 WAITS = re.compile("(cuda|cu)(Stream|Event|Device|Ctx)Synchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol|Peer)?$")
 HANDOVER_NS = 4000  # one to two microseconds, and what writing it down adds
-COPIES = re.compile("cudaMemcpy.*Async")
 ALLOCATIONS = re.compile("cuda(Malloc|Free|HostAlloc|HostFree|MallocHost|FreeHost|MallocAsync|FreeAsync)$|cuMem")
 
 
@@ -57,6 +56,9 @@ class Step:
 
     def kernels(self):
         return [work for work in self.work if work.kind == "kernel"]
+
+    def pinned_copies(self):
+        return sum(work.name == "copy pinned" or work.to == PINNED for work in self.work)
 
     def busy(self, least_gap=0):
         return union(self.work, self.begin, self.end, least_gap)

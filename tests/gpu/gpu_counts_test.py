@@ -6,7 +6,7 @@
 
 A step waits once, for the report of two steps before it, so that the host is never farther ahead. Once in 32 steps a
 table of rates is copied to the device, which waits too (core/loop/ledger.hpp, kRows). Nothing else may wait, and
-nothing may ask CUDA for memory: each of these costs as long as all launches of the step.
+nothing may ask CUDA for memory, but once for one more step's copies: each of these costs as long as all launches.
 """
 import collections
 import os
@@ -87,8 +87,7 @@ class Counts(Gpu):
         asked = names(steps, cuda_trace.ALLOCATIONS)
         # Pinned memory is used again once the GPU has read it: when that is later than ever before, more is needed, as
         # much as a step copies.
-        copies = max(s.count(cuda_trace.COPIES) for s in steps)
-        self.assertLessEqual(asked.pop("cudaHostAlloc", 0), copies)
+        self.assertLessEqual(asked.pop("cudaHostAlloc", 0), max(s.pinned_copies() for s in steps))
         self.assertEqual(asked, {})
 
     def test_a_step_waits_for_a_report_alone(self):
@@ -125,12 +124,12 @@ class Counts(Gpu):
         steps = self.steps(name, text)
         return cuda_trace.median(steps, cuda_trace.Step.starved_share), cuda_trace.median(steps, cuda_trace.Step.length)
 
-    def test_how_long_the_gpu_idles(self):
+    def test_how_long_the_gpu_waits_for_work(self):
         """GPT-2 with 124 M parameters. At a batch of 4, unless recorded, it is printed: it depends on the processor."""
         self.must_wait_for_reports_alone(self.steps("gpt2, batch 4", GPT2 + CUDA))
         steps = self.steps("gpt2, batch 4, recorded", GPT2 + CUDA + GRAPH)
         self.must_wait_for_reports_alone(steps)
-        self.assertLess(cuda_trace.median(steps, cuda_trace.Step.starved_share), 0.02)
+        self.assertLess(cuda_trace.median(steps, cuda_trace.Step.starved_share), 0.05)
         share, length = self.starved("gpt2, batch 16", GPT2_16 + CUDA)
         self.assertLess(share, 0.02)
         slow = f"\n[test.slow]\nmilliseconds = {0.8 * length / 1e6:.2f}\n"

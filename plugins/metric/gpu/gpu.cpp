@@ -144,11 +144,9 @@ class Gpu {
   }
 
   void add_memory() {
-    if (Memory2 memory{}; nvml_.memory2) {
-      if (has("memory", nvml_.memory2, &memory)) add("gpu.memory_bytes", integer(memory.used));
-    } else if (Memory older{}; has("memory", nvml_.memory, &older)) {  // drivers before 510
-      add("gpu.memory_bytes", integer(older.used));
-    }
+    Memory2 memory;
+    if (nvml_.memory2 && nvml_.memory2(device_, &memory) == 0) return add("gpu.memory_bytes", integer(memory.used));
+    if (Memory older{}; has("memory", nvml_.memory, &older)) add("gpu.memory_bytes", integer(older.used));
   }
 
   // In a container the driver may know this process by another number, or tell of none: then there is no column.

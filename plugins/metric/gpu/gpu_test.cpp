@@ -80,6 +80,14 @@ struct Gpu : ::testing::Test {
   std::optional<Plugin> plugin;
 };
 
+TEST_F(Gpu, SaysTheMemoryOfAnOldDriverWithWhatTheDriverKeeps) {
+  step();
+  EXPECT_EQ(column(host, "gpu.memory_bytes")->v.i, 3'000'000'000'000);
+  nvml.is_old = 1;
+  step();
+  EXPECT_EQ(column(host, "gpu.memory_bytes")->v.i, 3'000'000'000'000 + (500 << 20));
+}
+
 TEST_F(Gpu, IsDescribedInAStepThatIsDue) {
   step();
   EXPECT_EQ(column(host, "gpu.memory_bytes")->v.i, 3'000'000'000'000);
