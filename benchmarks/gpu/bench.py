@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")  # from any folder
+# Absolute: it is used from another folder.
+MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")
 STEPS = 60
 GPT2 = """\
 [run]

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
 import cuda_trace  # noqa: E402
 
-MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")  # from any folder
+# Absolute: they are used from another folder.
+MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")
 TRACER = next((path.resolve() for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
                                  ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
 
