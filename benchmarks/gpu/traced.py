@@ -15,8 +15,9 @@ import cuda_trace  # noqa: E402
 
 # Absolute: they are used from another folder.
 MORTISE = os.path.abspath(shutil.which(os.environ.get("MORTISE", "mortise")) or "mortise")
-TRACER = next((path.resolve() for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")), ROOT / "tests/gpu/cupti/trace.so",
-                                 ROOT / "build/fixtures/cupti/trace.so") if path.is_file()), None)
+TRACER = next((path.resolve() for path in (pathlib.Path(os.environ.get("CUDA_TRACER", "")),
+                                           ROOT / "tests/gpu/cupti/trace.so", ROOT / "build/fixtures/cupti/trace.so")
+               if path.is_file()), None)
 
 
 def begin():
