@@ -6,9 +6,10 @@ rate is the same; weight decay is 0.01 (here not of vectors). Rounds are interle
 its median step after two, the table's the median of the rounds; a ratio (ours / theirs) is the median of the rounds'
 ratios, below 1 is better.
 
-Ours is `step_ms` without `gradients_ms` of profile.calls: verdict with the norm of all gradients, update and commit. A
-sample has 8 tokens, so that a step is little but this. Theirs is `step()` alone; of the forms that torch has of an
-optimizer (foreach, fused) the fastest one. Muon has the matrices of the blocks, queries, keys and values each by
+Ours is `step_ms` without `gradients_ms` of profile.calls: norm of all gradients, verdict, update and commit. A sample
+has 8 tokens, so that a step is little but this. Theirs is `torch.nn.utils.get_total_norm` and `step()`, the same work:
+Trainer, too, has that norm in each step. Of the forms that torch has of an optimizer (foreach, fused) the fastest one.
+Muon has the matrices of the blocks, queries, keys and values each by
 themselves on both sides, and AdamW the rest. Of a peer that is not installed, and of the two without one on the CPU,
 the table says so.
 """
@@ -130,9 +131,11 @@ def peers(name, matrices, rest):
 
 def their_steps(optimizers):
     """Milliseconds of a step, the median after the first ones."""
+    gradients = [p.grad for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     taken = []
     for _ in range(STEPS):
         before = time.perf_counter()
+        torch.nn.utils.get_total_norm(gradients)
         for optimizer in optimizers:
             optimizer.step()
         taken.append((time.perf_counter() - before) * 1e3)

@@ -1,5 +1,6 @@
 #include "core/host/parameters.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/empty.h>
@@ -157,7 +158,7 @@ static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
   for (const auto& g : grads) {
     // Sums of 16 bits go element by element, others in lanes.
     const int64_t piece = at::isReducedFloatingType(g.scalar_type()) ? int64_t{1} << 12 : int64_t{1} << 16;
-    if (!g.is_cpu() || g.numel() <= piece || !g.is_contiguous()) {
+    if (g.numel() <= piece || !g.is_contiguous()) {
       pieces.push_back(g);
       continue;
     }
@@ -169,9 +170,26 @@ static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
 }
 
 // A norm in 16 bits would have 8 of mantissa, or end at 65,504: theirs has 32.
-static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> wide, half, norms;
-  for (const auto& t : tensors) (at::isReducedFloatingType(t.scalar_type()) ? half : wide).push_back(t);
+static at::Tensor norm_of(const at::Tensor& t) {
+  if (!at::isReducedFloatingType(t.scalar_type())) return at::linalg_vector_norm(t);
+  return at::linalg_vector_norm(t, 2, {}, false, at::kFloat);
+}
+
+// On the CPU the pieces are shared among the threads, and each is one thread's: however many there are, the bits are
+// the same. A GPU takes them all in a few launches.
+static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& grads) {
+  std::vector<at::Tensor> norms;
+  if (grads.front().is_cpu()) {
+    const auto pieces = in_pieces(grads);
+    norms.resize(pieces.size());
+    at::parallel_for(0, std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
+      const at::NoGradGuard no_grad;  // of each thread
+      for (int64_t i = begin; i < end; ++i) norms[static_cast<size_t>(i)] = norm_of(pieces[static_cast<size_t>(i)]);
+    });
+    return norms;
+  }
+  std::vector<at::Tensor> wide, half;
+  for (const auto& t : grads) (at::isReducedFloatingType(t.scalar_type()) ? half : wide).push_back(t);
   if (!wide.empty()) norms = at::_foreach_norm(wide, 2);
   if (!half.empty())
     for (auto& n : at::_foreach_norm(half, 2, at::kFloat)) norms.push_back(std::move(n));
@@ -184,7 +202,7 @@ at::Tensor Parameters::norm() const {
   for (const auto& s : states_)
     if (s.has_gradient) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  return at::linalg_vector_norm(at::stack(norms_of(in_pieces(grads))).to(at::kDouble));
+  return at::linalg_vector_norm(at::stack(norms_of(grads)).to(at::kDouble));
 }
 
 void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t offset) {
