@@ -78,9 +78,8 @@ struct AdafactorTile {
     }
     all.p_squares_[static_cast<size_t>(tile)] = weights;
     if (all.arrays_.v) return;
-    double* to =
-        &all.column_sums_[static_cast<size_t>((matrix * all.row_blocks_ + row_block) * all.columns_ + column0)];
-    std::copy_n(column, n, to);
+    float* to = &all.column_sums_[static_cast<size_t>((matrix * all.row_blocks_ + row_block) * all.columns_ + column0)];
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(column[i]);
   }
 
   [[gnu::always_inline]] void average_vector(int64_t row, const float* g) const {
@@ -169,7 +168,7 @@ void Adafactor::average_columns(int64_t matrix, int64_t block) {
   const int64_t first = block * kColumns, n = std::min(kColumns, columns_ - first);
   double sums[kColumns] = {};
   for (int64_t b = 0; b < row_blocks_; ++b) {
-    const double* of = &column_sums_[static_cast<size_t>((matrix * row_blocks_ + b) * columns_ + first)];
+    const float* of = &column_sums_[static_cast<size_t>((matrix * row_blocks_ + b) * columns_ + first)];
     for (int64_t c = 0; c < n; ++c) sums[c] += of[c];
   }
   float* column = arrays_.column + matrix * columns_ + first;

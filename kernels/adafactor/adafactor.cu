@@ -2,7 +2,7 @@
 //
 // Floor   20 bytes a parameter with weights and gradients in F32 (read g thrice, p once; write p), 22 with the copy
 //         in 16 bits, as on the host's processor: nothing of the matrix' size is kept between.
-// Plan    a block a tile of 64 × 1,024 of one parameter, in every launch the same; stages of rows or columns leave most
+// Plan    a block a tile of 128 × 1,024 of one parameter, in every launch the same; stages of rows or columns leave most
 //         blocks idle. Sums are added as the host's processor adds them: of a row of a tile in eight chains, one a
 //         thread, whose latency other rows and other tiles hide. The first stage needs squares by column and by row: it
 //         reads them by column, as they lie, and passes four rows at a time through shared memory.
@@ -30,7 +30,7 @@ struct Space {
     size = row_sums;
     if (is_vector) return;
     column_sums = row_sums + matrices * rows * column_blocks;
-    band_sums = column_sums + matrices * row_blocks * columns;
+    band_sums = column_sums + (matrices * row_blocks * columns + 1) / 2;
     row_means = band_sums + matrices * row_blocks;
     column_factors = row_means + matrices;
     size = column_factors + (matrices * columns + 1) / 2;
@@ -38,7 +38,7 @@ struct Space {
   int64_t rate = 0, clipped = 1;
   int64_t squares, p_squares;            // [tiles]
   int64_t row_sums;                      // [matrices, rows, column blocks]
-  int64_t column_sums = 0;               // [matrices, row blocks, columns]
+  int64_t column_sums = 0;               // [matrices, row blocks, columns], floats
   int64_t band_sums = 0, row_means = 0;  // [matrices, row blocks], [matrices]
   int64_t column_factors = 0;            // [matrices, columns], floats
   int64_t size;
@@ -64,6 +64,10 @@ struct Tile {
   __device__ int64_t at(int row) const { return row_of(row) * s.columns + column0(); }
   __device__ int64_t row_of(int row) const { return matrix * s.rows + row0() + row; }
   __device__ double* space(int64_t part) const { return s.space + part; }
+  // Of the first row block, from its first column on.
+  __device__ float* column_sums() const {
+    return reinterpret_cast<float*>(space(of.column_sums)) + matrix * row_blocks * s.columns + column0();
+  }
   __device__ float* column_factors() const {
     return reinterpret_cast<float*>(space(of.column_factors)) + matrix * s.columns + column0();
   }
@@ -89,9 +93,11 @@ struct Columns {
 };
 
 // from[0] + from[stride] + …, in this order; many of them are under way at a time.
-__device__ double add_all(const double* from, int64_t n, int64_t stride = 1) {
+template <class T>
+__device__ double add_all(const T* from, int64_t n, int64_t stride = 1) {
   constexpr int kAtOnce = 16;
-  double sum = 0, x[kAtOnce];
+  double sum = 0;
+  T x[kAtOnce];
   int64_t i = 0;
   for (; i + kAtOnce <= n; i += kAtOnce) {
     for (int k = 0; k < kAtOnce; ++k) x[k] = from[(i + k) * stride];
@@ -187,8 +193,9 @@ __device__ void sum_matrix(const Tile& tile, float multiplier, double eps) {
     }
     __syncthreads();
   }
-  const int64_t band = int64_t{tile.matrix} * tile.row_blocks + tile.row_block;
-  write(tile.space(tile.of.column_sums) + band * tile.s.columns + tile.column0() + mine.first, mine.n, false, column);
+  float sums[kEach];
+  for (int c = 0; c < kEach; ++c) sums[c] = static_cast<float>(column[c]);
+  write(tile.column_sums() + tile.row_block * tile.s.columns + mine.first, mine.n, false, sums);
 }
 
 __device__ void average_vector(const Tile& tile, const AdafactorStep& step, double eps) {
@@ -238,8 +245,7 @@ __device__ void average_rows(const Tile& tile, double beta2) {
 
 __device__ void average_column(const Tile& tile, int column, double beta2) {
   const int64_t columns = tile.s.columns;
-  const double* const sums =
-      tile.space(tile.of.column_sums) + tile.matrix * tile.row_blocks * columns + tile.column0() + column;
+  const float* const sums = tile.column_sums() + column;
   float& state = tile.s.column[tile.matrix * columns + tile.column0() + column];
   state = adafactor_average(beta2, state, add_all(sums, tile.row_blocks, columns) / static_cast<double>(tile.s.rows));
   tile.column_factors()[column] = adafactor_column_factor(state);

@@ -22,7 +22,7 @@ struct AdafactorSlice {
   uint8_t master, grad, copy_dtype;
 };
 
-// For `space`: of a matrix 8 bytes a row for each 1,024 columns, and 4 bytes a column with 8 more for each 64 rows.
+// For `space`: of a matrix 8 bytes a row for each 1,024 columns, and 4 bytes a column with 4 more for each 128 rows.
 int64_t adafactor_space(int64_t matrices, int64_t rows, int64_t columns, bool is_vector);
 
 /** The stages of Adafactor for all slices: six launches, or six for each three hundred slices. A verdict of 0 changes

@@ -7,7 +7,7 @@
 
 namespace mortise::kernels {
 
-constexpr int64_t kAdafactorRows = 64, kAdafactorColumns = 1024;  // of a tile, by which sums are cut
+constexpr int64_t kAdafactorRows = 128, kAdafactorColumns = 1024;  // of a tile, by which sums are cut
 constexpr int kAdafactorLanes = 8;  // in which the numbers of a row of a tile are added: number i into lane i % 8
 
 MORTISE_INLINE int64_t adafactor_blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }

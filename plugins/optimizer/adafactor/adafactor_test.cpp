@@ -122,7 +122,7 @@ TEST_F(Adafactor, SaysWhatAGpuKeepsBesideAMatrix) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const bool has_kernels = text.find("\"cuda\"") != text.npos;  // else it was built for the CPU alone
   EXPECT_EQ(bytes({768, 3072}, MORTISE_CUDA),
-            has_kernels ? 8 * (2 + 36 + 36 + 768 * 3 + 12 * 3072 + 12 + 1 + 1536) : 0);
+            has_kernels ? 8 * (2 + 18 + 18 + 768 * 3 + 6 * 3072 / 2 + 6 + 1 + 1536) : 0);
   EXPECT_EQ(bytes({6}, MORTISE_CUDA), has_kernels ? 8 * 4 : 0);
   EXPECT_EQ(bytes({768, 3072}, MORTISE_CPU), 0);
 }
