@@ -2,8 +2,8 @@
 //
 // Floor   20 bytes a parameter with weights and gradients in F32 (read g thrice, p once; write p), 22 with the copy
 //         in 16 bits, as on the host's processor: nothing of the matrix' size is kept between.
-// Plan    a block a tile of 128 × 1,024 of one parameter, in every launch the same; stages of rows or columns leave most
-//         blocks idle. Sums are added as the host's processor adds them: of a row of a tile in eight chains, one a
+// Plan    a block a tile of 128 × 1,024 of one parameter, in every launch the same; stages of rows or columns leave
+//         most blocks idle. Sums are added as the host's processor adds them: of a row of a tile in eight chains, one a
 //         thread, whose latency other rows and other tiles hide. The first stage needs squares by column and by row: it
 //         reads them by column, as they lie, and passes four rows at a time through shared memory.
 #include "kernels/adafactor/adafactor_cuda.h"

@@ -41,7 +41,8 @@ struct AdafactorArrays {
  *  The stages are those below, in their order: all of one stage before any of the next. Items of one stage may run at
  *  once, in any order.
  *
- *  Dtypes   p F32, BF16 or F16; g any of these and F64; states F32. Elements in fp32, sums in fp64; kept in fp32 are those of the columns of a tile.
+ *  Dtypes   p F32, BF16 or F16; g any of these and F64; states F32. Elements in fp32, sums in fp64; of the columns of
+ *           a tile they are kept in fp32.
  *  Memory   borrows every pointer of `arrays`; allocates for sums, of each matrix, 8 bytes a row for each 1,024
  *           columns, and 4 bytes a column with 4 more for each 128 rows: 104 KB of 768 × 3,072.
  *  Repeats  bitwise equal on every x86-64 processor and for any number of threads: sums are cut by the shape alone and

@@ -301,6 +301,22 @@ class Repeats(Gpu):
         self.ok("train", "run.toml", "--use", "attention.auto")
 
 
+class Rates(Gpu):
+    def test_each_step_has_the_rate_of_its_own_time(self):
+        """Reports are read two steps late, and several at once before a save: none of them took no time."""
+        for name, more in ("eager", ""), ("recorded", GRAPH):
+            text = (TINY + CUDA + MATH + more).replace("at_end = false", "every = 20")
+            run = self.train(name, text.replace("length = 40", "length = 90"))
+            steps = self.records(run)
+            took = [4 / record["samples_per_s"] for record in steps]
+            usual = sorted(took)[len(took) // 2]
+            with self.subTest(name):
+                self.assertEqual(len(steps), 90)
+                self.assertGreater(min(took), usual / 3, took)
+                self.assertLess(sum(took), 1.02 * self.records(run, "end")[0]["seconds"])
+                self.assertGreater(sum(took), 90 * usual / 2)
+
+
 class Resume(Gpu):
     def test_a_run_goes_on_on_the_other_device(self):
         text = TINY.replace("at_end = false", 'every = "20 steps"')
