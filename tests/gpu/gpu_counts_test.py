@@ -11,6 +11,7 @@ nothing may ask CUDA for memory, but once for one more step's copies: each of th
 import collections
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import unittest
@@ -123,6 +124,15 @@ class Counts(Gpu):
     def starved(self, name, text):
         steps = self.steps(name, text)
         return cuda_trace.median(steps, cuda_trace.Step.starved_share), cuda_trace.median(steps, cuda_trace.Step.length)
+
+    def test_how_long_the_gpu_idles(self):
+        """Of a step that nobody traces, how much nothing ran there: tracing lengthens the gaps, not the work."""
+        for name, text in ("gpt2, batch 16", GPT2_16 + CUDA), ("recorded", GPT2_16 + CUDA + GRAPH):
+            busy = cuda_trace.median(self.steps(name, text), cuda_trace.Step.busy) / 1e6
+            run = self.train(name.partition(",")[0], text.replace("every = 1000", "every = 1"))
+            took = statistics.median(16e3 / record["samples_per_s"] for record in self.records(run)[5:])
+            print(f"    {name:28} works {busy:.2f} of {took:.2f} ms: idle {1 - busy / took:.1%}", flush=True)
+            self.assertLess(1 - busy / took, 0.02)
 
     def test_how_long_the_gpu_waits_for_work(self):
         """GPT-2 with 124 M parameters. At a batch of 4, unless recorded, it is printed: it depends on the processor."""
