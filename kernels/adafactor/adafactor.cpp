@@ -2,7 +2,7 @@
 //
 // Floor   20 bytes a parameter in fp32 (read g thrice, p once; write p): the mean squares must be known before the size
 //         of the update, and that before the update. Nothing of the matrix' size is kept between.
-// Plan    tiles of 64 × 1,024, whose size no number of threads changes; sums of a tile in fp64, eight lanes a row.
+// Plan    tiles of 128 × 1,024, whose size no number of threads changes; sums of a tile in fp64, eight lanes a row.
 // No LibTorch headers: raw pointers.
 #include "kernels/adafactor/adafactor.h"
 

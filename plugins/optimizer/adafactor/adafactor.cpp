@@ -54,7 +54,7 @@ class Adafactor {
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     if (info->master_dtype == MORTISE_F64)
-      throw Error(MORTISE_E_UNSUPPORTED,
+      throw Error(MORTISE_E_CONFIG,
                   "optimizer.adafactor updates weights in fp32, bf16 or fp16; those of " +
                       std::string(view(info->name)) + " are in fp64",
                   "[optimizer.adamw] or [optimizer.sgd]");

@@ -23,7 +23,7 @@ class AdamW8Bit {
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     if (info->master_dtype == MORTISE_F64)
-      throw Error(MORTISE_E_UNSUPPORTED,
+      throw Error(MORTISE_E_CONFIG,
                   "optimizer.adamw_8bit updates weights in fp32, bf16 or fp16; those of " +
                       std::string(view(info->name)) + " are in fp64",
                   "[optimizer.adamw]");

@@ -23,7 +23,7 @@ class AnyPrecision {
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_BF16)
-      throw Error(MORTISE_E_UNSUPPORTED,
+      throw Error(MORTISE_E_CONFIG,
                   "optimizer.adamw_anyprecision updates weights in fp32 or bf16; those of " +
                       std::string(view(info->name)) + " are in " + mortise_dtype_of(info->master_dtype)->name,
                   "[precision.half] dtype = \"bf16\"; [optimizer.adamw] updates fp64, [optimizer.adafactor] fp16");
