@@ -169,7 +169,7 @@ static std::vector<at::Tensor> in_pieces(const std::vector<at::Tensor>& grads) {
   return pieces;
 }
 
-// Of gradients in 16 bits the norm is computed in fp32: bf16 keeps 8 bits of it, fp16 ends at 65,504.
+// The norm of gradients in 16 bits is computed in 32: some of them keep 8 bits of it, others end at 65,504.
 static at::Tensor norm_of(const at::Tensor& t) {
   if (!at::isReducedFloatingType(t.scalar_type())) return at::linalg_vector_norm(t);
   return at::linalg_vector_norm(t, 2, {}, false, at::kFloat);
