@@ -54,19 +54,19 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 670,
-    "manifest": 1960,
+    "manifest": 1970,
     "plugin": 1720,
     "plan": 1660,
     "model": 320,
     "host": 2300,
-    "loop": 2000,
+    "loop": 2030,
     "abi": 1500,
-    "declare": 1450,
+    "declare": 1500,
     "assemble": 1160,
     "store": 1370,
-    "cli": 6480,
+    "cli": 6540,
 }
-FORMAT_BUDGETS = {"elf": 200, "huggingface": 850, "safetensors": 300, "toml": 350}
+FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 
 
 def is_test(path):

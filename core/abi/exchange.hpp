@@ -13,7 +13,8 @@ struct Measured {
   int64_t samples = 0, tokens = 0;                     // counted; 0: the data has none
   std::string about;                                   // the data, as its plugin calls it
   double seconds = 0;
-  bool complete = true;  // false: it was given up, and has no values
+  bool complete = true;    // false: it was given up, and has no values
+  bool is_counted = true;  // false: no sample had a target
 };
 
 // What a person or a scheduler asked for meanwhile; polled between steps and between the batches of an evaluation.

@@ -22,6 +22,7 @@ DeclareRequest declare_request(const RunRequest& r) {
   d.plan = r.plan;
   d.probe = r.probe;
   d.weights = r.weights;
+  if (!r.checkpoint.path.empty()) d.anew = parameters_begun_anew(r.checkpoint);
   d.open_device = true;
   d.train_samples = r.purpose == Purpose::kTrain;
   d.split = r.split;
@@ -115,17 +116,6 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   o.evaluated = state.evaluated;
   o.warn = request.warn;
   return o;
-}
-
-// The text that rank 0 has under this key, on every rank.
-std::string said_by_first(const Declared& d, std::string_view key, const std::string& own) {
-  if (d.edge->services.world.rank == 0) {
-    d.comm.call(&mortise_comm::share, "share", str(key), str(own));
-    return own;
-  }
-  mortise_str text{};
-  d.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
-  return std::string(view(text));
 }
 
 // Ranks of different runs would wait for one another, or add up what does not belong together.

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kDataFile = "data.json";
+constexpr const char *kDataFile = "data.json", *kNewFile = "new.json";
 constexpr size_t kMaxData = size_t{64} << 10;
 
 [[noreturn]] void refuse(const std::string& at, const std::string& message) {
@@ -66,8 +66,10 @@ huggingface::Added added_to(const Member& model, const Plan& plan, const Declara
     added.products.push_back({m.into->name, m.left->name, m.right->name, m.scale, m.transposed});
     factors.insert({m.left, m.right});
   }
+  // What is new is nowhere else, whether it learned or not.
+  const auto is_new = [](const mortise_param& p) { return std::ranges::find(p.tags, "new") != p.tags.end(); };
   for (const auto& p : d.params)
-    if (p.info.trainable && !factors.contains(&p)) {
+    if ((p.info.trainable || is_new(p)) && !factors.contains(&p)) {
       added.learned.push_back(p.name);
       if (!p.other_names.empty()) added.tied.push_back(p.name);
     }
@@ -272,6 +274,16 @@ std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoin
                     "measured on what is there now; the model may have been trained on some of it");
 }
 
+std::vector<std::string> parameters_begun_anew(const Found& checkpoint) {
+  const auto text = read_run_file_if_any(checkpoint.path, kNewFile, kMaxBlobs);
+  if (!text) return {};
+  try {
+    return Json::parse(*text).get<std::vector<std::string>>();
+  } catch (const Json::exception&) {
+    refuse(checkpoint.path + "/" + kNewFile, "it is no list of names");
+  }
+}
+
 std::string data_text(const Declared& d) {
   std::string text = data_json(d).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   must_be_readable(kDataFile, text, kMaxData);
@@ -324,6 +336,7 @@ Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Be
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_text(d);
+  if (!d.anew.empty()) s.texts[kNewFile] = Json(d.anew).dump(1) + "\n";
   if (std::string config = model_config(d, r.host().declaration(), beside.tokens); !config.empty()) {
     s.texts[std::string("model/") + huggingface::kConfigFile] = std::move(config);
     if (!beside.generation.empty()) s.texts[std::string("model/") + huggingface::kGenerationFile] = beside.generation;

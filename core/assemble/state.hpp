@@ -7,6 +7,7 @@
 //   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
 //   state.json             counts, cursor, scale, the best so far
 //   data.json              which samples each split had
+//   new.json               parameters that the weights of the run did not have, if there are any
 //   fixed.json             what of the manifest is fixed for a run (changes.hpp)
 //   plugins/ID.json        what plugins keep, as text
 //   plugins/ID.rank-N.EXT  what plugins keep beside parameters, likewise
@@ -27,6 +28,9 @@ TensorFormat tensor_format(const Declared& d);
 
 // The text of data.json. Throws Failure (exit 65): it would be too large to be read back.
 std::string data_text(const Declared& d);
+
+// The names in new.json. Throws Failure (exit 65): they are none.
+std::vector<std::string> parameters_begun_anew(const Found& checkpoint);
 
 // A warning if what is evaluated on, `split` of the manifest, is not what the checkpoint's run had.
 std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split);

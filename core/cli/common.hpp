@@ -118,6 +118,8 @@ void take_architecture(const std::string& weights, const std::string& model,
 // A tokenizer without a file of its own has that of the weights, if there is one; that of a run whose file is gone has
 // the one that was saved with the model, with a warning.
 void take_tokenizer(const std::string& weights, const Plan& plan, Manifest& manifest);
+// Names of classes that the data does not state are those of the weights, in their order.
+void take_classes(const std::string& weights, const Plan& plan, Manifest& manifest, Report& report);
 void take_own_tokenizer(const std::string& dir, const Plan& plan, Manifest& manifest, Report& report);
 std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed);  // over LibTorch: in libmortise.so only
 // Plugins loaded and the model declared: what `plan` says of a run. Throws Failed, or NeedsTensors.

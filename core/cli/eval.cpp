@@ -98,6 +98,9 @@ int eval(const Arguments& args) {
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
                           "mortise eval " + shell_word(source) + " --data FILE" +
                               (is_dir ? "" : ", or a share of the training data: [data] validation = 0.1")));
+  if (!m.is_counted)
+    throw Failure(trouble(kExitData, "no_targets", "no sample of the " + split + " data has a target to measure",
+                          m.about, "labels other than -100: is a prompt longer than data.sequence_length?"));
   if (globals().json) {
     print_json(m, source, is_dir ? Json(checkpoint.path) : Json(), split);
     return kExitOk;

@@ -103,14 +103,22 @@ void refuse_foreign_plugins(const Arguments& args, const PlanSource& source, Man
   for (const auto& folders : {own_plugin_folders(args), source.folders})
     for (const std::string& folder : folders) own.insert(real(folder));
   request.includes.clear();
+  std::vector<std::string> foreign;
+  std::string trusted;
   for (const std::string& folder : plugin_paths_of(request)) {
     if (own.contains(real(folder))) continue;
-    Diagnostic d = mistake("foreign_plugins",
-                           source.file + " names a folder of plugins, " + folder + ", which is not on your plugin path",
-                           {source.file, 0, 0, "plugins.path"}, "if you trust it: --plugin-path " + shell_word(folder));
-    d.effect = "no plugin was loaded: a run directory may come from somebody else, and a plugin is native code";
-    throw Failure(d);
+    foreign.push_back(folder);
+    trusted += " --plugin-path " + shell_word(folder);
   }
+  if (foreign.empty()) return;
+  const bool one = foreign.size() == 1;
+  Diagnostic d =
+      mistake("foreign_plugins",
+              source.file + (one ? " names a folder of plugins, " : " names folders of plugins, ") +
+                  join(foreign, ", ") + (one ? ", which is" : ", which are") + " not on your plugin path",
+              {source.file, 0, 0, "plugins.path"}, (one ? "if you trust it:" : "if you trust them:") + trusted);
+  d.effect = "no plugin was loaded: a run directory may come from somebody else, and a plugin is native code";
+  throw Failure(d);
 }
 
 bool provides(const PluginSchema& plugin, const std::string& slot) {
@@ -243,7 +251,10 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
     if (const auto& claims = plan.at[kModel].providers; !p.weights.empty() && !claims.empty())
       take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
                         p.manifest, planned);
-    if (!p.weights.empty()) take_tokenizer(p.weights, plan, p.manifest);
+    if (!p.weights.empty()) {
+      take_tokenizer(p.weights, plan, p.manifest);
+      if (!planned.has_errors()) take_classes(p.weights, plan, p.manifest, planned);
+    }
     if (!source.dir.empty()) take_own_tokenizer(source.dir, plan, p.manifest, planned);
   }
   p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);

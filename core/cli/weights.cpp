@@ -169,6 +169,37 @@ void take_tokenizer(const std::string& weights, const Plan& plan, Manifest& mani
   *wanted.key = {fs::absolute(weights).lexically_normal().string(), manifest.get("model", "weights").origin};
 }
 
+// What the weights call their classes, in their order, is what a plugin that names a key for them (fact [data] classes)
+// calls them. Only where the key that makes them count, fact [data] label, has a value.
+void take_classes(const std::string& weights, const Plan& plan, Manifest& manifest, Report& report) {
+  const auto& models = plan.at[kModel].providers;
+  const auto& claims = plan.at[kData].providers;
+  std::error_code error;
+  if (models.empty() || claims.empty() || !fs::exists(fs::path(weights) / huggingface::kConfigFile, error)) return;
+  const PluginInfo& model = *plan.members[static_cast<size_t>(models.back().member)].info;
+  const PluginInfo& data = *plan.members[static_cast<size_t>(claims.back().member)].info;
+  const Value *key = fact_of(data, "data", "classes"), *label = fact_of(data, "data", "label");
+  const auto table =
+      std::ranges::find(manifest.plugins, data.schema.id, [](const PluginTable& t) { return t.schema->id; });
+  if (!key || !label || table == manifest.plugins.end() || model.huggingface.classes.empty()) return;
+  if (!table->values[label->as_text()].is_set()) return;
+  const std::vector<std::string> theirs = Config::of_folder(weights).classes();
+  Value& classes = table->values[key->as_text()];
+  const Position at{weights + "/" + huggingface::kConfigFile, 0, 0, "id2label"};
+  if (theirs.empty()) return;
+  if (!classes.is_set()) {
+    std::vector<Value> all;
+    for (const std::string& name : theirs) all.push_back({name, at});
+    classes = {std::move(all), at};
+    return;
+  }
+  const std::vector<std::string> ours = classes.as_texts();
+  if (ours != theirs && std::ranges::is_permutation(ours, theirs))
+    report.add(disagree(data.schema.id + "." + key->as_text() + " is " + classes.text() +
+                            ", the weights have these in another order: " + join(theirs, ", "),
+                        {classes.origin, at}, "leave it out: the weights fix it"));
+}
+
 void take_own_tokenizer(const std::string& dir, const Plan& plan, Manifest& manifest, Report& report) {
   const TokenizerFile wanted = tokenizer_file(plan, manifest);
   const fs::path own = fs::path(dir) / "checkpoints/latest/model";

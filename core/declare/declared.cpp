@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 #include <ranges>
+#include <sstream>
 #include <stdexcept>
 
 #include "core/abi/fields.hpp"
@@ -202,9 +203,40 @@ void declare_model(Declared& d) {
     throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters", d.model.by->id());
 }
 
+bool is_new(const mortise_param& p) { return std::ranges::find(p.tags, "new") != p.tags.end(); }
+
+// What the weights of the run do not have is tagged `new`, and is so for as long as the run goes on.
+void begin_parameters(Declared& d, const DeclareRequest& request) {
+  Declaration& declaration = d.edge->declaration();
+  d.anew = request.anew;
+  if (!request.weights.empty()) {
+    const Value& lacks = d.key("model", "new");
+    d.weights = std::make_unique<Weights>(request.weights, declaration, *d.model.by->member->info,
+                                          lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
+    for (const std::string& name : d.weights->anew())
+      if (!is_new(*declaration.find(name))) d.anew.push_back(name);
+  }
+  if (request.world.size > 1) {
+    std::istringstream names(said_by_first(d, "new parameters", join(d.anew, "\n")));
+    d.anew.clear();
+    for (std::string name; std::getline(names, name);) d.anew.push_back(name);
+  }
+  for (const std::string& name : d.anew)
+    if (mortise_param* p = declaration.find(name)) p->add_tag("new");
+}
+
 bool writes_parameters(const PluginInfo& info) {
   return std::ranges::any_of(info.listens,
                              [](const ListenInfo& l) { return l.point == "params.declared" && !l.writes.empty(); });
+}
+
+// A part that one plugin added and another one froze stays as it begins, and nobody else would say so.
+void warn_of_frozen(Declared& d, const std::string& by, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  const std::string more = names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
+  d.warnings.push_back(as_warning(
+      mistake("new_and_frozen", by + " freezes " + names[0] + more + ", new in this run: it stays as it begins", {},
+              "[parameters.NAME] freeze = false, with a `where` that takes it; or leave one of the two plugins out")));
 }
 
 // params.declared: each listener on the parameters that its `where` takes; those that write, or those that do not.
@@ -216,16 +248,20 @@ void tell_of_parameters(Declared& d, bool who_write) {
     if (writes_parameters(*d.plan->members[static_cast<size_t>(l.member)].info) != who_write) continue;
     Instance& by = d.instances->start(l.member);
     const auto listen = d.instances->attachment(l.member, "params.declared", "listen").listen;
+    std::vector<std::string> frozen;
     for (const size_t i : select(l, elements, MORTISE_TRAIN)) {
       mortise_event e{};
       e.struct_size = sizeof e;
       e.point = kParamsDeclared;
       e.param = &declaration.params[i];
+      const bool may_learn = declaration.params[i].info.trainable != 0 && is_new(declaration.params[i]);
       clear_error();
       if (const mortise_status s = call_plugin({by.id(), "params.declared", declaration.params[i].name}, listen,
                                                by.self, static_cast<const mortise_event*>(&e)))
         throw_from(by, s, "params.declared");
+      if (may_learn && declaration.params[i].info.trainable == 0) frozen.push_back(declaration.params[i].name);
     }
+    if (who_write) warn_of_frozen(d, by.id(), frozen);
   }
   d.edge->declaring_parameters = false;
 }
@@ -319,6 +355,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   declare_model(d);
   // The manifest has the last word, and who only reads sees what counts.
   apply_tag_rules(d.edge->declaration(), *d.manifest);
+  begin_parameters(d, request);
   tell_of_parameters(d, /*who_write=*/true);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
   tell_of_parameters(d, /*who_write=*/false);
@@ -329,11 +366,6 @@ void fill(Declared& d, const DeclareRequest& request) {
     d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
   }
   d.layers->check();
-  if (!request.weights.empty()) {
-    const Value& lacks = d.key("model", "new");
-    d.weights = std::make_unique<Weights>(request.weights, d.edge->declaration(), *d.model.by->member->info,
-                                          lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
-  }
   d.listeners = std::make_unique<Listeners>(plugins, request.world);
   measure_lengths(d);
   if (request.train_samples) order_samples(d);
@@ -352,6 +384,16 @@ int32_t Declared::window() const {
   edge->services.window = 1;
   listeners->filter(edge->services, Filter::kWindow, kStepWindow);
   return edge->services.window;
+}
+
+std::string said_by_first(const Declared& d, std::string_view key, const std::string& own) {
+  if (d.edge->services.world.rank == 0) {
+    d.comm.call(&mortise_comm::share, "share", str(key), str(own));
+    return own;
+  }
+  mortise_str text{};
+  d.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
+  return std::string(view(text));
 }
 
 Diagnostic diagnostic_of(const FormatError& error) { return trouble(kExitData, error.code, error.message, error.path); }

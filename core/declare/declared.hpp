@@ -25,10 +25,11 @@ namespace mortise {
 struct DeclareRequest {
   const Manifest* manifest = nullptr;  // must outlive the run, as the plan
   const Plan* plan = nullptr;
-  std::string probe;          // the mortise-probe helper
-  std::string weights;        // a safetensors file, or a folder of Hugging Face's, to start from; "": from run.seed
-  bool open_device = false;   // a plan asks plugin.toml only
-  bool train_samples = true;  // they must be there; else they are read only if a share of them is evaluated on
+  std::string probe;              // the mortise-probe helper
+  std::string weights;            // a safetensors file, or a folder of Hugging Face's, to start from; "": from run.seed
+  std::vector<std::string> anew;  // parameters that a run which goes on had to begin anew; known to the first rank
+  bool open_device = false;       // a plan asks plugin.toml only
+  bool train_samples = true;      // they must be there; else they are read only if a share of them is evaluated on
   std::string split = "validation";  // what evaluations take; "": there will be none, and no data is read
   World world;
 };
@@ -56,6 +57,7 @@ struct Declared {
   std::vector<DeclaredOptimizer> optimizers;
   std::vector<Group> groups;
   std::unique_ptr<Weights> weights;  // NULL: parameters start from run.seed
+  std::vector<std::string> anew;     // of a run that began from weights: those that these did not have
   Lengths lengths;
   std::vector<Diagnostic> warnings;
 
@@ -79,6 +81,9 @@ Diagnostic diagnostic_of(const FormatError& error);
 
 // What [checkpoint] background says: on the CPU it does not save while training goes on unless asked to.
 bool saves_in_background(const Declared& d);
+
+// The text that rank 0 has under this key, on every rank.
+std::string said_by_first(const Declared& d, std::string_view key, const std::string& own);
 
 // The manifest's rules onto the declaration. Throws Failure: a rule that matches nothing, two of one layer that
 // disagree.

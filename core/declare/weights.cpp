@@ -51,16 +51,16 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
              "`" + escape_control(name) + "` and `" + escape_control(other->second->name) + "` are both `" +
                  other->first + "` of " + model_);
 
-  std::vector<std::string> anew, missing, names;
+  std::vector<std::string> missing, names;
   for (const auto& p : d.params) {
     std::vector<std::string> own = {p.name};
     own.insert(own.end(), p.other_names.begin(), p.other_names.end());
     for (const std::string& name : own)
-      if (const auto found = left.extract(name)) take(p, name, *found.mapped());
+      if (const auto found = left.extract(name)) take(p, name, *found.mapped(), may_lack);
     names.push_back(p.name);
     const bool may = std::ranges::find(p.tags, "new") != p.tags.end() || model.huggingface.may_lack(p.name) ||
                      matches_any(may_lack, p.name);
-    if (!of_[p.index]) (may ? anew : missing).push_back(p.name);
+    if (!of_[p.index]) (may ? anew_ : missing).push_back(p.name);
   }
   if (!missing.empty())
     refuse("missing_tensors", path + ": no " + some_of(missing),
@@ -76,18 +76,23 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
   for (const auto& [name, t] : left)
     if (!model.huggingface.ignores_tensor(name)) unused.push_back(t->name);
   summary_ =
-      escape_control(path) + ": " + with_commas(static_cast<int64_t>(names.size() - anew.size())) + " tensors taken";
-  if (!anew.empty()) summary_ += "; new " + some_of(anew) + " (from run.seed)";
+      escape_control(path) + ": " + with_commas(static_cast<int64_t>(names.size() - anew_.size())) + " tensors taken";
+  if (!anew_.empty()) summary_ += "; new " + some_of(anew_) + " (from run.seed)";
   if (!unused.empty()) summary_ += "; unused " + some_of(unused);
   for (const TensorView* t : of_) bytes_ += t ? t->bytes : 0;
 }
 
-void Weights::take(const mortise_param& p, const std::string& by, const TensorView& t) {
+void Weights::take(const mortise_param& p, const std::string& by, const TensorView& t,
+                   const std::vector<std::string>& may_lack) {
   const TensorView*& of = of_[p.index];
   const std::string name = "`" + escape_control(t.name) + "`";
-  if (t.sizes != p.sizes)
+  if (t.sizes != p.sizes) {
+    if (matches_any(may_lack, p.name)) return;
     refuse("wrong_tensor", path_,
-           fmt::format("{} is {} in the weights, {} in {}", name, sizes_text(t.sizes), sizes_text(p.sizes), model_));
+           fmt::format("{} is {} in the weights, {} in {}", name, sizes_text(t.sizes), sizes_text(p.sizes), model_),
+           "is the file of another model? or let it start anew: [model] new = [\"" +
+               p.name.substr(0, p.name.rfind('.')) + ".*\"]");
+  }
   if (!weight_type(t.dtype))
     refuse("wrong_tensor", path_, name + " is of " + t.dtype + "; weights are " + either(weight_types()));
   if (of && (of->dtype != t.dtype || std::memcmp(of->data, t.data, t.bytes) != 0))

@@ -81,10 +81,10 @@ void Ledger::restore(int64_t applied_steps, double factor) {
   filled_at_ = -1;
 }
 
-void Ledger::begin_update() {
+void Ledger::begin_update(const at::Tensor& learns) {
   lr.copy_(at::index_select(table_, 0, applied.sub(base_).view({1})).view({-1}));
   multiplier.copy_(at::reciprocal(scale));
-  verdict.fill_(1.0);
+  verdict.copy_(learns);
 }
 
 // 1 or 0, whatever the number, or the LOGICAL that isfinite gives: the verdict is added to the steps, and multiplies

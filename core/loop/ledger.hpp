@@ -23,8 +23,9 @@ class Ledger {
   void begin_step(int64_t attempted, int64_t applied);
   // As it was after `applied` steps.
   void restore(int64_t applied, double scale);
-  // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1.
-  void begin_update();
+  // Before the update: lr of this step, and the multiplier back to 1/scale, the verdict to 1, or to 0 where there is
+  // nothing to learn. `learns`: bool, 0-dim, on the device.
+  void begin_update(const at::Tensor& learns);
   // The factor of the loss, from the next backward on.
   void set_scale(const at::Tensor& factor) { scale.copy_(factor); }
   void vote(const at::Tensor& ok);

@@ -16,7 +16,7 @@ struct Rates {
   // The rate of a step, which is then applied or skipped; the host knows of `late` steps less than were begun.
   double step(bool apply = true, int64_t late = 0) {
     ledger->begin_step(attempted, std::max<int64_t>(applied - late, 0));
-    ledger->begin_update();
+    ledger->begin_update(at::full({}, true, at::kBool));
     ledger->vote(scalar(apply ? 1 : 0));
     ledger->commit();
     ++attempted;
@@ -104,7 +104,7 @@ TEST(Ledger, MultipliesOverOneToTheScaleAnewInEachStep) {
 TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
   Rates rates({0, 10}, nullptr);
   rates.ledger->begin_step(0, 0);
-  rates.ledger->begin_update();
+  rates.ledger->begin_update(at::full({}, true, at::kBool));
   rates.ledger->vote(at::full({}, true, at::kBool));  // what isfinite gives
   rates.ledger->vote(at::full({}, -2, at::kLong));
   EXPECT_EQ(rates.ledger->verdict.item<double>(), 1);
@@ -112,14 +112,23 @@ TEST(Ledger, AVoteIsOfAnyTypeAndNotANumberIsAVoteAgainst) {
   EXPECT_EQ(rates.ledger->verdict.item<double>(), 0);
 }
 
+TEST(Ledger, AStepThatHasNothingToLearnIsSkippedWhateverTheVotes) {
+  Rates rates({0, 10}, nullptr);
+  rates.ledger->begin_step(0, 0);
+  rates.ledger->begin_update(at::full({}, false, at::kBool));
+  rates.ledger->vote(scalar(1));
+  rates.ledger->commit();
+  EXPECT_EQ(rates.ledger->applied.item<int64_t>(), 0);
+}
+
 TEST(Ledger, OneVoteAgainstSkips) {
   Rates rates({0, 10}, nullptr);
   rates.ledger->begin_step(0, 0);
-  rates.ledger->begin_update();
+  rates.ledger->begin_update(at::full({}, true, at::kBool));
   for (const double vote : {1, 0, 1}) rates.ledger->vote(scalar(vote));
   rates.ledger->commit();
   EXPECT_EQ(rates.ledger->applied.item<int64_t>(), 0);
-  rates.ledger->begin_update();
+  rates.ledger->begin_update(at::full({}, true, at::kBool));
   EXPECT_EQ(rates.ledger->verdict.item<double>(), 1) << "a vote is of one step";
 }
 
@@ -127,7 +136,7 @@ TEST(Ledger, OneVoteAgainstSkips) {
 TEST(Ledger, AVoteIsZeroOrOneWhateverItsNumber) {
   Rates rates({}, {});
   const auto verdict = [&](double vote) {
-    rates.ledger->begin_update();
+    rates.ledger->begin_update(at::full({}, true, at::kBool));
     rates.ledger->vote(scalar(vote));
     return rates.ledger->verdict.item<double>();
   };

@@ -31,6 +31,7 @@ struct StepReport {
   int64_t attempted = 0;  // steps before this one
   int64_t samples = 0, tokens = 0, epoch = 0, cursor = 0;
   int32_t micros = 1;
+  bool is_counted = true;  // false: no sample had anything to learn, and the step was skipped
   double data_wait_s = 0;
   std::vector<std::string> without_gradient;  // trainable parameters, in the first step
   // When it ended, by the device from one report to the next: of several that are read at once each has its own. The

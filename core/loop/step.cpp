@@ -102,6 +102,7 @@ void Step::run() {
   if (begun_.attempted == 0)
     for (const auto& s : p_.host.parameters().all())
       if (s.declared->info.trainable && !s.has_gradient) begun_.without_gradient.push_back(s.declared->name);
+  begun_.is_counted = sums_.is_counted(denominators_);
   is_under_way_ = false;
   reports_.push(begun_, scalars());
 }
@@ -123,7 +124,7 @@ void Step::gradients(const mortise_call& call) {
 void Step::update() {
   has_gradients_ = true;
   norm();  // of the gradients as they came; an optimizer may use their memory
-  p_.ledger.begin_update();
+  p_.ledger.begin_update(sums_.counted(denominators_));
   p_.listeners.filter(services_, Filter::kVerdict, kStepVerdict);
   ranks_.sum({p_.ledger.verdict}, MORTISE_MIN);  // one vote to skip is enough, on any rank
   p_.listeners.filter(services_, Filter::kTransform, kGradTransform);

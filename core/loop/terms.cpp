@@ -2,11 +2,14 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/lt.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "core/abi/error.hpp"
 
@@ -88,16 +91,29 @@ void TermSums::set_given(const std::vector<bool>& given) {
   for (size_t i = 0; i < given.size(); ++i) sums_[i].given = given[i];
 }
 
+bool TermSums::is_counted(const Denominators& denominators) const {
+  return std::ranges::any_of(sums_, [&](const Sum& s) { return s.weight != 0 && s.given && denominators.any(s.unit); });
+}
+
+at::Tensor TermSums::counted(const Denominators& denominators) const {
+  at::Tensor counted;
+  std::set<std::string_view> units;  // mostly one, of which nothing is said twice
+  for (const Sum& s : sums_) {
+    if (s.weight == 0 || !s.given || !units.insert(s.unit).second) continue;
+    const at::Tensor any = denominators.of(s.unit, s.name).lt(std::numeric_limits<double>::infinity());
+    counted = counted.defined() ? counted.logical_or(any) : any;
+  }
+  return counted.defined() ? counted : denominators.scalar(1).to(at::kBool);
+}
+
 at::Tensor TermSums::loss(const Denominators& denominators) const {
   at::Tensor loss;
-  bool is_counted = false;
   for (const auto& s : sums_) {
     if (s.weight == 0 || !s.given) continue;
-    is_counted = is_counted || denominators.any(s.unit);
     const at::Tensor part = s.total.mul(s.weight).div(denominators.of(s.unit, s.name));
     loss = loss.defined() ? loss.add(part) : part;
   }
-  return is_counted ? loss : denominators.scalar(NAN);
+  return is_counted(denominators) ? loss : denominators.scalar(NAN);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> TermSums::metrics(const Denominators& denominators) const {

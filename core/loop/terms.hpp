@@ -56,6 +56,9 @@ class TermSums {
   // The weighted terms over their denominators, float64, 0-dim, on the device. NaN if nothing of any was counted: that
   // is no loss, and no perfect one.
   at::Tensor loss(const Denominators& denominators) const;
+  // Whether anything was counted of a weighted term: as the host knows it, and bool, 0-dim, on the device.
+  bool is_counted(const Denominators& denominators) const;
+  at::Tensor counted(const Denominators& denominators) const;
   // Averages of the terms of weight 0 that were given, by name; NaN where nothing was counted.
   std::vector<std::pair<std::string, at::Tensor>> metrics(const Denominators& denominators) const;
 

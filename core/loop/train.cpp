@@ -137,7 +137,8 @@ void Training::report(const StepReport& r) {
       .integer("micros", r.micros);
   record.integer("due", due).integer("skipped", !r.applied);
   // Once a later step was begun, the gradients are not those of this one any more.
-  if (!r.applied) record.text("skipped_parameter", p_.step.under_way() == 0 ? p_.step.first_nonfinite() : "");
+  if (!r.is_counted) record.text("skipped_reason", "no sample of it has anything to learn");
+  else if (!r.applied) record.text("skipped_parameter", p_.step.under_way() == 0 ? p_.step.first_nonfinite() : "");
   for (const auto& [name, unit, number] : r.metrics) {
     if (record.has(name))
       throw PluginError(MORTISE_E_ARGUMENT, "a plugin gives the number `" + name + "`, which each step has already");
@@ -147,9 +148,21 @@ void Training::report(const StepReport& r) {
   notify(record);
   if (due) interval_ = {.since = r.ended};
   interval_.since -= r.late;
+  uncounted_ = r.is_counted ? 0 : uncounted_ + r.micros;
+  if (uncounted_ >= p_.samples.micros_per_epoch("train")) refuse_data();
   if (r.applied) act_on_applied_step();
   else if (++skipped_ >= kMostSkipped)
     abort({MORTISE_ABORT, with_commas(skipped_) + " steps in a row were skipped", "the core"});
+}
+
+// A whole epoch, which changed nothing: neither will the next one.
+void Training::refuse_data() {
+  end(kExitData, "there is nothing to learn");
+  Diagnostic d = trouble(kExitData, "no_targets", "no sample of the training data has anything to learn",
+                         p_.samples.about("train"),
+                         "labels other than -100: is a prompt longer than data.sequence_length, or a column empty?");
+  d.effect = applied() > begun_at_ ? "stopped after step " + with_commas(applied()) : "no step was applied";
+  throw Failure(d);
 }
 
 void Training::add_rates(RecordBuilder& record, double seconds) {
@@ -216,6 +229,10 @@ bool Training::evaluate() {
   RecordBuilder r("eval");
   r.integer("step", applied()).integer("of", o_.length);
   for (const auto& [name, value] : m.values) r.number(name, value);
+  if (!m.is_counted)
+    notify(RecordBuilder("note")
+               .text("text", "no sample of the validation data has a target: eval.loss is no number")
+               .text("level", "warning"));
   r.integer("samples", m.samples);
   if (m.tokens > 0) r.integer("tokens", m.tokens);
   notify(r.number("seconds", m.seconds).integer("best", best));
@@ -331,7 +348,8 @@ int Training::exit_asked_for() {
   return -1;
 }
 
-// Somebody who stops a run wants to go on with it; a run that a guard stopped is not worth going on with.
+// Somebody who stops a run wants to go on with it; a run that a guard stopped, or that learned nothing, is not worth
+// going on with.
 int Training::end(int exit, const std::string& reason) {
   is_ending_ = true;
   take_reports(true);
@@ -339,7 +357,7 @@ int Training::end(int exit, const std::string& reason) {
   const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
   if (exit == kExitOk && wish() == Wish::kAbort) abort(request_to_abort());
-  if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard) save();
+  if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard && exit != kExitData) save();
   if (exit == kExitOk && std::isfinite(last_loss_)) p_.saver.confirm(applied());  // no step will follow to say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;
   ranks_.most(0);  // who leaves before all is saved would be taken for lost, and the others ended

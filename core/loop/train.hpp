@@ -73,6 +73,7 @@ class Training {
   bool must_know_now() const;
   void take_reports(bool now);
   void report(const StepReport& r);
+  [[noreturn]] void refuse_data();
   void add_rates(RecordBuilder& record, double seconds);
   void act_on_applied_step();
   bool take_due_evaluation();  // after this step
@@ -113,8 +114,9 @@ class Training {
   bool is_ending_ = false;  // no step follows
   bool is_ended_ = false;   // listeners were told
   bool is_evaluating_ = false;
-  int64_t skipped_ = 0;   // steps in a row
-  bool in_step_ = false;  // what fails now belongs to the step that was begun
+  int64_t skipped_ = 0;    // steps in a row
+  int64_t uncounted_ = 0;  // micro-batches in a row of steps without anything to learn
+  bool in_step_ = false;   // what fails now belongs to the step that was begun
   Interval interval_;
   Clock::time_point started_ = Clock::now();
   double spent_on_steps_ = 0;

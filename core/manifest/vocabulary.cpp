@@ -251,12 +251,14 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
   if (is_family(table) && name != "name" && value.text() != nullptr)
     if (const std::string id = family_member(table, *value.text()); !id.empty())
       return fixed(kSwitchedOn + in_brackets(id));
-  if (!value.is_table() && (is_family(name) || (is_family(table) && name == "name")))
+  const std::string near = nearest(name, names_of(known));  // a typo of a key of a plugin, rather than a family
+  const bool means_family = is_family(name) && (near.empty() || plugin(table) == nullptr);
+  if (!value.is_table() && (means_family || (is_family(table) && name == "name")))
     return fixed(kSwitchedOn + table_for(name == "name" ? table : name, value));
   if (const std::string belongs = elsewhere(table, name); !belongs.empty()) return fixed(belongs);
 
   if (plugin(table) != nullptr) d.see = "mortise plugin info " + table;
-  if (const std::string near = nearest(name, names_of(known)); !near.empty()) {
+  if (!near.empty()) {
     const KeySchema& meant = keys.at(known[near]);
     Report quiet;
     const std::string meant_whole = table + "." + meant.name;
@@ -270,7 +272,8 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     for (const TomlEntry& entry : all->table()->entries) foreign_spellings.push_back(entry.key);
   std::ranges::sort(foreign_spellings);
   // A typo of one, not a longer name that one is a part of.
-  if (const std::string far = nearest(name, foreign_spellings); !far.empty() && edit_distance(name, far) <= 2)
+  if (const std::string far = nearest(name, foreign_spellings);
+      !far.empty() && edit_distance(name, far) <= (name.size() > 4 ? 2 : 1))
     d.fixes = foreign(table, far, value);
   else if (!known.empty() && plugin(table) == nullptr) d.fixes = {"[" + table + "] has " + join(names_of(keys), ", ")};
   return d;

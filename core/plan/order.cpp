@@ -112,12 +112,13 @@ class Order {
     each_pair([&](size_t a, size_t b) {
       const std::string conflict = conflict_between(a, b);
       if (a > b || conflict.empty() || !meet(a, b) || all_before_[a].contains(b) || all_before_[b].contains(a)) return;
-      report.add(refusal(items_[a].band.empty() ? "unordered_writers" : "unordered_wrappers",
+      const bool wrap = !items_[a].band.empty();
+      std::vector<std::string> fixes = {in_manifest({id(a), id(b)})};
+      if (wrap) fixes.push_back("or give one of them another `where` or `modes`, so that they never meet");
+      fixes.push_back("or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]");
+      report.add(refusal(wrap ? "unordered_wrappers" : "unordered_writers",
                          id(a) + " and " + id(b) + conflict + " at " + quoted(row_.name) + ", and nothing orders them",
-                         {items_[a].origin, items_[b].origin},
-                         {in_manifest({id(a), id(b)}),
-                          "or give one of them another `where` or `modes`: [" + id(b) + "] modes = [\"train\"]",
-                          "or say in the plugin.toml of " + id(b) + ": [capabilities] after = [\"" + id(a) + "\"]"}));
+                         {items_[a].origin, items_[b].origin}, fixes));
     });
   }
 

@@ -88,7 +88,7 @@ TEST_F(Order, MustBeSaidWhereTwoWrappersOfOneBandMayMeet) {
             "nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
             "  fix: [order] forward = [\"adapter.dora\", \"adapter.lora\"]   (the outermost first)\n"
-            "       or give one of them another `where` or `modes`: [adapter.lora] modes = [\"train\"]\n"
+            "       or give one of them another `where` or `modes`, so that they never meet\n"
             "       or say in the plugin.toml of adapter.lora: [capabilities] after = [\"adapter.dora\"]\n");
 }
 
@@ -239,7 +239,6 @@ TEST_F(Order, OfTwoWritersOfOneFieldMustBeSaid) {
             "and nothing orders them\n"
             "  --> run.toml:21:1 and run.toml:25:1\n"
             "  fix: [order] \"grad.transform\" = [\"gradient.clip\", \"gradient.noise\"]   (in this order)\n"
-            "       or give one of them another `where` or `modes`: [gradient.noise] modes = [\"train\"]\n"
             "       or say in the plugin.toml of gradient.noise: [capabilities] after = [\"gradient.clip\"]\n");
   world.catalogue["gradient.clip"].after = {"gradient.noise"};
   EXPECT_EQ(listeners(world.plan(), "grad.transform"), (Ids{"gradient.noise", "gradient.clip"}));

@@ -81,14 +81,17 @@ Json& place_in(Json& values, const std::string& name) {
   return dot == name.npos ? here : place_in(here, name.substr(dot + 1));
 }
 
-// As many as the model's key counts; those without a name are called as transformers calls them.
+// As transformers calls a class that has no name.
+std::string unnamed_class(size_t i) { return "LABEL_" + std::to_string(i); }
+
+// As many as the model's key counts.
 void name_classes(Json& all, const Mapping& mapping, const std::map<std::string, std::string>& values,
                   const std::vector<std::string>& classes) {
   const auto found = values.find(mapping.classes);
   const Json count = found == values.end() ? Json() : parse_json(found->second);
   if (!count.is_number_unsigned()) return;
   for (size_t i = 0; i < count.get<size_t>(); ++i) {
-    const std::string number = std::to_string(i), name = i < classes.size() ? classes[i] : "LABEL_" + number;
+    const std::string number = std::to_string(i), name = i < classes.size() ? classes[i] : unnamed_class(i);
     all[kIdToLabel][number] = name;
     all[kLabelToId][name] = i;
   }
@@ -164,6 +167,20 @@ Config::Setting Config::setting(const std::string& name, const Json& value) cons
 std::optional<Config::Setting> Config::find(const std::string& name) const {
   const Json* found = find_in(values_, name);
   return !found || found->is_null() ? std::nullopt : std::optional(setting(name, *found));
+}
+
+std::vector<std::string> Config::classes() const {
+  const auto names = values_.find(kIdToLabel);
+  std::vector<std::string> all;
+  bool is_named = false;
+  for (size_t i = 0; names != values_.end() && names->is_object() && i < names->size(); ++i) {
+    const auto name = names->find(std::to_string(i));
+    const std::string text = name != names->end() && name->is_string() ? name->get<std::string>() : "";
+    if (text.empty() || std::ranges::find(all, text) != all.end()) return {};
+    all.push_back(text);
+    is_named |= all.back() != unnamed_class(i);
+  }
+  return is_named ? all : std::vector<std::string>();
 }
 
 std::vector<Config::Contradiction> Config::contradictions(const Mapping& mapping) const {

@@ -68,6 +68,8 @@ class Config {
   std::map<std::string, std::string> tokens() const;
   // The first class of transformers that it is for; "" if it says none.
   std::string architecture() const;
+  // Of classes, by their numbers; none where they are not named, or have only the names that transformers makes up.
+  std::vector<std::string> classes() const;
   // Why it is for none, as config_text wrote it; empty if it does not say.
   std::vector<std::string> differences() const;
   // What export merges, and the config.json of the folder then; its own if there is nothing to merge. Throws

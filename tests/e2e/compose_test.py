@@ -108,6 +108,13 @@ class Compose(e2e.Case):
             fixtures.built("adapter.freezes", listens % everywhere, source="freezes.c")
             for line in self.ok("plan", "--weights", "--plugin-path", "more").out.splitlines():
                 self.assertEqual("  frozen" in line, bool(re.fullmatch(frozen, line.split()[0])), line)
+        # What another one adds stays as it begins: no mistake of the manifest's text, and nobody else would say so.
+        lora = ('[adapter.lora]\nwhere = "h.0.attn.c_attn"\nalso = ["ln_f.*"]\n[order]\n'
+                '"params.declared" = ["adapter.lora", "adapter.freezes"]\n')
+        self.file("run.toml", (self.dir / "run.toml").read_text() + lora)
+        self.assertIn("warning[new_and_frozen]: adapter.freezes freezes h.0.attn.c_attn.lora_A.weight and 1 more, new "
+                      "in this run: it stays as it begins\n",
+                      self.mortise("plan", "--plugin-path", "more").err)
 
     def test_a_later_layer_replaces_and_the_plan_says_so(self):
         self.file("base.toml", TINY + "[precision.bf16]\n")

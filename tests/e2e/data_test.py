@@ -86,6 +86,41 @@ class Table(e2e.Case):
         self.assertIn(" % longer than 16 tokens and cut · 20 samples to train", out)
 
 
+class Targets(e2e.Case):
+    """Of some rows the prompt fills all that a sample holds: nothing is left to learn of them."""
+    TEXT = (TABLE.replace("micro_batch_size = 4", "micro_batch_size = 1").replace(
+        "[optimizer.adamw]\n", "[optimizer]\nweight_decay = 0.5\n[optimizer.adamw]\n")
+            + 'prompt = "q"\ncompletion = "a"\n')
+
+    def rows(self, lengths):
+        self.file("rows.csv", "q,a\n" + "".join(f"{'x' * n},yes\n" for n in lengths))
+
+    def test_a_step_without_a_target_is_skipped_and_said(self):
+        text = self.TEXT.replace("length = 6", "length = 3", 1)
+        self.rows([3, 90, 3, 3])
+        done = self.ok("train", self.file("run.toml", text), "--set", "data.shuffle=false", "--set", "log.every=1")
+        self.assertIn("step    2/3  skipped: no sample of it has anything to learn\n", done.out)
+        run = self.dir / "runs/run"
+        self.assertEqual([r["skipped"] for r in self.records(run, "step")], [0, 1, 0, 0])
+        self.rows([3, 3, 3])
+        plain = self.train("plain", text, "--set", "data.shuffle=false")
+        self.assertEqual(self.weights(run), self.weights(plain))
+
+    def test_data_without_a_target(self):
+        self.rows([90, 80, 70, 60, 50])
+        refused = self.mortise("train", self.file("run.toml", self.TEXT))
+        self.assertIn("error[no_targets]: no sample of the training data has anything to learn\n", refused.err)
+        self.assertEqual(refused.code, 65, refused)
+        self.assertEqual(list((self.dir / "runs/run").glob("checkpoints/*")), [])
+        self.file("good.csv", "q,a\n" + "x,yes\n" * 9)
+        good = self.TEXT.replace("rows.csv", "good.csv")
+        done = self.ok("train", self.file("good.toml", good), "--set", "data.table.validation_path=rows.csv")
+        self.assertIn("no sample of the validation data has a target: eval.loss is no number", done.out + done.err)
+        measured = self.mortise("eval", "runs/good")
+        self.assertIn("error[no_targets]: no sample of the validation data has a target to measure\n", measured.err)
+        self.assertEqual(measured.code, 65)
+
+
 class Verb(e2e.Case):
     """`mortise data`."""
 

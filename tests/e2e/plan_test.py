@@ -76,7 +76,7 @@ class Plan(e2e.Case):
             "orders them\n"
             "  --> run.toml:14:1 and run.toml:15:1\n"
             "  fix: [order] block = [\"adapter.one\", \"adapter.two\"]   (the outermost first)\n"
-            "       or give one of them another `where` or `modes`: [adapter.two] modes = [\"train\"]\n"
+            "       or give one of them another `where` or `modes`, so that they never meet\n"
             "       or say in the plugin.toml of adapter.two: [capabilities] after = [\"adapter.one\"]\n"
             "\n1 error; nothing was started.\n",
         )

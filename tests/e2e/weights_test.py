@@ -393,7 +393,9 @@ class Weights(e2e.Case):
         self.refused(
             ["train", "next.toml"],
             "error[wrong_tensor]: `h.0.attn.c_attn.weight` is [48, 16] in the weights, [16, 48] in model.gpt\n"
-            "  --> next.toml:10:11\n  at: hf\n\n1 error; nothing was started.\n",
+            "  --> next.toml:10:11\n  at: hf\n"
+            "  fix: is the file of another model? or let it start anew: [model] new = [\"h.0.attn.c_attn.*\"]\n"
+            "\n1 error; nothing was started.\n",
             code=65,
         )
         self.folder({**self.tensors, "ln_f.bias": ("I64", [16], bytes(128))})

@@ -87,7 +87,7 @@ class Adapter : public Layers {
     for (const std::string_view glob : config::texts("also")) also_.push_back({std::string(glob), false});
   }
 
-  // Everything is frozen but the adapters, what is tagged `new`, and what `also` names.
+  // Everything is frozen but the adapters, what is new in the run, and what `also` names.
   void declared(const mortise_event* event) {
     const mortise_param_info& info = info_of(event->param);
     bool learns = false;

@@ -352,11 +352,17 @@ class Table {
     find_classes();
     std::map<std::string_view, int64_t> numbers;
     for (const std::string& name : class_names_) numbers.emplace(name, static_cast<int64_t>(numbers.size()));
+    const bool are_words =
+        std::ranges::none_of(class_names_, [](const std::string& name) { return integer(name).has_value(); });
     std::vector<int64_t> labels;
     for (int64_t row = 0; row < s.rows(); ++row) {
-      const auto found = numbers.find(label_of(s, row));
-      if (found == numbers.end()) refuse_label(key, s, row);
-      labels.push_back(found->second);
+      const std::string_view label = label_of(s, row);
+      const auto found = numbers.find(label);
+      // Of classes that are words, a label may be the number.
+      const int64_t number = are_words ? integer(label).value_or(-1) : -1;
+      const bool counts = number >= 0 && number < static_cast<int64_t>(class_names_.size());
+      if (found == numbers.end() && !counts) refuse_label(key, s, row);
+      labels.push_back(counts ? number : found->second);
     }
     s.labels = std::move(labels);
   }

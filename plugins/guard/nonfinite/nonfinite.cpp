@@ -24,6 +24,7 @@ class NonFinite {
   void record(const mortise_event* event) {
     const Columns columns(*event->record);
     if (columns.kind() != "step") return;
+    if (columns.has("skipped_reason")) return;  // it had nothing to learn: that says nothing of gradients
     const bool skipped = columns.integer("skipped") != 0;
     if (scale_ == 0 && first_scale_) check(api.tensor->read(api.host, first_scale_.get(), &scale_, sizeof scale_));
     // A loss scale that is being lowered is still being found: such a skip is the search, not a run gone wrong.

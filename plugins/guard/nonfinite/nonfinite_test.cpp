@@ -78,6 +78,16 @@ TEST_F(NonFinite, LooksAtRecordsOfStepsOnly) {
   EXPECT_EQ(host.requests.size(), 1u);
 }
 
+TEST_F(NonFinite, AStepThatHadNothingToLearnIsNoneOfThem) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (int i = 0; i < 5; ++i) plugin.notify("record", step(1).add("skipped_reason", "nothing to learn"));
+  EXPECT_TRUE(host.requests.empty());
+  for (int i = 0; i < 2; ++i) plugin.notify("record", step(1));
+  plugin.notify("record", step(1).add("skipped_reason", "nothing to learn"));  // does not end the row
+  plugin.notify("record", step(1));
+  EXPECT_EQ(host.requests.size(), 1u);
+}
+
 TEST_F(NonFinite, SaysStepWhenOneIsEnough) {
   host.set("stop_after", 1);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);

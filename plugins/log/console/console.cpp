@@ -191,6 +191,7 @@ std::string step_of(const Columns& c) {
 }
 
 std::string skipped(const Columns& c) {
+  if (const std::string_view why = c.text("skipped_reason"); !why.empty()) return "  skipped: " + std::string(why);
   const double norm = c.number("grad_norm");
   std::string s = "  skipped: gradient";
   if (const std::string_view name = c.text("skipped_parameter"); !name.empty()) s += " of " + std::string(name);

@@ -142,6 +142,8 @@ TEST_F(Console, AlwaysPrintsASkippedStepWithItsParameter) {
       "step    1220/5000  skipped: gradient of model.h.7.mlp.c_fc.weight is inf (1 of 3 in a row before stopping)\n");
   EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1)),
             "step    2  skipped: gradient is not finite\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("skipped_reason", "why")),
+            "step    2  skipped: why\n");
   EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("scale", 32768.0)),
             "step    2  skipped: gradient is not finite, scale 3.3e+04\n");
   EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", std::nan(""))),
