@@ -356,6 +356,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   // The manifest has the last word, and who only reads sees what counts.
   apply_tag_rules(d.edge->declaration(), *d.manifest);
   begin_parameters(d, request);
+  check_named_parameters(d.edge->declaration(), *d.plan);
   tell_of_parameters(d, /*who_write=*/true);
   apply_parameter_rules(d.edge->declaration(), *d.manifest, *d.plan);
   tell_of_parameters(d, /*who_write=*/false);

@@ -88,6 +88,8 @@ std::string said_by_first(const Declared& d, std::string_view key, const std::st
 // The manifest's rules onto the declaration. Throws Failure: a rule that matches nothing, two of one layer that
 // disagree.
 void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan& plan);
+// Globs of parameters in keys that plugins name, facts [names] parameters. Throws Failure: one that matches nothing.
+void check_named_parameters(const Declaration& d, const Plan& plan);
 // Their tags alone, which come first: other rules, and listeners, may select by them.
 void apply_tag_rules(Declaration& d, const Manifest& manifest);
 

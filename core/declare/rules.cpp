@@ -4,6 +4,7 @@
 #include "core/base/dtype.hpp"
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
+#include "core/plan/facts.hpp"
 
 namespace mortise {
 namespace {
@@ -36,6 +37,23 @@ void apply_tag_rules(Declaration& d, const Manifest& manifest) {
     if (const auto tags = rule.values.find("tags"); tags != rule.values.end())
       for (const size_t i : select(rule.where, elements))
         for (const auto& t : tags->second.as_list()) d.params[i].add_tag(t.as_text());
+}
+
+void check_named_parameters(const Declaration& d, const Plan& plan) {
+  const auto elements = d.param_elements();
+  for (const Member& member : plan.members) {
+    const Value* key = member.table ? fact_of(*member.info, "names", "parameters") : nullptr;
+    const auto names = key ? member.table->values.find(key->as_text()) : decltype(member.table->values.end())();
+    if (!key || names == member.table->values.end() || !names->second.is_set()) continue;
+    for (const Value& name : names->second.as_list()) {
+      Selector selector;
+      selector.match = {name.as_text()};
+      if (select(selector, elements).empty())
+        refuse("matches_nothing",
+               "`" + name.as_text() + "` of " + member.info->schema.id + "." + key->as_text() + " matches no parameter",
+               {name.origin}, "all names: mortise plan --weights");
+    }
+  }
 }
 
 void apply_parameter_rules(Declaration& d, const Manifest& manifest, const Plan& plan) {

@@ -267,6 +267,7 @@ class Reader {
                                                     "model.modes",
                                                     "model.vocabulary",
                                                     "names.operators",
+                                                    "names.parameters",
                                                     "needs.file",
                                                     "needs.hidden_by",
                                                     "needs.why",
@@ -362,7 +363,7 @@ class Reader {
         if (!node.list() || !item.text())
           add_mistake("wrong_type", fact + " is a list of names of " + names.of + ", this is " + quoted(item),
                       position(item.at, fact), fact.substr(fact.find('.') + 1) + " = " + names.example);
-    const bool is_key = fact == "names.operators" || fact == "model.context" || fact == "device.wait" ||
+    const bool is_key = fact.starts_with("names.") || fact == "model.context" || fact == "device.wait" ||
                         fact == "metric.in_training" || fact == "tokenizer.path";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",

@@ -1,6 +1,7 @@
 // For optimizers with a kernel of CUDA: what surrounds its launch in a step.
 #pragma once
 #include <map>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -22,6 +23,24 @@ struct CopyOf {
   void* data = nullptr;
   uint16_t dtype = MORTISE_NO_DTYPE;
 };
+
+// Throws Error: the master is in 16 bits, which `optimizer` does not update.
+inline void must_be_wide(const mortise_param_info* info, const std::string& optimizer) {
+  if (info->master_dtype == MORTISE_F32 || info->master_dtype == MORTISE_F64) return;
+  throw Error(
+      MORTISE_E_CONFIG,
+      optimizer + " updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
+          " are in another dtype",
+      "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 or fp16 alone are updated by "
+      "[optimizer.adafactor] and [optimizer.adamw_8bit], in bf16 by [optimizer.adamw_anyprecision] too");
+}
+
+// Throws Error: the gradient is in a dtype that neither kernel reads.
+inline void check_gradient(const Info& t, const mortise_slice& slice, const std::string& optimizer) {
+  if (t.dtype == MORTISE_F32 || t.dtype == MORTISE_F64 || t.dtype == MORTISE_BF16) return;
+  throw Error(MORTISE_E_UNSUPPORTED, optimizer + " reads gradients in fp32, fp64 and bf16; not that of " +
+                                         std::string(view(slice.info->name)));
+}
 
 // make(slice, copy) is a slice as the kernel takes it; launch(slices, n, dtype) updates all whose masters are of
 // `dtype` and returns what the launcher did.

@@ -160,9 +160,9 @@ class Lora(e2e.Case):
         changed = {name for name, tensor in self.base.items() if after[name] != tensor}
         self.assertEqual(changed, {"ln_f.weight", "ln_f.bias", "wpe.weight"})
         self.file("none.toml", FROM + LORA + 'also = ["score.*"]\n')
-        result = self.mortise("train", "none.toml")
+        result = self.mortise("plan", "none.toml")
         self.assertEqual(result.code, 64, result)
-        self.assertIn("`score.*` matches no parameter", result.err)
+        self.assertIn("`score.*` of adapter.lora.also matches no parameter\n  --> none.toml:18:9\n", result.err)
         ruled = FROM + LORA + '[parameters.head]\nwhere = "ln_f.*"\nfreeze = false\n'
         after = self.tensors(self.train("ruled", ruled))
         self.assertEqual({name for name, tensor in self.base.items() if after[name] != tensor},
@@ -219,6 +219,26 @@ class Moe(e2e.Case):
         run = self.train("experts", self.TEXT + MOE)
         heavy = self.ok("eval", "runs/experts", "--json", "--set", "layer.moe.balance=1.0").out
         self.assertEqual(json.loads(heavy)["eval.loss"], json.loads(self.ok("eval", run, "--json").out)["eval.loss"])
+
+    # What padding is, the batch says: as a mask or by positions.
+    def test_padding_takes_no_expert(self):
+        self.file("rows.csv", "q,a\n" + "".join(f"{'xyz'[n % 3] * (n % 7 + 1)},{'ab'[n % 2]}\n" for n in range(24)))
+        table = ('[run]\nlength = 4\n[data]\nmicro_batch_size = 6\nsequence_length = 16\n'
+                 '[data.table]\npath = "rows.csv"\n%s[tokenizer.byte]\n[layer.moe]\nwhere = "*.mlp"\nexperts = 3\n'
+                 'capacity_factor = 0.8\nz_loss = 0.01\nbalance = 1.0\n')
+        bert = ('text = "q"\nlabel = "a"\n[model.bert]\nlayers = 1\nheads = 2\nwidth = 16\ninner = 16\n'
+                'dropout = 0.0\nattention_dropout = 0.0\n')
+        gpt = 'prompt = "q"\ncompletion = "a"\n[model.gpt]\nlayers = 1\nheads = 2\nwidth = 16\n'
+        for name, model in (("bert", bert), ("gpt", gpt)):
+            text = table % model + "[optimizer.adamw]\n"
+            runs = [self.train(f"{name}{multiple}", text, "--set", f"data.pad_to_multiple={multiple}", *SAVED)
+                    for multiple in (1, 16)]
+            tight, wide = ([[r["loss"], r["moe_load"], r["moe_dropped"]] for r in self.records(run, "step")]
+                           for run in runs)
+            self.assertGreater(max(dropped for *_, dropped in tight), 0)
+            for one, other in zip(tight, wide, strict=True):
+                for a, b in zip(one, other):
+                    self.assertAlmostEqual(a, b, delta=1e-5, msg=name)  # sums of other lengths
 
     def test_a_frozen_router_has_no_losses(self):
         text = self.TEXT + '[layer.moe]\nwhere = "h.*.mlp"\n[adapter.lora]\nwhere = "*.c_fc"\nrank = 2\n'

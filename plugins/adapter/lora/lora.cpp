@@ -83,42 +83,24 @@ class Lora {
 
 class Adapter : public Layers {
  public:
-  Adapter() {
-    for (const std::string_view glob : config::texts("also")) also_.push_back({std::string(glob), false});
-  }
-
   // Everything is frozen but the adapters, what is new in the run, and what `also` names.
   void declared(const mortise_event* event) {
     const mortise_param_info& info = info_of(event->param);
     bool learns = false;
     for (uint32_t i = 0; i < info.n_tags; ++i) learns |= view(info.tags[i]) == kTag || view(info.tags[i]) == "new";
-    for (auto& [glob, is_used] : also_) {
-      if (!names(glob, info)) continue;
-      learns = is_used = true;
-    }
+    for (const std::string_view glob : config::texts("also")) learns |= names(glob, info);
     if (!learns) check(api.params->set(api.host, event->param, MORTISE_STR("trainable"), value(false)));
   }
 
-  void begin(const mortise_event*) const {
-    for (const auto& [glob, is_used] : also_)
-      if (!is_used)
-        config::refuse("also", "`" + glob + "` matches no parameter", "mortise plan --weights has their names");
-  }
-
  private:
-  struct Also {
-    std::string glob;
-    bool is_used;
-  };
-  static bool names(const std::string& glob, const mortise_param_info& info) {
+  static bool names(std::string_view glob, const mortise_param_info& info) {
     if (!glob.starts_with("tag:")) return glob_match(glob, view(info.name));
     for (uint32_t i = 0; i < info.n_tags; ++i)
-      if (view(info.tags[i]) == std::string_view(glob).substr(4)) return true;
+      if (view(info.tags[i]) == glob.substr(4)) return true;
     return false;
   }
-  std::vector<Also> also_;
 };
 }  // namespace
 
 MORTISE_PLUGIN(Adapter, mortise::provide("linear", mortise::operator_of<Lora, Adapter>()),
-               mortise::listen<&Adapter::declared>("params.declared"), mortise::listen<&Adapter::begin>("run.begin"))
+               mortise::listen<&Adapter::declared>("params.declared"))

@@ -110,6 +110,10 @@ class Mixture {
   void make_phases() {
     const std::span<const double> weights = config::numbers("weights");
     const mortise_value steps = config::get("from_step");
+    for (size_t g = 1; g < groups_.size(); ++g)
+      if (std::ranges::count(groups_, groups_[g].name, &Group::name) > 1)
+        config::refuse("weights", "two sources are both called " + groups_[g].name,
+                       "name each file or pattern once in the data's `path`");
     const size_t n = groups_.size(), phases = 1 + (steps.tag == MORTISE_INTS ? steps.count : 0);
     if (weights.size() != n * phases)
       config::refuse("weights",

@@ -206,6 +206,9 @@ TEST_F(Mixture, RefusesWeightsThatMakeNoMixture) {
   EXPECT_EQ(why({1, 1, 0, 0}, {5}), "weights: all weights are 0: nothing would be drawn");
   EXPECT_EQ(why({1, 1e-6}), "weights: the weight of code is less than 1 of 65,536");
   EXPECT_EQ(why({1, 1, 1, 1, 1, 1}, {5, 5}), "from_step: step 5 does not follow the one before");
+  names[1] = "web";
+  EXPECT_EQ(why({0.5, 0.5}), "weights: two sources are both called web");
+  names[1] = "code";
   sizes[1] = 0;
   EXPECT_EQ(why({0.5, 0.5}), "weights: code has no samples to draw from");
   configure({1, 0});

@@ -5,6 +5,7 @@
 // Shapes as suffixes: N tokens, W width, E experts, K top_k, M assignments of a token to an expert that are computed.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/jitter/jitter.hpp"
 #include "mortise/cpp/operator.hpp"
@@ -50,9 +51,27 @@ Tensor zeros_like(Ref x) {
   static const Op op("aten::zeros_like");
   return op(x, none(), none(), none(), none(), none());
 }
+Tensor masked_fill(Ref x, Ref mask, double number) {
+  static const Op op("aten::masked_fill.Scalar");
+  return op(x, mask, number);
+}
 Tensor largest(Ref x) {
   static const Op op("aten::max");
   return op(x);
+}
+
+// Which tokens are padding, bool [N]; empty: the batch does not say, or is of other tokens. Where there is no
+// attention_mask, positions are 0 in padding, as at the first token, and segments are -1 (data.pack).
+Tensor padding_of(const mortise_batch* batch, int64_t n) {
+  static const Op below("aten::lt.Scalar"), equal("aten::eq.Scalar");
+  Tensor padding;
+  if (const Tensor mask_BT = field(batch, "attention_mask")) padding = equal(mask_BT, int64_t{0});
+  else if (const Tensor segments_BT = field(batch, "segments")) padding = below(segments_BT, int64_t{0});
+  else if (const Tensor positions_BT = field(batch, "positions")) {
+    padding = equal(positions_BT, int64_t{0});
+    ops::fill_(ops::select(padding, 1, 0), 0);
+  }
+  return padding && Info(padding).numel == n ? ops::reshape(padding, {-1}) : Tensor();
 }
 
 // What the experts of all layers share.
@@ -99,13 +118,19 @@ class Experts {
     const int64_t n = Info(x_NW).size(0);
     const Tensor scores_NE = ops::to(std::move(call_layer<1>(router_, jittered(call, x_NW))[0]), MORTISE_F32);
     const Tensor p_NE = softmax(scores_NE);
-    const auto [weight_NK, expert_NK] = chosen(p_NE);
+    const Tensor padding_N = padding_of(call->batch, n);
+    auto [weight_NK, expert_NK] = chosen(p_NE);
+    // Padding takes an expert that is not there, the last in the order.
+    if (padding_N)
+      expert_NK = masked_fill(expert_NK, ops::unsqueeze(padding_N, 1), static_cast<double>(settings_.experts));
 
     // First choices before second ones, so that what is beyond an expert's capacity is a second choice if it can be.
-    const Tensor expert_KN = ops::reshape(ops::t(expert_NK), {-1}), order = order_of(expert_KN);
-    const Tensor counts_E = bincount(expert_KN, settings_.experts);
-    const int64_t capacity = capacity_of(call, n);
+    const Tensor expert_KN = ops::reshape(ops::t(expert_NK), {-1});
+    const Tensor counts_E = ops::narrow(bincount(expert_KN, settings_.experts + 1), 0, 0, settings_.experts);
     const std::vector<int64_t> counts = on_host(counts_E);
+    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const int64_t capacity = capacity_of(call, all);
+    const Tensor order = ops::narrow(order_of(expert_KN), 0, 0, all);
     const Tensor taken_M = within(order, counts, capacity), token_M = remainder(taken_M, n);
 
     const Tensor rows_MW = index_select(x_NW, token_M);
@@ -115,7 +140,7 @@ class Experts {
     const Tensor y_NW = index_add(zeros_like(cast(x_NW, Info(y_MW).dtype)), token_M, part_MW);
 
     Tensor y = ops::reshape(y_NW, Info(x).shape());
-    if (call->mode == MORTISE_TRAIN) y = with_terms(std::move(y), scores_NE, p_NE, counts_E, n, capacity);
+    if (call->mode == MORTISE_TRAIN) y = with_terms(std::move(y), scores_NE, p_NE, padding_N, counts_E, all, capacity);
     give(call, 0, std::move(y));
   }
 
@@ -136,12 +161,11 @@ class Experts {
     return {ops::div(p_NK, sum_N1), std::move(expert_NK)};
   }
 
-  // How many tokens an expert takes at most.
-  int64_t capacity_of(const mortise_call* call, int64_t n) const {
-    const int64_t all = n * settings_.top_k;
+  // How many of all choices an expert takes at most.
+  int64_t capacity_of(const mortise_call* call, int64_t all) const {
     if (settings_.capacity_factor == 0 || call->mode != MORTISE_TRAIN) return all;
     const double even = static_cast<double>(all) / static_cast<double>(settings_.experts);
-    return std::clamp<int64_t>(std::llround(std::ceil(settings_.capacity_factor * even)), 1, all);
+    return std::clamp<int64_t>(std::llround(std::ceil(settings_.capacity_factor * even)), 1, std::max<int64_t>(all, 1));
   }
 
   static std::vector<int64_t> on_host(const Tensor& counts_E) {
@@ -178,19 +202,21 @@ class Experts {
     return ops::cat(list, 0);
   }
 
-  Tensor with_terms(Tensor y, const Tensor& scores_NE, const Tensor& p_NE, const Tensor& counts_E, int64_t n,
-                    int64_t capacity) const {
-    const double tokens = static_cast<double>(n), all = tokens * static_cast<double>(settings_.top_k),
-                 experts = static_cast<double>(settings_.experts), layers = static_cast<double>(settings_.layers);
+  // Means are over tokens, not over padding.
+  Tensor with_terms(Tensor y, const Tensor& scores_NE, const Tensor& p_NE, const Tensor& padding_N,
+                    const Tensor& counts_E, int64_t choices, int64_t capacity) const {
+    const double all = static_cast<double>(std::max<int64_t>(choices, 1)),
+                 tokens = all / static_cast<double>(settings_.top_k), experts = static_cast<double>(settings_.experts),
+                 layers = static_cast<double>(settings_.layers);
     const Tensor share_E = ops::mul(ops::to(counts_E, MORTISE_F32), 1 / all);
     const bool learns = !router_weight_ || trainable(router_weight_);  // a frozen router evens nothing out
     if (learns && settings_.balance > 0) {
-      const Tensor mean_E = ops::mul(ops::sum_rows(p_NE), 1 / tokens);
+      const Tensor mean_E = ops::mul(ops::sum_rows(tokens_of(p_NE, padding_N)), 1 / tokens);
       const Tensor balance = ops::mul(ops::sum(ops::mul(share_E, mean_E)), experts);
       y = attach_term("moe_balance", y, balance, "one", settings_.balance);
     }
     if (learns && settings_.z_loss > 0) {
-      const Tensor z_N = logsumexp(scores_NE);
+      const Tensor z_N = tokens_of(logsumexp(scores_NE), padding_N);
       y = attach_term("moe_z", y, ops::mul(ops::sum(ops::mul(z_N, z_N)), 1 / tokens), "one", settings_.z_loss);
     }
     metric("moe_load", ops::mul(largest(share_E), experts / layers));
@@ -199,6 +225,11 @@ class Experts {
       metric("moe_dropped", ops::mul(ops::sum(beyond_E), 1 / layers));
     }
     return y;
+  }
+  // 0 in padding.
+  static Tensor tokens_of(const Tensor& x, const Tensor& padding_N) {
+    if (!padding_N) return Tensor::share(x.get());
+    return masked_fill(x, Info(x).rank == 2 ? ops::unsqueeze(padding_N, 1) : Tensor::share(padding_N.get()), 0);
   }
   // The mean over the layers, which give it one after another.
   static void metric(std::string_view name, const Tensor& number) {

@@ -11,6 +11,13 @@ using namespace mortise;
 
 class F1 {
  public:
+  F1() {
+    if (config::get("positive").tag == MORTISE_NONE) return;
+    if (average_ != "binary")
+      config::refuse("positive", "an average of all classes has none such", "average = \"binary\", or leave it out");
+    positive_ = config::integer("positive");
+  }
+
   void evaluate(mortise_call* call, mortise_next* next) {
     hits_ = said_ = labels_ = Tensor();
     check(api.call->next(api.host, next, call));
@@ -60,10 +67,12 @@ class F1 {
       return all > 0 ? 2 * static_cast<double>(hits[c]) / static_cast<double>(all) : 0;
     };
     if (average_ == "binary") {
-      if (!hits.empty() && positive_ >= static_cast<int64_t>(hits.size()))
-        config::refuse("positive", "the model knows " + std::to_string(hits.size()) + " classes, from 0",
-                       "positive = 1");
-      return hits.empty() ? NAN : of(static_cast<size_t>(positive_));
+      if (hits.empty()) return NAN;
+      if (positive_ < static_cast<int64_t>(hits.size())) return of(static_cast<size_t>(positive_));
+      // Known here alone; a run that has trained so far is not ended by it.
+      log_line(MORTISE_LOG_WARNING, "there is no eval.f1 of class " + std::to_string(positive_) + " (positive): the " +
+                                        "model knows " + std::to_string(hits.size()) + ", from 0");
+      return NAN;
     }
     double sum = 0, weights = 0;
     for (size_t c = 0; c < hits.size(); ++c) {
@@ -84,7 +93,7 @@ class F1 {
   }
 
   const std::string average_{config::text("average")};
-  int64_t positive_ = config::integer("positive");
+  int64_t positive_ = 1;
   Tensor hits_, said_, labels_;  // int64 [classes], on the device; empty before the first micro-batch
 };
 }  // namespace

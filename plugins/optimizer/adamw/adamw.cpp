@@ -9,23 +9,14 @@ namespace {
 using namespace mortise;
 using kernels::AdamWArrays, kernels::AdamWStep;
 
-void check_gradient(const Info& t, const mortise_slice& slice) {
-  if (t.dtype != MORTISE_F32 && t.dtype != MORTISE_F64 && t.dtype != MORTISE_BF16)
-    throw Error(MORTISE_E_UNSUPPORTED, "optimizer.adamw reads gradients in fp32, fp64 and bf16; not that of " +
-                                           std::string(view(slice.info->name)));
-}
+constexpr const char* kId = "optimizer.adamw";
 
 class AdamW {
  public:
   AdamW() : betas_(adamw_betas()), eps_(config::number("eps")) {}
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
-    if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
-      throw Error(MORTISE_E_CONFIG,
-                  "optimizer.adamw updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                      " are in another dtype",
-                  "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 alone are updated by "
-                  "[optimizer.adamw_anyprecision], in bf16 or fp16 by [optimizer.adafactor]");
+    kernels::must_be_wide(info, kId);
     specs[0] = {MORTISE_STR("exp_avg"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     specs[1] = {MORTISE_STR("exp_avg_sq"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
     *n = 2;
@@ -53,7 +44,7 @@ class AdamW {
   void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
     const auto make = [](const mortise_slice& s, kernels::CopyOf copy) {
       const Info g(s.grad);
-      check_gradient(g, s);
+      kernels::check_gradient(g, s, kId);
       return kernels::AdamWSlice{Info(s.master).data,
                                  Info(s.states[0]).data,
                                  Info(s.states[1]).data,
@@ -71,7 +62,7 @@ class AdamW {
 
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad), m(s.states[0]), v(s.states[1]);
-    check_gradient(g, s);
+    kernels::check_gradient(g, s, kId);
     const AdamWStep step = kernels::adamw_step(ledger.lr[s.group], ledger.weight_decay[s.group], betas_, eps_,
                                                ledger.applied + 1, ledger.multiplier);
     return {step, {p.dtype, g.dtype, p.data, m.data, v.data, g.data, bf16_value<uint16_t>(s)}, s.length};

@@ -13,13 +13,7 @@ using kernels::AdamW8BitArrays, kernels::AdamWStep;
 
 class AdamW8Bit {
  public:
-  AdamW8Bit() : betas_(adamw_betas()), eps_(config::number("eps")), min_8bit_size_(config::integer("min_8bit_size")) {
-    // In 8 bits a mean of squares below 1.6e-7 of the largest of its block becomes 0, where the mean of gradients, the
-    // root of that, does not: its update is divided by the next gradient alone, however small, or by 0.
-    if (eps_ < kLeastEps)
-      config::refuse("eps", "in 8 bits the mean of small squares becomes 0, and without eps the update divides by it",
-                     "eps = 1e-8");
-  }
+  AdamW8Bit() : betas_(adamw_betas()), eps_(config::number("eps")), min_8bit_size_(config::integer("min_8bit_size")) {}
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     if (info->master_dtype == MORTISE_F64)
@@ -127,7 +121,6 @@ class AdamW8Bit {
   }
 
   // Far enough above the least number of fp32 to stay above it times sqrt(1 - beta2).
-  static constexpr double kLeastEps = 1e-30;
   std::array<double, 2> betas_;
   double eps_;
   int64_t min_8bit_size_;

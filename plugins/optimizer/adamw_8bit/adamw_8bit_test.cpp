@@ -243,14 +243,7 @@ TEST_F(AdamW8Bit, RefusesBetasThatAreNotTwoOrNotBelowOne) {
 }
 
 // A block of one large gradient and zeros: the means of both become 0 beside it, and 0 / 0 would be no number.
-TEST_F(AdamW8Bit, StaysFiniteWhereASquareBecomesZeroSoItRefusesNoEps) {
-  for (const double eps : {0.0, 1e-320}) {
-    host.set("eps", eps);
-    host.blamed.reset();
-    EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
-    ASSERT_TRUE(host.blamed) << eps;
-    EXPECT_EQ(host.blamed->key, "eps");
-  }
+TEST_F(AdamW8Bit, StaysFiniteWithTheLeastEpsWhereASquareBecomesZero) {
   host.set("eps", 1e-30).set("min_8bit_size", int64_t{1});
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   FakeSlice slice(host, plugin, param("w", 3), std::vector<float>(3, 1), std::vector<float>{1, 1e-5f, 0});

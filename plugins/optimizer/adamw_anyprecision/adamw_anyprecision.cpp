@@ -12,14 +12,20 @@ namespace {
 using namespace mortise;
 using kernels::AnyPrecisionArray, kernels::AnyPrecisionArrays, kernels::AnyPrecisionStep;
 
-uint32_t dtype_of_key(const char* key) { return config::text(key) == "bf16" ? MORTISE_BF16 : MORTISE_F32; }
+uint32_t dtype_of_key(const char* key, std::string_view otherwise = "") {
+  const std::string_view name = config::get(key).tag == MORTISE_NONE ? otherwise : config::text(key);
+  return name == "bf16" ? MORTISE_BF16 : MORTISE_F32;
+}
 
 class AnyPrecision {
  public:
   AnyPrecision()
       : betas_(adamw_betas()), eps_(config::number("eps")), momentum_dtype_(dtype_of_key("momentum_dtype")),
-        variance_dtype_(dtype_of_key("variance_dtype")), compensation_dtype_(dtype_of_key("compensation_dtype")),
-        kahan_(config::flag("kahan_summation")) {}
+        variance_dtype_(dtype_of_key("variance_dtype")),
+        compensation_dtype_(dtype_of_key("compensation_dtype", "bf16")), kahan_(config::flag("kahan_summation")) {
+    if (!kahan_ && config::get("compensation_dtype").tag != MORTISE_NONE)
+      config::refuse("compensation_dtype", "nothing is compensated", "kahan_summation = true, or leave it out");
+  }
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) const {
     if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_BF16)

@@ -23,7 +23,7 @@ std::vector<uint16_t> bf16(const std::vector<float>& x) {
 struct AnyPrecision : testing::Test {
   AnyPrecision() {
     host.set("betas", std::vector<double>{0.9, 0.999}).set("eps", 1e-8).set("momentum_dtype", "fp32");
-    host.set("variance_dtype", "bf16").set("kahan_summation", false).set("compensation_dtype", "bf16");
+    host.set("variance_dtype", "bf16").set("kahan_summation", false).unset("compensation_dtype");
     host.lr = {1e-2, 1e-3};
     host.weight_decay = {0.1, 0.0};
   }
@@ -170,6 +170,12 @@ TEST_F(AnyPrecision, RefusesMastersInOtherDtypesByName) {
   EXPECT_THROW(FakeSlice(host, plugin, param("h.0.weight"), std::vector<double>(4), std::vector<float>(4)),
                mortise::HostError);
   EXPECT_NE(host.error().find("h.0.weight are in fp64"), std::string::npos) << host.error();
+}
+
+TEST_F(AnyPrecision, RefusesATypeOfWhatItDoesNotKeep) {
+  host.set("compensation_dtype", "fp32");
+  EXPECT_THROW(Plugin(host, MORTISE_PLUGIN_FILE), PluginError);
+  EXPECT_EQ(host.blamed->key, "compensation_dtype");
 }
 
 }  // namespace

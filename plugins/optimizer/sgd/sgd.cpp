@@ -8,11 +8,7 @@
 namespace {
 using namespace mortise;
 
-void check_gradient(const Info& t, const mortise_slice& slice) {
-  if (t.dtype != MORTISE_F32 && t.dtype != MORTISE_F64 && t.dtype != MORTISE_BF16)
-    throw Error(MORTISE_E_UNSUPPORTED, "optimizer.sgd reads gradients in fp32, fp64 and bf16; not that of " +
-                                           std::string(view(slice.info->name)));
-}
+constexpr const char* kId = "optimizer.sgd";
 
 class SGD {
  public:
@@ -22,12 +18,7 @@ class SGD {
   }
 
   void states(const mortise_param_info* info, mortise_state_spec* specs, uint32_t* n) {
-    if (info->master_dtype != MORTISE_F32 && info->master_dtype != MORTISE_F64)
-      throw Error(MORTISE_E_CONFIG,
-                  "optimizer.sgd updates weights in fp32 or fp64; those of " + std::string(view(info->name)) +
-                      " are in another dtype",
-                  "[precision.bf16], which keeps fp32 weights beside bf16 ones; weights in bf16 alone are updated by "
-                  "[optimizer.adamw_anyprecision], in bf16 or fp16 by [optimizer.adafactor]");
+    kernels::must_be_wide(info, kId);
     *n = momentum_ != 0;
     if (*n) specs[0] = {MORTISE_STR("momentum_buffer"), MORTISE_STR("same"), info->master_dtype, 0, 0.0};
   }
@@ -54,7 +45,7 @@ class SGD {
   void step_on_gpu(const mortise_slice* slices, uint32_t n, const mortise_ledger& ledger) const {
     const auto make = [](const mortise_slice& s, kernels::CopyOf copy) {
       const Info g(s.grad);
-      check_gradient(g, s);
+      kernels::check_gradient(g, s, kId);
       return kernels::SGDSlice{
           Info(s.master).data, buffer(s), g.data, copy.data, s.length, s.group, static_cast<uint16_t>(g.dtype),
           copy.dtype};
@@ -68,7 +59,7 @@ class SGD {
 
   Job job(const mortise_slice& s, const Ledger& ledger) const {
     const Info p(s.master), g(s.grad);
-    check_gradient(g, s);
+    kernels::check_gradient(g, s, kId);
     return {{ledger.lr[s.group], ledger.weight_decay[s.group], momentum_, ledger.multiplier, nesterov_},
             {p.dtype, g.dtype, p.data, buffer(s), g.data, bf16_value<uint16_t>(s)},
             s.length};

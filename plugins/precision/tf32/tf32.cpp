@@ -1,4 +1,5 @@
-// Products of fp32 matrices by the tensor cores of a GPU, which round each factor to 10 bits; sums stay fp32.
+// Products of fp32 matrices by the tensor cores of a GPU, which round each factor to 10 bits; sums stay fp32. The
+// switch is the process's: it is on within a forward, or all of a step's forwards and backwards, and off after it.
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -6,15 +7,17 @@ using namespace mortise;
 
 class TF32 {
  public:
-  void forward(mortise_call* call, mortise_next* next) {
-    if (!is_on_) check(need(api.device, "mortise.device/0").fast_products(api.host, 1));
-    is_on_ = true;
-    check(api.call->next(api.host, next, call));
+  void within(mortise_call* call, mortise_next* next) {
+    if (depth_++ == 0) set(1);
+    const mortise_status status = api.call->next(api.host, next, call);
+    if (--depth_ == 0) set(0);
+    check(status);
   }
 
  private:
-  bool is_on_ = false;  // for the process, backward too
+  static void set(int on) { check(need(api.device, "mortise.device/0").fast_products(api.host, on)); }
+  int depth_ = 0;  // a forward stands within a step
 };
 }  // namespace
 
-MORTISE_PLUGIN(TF32, mortise::wrap<&TF32::forward>("forward"))
+MORTISE_PLUGIN(TF32, mortise::wrap<&TF32::within>("gradients"), mortise::wrap<&TF32::within>("forward"))
