@@ -3,7 +3,7 @@
 
 verbs   every `mortise VERB` in a text names a verb of core/cli/verbs.cpp, and its word after that if it has several
 codes   every code of an error in core/ and formats/ stands in core/base/errors.def, every row there is used, and the
-        test that it names exists and knows the code
+        test that it names exists and knows the code; likewise [errors] of each plugin.toml
 lines   no line of source is longer than 120 characters
 links   every link of a Markdown page that leads to a file or a heading of the tree finds it, and docs/techniques.md
         has the page of every plugin
@@ -150,6 +150,22 @@ def check_codes():
     errors += [f"core/base/errors.def: nothing makes `{code}`" for code in rows if f'"{code}"' not in source]
     errors += [f"core/base/errors.def: no test `{test}` speaks of `{code}`" for code, test in rows.items()
                if not test_knows(test, code)]
+    return errors + check_own_codes()
+
+
+def check_own_codes():
+    """Of plugins: [errors] of plugin.toml has the codes that the sources beside it make, and a test knows each."""
+    errors = []
+    tests = "\n".join("\n".join(lines_of(path)) for path in files({".cpp", ".py"}) if is_test(path))
+    for path in files({".toml"}):
+        if path.parts[0] != "plugins" or path.name != "plugin.toml":
+            continue
+        source = "\n".join(own.read_text() for own in (ROOT / path.parent).glob("*.cpp") if not is_test(own))
+        made = set(re.findall(r'\.code = "(\w+)"', source))
+        said = set(tomllib.loads((ROOT / path).read_text()).get("errors", {}))
+        errors += [f"{path}: `{code}` stands in no [errors.{code}]" for code in sorted(made - said)]
+        errors += [f"{path}: nothing makes `{code}`" for code in sorted(said - made)]
+        errors += [f"{path}: no test speaks of `{code}`" for code in sorted(said) if code not in tests]
     return errors
 
 

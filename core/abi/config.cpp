@@ -95,6 +95,9 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   const bool is_slug =
       !slug.empty() && slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
   Diagnostic d = mistake(is_slug ? slug : "refused_value", reason, {}, text_or_complaint(fix));
+  if (const auto own = p.schema ? p.schema->errors.find(slug) : std::map<std::string, OwnError>::const_iterator{};
+      p.schema && own != p.schema->errors.end() && own->second.of_data)
+    d.exit = kExitData;
   d.beside = text_or_complaint(beside);
   d.plugin = p.id;
   const Value* v = value_in_table(p, name);

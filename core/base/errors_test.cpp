@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "core/base/diagnostic.hpp"
 
@@ -52,13 +50,6 @@ TEST(ExitTable, IsExplained) {
   EXPECT_TRUE(explain_error("76").starts_with("exit 76: a guard stopped it\n  A guard stopped the run"))
       << explain_error("76");
   EXPECT_THROW(explain_error("77"), Failure);
-}
-
-// Regenerate the page: mortise explain --markdown > docs/errors.md
-TEST(ErrorTable, AreThePageOfTheDocuments) {
-  std::ifstream in(MORTISE_SOURCE_DIR "/docs/errors.md");
-  const std::string page((std::istreambuf_iterator<char>(in)), {});
-  EXPECT_EQ(page, errors_markdown());
 }
 
 }  // namespace

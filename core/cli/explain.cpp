@@ -1,6 +1,7 @@
 // mortise explain [CODE]: of an error or an exit, or a key
 #include <spdlog/fmt/fmt.h>
 
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -13,12 +14,20 @@
 namespace mortise::cli {
 namespace {
 
+using Schemas = std::map<std::string, PluginSchema>;
+
+int exit_of(const OwnError& error) { return error.of_data ? kExitData : kExitUsage; }
+
 nlohmann::ordered_json json(const ErrorEntry& entry) {
   return {{"code", entry.code}, {"exit", entry.exit}, {"meaning", entry.meaning}};
 }
 
 nlohmann::ordered_json json(const ExitEntry& entry) {
   return {{"exit", entry.code}, {"name", entry.name}, {"meaning", entry.meaning}, {"supervisor", entry.supervisor}};
+}
+
+nlohmann::ordered_json json(const std::string& id, const std::string& code, const OwnError& error) {
+  return {{"code", code}, {"exit", exit_of(error)}, {"meaning", error.meaning}, {"plugin", id}};
 }
 
 void print_key(const std::string& table, const KeySchema& key) {
@@ -46,9 +55,8 @@ std::string without_brackets(std::string word) {
 
 // A key by its whole name, "checkpoint.keep"; a table with all of its keys; what a name from elsewhere is called here.
 // False: there is none.
-bool explain_key(const Arguments& args, const std::string& whole) {
+bool explain_key(const Arguments& args, const Schemas& schemas, const std::string& whole) {
   std::vector<std::string> names;
-  const std::map<std::string, PluginSchema> schemas = schemas_of_plugins(args);
   ManifestRequest request = manifest_request(args, "");
   request.catalogue = &schemas;
   const Vocabulary words(request);
@@ -82,15 +90,45 @@ bool explain_key(const Arguments& args, const std::string& whole) {
                         near.empty() ? "mortise keys   lists them" : "mortise explain " + near));
 }
 
+// Codes that plugins tell of, by code; several may have the same.
+void each_own(const Schemas& schemas,
+              const std::function<void(const std::string&, const std::string&, const OwnError&)>& take) {
+  for (const auto& [id, schema] : schemas)
+    for (const auto& [code, error] : schema.errors) take(id, code, error);
+}
+
+bool explain_own(const Schemas& schemas, const std::string& wanted) {
+  bool found = false;
+  each_own(schemas, [&](const std::string& id, const std::string& code, const OwnError& error) {
+    if (code != wanted) return;
+    found = true;
+    if (globals().json) std::cout << json(id, code, error) << "\n";
+    else
+      std::cout << fmt::format("error[{}] of {}\n  {}\n  exit code {}\n", code, id, escape_control(error.meaning),
+                               exit_of(error));
+  });
+  return found;
+}
+
+std::string own_markdown(const Schemas& schemas) {
+  std::string text = "\n## Codes of plugins\n\n| code | exit | what it means | plugin |\n|---|---|---|---|\n";
+  each_own(schemas, [&](const std::string& id, const std::string& code, const OwnError& error) {
+    text += fmt::format("| `{}` | {} | {} | `{}` |\n", code, exit_of(error), error.meaning, id);
+  });
+  return text;
+}
+
 }  // namespace
 
 int explain(const Arguments& args) {
+  const Schemas schemas = schemas_of_plugins(args);
   if (args.has("--markdown")) {
-    std::cout << errors_markdown();
+    std::cout << errors_markdown() << own_markdown(schemas);
   } else if (!args.positional.empty()) {
     const std::string code = without_brackets(args.positional[0]);
     const bool is_code = find_error(code) != nullptr || code.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_code && explain_key(args, code)) return kExitOk;
+    if (!is_code && explain_own(schemas, code)) return kExitOk;
+    if (!is_code && explain_key(args, schemas, code)) return kExitOk;
     const std::string text = explain_error(code);
     const ExitEntry* exit = find_exit(code);
     if (!globals().json) std::cout << text;
@@ -100,6 +138,10 @@ int explain(const Arguments& args) {
       if (globals().json) std::cout << json(entry) << "\n";
       else std::cout << fmt::format("{:<24}{:<5}{}\n", entry.code, entry.exit, entry.meaning);
     }
+    each_own(schemas, [](const std::string& id, const std::string& code, const OwnError& error) {
+      if (globals().json) std::cout << json(id, code, error) << "\n";
+      else std::cout << fmt::format("{:<24}{:<5}{} ({})\n", code, exit_of(error), escape_control(error.meaning), id);
+    });
   }
   return kExitOk;
 }

@@ -322,6 +322,10 @@ void refuse_start(const Planned& p, const Failure& failure) {
                              fs::exists(folder / huggingface::kConfigFile, error))
     d.fixes.insert(d.fixes.begin(), "name its folder, whose config.json says the sizes: [model] weights = " +
                                         json_string(folder.empty() ? "." : folder.string()));
+  if (std::error_code error; other_sizes && of_weights && fs::is_directory(p.weights, error) &&
+                             !fs::exists(fs::path(p.weights) / huggingface::kConfigFile, error))
+    d.fixes.insert(d.fixes.begin(), p.weights + " has no " + huggingface::kConfigFile +
+                                        ", which says the sizes: put it there, or state them in the model's table");
   const std::string by = d.positions.empty() ? "" : d.positions[0].file, flag = "command line: --data ";
   if (by.starts_with(flag) && fs::is_directory(by.substr(flag.size())))
     d.fixes = {"--data " + shell_word((fs::path(by.substr(flag.size())) / "*").string())};

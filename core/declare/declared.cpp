@@ -165,6 +165,22 @@ void change_fields(const Declared& d, std::map<std::string, int64_t>& facts) {
   }
 }
 
+// A prompt may have any of the tokenizer's ids, also where the data has none of them: no table of the model may end
+// before one. `known`: what the data says, where the model's key says nothing.
+void check_tokenizer(const Declared& d, int64_t known) {
+  const Provided<mortise_tokenizer>& tokenizer = d.edge->services.tokenizer;
+  const Value* stated = value_of_fact(*d.model.by->member, "model", "vocabulary");
+  const int64_t model = stated ? stated->as_int() : known;
+  int64_t size = 0;
+  if (tokenizer) tokenizer.call(&mortise_tokenizer::size, "size", &size);
+  if (model == 0 || size <= model) return;
+  throw Failure(mistake("tokenizer_too_large",
+                        tokenizer.by->id() + " has " + with_commas(size) + " tokens, " + d.model.by->id() +
+                            " a vocabulary of " + with_commas(model),
+                        tokenizer.by->member->table ? tokenizer.by->member->table->origin : Position{},
+                        "the tokenizer that the data and the weights were made with"));
+}
+
 void declare_model(Declared& d) {
   Declaration& declaration = d.edge->declaration();
   const Provided<mortise_tokenizer>& tokenizer = d.edge->services.tokenizer;
@@ -199,6 +215,7 @@ void declare_model(Declared& d) {
     throw;
   }
   if (refusal) throw Failure(*refusal);  // a model that goes on without a layer that it was refused
+  check_tokenizer(d, vocabulary);
   if (declaration.segments.empty() || declaration.params.empty())
     throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters", d.model.by->id());
 }

@@ -34,12 +34,19 @@ struct TableSchema {
 };
 
 // The part of plugin.toml that a manifest is checked against.
+// A mistake of which a plugin tells under a code of its own, [errors.CODE] of plugin.toml.
+struct OwnError {
+  std::string meaning;
+  bool of_data = false;  // exit 65; else the manifest's, 64
+};
+
 struct PluginSchema {
   std::string id, family, name, summary;
   std::vector<std::string> provides;   // points
   std::vector<std::string> exclusive;  // groups of which one member may stand at each place
   TableSchema config;
   std::map<std::string, Value> family_defaults;
+  std::map<std::string, OwnError> errors;  // by code
 };
 
 // The tables that the core owns, from core_schema.toml, which is part of the binary.

@@ -37,13 +37,15 @@ std::string plugin_defining(const Catalogue& catalogue, const std::string& name)
   return "";
 }
 
-// Tables of one family that would fill a need, the likeliest first: of the family of that name, stable, then by id.
-std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need) {
+// Tables of one family that would fill a need, the likeliest first: of the family of that name, who reads a file that
+// lies beside the weights, if there are any, stable, then by id.
+std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need, bool has_weights) {
   std::vector<const PluginInfo*> found;
   for (const auto& [id, info] : catalogue)
     if (stands_for(info, need) || contains(info.schema.provides, need)) found.push_back(&info);
   std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) {
-    return std::tuple(info->schema.family != need, info->status != "stable");
+    return std::tuple(info->schema.family != need, has_weights && !fact_of(*info, need, "path"),
+                      info->status != "stable");
   });
   std::vector<std::string> tables;
   for (const PluginInfo* info : found)
@@ -52,8 +54,8 @@ std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std
 }
 
 void report_missing(const std::string& need, const EnabledTable* needed_by, const Catalogue& catalogue,
-                    Report& report) {
-  const std::vector<std::string> found = who_would_provide(catalogue, need);
+                    bool has_weights, Report& report) {
+  const std::vector<std::string> found = who_would_provide(catalogue, need, has_weights);
   Diagnostic d =
       refusal("nothing_provides",
               "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
@@ -163,16 +165,19 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable&
   return -1;
 }
 
-void check_requirements(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
-                        Report& report) {
+void check_requirements(const Plan& plan, const Manifest& manifest, const std::vector<EnabledTable>& all_enabled,
+                        const Catalogue& catalogue, Report& report) {
+  const auto model = manifest.tables.find("model");
+  const bool has_weights =
+      model != manifest.tables.end() && model->second.contains("weights") && model->second.at("weights").is_set();
   std::set<std::string> said;
   for (const EnabledTable& enabled : all_enabled)
     for (const std::string& need : enabled.info->requires_)
       if (!is_met(plan, all_enabled, need) && said.insert(need).second)
-        report_missing(need, &enabled, catalogue, report);
+        report_missing(need, &enabled, catalogue, has_weights, report);
   for (const Point point : kNeeded)
     if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
-      report_missing(need, nullptr, catalogue, report);
+      report_missing(need, nullptr, catalogue, has_weights, report);
 }
 
 void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {

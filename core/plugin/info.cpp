@@ -38,6 +38,7 @@ class Reader {
     check_capabilities();
     fill("links", {{"allow", &info_.links}});
     read_operators();
+    read_errors();
     read_plugin_schema(root_, info_.schema, report_);
     read_facts();
     read_huggingface();
@@ -249,6 +250,18 @@ class Reader {
     }
   }
 
+  void read_errors() {
+    const TomlNode* all = root_.find("errors");
+    if (!all || !must_be_table("errors", *all)) return;
+    for (const TomlEntry& entry : all->table()->entries) {
+      const std::string name = "errors." + entry.key;
+      if (!must_be_table(name, entry.value)) continue;
+      OwnError& error = info_.schema.errors[entry.key];
+      fill(*entry.value.table(), position(entry.value.at), "[" + name + "]", name,
+           {{"meaning", &error.meaning, "meaning = \"A row has no label.\""}, {"of_data", &error.of_data}});
+    }
+  }
+
   // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
     static const std::vector<std::string> kFacts = {"advice.text",
@@ -282,8 +295,8 @@ class Reader {
                                                     "sample.prompts",
                                                     "tokenizer.file",
                                                     "tokenizer.path"};
-    const std::vector<std::string> ours = {"plugin",          "points", "capabilities", "links",      "operator",
-                                           "family_defaults", "config", "preset",       "huggingface"};
+    const std::vector<std::string> ours = {"plugin", "points",          "capabilities", "links",  "operator",
+                                           "errors", "family_defaults", "config",       "preset", "huggingface"};
     std::vector<std::string> known = info_.schema.provides;
     for (const std::string& fact : kFacts) known.push_back(fact.substr(0, fact.find('.')));
     for (const TomlEntry& table : root_.entries) {

@@ -92,6 +92,13 @@ class Classifier(e2e.Case):
         anew = self.train("anew", three.replace("[model]\n", '[model]\nnew = ["classifier.*"]\n'))
         self.assertEqual(read(self.checkpoint(anew) / "model/model.safetensors")["classifier.bias"][1], [3])
 
+    def test_a_folder_without_its_config_is_told(self):
+        (self.folder / "config.json").unlink()
+        wide = FROM.replace("[model.bert]\n", SIZES.replace("width = 16", "width = 32"))
+        self.assertIn("fix: hf has no config.json, which says the sizes: put it there, or state them in the model's "
+                      "table\n", self.mortise("plan", self.file("eval.toml", wide)).err)
+        self.ok("plan", self.file("eval.toml", FROM.replace("[model.bert]\n", SIZES)))
+
     def test_what_the_weights_do_not_have_learns_beside_an_adapter(self):
         base = {n: t for n, t in self.tensors.items() if n not in HEAD | POOLER}
         self.change(tensors=base)

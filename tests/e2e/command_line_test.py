@@ -45,6 +45,14 @@ class CommandLine(e2e.Case):
         self.refused(["explain", "77"], "error[unknown_code]: Mortise never ends with exit 77\n"
                      "  fix: mortise help   lists the exit codes; above 128 a signal ended the process\n")
 
+    def test_a_code_of_a_plugin_is_explained(self):
+        self.assertEqual(self.ok("explain", "no_column").out,
+                         "error[no_column] of data.table\n  A column that the manifest names is in none of the files.\n"
+                         "  exit code 64\n")
+        row = json.loads(self.ok("explain", "error[bad_table]", "--json").out)
+        self.assertEqual((row["plugin"], row["exit"]), ("data.table", 65))
+        self.assertRegex(self.ok("explain").out, r"(?m)^no_token_header +65 +A file of tokens .* \(data\.tokens\)$")
+
     def test_a_key_is_explained(self):
         self.assertRegex(self.ok("explain", "checkpoint.keep").out, r"^\[checkpoint\] keep: int \(from 1 to [\d,]+\), "
                          r"by default 2; free for a resumed run\n  How many of the newest stay, ")

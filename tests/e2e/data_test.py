@@ -41,6 +41,15 @@ class Tokens(e2e.Case):
             self.assertIn(said, resumed.err)
             self.assertEqual(resumed.code, 65, resumed)
 
+    # Samples are asked for by text: a prompt may have ids that no row of the model is for.
+    def test_a_tokenizer_of_a_larger_vocabulary_is_refused(self):
+        self.file("a.bin", array.array("H", 100 * list(range(10))).tobytes())
+        self.train("small", BARE.replace("[tokenizer.byte]\n", "") + "vocabulary = 10\n")
+        refused = self.mortise("sample", "runs/small", "--use", "tokenizer.byte", "--prompt", "a")
+        self.assertIn("error[tokenizer_too_large]: tokenizer.byte has 256 tokens, model.gpt a vocabulary of 10\n",
+                      refused.err)
+        self.assertEqual(refused.code, 64)
+
     def test_files_without_a_header_are_refused_with_what_they_may_be(self):
         self.file("a.bin", b"HTTP and more")
         self.file("run.toml", TOKENS)
@@ -50,7 +59,7 @@ class Tokens(e2e.Case):
                      "  --> run.toml:13:8\n"
                      '  fix: if these are bare token ids (nanoGPT\'s train.bin): set data.tokens.format = "raw", '
                      'data.tokens.dtype = "uint16"; if they are Megatron\'s: the .idx file must lie beside the .bin\n\n'
-                     "1 error; nothing was started.\n")
+                     "1 error; nothing was started.\n", 65)
 
 
 class Table(e2e.Case):

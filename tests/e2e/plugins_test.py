@@ -18,6 +18,11 @@ class Known(e2e.Case):
         self.assertGreaterEqual(names, {"block", "forward", "record", "optimizer", "attention"})
         self.assertIn("block", self.ok("points").out)
 
+    def test_the_page_of_errors_is_what_the_tables_say(self):
+        page = e2e.SOURCE / "docs/errors.md"
+        self.assertEqual(page.read_text(), self.ok("explain", "--markdown").out,
+                         f"make it again: {e2e.MORTISE} explain --markdown > {page}")
+
     def test_the_page_of_the_manifest_is_what_the_schemas_say(self):
         page = e2e.SOURCE / "docs/manifest.md"
         self.assertEqual(page.read_text(), self.ok("keys", "--markdown").out,
@@ -26,7 +31,8 @@ class Known(e2e.Case):
         keys = {(row["table"], row["key"]) for row in rows}
         self.assertGreaterEqual(keys, {("run", "length"), ("parameters.NAME", "where"), ("order", "POINT"),
                                        ("FAMILY.NAME", "enabled"), ("optimizer.adamw", "betas")})
-        self.assertRegex(self.ok("keys").out, r"\noptimizer\.adamw\.eps +float +1e-8 +from 0 to 1000000 +numeric +\w")
+        self.assertRegex(self.ok("keys").out,
+                         r"\noptimizer\.adamw\.eps +float +1e-8 +from 1e-30 to 1000000 +numeric +\w")
 
     def test_list_and_info(self):
         self.assertRegex(self.ok("plugin", "list", "optimizer").out,

@@ -341,6 +341,22 @@ class Resume(Gpu):
                 self.assertEqual(run[-20:], whole[-20:])
 
 
+    # Where an evaluation follows, it is in fp32, and so is one of the saved weights without the technique.
+    def test_tf32_of_training_ends_with_it(self):
+        text = TINY.replace("at_end = false", 'every = "20 steps"')
+        text = text.replace("64\nhigh", "64\nvalidation_samples = 32\nhigh")
+        text += MATH + CUDA + '\n[eval]\nevery = "10 steps"\n[precision.tf32]\nmodes = ["train"]\n'
+        whole = self.train("whole", text)
+        self.train("part", text)
+        self.ok("resume", "runs/part", "--from", "20")
+        losses = [[r["loss"] for r in self.records(run)][-20:] for run in (whole, self.dir / "runs/part")]
+        self.assertEqual(*losses)
+        plain = self.train("plain", text[:text.index("[precision.tf32]")])
+        self.assertNotEqual([r["loss"] for r in self.records(plain)][-20:], losses[0])
+        measured = json.loads(self.ok("eval", "runs/whole", "--without", "precision.tf32", "--json").out)
+        self.assertEqual(measured["eval.loss"], self.records(whole, "eval")[-1]["eval.loss"])
+
+
 class Trouble(Gpu):
     def test_an_index_that_is_too_high(self):
         self.file("run.toml", TINY + CUDA + "\n[device]\nindex = 99\n")

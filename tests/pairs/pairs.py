@@ -59,7 +59,8 @@ WORDS = ("exact", "other")
 
 
 def wants_a_gpu(facts):
-    return any(isinstance(keys, dict) and keys.get("devices") == ["cuda"] for keys in facts.values())
+    return any(isinstance(keys, dict) and keys.get("devices") == ["cuda"] for table, keys in facts.items()
+               if table != "repeat")
 
 
 @functools.cache

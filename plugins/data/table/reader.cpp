@@ -40,6 +40,12 @@ std::string meant(const Column& column, const std::vector<Column>& wanted, std::
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i) has += (i ? ", " : "") + names[i];
   if (names.size() > kShown) has += " and " + with_commas(static_cast<int64_t>(names.size() - kShown)) + " more";
   const std::string other = meant(column, wanted, names);
+  const size_t between = names.size() == 1 ? names[0].find_first_of(";\t|,") : std::string::npos;
+  if (between != std::string::npos)
+    refuse_row(column.key,
+               line_of(file, 1) + " has one column; what stands between its names seems to be " +
+                   (names[0][between] == '\t' ? "a tab" : quoted(names[0].substr(between, 1))),
+               "write the file with commas as .csv, or with tabs as .tsv; or say format = \"tsv\"");
   config::refuse({.code = "no_column",
                   .key = column.key,
                   .why = name_of(file) + " has no column " + quoted(column.name),
@@ -152,7 +158,8 @@ void read_csv(std::string_view key, std::string_view file, std::string_view text
       refuse_row(key,
                  line_of(file, line) + " has " + std::to_string(fields.size()) +
                      (fields.size() == 1 ? " field" : " fields") + ", the first line " + std::to_string(columns),
-                 "put a field that holds the separator into quotation marks");
+                 fields.size() < columns ? "fill in what is missing, or leave the row out"
+                                         : "put a field that holds the separator into quotation marks");
     for (size_t i = 0; i < places.size(); ++i) cells[i] = fields[places[i]];
     take(line, cells);
   });

@@ -340,7 +340,38 @@ TEST_F(TableData, ClassesOfTheManifestNeedNoTrainingData) {
   EXPECT_EQ(refusal({file("a.csv", "t,y\na,yes\n")}).why, "`yes` stands there twice");
 }
 
+// As of data whose labels are numbers, and of weights that call the classes by words.
+TEST_F(TableData, ALabelMayBeTheNumberOfAClassThatIsAWord) {
+  host_.set("text", Names{"t"}).set("label", "y").set("classes", Names{"yes", "no"});
+  host_.set("path", Paths{file("a.csv", "t,y\na,1\nb,yes\nc,0\n")});
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    ASSERT_EQ(open(plugin), MORTISE_OK);
+    plugin.describe("train");
+    auto rows = plugin.samples("train", {0, 1, 2});
+    EXPECT_EQ((std::vector<Ids>{rows[0]["labels"], rows[1]["labels"], rows[2]["labels"]}),
+              (std::vector<Ids>{{1}, {0}, {0}}));
+  }
+  EXPECT_EQ(refusal({file("a.csv", "t,y\na,2\n")}).code, "unknown_label");
+  host_.set("classes", Names{"7", "0"});
+  EXPECT_EQ(refusal({file("a.csv", "t,y\na,1\n")}).code, "unknown_label") << "numbers are names there";
+}
+
 // ---- refusals ----
+
+TEST_F(TableData, SaysWhatSeparatesTheNamesOfAFileWithOneColumn) {
+  host_.set("text", Names{"review"}).set("label", "stars");
+  const FakeHost::Blame blame = refusal({file("a.csv", "review;stars\nx;y\n")});
+  EXPECT_EQ(blame.code, "bad_table");
+  EXPECT_EQ(blame.why, "a.csv:1 has one column; what stands between its names seems to be `;`");
+}
+
+TEST_F(TableData, SaysWhatToDoWithARowThatIsTooShort) {
+  host_.set("text", Names{"t"}).set("label", "y");
+  EXPECT_EQ(refusal({file("a.csv", "t,y\na,1\nb\n")}).fix, "fill in what is missing, or leave the row out");
+  EXPECT_EQ(refusal({file("a.csv", "t,y\na,1\nb,c,2\n")}).fix,
+            "put a field that holds the separator into quotation marks");
+}
 
 TEST_F(TableData, RefusesAColumnThatIsMissingAndSaysWhichThereAre) {
   host_.set("text", Names{"review"}).set("label", "stars");

@@ -74,6 +74,10 @@ class Text {
     std::vector<int64_t> ids = encode(prompt);
     if (ids.empty()) throw Error(MORTISE_E_ARGUMENT, "the prompt has no tokens: there is nothing to go on from");
     const size_t window = window_size();
+    if (ids.size() > window)
+      log_line(MORTISE_LOG_WARNING, "the prompt has " + std::to_string(ids.size()) +
+                                        " tokens; the model sees the last " + std::to_string(window) +
+                                        " of them (data.sequence_length)");
     const int64_t end = end_of_text();
     const Forget forget(model_);
     Pieces pieces(request);

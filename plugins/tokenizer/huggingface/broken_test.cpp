@@ -178,7 +178,7 @@ TEST_F(Broken, PathsThatLeadNowhere) {
   host_.unset("path");
   host_.blamed.reset();
   EXPECT_THROW(Plugin(host_, MORTISE_PLUGIN_FILE), PluginError);
-  EXPECT_EQ(host_.blamed.value().why, "no tokenizer is named");
+  EXPECT_EQ(host_.blamed.value().why, "no tokenizer is named, and none lies beside [model] weights");
   write("tokenizer_config.json", "{");
   EXPECT_NE(refusal(good()).find("tokenizer_config.json is no JSON object"), std::string::npos);
 }

@@ -16,7 +16,8 @@ class HuggingFace {
   HuggingFace() {
     const std::string_view named = config::text("path");
     if (named.empty())
-      config::refuse("path", "no tokenizer is named", "path = \"…/tokenizer.json\", or the folder that it is in");
+      config::refuse("path", "no tokenizer is named, and none lies beside [model] weights",
+                     "path = \"…/tokenizer.json\", or the folder that it is in");
     std::error_code error;
     const fs::path path(named), file = fs::is_directory(path, error) ? path / "tokenizer.json" : path;
     file_ = file.string();
