@@ -61,7 +61,7 @@ std::string explain_error(const std::string& code) {
 
 std::string errors_markdown() {
   std::string text =
-      "<!-- made of core/base/errors.def, exits.def and each plugin.toml by: mortise explain --markdown > docs/errors.md -->\n"
+      "<!-- made of core/base/*.def and each plugin.toml by: mortise explain --markdown > docs/errors.md -->\n"
       "# Errors and warnings\n\n"
       "The code stands in brackets: `error[unknown_key]`. Most of these say what to do in their line `fix:`.\n"
       "`mortise explain CODE` prints a row of this page, for a code of an error or for an exit code.\n\n"

@@ -196,6 +196,11 @@ class Tables(e2e.Case):
                         "--set", "log.every=4", "--set", "run.dir=first"),
                 self.mortise("train", *listening, "--set", "model.weights=first", "--set", "run.dir=second",
                              env={"TEST_DIVERGES": "1"})]
+        # Of a prompt that fills all of a row nothing is learned.
+        self.file("rows.csv", f"q,a\n{'x' * 90},yes\n")
+        table = e2e.TINY.replace('[data.text]\npath = "notes.txt"\n',
+                                 '[data.table]\npath = "rows.csv"\nprompt = "q"\ncompletion = "a"\n')
+        told.append(self.mortise("train", self.file("third.toml", table), *listening))
         page = (GUIDE / "records.md").read_text()
         tags = {"INT": "3", "FLOAT": "4", "TEXT": "6"}
         rows = {kind: rows_of(page, kind) for kind in ("run", "step", "eval", "sample", "saved", "note", "end")}
