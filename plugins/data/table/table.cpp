@@ -7,6 +7,7 @@
 //   text            text                  text [eos]; labels: the next token
 //   masked text     text                  [cls] text [sep], attention_mask; labels: whoever masks makes them
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 
@@ -215,10 +216,8 @@ class Table {
 
   Encoded encoded_whole(const Split& s, int64_t row) const {
     Ids a = encode_cell(s, row, 0), b = task_.is_pair() ? encode_cell(s, row, 1) : Ids();
-    // The longer one is cut first, as transformers does it ("longest_first").
     const auto room = static_cast<size_t>(length_ - specials());
-    size_t from_a = a.size(), from_b = b.size();
-    while (from_a + from_b > room) --(from_a > from_b ? from_a : from_b);
+    const auto [from_a, from_b] = cut(a.size(), b.size(), room);
     Encoded e;
     e.is_cut = from_a + from_b < a.size() + b.size();
     append(e.ids, cls_);
@@ -230,6 +229,14 @@ class Table {
     append(e.ids, sep_);
     e.types.resize(e.ids.size(), 1);
     return e;
+  }
+
+  // How many of each stay. The longer one is cut first, then both to a half, of which the longer one has the odd token,
+  // as the tokenizers of transformers do it ("longest_first").
+  static std::array<size_t, 2> cut(size_t a, size_t b, size_t room) {
+    if (a + b <= room) return {a, b};
+    const size_t half = std::min({a, b, room / 2});
+    return a > b ? std::array{room - half, half} : std::array{half, room - half};
   }
 
   // One token more than a sample has: the last is a label alone.

@@ -214,11 +214,13 @@ TEST_F(TableData, CutsWhatIsLongerThanASample) {
   EXPECT_EQ(all(path, 6)[0]["labels"], ids_of("bcdef") + Ids{kEos});
   host_.set("label", "y");
   EXPECT_EQ(all(path, 5)[0]["input_ids"], Ids{kCls} + ids_of("abc") + Ids{kSep});
-  // The longer one of a pair first, then both in turn.
+  // The longer one of a pair first, then both to a half; the odd one is the longer one's, else the second one's.
   host_.set("text", Names{"text", "other"});
   EXPECT_EQ(all(path, 9)[0]["input_ids"], Ids{kCls} + ids_of("abc") + Ids{kSep} + ids_of("xyz") + Ids{kSep});
   EXPECT_EQ(all(path, 8)[0]["input_ids"], Ids{kCls} + ids_of("abc") + Ids{kSep} + ids_of("xy") + Ids{kSep});
   EXPECT_EQ(all(path, 8)[0]["token_type_ids"], (Ids{0, 0, 0, 0, 0, 1, 1, 1}));
+  const std::string alike = file("b.csv", "text,other,y\nabc,xyz,0\n");
+  EXPECT_EQ(all(alike, 8)[0]["input_ids"], Ids{kCls} + ids_of("ab") + Ids{kSep} + ids_of("xyz") + Ids{kSep});
 }
 
 TEST_F(TableData, GivesTheSameSamplesToSeveralThreads) {

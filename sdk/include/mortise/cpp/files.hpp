@@ -51,9 +51,10 @@ class Groups {
   // `ends`: of each file, the number of samples up to its end.
   void set(std::string_view key, std::span<const int64_t> ends) {
     names_.clear(), groups_.clear();
+    const std::vector<std::string_view> texts = config::texts(key);
     int64_t end = 0;
     for (uint32_t i = 0; i < ends.size(); ++i) {
-      mortise_str pattern = str(config::texts(key)[i]);
+      mortise_str pattern = str(texts[i]);
       if (MORTISE_HAS(api.config, pattern)) check(api.config->pattern(api.host, str(key), i, &pattern));
       if (names_.empty() || names_.back() != view(pattern)) {
         names_.emplace_back(view(pattern));
