@@ -233,7 +233,7 @@ void begin_parameters(Declared& d, const DeclareRequest& request) {
     for (const std::string& name : d.weights->anew())
       if (!is_new(*declaration.find(name))) d.anew.push_back(name);
   }
-  if (request.world.size > 1) {
+  if (request.world.size > 1 && request.open_device) {  // else the ranks do not meet: it is a plan
     std::istringstream names(said_by_first(d, "new parameters", join(d.anew, "\n")));
     d.anew.clear();
     for (std::string name; std::getline(names, name);) d.anew.push_back(name);
