@@ -113,6 +113,10 @@ class Checker {
     if (const std::optional<int64_t> whole = whole_number(node))
       value = {static_cast<double>(*whole), batch ? Unit::kSamples : Unit::kSteps};
     else if (node.text() != nullptr) value = parse_amount(*node.text());
+    if (const std::string* text = node.text(); !value && text != nullptr && text->ends_with('%'))
+      if (const double share = std::strtod(text->c_str(), nullptr); share > 100)
+        refuse("out_of_range", at_.key + " is a share of the run, at most 100%, this is " + shown(node), node,
+               assigned(json_string(amount_text({std::min(share / 100, 100.0), Unit::kPercent}))));
     if (!value) wrong_type(node);
     if (at_.key == "run.length" && value->unit == Unit::kSeconds)
       refuse("wrong_unit", "run.length is in " + either(schema_.choices) + "; a time is run.time_limit", node,
@@ -247,8 +251,8 @@ class Checker {
     if (bare && bare->entries.size() == 1 && bare->entries[0].value.text() == nullptr &&
         check_value(schema_, bare->entries[0].value, at_.key, quiet))
       return assigned(*text);
-    if ((schema_.type == "string" || schema_.type == "path") && node.data.index() >= 1 && node.data.index() < 3)
-      return assigned(json_string(shown(node)));
+    if ((is("string") || is("path")) && node.data.index() >= 1 && node.data.index() < 3)
+      return assigned(is_list_ ? "[" + json_string(shown(node)) + "]" : json_string(shown(node)));
     if (const std::string share = share_of(node); !share.empty()) return assigned(share);
     if (text != nullptr && (is("amount") || std::ranges::count(schema_.choices, "tokens") > 0))
       if (const std::string whole = with_unit(*text, is("amount") ? "samples" : "steps"); !whole.empty())

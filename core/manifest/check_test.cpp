@@ -116,6 +116,8 @@ TEST(Check, DurationAmountBytes) {
   EXPECT_EQ(check("duration", "-1"), "out_of_range: table.key is 0 or more, this is -1 | key = \"500 steps\"");
   KeySchema share = of_type("duration");
   share.choices = {"steps", "percent"};
+  EXPECT_EQ(check(share, "\"600%\""),
+            "out_of_range: table.key is a share of the run, at most 100%, this is \"600%\" | key = \"6%\"");
   EXPECT_EQ(check(share, "0.07"), "wrong_type: table.key is a duration, this is 0.07 | key = \"7%\"");
   EXPECT_EQ(check(share, "1.5"), "wrong_type: table.key is a duration, this is 1.5 | key = \"500 steps\"");
   share = of_type("float");
@@ -138,6 +140,7 @@ TEST(Check, Lists) {
   EXPECT_EQ(check("list<float>", "[1, 2.5]"), "[1.0, 2.5]");
   EXPECT_EQ(check("list<int>", "[]"), "[]");
   EXPECT_EQ(check("list<string>", "\"one\""), "[\"one\"]");
+  EXPECT_EQ(check("list<string>", "5"), "wrong_type: table.key is a list of texts, this is 5 | key = [\"5\"]");
   EXPECT_EQ(check("list<float>", "1"), "wrong_type: table.key is a list of numbers, this is 1 | key = [1.0]");
   EXPECT_EQ(check("list<float>", "[1, \"2\"]"),
             "wrong_type: table.key is a list of numbers, this is text | key = [1.0]");
