@@ -92,6 +92,7 @@ class Text {
       append_tokens(key, file, text, ids, split);
       split.ends.push_back(static_cast<int64_t>(split.tokens.size()));
     }
+    split.tokens.shrink_to_fit();  // file by file it grew by doubling
     split.about = files::names(files) + ", " + with_commas(static_cast<int64_t>(split.tokens.size())) +
                   (split.tokens.size() == 1 ? " token" : " tokens");
     if (split.tokens.size() < 2)

@@ -50,10 +50,14 @@ class Cpu {
                   "device.cpu has no device " + std::to_string(index) + ": the processor is one device, 0");
     const int n = set_threads();
     about_ = std::to_string(n) + (n == 1 ? " thread, " : " threads, ") + processor();
-    note_of_load(n);
+    threads_ = n;
   }
 
-  void describe(mortise_str* about) { *about = str(about_); }
+  // Asked of a run that is going to start: what is noted before that stands in front of the errors of one that is not.
+  void describe(mortise_str* about) {
+    *about = str(about_);
+    if (threads_ > 0) note_of_load(std::exchange(threads_, 0));
+  }
 
   void memory(int64_t* used, int64_t* peak, int64_t* total) {
     int64_t pages = 0, resident = 0;
@@ -91,6 +95,7 @@ class Cpu {
   }
 
   std::string about_;
+  int threads_ = 0;  // 0: what else runs was noted
 };
 
 const mortise_device kObject = {sizeof(mortise_device), MORTISE_CPU, thunk<&Cpu::open>, thunk<&Cpu::describe>,

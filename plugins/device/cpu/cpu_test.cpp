@@ -45,6 +45,16 @@ TEST_F(CpuDevice, SetsTheThreadsThatTheManifestAsksFor) {
   EXPECT_EQ(host_.threads, 1);
 }
 
+// What the machine does is no matter before the run is known to start. On one that does nothing else there is no note.
+TEST_F(CpuDevice, NotesABusyMachineNoSoonerThanItIsAskedWhatItIs) {
+  host_.threads = 1000;
+  EXPECT_EQ(device_.open(plugin_.self(), 0), MORTISE_OK);
+  EXPECT_TRUE(host_.log.empty());
+  describe();
+  describe();
+  EXPECT_LE(host_.log.size(), 2u) << "once each time that it is opened";
+}
+
 TEST(Load, IsWhatRunsNowAndRanBefore) {
   EXPECT_EQ(others_running("7.20 4.19 2.42 9/312 4711"), 7);
   EXPECT_EQ(others_running("7.20 4.19 2.42 3/312 4711"), 2);  // a build that is over
