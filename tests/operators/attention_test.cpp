@@ -225,6 +225,7 @@ const Form kForms[] = {{"plain", H, T, 0, false, "none"},
                        {"window_of_last_queries", H, 3, 6, true, "none"},
                        {"segments", H, T, 0, true, "segments"},
                        {"segments_both_sides", 1, T, 0, false, "segments"},
+                       {"segments_and_window", H, T, 4, true, "segments"},
                        {"full", H, T, 0, false, "full"},
                        {"full_numbers", 1, 7, 0, true, "full_numbers"},
                        {"bias", 1, T, 0, true, "none", true}};
