@@ -67,7 +67,7 @@ Entries entries_of(const Manifest& m, const std::map<std::string, PluginInfo>& c
     if (t.where) where.data = *t.where;
     all[id + ".where"] = {text_of(where), "fixed", t.origin};
     all[id + ".modes"] = {list_text(t.modes), "fixed", t.origin};
-    all[id + ".fallback"] = {list_text(t.fallback), "fixed", t.origin};
+    all[id + ".fallback"] = {list_text(t.fallback), "free", t.origin};  // who takes its place is said by who is on
   }
   for (const ParameterRule& r : m.rules) {
     const std::string name = "parameters." + r.name;

@@ -90,8 +90,14 @@ TEST_F(Changes, OfWhatIsFixedAreBounded) {
   }
 }
 
-TEST_F(Changes, OfWhereModesAndFallbackAreFixed) {
-  for (const std::string key : {"where = \"h.*\"", "modes = [\"eval\"]", "fallback = [\"schedule.cosine\"]"}) {
+// Who may take a plugin's place changes nothing until it does, and then who is on says it.
+TEST_F(Changes, OfAFallbackAreFree) {
+  EXPECT_EQ(between("[schedule.constant]\n", "[schedule.constant]\nfallback = [\"schedule.cosine\"]\n"),
+            (Lines{"free schedule.constant.fallback: none -> schedule.cosine"}));
+}
+
+TEST_F(Changes, OfWhereAndModesAreFixed) {
+  for (const std::string key : {"where = \"h.*\"", "modes = [\"eval\"]"}) {
     const Lines lines = between("[schedule.constant]\n", "[schedule.constant]\n" + key + "\n");
     ASSERT_EQ(lines.size(), 1u) << key;
     EXPECT_TRUE(lines[0].starts_with("fixed schedule.constant." + key.substr(0, key.find(' ')) + ": ")) << lines[0];

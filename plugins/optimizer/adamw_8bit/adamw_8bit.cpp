@@ -120,7 +120,6 @@ class AdamW8Bit {
                                        ", is not cut at blocks of 256");
   }
 
-  // Far enough above the least number of fp32 to stay above it times sqrt(1 - beta2).
   std::array<double, 2> betas_;
   double eps_;
   int64_t min_8bit_size_;
