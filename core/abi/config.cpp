@@ -53,11 +53,16 @@ mortise_value to_c(PluginHost& p, const KeySchema& schema, const Value& v) {
   return std::visit(Visitor{p, schema}, v.data);
 }
 
+template <class T>
+const T* found_in(const std::map<std::string, T>* map, const std::string& key) {
+  if (map == nullptr) return nullptr;
+  const auto found = map->find(key);
+  return found == map->end() ? nullptr : &found->second;
+}
+
 // The value as it stands after all layers; NULL for a plugin without a table of its own.
 const Value* value_in_table(const PluginHost& p, const std::string& key) {
-  if (!p.table) return nullptr;
-  const auto found = p.table->values.find(key);
-  return found == p.table->values.end() ? nullptr : &found->second;
+  return found_in(p.table ? &p.table->values : nullptr, key);
 }
 
 void get(mortise_host* h, mortise_str key, mortise_value* out) {
@@ -69,11 +74,11 @@ void get(mortise_host* h, mortise_str key, mortise_value* out) {
     *out = made->second;
     return;
   }
-  const auto schema = p.schema ? p.schema->config.keys.find(name) : std::map<std::string, KeySchema>::const_iterator{};
-  if (!p.schema || schema == p.schema->config.keys.end())
+  const KeySchema* schema = found_in(p.schema ? &p.schema->config.keys : nullptr, name);
+  if (schema == nullptr)
     throw PluginError(MORTISE_E_NOT_FOUND, "plugin.toml of " + p.id + " has no [config." + name + "]");
   const Value* value = value_in_table(p, name);
-  *out = p.config[name] = to_c(p, schema->second, value ? *value : schema->second.default_value);
+  *out = p.config[name] = to_c(p, *schema, value ? *value : schema->default_value);
 }
 
 void pattern(mortise_host* h, mortise_str key, uint32_t index, mortise_str* out) {
@@ -95,9 +100,8 @@ mortise_status refuse(mortise_host* h, mortise_str code, mortise_str key, mortis
   const bool is_slug =
       !slug.empty() && slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
   Diagnostic d = mistake(is_slug ? slug : "refused_value", reason, {}, text_or_complaint(fix));
-  if (const auto own = p.schema ? p.schema->errors.find(slug) : std::map<std::string, OwnError>::const_iterator{};
-      p.schema && own != p.schema->errors.end() && own->second.of_data)
-    d.exit = kExitData;
+  const OwnError* own = found_in(p.schema ? &p.schema->errors : nullptr, slug);
+  if (own != nullptr && own->of_data) d.exit = kExitData;
   d.beside = text_or_complaint(beside);
   d.plugin = p.id;
   const Value* v = value_in_table(p, name);

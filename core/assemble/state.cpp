@@ -67,9 +67,8 @@ huggingface::Added added_to(const Member& model, const Plan& plan, const Declara
     factors.insert({m.left, m.right});
   }
   // What is new is nowhere else, whether it learned or not.
-  const auto is_new = [](const mortise_param& p) { return std::ranges::find(p.tags, "new") != p.tags.end(); };
   for (const auto& p : d.params)
-    if ((p.info.trainable || is_new(p)) && !factors.contains(&p)) {
+    if ((p.info.trainable || p.has_tag("new")) && !factors.contains(&p)) {
       added.learned.push_back(p.name);
       if (!p.other_names.empty()) added.tied.push_back(p.name);
     }

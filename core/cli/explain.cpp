@@ -1,7 +1,6 @@
 // mortise explain [CODE]: of an error or an exit, or a key
 #include <spdlog/fmt/fmt.h>
 
-#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -90,9 +89,9 @@ bool explain_key(const Arguments& args, const Schemas& schemas, const std::strin
                         near.empty() ? "mortise keys   lists them" : "mortise explain " + near));
 }
 
-// Codes that plugins tell of, by code; several may have the same.
-void each_own(const Schemas& schemas,
-              const std::function<void(const std::string&, const std::string&, const OwnError&)>& take) {
+// Codes that plugins tell of, by plugin; several may have the same.
+template <class Take>
+void each_own(const Schemas& schemas, Take take) {
   for (const auto& [id, schema] : schemas)
     for (const auto& [code, error] : schema.errors) take(id, code, error);
 }
@@ -121,14 +120,15 @@ std::string own_markdown(const Schemas& schemas) {
 }  // namespace
 
 int explain(const Arguments& args) {
-  const Schemas schemas = schemas_of_plugins(args);
   if (args.has("--markdown")) {
-    std::cout << errors_markdown() << own_markdown(schemas);
+    std::cout << errors_markdown() << own_markdown(schemas_of_plugins(args));
   } else if (!args.positional.empty()) {
     const std::string code = without_brackets(args.positional[0]);
     const bool is_code = find_error(code) != nullptr || code.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_code && explain_own(schemas, code)) return kExitOk;
-    if (!is_code && explain_key(args, schemas, code)) return kExitOk;
+    if (!is_code) {
+      const Schemas schemas = schemas_of_plugins(args);
+      if (explain_own(schemas, code) || explain_key(args, schemas, code)) return kExitOk;
+    }
     const std::string text = explain_error(code);
     const ExitEntry* exit = find_exit(code);
     if (!globals().json) std::cout << text;
@@ -138,7 +138,7 @@ int explain(const Arguments& args) {
       if (globals().json) std::cout << json(entry) << "\n";
       else std::cout << fmt::format("{:<24}{:<5}{}\n", entry.code, entry.exit, entry.meaning);
     }
-    each_own(schemas, [](const std::string& id, const std::string& code, const OwnError& error) {
+    each_own(schemas_of_plugins(args), [](const std::string& id, const std::string& code, const OwnError& error) {
       if (globals().json) std::cout << json(id, code, error) << "\n";
       else std::cout << fmt::format("{:<24}{:<5}{} ({})\n", code, exit_of(error), escape_control(error.meaning), id);
     });

@@ -150,15 +150,25 @@ struct TokenizerFile {
   }
 };
 
-TokenizerFile tokenizer_file(const Plan& plan, Manifest& manifest) {
-  const auto& claims = plan.at[kTokenizer].providers;
-  if (claims.empty()) return {};
-  const PluginInfo& info = *plan.members[static_cast<size_t>(claims.back().member)].info;
-  const Value *key = fact_of(info, "tokenizer", "path"), *file = fact_of(info, "tokenizer", "file");
-  const auto table =
+// Of whoever provides the point at last; NULL: nobody does.
+const PluginInfo* last_provider(const Plan& plan, int point) {
+  const auto& claims = plan.at[point].providers;
+  return claims.empty() ? nullptr : plan.members[static_cast<size_t>(claims.back().member)].info;
+}
+
+// The key that a fact of plugin.toml names, in the plugin's table; NULL: there is no such fact.
+Value* key_of_fact(Manifest& manifest, const PluginInfo& info, const std::string& table, const std::string& fact) {
+  const Value* key = fact_of(info, table, fact);
+  const auto own =
       std::ranges::find(manifest.plugins, info.schema.id, [](const PluginTable& t) { return t.schema->id; });
-  if (!key || !file || table == manifest.plugins.end()) return {};
-  return {&table->values[key->as_text()], file->as_text()};
+  return key && own != manifest.plugins.end() ? &own->values[key->as_text()] : nullptr;
+}
+
+TokenizerFile tokenizer_file(const Plan& plan, Manifest& manifest) {
+  const PluginInfo* info = last_provider(plan, kTokenizer);
+  const Value* file = info ? fact_of(*info, "tokenizer", "file") : nullptr;
+  if (!file) return {};
+  return {key_of_fact(manifest, *info, "tokenizer", "path"), file->as_text()};
 }
 
 }  // namespace
@@ -172,32 +182,27 @@ void take_tokenizer(const std::string& weights, const Plan& plan, Manifest& mani
 // What the weights call their classes, in their order, is what a plugin that names a key for them (fact [data] classes)
 // calls them. Only where the key that makes them count, fact [data] label, has a value.
 void take_classes(const std::string& weights, const Plan& plan, Manifest& manifest, Report& report) {
-  const auto& models = plan.at[kModel].providers;
-  const auto& claims = plan.at[kData].providers;
+  const PluginInfo *model = last_provider(plan, kModel), *data = last_provider(plan, kData);
   std::error_code error;
-  if (models.empty() || claims.empty() || !fs::exists(fs::path(weights) / huggingface::kConfigFile, error)) return;
-  const PluginInfo& model = *plan.members[static_cast<size_t>(models.back().member)].info;
-  const PluginInfo& data = *plan.members[static_cast<size_t>(claims.back().member)].info;
-  const Value *key = fact_of(data, "data", "classes"), *label = fact_of(data, "data", "label");
-  const auto table =
-      std::ranges::find(manifest.plugins, data.schema.id, [](const PluginTable& t) { return t.schema->id; });
-  if (!key || !label || table == manifest.plugins.end() || model.huggingface.classes.empty()) return;
-  if (!table->values[label->as_text()].is_set()) return;
+  if (!model || model->huggingface.classes.empty() || !data) return;
+  if (!fs::exists(fs::path(weights) / huggingface::kConfigFile, error)) return;
+  Value* classes = key_of_fact(manifest, *data, "data", "classes");
+  const Value* label = key_of_fact(manifest, *data, "data", "label");
+  if (!classes || !label || !label->is_set()) return;
   const std::vector<std::string> theirs = Config::of_folder(weights).classes();
-  Value& classes = table->values[key->as_text()];
   const Position at{weights + "/" + huggingface::kConfigFile, 0, 0, "id2label"};
   if (theirs.empty()) return;
-  if (!classes.is_set()) {
+  if (!classes->is_set()) {
     std::vector<Value> all;
     for (const std::string& name : theirs) all.push_back({name, at});
-    classes = {std::move(all), at};
+    *classes = {std::move(all), at};
     return;
   }
-  const std::vector<std::string> ours = classes.as_texts();
+  const std::vector<std::string> ours = classes->as_texts();
   if (ours != theirs && std::ranges::is_permutation(ours, theirs))
-    report.add(disagree(data.schema.id + "." + key->as_text() + " is " + classes.text() +
-                            ", the weights have these in another order: " + join(theirs, ", "),
-                        {classes.origin, at}, "leave it out: the weights fix it"));
+    report.add(disagree(data->schema.id + "." + fact_of(*data, "data", "classes")->as_text() + " is " +
+                            classes->text() + ", the weights have these in another order: " + join(theirs, ", "),
+                        {classes->origin, at}, "leave it out: the weights fix it"));
 }
 
 void take_own_tokenizer(const std::string& dir, const Plan& plan, Manifest& manifest, Report& report) {

@@ -220,8 +220,6 @@ void declare_model(Declared& d) {
     throw PluginError(MORTISE_E_PLUGIN, d.model.by->id() + " declared no segments or no parameters", d.model.by->id());
 }
 
-bool is_new(const mortise_param& p) { return std::ranges::find(p.tags, "new") != p.tags.end(); }
-
 // What the weights of the run do not have is tagged `new`, and is so for as long as the run goes on.
 void begin_parameters(Declared& d, const DeclareRequest& request) {
   Declaration& declaration = d.edge->declaration();
@@ -231,7 +229,7 @@ void begin_parameters(Declared& d, const DeclareRequest& request) {
     d.weights = std::make_unique<Weights>(request.weights, declaration, *d.model.by->member->info,
                                           lacks.is_set() ? lacks.as_texts() : std::vector<std::string>());
     for (const std::string& name : d.weights->anew())
-      if (!is_new(*declaration.find(name))) d.anew.push_back(name);
+      if (!declaration.find(name)->has_tag("new")) d.anew.push_back(name);
   }
   if (request.world.size > 1 && request.open_device) {  // else the ranks do not meet: it is a plan
     std::istringstream names(said_by_first(d, "new parameters", join(d.anew, "\n")));
@@ -271,7 +269,7 @@ void tell_of_parameters(Declared& d, bool who_write) {
       e.struct_size = sizeof e;
       e.point = kParamsDeclared;
       e.param = &declaration.params[i];
-      const bool may_learn = declaration.params[i].info.trainable != 0 && is_new(declaration.params[i]);
+      const bool may_learn = declaration.params[i].info.trainable != 0 && declaration.params[i].has_tag("new");
       clear_error();
       if (const mortise_status s = call_plugin({by.id(), "params.declared", declaration.params[i].name}, listen,
                                                by.self, static_cast<const mortise_event*>(&e)))

@@ -42,15 +42,15 @@ void apply_tag_rules(Declaration& d, const Manifest& manifest) {
 void check_named_parameters(const Declaration& d, const Plan& plan) {
   const auto elements = d.param_elements();
   for (const Member& member : plan.members) {
-    const Value* key = member.table ? fact_of(*member.info, "names", "parameters") : nullptr;
-    const auto names = key ? member.table->values.find(key->as_text()) : decltype(member.table->values.end())();
-    if (!key || names == member.table->values.end() || !names->second.is_set()) continue;
-    for (const Value& name : names->second.as_list()) {
+    const Value* names = value_of_fact(member, "names", "parameters");
+    if (!names) continue;
+    for (const Value& name : names->as_list()) {
       Selector selector;
       selector.match = {name.as_text()};
       if (select(selector, elements).empty())
         refuse("matches_nothing",
-               "`" + name.as_text() + "` of " + member.info->schema.id + "." + key->as_text() + " matches no parameter",
+               "`" + name.as_text() + "` of " + member.info->schema.id + "." +
+                   fact_of(*member.info, "names", "parameters")->as_text() + " matches no parameter",
                {name.origin}, "all names: mortise plan --weights");
     }
   }

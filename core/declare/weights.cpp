@@ -58,8 +58,7 @@ Weights::Weights(const std::string& path, const Declaration& d, const PluginInfo
     for (const std::string& name : own)
       if (const auto found = left.extract(name)) take(p, name, *found.mapped(), may_lack);
     names.push_back(p.name);
-    const bool may = std::ranges::find(p.tags, "new") != p.tags.end() || model.huggingface.may_lack(p.name) ||
-                     matches_any(may_lack, p.name);
+    const bool may = p.has_tag("new") || model.huggingface.may_lack(p.name) || matches_any(may_lack, p.name);
     if (!of_[p.index]) (may ? anew_ : missing).push_back(p.name);
   }
   if (!missing.empty())

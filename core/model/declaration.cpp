@@ -98,8 +98,10 @@ void must_be_new(const Declarer& first, const Declarer& now, const std::string& 
 }  // namespace
 }  // namespace mortise
 
+bool mortise_param::has_tag(std::string_view tag) const { return std::ranges::find(tags, tag) != tags.end(); }
+
 void mortise_param::add_tag(const std::string& tag) {
-  if (std::find(tags.begin(), tags.end(), tag) != tags.end()) return;
+  if (has_tag(tag)) return;
   tags.push_back(tag);
   mortise::fill_views(*this);
 }

@@ -41,6 +41,7 @@ struct mortise_param {
   int optimizer = 0;  // which provider of `optimizer` has it
   mortise_param_info info{};
   std::vector<mortise_str> tag_views, dim_views;
+  bool has_tag(std::string_view tag) const;
   void add_tag(const std::string& tag);
 };
 
