@@ -262,6 +262,9 @@ TEST(Exit, LeavesOutWhatWasRegisteredBefore) {
   EXPECT_EQ(end_with(0, true).exit(), kExitPlugin);
 }
 
+// A machine that does much else may let a thread wait for a good part of a second.
+constexpr std::chrono::milliseconds kFarFromAnyCall(2000);
+
 TEST(Watchdog, EndsACallThatDoesNotComeBack) {
   const End end = end_of([] {
     const CallWatchdog watchdog(std::chrono::milliseconds(100));
@@ -276,14 +279,14 @@ TEST(Watchdog, EndsACallThatDoesNotComeBack) {
 
 TEST(Watchdog, LetsManyShortCallsAndTheCoreTakeTheirTime) {
   const End end = end_of([] {
-    const CallWatchdog watchdog(std::chrono::milliseconds(100));
+    const CallWatchdog watchdog(kFarFromAnyCall);
     const PluginScope around("model.good", "block");
     for (int i = 0; i < 20; ++i) {
       const PluginScope scope("data.good", "get");
-      usleep(20'000);
+      usleep(110'000);
     }
     const PluginScope core("", "forward");
-    usleep(300'000);
+    usleep(2'200'000);
   });
   EXPECT_EQ(end.exit(), 0);
   EXPECT_EQ(end.said, "");
@@ -292,9 +295,9 @@ TEST(Watchdog, LetsManyShortCallsAndTheCoreTakeTheirTime) {
 // One of them may only wait for what the other one does.
 TEST(Watchdog, NamesEveryCallThatIsSlow) {
   const End end = end_of([] {
-    const CallWatchdog watchdog(std::chrono::milliseconds(800));
+    const CallWatchdog watchdog(kFarFromAnyCall);
     std::thread other([] {
-      usleep(200'000);
+      usleep(100'000);
       const PluginScope scope("loader.bad", "next");
       for (;;) pause();
     });
@@ -322,11 +325,11 @@ TEST(Watchdog, KnowsNoThreadThatEnded) {
 // The next thread's calls stand at the address of those of the thread before, and look like them.
 TEST(Watchdog, TakesNoThreadForTheOneBeforeIt) {
   const End end = end_of([] {
-    const CallWatchdog watchdog(std::chrono::milliseconds(200));
+    const CallWatchdog watchdog(kFarFromAnyCall);
     for (int i = 0; i < 20; ++i)
       std::thread([] {
         const PluginScope scope("data.good", "get");
-        usleep(50'000);
+        usleep(110'000);
       }).join();
   });
   EXPECT_EQ(end.exit(), 0);

@@ -244,7 +244,7 @@ class Own(e2e.Case):
         self.file("run.toml", TINY + f"[parameters.many]\n{where}\nlr_scale = 0.5\n")
         result = self.mortise("train", "run.toml")
         self.assertEqual(result.code, 65, result)
-        self.assertRegex(result.err, r"^error\[too_large\]: fixed\.json would have 72,\d{3} bytes; "
+        self.assertRegex(result.err, r"^error\[too_large\]: fixed\.json would have 7\d,\d{3} bytes; "
                                      r"it is read up to 65,536\n"
                                      r"  effect: nothing was started: the run could not be resumed\n")
         self.assertFalse((self.dir / "runs/run").exists())
