@@ -302,7 +302,7 @@ TEST(PluginToml, SaysAllThatIsMissing) {
 TEST(PluginToml, SaysWhatIsOfAnotherType) {
   EXPECT_EQ(read_after_head("[points]\nprovides = [1]\nlistens = [3]\n[capabilities]\nsyncs = true\n").errors,
             (Errors{
-                "wrong_type 8:13 points.provides is a list of texts, this is 1 | provides = [\"…\"]",
+                "wrong_type 8:13 points.provides is a list of texts, this is 1 | provides = [\"1\"]",
                 "wrong_type 9:11 points.listens is a list of tables | listens = [{ … }]",
                 "wrong_type 11:9 capabilities.syncs is a list of texts, this is true or false | syncs = [\"…\"]",
             }));
