@@ -95,8 +95,9 @@ def measure(precision, rounds):
         print(f"{precision}: {TOKENS} tokens; tokens/s "
               + ", ".join(f"{side} {rate:.1f} ({min(found[side]):.1f} to {max(found[side]):.1f})"
                           for side, rate in rates.items())
-              + f"; kept / whole {rates['kept'] / rates['whole']:.2f}, kept / transformers "
-                f"{rates['kept'] / rates['transformers']:.2f}; transformers' text is {'the same' if same else 'another'}",
+              + f"; kept / whole {rates['kept'] / rates['whole']:.2f}, "
+                f"kept / transformers {rates['kept'] / rates['transformers']:.2f}; "
+                f"transformers' text is {'the same' if same else 'another'}",
               flush=True)
 
 
