@@ -1,9 +1,10 @@
 """A GPT trained for 100 steps by Mortise and by transformers' GPT2LMHeadModel with torch.optim.AdamW and others: same
 weights, same batches, dropout 0.
 
-fp32: the loss of every step within 1e-5 relative. Both sides do the same sums in another order; over 100 AdamW steps
-that perturbation was measured to grow to 2.5e-7 relative, so 1e-5 leaves a factor of forty and is far below any mistake
-(a wrong decay group moves the loss by 1e-3).
+fp32: the loss of the first step within 1e-6 relative, of every step within 1e-4. Both sides do the same sums in another
+order, and 100 steps of AdamW make such a difference grow: transformers' own training, from weights changed in their
+last bit (eight seeds), moves by up to 3.9e-6 of the loss; ours was 2.0e-6 apart on one machine and 2.3e-5 on another,
+of 16 cores. 1e-4 is 25 times the first and a tenth of any mistake (a wrong decay group moves the loss by 1e-3).
 
 bf16: Mortise's policy against torch's CPU autocast. They differ by design: autocast gives its norms and softmax in bf16
 on the CPU, Mortise in fp32. One bf16 rounding is 2^-9 = 2e-3 relative; the loss is a mean over 1,024 tokens of a sum
@@ -21,8 +22,8 @@ Adafactor in fp32, as transformers' own and with the paper's rates: the bounds o
 after 5 steps were apart by 5e-6 after 10.
 
 Any-precision AdamW over fp32 weights has a variance in bf16: a gradient that differs in its last bits now and then
-turns a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger; the bound is ten times that of
-fp32.
+turns a rounding of 2^-9 round. One element's step is then 2^-10 of the rate larger, which 100 steps keep below the
+bound of fp32.
 
 Muon beside AdamW: torch.optim.Muon, with its rates and each of queries, keys and values by itself. With its iterations
 in fp32 (torch's function, written in fp32) the bounds are those of fp32; torch's own are in bf16. Gradients whose last
@@ -328,19 +329,19 @@ def main():
         paper = "[optimizer.adafactor]\nscale_parameter = true\nrelative_step = true"
         beside = "[optimizer.muon]\nwhere = \"role:matrix\"\n"
         cases = [
-            ("fp32", "[optimizer.adamw]", LR, {}, 1e-5, 1e-6),
+            ("fp32", "[optimizer.adamw]", LR, {}, 1e-4, 1e-6),
             ("bf16", "[optimizer.adamw]\n[precision.bf16]", LR, {"autocast": torch.bfloat16}, 2e-2, 2e-3),
             ("fp16", "[optimizer.adamw]\n[precision.fp16]\ninitial = 1024.0\ninterval = 20", LR,
              {"autocast": torch.float16, "scaler": scaler(2.0**10, 20)}, 2.5e-3, 2.5e-4),
-            ("adafactor", "[optimizer.adafactor]", 1e-4, {"optimizer_of": adafactor}, 1e-5, 1e-6),
-            ("adafactor_of_the_paper", paper, 1.0, {"optimizer_of": adafactor_of_the_paper}, 1e-5, 1e-6),
+            ("adafactor", "[optimizer.adafactor]", 1e-4, {"optimizer_of": adafactor}, 1e-4, 1e-6),
+            ("adafactor_of_the_paper", paper, 1.0, {"optimizer_of": adafactor_of_the_paper}, 1e-4, 1e-6),
             ("anyprecision", "[optimizer.adamw_anyprecision]", LR, {"optimizer_of": any_precision}, 1e-4, 1e-6),
             ("adamw_8bit", "[optimizer.adamw_8bit]", LR, {"optimizer_of": adamw_8bit}, 2e-4, 1e-6),
             ("half", any_bf16 + "[precision.half]", LR,
              {"optimizer_of": any_precision_in_bf16, "dtype": torch.bfloat16}, 2e-2, 2e-3),
             ("muon", beside + "lr = 0.02\n[optimizer.adamw]", LR, {"optimizer_of": muon}, 1e-2, 1e-6),
             ("muon_in_fp32", beside + "ns_dtype = \"fp32\"\nadjust_lr_fn = \"match_rms_adamw\"\n[optimizer.adamw]",
-             LR, {"optimizer_of": muon_in_fp32}, 1e-5, 1e-6),
+             LR, {"optimizer_of": muon_in_fp32}, 1e-4, 1e-6),
         ]
         if DEVICE == "cuda" and importlib.util.find_spec("bitsandbytes"):
             cases.append(("adamw_8bit beside bitsandbytes", "[optimizer.adamw_8bit]", LR,
