@@ -21,6 +21,8 @@ struct Ready {
   explicit Ready(const std::string& more = "", const std::vector<std::string>& set = {},
                  const std::vector<std::string>& without = {})
       : planned(more, set, without), d(declare(planned.request(), std::make_unique<Edge>(planned.plan.points, 1))) {}
+  explicit Ready(PlannedRun of)
+      : planned(std::move(of)), d(declare(planned.request(), std::make_unique<Edge>(planned.plan.points, 1))) {}
   Declaration& declaration() { return d.edge->declaration(); }
   std::string provider(const std::string& path, uint32_t mode = MORTISE_TRAIN) {
     for (const mortise_layer& l : declaration().layers)
@@ -89,6 +91,16 @@ TEST(Layers, AChooserTakesTheFirstThatSupportsThePlace) {
   EXPECT_EQ(drops.provider("h.0.attn.attention", MORTISE_EVAL), "attention.flash");
   EXPECT_EQ(drops.d.layers->chosen().at("attention.auto"),
             (std::vector<std::string>{"attention.math", "attention.flash"}));
+}
+
+TEST(Layers, AChooserTakesWhoIsMadeForOtherModesLast) {
+  PlannedRun planned;
+  planned.catalogue.at("attention.flash").facts["attention"]["best_in"] = {
+      std::vector<Value>{{std::string("train"), {}}}, {}};
+  Ready run(std::move(planned));
+  EXPECT_EQ(run.provider("h.0.attn.attention"), "attention.flash");
+  EXPECT_EQ(run.provider("h.0.attn.attention", MORTISE_EVAL), "attention.math");
+  EXPECT_EQ(run.provider("h.0.attn.attention", MORTISE_SAMPLE), "attention.math");
 }
 
 TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {

@@ -8,6 +8,7 @@
 #include "core/model/declaration.hpp"
 #include "core/plan/compute_dtype.hpp"
 #include "core/plan/facts.hpp"
+#include "core/plan/words.hpp"
 
 namespace mortise {
 namespace {
@@ -70,11 +71,21 @@ void LayerProviders::cannot_run(const std::string& id, const mortise_layer& laye
   throw Failure(d);
 }
 
+// Those to choose from, in their order; last of all who is made for other modes.
+std::vector<int> LayerProviders::in_order(const Claim& claim, const mortise_layer& layer, uint32_t mode) const {
+  std::vector<int> choices = claim.choices;
+  std::ranges::stable_partition(choices, [&](int candidate) {
+    const Value* best_in = fact_of(words::info_of(instances_.plan(), candidate), layer.slot, "best_in");
+    return !best_in || words::contains(best_in->as_texts(), std::string(words::kModes[mode]));
+  });
+  return choices;
+}
+
 int LayerProviders::choose(const Claim& claim, const mortise_layer& layer, uint32_t mode) {
   if (claim.choices.empty()) return claim.member;
   const std::string& chooser = id_of(claim.member);
   std::vector<std::string> reasons;
-  for (const int candidate : claim.choices) {
+  for (const int candidate : in_order(claim, layer, mode)) {
     const auto op = instances_.object<mortise_operator>(static_cast<Point>(layer.point), candidate);
     const Answer a = supports(op, layer, mode);
     if (!a.yes || gives_way(candidate, layer, mode)) {

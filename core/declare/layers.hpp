@@ -52,6 +52,7 @@ class LayerProviders {
   [[noreturn]] void nothing_provides(const mortise_layer& layer) const;
   void declare_in(uint32_t mode, mortise_builder& builder, mortise_layer& layer, const mortise_layer_spec& spec);
   const std::string& id_of(int member) const;
+  std::vector<int> in_order(const Claim& claim, const mortise_layer& layer, uint32_t mode) const;
   int choose(const Claim& claim, const mortise_layer& layer, uint32_t mode);
   // A provider that nobody chose, and that covers what others attach to there, is refused with them.
   void check_covered(const Claim& claim, const mortise_layer& layer, uint32_t mode);

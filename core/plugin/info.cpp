@@ -314,7 +314,8 @@ class Reader {
           if (fact.starts_with(table.key + ".")) keys.push_back(fact.substr(table.key.size() + 1));
         const bool provided = std::ranges::count(info_.schema.provides, table.key);
         if (provided) keys.push_back("devices");
-        if (provided && !is_object(table.key)) keys.insert(keys.end(), {"attributes", "covers"});  // of its layers
+        if (provided && !is_object(table.key))
+          keys.insert(keys.end(), {"attributes", "covers", "best_in"});  // of its layers
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
       }
     }
@@ -354,10 +355,10 @@ class Reader {
       bool are_here;
       std::vector<std::string> known;
     };
-    for (const Words& words :
-         {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
-          Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
-          Words{fact == "ranks.at_most", {"one"}}, Words{fact == "model.modes", {"train", "eval", "sample"}}})
+    for (const Words& words : {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
+                               Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
+                               Words{fact == "ranks.at_most", {"one"}},
+                               Words{fact == "model.modes" || fact.ends_with(".best_in"), {"train", "eval", "sample"}}})
       for (const TomlNode& item : words.are_here ? items : TomlList())
         if (!item.text() || !std::ranges::count(words.known, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(words.known) + ", this is " + quoted(item),
@@ -369,7 +370,8 @@ class Reader {
     for (const Names& names :
          {Names{fact.ends_with(".attributes"), "attributes", "[\"width\", \"init\"]"},
           Names{fact.ends_with(".covers"), "operators", "[\"linear\"]"},
-          Names{fact == "model.modes" && !node.list(), "modes", "[\"train\", \"eval\"]"},
+          Names{(fact == "model.modes" || fact.ends_with(".best_in")) && !node.list(), "modes",
+                "[\"train\", \"eval\"]"},
           Names{fact.ends_with("er_is_better"), "numbers of evaluations", "[\"eval.accuracy\"]"},
           Names{fact == "load.adds" || fact == "load.removes", "fields of a batch", "[\"segments\"]"}})
       for (const TomlNode& item : names.are_here ? items : TomlList())
@@ -402,8 +404,8 @@ class Reader {
     const bool is_key = (slot == "data" || slot == "peft") && text && info_.schema.config.keys.contains(*text);
     if (std::ranges::find(keys, entry.key) == keys.end() && !is_key) return unknown_key("[" + slot + "]", entry, keys);
     const bool may_be_list = entry.key == "devices" || entry.key == "attributes" || entry.key == "covers" ||
-                             entry.key == "cut" || key == "model.modes" || key.ends_with("er_is_better") ||
-                             slot == "load";
+                             entry.key == "cut" || entry.key == "best_in" || key == "model.modes" ||
+                             key.ends_with("er_is_better") || slot == "load";
     auto value = plain_value(entry.value, key);
     if (value && (text || may_be_list)) {
       check_fact(key, entry.value);

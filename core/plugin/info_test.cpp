@@ -150,7 +150,7 @@ TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {
             (Errors{"unknown_key 10:1 [optimizer] has no key `cutt` | it is called `cut` here",
                     "unknown_key 13:1 [model] has no key `foo` | it has: context, modes, vocabulary, devices",
                     "unknown_key 17:1 [data] has no key `validation` | it has: threads, devices",
-                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes, covers",
+                    "unknown_key 20:1 [scan] has no key `speed` | it has: devices, attributes, covers, best_in",
                     "wrong_type 22:17 frame.compute_dtype is a string, this is a number",
                     "unknown_table 23:1 there is no table [optimiser] | it is called [optimizer] here",
                     "unknown_table 25:1 there is no table [speed] | what it says of a point that it provides stands in "
@@ -174,13 +174,14 @@ TEST(PluginToml, SaysWhatItCoversWhereItRunsAndTheTypesOfResults) {
 
 TEST(PluginToml, RefusesCoversDevicesAndTypesThatAreNone) {
   EXPECT_EQ(read_after_head("[points]\nprovides = [\"mlp\"]\n[capabilities]\ndevices = [\"tpu\"]\n"
-                            "[mlp]\ncovers = \"linear\"\n"
+                            "[mlp]\ncovers = \"linear\"\nbest_in = [\"training\"]\n"
                             "[operator.mlp]\narguments = \"x\"\nresults = \"y\"\ndoc = \"s\"\ndtypes = [\"wide\"]\n")
                 .errors,
             (Errors{"not_a_choice 10:12 capabilities.devices is cpu or cuda, this is `tpu`",
                     "wrong_type 12:10 mlp.covers is a list of names of operators, this is `linear` | covers = "
                     "[\"linear\"]",
-                    "not_a_choice 17:11 operator.mlp.dtypes is compute, weight, arguments, statistics or any, this is "
+                    "not_a_choice 13:12 mlp.best_in is train, eval or sample, this is `training`",
+                    "not_a_choice 18:11 operator.mlp.dtypes is compute, weight, arguments, statistics or any, this is "
                     "`wide`"}));
 }
 

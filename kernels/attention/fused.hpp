@@ -19,6 +19,8 @@ struct FusedPlace {
   bool has_mask() const { return attrs.text("mask", "none") != "none" || attrs.integer("window", 0) > 0; }
   bool is_grouped() const { return attrs.integer("kv_heads", attrs.integer("heads", 1)) != attrs.integer("heads", 1); }
 
+  int64_t head_dim() const { return attrs.integer("head_dim", 0); }
+
   // What none of them serves.
   Refusal common() const {
     const double p = attrs.number("dropout", 0);

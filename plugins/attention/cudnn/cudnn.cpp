@@ -11,8 +11,8 @@ struct Cudnn {
   static Refusal supports(const kernels::FusedPlace& asked) {
     if (!asked.is_half())
       return {"cuDNN's attention computes in bf16 and fp16", "[precision.bf16], or [attention.efficient]"};
-    const int64_t width = asked.attrs.integer("head_dim", 0);
-    if (width % 8 != 0 || width > 128) return asked.no("it takes heads of widths up to 128 that are multiples of 8");
+    if (asked.head_dim() % 8 != 0 || asked.head_dim() > 128)
+      return asked.no("it takes heads of widths up to 128 that are multiples of 8");
     return {};
   }
 

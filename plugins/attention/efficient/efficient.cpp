@@ -10,6 +10,8 @@ struct Efficient {
 
   static Refusal supports(const kernels::FusedPlace& asked) {
     if (asked.place->compute_dtype == MORTISE_F64) return asked.no("it computes in fp32, bf16 and fp16");
+    if (asked.head_dim() % (asked.is_half() ? 8 : 4) != 0)
+      return asked.no("it takes heads of widths that are multiples of 8 in 16 bits, of 4 in fp32");
     if (asked.is_grouped()) return asked.no("it wants as many heads of keys and values as of queries");
     return {};
   }

@@ -25,4 +25,11 @@ TEST_F(Efficient, RefusesDropoutABiasAndHeadsThatAreShared) {
   EXPECT_EQ(refusal({attr("heads", 4), attr("kv_heads", 4)}), "");
 }
 
+TEST_F(Efficient, TakesHeadsOfWidthsThatItsKernelsAreMadeFor) {
+  EXPECT_EQ(refusal({attr("head_dim", 12)}), "");
+  const std::string why = "it takes heads of widths that are multiples of 8 in 16 bits, of 4 in fp32" + fix;
+  EXPECT_EQ(refusal({attr("head_dim", 12)}, MORTISE_BF16), why);
+  EXPECT_EQ(refusal({attr("head_dim", 10)}), why);
+}
+
 }  // namespace

@@ -14,6 +14,8 @@ struct Flash {
     if (!asked.is_half())
       return {"flash attention of a GPU computes in bf16 and fp16", "[precision.bf16], or [attention.efficient]"};
     if (asked.has_mask()) return {"flash attention of a GPU takes no mask", "[attention.efficient]"};
+    if (asked.head_dim() % 8 != 0 || asked.head_dim() > 256)
+      return asked.no("on a GPU it takes heads of widths up to 256 that are multiples of 8");
     return {};
   }
 

@@ -46,6 +46,11 @@ TEST_F(Flash, ServesSixteenBitsWithoutAMaskOnAGpu) {
             "flash attention of a GPU takes no mask\n  fix: [attention.efficient]");
   EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("window", 8)}),
             "flash attention of a GPU takes no mask\n  fix: [attention.efficient]");
+  EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("head_dim", 256)}), "");
+  for (const int64_t width : {12, 264})
+    EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {attr("head_dim", width)}),
+              "on a GPU it takes heads of widths up to 256 that are multiples of 8\n  fix: [attention.math], or let it "
+              "choose: [attention.auto]");
   place.compute_dtype = MORTISE_F32;
   EXPECT_EQ(FakeBuild::refusal(plugin, "attention", place, {}),
             "flash attention of a GPU computes in bf16 and fp16\n  fix: [precision.bf16], or [attention.efficient]");
