@@ -6,7 +6,11 @@
 namespace mortise {
 namespace {
 
-const Provided<mortise_comm>& comm_of(mortise_host* h) { return edge_of(h).services.comm; }
+const Provided<mortise_comm>& comm_of(mortise_host* h) {
+  const Provided<mortise_comm>& comm = edge_of(h).services.comm;
+  if (!comm) throw PluginError(MORTISE_E_UNSUPPORTED, "the ranks have not met: a plan asks none of them");
+  return comm;
+}
 
 void comm_place(mortise_host* h, int32_t* rank, int32_t* size) {
   if (!rank || !size) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");

@@ -46,7 +46,7 @@ PluginHost& Edge::add_plugin(std::string id, const PluginSchema* schema, const P
 
 const void* Edge::table(std::string_view id) const {
   if (id == "mortise.tokenizer/0") return services.tokenizer ? &kTokenizerApi : nullptr;
-  if (id == "mortise.comm/0") return services.comm ? &kCommApi : nullptr;
+  if (id == "mortise.comm/0") return &kCommApi;
   const auto found = tables_.find(id);
   return found == tables_.end() ? nullptr : found->second;
 }

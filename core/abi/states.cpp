@@ -38,6 +38,12 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
                     plugin);
 }
 
+int64_t numel_of(const std::vector<int64_t>& sizes) {
+  int64_t n = 1;
+  for (const int64_t size : sizes) n *= size;
+  return n;
+}
+
 }  // namespace
 
 void add_state(ParamStates& beside, const mortise_state_spec& s, const std::string& plugin) {
@@ -53,16 +59,22 @@ void add_state(ParamStates& beside, const mortise_state_spec& s, const std::stri
   if (dtype_bytes(s.dtype) == 0)
     refuse("keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
   const std::string_view relation = text_of(s.relation, plugin);
-  beside.states.push_back({name, state_sizes(p, relation, plugin), s.dtype, s.fill, relation == "copy"});
+  const int64_t per = relation == "same" || relation == "copy" ? 1 : block_of(relation);
+  beside.states.push_back({name, state_sizes(p, relation, plugin), s.dtype, s.fill, relation == "copy", per});
 }
 
-int64_t bytes_of(const std::vector<ParamStates>& all) {
+Piece piece_of(const StateSpec& state, const Piece& piece) {
+  if (state.per > 0) return {piece.offset / state.per, (piece.length + state.per - 1) / state.per};
+  return {0, piece.length > 0 ? numel_of(state.sizes) : 0};
+}
+
+int64_t bytes_of(const std::vector<ParamStates>& all, int32_t rank) {
   int64_t bytes = 0;
   for (const ParamStates& beside : all)
     for (const StateSpec& s : beside.states) {
-      int64_t n = dtype_bytes(s.dtype);
-      for (const int64_t d : s.sizes) n *= d;
-      bytes += n;
+      int64_t n = numel_of(s.sizes);
+      if (!beside.pieces.empty()) n = piece_of(s, beside.pieces[static_cast<size_t>(rank)]).length;
+      bytes += n * dtype_bytes(s.dtype);
     }
   return bytes;
 }

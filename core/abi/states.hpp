@@ -15,17 +15,28 @@ struct StateSpec {
   uint32_t dtype = 0;
   double fill = 0;
   bool copies_master = false;
+  int64_t per = 0;  // elements of the parameter for each number, in memory order; 0: it cannot be cut
+};
+
+// Elements of a parameter, in memory order.
+struct Piece {
+  int64_t offset = 0, length = 0;
 };
 
 // What one plugin has beside one parameter.
 struct ParamStates {
   mortise_param* param = nullptr;
   std::vector<StateSpec> states;
+  std::vector<Piece> pieces = {};  // what each rank updates and has states of; empty: each has all
 };
+
+// The numbers of a state that belong to a piece of its parameter.
+Piece piece_of(const StateSpec& state, const Piece& piece);
 
 // One more state, as `plugin` asks for it. Throws PluginError: it is none, or one too many.
 void add_state(ParamStates& beside, const mortise_state_spec& spec, const std::string& plugin);
 
-int64_t bytes_of(const std::vector<ParamStates>& all);
+// Of this rank.
+int64_t bytes_of(const std::vector<ParamStates>& all, int32_t rank);
 
 }  // namespace mortise

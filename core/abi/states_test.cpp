@@ -40,7 +40,7 @@ TEST_F(StatesTest, HaveTheSizesOfTheirRelation) {
     EXPECT_EQ(beside.states.back().sizes, sizes) << relation;
     EXPECT_EQ(beside.states.back().copies_master, std::string_view(relation) == "copy");
   }
-  EXPECT_EQ(bytes_of({beside}), 4 * (105 + 105 + 15 + 21 + 1 + 4 + 1));
+  EXPECT_EQ(bytes_of({beside}, 0), 4 * (105 + 105 + 15 + 21 + 1 + 4 + 1));
 }
 
 TEST_F(StatesTest, AreRefusedWhereTheyAreNone) {

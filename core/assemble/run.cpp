@@ -210,6 +210,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
       generate(d, {}, [&](std::string_view piece) { text += piece; });
       return text;
     };
+  std::vector<NamedState> gathered;
   const TrainParts parts{r.host(),
                          *d.listeners,
                          *d.instances,
@@ -221,12 +222,16 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          d.device,
                          [&](const RunState& s) {
                            parts_->request.before_save();
-                           Snapshot snapshot = capture(r, s, parts_->beside);
+                           Snapshot snapshot = capture(r, s, parts_->beside, std::exchange(gathered, {}));
                            snapshot.texts[kFixedFile] = fixed_text(parts_->request.fixed);
                            return snapshot;
                          },
-                         sample};
-  return Training(parts, train_options(d, parts_->request, parts_->state, parts_->summary)).run(interrupt);
+                         sample,
+                         [&] { gathered = gathered_states(r); }};
+  TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
+  if (parts_->request.world.size > 1)
+    options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();
+  return Training(parts, options).run(interrupt);
 }
 
 Measured Run::evaluate() {

@@ -165,9 +165,12 @@ void restore_tensors(const Format& format, const Found& checkpoint, const std::s
     const auto stored = found.find(w.name);
     if (stored == found.end()) refuse(path, "it has no `" + w.name + "`, which this run needs");
     const StoredEntry& e = stored->second;
-    if (w.tensor.sizes() != e.sizes || dtype_of(w.tensor.scalar_type()) != e.dtype || e.bytes != w.tensor.nbytes())
+    const at::IntArrayRef sizes = w.is_part ? at::IntArrayRef(w.whole) : w.tensor.sizes();
+    if (sizes != e.sizes || dtype_of(w.tensor.scalar_type()) != e.dtype ||
+        e.bytes != static_cast<uint64_t>(c10::multiply_integers(sizes)) * w.tensor.element_size())
       refuse(path, "`" + w.name + "` has another shape or dtype than in this run");
-    w.tensor.copy_(at::from_blob(const_cast<void*>(e.data), e.sizes, w.tensor.options().device(at::kCPU)));
+    const at::Tensor there = at::from_blob(const_cast<void*>(e.data), e.sizes, w.tensor.options().device(at::kCPU));
+    w.tensor.copy_(w.is_part ? there.view(-1).narrow(0, w.offset, w.tensor.numel()) : there);
     found.erase(stored);
   }
   if (!found.empty()) refuse(path, "it has `" + found.begin()->first + "`, which this run does not know");
@@ -324,12 +327,26 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   return state.cursor / before * per_epoch(micro * clock.ranks) + taken / clock.ranks;
 }
 
-Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside) {
+std::vector<NamedState> gathered_states(const Runnable& r) {
+  std::vector<NamedState> all;
+  const Ranks ranks(r.host().services);
+  for (const auto& o : *r.optimizers)
+    if (o.is_cut()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all));
+  return all;
+}
+
+Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside,
+                 const std::vector<NamedState>& gathered) {
   const Declared& d = r.declared();
   Snapshot s;
   for (const auto& p : r.host().parameters().all())
     s.tensors["model/model"].push_back(entry_of(p.declared->name, p.master));
-  for (const auto& o : *r.optimizers) add_states(s.tensors[kRankFile], o.states());
+  for (const auto& o : *r.optimizers)
+    if (!o.is_cut()) add_states(s.tensors[kRankFile], o.states());
+  add_states(s.tensors[kRankFile], gathered);
+  if (!gathered.empty())
+    for (size_t i = 0; i < gathered.size(); ++i)
+      s.tensors[kRankFile][i].owner = std::make_shared<at::Tensor>(gathered[i].tensor);
   for (const auto& [plugin, states] : r.allocated.services->kept())
     if (const auto named = states.named(); !named.empty()) add_states(s.tensors[kept_file(*plugin)], named);
   add_blobs(d, s.texts);

@@ -35,8 +35,12 @@ std::vector<std::string> parameters_begun_anew(const Found& checkpoint);
 // A warning if what is evaluated on, `split` of the manifest, is not what the checkpoint's run had.
 std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split);
 
-// Borrows the memory of what lies on the host. `beside`: of the folder that the run began from.
-Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside = {});
+// Where each rank has a part of the optimizers' states: all of them, on the first rank; every rank calls it.
+std::vector<NamedState> gathered_states(const Runnable& r);
+
+// Borrows the memory of what lies on the host. `beside`: of the folder that the run began from. `gathered`: see above.
+Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside = {},
+                 const std::vector<NamedState>& gathered = {});
 
 // From a checkpoint that was verified: parameters, and what plugins keep. Throws Failure (exit 65): it is of another
 // model.

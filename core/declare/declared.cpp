@@ -349,12 +349,12 @@ void fill(Declared& d, const DeclareRequest& request) {
   if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d.device, index, plugins, *d.edge);
   const bool repeats = request.open_device && d.plan->repeats;
   d.edge->device_opened(d.device.object->kind, index, repeats);
-  d.comm = plugins.object<mortise_comm>(kComm);
+  if (request.open_device) d.comm = plugins.object<mortise_comm>(kComm);  // a plan meets nobody
   join_ranks(d, request);
   if (!d.plan->at[kTokenizer].providers.empty())
     d.edge->services.tokenizer = plugins.object<mortise_tokenizer>(kTokenizer);
-  // A native plugin may stand on the device's half of LibTorch, which is there once the device is open.
-  const bool is_open = request.open_device || d.device.object->kind == MORTISE_CPU;
+  // A native plugin stands on LibTorch, and may on the device's half, which is there once the device is open.
+  const bool is_open = request.open_device;
   for (size_t m = 0; m < d.plan->members.size(); ++m)
     if (const Member& member = d.plan->members[m]; member.table && (is_open || member.info->tier != "native"))
       plugins.start(static_cast<int>(m));
@@ -379,7 +379,8 @@ void fill(Declared& d, const DeclareRequest& request) {
     std::erase_if(kept.beside, [](const ParamStates& p) { return p.param->info.trainable == 0; });
   if (request.train_samples) {  // who only evaluates may do so in a dtype that no optimizer of the run takes
     check_trainable(d);
-    d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, &d.groups);
+    d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas,
+                                      d.edge->services.world.size, &d.groups);
   }
   d.layers->check();
   d.listeners = std::make_unique<Listeners>(plugins, request.world);

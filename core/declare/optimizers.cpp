@@ -46,9 +46,58 @@ DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mort
   return o;
 }
 
+// Elements that stay together, as [optimizer] cut says. Rows are as good as the tensor: their states have other shapes.
+int64_t cut_of(const PluginInfo& info, const mortise_param& p) {
+  const Value* stated = fact_of(info, "optimizer", "cut");
+  const std::string how = stated ? stated->as_text() : "element";
+  if (how == "element") return 1;
+  return how.starts_with("block:") ? std::stoll(how.substr(6)) : std::max<int64_t>(p.info.numel, 1);
+}
+
+// Throws PluginError: what the ranks update is not the parameter, each element once.
+std::vector<Piece> pieces_of(const Provided<mortise_replicas>& replicas, const mortise_param& p, int64_t cut,
+                             int32_t ranks) {
+  std::vector<Piece> pieces(static_cast<size_t>(ranks));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    Piece& piece = pieces[static_cast<size_t>(rank)];
+    replicas.call(&mortise_replicas::own, "own of " + p.name, &p.info, int64_t{cut}, int32_t{rank}, &piece.offset,
+                  &piece.length);
+  }
+  std::vector<Piece> in_order;
+  std::ranges::copy_if(pieces, std::back_inserter(in_order), [](const Piece& piece) { return piece.length != 0; });
+  std::ranges::sort(in_order, {}, &Piece::offset);
+  int64_t end = 0;
+  for (const Piece& piece : in_order) {
+    if (piece.offset != end || piece.length < 0 || piece.offset % cut != 0) break;
+    end += piece.length;
+  }
+  if (end != p.info.numel)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      replicas.by->id() + " does not give each element of " + p.name + " to one rank, in cuts of " +
+                          std::to_string(cut),
+                      replicas.by->id());
+  return pieces;
+}
+
+void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32_t ranks) {
+  for (ParamStates& beside : o.states) {
+    const mortise_param& p = *beside.param;
+    beside.pieces = pieces_of(replicas, p, cut_of(*o.by->member->info, p), ranks);
+    const bool is_whole = std::ranges::any_of(beside.pieces, [&](const Piece& b) { return b.length == p.info.numel; });
+    for (const StateSpec& s : beside.states)
+      if (s.per == 0 && !is_whole)
+        throw PluginError(
+            MORTISE_E_PLUGIN,
+            o.by->id() + " keeps the state `" + s.name +
+                "` of a whole parameter, and does not say so: [optimizer] cut = \"tensor\" of plugin.toml",
+            o.by->id());
+  }
+}
+
 }  // namespace
 
 std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
+                                                  const Provided<mortise_replicas>& replicas, int32_t ranks,
                                                   std::vector<Group>* groups) {
   const Plan& plan = instances.plan();
   std::vector<Element> trainable;
@@ -78,6 +127,7 @@ std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declarat
         own.push_back(params[i]);
       }
     optimizers.push_back(declare_one(instances, claims[c].member, std::move(own)));
+    if (ranks > 1 && replicas.has(&mortise_replicas::own)) cut(optimizers.back(), replicas, ranks);
   }
   *groups = make_groups(d, lr, decay);
   return optimizers;

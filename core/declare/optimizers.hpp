@@ -17,12 +17,15 @@ struct DeclaredOptimizer {
   std::vector<mortise_param*> params;
   std::vector<ParamStates> states;  // of the trainable ones
 
+  // Each rank updates its own elements.
+  bool is_cut() const { return !states.empty() && !states.front().pieces.empty(); }
   bool writes_value() const { return object && (object.object->flags & MORTISE_WRITES_VALUE); }
 };
 
-// Every trainable parameter to one optimizer, by the plan's claims; writes the parameters' groups. Throws Failure or
-// PluginError.
+// Every trainable parameter to one optimizer, by the plan's claims; writes the parameters' groups. Of several ranks
+// `replicas` says who updates what. Throws Failure or PluginError.
 std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
+                                                  const Provided<mortise_replicas>& replicas, int32_t ranks,
                                                   std::vector<Group>* groups);
 
 }  // namespace mortise

@@ -169,9 +169,9 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.weights_bytes = m.weights;
   s.gradients_bytes = m.gradients;
   s.casts_bytes = m.casts;
-  for (const auto& o : d.optimizers) s.states_bytes += bytes_of(o.states);
+  for (const auto& o : d.optimizers) s.states_bytes += bytes_of(o.states, d.edge->services.world.rank);
   for (const KeptTensors& kept : d.edge->services.kept) {
-    const int64_t bytes = bytes_of(kept.beside);
+    const int64_t bytes = bytes_of(kept.beside, 0);
     s.details[d.instances->of(*kept.host).id()] = "keeps " + byte_size(bytes) + " beside the parameters";
     s.states_bytes += bytes;
   }

@@ -77,6 +77,12 @@ void replicas_set_has_gradient(mortise_host* h, mortise_param* p, int32_t has) {
   if (has && !s.grad.defined()) all.gradient(s).zero_();
   s.has_gradient = has != 0;
 }
+void replicas_master(mortise_host* h, mortise_param* p, int64_t offset, int64_t length, mortise_tensor** out) {
+  const at::Tensor& master = host_of(h).parameters().state(*p).master;
+  if (offset < 0 || length < 0 || offset > master.numel() - length)
+    throw PluginError(MORTISE_E_ARGUMENT, c10::str(p->name, " has no ", length, " elements from ", offset, " on"));
+  *out = give(master.view(-1).narrow(0, offset, length));
+}
 
 }  // namespace
 
@@ -86,6 +92,7 @@ const mortise_params_api kParamsApi = {
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), grad_target_at_edge, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
 const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api), at_edge<replicas_place>,
-                                           at_edge<replicas_has_gradient>, at_edge<replicas_set_has_gradient>};
+                                           at_edge<replicas_has_gradient>, at_edge<replicas_set_has_gradient>,
+                                           at_edge<replicas_master>};
 
 }  // namespace mortise

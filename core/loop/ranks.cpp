@@ -14,6 +14,16 @@ void Ranks::host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const {
                       static_cast<uint32_t>(numbers.size()), uint32_t{op});
 }
 
+void Ranks::exchange(mortise_collective collective) const {
+  mortise_work* work = nullptr;
+  services_.comm.call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&collective), &work);
+  services_.comm.call(&mortise_comm::wait, "wait", work);
+}
+
+void Ranks::broadcast(const at::Tensor& t, int32_t root) const {
+  exchange({sizeof(mortise_collective), MORTISE_BROADCAST, 0, root, nullptr, borrow(t)});
+}
+
 // Ranks that name other units would send numbers that do not belong together, so as many are sent whatever there is,
 // and a hash of what they are.
 void Ranks::sum(Counts& counts, const std::string& names) const {
@@ -43,14 +53,7 @@ void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op) const {
   if (alone() || scalars.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor packed = at::stack(scalars);
-  mortise_collective all{};
-  all.struct_size = sizeof all;
-  all.kind = MORTISE_ALL_REDUCE;
-  all.op = op;
-  all.out = borrow(packed);
-  mortise_work* work = nullptr;
-  services_.comm.call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&all), &work);
-  services_.comm.call(&mortise_comm::wait, "wait", work);
+  exchange({sizeof(mortise_collective), MORTISE_ALL_REDUCE, op, 0, nullptr, borrow(packed)});
   for (size_t i = 0; i < scalars.size(); ++i) scalars[i].copy_(packed[static_cast<int64_t>(i)]);
 }
 

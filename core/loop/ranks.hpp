@@ -19,10 +19,13 @@ class Ranks {
   // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
   void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const;
   int64_t most(int64_t number) const;
+  // Fills `t` with what rank `root` has in it.
+  void broadcast(const at::Tensor& t, int32_t root) const;
   // Throws PluginError: these are not bit for bit those of the other ranks.
   void must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const;
 
  private:
+  void exchange(mortise_collective collective) const;
   void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const;
   const Services& services_;
 };

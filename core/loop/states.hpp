@@ -5,6 +5,7 @@
 
 #include "core/abi/states.hpp"
 #include "core/host/host.hpp"
+#include "core/loop/ranks.hpp"
 
 namespace mortise {
 
@@ -13,12 +14,19 @@ struct NamedState {
   std::string name;  // PARAMETER/STATE
   at::Tensor tensor;
   uint32_t dtype = 0;  // as declared
+  // Of a part, whose tensor is flat: the sizes of the whole, and where the part begins there.
+  bool is_part = false;
+  std::vector<int64_t> whole = {};
+  int64_t offset = 0;
 };
 
 class States {
  public:
   States(const std::vector<ParamStates>& declared, Host& host);
+  // What this rank has.
   std::vector<NamedState> named() const;
+  // All of it, on the first rank; of what is cut the others get nothing. Every rank calls it.
+  std::vector<NamedState> gathered(const Ranks& ranks) const;
   // Those that begin as their parameter's master take it as it is now.
   void copy_masters();
 
@@ -33,10 +41,16 @@ class States {
  private:
   struct Slot {
     ParameterState* parameter;
-    std::vector<StateSpec> declared;
+    ParamStates declared;
     std::vector<at::Tensor> tensors;
     std::vector<mortise_tensor*> handles;
+    // Of a piece: the part of master and gradient.
+    at::Tensor master, grad;
   };
+  Piece piece(const Slot& s) const;  // of this rank
+  bool is_whole(const Slot& s) const;
+
+  int32_t rank_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;
 };

@@ -28,8 +28,7 @@ double seconds_since(std::chrono::steady_clock::time_point t) {
 
 Training::Training(const TrainParts& parts, const TrainOptions& options)
     : p_(parts), o_(options), services_(parts.host.services), ranks_(services_), log_every_(options.log_every),
-      eval_every_(validates() ? options.eval_every : Period{}),
-      save_every_(parts.saver.can_save() || services_.world.rank > 0 ? options.save_every : Period{}),
+      eval_every_(validates() ? options.eval_every : Period{}), save_every_(saves() ? options.save_every : Period{}),
       begun_at_(services_.clock.applied), attempted_at_(services_.clock.attempted), first_loss_(options.first_loss),
       evaluated_at_(options.evaluated) {}
 
@@ -224,8 +223,9 @@ bool Training::evaluate() {
   evaluated_at_ = applied();
   p_.saver.outdate();
   // What nothing was trained of is not worth keeping, and no checkpoint is made of it.
-  const bool best = is_better(m) && p_.saver.can_save() && applied() > 0;
-  if (best) p_.saver.set_best({value_of(m, o_.best_by), applied()});
+  const bool mine = is_better(m) && p_.saver.can_save() && applied() > 0;  // the first rank's, who knows the best
+  if (mine) p_.saver.set_best({value_of(m, o_.best_by), applied()});
+  const bool best = o_.best_by.empty() ? mine : ranks_.most(mine) > 0;
   RecordBuilder r("eval");
   r.integer("step", applied()).integer("of", o_.length);
   for (const auto& [name, value] : m.values) r.number(name, value);
@@ -243,8 +243,10 @@ bool Training::evaluate() {
 void Training::sample() { notify(RecordBuilder("sample").integer("step", applied()).text("text", p_.sample())); }
 
 void Training::save() {
-  if (!p_.saver.can_save()) return;
+  if (!saves()) return;
   take_reports(true);
+  p_.gather();
+  if (!p_.saver.can_save()) return;
   const mortise_clock& c = services_.clock;
   p_.saver.save(applied(), [&] {
     RunState s;

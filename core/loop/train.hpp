@@ -25,6 +25,7 @@ struct TrainOptions {
   std::string best_by;  // [checkpoint] best: an evaluation that is better by this number than all before it is
                         // saved; "": none
   bool larger_is_better = false;  // of that number
+  bool first_rank_saves = false;  // and another one has to gather for it
   double time_limit_s = 0;        // of this process; 0: none
   std::string dir, name, plan_hash;
   std::string resume_command;  // how a person goes on with the run
@@ -47,7 +48,8 @@ struct TrainParts {
   Ledger& ledger;
   Provided<mortise_device> device;
   std::function<Snapshot(const RunState&)> capture;
-  std::function<std::string()> sample;  // a text from the model; empty: nothing samples
+  std::function<std::string()> sample;   // a text from the model; empty: nothing samples
+  std::function<void()> gather = [] {};  // what the first rank captures of the others; called on every rank
 };
 
 class Training {
@@ -65,6 +67,8 @@ class Training {
     double data_wait_s = 0;
   };
 
+  // Here, or on the first rank, with what this one has.
+  bool saves() const { return p_.saver.can_save() || (services_.world.rank > 0 && o_.first_rank_saves); }
   int train();
   void notify(const RecordBuilder& r, Point also = kRecord);
   void begin();

@@ -13,11 +13,15 @@ namespace mortise {
 class Optimizer {
  public:
   Optimizer(const DeclaredOptimizer& declared, Host& host) : declared_(declared), states_(declared.states, host) {}
+  // Of this rank.
   std::vector<NamedState> states() const { return states_.named(); }
+  // Of all ranks, on the first; every rank calls it.
+  std::vector<NamedState> gathered_states(const Ranks& ranks) const { return states_.gathered(ranks); }
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger);
   const std::string& id() const { return declared_.by->id(); }
-  bool writes_value() const { return declared_.writes_value(); }
+  bool writes_value() const { return declared_.writes_value() && !is_cut(); }
+  bool is_cut() const { return declared_.is_cut(); }
   const std::vector<mortise_param*>& params() const { return declared_.params; }
 
  private:

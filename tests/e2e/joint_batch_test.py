@@ -5,6 +5,7 @@ In fp64 every tensor within 1e-9 of its largest element: sums are grouped in ano
 Adam's division by a small root amplifies. In fp32 the loss, 1e-6 relative, as tests/e2e/accumulation_test.py has it.
 What one rank accumulates micro-batch by micro-batch is bit for bit what as many ranks of two do: a + b is one sum.
 """
+import json
 import os
 import signal
 import socket
@@ -86,6 +87,60 @@ class JointBatch(Ranks):
             with self.subTest(precision):
                 more = f"[precision.{precision}]\n"
                 self.near(self.run_of(1, 8, more)[1], self.run_of(2, 4, more)[1], tolerance)
+
+
+class Zero(Ranks):
+    """The states shared out among the ranks change no bit, and nothing of a checkpoint."""
+
+    def saved(self, ranks, more, optimizer):
+        run = self.train(f"saved{len(more)}", self.text(2, more, optimizer=optimizer).replace('"2 epochs"', "5"),
+                         "--ranks", str(ranks))
+        folder = self.checkpoint(run)
+        return {name: (folder / name).read_bytes()
+                for name in ("model/model.safetensors", "optimizer/rank-0.safetensors")}, self.losses(run)
+
+    def test_it_is_ddp_bit_for_bit_with_each_optimizer(self):
+        for ranks, more, optimizer in ((2, "", ADAMW), (3, "[gradient.clip]\nnorm = 0.05\n", ADAMW),
+                                       (2, "", "[optimizer.sgd]\nmomentum = 0.9\n"), (2, "", "[optimizer.adafactor]"),
+                                       (3, "", MUON), (3, "", "[optimizer.adamw_8bit]"),
+                                       (4, "[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
+                                       (2, LORA + "[ema.weights]\n", ADAMW)):
+            with self.subTest(f"{ranks} {optimizer} {more}"):
+                e2e.shutil.rmtree(self.dir / "runs", True)
+                self.assertTrue(self.saved(ranks, more, optimizer) ==
+                                self.saved(ranks, more + "[parallel.zero]\n", optimizer))
+
+    def test_a_rank_has_its_part_of_the_states(self):
+        self.file("run.toml", self.text(2, ""))
+        self.file("zero.toml", self.text(2, "[parallel.zero]\n"))
+        states = []
+        for name, ranks in (("run", 4), ("zero", 4), ("zero", 1)):
+            env = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
+                   "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+            result = subprocess.run([e2e.MORTISE, "plan", f"{name}.toml", "--json"], cwd=self.dir, text=True,
+                                    env=self.environment(**env), capture_output=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            states.append(json.loads(result.stdout)["memory"]["optimizer_bytes"])
+        self.assertEqual(states[2], states[0])
+        self.near([states[0] / 4], [states[1]], 0.05)
+
+    def test_a_run_goes_on_on_other_ranks_with_or_without_it(self):
+        length, zero = '"2 epochs"', "[parallel.zero]\n"
+        whole = self.train("whole", self.text(2, FP64 + GLOBAL).replace(length, "12"))
+        run = self.train("begun", self.text(2, FP64 + GLOBAL + zero).replace(length, "3"), "--ranks", "4")
+        for ranks, flags, until in ((2, (), 6), (1, (), 8), (4, (), 10), (2, ("--without", "parallel.zero"), 12)):
+            result = self.mortise("resume", "runs/begun", "--ranks", ranks, "--set", f"run.length={until}", *flags)
+            self.assertEqual(result.code, 0, result)
+        self.near(self.losses(whole), self.losses(run), 1e-12)
+        self.same_tensors(tensors(self.checkpoint(whole) / "model/model.safetensors"),
+                          tensors(self.checkpoint(run) / "model/model.safetensors"))
+
+    def test_the_best_is_saved_though_nothing_else_is(self):
+        text = self.text(4, "[parallel.zero]\n[eval]\nevery = 2\n[checkpoint]\nbest = \"eval.loss\"\nat_end = false\n",
+                         manifest=EVALUATED)
+        run = self.train("best", text, "--ranks", "2")
+        best = [r["step"] for r in self.records(run, "eval") if r["best"]]
+        self.assertEqual([r["step"] for r in self.records(run, "saved")], best)
 
 
 class Resumed(Ranks):

@@ -132,7 +132,7 @@ TEST_F(Ddp, RefusesAGradientThatNobodyHadInTheFirstStep) {
   host_.has_gradient[params_["b"]] = 1;
   EXPECT_EQ(finish(), MORTISE_E_UNSUPPORTED);
   EXPECT_EQ(host_.error(),
-            "b has a gradient, and had none in the first step\n  fix: [parallel.ddp] unused = \"every_step\"");
+            "b has a gradient, and had none in the first step\n  fix: `unused = \"every_step\"` in its table");
 }
 
 TEST_F(Ddp, AsksInEveryStepIfItIsToldTo) {

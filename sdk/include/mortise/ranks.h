@@ -2,7 +2,7 @@
  * the parameters stay one. A run of one rank goes through the same calls. */
 #ifndef MORTISE_RANKS_H
 #define MORTISE_RANKS_H
-#include "tensor.h"
+#include "params.h"
 MORTISE_BEGIN
 
 /** The ranks of a run, as whoever started them has it. */
@@ -71,6 +71,13 @@ typedef struct mortise_replicas {
   MORTISE_PLUG(finish, uint32_t reserved);
   /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
+  /** [build] The elements of a parameter that a rank updates, and keeps states of: `*length` from `*offset` on, each a
+   * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter in order of declaration, of
+   * each rank; all of them together are the parameter, each element once. NULL: every rank updates all. Since 0.2 */
+  MORTISE_PLUG(own, const mortise_param_info *, int64_t cut, int32_t rank, int64_t *offset, int64_t *length);
+  /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream).
+   * Stands where `own` stands. Since 0.2 */
+  MORTISE_PLUG(gather, uint32_t reserved);
 } mortise_replicas;
 
 /** "mortise.replicas/0": for the provider of `replicas`. Since 0.2 */
@@ -83,6 +90,8 @@ typedef struct mortise_replicas_api {
   MORTISE_FN(has_gradient, const mortise_param *, int32_t *);
   /** Says whether it did on any. [loop] Inside `finish`. */
   MORTISE_FN(set_has_gradient, mortise_param *, int32_t);
+  /** Elements of a master, [length], in its own memory; owned. [loop] Inside `gather`. Since 0.2 */
+  MORTISE_FN(master, mortise_param *, int64_t offset, int64_t length, mortise_tensor **out);
 } mortise_replicas_api;
 
 MORTISE_END

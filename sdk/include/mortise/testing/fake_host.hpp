@@ -28,7 +28,7 @@
 //   mortise.device/0         `stream`, `memory`; `trimmed` counts, and gives `freed`; `fast_products`
 //   mortise.comm/0           rank `rank` of `ranks`; `collectives` that were started, and which were waited for;
 //                            `others` makes of numbers what the other ranks would
-//   mortise.replicas/0       `placed`, `has_gradient`
+//   mortise.replicas/0       `placed`, `has_gradient`, `masters`
 //   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
@@ -260,6 +260,7 @@ class FakeHost : public mortise_host {
     uint32_t kind = 0, op = 0;
     mortise_tensor *in = nullptr, *out = nullptr;
     bool is_waited_for = false;
+    int32_t root = 0;
   };
   std::deque<Collective> collectives;
   struct Placed {
@@ -268,6 +269,11 @@ class FakeHost : public mortise_host {
   };
   std::map<const mortise_param*, Placed> placed;         // gradients
   std::map<const mortise_param*, int32_t> has_gradient;  // 0 where a test says nothing
+  struct Master {
+    const mortise_param* param = nullptr;
+    int64_t offset = 0, length = 0;
+  };
+  std::deque<Master> masters;  // pieces that were asked for
 
   // ---- parameters ----
 
@@ -879,7 +885,7 @@ class FakeHost : public mortise_host {
         },
         .start = [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept -> mortise_status {
           if (!c || !out || !c->out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
-          Collective& begun = of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out});
+          Collective& begun = of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root});
           return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
         },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
@@ -906,6 +912,11 @@ class FakeHost : public mortise_host {
         },
         .set_has_gradient = [](mortise_host* h, mortise_param* p, int32_t has) noexcept -> mortise_status {
           return of(h).has_gradient[p] = has, MORTISE_OK;
+        },
+        .master = [](mortise_host* h, mortise_param* p, int64_t offset, int64_t length,
+                     mortise_tensor** out) noexcept -> mortise_status {
+          of(h).masters.push_back({p, offset, length});
+          return *out = as_handle<mortise_tensor>(of(h).make_tensor(MORTISE_F32, std::vector{length})), MORTISE_OK;
         },
     };
     return table;

@@ -1,0 +1,152 @@
+// Gradients side by side in buckets: a bucket is summed over the ranks as soon as its last gradient is there, while
+// backward goes on. What parallel.ddp and parallel.zero share.
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/plugin.hpp"
+
+namespace mortise::kernels {
+
+constexpr int64_t kAlignment = 64;  // elements: every gradient begins at a multiple of what kernels read at once
+
+class Buckets {
+ public:
+  // As the keys `bucket_mib` and `unused` say.
+  Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
+
+  void layout(uint32_t) {
+    const mortise_slice* slices = nullptr;
+    uint32_t n = 0;
+    check(api.params->slices(api.host, &slices, &n));
+    for (uint32_t i = 0; i < n; ++i) {
+      index_of_[slices[i].param] = i;
+      params_.push_back({slices[i].param, slices[i].info});
+    }
+    // Until backward has shown its order: against that of declaration.
+    std::vector<size_t> order(params_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+    place(order);
+  }
+
+  void ready(mortise_param* param, int32_t, int32_t last) {
+    if (!last) return;
+    const size_t index = index_of_.at(param);
+    if (!is_ordered_) seen_.push_back(index);
+    ++buckets_[params_[index].bucket].ready;
+    // In one order on every rank, whatever order backward takes here.
+    while (started_ < buckets_.size() && buckets_[started_].is_full()) start(buckets_[started_++]);
+  }
+
+  void finish(uint32_t) {
+    for (; started_ < buckets_.size(); ++started_) start(buckets_[started_]);
+    for (Bucket& b : buckets_) {
+      check(need(api.comm, "mortise.comm/0").wait(api.host, std::exchange(b.work, nullptr)));
+      b.ready = 0;
+    }
+    started_ = 0;
+    agree_on_used();
+    if (!is_ordered_) order_as_seen();
+  }
+
+ private:
+  struct Param {
+    mortise_param* handle;
+    const mortise_param_info* info;
+    size_t bucket = 0;
+  };
+  struct Bucket {
+    std::vector<size_t> params;
+    std::vector<int64_t> offsets;
+    int64_t length = 0;
+    uint32_t dtype = MORTISE_NO_DTYPE;
+    Tensor sums;
+    size_t ready = 0;
+    mortise_work* work = nullptr;
+    bool is_full() const { return ready >= params.size(); }
+  };
+
+  static void start(Bucket& b) {
+    mortise_collective all = {};
+    all.struct_size = sizeof all;
+    all.kind = MORTISE_ALL_REDUCE;
+    all.op = MORTISE_SUM;
+    all.out = b.sums.get();
+    check(need(api.comm, "mortise.comm/0").start(api.host, &all, &b.work));
+  }
+
+  // The buckets of the parameters in this order, each of one dtype, and not larger than asked for unless one is.
+  void place(const std::vector<size_t>& order) {
+    std::deque<Bucket> buckets;
+    for (const size_t index : order) {
+      const mortise_param_info& info = *params_[index].info;
+      const int64_t length = (info.numel + kAlignment - 1) / kAlignment * kAlignment;
+      const auto bytes = static_cast<int64_t>(mortise_dtype_of(info.grad_dtype)->bytes);
+      if (buckets.empty() || buckets.back().dtype != info.grad_dtype ||
+          (buckets.back().length + length) * bytes > most_)
+        buckets.emplace_back().dtype = info.grad_dtype;
+      Bucket& b = buckets.back();
+      b.params.push_back(index);
+      b.offsets.push_back(b.length);
+      b.length += length;
+    }
+    for (size_t k = 0; k < buckets.size(); ++k) {
+      Bucket& b = buckets[k];
+      b.sums = empty(b.dtype, {b.length});
+      ops::fill_(b.sums, 0);
+      for (size_t i = 0; i < b.params.size(); ++i) {
+        Param& p = params_[b.params[i]];
+        p.bucket = k;
+        check(need(api.replicas, "mortise.replicas/0").place(api.host, p.handle, b.sums.get(), b.offsets[i]));
+      }
+    }
+    buckets_ = std::move(buckets);
+  }
+
+  // Of one rank the order may be another: that of the first counts on all.
+  void order_as_seen() {
+    is_ordered_ = true;
+    std::vector<int64_t> order(seen_.begin(), seen_.end());
+    if (place_now().rank > 0) std::ranges::fill(order, 0);
+    check(api.comm->host_all_reduce(api.host, order.data(), static_cast<uint32_t>(order.size()), MORTISE_SUM));
+    place({order.begin(), order.end()});
+    seen_ = {};
+  }
+
+  // A parameter that brought a gradient on one rank is updated on all.
+  void agree_on_used() {
+    std::vector<int64_t> used;
+    for (const Param& p : params_) {
+      int32_t has = 0;
+      check(api.replicas->has_gradient(api.host, p.handle, &has));
+      used.push_back(has);
+    }
+    if (used_.empty() || every_step_) {
+      used_ = used;
+      check(api.comm->host_all_reduce(api.host, used_.data(), static_cast<uint32_t>(used_.size()), MORTISE_MAX));
+    }
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (used[i] > used_[i])
+        throw Error(MORTISE_E_UNSUPPORTED,
+                    std::string(view(params_[i].info->name)) + " has a gradient, and had none in the first step",
+                    "`unused = \"every_step\"` in its table");
+      check(api.replicas->set_has_gradient(api.host, params_[i].handle, static_cast<int32_t>(used_[i])));
+    }
+  }
+
+  int64_t most_;
+  bool every_step_, is_ordered_ = false;
+  std::vector<Param> params_;
+  std::map<mortise_param*, size_t> index_of_;
+  std::deque<Bucket> buckets_;
+  std::vector<size_t> seen_;   // in backward's order
+  std::vector<int64_t> used_;  // on any rank
+  size_t started_ = 0;         // buckets of this step
+};
+
+}  // namespace mortise::kernels

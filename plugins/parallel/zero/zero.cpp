@@ -1,0 +1,96 @@
+// parallel.zero, stage 1: as parallel.ddp, but each rank updates its part of every parameter, and keeps the optimizer's
+// states of that part alone. Then every rank sends the others what it has updated.
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "kernels/replicas/buckets.hpp"
+
+namespace {
+using namespace mortise;
+
+constexpr int64_t kTogether = 64;  // elements that are not cut: kernels read as many at once
+
+struct Part {
+  int64_t offset = 0, length = 0;
+};
+
+class Zero : public kernels::Buckets {
+ public:
+  Zero() : Buckets(config::integer("bucket_mib"), config::text("unused")) {}
+
+  // Asked of one parameter after another, of each rank.
+  void own(const mortise_param_info* info, int64_t cut, int32_t rank, int64_t* offset, int64_t* length) {
+    auto [parts, is_new] = parts_.try_emplace(std::string(view(info->name)));
+    if (is_new) parts->second = parts_of(info->numel, (kTogether + cut - 1) / cut * cut);
+    const Part& part = parts->second.at(static_cast<size_t>(rank));
+    *offset = part.offset;
+    *length = part.length;
+  }
+
+  void gather(uint32_t) {
+    const mortise_slice* slices = nullptr;
+    uint32_t n = 0;
+    check(api.params->slices(api.host, &slices, &n));
+    for (uint32_t i = 0; i < n; ++i) {
+      const std::vector<Part>& parts = parts_.at(std::string(view(slices[i].info->name)));
+      for (size_t rank = 0; rank < parts.size(); ++rank)
+        if (parts[rank].length > 0) send(slices[i].param, parts[rank], static_cast<int32_t>(rank));
+    }
+    for (Sent& sent : sent_) check(need(api.comm, "mortise.comm/0").wait(api.host, sent.work));
+    sent_.clear();
+  }
+
+ private:
+  struct Sent {
+    Tensor part;
+    mortise_work* work = nullptr;
+  };
+
+  // As many elements each; of what is not worth it, or cannot be cut, all to the rank that has the fewest so far.
+  std::vector<Part> parts_of(int64_t numel, int64_t together) {
+    has_.resize(static_cast<size_t>(place_now().size));
+    const auto ranks = static_cast<int64_t>(has_.size());
+    std::vector<Part> parts(has_.size());
+    if (numel < together * ranks) {
+      const auto least = static_cast<size_t>(std::ranges::min_element(has_) - has_.begin());
+      parts[least] = {0, numel};
+    } else {
+      const int64_t each = (numel / ranks + together - 1) / together * together;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const int64_t begin = std::min(rank * each, numel);
+        parts[static_cast<size_t>(rank)] = {begin, rank + 1 == ranks ? numel - begin : std::min(each, numel - begin)};
+      }
+    }
+    for (size_t rank = 0; rank < parts.size(); ++rank) has_[rank] += parts[rank].length;
+    return parts;
+  }
+
+  void send(mortise_param* param, const Part& part, int32_t from) {
+    Sent& sent = sent_.emplace_back();
+    mortise_tensor* master = nullptr;
+    check(need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
+    sent.part = Tensor::own(master);
+    mortise_collective all = {};
+    all.struct_size = sizeof all;
+    all.kind = MORTISE_BROADCAST;
+    all.root = from;
+    all.out = sent.part.get();
+    check(need(api.comm, "mortise.comm/0").start(api.host, &all, &sent.work));
+  }
+
+  std::map<std::string, std::vector<Part>> parts_;
+  std::vector<int64_t> has_;  // elements, by rank
+  std::deque<Sent> sent_;
+};
+
+const mortise_replicas kObject = {.struct_size = sizeof(mortise_replicas),
+                                  .reserved = 0,
+                                  .ready = thunk<&Zero::ready>,
+                                  .finish = thunk<&Zero::finish>,
+                                  .layout = thunk<&Zero::layout>,
+                                  .own = thunk<&Zero::own>,
+                                  .gather = thunk<&Zero::gather>};
+}  // namespace
+
+MORTISE_PLUGIN(Zero, mortise::provide("replicas", &kObject))
