@@ -54,17 +54,17 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 670,
-    "manifest": 1970,
+    "manifest": 1980,
     "plugin": 1735,
     "plan": 1660,
-    "model": 320,
+    "model": 330,
     "host": 2300,
     "loop": 2100,
-    "abi": 1520,
-    "declare": 1590,
+    "abi": 1530,
+    "declare": 1670,
     "assemble": 1180,
     "store": 1370,
-    "cli": 6560,
+    "cli": 6580,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -86,8 +86,16 @@ def mortise(model, batch, tables):
             return {"error": done.stderr.splitlines()[0] if done.stderr else f"exit {done.returncode}"}
         records = [json.loads(line) for line in done.stdout.splitlines()]
     due = [r for r in records if r["event"] == "step" and "samples_per_s" in r]
-    return {"samples_per_s": statistics.median(r["samples_per_s"] for r in due[len(due) // 2:-1]),
-            "mib": max(r["memory_peak_bytes"] for r in due) / 2**20}
+    steady = due[len(due) // 2:-1]
+    figures = ("samples_per_s", "flop_per_s", "mfu")
+    median = {name: statistics.median(r.get(name, 0) for r in steady) for name in figures}
+    return {**median, "mib": max(r["memory_peak_bytes"] for r in due) / 2**20}
+
+
+def reached(result):
+    if not result.get("mfu"):
+        return ""
+    return f"  {result['flop_per_s'] / 1e12:.1f} TFLOP/s, {100 * result['mfu']:.1f} % of the chip's"
 
 
 def peer(model, batch, flags):
@@ -161,7 +169,7 @@ def main():
         tokens = result["samples_per_s"] * (1024 if model == "gpt2" else 512)
         ratio = f"{result['samples_per_s'] / peers[beside]['samples_per_s']:5.2f} x" if beside in peers else ""
         print(f"{name:36} {result['samples_per_s']:8.1f} samples/s {tokens:10,.0f} tok/s "
-              f"{result['mib']:8,.0f} MiB {ratio}", flush=True)
+              f"{result['mib']:8,.0f} MiB {ratio}{reached(result)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ void check_texts(const mortise_str* texts, uint32_t n, const char* what) {
 
 // What add_layer and add_param read of the specs.
 void check_spec(const mortise_layer_spec* spec) {
-  if (!spec || spec->struct_size < sizeof *spec)
+  if (!spec || !MORTISE_HAS_ROOM(spec, attrs))  // the share is Since 0.2
     throw PluginError(MORTISE_E_ARGUMENT, "a layer is declared by a spec without its size");
+  if (MORTISE_HAS_ROOM(spec, share) && !(spec->share >= 0 && spec->share <= 1))
+    throw PluginError(MORTISE_E_ARGUMENT, "the share of layer " + std::string(view(spec->path)) + " is not 0 to 1");
   text_of(spec->slot);
   text_of(spec->path);
   if (spec->n_attrs > 0 && !spec->attrs) throw PluginError(MORTISE_E_ARGUMENT, "the attributes of a layer are NULL");

@@ -136,7 +136,7 @@ void print_json_plan(const Planned& p, const Summary* s) {
               {"repeat", repeat_text(p.plan)},
               {"advice", advice_of(p.plan, p.manifest, p.catalogue, s ? s->advice : std::vector<std::string>())}};
   if (s) {
-    all["model"] = {{"parameters", s->parameters}, {"dtypes", s->dtypes}};
+    all["model"] = {{"parameters", s->parameters}, {"dtypes", s->dtypes}, {"flop_per_token", s->flop_per_token}};
     all["length"] = {{"steps", s->steps},
                      {"samples_per_step", s->samples_per_step},
                      {"tokens_per_step", s->tokens_per_step},

@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
+#include "core/declare/work.hpp"
 #include "core/plan/compute_dtype.hpp"
 #include "core/plan/facts.hpp"
 #include "mortise/dtype.h"
@@ -115,6 +116,14 @@ int64_t workspaces_bytes(const Declared& d) {
   });
 }
 
+double flop_per_s_at_most(const Declared& d) {
+  double of_one = 0;
+  const std::string factors = factors_of_products(*d.plan, d.edge->declaration());
+  if (d.device.has(&mortise_device::products))
+    diagnosed(*d.instances, [&] { d.device.call(&mortise_device::products, "products", str(factors), &of_one); });
+  return of_one > 0 ? of_one * d.edge->services.clock.ranks : 0;
+}
+
 template <class Object, class Describe>
 std::string described(const Declared& d, const Provided<Object>& provided, Describe describe) {
   return diagnosed(*d.instances, [&] {
@@ -147,6 +156,8 @@ Summary summary_of(const Declared& d, const std::string& dir) {
       fmt::format("{} {} · {} to train, {} to validate", d.data.by->id(), d.samples->about("train"),
                   counted(d.samples->count("train"), "sample", "samples"), with_commas(d.samples->count("validation")));
   const std::string device_text = described(d, d.device, &mortise_device::describe);
+  s.flop_per_token = flop_per_token(declaration, d.sequence_length);
+  s.flop_per_s_at_most = flop_per_s_at_most(d);
   const Claim& device = d.plan->at[kDevice].providers.back();
   s.device = d.device.by->id() + ", " + escape_control(device_text);
   if (device.stands_in) s.device += "        " + device.why;

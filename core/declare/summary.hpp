@@ -15,6 +15,8 @@ struct Summary {
   std::string run, model, weights, data, device, batch;  // texts of the lines
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int64_t samples_per_epoch = 0;
+  double flop_per_token = 0;      // of training; core/declare/work.hpp
+  double flop_per_s_at_most = 0;  // of all ranks, as the makers of their devices say; 0: not known
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
   int64_t workspaces_bytes = 0;                // what libraries and kernels keep for themselves on the device

@@ -65,12 +65,16 @@ TEST_F(Trainings, TellRatesOfTheStepsSinceTheLastOne) {
   run.data.during_get = [] { sleep_ms(100); };
   options.length = 4;
   options.log_every = {2, 0};
+  options.summary.flop_per_token = 60;
+  options.summary.flop_per_s_at_most = 6000;
   EXPECT_EQ(train(), kExitOk);
   const std::vector<Told> steps = of("step");
   EXPECT_FALSE(steps.at(0).numbers.contains("samples_per_s")) << "not due";
   for (const auto& [step, tokens_a_sample] : {std::pair(1, 2.0), std::pair(3, 6.0)}) {
     const auto& numbers = steps.at(static_cast<size_t>(step)).numbers;
     EXPECT_NEAR(numbers.at("tokens_per_s") / numbers.at("samples_per_s"), tokens_a_sample, 1e-9);
+    EXPECT_NEAR(numbers.at("flop_per_s") / numbers.at("tokens_per_s"), 60, 1e-9);
+    EXPECT_NEAR(numbers.at("mfu") / numbers.at("flop_per_s"), 1 / 6000.0, 1e-12);
     EXPECT_LT(numbers.at("samples_per_s"), 4 / 0.2) << "four samples in twice 100 ms";
     EXPECT_GT(numbers.at("data_wait_share"), 0.55) << "nearly all of the time; of one step it were a half";
     EXPECT_LE(numbers.at("data_wait_share"), 1);

@@ -239,6 +239,7 @@ class Merger {
     if (on && found->second.layer == layer_)
       return refuse("use_and_without", id + " is asked for and refused", from,
                     "leave out --use " + id + " or --without " + id);
+    if (!on && is_fallback(id)) return take_from_fallbacks(id);
     if (!on) return warn("not_on", id + " is not on", from, "leave out --without " + id);
     switch_table(id, from, false);
   }
@@ -306,6 +307,15 @@ class Merger {
       const Value* others = each.second.own("fallback");
       return others != nullptr && takes_part(each.first) && std::ranges::count(others->as_texts(), id) > 0;
     });
+  }
+
+  void take_from_fallbacks(const std::string& id) {
+    for (auto& [owner, table] : tables_)
+      if (const Value* others = table.own("fallback")) {
+        std::vector<Value> rest = others->as_list();
+        std::erase_if(rest, [&](const Value& other) { return other.as_text() == id; });
+        table.keys["fallback"].value.data = std::move(rest);
+      }
   }
 
   // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the

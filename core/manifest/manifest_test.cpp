@@ -171,6 +171,15 @@ TEST_F(ManifestTest, SettingAKeyOfAFallbackNamesIt) {
   EXPECT_NE(errors.find("error[set_not_on]: device.spare is not on"), std::string::npos) << errors;
 }
 
+TEST_F(ManifestTest, WithoutAFallbackTakesItFromWhoeverNamesIt) {
+  add("device.spare", {"device"}, {}, "");
+  add("device.other", {"device"}, {}, "");
+  request.without = {"device.spare"};
+  const Manifest manifest = read("[device.cuda]\nfallback = [\"device.spare\", \"device.other\"]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
+}
+
 TEST_F(ManifestTest, CollectsRulesForParameters) {
   file("base.toml",
        "[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n[parameters.gone]\nwhere "

@@ -156,6 +156,8 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
   mortise_layer& layer = d.layers.emplace_back();
   layer.declarer = b.declarer;
   if (inside) layer.around = declaring;
+  if (declaring) layer.share = declaring->share;
+  if (MORTISE_HAS_ROOM(&spec, share) && spec.share > 0) layer.share *= spec.share;
   layer.index = static_cast<uint32_t>(d.layers.size() - 1);
   layer.point = point;
   layer.segment = static_cast<int>(d.segments.size()) - 1;
@@ -168,7 +170,8 @@ mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mor
     layer.attrs.push_back({key, own_value(layer, spec.attrs[i].value)});
   }
   // The providers see the layer's own copy, which lives as long as the run.
-  const mortise_layer_spec own = {sizeof own, spec.n_attrs, str(layer.slot), str(layer.path), layer.attrs.data()};
+  const mortise_layer_spec own = {sizeof own,      spec.n_attrs,       str(layer.slot),
+                                  str(layer.path), layer.attrs.data(), layer.share};
   b.provide(layer, own);
   return &layer;
 }

@@ -56,6 +56,7 @@ struct mortise_layer {
   std::deque<std::string> texts;  // what attrs point into
   std::vector<mortise_attr> attrs;
   std::array<void*, MORTISE_MODES> data{};
+  double share = 1;  // of all positions, those that it sees on average
 };
 
 namespace mortise {

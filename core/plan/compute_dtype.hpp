@@ -10,4 +10,7 @@ namespace mortise {
 // key that the fact names. "" where nobody says.
 std::string planned_compute_dtype(const Plan& plan, int mode);
 
+// Likewise what factors of 32 bits are rounded to in products: the fact `[frame] products`. "": nothing.
+std::string planned_products(const Plan& plan, int mode);
+
 }  // namespace mortise

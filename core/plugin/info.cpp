@@ -269,6 +269,7 @@ class Reader {
                                                     "device.kind",
                                                     "device.wait",
                                                     "frame.compute_dtype",
+                                                    "frame.products",
                                                     "labels.are",
                                                     "load.adds",
                                                     "load.removes",

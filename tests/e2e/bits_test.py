@@ -9,6 +9,8 @@ CLOCKED = {
     "time",
     "samples_per_s",
     "tokens_per_s",
+    "flop_per_s",
+    "mfu",
     "data_wait_share",
     "left_s",
     "memory_bytes",

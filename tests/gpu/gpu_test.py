@@ -317,6 +317,23 @@ class Rates(Gpu):
                 self.assertGreater(sum(took), 90 * usual / 2)
 
 
+    def test_a_step_says_its_share_of_what_the_gpu_reaches(self):
+        chips = ("H100", "H200", "A100", "B200")  # of device.cuda's table
+        for name, more, rated in ("fp32", "", 66.9e12), ("tf32", "\n[precision.tf32]\n", 494.7e12), (
+            "bf16",
+            "\n[precision.bf16]\n",
+            989.4e12,
+        ):
+            run = self.train(name, TINY + CUDA + MATH + more)
+            device, step = self.records(run, "run")[0]["device"], self.records(run)[-1]
+            if not any(chip in device for chip in chips):
+                self.skipTest(device + " is not in the table")
+            with self.subTest(name):
+                self.assertGreater(step["mfu"], 0)
+                if "HBM3" in device or "H200" in device and "NVL" not in device:
+                    self.assertAlmostEqual(step["flop_per_s"] / step["mfu"] / rated, 1, 6)
+
+
 class Resume(Gpu):
     def test_a_run_goes_on_on_the_other_device(self):
         text = TINY.replace("at_end = false", 'every = "20 steps"')

@@ -45,6 +45,10 @@ void Meter::take_step(const Json& record) {
   raise(found_.nvml_peak_bytes, number<int64_t>(record, "gpu.memory_bytes"));
   samples_ = std::max(samples_, number<int64_t>(record, "samples").value_or(0));
   const auto rate = number<double>(record, "samples_per_s"), tokens = number<double>(record, "tokens_per_s");
+  if (tokens && *tokens > 0) {
+    if (const auto flop = number<double>(record, "flop_per_s")) flop_per_token_ = *flop / *tokens;
+    if (const auto mfu = number<double>(record, "mfu")) mfu_per_token_ = *mfu / *tokens;
+  }
   const int64_t step = number<int64_t>(record, "step").value_or(0);
   if (!rate || *rate <= 0 || step <= step_) return;
   if (step_ >= warmup_) {
@@ -72,7 +76,12 @@ bool Meter::finish(Measure& row) const {
   row.loss_last = found_.loss_last;
   if (row.seconds > 0) row.samples_per_s = static_cast<double>(samples_) / row.seconds;
   if (steps_ > 0) row.steady_samples_per_s = steps_ / seconds_a_sample_;
-  if (steps_ > 0 && counts_tokens_) row.tokens_per_s = steps_ / seconds_a_token_;
+  if (steps_ > 0 && counts_tokens_) {
+    const double tokens = steps_ / seconds_a_token_;
+    row.tokens_per_s = tokens;
+    if (flop_per_token_) row.flop_per_s = tokens * *flop_per_token_;
+    if (mfu_per_token_) row.mfu = tokens * *mfu_per_token_;
+  }
   return true;
 }
 
@@ -102,6 +111,8 @@ Json json_of(const Measure& row, const Measure& first) {
           {"steady_samples_per_s", json_of(row.steady_samples_per_s)},
           {"ratio", json_of(ratio(row, first))},
           {"tokens_per_s", json_of(row.tokens_per_s)},
+          {"flop_per_s", json_of(row.flop_per_s)},
+          {"mfu", json_of(row.mfu)},
           {"memory_peak_bytes", json_of(row.memory_peak_bytes)},
           {"nvml_peak_bytes", json_of(row.nvml_peak_bytes)},
           {"loss_first", json_of(row.loss_first)},
@@ -125,6 +136,8 @@ Measure measure_of(const Json& json) {
   row.samples_per_s = number<double>(json, "samples_per_s");
   row.steady_samples_per_s = number<double>(json, "steady_samples_per_s");
   row.tokens_per_s = number<double>(json, "tokens_per_s");
+  row.flop_per_s = number<double>(json, "flop_per_s");
+  row.mfu = number<double>(json, "mfu");
   row.memory_peak_bytes = number<int64_t>(json, "memory_peak_bytes");
   row.nvml_peak_bytes = number<int64_t>(json, "nvml_peak_bytes");
   row.loss_first = number<double>(json, "loss_first");

@@ -40,14 +40,18 @@ TEST(Meter, WeighsARateByTheStepsThatItIsOf) {
 
 TEST(Meter, TakesTheMostOfMemoryAndTokensWhereTheyAreCounted) {
   Meter meter(0);
-  meter.take(step(1, 10, 4, R"(,"tokens_per_s":100,"memory_peak_bytes":5,"gpu.memory_bytes":9)"));
-  meter.take(step(2, 10, 8, R"(,"tokens_per_s":300,"memory_peak_bytes":4,"gpu.memory_bytes":7)"));
+  meter.take(
+      step(1, 10, 4, R"(,"tokens_per_s":100,"flop_per_s":5e14,"mfu":0.5,"memory_peak_bytes":5,"gpu.memory_bytes":9)"));
+  meter.take(step(2, 10, 8,
+                  R"(,"tokens_per_s":300,"flop_per_s":1.5e15,"mfu":1.5,"memory_peak_bytes":4,"gpu.memory_bytes":7)"));
   meter.take(kEnd);
   Measure row;
   ASSERT_TRUE(meter.finish(row));
   EXPECT_EQ(row.memory_peak_bytes, 5);
   EXPECT_EQ(row.nvml_peak_bytes, 9);
   EXPECT_DOUBLE_EQ(*row.tokens_per_s, 150);
+  EXPECT_DOUBLE_EQ(*row.flop_per_s, 7.5e14) << "of as many tokens a second";
+  EXPECT_DOUBLE_EQ(*row.mfu, 0.75);
 }
 
 TEST(Meter, HasNoSteadyRateWhereEveryStepWarmsUp) {

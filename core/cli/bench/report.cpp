@@ -23,6 +23,14 @@ std::string rate_text(std::optional<double> rate) {
                                    *rate);
 }
 
+std::string tflop_text(std::optional<double> flop_per_s) {
+  return rate_text(flop_per_s ? std::optional(*flop_per_s / 1e12) : std::nullopt);
+}
+
+std::string percent_text(std::optional<double> share) {
+  return share ? formatted("%.1f%%", 100 * *share) : std::string(kNothing);
+}
+
 std::string mib_text(std::optional<int64_t> bytes) { return bytes ? with_commas(*bytes >> 20) : std::string(kNothing); }
 
 std::string loss_text(const Measure& row) {
@@ -44,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> conditions(const Bench& b) {
           {"versions", "mortise " + b.mortise + ", ABI " + b.abi},
           {"rows", count_text(b.rows.size(), "row") + ", each in a fresh process; " +
                        (b.warmup == 1 ? "1 step" : std::to_string(b.warmup) + " steps") +
-                       " of warming up apart, in `steady`, `x` and `tok/s`"},
+                       " of warming up apart, in `steady`, `x`, `tok/s` and `TFLOP/s`"},
           {"taken", b.began + " to " + b.ended},
           {"command", b.command}};
 }
@@ -52,6 +60,8 @@ std::vector<std::pair<std::string, std::string>> conditions(const Bench& b) {
 constexpr std::string_view kExplained =
     "`samples/s` is of the whole training, `steady` without the first steps, `x` is `steady` over that of the first "
     "row. "
+    "`TFLOP/s` is of the matrix products that the model needs for its tokens, 6 for a parameter and attention's, "
+    "nothing counted that is computed again; `MFU` is its share of what the device's maker says. "
     "`peak MiB` is the most that the device's allocator held (on a CPU: the process), `GPU MiB` the most that the "
     "driver "
     "counts, where a plugin reports it.";
@@ -140,8 +150,8 @@ size_t Bench::missing() const {
 }
 
 const std::vector<std::string>& headers() {
-  static const std::vector<std::string> all = {"row",   "seconds",  "samples/s", "steady", "x",
-                                               "tok/s", "peak MiB", "GPU MiB",   "loss"};
+  static const std::vector<std::string> all = {"row",     "seconds", "samples/s", "steady",  "x",   "tok/s",
+                                               "TFLOP/s", "MFU",     "peak MiB",  "GPU MiB", "loss"};
   return all;
 }
 
@@ -155,13 +165,15 @@ std::vector<std::string> cells(const Measure& row, const Measure& first) {
           rate_text(row.steady_samples_per_s),
           times ? formatted("%.2f", *times) : std::string(kNothing),
           rate_text(row.tokens_per_s),
+          tflop_text(row.flop_per_s),
+          percent_text(row.mfu),
           mib_text(row.memory_peak_bytes),
           mib_text(row.nvml_peak_bytes),
           loss_text(row)};
 }
 
 std::string table_line(const std::vector<std::string>& cells, size_t name_width) {
-  constexpr size_t kWidths[] = {0, 8, 11, 9, 6, 10, 10, 9};
+  constexpr size_t kWidths[] = {0, 8, 11, 9, 6, 10, 9, 7, 10, 9};
   std::string out = cells[0] + std::string(name_width - std::min(name_width, text_width(cells[0])), ' ');
   if (cells.size() < headers().size()) return out + "  " + cells[1];
   for (size_t i = 1; i < std::size(kWidths); ++i)

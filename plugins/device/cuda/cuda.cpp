@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "chips.hpp"
 #include "mortise/cpp/plugin.hpp"
 
 namespace {
@@ -87,6 +88,7 @@ class Cuda {
   void memory(int64_t* used, int64_t* peak, int64_t* total) {
     check(need(api.device, "mortise.device/0").memory(api.host, used, peak, total));
   }
+  void products(mortise_str factors, double* flop_per_s) { *flop_per_s = products_of(about_, view(factors)); }
 
  private:
   static void must_be_well(const Library& runtime, int error) {
@@ -123,8 +125,8 @@ class Cuda {
   std::string about_ = "an NVIDIA GPU";  // before it is open: in a plan
 };
 
-const mortise_device kObject = {sizeof(mortise_device), MORTISE_CUDA, thunk<&Cuda::open>, thunk<&Cuda::describe>,
-                                thunk<&Cuda::memory>};
+const mortise_device kObject = {sizeof(mortise_device), MORTISE_CUDA,         thunk<&Cuda::open>,
+                                thunk<&Cuda::describe>, thunk<&Cuda::memory>, thunk<&Cuda::products>};
 }  // namespace
 
 MORTISE_PLUGIN(Cuda, mortise::provide("device", &kObject))

@@ -1,6 +1,7 @@
 // What device.cuda says where there is no GPU. With one: tests/gpu.
 #include <gtest/gtest.h>
 
+#include "chips.hpp"
 #include "mortise/testing/fake_host.hpp"
 
 namespace {
@@ -32,5 +33,24 @@ TEST_F(CudaDevice, TakesItsMemoryFromTheHost) {
   EXPECT_EQ(used, 5);
   EXPECT_EQ(peak, 7);
   EXPECT_EQ(total, 11);
+}
+
+TEST_F(CudaDevice, KnowsOfNoProductsBeforeItIsOpen) {
+  double flop_per_s = 1;
+  ASSERT_EQ(device_.products(plugin_.self(), str("bf16"), &flop_per_s), MORTISE_OK);
+  EXPECT_EQ(flop_per_s, 0);
+}
+
+// By the names that drivers give.
+TEST(Chips, AreFoundByTheLongestName) {
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 80GB HBM3, sm_90", "bf16"), 989.4e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 80GB HBM3, sm_90", "tf32"), 494.7e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 80GB HBM3, sm_90", "fp32"), 66.9e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 PCIe, sm_90", "fp16"), 756e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H200 NVL, sm_90", "fp16"), 835.5e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA L40S, sm_89", "fp16"), 362e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA L4, sm_89", "fp16"), 121e12);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA Something, sm_99", "fp16"), 0);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 80GB HBM3, sm_90", "fp8"), 0) << "not known";
 }
 }  // namespace

@@ -108,7 +108,8 @@ class Experts {
       std::vector<mortise_attr> attrs(spec.all().begin(), spec.all().end());
       std::erase_if(attrs, [](const mortise_attr& a) { return view(a.key) == "name"; });
       attrs.push_back(attr("name", std::string_view(name)));
-      experts_.push_back(build.layer("mlp", spec.path() + part, attrs));
+      const double share = static_cast<double>(settings.top_k) / static_cast<double>(settings.experts);
+      experts_.push_back(build.layer("mlp", spec.path() + part, attrs, share));
     }
   }
 

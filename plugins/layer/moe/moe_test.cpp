@@ -32,6 +32,8 @@ TEST_F(Moe, AsksForARouterAndAnMlpAnExpert) {
       {"name", "mlp.experts.2"}, {"width", "16"}, {"inner", "64"}, {"up", "c_fc"}, {"bias", "false"}};
   EXPECT_EQ(build.at("h.1.mlp.experts.2").slot, "mlp");
   EXPECT_EQ(build.at("h.1.mlp.experts.2").attrs, expert);
+  EXPECT_DOUBLE_EQ(build.at("h.1.mlp.experts.2").share, 2.0 / 3) << "of the tokens";
+  EXPECT_EQ(build.at("h.1.mlp.router").share, 0) << "all";
 }
 
 TEST_F(Moe, ATokenTakesNoMoreExpertsThanThereAre) {

@@ -207,6 +207,7 @@ std::string skipped(const Columns& c) {
 struct Interval {
   std::optional<double> per_s;
   bool tokens = false;
+  double flop_per_s = 0, mfu = 0;
   std::string memory;
   double left_s = 0;
 };
@@ -224,6 +225,8 @@ Interval interval_of(const Columns& c) {
   i.tokens = c.has("throughput_unit") ? c.text("throughput_unit") == "tok" : c.has("tokens_per_s");
   const char* column = i.tokens ? "tokens_per_s" : "samples_per_s";
   if (c.has(column)) i.per_s = c.number(column);
+  i.flop_per_s = c.number("flop_per_s");
+  i.mfu = c.number("mfu");
   i.memory = memory(c);
   i.left_s = c.number("left_s");
   return i;
@@ -242,6 +245,8 @@ std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
   if (c.has("lr")) say(2).label("  lr ").add(format("%.1e", c.number("lr")));
   if (c.has("grad_norm")) say(3).label("  grad ").add(plain(c.number("grad_norm"), 2));
   if (interval.per_s) say(4).add("  " + short_count(*interval.per_s)).label(interval.tokens ? " tok/s" : " samples/s");
+  if (interval.mfu > 0)
+    say(-1).add("  " + short_count(interval.flop_per_s / 1e12)).label(format(" TFLOP/s (%.0f%%)", 100 * interval.mfu));
   if (!interval.memory.empty()) say(0).label("  mem ").add(interval.memory);
   if (c.number("data_wait_share") > 0.05)
     say(1).add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);

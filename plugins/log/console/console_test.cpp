@@ -68,18 +68,22 @@ TEST_F(Console, SaysItsBeginningAndItsEndOnceHoweverOftenTheyAreTold) {
 }
 
 TEST_F(Console, PrintsAStepAsTheManualShowsIt) {
-  EXPECT_EQ(printed(step(1200, 5000)
-                        .add("loss", 3.412)
-                        .add("lr", 3e-4)
-                        .add("grad_norm", 0.71)
-                        .add("tokens_per_s", 412031.0)
-                        .add("samples_per_s", 402.0)
-                        .add("throughput_unit", "tok")
-                        .add("memory_bytes", int64_t{13} << 30)
-                        .add("memory_total_bytes", int64_t{139} << 30)
-                        .add("data_wait_share", 0.004)
-                        .add("left_s", 724.0)),
-            "step    1200/5000  loss 3.412  lr 3.0e-04  grad 0.71  412k tok/s  mem 13/139 GiB  12m04s left\n");
+  EXPECT_EQ(
+      printed(step(1200, 5000)
+                  .add("loss", 3.412)
+                  .add("lr", 3e-4)
+                  .add("grad_norm", 0.71)
+                  .add("tokens_per_s", 412031.0)
+                  .add("samples_per_s", 402.0)
+                  .add("throughput_unit", "tok")
+                  .add("flop_per_s", 353.2e12)
+                  .add("mfu", 0.357)
+                  .add("memory_bytes", int64_t{13} << 30)
+                  .add("memory_total_bytes", int64_t{139} << 30)
+                  .add("data_wait_share", 0.004)
+                  .add("left_s", 724.0)),
+      "step    1200/5000  loss 3.412  lr 3.0e-04  grad 0.71  412k tok/s  353 TFLOP/s (36%)  mem 13/139 GiB  12m04s "
+      "left\n");
   EXPECT_EQ(printed(step(10, 300)
                         .add("loss", 4.812)
                         .add("lr", 1e-3)

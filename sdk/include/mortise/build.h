@@ -18,6 +18,8 @@ typedef struct mortise_layer_spec {
   uint32_t struct_size, n_attrs;
   mortise_str slot, path;
   const mortise_attr *attrs;
+  double share; /* of the positions of whoever asks, how many this layer sees on average: an expert sees few. 0: all.
+                   What is said of a run's arithmetic counts with it. Since 0.2 */
 } mortise_layer_spec;
 
 /** A parameter to be, fp32 unless a listener of params.declared says otherwise. `init` is one of

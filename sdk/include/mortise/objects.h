@@ -24,6 +24,9 @@ typedef struct mortise_device {
   MORTISE_PLUG(open, int32_t index);
   MORTISE_PLUG(describe, mortise_str *); /* "2 threads, AMD EPYC"; lives as long as the plugin */
   MORTISE_PLUG(memory, int64_t *used, int64_t *peak, int64_t *total); /* bytes */
+  /** The most that dense matrix products reach whose factors are "fp64", "fp32", "tf32", "bf16" or "fp16", as the
+   * maker of the open device says, in FLOP/s; 0: not known. NULL: it never is. Since 0.2 */
+  MORTISE_PLUG(products, mortise_str factors, double *flop_per_s);
 } mortise_device;
 
 /** What `sample` is asked for. `emit` gets pieces of text as they come; it returns 0 to go on. */

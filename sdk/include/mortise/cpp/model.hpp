@@ -36,9 +36,10 @@ class Builder {
   mortise_layer* layer(std::string_view slot, std::string_view path, std::initializer_list<mortise_attr> attrs) const {
     return layer(slot, path, std::span<const mortise_attr>(attrs.begin(), attrs.size()));
   }
-  mortise_layer* layer(std::string_view slot, std::string_view path, std::span<const mortise_attr> attrs) const {
-    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
-                                     attrs.data()};
+  mortise_layer* layer(std::string_view slot, std::string_view path, std::span<const mortise_attr> attrs,
+                       double share = 0) const {
+    const mortise_layer_spec spec = {
+        sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path), attrs.data(), share};
     mortise_layer* layer = nullptr;
     check(api.build->layer(api.host, builder_, &spec, &layer));
     return layer;

@@ -23,6 +23,7 @@ class FakeBuild {
   struct Layer {
     std::string slot, path, segment;
     std::map<std::string, std::string> attrs;  // as text: 8, 0.02, true, gelu; a parameter by its name
+    double share = 0;
   };
   struct Param {
     std::string role, init;
@@ -63,8 +64,8 @@ class FakeBuild {
   // Throws PluginError with the text of a refusal.
   void* layer(const Plugin& plugin, const std::string& slot, const std::string& path,
               std::initializer_list<mortise_attr> attrs) {
-    const mortise_layer_spec spec = {sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path),
-                                     attrs.begin()};
+    const mortise_layer_spec spec = {
+        sizeof spec, static_cast<uint32_t>(attrs.size()), str(slot), str(path), attrs.begin(), 0};
     for (const mortise_attr& a : attrs)
       if (!knows(plugin.manifest(), slot, view(a.key)))
         throw PluginError(MORTISE_E_UNSUPPORTED,
@@ -125,7 +126,7 @@ class FakeBuild {
                             mortise_layer** out) noexcept {
     FakeBuild& f = of(b);
     Layer& l = f.layers.emplace_back();
-    l.slot = view(spec->slot), l.path = view(spec->path);
+    l.slot = view(spec->slot), l.path = view(spec->path), l.share = spec->share;
     if (!f.segments.empty()) l.segment = f.segments.back().first;
     for (uint32_t i = 0; i < spec->n_attrs; ++i)
       l.attrs[std::string(view(spec->attrs[i].key))] = text_of(spec->attrs[i].value);
