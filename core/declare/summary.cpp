@@ -156,6 +156,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
       fmt::format("{} {} · {} to train, {} to validate", d.data.by->id(), d.samples->about("train"),
                   counted(d.samples->count("train"), "sample", "samples"), with_commas(d.samples->count("validation")));
   const std::string device_text = described(d, d.device, &mortise_device::describe);
+  s.tokens_per_sample = d.sequence_length;
   s.flop_per_token = flop_per_token(declaration, d.sequence_length);
   s.flop_per_s_at_most = flop_per_s_at_most(d);
   const Claim& device = d.plan->at[kDevice].providers.back();

@@ -15,6 +15,7 @@ struct Summary {
   std::string run, model, weights, data, device, batch;  // texts of the lines
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int64_t samples_per_epoch = 0;
+  int64_t tokens_per_sample = 0;  // at most; 0: it has none, as an image
   double flop_per_token = 0;      // of training; core/declare/work.hpp
   double flop_per_s_at_most = 0;  // of all ranks, as the makers of their devices say; 0: not known
   int micros = 1, ranks = 1;

@@ -166,11 +166,11 @@ void Training::refuse_data() {
 
 void Training::add_rates(RecordBuilder& record, double seconds) {
   record.number("samples_per_s", static_cast<double>(interval_.samples) / seconds);
-  if (interval_.tokens) {
-    const double tokens_per_s = static_cast<double>(interval_.tokens) / seconds,
-                 flop_per_s = tokens_per_s * o_.summary.flop_per_token;
-    record.number("tokens_per_s", tokens_per_s).number("flop_per_s", flop_per_s);
-    if (o_.summary.flop_per_s_at_most > 0) record.number("mfu", flop_per_s / o_.summary.flop_per_s_at_most);
+  if (interval_.tokens) record.number("tokens_per_s", static_cast<double>(interval_.tokens) / seconds);
+  const int64_t tokens = interval_.tokens ? interval_.tokens : interval_.samples * o_.summary.tokens_per_sample;
+  if (const double flop = static_cast<double>(tokens) * o_.summary.flop_per_token; flop > 0) {
+    record.number("flop_per_s", flop / seconds);
+    if (o_.summary.flop_per_s_at_most > 0) record.number("mfu", flop / seconds / o_.summary.flop_per_s_at_most);
   }
   record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
   record.number("data_wait_share", std::min(interval_.data_wait_s / seconds, 1.0));

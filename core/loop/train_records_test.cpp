@@ -104,11 +104,15 @@ TEST_F(Trainings, TellRatesOfSamplesWhereNothingElseIsCounted) {
   run.terms = [this](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
     run.term("loss", w.mul(x).sum(), "samples");
   };
+  options.summary.tokens_per_sample = 3;
+  options.summary.flop_per_token = 60;
   EXPECT_EQ(train(), kExitOk);
   const Told last = of("step").back();
   EXPECT_EQ(last.texts.at("throughput_unit"), "samples");
   EXPECT_GT(last.numbers.at("samples_per_s"), 0);
   EXPECT_FALSE(last.numbers.contains("tokens_per_s"));
+  EXPECT_NEAR(last.numbers.at("flop_per_s") / last.numbers.at("samples_per_s"), 3 * 60, 1e-9) << "as if it were whole";
+  EXPECT_FALSE(last.numbers.contains("mfu")) << "nobody says what the device reaches";
   EXPECT_EQ(of("eval").back().numbers.at("samples"), 2);
   EXPECT_FALSE(of("eval").back().numbers.contains("tokens"));
 }

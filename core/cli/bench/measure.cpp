@@ -44,11 +44,8 @@ void Meter::take_step(const Json& record) {
   raise(found_.memory_peak_bytes, number<int64_t>(record, "memory_peak_bytes"));
   raise(found_.nvml_peak_bytes, number<int64_t>(record, "gpu.memory_bytes"));
   samples_ = std::max(samples_, number<int64_t>(record, "samples").value_or(0));
-  const auto rate = number<double>(record, "samples_per_s"), tokens = number<double>(record, "tokens_per_s");
-  if (tokens && *tokens > 0) {
-    if (const auto flop = number<double>(record, "flop_per_s")) flop_per_token_ = *flop / *tokens;
-    if (const auto mfu = number<double>(record, "mfu")) mfu_per_token_ = *mfu / *tokens;
-  }
+  const auto rate = number<double>(record, "samples_per_s"), tokens = number<double>(record, "tokens_per_s"),
+             flop = number<double>(record, "flop_per_s"), mfu = number<double>(record, "mfu");
   const int64_t step = number<int64_t>(record, "step").value_or(0);
   if (!rate || *rate <= 0 || step <= step_) return;
   if (step_ >= warmup_) {
@@ -57,6 +54,8 @@ void Meter::take_step(const Json& record) {
     seconds_a_sample_ += n / *rate;
     if (tokens && *tokens > 0) seconds_a_token_ += n / *tokens;
     else counts_tokens_ = false;
+    if (flop && *flop > 0) seconds_a_flop_ += n / *flop;
+    if (flop && mfu) mfu_per_flop_ = *mfu / *flop;
   }
   step_ = step;
   of_ = number<int64_t>(record, "of").value_or(0);
@@ -76,12 +75,9 @@ bool Meter::finish(Measure& row) const {
   row.loss_last = found_.loss_last;
   if (row.seconds > 0) row.samples_per_s = static_cast<double>(samples_) / row.seconds;
   if (steps_ > 0) row.steady_samples_per_s = steps_ / seconds_a_sample_;
-  if (steps_ > 0 && counts_tokens_) {
-    const double tokens = steps_ / seconds_a_token_;
-    row.tokens_per_s = tokens;
-    if (flop_per_token_) row.flop_per_s = tokens * *flop_per_token_;
-    if (mfu_per_token_) row.mfu = tokens * *mfu_per_token_;
-  }
+  if (steps_ > 0 && counts_tokens_) row.tokens_per_s = steps_ / seconds_a_token_;
+  if (seconds_a_flop_ > 0) row.flop_per_s = steps_ / seconds_a_flop_;
+  if (row.flop_per_s && mfu_per_flop_) row.mfu = *row.flop_per_s * *mfu_per_flop_;
   return true;
 }
 

@@ -22,7 +22,7 @@ struct Measure {
   std::optional<double> samples_per_s = {};               // of the whole training
   std::optional<double> steady_samples_per_s = {};        // without the steps that warm up
   std::optional<double> tokens_per_s = {};                // likewise; nothing where the data counts none
-  std::optional<double> flop_per_s = {}, mfu = {};        // likewise; mfu: share of what the device reaches
+  std::optional<double> flop_per_s = {}, mfu = {};        // likewise; of what the device reaches
   std::optional<double> loss_first = {}, loss_last = {};  // nothing if not finite
   std::optional<int64_t> memory_peak_bytes = {};          // as the device's allocator says
   std::optional<int64_t> nvml_peak_bytes = {};            // of the whole device, where a plugin reports it
@@ -46,7 +46,8 @@ class Meter {
   double steps_ = 0, seconds_a_sample_ = 0, seconds_a_token_ = 0;  // steady; sums over steps
   double rate_ = 0;                                                // of the last ones
   bool counts_tokens_ = true;
-  std::optional<double> flop_per_token_, mfu_per_token_;  // what a token a second comes to
+  double seconds_a_flop_ = 0;
+  std::optional<double> mfu_per_flop_;
   Measure found_;
   bool ended_ = false;
 };

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kFont = 13, kDot = 5, kLetter = 0.56 * kFont;  // pixels; how wide a letter is, about
 constexpr double kLeft = 56, kRight = 16, kTop = 28, kBottom = 48;
+constexpr double kApart = 8;  // between labels side by side
 constexpr size_t kLongestLabel = 28;
 
 struct Box {
@@ -129,7 +130,7 @@ class Plot {
           best = box;
           is_free = true;
         }
-    taken_.push_back(best);
+    taken_.push_back({best.x - kApart, best.y, best.width + 2 * kApart, best.height});
     const double middle = best.y + high / 2;
     if (std::abs(middle - y) > 1.5 * high)
       line("lead", x, y, std::clamp(x, best.x, best.x + wide), middle < y ? best.y + high : best.y);
