@@ -47,7 +47,7 @@ class Rows(Bench):
         lines = result.out.splitlines()
         self.assertEqual(lines[0].split("  ")[0], "row")
         for name, line in zip(("vanilla", "+ accumulation", "both"), lines[1:]):
-            self.assertRegex(line, rf"^{re.escape(name)}( +{NUMBER}){{6}} +-  \d\.\d{{3}} -> \d\.\d{{3}}$")
+            self.assertRegex(line, rf"^{re.escape(name)}( +{NUMBER}){{6}} +- +{NUMBER} +-  \d\.\d{{3}} -> \d\.\d{{3}}$")
         self.assertRegex(lines[1], r" 1\.00 ", "the first row is what the others are compared with")
         self.assertEqual(lines[4], "3 of 3 rows measured, each in a fresh process, 2 warm-up steps apart · report "
                                    "runs/m/report.html · table runs/m/table.md")

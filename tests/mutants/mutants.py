@@ -118,6 +118,8 @@ class Test:
         self.targets = [str(first.relative_to(BUILD))] if first.is_relative_to(BUILD) else []
         if END_TO_END.fullmatch(self.name):
             self.targets = ["product", "mortise_shim"]
+        if self.name == "e2e_own_loop":  # runs programs of ours
+            self.targets += ["own_loop", "alternating_loop"]
 
 
 def all_tests():

@@ -285,7 +285,7 @@ def compare_8bit_states(folder, file, text, weights, of=adamw_8bit, named=("m", 
     theirs = kept[0].param_groups[0]["params"][2:]  # without wte and wpe
     parts = "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"
     names = [f"h.{layer}.{part}.weight" for layer in range(LAYERS) for part in parts]
-    run, _ = train(folder, "adamw_8bit_states", file, steps, LR, "[optimizer.adamw_8bit]")
+    run, _ = train(folder, f"adamw_8bit_{named[0]}", file, steps, LR, "[optimizer.adamw_8bit]")
     ours = read_safetensors(run / "checkpoints/latest/optimizer/rank-0.safetensors")
     count = differ = 0
     for name, p in zip(names, theirs):

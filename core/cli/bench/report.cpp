@@ -24,6 +24,7 @@ std::string rate_text(std::optional<double> rate) {
 }
 
 std::string tflop_text(std::optional<double> flop_per_s) {
+  if (flop_per_s && *flop_per_s < 1e11) return formatted("%.4f", *flop_per_s / 1e12);
   return rate_text(flop_per_s ? std::optional(*flop_per_s / 1e12) : std::nullopt);
 }
 
