@@ -17,10 +17,18 @@ inline constexpr Chip kChips[] = {
     {"L4", 121, 60, 30.3, 0.5},         {"RTX 4090", 165.2, 82.6, 82.6, 1.3}, {"RTX 3090", 71, 35.6, 35.6, 0.6},
 };
 
-// In FLOP/s; 0: not known.
+// As a word of what the driver says: an A1000 is no A100.
+constexpr bool is_called(std::string_view chip, std::string_view name) {
+  const size_t at = chip.find(name), end = at + name.size();
+  return at != chip.npos && (at == 0 || chip[at - 1] == ' ') &&
+         (end == chip.size() || std::string_view(" ,-").find(chip[end]) != std::string_view::npos);
+}
+
+// In FLOP/s; 0: not known. A laptop's chip has the name of another one.
 constexpr double products_of(std::string_view chip, std::string_view factors) {
+  if (chip.find("Laptop") != chip.npos) return 0;
   for (const Chip& c : kChips) {
-    if (chip.find(c.name) == chip.npos) continue;
+    if (!is_called(chip, c.name)) continue;
     if (factors == "bf16" || factors == "fp16") return c.half * 1e12;
     if (factors == "tf32") return c.tf32 * 1e12;
     if (factors == "fp32") return c.fp32 * 1e12;

@@ -50,7 +50,10 @@ TEST(Chips, AreFoundByTheLongestName) {
   EXPECT_DOUBLE_EQ(products_of("NVIDIA H200 NVL, sm_90", "fp16"), 835.5e12);
   EXPECT_DOUBLE_EQ(products_of("NVIDIA L40S, sm_89", "fp16"), 362e12);
   EXPECT_DOUBLE_EQ(products_of("NVIDIA L4, sm_89", "fp16"), 121e12);
-  EXPECT_DOUBLE_EQ(products_of("NVIDIA Something, sm_99", "fp16"), 0);
+  EXPECT_DOUBLE_EQ(products_of("NVIDIA A100-SXM4-80GB, sm_80", "fp16"), 312e12);
+  for (const char* other : {"NVIDIA Something, sm_99", "NVIDIA RTX A1000, sm_86", "NVIDIA L40, sm_89",
+                            "NVIDIA GB200, sm_100", "NVIDIA GeForce RTX 4090 Laptop GPU, sm_89"})
+    EXPECT_EQ(products_of(other, "fp16"), 0) << other;
   EXPECT_DOUBLE_EQ(products_of("NVIDIA H100 80GB HBM3, sm_90", "fp8"), 0) << "not known";
 }
 }  // namespace
