@@ -257,6 +257,21 @@ TEST_F(Declared, ALayerKeepsItsOwnAttributes) {
   EXPECT_EQ(provided, std::vector<std::string>{"h.0.scan"});
 }
 
+TEST_F(Declared, ALayerSeesItsShareOfWhatTheOneAroundItSees) {
+  points.add_operator("scan", "x -> y", "", "test.scan");
+  add_segment(b, "embed", 0);
+  const auto share_of = [&](const char* path, double share) {
+    const mortise_layer_spec spec = {sizeof spec, 0, s("scan"), s(path), nullptr, share};
+    return add_layer(b, points, spec);
+  };
+  EXPECT_EQ(share_of("all", 0)->share, 1);
+  mortise_layer* expert = share_of("expert", 0.5);
+  EXPECT_EQ(expert->share, 0.5);
+  b.declarer = {expert, "mlp.one"};
+  EXPECT_EQ(share_of("expert.up", 0)->share, 0.5);
+  EXPECT_EQ(share_of("expert.choice", 0.25)->share, 0.125);
+}
+
 TEST_F(Declared, AnOperatorThatNobodyBringsIsRefused) {
   add_segment(b, "h.0", 0);
   const mortise_layer_spec spec = {sizeof spec, 0, s("scan"), s("h.0.scan"), nullptr};
