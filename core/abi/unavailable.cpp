@@ -82,7 +82,9 @@ mortise_status set_threads(mortise_host* h, int32_t n) noexcept {
 }
 const Parallel kParallel = {sizeof(Parallel), &Refusing<decltype(Parallel::run)>::call, threads, set_threads};
 const Random kRandom = refusing(&Random::site, &Random::stream);
-const Device kDeviceTable = refusing(&Device::stream, &Device::memory, &Device::trim, &Device::fast_products);
+const Device kDeviceTable =
+    refusing(&Device::stream, &Device::memory, &Device::trim, &Device::fast_products, &Device::new_stream,
+             &Device::with_stream, &Device::mark, &Device::wait_for, &Device::drop_mark, &Device::record_stream);
 const Params kParams = {sizeof(Params),
                         param_info_of,
                         param_by_name,

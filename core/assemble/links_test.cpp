@@ -28,7 +28,7 @@ TEST(Links, OfCallPointsRunThroughTheWrappersToTheCoreOrAPlugin) {
   Assembled run("[precision.bf16]\n");
   const Chains& chains = *run.r.allocated.chains;
   EXPECT_EQ(chain(chains.at(kStep, MORTISE_TRAIN)), Ids{"core"});
-  EXPECT_EQ(chain(chains.at(kBatch, MORTISE_TRAIN)), Ids{"transfer.sync"});
+  EXPECT_EQ(chain(chains.at(kBatch, MORTISE_TRAIN)), (Ids{"loader.prefetch", "transfer.sync"}));
   EXPECT_EQ(chain(chains.at(kLoad, MORTISE_TRAIN)), (Ids{"loader.prefetch", "core"}));
   for (uint32_t mode = 0; mode < MORTISE_MODES; ++mode)
     EXPECT_EQ(chain(chains.at(kForward, mode)), (Ids{"precision.bf16", "core"})) << mode;

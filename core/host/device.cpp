@@ -1,14 +1,29 @@
 // The run's device, and mortise.device/0, over what every device of LibTorch has: the core links none.
 #include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "core/abi/error.hpp"
+#include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"
+
+struct mortise_stream {
+  c10::Stream stream;
+};
+struct mortise_mark {
+  c10::Event event;
+};
 
 namespace mortise {
 namespace {
@@ -26,10 +41,12 @@ void repeat_bits() {
   context.setDeterministicFillUninitializedMemory(false);  // which costs time; nobody reads what nobody wrote
 }
 
+c10::Stream stream_now(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
 void device_stream(mortise_host* h, void** native) {
   if (!native) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
   const c10::Device device = host_of(h).device();
-  *native = device.is_cpu() ? nullptr : c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+  *native = device.is_cpu() ? nullptr : stream_now(device).native_handle();
 }
 
 void device_memory(mortise_host* h, int64_t* used, int64_t* peak, int64_t* total) {
@@ -61,6 +78,46 @@ void device_fast_products(mortise_host* h, int on) {
   at::globalContext().setAllowTF32CuBLAS(on != 0);
 }
 
+// LibTorch's streams are never destroyed, and neither are their names here.
+void device_new_stream(mortise_host* h, mortise_stream** out) {
+  *out = nullptr;
+  const c10::Device device = host_of(h).device();
+  if (device.is_cpu()) return;
+  static std::mutex mutex;
+  static std::deque<mortise_stream> streams;
+  const std::lock_guard lock(mutex);
+  *out = &streams.emplace_back(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+}
+
+void device_with_stream(mortise_host*, mortise_stream* stream, mortise_status (*body)(void*) noexcept, void* user) {
+  if (!body) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for what is to be called");
+  std::optional<c10::StreamGuard> guard;
+  if (stream) guard.emplace(stream->stream);
+  clear_error();
+  if (const mortise_status status = body(user); status != MORTISE_OK) throw as_thrown(status);
+}
+
+void device_mark(mortise_host* h, mortise_mark** out) {
+  *out = nullptr;
+  const c10::Device device = host_of(h).device();
+  if (device.is_cpu()) return;
+  auto mark = std::make_unique<mortise_mark>(c10::Event(device.type()));
+  mark->event.record(stream_now(device));
+  *out = mark.release();
+}
+
+void device_wait_for(mortise_host* h, const mortise_mark* mark) {
+  if (mark) mark->event.block(stream_now(host_of(h).device()));
+}
+
+void device_record_stream(mortise_host*, mortise_tensor* tensor) {
+  const at::Tensor t = share(tensor);
+  if (!t.defined()) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the tensor");
+  if (t.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl device(t.device().type());
+  device.recordDataPtrOnStream(t.storage().data_ptr(), device.getStream(t.device()));
+}
+
 }  // namespace
 
 void Host::device_opened(uint32_t kind, int32_t index, bool repeats) {
@@ -69,7 +126,12 @@ void Host::device_opened(uint32_t kind, int32_t index, bool repeats) {
   if (is_gpu && repeats) repeat_bits();
 }
 
-const mortise_device_api kDeviceApi = {sizeof(mortise_device_api), at_edge<device_stream>, at_edge<device_memory>,
-                                       at_edge<device_trim>, at_edge<device_fast_products>};
+const mortise_device_api kDeviceApi = {
+    sizeof(mortise_device_api),    at_edge<device_stream>,
+    at_edge<device_memory>,        at_edge<device_trim>,
+    at_edge<device_fast_products>, at_edge<device_new_stream>,
+    at_edge<device_with_stream>,   at_edge<device_mark>,
+    at_edge<device_wait_for>,      [](mortise_host*, mortise_mark* mark) noexcept { delete mark; },
+    at_edge<device_record_stream>};
 
 }  // namespace mortise

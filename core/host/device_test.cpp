@@ -1,11 +1,13 @@
 // mortise.device/0 on the host's processor, where nothing is queued; on a GPU: tests/gpu.
 #include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "core/abi/error.hpp"
 #include "core/abi/lost_device.hpp"
+#include "core/host/handle.hpp"
 #include "core/host/tables.hpp"
 #include "core/host/test_host.hpp"
 
@@ -39,12 +41,43 @@ TEST_F(Device, OfTheHostsProcessorCountsNoBytesAndHasNoFasterProducts) {
             "the CPU has no faster products of another precision");
 }
 
+// Who uses queues and marks works there too, and nothing waits for anything.
+TEST_F(Device, OfTheHostsProcessorHasNoQueuesBesideAndEveryMarkIsPassed) {
+  mortise_stream* stream = reinterpret_cast<mortise_stream*>(&host);
+  mortise_mark* mark = reinterpret_cast<mortise_mark*>(&host);
+  EXPECT_EQ(kDeviceApi.new_stream(h, &stream), MORTISE_OK);
+  EXPECT_EQ(kDeviceApi.mark(h, &mark), MORTISE_OK);
+  EXPECT_EQ(stream, nullptr);
+  EXPECT_EQ(mark, nullptr);
+  EXPECT_EQ(kDeviceApi.wait_for(h, mark), MORTISE_OK);
+  kDeviceApi.drop_mark(h, mark);
+  const at::Tensor t = at::zeros({2});
+  EXPECT_EQ(kDeviceApi.record_stream(h, borrow(t)), MORTISE_OK);
+  bool was_called = false;
+  const auto body = [](void* was) noexcept -> mortise_status { return *static_cast<bool*>(was) = true, MORTISE_OK; };
+  EXPECT_EQ(kDeviceApi.with_stream(h, stream, body, &was_called), MORTISE_OK);
+  EXPECT_TRUE(was_called);
+}
+
+TEST_F(Device, GivesWhatFailsOnAStreamAndRefusesNothingToCall) {
+  const auto fails = [](void* window) noexcept -> mortise_status {
+    const auto own = static_cast<mortise_host*>(window);
+    return own->fail(own, MORTISE_E_DATA, MORTISE_STR("the data are gone"));
+  };
+  EXPECT_EQ(refused(kDeviceApi.with_stream(h, nullptr, fails, h), MORTISE_E_DATA), "the data are gone");
+  EXPECT_EQ(refused(kDeviceApi.with_stream(h, nullptr, nullptr, h), MORTISE_E_ARGUMENT),
+            "called with NULL for what is to be called");
+  EXPECT_EQ(refused(kDeviceApi.record_stream(h, nullptr), MORTISE_E_ARGUMENT), "called with NULL for the tensor");
+}
+
 TEST_F(Device, RefusesNowhereToPutAResult) {
   int64_t n = 0;
   const std::string said = "called with NULL where a result is to be put";
   EXPECT_EQ(refused(kDeviceApi.stream(h, nullptr), MORTISE_E_ARGUMENT), said);
   EXPECT_EQ(refused(kDeviceApi.memory(h, &n, nullptr, &n), MORTISE_E_ARGUMENT), said);
   EXPECT_EQ(refused(kDeviceApi.trim(h, nullptr), MORTISE_E_ARGUMENT), said);
+  EXPECT_EQ(refused(kDeviceApi.new_stream(h, nullptr), MORTISE_E_ARGUMENT), said);
+  EXPECT_EQ(refused(kDeviceApi.mark(h, nullptr), MORTISE_E_ARGUMENT), said);
 }
 
 // LibTorch's paragraph of advice for Python becomes one line.

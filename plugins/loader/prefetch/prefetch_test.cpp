@@ -19,7 +19,9 @@ namespace {
 struct Prefetch : testing::Test {
   Prefetch() { configure(1, 4); }
   ~Prefetch() override { plugin_.reset(); }
-  void configure(int workers, int depth) { host.set("workers", workers).set("depth", depth); }
+  void configure(int workers, int depth, bool pinned = true) {
+    host.set("workers", workers).set("depth", depth).set("pinned", pinned);
+  }
 
   mortise_status data(mortise_call& call) {
     const std::string split(mortise::view(call.args[0].v.s));
@@ -144,6 +146,117 @@ TEST_F(Prefetch, TouchesNoDataAfterTheEndOfTheRun) {
   std::this_thread::sleep_for(5ms);
   EXPECT_EQ(asked.size(), before);
   EXPECT_EQ(load(4), 4);  // and can begin anew
+}
+
+// On a device with queues of its own. `to_device` gives a batch of the same numbers in other tensors.
+struct Copies : Prefetch {
+  Copies() { host.has_queues = true; }
+  ~Copies() override { plugin_.reset(); }  // its worker comes here
+
+  mortise_status to_device(mortise_call& call) {
+    const std::scoped_lock lock(mutex);
+    const uintptr_t queue = FakeHost::queue_of_thread();
+    mortise_batch* const from = call.args[0].v.b;
+    const int64_t number = host.values<int64_t>(mortise::field(from, "n"))[0];
+    copied[number].push_back(queue);
+    changed.notify_all();
+    if (queue != 0 && number == fails_ahead_at) return host.fail(&host, MORTISE_E_MEMORY, MORTISE_STR("full"));
+    mortise::Batch there = mortise::Batch::create(from);
+    const mortise::Tensor t = host.tensor<int64_t>({1}, {number});
+    mortise::check(mortise::api.batch->set(mortise::api.host, there.get(), MORTISE_STR("n"), t.get()));
+    call.results[0] = mortise::value(there.release());
+    return MORTISE_OK;
+  }
+  // The number on the device of what was loaded as `index`; nothing after an error.
+  std::optional<int64_t> step(int64_t index, bool is_changed = false, const char* split = "train",
+                              uint32_t mode = MORTISE_TRAIN) {
+    if (!plugin_) plugin_.emplace(host, MORTISE_PLUGIN_FILE);
+    const std::string text = split;
+    FakeCall call({mortise::value(std::string_view(text)), mortise::value(index)}, 1);
+    call.mode = mode;
+    if (chain.wrap(*plugin_, "load", call) != MORTISE_OK) return {};
+    mortise_batch* const loaded = call.results[0].v.b;
+    mortise::check(mortise::api.batch->set_count(mortise::api.host, loaded, MORTISE_STR("seen"), index));
+    if (is_changed) {
+      const mortise::Tensor other = host.tensor<int64_t>({1}, {index + 1000});
+      mortise::check(mortise::api.batch->set(mortise::api.host, loaded, MORTISE_STR("n"), other.get()));
+    }
+    FakeCall placing({mortise::value(loaded)}, 1);
+    placing.mode = mode;
+    if ((status = placed.wrap(*plugin_, "batch", placing)) != MORTISE_OK) return {};
+    mortise_batch* const there = placing.results[0].v.b;
+    int64_t seen = 0;
+    mortise::check(mortise::api.batch->count(mortise::api.host, there, MORTISE_STR("seen"), &seen));
+    EXPECT_EQ(seen, index);  // a count that was added after it was copied
+    return host.values<int64_t>(mortise::field(there, "n"))[0];
+  }
+  // On which a number was copied.
+  std::vector<uintptr_t> queues_of(int64_t number) {
+    const std::scoped_lock lock(mutex);
+    return copied[number];
+  }
+  bool copied_ahead(int64_t number) {
+    return soon([&] { return copied[number] == std::vector<uintptr_t>{1}; });
+  }
+
+  std::map<int64_t, std::vector<uintptr_t>> copied;
+  int64_t fails_ahead_at = -1;
+  FakeChain placed{host, [this](mortise_call& call) { return to_device(call); }};
+};
+
+TEST_F(Copies, AreMadeAheadOnAQueueOfTheirOwnAndTheStepsQueueWaitsForEach) {
+  for (int64_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(step(i), i);
+    ASSERT_TRUE(soon([&] { return ahead.contains(i + 4); }));
+    if (i >= 5) {
+      EXPECT_EQ(queues_of(i).size(), 1u) << "copied ahead, and not again in its turn";
+    }
+  }
+  EXPECT_GE(host.waited.size(), 15u);
+  for (const auto& [who, whom] : host.waited) EXPECT_EQ(std::pair(who, whom), std::pair(uintptr_t{0}, uintptr_t{1}));
+  EXPECT_EQ(host.recorded.size(), host.waited.size());
+  for (const auto& [tensor, queue] : host.recorded) EXPECT_EQ(queue, 0u);
+  plugin_.reset();
+  EXPECT_TRUE(host.marks.empty());
+  EXPECT_EQ(chain.kept + placed.kept, 0);
+  EXPECT_EQ(host.live_batches(), 0u);
+}
+
+TEST_F(Copies, AreOneQueueForTrainingAndEvaluation) {
+  for (int64_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(step(i), i);
+    ASSERT_EQ(step(i, false, "validation", MORTISE_EVAL), -i);
+  }
+  EXPECT_TRUE(copied_ahead(9));
+  EXPECT_TRUE(copied_ahead(-9));
+}
+
+TEST_F(Copies, AreMadeAgainOfABatchThatWasChangedSince) {
+  for (int64_t i = 0; i < 6; ++i) ASSERT_EQ(step(i), i);
+  ASSERT_TRUE(copied_ahead(7));
+  EXPECT_EQ(step(6), 6);
+  EXPECT_EQ(step(7, true), 1007);
+  EXPECT_EQ(step(8), 8);
+}
+
+TEST_F(Copies, ThatFailAheadAreMadeInTheirTurn) {
+  fails_ahead_at = 7;
+  for (int64_t i = 0; i < 12; ++i) {
+    ASSERT_EQ(step(i), i) << host.error();
+    ASSERT_TRUE(soon([&] { return ahead.contains(i + 4); }));
+  }
+  EXPECT_EQ(queues_of(7), (std::vector<uintptr_t>{1, 0}));
+}
+
+TEST_F(Copies, AreMadeInTheirTurnWhereNothingIsPinnedAndWhereThereIsOneQueue) {
+  configure(1, 4, false);
+  for (int64_t i = 0; i < 8; ++i) ASSERT_EQ(step(i), i);
+  plugin_.reset();
+  configure(1, 4);
+  host.has_queues = false;
+  for (int64_t i = 8; i < 16; ++i) ASSERT_EQ(step(i), i);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(queues_of(i), std::vector<uintptr_t>{0});
+  EXPECT_TRUE(host.waited.empty());
 }
 
 TEST_F(Prefetch, WithoutWorkersIsNotThere) {

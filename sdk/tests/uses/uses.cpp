@@ -130,6 +130,14 @@ mortise_status set_count(int64_t n) {
   const mortise_status s = count(batch.get(), "words", &counted);
   return s == MORTISE_OK && counted != n ? mortise_status{MORTISE_E_INTERNAL} : s;
 }
+mortise_status fail(void*) noexcept { return api.host->fail(api.host, MORTISE_E_DATA, MORTISE_STR("on a queue")); }
+mortise_status wait_for_a_mark() {
+  mortise_mark* mark = nullptr;
+  if (const mortise_status s = api.device->mark(api.host, &mark)) return s;
+  const mortise_status s = api.device->wait_for(api.host, mark);
+  api.device->drop_mark(api.host, mark);
+  return s;
+}
 mortise_status forward(uint32_t mode) {
   const Batch batch = Batch::create(nullptr);
   return api.model->forward(api.host, batch.get(), mode, 0, nullptr, 0);

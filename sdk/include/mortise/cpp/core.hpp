@@ -429,6 +429,47 @@ inline void* stream_now() {
   return stream;
 }
 
+// A queue of one's own on the device, of mortise.device/0. NULL where there is none: on the host's processor, and of a
+// host that knows no queues yet.
+inline mortise_stream* new_stream() {
+  mortise_stream* stream = nullptr;
+  if (api.device && MORTISE_HAS_ROOM(api.device, record_stream)) check(api.device->new_stream(api.host, &stream));
+  return stream;
+}
+// What `body` gives operators is put on `stream`.
+template <class Body>
+void on_stream(mortise_stream* stream, Body&& body) {
+  const auto call = [](void* user) noexcept { return guard(*static_cast<std::remove_reference_t<Body>*>(user)); };
+  check(need(api.device, "mortise.device/0").with_stream(api.host, stream, call, std::addressof(body)));
+}
+// A place in a queue of the device; may be empty.
+class Mark {
+ public:
+  Mark() = default;
+  static Mark here() {
+    Mark made;
+    check(need(api.device, "mortise.device/0").mark(api.host, &made.handle_));
+    return made;
+  }
+  Mark(Mark&& o) noexcept : handle_(std::exchange(o.handle_, nullptr)) {}
+  Mark& operator=(Mark o) noexcept {
+    std::swap(handle_, o.handle_);
+    return *this;
+  }
+  ~Mark() {
+    if (handle_) api.device->drop_mark(api.host, handle_);
+  }
+  // What this thread puts on its queue from now on runs after all that lies before this place.
+  void wait() const {
+    if (handle_) check(api.device->wait_for(api.host, handle_));
+  }
+
+ private:
+  mortise_mark* handle_ = nullptr;
+};
+// For a tensor that was made on another queue than this thread's.
+inline void record_stream(mortise_tensor* t) { check(need(api.device, "mortise.device/0").record_stream(api.host, t)); }
+
 // A host without a log loses the line.
 inline void log_line(uint32_t level, std::string_view line) {
   if (api.log) api.log->write(api.host, level, str(line));

@@ -25,7 +25,9 @@
 //                            optimizers of the simple form in mortise/testing/fake_lists.hpp
 //   mortise.parallel/0       runs here, in pieces, the last one first: whoever counts on an order is found out
 //   mortise.random/0         key from `seed`, site = draw, or a hash of the stream's name
-//   mortise.device/0         `stream`, `memory`; `trimmed` counts, and gives `freed`; `fast_products`
+//   mortise.device/0         `stream`, `memory`; `trimmed` counts, and gives `freed`; `fast_products`. Where it
+//                            `has_queues` each has a number, 0 the loop's: `marks` that are alive by their queues,
+//                            `waited` (who waited for whom), `recorded` (each tensor, and who uses it)
 //   mortise.comm/0           rank `rank` of `ranks`; `collectives` that were started, and which were waited for;
 //                            `others` makes of numbers what the other ranks would
 //   mortise.replicas/0       `placed`, `has_gradient`, `masters`
@@ -223,6 +225,14 @@ class FakeHost : public mortise_host {
   std::array<int64_t, 3> memory = {};  // used, peak, total
   int trimmed = 0, fast_products = 0, fast_products_set = 0;
   int64_t freed = 0;
+  bool has_queues = false;
+  std::multiset<uintptr_t> marks;
+  std::vector<std::pair<uintptr_t, uintptr_t>> waited;
+  std::vector<std::pair<mortise_tensor*, uintptr_t>> recorded;
+  static uintptr_t& queue_of_thread() {
+    static thread_local uintptr_t queue = 0;
+    return queue;
+  }
   const mortise_ledger& ledger() {
     if (ledger_tensors_.empty()) make_ledger();
     return ledger_;
@@ -606,6 +616,7 @@ class FakeHost : public mortise_host {
     for (const std::string& m : mistakes_) all += "\n  " + m;
     if (!tensors_.empty()) all += "\n  " + std::to_string(tensors_.size()) + " tensors were not released";
     if (!batches_.empty()) all += "\n  " + std::to_string(batches_.size()) + " batches were not released";
+    if (!marks.empty()) all += "\n  " + std::to_string(marks.size()) + " marks were not dropped";
     if (all.empty()) return;
     std::fprintf(stderr, "FakeHost:%s\n", all.c_str());
     std::abort();
@@ -873,6 +884,49 @@ class FakeHost : public mortise_host {
           FakeHost& f = of(h);
           return ++f.fast_products_set, f.fast_products = on, MORTISE_OK;
         },
+        .new_stream = [](mortise_host* h, mortise_stream** out) noexcept -> mortise_status {
+          if (!out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a queue");
+          const std::scoped_lock lock(of(h).mutex_);
+          return *out = of(h).has_queues ? reinterpret_cast<mortise_stream*>(++of(h).queues_) : nullptr, MORTISE_OK;
+        },
+        .with_stream = [](mortise_host* h, mortise_stream* stream, mortise_status (*body)(void*) noexcept,
+                          void* user) noexcept -> mortise_status {
+          if (!body) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for what is to be called");
+          const uintptr_t before = queue_of_thread();
+          if (stream) queue_of_thread() = reinterpret_cast<uintptr_t>(stream);
+          const mortise_status status = body(user);
+          queue_of_thread() = before;
+          return status;
+        },
+        .mark = [](mortise_host* h, mortise_mark** out) noexcept -> mortise_status {
+          if (!out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a mark");
+          const std::scoped_lock lock(of(h).mutex_);
+          *out = nullptr;
+          if (of(h).has_queues)
+            *out = as_handle<mortise_mark>(const_cast<uintptr_t*>(&*of(h).marks.insert(queue_of_thread())));
+          return MORTISE_OK;
+        },
+        .wait_for = [](mortise_host* h, const mortise_mark* mark) noexcept -> mortise_status {
+          const std::scoped_lock lock(of(h).mutex_);
+          if (mark) of(h).waited.emplace_back(queue_of_thread(), *reinterpret_cast<const uintptr_t*>(mark));
+          return MORTISE_OK;
+        },
+        .drop_mark =
+            [](mortise_host* h, mortise_mark* mark) noexcept {
+              const std::scoped_lock lock(of(h).mutex_);
+              auto& marks = of(h).marks;
+              for (auto m = marks.begin(); m != marks.end(); ++m)
+                if (reinterpret_cast<const mortise_mark*>(&*m) == mark) return void(marks.erase(m));
+              if (mark) of(h).mistakes_.push_back("a mark was dropped twice");
+            },
+        .record_stream =
+            [](mortise_host* h, mortise_tensor* t) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                f.need_tensor(t);
+                f.recorded.emplace_back(t, queue_of_thread());
+                return mortise_status{MORTISE_OK};
+              });
+            },
     };
     return table;
   }
@@ -1365,6 +1419,7 @@ class FakeHost : public mortise_host {
   std::string error_;
   mortise_status status_ = MORTISE_OK;
   std::vector<std::string> mistakes_;
+  uintptr_t queues_ = 0;
   std::set<FakeTensor*> tensors_;
   std::set<FakeBatch*> batches_;
   std::map<std::string, std::unique_ptr<Setting>, std::less<>> config_;
