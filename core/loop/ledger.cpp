@@ -64,13 +64,14 @@ void Ledger::refill(int64_t steps, int64_t known) {
                             " for the same progress; a factor hangs on the progress alone",
                         schedule_.by->id());
   const auto n = static_cast<int64_t>(groups_.size());
-  at::Tensor rows = at::empty({kRows, n}, at::kDouble);
+  // For a device in memory that it reads by itself, so that nobody waits; LibTorch keeps it until the copy is over.
+  at::Tensor rows = at::empty({kRows, n}, at::TensorOptions(at::kDouble).pinned_memory(!table_.is_cpu()));
   for (int64_t r = 0; r < kRows; ++r) {
     const double factor = rate(known + r);
     for (int64_t g = 0; g < n; ++g)
       rows.mutable_data_ptr<double>()[r * n + g] = groups_[static_cast<size_t>(g)].lr * factor;
   }
-  table_.copy_(rows);
+  table_.copy_(rows, /*non_blocking=*/true);
   base_.fill_(known);
   filled_at_ = steps;
 }
@@ -82,8 +83,9 @@ void Ledger::restore(int64_t applied_steps, double factor) {
 }
 
 void Ledger::begin_update(const at::Tensor& learns) {
-  lr.copy_(at::index_select(table_, 0, applied.sub(base_).view({1})).view({-1}));
-  multiplier.copy_(at::reciprocal(scale));
+  at::Tensor row = lr.view({1, -1});
+  at::index_select_out(row, table_, 0, applied.sub(base_).view({1}));
+  at::reciprocal_out(multiplier, scale);
   verdict.copy_(learns);
 }
 
