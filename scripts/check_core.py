@@ -59,11 +59,11 @@ BUDGETS = {
     "plan": 1660,
     "model": 330,
     "host": 2300,
-    "loop": 2100,
+    "loop": 2130,
     "abi": 1530,
     "declare": 1670,
-    "assemble": 1180,
-    "store": 1370,
+    "assemble": 1200,
+    "store": 1385,
     "cli": 6580,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}

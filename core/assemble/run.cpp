@@ -222,7 +222,8 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          d.device,
                          [&](const RunState& s) {
                            parts_->request.before_save();
-                           Snapshot snapshot = capture(r, s, parts_->beside, std::exchange(gathered, {}));
+                           Snapshot snapshot =
+                               capture(r, s, parts_->beside, std::exchange(gathered, {}), std::move(saver.earlier()));
                            snapshot.texts[kFixedFile] = fixed_text(parts_->request.fixed);
                            return snapshot;
                          },

@@ -10,6 +10,7 @@
 #include "core/assemble/format.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
+#include "core/host/to_host.hpp"
 #include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
 #include "formats/file.hpp"
@@ -36,26 +37,48 @@ std::string kept_file(const PluginHost& plugin) { return "plugins/" + plugin.id 
 
 // ---- what is captured ----
 
-StoredEntry entry_of(const std::string& name, const at::Tensor& t) {
-  const at::Tensor host = t.cpu().contiguous();
-  StoredEntry e;
-  e.name = name;
-  e.dtype = dtype_of(host.scalar_type());
-  e.sizes = host.sizes().vec();
-  e.data = host.const_data_ptr();
-  e.bytes = host.nbytes();
-  if (!host.is_same(t)) e.owner = std::make_shared<at::Tensor>(host);
-  return e;
-}
-
-// Pieces of a rank, each with its place in the whole.
-void add_states(std::vector<StoredEntry>& to, const std::vector<NamedState>& states) {
-  for (const NamedState& named : states) {
-    StoredEntry& e = to.emplace_back(entry_of(named.name, named.tensor));
-    e.whole = e.sizes;
-    e.offset.assign(e.whole.size(), 0);
+// Entries of files, one after another.
+class Capture {
+ public:
+  explicit Capture(Snapshot& earlier) : earlier_(earlier) {}
+  // `is_own`: nobody else writes to it.
+  StoredEntry& add(const std::string& file, const std::string& name, const at::Tensor& t, bool is_own = false) {
+    std::vector<StoredEntry>& entries = taken_.tensors[file];
+    StoredEntry& e = entries.emplace_back();
+    e.name = name;
+    e.dtype = dtype_of(t.scalar_type());
+    e.sizes = t.sizes().vec();
+    e.bytes = t.nbytes();
+    if (!t.is_cpu()) {
+      e.copy = memory_for(earlier_, file, entries.size() - 1, e.bytes);
+      e.data = e.copy.get();
+      to_host_.copy(t, e.copy.get());
+      return e;
+    }
+    const at::Tensor dense = t.contiguous();
+    e.data = dense.const_data_ptr();
+    if (is_own || !dense.is_same(t)) e.owner = std::make_shared<at::Tensor>(dense);
+    return e;
   }
-}
+  // Pieces of a rank, each with its place in the whole.
+  void add_states(const std::string& file, const std::vector<NamedState>& states, bool are_own = false) {
+    taken_.tensors[file];  // also where there are none
+    for (const NamedState& named : states) {
+      StoredEntry& e = add(file, named.name, named.tensor, are_own);
+      e.whole = e.sizes;
+      e.offset.assign(e.whole.size(), 0);
+    }
+  }
+  Snapshot taken() {
+    to_host_.finish();
+    return std::move(taken_);
+  }
+
+ private:
+  Snapshot taken_;
+  Snapshot& earlier_;
+  ToHost to_host_;
+};
 
 // What [peft] of plugin.toml says: of the plugins that add something to a model, keys of PEFT with their values; of the
 // model, where transformers has it in memory.
@@ -336,19 +359,16 @@ std::vector<NamedState> gathered_states(const Runnable& r) {
 }
 
 Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside,
-                 const std::vector<NamedState>& gathered) {
+                 const std::vector<NamedState>& gathered, Snapshot&& earlier) {
   const Declared& d = r.declared();
-  Snapshot s;
-  for (const auto& p : r.host().parameters().all())
-    s.tensors["model/model"].push_back(entry_of(p.declared->name, p.master));
+  Capture tensors(earlier);
+  for (const auto& p : r.host().parameters().all()) tensors.add("model/model", p.declared->name, p.master);
   for (const auto& o : *r.optimizers)
-    if (!o.is_cut()) add_states(s.tensors[kRankFile], o.states());
-  add_states(s.tensors[kRankFile], gathered);
-  if (!gathered.empty())
-    for (size_t i = 0; i < gathered.size(); ++i)
-      s.tensors[kRankFile][i].owner = std::make_shared<at::Tensor>(gathered[i].tensor);
+    if (!o.is_cut()) tensors.add_states(kRankFile, o.states());
+  tensors.add_states(kRankFile, gathered, /*are_own=*/true);
   for (const auto& [plugin, states] : r.allocated.services->kept())
-    if (const auto named = states.named(); !named.empty()) add_states(s.tensors[kept_file(*plugin)], named);
+    if (const auto named = states.named(); !named.empty()) tensors.add_states(kept_file(*plugin), named);
+  Snapshot s = tensors.taken();
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);
   s.texts[kDataFile] = data_text(d);

@@ -38,9 +38,10 @@ std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoin
 // Where each rank has a part of the optimizers' states: all of them, on the first rank; every rank calls it.
 std::vector<NamedState> gathered_states(const Runnable& r);
 
-// Borrows the memory of what lies on the host. `beside`: of the folder that the run began from. `gathered`: see above.
+// Borrows the memory of what lies on the host; what does not is copied, into memory of `earlier` where it has some.
+// `beside`: of the folder that the run began from. `gathered`: see above.
 Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside = {},
-                 const std::vector<NamedState>& gathered = {});
+                 const std::vector<NamedState>& gathered = {}, Snapshot&& earlier = {});
 
 // From a checkpoint that was verified: parameters, and what plugins keep. Throws Failure (exit 65): it is of another
 // model.

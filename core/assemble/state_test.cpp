@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn_like.h>
 #include <gtest/gtest.h>
 
@@ -243,6 +244,17 @@ TEST_F(States, BorrowWhatTheHostHas) {
   for (const auto& [file, text] : s.texts) files.push_back(file);
   EXPECT_EQ(files, (std::vector<std::string>{"model/model", "optimizer/rank-0", "data.json", "model/config.json",
                                              "plugins/guard.nonfinite.json", "state.json"}));
+}
+
+// Made for the save, so nobody writes to it; beside it are states that this rank has whole, which training changes.
+TEST_F(States, OwnWhatWasGatheredAndThatAlone) {
+  Assembled run;
+  const Snapshot s = capture(run.r, state(), {}, {{"wte.weight/moment", at::ones({3, 2})}});
+  const auto& entries = s.tensors.at("optimizer/rank-0");
+  ASSERT_GT(entries.size(), 1u);
+  EXPECT_NE(entries.back().owner, nullptr);
+  EXPECT_EQ(static_cast<const float*>(entries.back().data)[5], 1);
+  for (size_t i = 0; i + 1 < entries.size(); ++i) EXPECT_EQ(entries[i].owner, nullptr) << entries[i].name;
 }
 
 TEST_F(States, SayThePlaceOfEachOptimizerState) {

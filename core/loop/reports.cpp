@@ -5,6 +5,19 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace mortise {
+namespace {
+
+c10::Event mark(c10::Device device) {
+  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // it takes the time
+  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
+
+}  // namespace
+
+void Reports::begin(c10::Device device) {
+  if (!device.is_cpu()) begins_ = mark(device);
+}
 
 void Reports::push(StepReport begun, const StepScalars& scalars) {
   const at::Tensor& verdict = scalars.verdict;
@@ -14,12 +27,13 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
     all.push_back(number.to(verdict.options()).view(at::IntArrayRef{}));
   }
   Pending& pending = pending_.emplace_back(std::move(begun), at::stack(all));
+  pending.begins = std::exchange(begins_, std::nullopt);
+  pending.follows = !std::exchange(is_paused_, false);
   const c10::Device device = pending.packed.device();
   if (device.is_cpu()) return;
   const at::Tensor host = at::empty_like(pending.packed, at::TensorOptions().device(at::kCPU).pinned_memory(true));
   pending.packed = host.copy_(pending.packed, /*non_blocking=*/true);
-  pending.arrives.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // it takes the time
-  pending.arrives->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  pending.arrives = mark(device);
 }
 
 std::optional<StepReport> Reports::take(bool now) {
@@ -37,6 +51,7 @@ std::optional<StepReport> Reports::take(bool now) {
   pending_.pop_front();
   const auto* values = first.packed.const_data_ptr<double>();
   StepReport r = first.report;
+  if (first.begins) r.idle_s = last_ && first.follows ? last_->elapsedTime(*first.begins) / 1e3 : 0;
   r.applied = values[0] != 0;
   r.loss = values[1];
   r.norm = values[2];

@@ -33,6 +33,9 @@ struct StepReport {
   int32_t micros = 1;
   bool is_counted = true;  // false: no sample had anything to learn, and the step was skipped
   double data_wait_s = 0;
+  // How long the device had nothing to do between the end of the step before and the beginning of this one; nothing on
+  // the host's processor.
+  std::optional<double> idle_s;
   std::vector<std::string> without_gradient;  // trainable parameters, in the first step
   // When it ended, by the device from one report to the next: of several that are read at once each has its own. The
   // first is as late as it was read; with nothing under way any more that is known, and what follows is not `late`.
@@ -50,7 +53,11 @@ class Reports {
  public:
   // `depth`: how many steps may be under way while their reports are not read.
   explicit Reports(int depth) : depth_(depth) {}
+  // Before anything of a step is put on the device's queue.
+  void begin(c10::Device device);
   void push(StepReport begun, const StepScalars& scalars);
+  // What comes before the next step is no part of the steps, and nothing that a device waited for.
+  void pause() { is_paused_ = true; }
   // The oldest that has not been taken, if more than `depth` are under way, or if `now`; waits for the device's copy.
   std::optional<StepReport> take(bool now);
   int under_way() const { return static_cast<int>(pending_.size()); }
@@ -58,11 +65,14 @@ class Reports {
  private:
   struct Pending {
     StepReport report;
-    at::Tensor packed;                  // float64 [4 + metrics], on the host
-    std::optional<c10::Event> arrives;  // of a copy from a device
+    at::Tensor packed;                          // float64 [4 + metrics], on the host
+    std::optional<c10::Event> begins, arrives;  // on a device: the step, and the copy of its report
+    bool follows;                               // the step before it: nothing came between
   };
   int depth_;
   std::deque<Pending> pending_;
+  std::optional<c10::Event> begins_;
+  bool is_paused_ = false;
   std::optional<c10::Event> last_;  // of the report that was read last, which ended at:
   std::chrono::steady_clock::time_point last_ended_;
 };

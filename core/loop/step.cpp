@@ -60,6 +60,7 @@ void Step::load_window() {
   begun_ = {};
   begun_.data_wait_s = now() - before;
   ranks_.sum(counts, agreed_names_);
+  reports_.begin(p_.host.device());
   denominators_.set(counts);
   batches_.clear();
   for (const BatchPtr& batch : loaded) batches_.push_back(p_.passes.device_batch(batch, MORTISE_TRAIN));

@@ -34,6 +34,8 @@ class Step {
   void run();
   // The next report, in order; with `now`, waits for it. Nothing: none is due, or there is none.
   std::optional<StepReport> take_report(bool now);
+  // What comes before the next step, such as an evaluation, is no part of the steps.
+  void pause() { reports_.pause(); }
   // Steps that were begun and whose reports were not taken: `applied` may be as many more by now.
   int under_way() const { return reports_.under_way(); }
   // The global gradient norm in true units, float64, 0-dim; computed once a step.

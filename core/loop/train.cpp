@@ -125,6 +125,7 @@ void Training::report(const StepReport& r) {
   interval_.samples += r.samples;
   interval_.tokens += r.tokens;
   interval_.data_wait_s += r.data_wait_s;
+  if (r.idle_s) interval_.idle_s = interval_.idle_s.value_or(0) + *r.idle_s;
   const mortise_clock& c = services_.clock;
   const bool due = (r.applied && log_every_.due(applied())) || applied() >= o_.length;
   RecordBuilder record("step");
@@ -174,6 +175,7 @@ void Training::add_rates(RecordBuilder& record, double seconds) {
   }
   record.text("throughput_unit", interval_.tokens ? "tok" : "samples");
   record.number("data_wait_share", std::min(interval_.data_wait_s / seconds, 1.0));
+  if (interval_.idle_s) record.number("idle_share", std::min(*interval_.idle_s / seconds, 1.0));
   record.number("left_s", left_s());
   int64_t used = 0, peak = 0, total = 0;
   p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
@@ -222,6 +224,7 @@ bool Training::is_better(const Measured& m) const {
 
 bool Training::evaluate() {
   is_evaluating_ = true;  // possibly other weights, until it is over
+  p_.step.pause();
   const Measured m = p_.passes.evaluate([this] { return must_end_now(); });
   is_evaluating_ = false;
   if (!m.complete) return false;
@@ -249,6 +252,7 @@ void Training::sample() { notify(RecordBuilder("sample").integer("step", applied
 
 void Training::save() {
   if (!saves()) return;
+  p_.step.pause();
   take_reports(true);
   p_.gather();
   if (!p_.saver.can_save()) return;
@@ -282,9 +286,10 @@ bool Training::saved(bool wait) {
       continue;
     }
     if (!s.background)  // it has a line of its own, and is no part of the steps
-      interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.seconds));
+      interval_.since += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.held_s));
     RecordBuilder r("saved");
     r.integer("step", s.step).integer("bytes", s.bytes).number("seconds", s.seconds);
+    r.number("held_seconds", s.held_s);
     r.integer("background", s.background).text("path", s.path);
     notify(r);
   }

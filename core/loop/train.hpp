@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/abi/exchange.hpp"
@@ -65,6 +66,7 @@ class Training {
     Clock::time_point since = Clock::now();
     int64_t samples = 0, tokens = 0;
     double data_wait_s = 0;
+    std::optional<double> idle_s = {};  // of a device
   };
 
   // Here, or on the first rank, with what this one has.

@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
 Diagnostic not_saved(int64_t step, const std::string& why) {
   return as_warning(
       trouble(kExitIo, "checkpoint_not_saved", fmt::format("step {} is not saved: {}", with_commas(step), why)));
@@ -39,6 +41,7 @@ Saver::Saver(SaverOptions options)
 
 void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   const auto is_saved = [&] { return step == last_step_ && best().step == last_best_ && !is_outdated_; };
+  const auto before = Clock::now();
   if (!can_save() || is_saved()) return;
   if (under_way_.valid()) take(under_way_.get());
   if (is_saved()) return;
@@ -53,7 +56,11 @@ void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
       background = false;
     }
   }
-  if (!background) return take(write(s, step, best_step));
+  if (!background) {
+    Saved saved = write(s, step, best_step);
+    saved.held_s = seconds_since(before);
+    return take(std::move(saved));
+  }
   copies_ = std::move(s);
   under_way_ = std::async(std::launch::async, [this, step, best_step] {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);  // of this thread: the step's threads come first
@@ -61,6 +68,7 @@ void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
     saved.background = true;
     return saved;
   });
+  held_s_ = seconds_since(before);
 }
 
 Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
@@ -79,11 +87,12 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
     saved.failure = not_saved(step, e.what());
   }
   if (!saved.failure) folder_.retire(options_.retention, best_step);
-  saved.seconds = std::chrono::duration<double>(Clock::now() - before).count();
+  saved.seconds = seconds_since(before);
   return saved;
 }
 
 void Saver::take(Saved saved) {
+  if (saved.background) saved.held_s = held_s_;
   if (saved.failure) {
     is_outdated_ = true;
     bests_.erase(std::remove_if(bests_.begin() + 1, bests_.end(), [&](const Best& b) { return b.step == saved.step; }),

@@ -19,7 +19,8 @@ namespace mortise {
 // What came of one save.
 struct Saved {
   int64_t step = 0, bytes = 0;
-  double seconds = 0;
+  double seconds = 0;  // of writing
+  double held_s = 0;   // how long the thread that trains waited, from capture to copy, or to the end of writing
   bool background = false;
   std::string path;
   std::optional<Diagnostic> failure;  // a warning: nothing was saved, and why
@@ -51,6 +52,8 @@ class Saver {
   // the best that there is and not outdated. In the background it only copies; without memory for a copy it saves at
   // once. What `capture` throws goes through.
   void save(int64_t step, const std::function<Snapshot()>& capture);
+  // For `capture`: the last snapshot that was saved in the background, whose memory may be used again.
+  Snapshot& earlier() { return copies_; }
   // What is saved of this step is not all any more: it was evaluated since.
   void outdate() { is_outdated_ = true; }
   // The step after `step` was good: what was saved until then is something to go back to.
@@ -78,6 +81,7 @@ class Saver {
   std::vector<Saved> outcomes_;
   std::vector<Best> bests_;  // the last one that is saved, then those that may fail
   int64_t last_step_ = -1, last_best_ = -1, confirmed_ = -1;
+  double held_s_ = 0;  // by the save under way
   bool is_outdated_ = false;
   bool settled_ = true;           // what may go since the last save and its confirmation is gone
   std::future<Saved> under_way_;  // destroyed first: it waits

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 namespace fs = std::filesystem;
 
@@ -99,6 +100,26 @@ TEST_F(Savers, SayWhatCameOfASave) {
   EXPECT_FALSE(outcomes[0].background);
   EXPECT_FALSE(outcomes[0].failure);
   EXPECT_TRUE(saver.outcomes(true).empty());
+}
+
+// For the copy alone, if the rest is written in the background; and for the save before that is not done yet.
+TEST_F(Savers, SayHowLongTrainingWaited) {
+  before_writing = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+  for (const bool background : {false, true}) {
+    options.background = background;
+    Saver saver(options);
+    save(saver, background ? 7 : 5);
+    save(saver, background ? 8 : 6);
+    const std::vector<Saved> outcomes = saver.outcomes(true);
+    ASSERT_EQ(outcomes.size(), 2u);
+    for (const Saved& s : outcomes) EXPECT_GE(s.seconds, 0.2);
+    EXPECT_GE(outcomes[1].held_s, background ? 0.1 : outcomes[1].seconds);
+    if (background) {
+      EXPECT_LT(outcomes[0].held_s, 0.15);
+    } else {
+      EXPECT_GE(outcomes[0].held_s, outcomes[0].seconds);
+    }
+  }
 }
 
 TEST_F(Savers, SaveNothingWithoutAFolder) {

@@ -23,15 +23,18 @@ int64_t Snapshot::bytes() const {
   return static_cast<int64_t>(all);
 }
 
+std::shared_ptr<void> memory_for(Snapshot& earlier, const std::string& file, size_t index, uint64_t bytes) {
+  std::vector<StoredEntry>& old = earlier.tensors[file];
+  const bool fits = index < old.size() && old[index].bytes == bytes && old[index].copy.use_count() == 1;
+  return fits ? std::move(old[index].copy) : memory_of(bytes);
+}
+
 void copy_borrowed(Snapshot& s, Snapshot earlier) {
   for (auto& [file, entries] : s.tensors) {
-    std::vector<StoredEntry>& old = earlier.tensors[file];
     for (size_t i = 0; i < entries.size(); ++i) {
       StoredEntry& e = entries[i];
       if (e.owner || e.copy) continue;
-      // Memory that somebody else holds too is not overwritten.
-      const bool fits = i < old.size() && old[i].bytes == e.bytes && old[i].copy.use_count() == 1;
-      std::shared_ptr<void> copy = fits ? std::move(old[i].copy) : memory_of(e.bytes);
+      std::shared_ptr<void> copy = memory_for(earlier, file, i, e.bytes);
       if (e.bytes > 0) std::memcpy(copy.get(), e.data, e.bytes);
       e.data = copy.get();
       e.copy = std::move(copy);

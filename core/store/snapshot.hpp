@@ -31,6 +31,10 @@ struct Snapshot {
   int64_t bytes() const;
 };
 
+// Plain memory of `bytes` for an entry of a file: that of `earlier`, the last snapshot of the same run, where it has
+// room that nobody else holds. Throws std::bad_alloc.
+std::shared_ptr<void> memory_for(Snapshot& earlier, const std::string& file, size_t index, uint64_t bytes);
+
 // Copies what is borrowed, so that training may go on while the snapshot is written. The copies go into the memory of
 // `earlier`, the last snapshot of the same run, where it has room. Throws std::bad_alloc; the snapshot is then as good
 // as before.

@@ -12,11 +12,13 @@ CLOCKED = {
     "flop_per_s",
     "mfu",
     "data_wait_share",
+    "idle_share",
     "left_s",
     "memory_bytes",
     "memory_peak_bytes",
     "memory_total_bytes",
     "seconds",
+    "held_seconds",
 }
 PLACES = {"dir", "path", "run", "name", "plan", "next"}
 DROPOUT = (

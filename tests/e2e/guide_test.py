@@ -214,7 +214,7 @@ class Tables(e2e.Case):
             self.assertEqual(columns, {name: wanted.get(name) for name in columns}, kind)
             self.assertEqual({name for name, _, when in rows[kind] if when == "always"} - columns.keys(), set(), kind)
             seen |= {(kind, name) for name in columns}
-        of_a_gpu = {("step", "mfu")}  # tests/gpu
+        of_a_gpu = {("step", "mfu"), ("step", "idle_share")}  # tests/gpu
         self.assertEqual({(kind, name) for kind in rows for name, _, _ in rows[kind]} - seen, of_a_gpu, told)
 
     def test_the_manifests_of_its_page(self):

@@ -238,6 +238,8 @@ struct Clause {
   Line line;
 };
 
+constexpr double kMuch = 0.05;  // of the time, for nothing
+
 std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
   std::vector<Clause> all;
   const auto say = [&](int rank) -> Line& { return all.emplace_back(Clause{rank, {}}).line; };
@@ -248,8 +250,11 @@ std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
   if (interval.mfu > 0)
     say(-1).add("  " + short_count(interval.flop_per_s / 1e12)).label(format(" TFLOP/s (%.0f%%)", 100 * interval.mfu));
   if (!interval.memory.empty()) say(0).label("  mem ").add(interval.memory);
-  if (c.number("data_wait_share") > 0.05)
-    say(1).add(format("  waiting for data %.0f%%", 100 * c.number("data_wait_share")), Look::kWarning);
+  // A host that waits while the device has work enough costs nothing.
+  const double idle = c.has("idle_share") ? c.number("idle_share") : 1;
+  if (const double data = std::min(c.number("data_wait_share"), idle); data > kMuch)
+    say(1).add(format("  waiting for data %.0f%%", 100 * data), Look::kWarning);
+  else if (c.has("idle_share") && idle > kMuch) say(1).add(format("  device idle %.0f%%", 100 * idle), Look::kWarning);
   if (interval.left_s >= 0.5) say(5).add("  " + duration(interval.left_s, false)).label(" left");
   return all;
 }
@@ -290,6 +295,8 @@ Line saved_line(const Columns& c) {
   if (c.has("bytes")) line.add("  " + byte_size(c.number("bytes")));
   if (c.has("seconds")) line.add(" in " + duration(c.number("seconds")));
   if (c.integer("background") != 0) line.add(", in the background");
+  if (c.integer("background") != 0 && c.number("held_seconds") >= 0.1)
+    line.add("; training waited " + duration(c.number("held_seconds")));
   return c.text("path").empty() ? line : line.add("  " + std::string(c.text("path")));
 }
 

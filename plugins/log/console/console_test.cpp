@@ -97,6 +97,14 @@ TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
   EXPECT_EQ(printed(step(1, 2).add("loss", 1.0).add("data_wait_share", 0.28).add("left_s", 4.4)),
             "step    1/2  loss 1.000  waiting for data 28%  4s left\n");
   EXPECT_EQ(printed(step(1, 2).add("data_wait_share", 0.05)), "step    1/2\n");
+  // On a device that runs ahead.
+  const auto waiting = [&](double data, double idle) {
+    return printed(step(1, 2).add("data_wait_share", data).add("idle_share", idle));
+  };
+  EXPECT_EQ(waiting(0.6, 0.01), "step    1/2\n") << "it had work enough meanwhile";
+  EXPECT_EQ(waiting(0.6, 0.3), "step    1/2  waiting for data 30%\n");
+  EXPECT_EQ(waiting(0.2, 0.3), "step    1/2  waiting for data 20%\n");
+  EXPECT_EQ(waiting(0.01, 0.3), "step    1/2  device idle 30%\n");
 }
 
 TEST_F(Console, SaysNothingOfTheTimeLeftAtTheEnd) {
@@ -190,6 +198,11 @@ TEST_F(Console, PrintsWhatWasSaved) {
                         .add("seconds", 3.1)
                         .add("background", 1)),
             "saved   1250       1.4 GiB in 3.1s, in the background\n");
+  const auto held = [](double seconds) {
+    return FakeRecord("saved").add("step", 50).add("seconds", 3.1).add("background", 1).add("held_seconds", seconds);
+  };
+  EXPECT_EQ(printed(held(0.09)), "saved   50        in 3.1s, in the background\n");
+  EXPECT_EQ(printed(held(0.2)), "saved   50        in 3.1s, in the background; training waited 0.2s\n");
   EXPECT_EQ(printed(FakeRecord("saved")
                         .add("step", 5)
                         .add("bytes", 2048)
