@@ -42,6 +42,7 @@ class Work:
     name: str
     bytes: int = 0
     to: int = 0
+    stream: int = 0
 
 
 @dataclasses.dataclass
@@ -56,6 +57,9 @@ class Step:
 
     def kernels(self):
         return [work for work in self.work if work.kind == "kernel"]
+
+    def copies_to_device(self, least_bytes):
+        return [work for work in self.work if work.name.startswith("copy p") and work.bytes >= least_bytes]
 
     def pinned_copies(self):
         return sum(work.name == "copy pinned" or work.to == PINNED for work in self.work)
@@ -119,13 +123,14 @@ class Trace:
                 if kind == "call":
                     calls.append(Call(start, end, where, correlation, plain(names[more[0]])))
                 elif kind == "kernel":
-                    self.work.append(Work(start, end, correlation, kind, names[more[0]]))
+                    self.work.append(Work(start, end, correlation, kind, names[more[0]], stream=where))
                 elif kind == "copy":
                     name = {("1", "3"): "pageable", ("2", "3"): "pinned", ("3", "3"): "within"}.get(
                         (more[1], more[2]), "to the host")
-                    self.work.append(Work(start, end, correlation, kind, f"copy {name}", int(more[0]), int(more[2])))
+                    self.work.append(Work(start, end, correlation, kind, f"copy {name}", int(more[0]), int(more[2]),
+                                          where))
                 else:
-                    self.work.append(Work(start, end, correlation, kind, "fill", int(more[0])))
+                    self.work.append(Work(start, end, correlation, kind, "fill", int(more[0]), stream=where))
         if not is_over:
             raise ValueError("the trace is not whole: the program did not come to its end")
         self.calls = without_nested(calls)

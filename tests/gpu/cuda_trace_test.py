@@ -52,6 +52,15 @@ class Steps(unittest.TestCase):
         self.assertEqual((step.count(cuda_trace.LAUNCHES), len(step.kernels())), (1, 2))
         self.assertEqual(step.busy(), 22, "what runs at the same time is busy once")
 
+    def test_copies_to_the_device_have_their_size_and_their_stream(self):
+        [step] = of(*NAMES, *report(100, 1), ("kernel", 1105, 1130, 7, 2, 5), ("copy", 1110, 1120, 13, 3, 4096, 2, 3),
+                    ("copy", 1121, 1122, 7, 4, 8, 1, 3), ("copy", 1123, 1124, 7, 5, 4096, 3, 3), *report(200, 6),
+                    ("end",)).steps()
+        self.assertEqual([(c.name, c.stream) for c in step.copies_to_device(0)],
+                         [("copy pinned", 13), ("copy pageable", 7)])
+        self.assertEqual([c.start for c in step.copies_to_device(4096)], [1110])
+        self.assertEqual([k.stream for k in step.kernels()], [7])
+
     def test_short_gaps_between_kernels_are_not_for_want_of_work(self):
         [step] = of(*NAMES, *report(100, 1), ("kernel", 1110, 1120, 7, 2, 5), ("kernel", 1125, 1150, 7, 2, 5),
                     *report(200, 4), ("end",)).steps()

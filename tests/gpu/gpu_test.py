@@ -374,6 +374,42 @@ class Resume(Gpu):
         self.assertEqual(measured["eval.loss"], self.records(whole, "eval")[-1]["eval.loss"])
 
 
+class Saves(Gpu):
+    # Of 25 MiB each, and many small ones: through pinned memory in several pieces.
+    LARGE = TINY.replace("width = 64", "width = 128").replace("high = 64", "high = 50304")
+
+    def checkpoint(self, name, more, background="true"):
+        keys = f'every = "20 steps"\nbackground = {background}'
+        run = self.train(name, self.LARGE.replace("at_end = false", keys) + MATH + CUDA + more)
+        return {path.name: path.read_bytes() for path in run.glob("checkpoints/step-20/*/*.safetensors")}
+
+    def test_a_checkpoint_has_the_same_bytes_in_the_background_and_of_a_recorded_step(self):
+        now = self.checkpoint("now", "", "false")
+        self.assertEqual(len(now), 2)
+        self.assertGreater(min(map(len, now.values())), 16 << 20)
+        for name, more in ("background", ""), ("recorded", GRAPH):
+            with self.subTest(name):
+                self.assertTrue(self.checkpoint(name, more) == now)
+
+    def test_a_run_of_large_tensors_goes_on_with_its_bits(self):
+        text = self.LARGE.replace("at_end = false", 'every = "20 steps"') + MATH + CUDA
+        whole = self.losses("whole", text)
+        self.train("part", text)
+        self.ok("resume", "runs/part", "--from", "20")
+        self.assertEqual([record["loss"] for record in self.records(self.dir / "runs/part")][-20:], whole[-20:])
+
+    def test_what_a_save_in_the_background_holds_up(self):
+        """GPT-2 with AdamW, 1.4 GiB. The first one makes the memory that it is copied to."""
+        text = TINY.replace("length = 40", "length = 800").replace("sequence_length = 64", "sequence_length = 1024")
+        text = text.replace("layers = 2\nheads = 2\nwidth = 64\n", 'preset = "gpt2_124m"\nvocabulary = 50304\n')
+        text = text.replace("every = 1\n", "every = 100\n").replace("at_end", 'every = "200 steps"\nat_end')
+        saves = self.records(self.train("held", text + CUDA + "\n[precision.bf16]\n"), "saved")
+        held = [save["held_seconds"] for save in saves]
+        print("    held for " + ", ".join(f"{s:.3f} s" for s in held), f"of {saves[-1]['seconds']:.1f}", flush=True)
+        self.assertTrue(all(save["background"] and save["bytes"] > 1.4e9 for save in saves), saves)
+        self.assertLess(min(held[1:]), 0.3)
+
+
 class Trouble(Gpu):
     def test_an_index_that_is_too_high(self):
         self.file("run.toml", TINY + CUDA + "\n[device]\nindex = 99\n")
