@@ -36,7 +36,7 @@ int processors_we_may_use() {
 std::string processor() {
   std::string name = line_of("/proc/cpuinfo", "model name");
   for (const std::string_view noise : {"(R)", "(TM)", "(r)", "(tm)", " CPU"})
-    if (const size_t at = name.find(noise); at != std::string::npos) name.erase(at, noise.size());
+    for (size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, noise.size());
   name = name.substr(0, name.find(" @ "));
   utsname system{};
   return !name.empty() ? name : uname(&system) == 0 ? system.machine : "unknown processor";
