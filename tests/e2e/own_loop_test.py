@@ -122,6 +122,14 @@ class OwnLoop(e2e.Case):
         self.assertEqual((thrown.code, thrown.out.splitlines()[-1]), (3, "caught of the program"))
         self.assertIn("last checkpoint is step 2\n", thrown.err)
 
+    def test_a_lack_of_memory_is_said_where_nobody_catches_it(self):
+        result = self.run_loop(loop="has no memory where nobody catches")
+        self.assertEqual(result.code, 69, result)
+        self.assertRegex(result.err, r"^error\[out_of_memory\]: not enough memory: a tensor of [\d.]+ PiB was wanted\n"
+                                     r"  at: step 4\n")
+        self.assertIn("last checkpoint is step 2\n", result.err)
+        self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["exit"], 69)
+
     def test_mistakes_in_a_loop_are_said(self):
         for loop, text in (("forgets backward", "a micro-batch was left out"),
                            ("forgets update", "a step was not ended"),

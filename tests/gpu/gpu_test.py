@@ -401,6 +401,20 @@ class Trouble(Gpu):
         self.assertNotIn("terminate", result.err)
         self.ok("resume", "runs/run", "--without", "test.asserting", "--plugin-path", FIXTURES)
 
+    def test_a_lost_gpu_ends_every_verb(self):
+        """Of a run of 20 steps, behind which the plugin asks for a row that is not there."""
+        self.train("lost", e2e.TINY.replace("length = 6", "length = 20") + CUDA)
+        asserting = ("--use", "test.asserting", "--plugin-path", FIXTURES)
+        for words in (("eval", "runs/lost", "--data", "notes.txt"), ("sample", "runs/lost", "--prompt", "a")):
+            result = self.mortise(*words, *asserting)
+            self.assertEqual(result.code, 70, result)
+            self.assertIn("error[device_lost]: the GPU says: CUDA error: ", result.err)
+            self.assertNotIn("terminate", result.err)
+            result = self.mortise(*words, *asserting, "--json")
+            self.assertEqual(result.code, 70, result)
+            said = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
+            self.assertEqual([line["code"] for line in said if line["level"] == "error"], ["device_lost"], result)
+
     def test_labels_that_are_no_classes(self):
         """No assert of the device: their loss is not a number, and the guard skips such steps until it has had enough.
         """
