@@ -209,6 +209,13 @@ class Examples(e2e.Case):
                 self.assertEqual(changed, {"generator" if step % 2 == 0 else "discriminator"})
             before = now
 
+    def test_the_bert_loop_has_the_sizes_of_its_manifest(self):
+        steps = self.example("04_bert_loop", "mortise-bert-loop", "--set", "model.host.sizes=[1, 2, 32, 64]")
+        self.assertTrue(all(0.3 < r["loss"] < 1.5 for r in steps), steps)  # classes that nobody can tell
+        header, _ = parts_of(self.checkpoint(self.dir / "runs/run") / "model/model.safetensors")
+        self.assertEqual(header["layers.0.up.weight"]["shape"], [64, 32])
+        self.assertNotIn("layers.1.up.weight", header)
+
     def test_the_page_shows_the_example(self):
         page = (e2e.SOURCE / "docs/guide/own_loop.md").read_text()
         shown = dict(re.findall(r"^```(?:cpp|toml|cmake) (\S+)\n((?:.*\n)*?)```$", page, re.MULTILINE))

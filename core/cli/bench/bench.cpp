@@ -99,6 +99,7 @@ Matrix read_matrix_file(const Arguments& args, const std::string& file) {
   };
   Matrix matrix = matrix_of(*root, folder, is_path, report);
   if (report.has_errors()) refuse(report);
+  for (MatrixRow& row : matrix.rows) row.program = program_named(row.program);
   return matrix;
 }
 

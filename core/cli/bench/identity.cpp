@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -56,6 +57,11 @@ std::string machine_of(const std::map<std::string, PluginInfo>& catalogue) {
   std::string all = fmt::format("{}, {}, {} processors", host, processor_name(), std::thread::hardware_concurrency());
   for (const auto& [id, info] : catalogue) all += devices_of(info);
   return escape_control(all);
+}
+
+std::string program_named(const std::string& name) {
+  const std::string beside = installation().prefix + "/bin/" + name;
+  return !name.empty() && name.find('/') == name.npos && std::filesystem::exists(beside) ? beside : name;
 }
 
 std::string processor_name() {

@@ -13,5 +13,7 @@ std::string build_of(const std::map<std::string, PluginInfo>& catalogue, const s
 // "HOST, PROCESSOR, 16 processors, NVIDIA H100": with the devices that plugins know, by plugin.toml alone.
 std::string machine_of(const std::map<std::string, PluginInfo>& catalogue);
 std::string processor_name();
+// The program that a row names without a folder: the one beside `mortise`, else whatever PATH has.
+std::string program_named(const std::string& name);
 
 }  // namespace mortise::cli
