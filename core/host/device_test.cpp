@@ -154,6 +154,7 @@ TEST_F(Device, OfWhoseMemoryALibraryOfCudaIsOutIsToldAsOneOfMemory) {
             "not enough memory on the GPU: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`");
   EXPECT_EQ(heard("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
             "not enough memory on the GPU: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`");
+  EXPECT_EQ(heard("CUDA driver error: out of memory"), "not enough memory on the GPU, or to be pinned on the host");
   EXPECT_EQ(heard("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
             "not enough memory on the GPU: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED");
   EXPECT_EQ(heard("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),

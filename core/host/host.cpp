@@ -42,7 +42,8 @@ std::string status_in(const std::string& text) {
 // none left. What a lost device says instead is found out by asking it.
 bool is_of_memory(const std::string& text) {
   constexpr std::string_view kSays[] = {"CUDA out of memory. ", "DefaultCPUAllocator: can't allocate",
-                                        "CUDA error: out of memory", "'out of memory'"};  // the last is NCCL's
+                                        "CUDA error: out of memory", "CUDA driver error: out of memory",
+                                        "'out of memory'"};  // the last is NCCL's
   constexpr std::string_view kStatuses[] = {"ALLOC_FAILED", "ALLOCATION_FAILED", "STATUS_NOT_INITIALIZED"};
   const std::string status = status_in(text);
   return std::ranges::any_of(kSays, [&](std::string_view words) { return has(text, words); }) ||
@@ -57,7 +58,7 @@ std::string memory_text(const std::string& text) {
     return "not enough memory on the GPU: " + wanted + " was wanted, of " +
            between(text, "total capacity of ", " of which") + " " + between(text, " of which ", " is free") +
            " is free";
-  if (has(text, "CUDA error: out of memory")) return "not enough memory on the GPU, or to be pinned on the host";
+  if (has(text, "error: out of memory")) return "not enough memory on the GPU, or to be pinned on the host";
   for (const std::string& said : {status_in(text), line_from(text, "NCCL error")})
     if (!said.empty()) return "not enough memory on the GPU: " + said;
   constexpr std::string_view kWanted = "you tried to allocate ";
@@ -95,7 +96,8 @@ void read_text(mortise_status* status, std::string* text) {
     return;
   }
   // "CUDA error: device-side assert triggered", and a page of advice
-  for (const std::string& said : {line_from(*text, "CUDA error: "), status_in(*text)})
+  for (const std::string& said :
+       {line_from(*text, "CUDA error: "), line_from(*text, "CUDA driver error: "), status_in(*text)})
     if (!said.empty()) {
       *text = std::string(kGpuSays) + said;
       return;

@@ -1,5 +1,5 @@
-// BERT to classify samples of one length, in a training loop of its own: a row of configs/bench/guides.toml. After Devlin
-// et al. 2018 (arXiv:1810.04805), without types of tokens. Its sizes are in the manifest.
+// BERT to classify samples of one length, in a training loop of its own: a row of configs/bench/guides.toml. After
+// Devlin et al. 2018 (arXiv:1810.04805), without types of tokens. Its sizes are in the manifest.
 #include <torch/nn.h>
 
 #include "mortise/runtime.hpp"
