@@ -1,4 +1,4 @@
-# PREFIX/bin                      mortise, mortise-probe
+# PREFIX/bin                      mortise, mortise-probe; mortise-bert-loop, a row of configs/bench/guides.toml
 # PREFIX/lib/mortise              libmortise.so: the verbs that compute, loaded by bin/mortise when one is asked for
 # PREFIX/lib/mortise/plugins      family.name.so and family.name.toml, one pair a plugin
 # PREFIX/share/mortise            default.toml and the other manifests of configs/; plugin.map
@@ -23,6 +23,12 @@ if(TARGET mortise_library)
   install(TARGETS mortise_library LIBRARY DESTINATION lib/mortise)
   # By name: CMake's own way leaves out folders inside the source tree, where .deps is.
   set_target_properties(mortise_library PROPERTIES INSTALL_RPATH "${torch_dir}/lib")
+endif()
+
+if(TARGET bert_loop)
+  install(TARGETS bert_loop RUNTIME DESTINATION bin)
+  target_link_options(bert_loop PRIVATE LINKER:--disable-new-dtags)
+  set_target_properties(bert_loop PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/mortise;${torch_dir}/lib")
 endif()
 
 foreach(plugin IN LISTS mortise_plugins)

@@ -135,7 +135,7 @@ def key_errors():
     schema = tomllib.loads(text_of(ROOT / "core/manifest/core_schema.toml"))
     errors = [f"core/manifest/core_schema.toml: no source of the core names [{table}] `{key}`"
               for table, keys in schema.items() if table != "later" for key in unnamed(keys, core)]
-    wrapper = code_of("sdk/include/mortise/cpp")
+    wrapper = code_of("sdk/include/mortise/cpp") + code_of("sdk/include/mortise/runtime")
     for path in sorted(ROOT.glob("plugins/*/*/plugin.toml")):
         toml = tomllib.loads(text_of(path))
         facts = " ".join(f'"{value}"' for name, table in toml.items() if name != "config" and isinstance(table, dict)

@@ -31,6 +31,7 @@ PEERS = {
     "all, Adafactor": (1, {**CHECKPOINTED, "fp16": True, "optim": "adafactor"}),
     "8-bit Adam": (4, {"optim": "adamw_bnb_8bit"}),
     "all, 8-bit Adam": (1, {**CHECKPOINTED, "fp16": True, "optim": "adamw_bnb_8bit"}),
+    "own loop": (1, {**ACCUMULATED, "fp16": True, "optim": "adamw_bnb_8bit"}),
 }
 
 

@@ -18,6 +18,7 @@ thread_local std::string text_of_thread, plugin_of_thread;
 thread_local mortise_status status_of_thread = MORTISE_OK;
 thread_local bool is_of_host = false;  // the text is of an exception of the host's own
 ExceptionReader exception_reader = nullptr;
+TextReader text_reader = nullptr;
 
 mortise_status of_host(mortise_status status) {
   is_of_host = true;
@@ -40,6 +41,7 @@ std::string complaint_of(mortise_str text) {
 }  // namespace
 
 void set_exception_reader(ExceptionReader reader) { exception_reader = reader; }
+void set_text_reader(TextReader reader) { text_reader = reader; }
 
 void clear_error() {
   text_of_thread.clear();
@@ -48,6 +50,7 @@ void clear_error() {
 }
 
 mortise_status set_error(mortise_status status, std::string text) {
+  if (text_reader) text_reader(&status, &text);
   text_of_thread = std::move(text);
   plugin_of_thread.clear();
   is_of_host = false;
@@ -102,10 +105,9 @@ mortise_status status_of_exception() noexcept {
   try {
     throw;
   } catch (const PluginError& e) {
-    set_error(e.status(), e.text());
+    status_of_thread = set_error(e.status(), e.text());
     plugin_of_thread = e.plugin();
-    status_of_thread = e.status();
-    return of_host(e.status() == MORTISE_OK ? MORTISE_E_PLUGIN : e.status());
+    return of_host(status_of_thread);
   } catch (const std::bad_alloc&) {
     return set_error(MORTISE_E_MEMORY, "out of memory");
   } catch (const std::length_error& e) {

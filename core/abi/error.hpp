@@ -41,6 +41,9 @@ std::string take_error(mortise_status status);  // "returned status 5 (MORTISE_E
 // Exceptions of a library that this room does not know (LibTorch's): the status and the text of one, or false.
 using ExceptionReader = bool (*)(const std::exception&, mortise_status* status, std::string* text);
 void set_exception_reader(ExceptionReader reader);
+// What such a library says in a text, whoever passes it on: a plugin that calls it, or a program. Changes both.
+using TextReader = void (*)(mortise_status* status, std::string* text);
+void set_text_reader(TextReader reader);
 
 // The exception under way as a status with its text kept.
 mortise_status status_of_exception() noexcept;

@@ -83,6 +83,16 @@ void compare_with_manifest(const Instance& i) {
   }
 }
 
+// Whatever failed, it is because of the device.
+Diagnostic lost(const Diagnostic& failed) {
+  Diagnostic d = device_lost();
+  std::vector<std::string> at = {failed.message, failed.at};
+  std::erase_if(at, [&](const std::string& text) { return text.empty() || text == d.message; });
+  d.at = join(at, "; ");
+  d.plugin = failed.plugin;
+  return d;
+}
+
 bool attaches(const mortise_attachment& a, std::string_view how) {
   if (how == "wrap") return a.wrap != nullptr;
   if (how == "listen") return a.listen != nullptr;
@@ -197,11 +207,11 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   d.fixes = std::move(fixes);
   d.plugin = error.plugin();
   if (message.ends_with(kNotRepeatable)) d.code = "not_repeatable", d.exit = kExitUsage;
-  if (!device_is_lost) return d;
-  d.code = "device_lost";
-  d.exit = kExitBug;
-  d.fixes.push_back(
-      "which call it was: CUDA_LAUNCH_BLOCKING=1, exported; ids beyond a table of embeddings are a usual cause");
+  if (!lost_device().empty()) return lost(d);
+  if (error.status() == MORTISE_E_MEMORY && d.fixes.empty())
+    d.fixes = {
+        "less at a time: a smaller data.micro_batch_size, of an evaluation eval.micro_batch_size; `mortise plan` "
+        "says what takes how much"};
   return d;
 }
 

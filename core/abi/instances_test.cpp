@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
+#include <utility>
 
 #include "core/abi/error.hpp"
 #include "core/abi/listeners.hpp"
+#include "core/abi/lost_device.hpp"
 
 namespace mortise {
 namespace {
@@ -104,6 +107,32 @@ TEST_F(Started, WhatDoesNotRepeatItsBitsIsTheManifestsMistake) {
   EXPECT_EQ(d.message, "`sum` of LibTorch does not give the same bits in every run");
   EXPECT_EQ(d.plugin, "test.other");
   EXPECT_EQ(d.exit, kExitUsage);
+}
+
+// Who hears of it first need not know what it is.
+TEST_F(Started, AnErrorOfWhateverKindIsThatOfALostDevice) {
+  Instances instances(edge, plan, "");
+  const auto before = std::exchange(lost_device, [] { return std::string("the GPU says: it is gone"); });
+  const Diagnostic d = instances.diagnose(
+      PluginError(MORTISE_E_PLUGIN, "no more\n  fix: stop\nin plugin test.other, step", "test.other"));
+  const Diagnostic own = instances.diagnose(PluginError(MORTISE_E_MEMORY, "the GPU says: it is gone"));
+  lost_device = before;
+  EXPECT_EQ(std::tuple(d.code, d.exit, d.plugin), std::tuple("device_lost", kExitBug, "test.other"));
+  EXPECT_EQ(d.message, "the GPU says: it is gone");
+  EXPECT_EQ(d.at, "no more; in plugin test.other, step");
+  ASSERT_EQ(d.fixes.size(), 1u);
+  EXPECT_EQ(d.fixes[0].find("which call it was: "), 0u);
+  EXPECT_EQ(std::tuple(own.code, own.exit, own.at), std::tuple("device_lost", kExitBug, ""));
+}
+
+TEST_F(Started, ALackOfMemorySaysWhatTakesLess) {
+  Instances instances(edge, plan, "");
+  const Diagnostic d = instances.diagnose(PluginError(MORTISE_E_MEMORY, "not enough memory on the GPU"));
+  EXPECT_EQ(d.exit, kExitUnavailable);
+  ASSERT_EQ(d.fixes.size(), 1u);
+  EXPECT_NE(d.fixes[0].find("data.micro_batch_size"), std::string::npos);
+  EXPECT_EQ(instances.diagnose(PluginError(MORTISE_E_MEMORY, "no\n  fix: workers = 0")).fixes,
+            std::vector<std::string>{"workers = 0"});
 }
 
 TEST_F(Started, ARefusalIsOfThePluginThatFailed) {

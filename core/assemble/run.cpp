@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
 #include "core/assemble/allocated.hpp"
 #include "core/assemble/state.hpp"
 #include "core/base/text.hpp"
@@ -193,7 +194,9 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
       p.summary.warnings.push_back(*std::move(changed));
 }
 
-Run::~Run() = default;
+Run::~Run() {
+  if (!lost_device().empty()) static_cast<void>(parts_.release());  // what lies there cannot be given back
+}
 
 const Summary& Run::summary() const { return parts_->summary; }
 int64_t Run::step() const { return parts_->declared().edge->services.clock.applied; }

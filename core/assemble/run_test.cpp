@@ -5,7 +5,10 @@
 
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <utility>
 
+#include "core/abi/lost_device.hpp"
 #include "core/assemble/test_assembled.hpp"
 #include "core/store/folder.hpp"
 
@@ -77,6 +80,24 @@ TEST_F(Runs, WithoutADirectorySaveNothing) {
   EXPECT_EQ(run.train(nobody), kExitOk);
   EXPECT_TRUE(std::filesystem::is_empty(folder / "none"));
   EXPECT_FALSE(run.can_sample());
+}
+
+// Memory of a device that is lost cannot be given back: who tries is ended by CUDA.
+TEST_F(Runs, DestroyNothingThatLiesOnADeviceThatIsLost) {
+  PlannedRun planned(kMore);
+  const auto is_destroyed = [&](const std::string& says) {
+    auto owned = std::make_shared<int>();
+    const std::weak_ptr<int> seen = owned;
+    RunRequest r = request(planned, "it");
+    r.before_save = [owned = std::move(owned)] {};
+    auto run = std::make_unique<mortise::Run>(std::move(r));
+    const auto before = std::exchange(lost_device, [&] { return says; });
+    run.reset();
+    lost_device = before;
+    return seen.expired();
+  };
+  EXPECT_TRUE(is_destroyed(""));
+  EXPECT_FALSE(is_destroyed("the GPU says: it is gone"));
 }
 
 }  // namespace

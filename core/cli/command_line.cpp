@@ -12,9 +12,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <new>
+#include <optional>
 #include <system_error>
 
+#include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
 #include "core/base/errors.hpp"
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
@@ -251,21 +253,27 @@ Diagnostic out_of_memory() {
                  "end other programs, or raise the limit: ulimit -v, or that of the container");
 }
 
+// What an exception is that nobody on its way could read. Of LibTorch's there are such that leave a destructor.
+std::optional<Diagnostic> read_uncaught() {
+  const PluginError error = as_thrown(status_of_exception());
+  if (!lost_device().empty()) return device_lost();
+  if (error.status() != MORTISE_E_MEMORY) return std::nullopt;
+  Diagnostic d = out_of_memory();
+  if (error.text().starts_with("not enough memory")) d.message = error.text();
+  return d;
+}
+
 const std::terminate_handler handler_before = std::get_terminate();
 
 // Given back before a lack of memory is said, which needs some itself.
 std::unique_ptr<char[]> reserve;
 
-// A library that may throw nothing, or a thread of one, found no memory.
-[[noreturn]] void end_without_memory() {
-  if (const std::exception_ptr thrown = std::current_exception()) try {
-      std::rethrow_exception(thrown);
-    } catch (const std::bad_alloc&) {
-      reserve.reset();
-      say(out_of_memory());
-      _exit(kExitUnavailable);
-    } catch (...) {
-    }
+// A library that may throw nothing, a thread of one, or a program's own loop that nobody watches.
+[[noreturn]] void end_uncaught() {
+  if (std::current_exception()) {
+    reserve.reset();
+    if (const auto d = read_uncaught()) end_at_once(*d);
+  }
   handler_before();  // says what it was
   std::abort();
 }
@@ -293,7 +301,7 @@ void take_environment(int argc, char** argv) {
 
 int command_line(int argc, char** argv, const RunVerb& run) {
   reserve.reset(new char[size_t{2} << 20]);  // more than the allocator asks the kernel for at once
-  std::set_terminate(end_without_memory);
+  std::set_terminate(end_uncaught);
   // A reader that went away, and a file that became larger than the process may write, are errors of writing.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -310,17 +318,19 @@ int command_line(int argc, char** argv, const RunVerb& run) {
   } catch (const FormatError& e) {
     exit = kExitData;
     say(trouble(exit, e.code, e.message, e.path));
-  } catch (const std::bad_alloc&) {
-    exit = kExitUnavailable;
-    say(out_of_memory());
   } catch (const std::exception& e) {
+    reserve.reset();
     const auto* system = dynamic_cast<const std::system_error*>(&e);
     const bool no_thread = system && system->code() == std::errc::resource_unavailable_try_again;  // no stack for one
-    exit = no_thread ? kExitUnavailable : kExitBug;
-    say(no_thread ? out_of_memory()
-                  : trouble(exit, "internal", e.what(), "",
-                            "this is a mistake of ours: report it with the command line and the manifest"));
+    const Diagnostic d = no_thread
+                             ? out_of_memory()
+                             : read_uncaught().value_or(trouble(
+                                   kExitBug, "internal", e.what(), "",
+                                   "this is a mistake of ours: report it with the command line and the manifest"));
+    exit = d.exit;
+    say(d);
   }
+  if (!lost_device().empty()) leave_process(exit);
   std::cout.flush();
   if (!std::cout && exit == kExitOk) exit = say_not_written();
   return exit;

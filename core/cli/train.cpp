@@ -14,7 +14,6 @@
 #include <sstream>
 #include <thread>
 
-#include "core/abi/lost_device.hpp"
 #include "core/assemble/changes.hpp"
 #include "core/assemble/run.hpp"
 #include "core/base/log.hpp"
@@ -160,14 +159,6 @@ void refuse_length(int64_t step, int64_t steps, int64_t least, const Manifest& m
   throw Failure(d);
 }
 
-// Without a destructor: what lies on a device that is lost cannot be given back.
-[[noreturn]] static void leave(const Diagnostic& why) {
-  say(why);
-  std::cout.flush();
-  std::cerr.flush();
-  _exit(why.exit);
-}
-
 int train_in(RunDirectory& directory, const Session& session, const Found& checkpoint,
              const std::vector<Change>& changes, const std::function<void()>& restored) {
   const Planned& planned = session.shown();
@@ -213,7 +204,6 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (const Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    if (device_is_lost) leave(f.diagnostic);
     throw;
   } catch (...) {
     directory.end(kExitBug, step());

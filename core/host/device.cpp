@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/abi/error.hpp"
+#include "core/abi/lost_device.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 #include "core/host/tables.hpp"
@@ -42,6 +43,16 @@ void repeat_bits() {
 }
 
 c10::Stream stream_now(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+// An error that a GPU does not get over comes with every call from then on: of a query too, which waits for nothing.
+std::string wrong_with(c10::Device device) {
+  const mortise_status status = guarded([&] {
+    const c10::impl::VirtualGuardImpl gpu(device.type());
+    gpu.queryStream(gpu.getStream(device));
+  });
+  const std::string said = status == MORTISE_OK ? "" : take_error(status);
+  return status == MORTISE_E_OPERATOR ? said : "";  // and not of a lack of memory
+}
 
 void device_stream(mortise_host* h, void** native) {
   if (!native) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where a result is to be put");
@@ -123,6 +134,7 @@ void device_record_stream(mortise_host*, mortise_tensor* tensor) {
 void Host::device_opened(uint32_t kind, int32_t index, bool repeats) {
   const bool is_gpu = kind == MORTISE_CUDA;
   device_ = is_gpu ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)) : c10::Device(c10::kCPU);
+  lost_device = [device = device_] { return device.is_cpu() ? "" : wrong_with(device); };
   if (is_gpu && repeats) repeat_bits();
 }
 

@@ -1,6 +1,7 @@
 // mortise.device/0 on the host's processor, where nothing is queued; on a GPU: tests/gpu.
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -123,13 +124,76 @@ TEST_F(Device, ThatIsAGpuTakesWhatRepeatsWhereTheRunAsksForIt) {
   unsetenv("CUBLAS_WORKSPACE_CONFIG");
 }
 
-TEST_F(Device, ThatReportsAnErrorIsLostAndSaysSoInALine) {
-  const mortise_status status = guarded([] {
-    throw c10::Error({__func__, __FILE__, __LINE__},
-                     "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported");
-  });
-  EXPECT_EQ(take_error(status), "the GPU says: CUDA error: device-side assert triggered");
-  EXPECT_TRUE(device_is_lost.exchange(false));
+// What a GPU's stream says when it is asked.
+struct FakeGpu final : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
+  static inline std::string says;
+  bool queryStream(const c10::Stream&) const override {
+    if (!says.empty()) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 710, says);
+    return false;  // at work
+  }
+};
+
+TEST_F(Device, ThatDoesNotGetOverAnErrorIsLostWhoeverHeardOfIt) {
+  const c10::impl::DeviceGuardImplInterface* const none =
+      c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].load();
+  FakeGpu gpu;
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(&gpu);
+  const PointTable points;
+  Host(points, 1).device_opened(MORTISE_CUDA, 0, false);
+  EXPECT_EQ(lost_device(), "");
+  FakeGpu::says = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported";
+  EXPECT_EQ(lost_device(), "the GPU says: CUDA error: device-side assert triggered");
+  FakeGpu::says = "CUDA error: out of memory\n";
+  EXPECT_EQ(lost_device(), "") << "a lack of memory passes";
+  FakeGpu::says.clear();
+  Host(points, 1).device_opened(MORTISE_CPU, 0, false);
+  EXPECT_EQ(lost_device(), "");
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(none);
+}
+
+// A native plugin, a program, or a kernel of ours passes on what CUDA and LibTorch say to it.
+TEST_F(Device, IsHeardInALineWhoeverPassesItOn) {
+  const auto heard = [](const std::string& text, mortise_status as, mortise_status status = MORTISE_E_PLUGIN) {
+    return refused(set_error(status, text), as);
+  };
+  const std::string advice = "\nCUDA kernel errors might be asynchronously reported at some other API call";
+  EXPECT_EQ(heard("CUDA error: unspecified launch failure" + advice, MORTISE_E_PLUGIN),
+            "the GPU says: CUDA error: unspecified launch failure");
+  EXPECT_EQ(heard("a kernel was not launched: CUDA error: an illegal memory access was encountered", MORTISE_E_OPERATOR,
+                  MORTISE_E_OPERATOR),
+            "the GPU says: CUDA error: an illegal memory access was encountered");
+  EXPECT_EQ(heard("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\nYou can try to repro this", MORTISE_E_PLUGIN),
+            "the GPU says: CUDNN_STATUS_EXECUTION_FAILED");
+  EXPECT_EQ(heard("the GPU says: CUDA error: x\nin plugin test.a, step", MORTISE_E_OPERATOR, MORTISE_E_OPERATOR),
+            "the GPU says: CUDA error: x\nin plugin test.a, step")
+      << "who was around it stays";
+  EXPECT_EQ(heard("mat1 and mat2\nException raised from meta at a.cpp:1 (most recent call first):\nframe #0: f",
+                  MORTISE_E_PLUGIN),
+            "mat1 and mat2");
+  EXPECT_EQ(heard("the server says HTTP_STATUS_404", MORTISE_E_PLUGIN), "the server says HTTP_STATUS_404");
+  EXPECT_EQ(heard("CUDA error: of a table's cell", MORTISE_E_DATA, MORTISE_E_DATA), "CUDA error: of a table's cell");
+}
+
+TEST_F(Device, OfWhoseMemoryALibraryOfCudaIsOutIsToldAsOneOfMemory) {
+  const auto heard = [](const std::string& text) {
+    const mortise_status thrown = guarded([&] { throw c10::Error({__func__, __FILE__, __LINE__}, text); });
+    const std::string said = refused(thrown, MORTISE_E_MEMORY);
+    EXPECT_EQ(refused(set_error(MORTISE_E_PLUGIN, text), MORTISE_E_MEMORY), said) << "of a native plugin";
+    return said;
+  };
+  EXPECT_EQ(heard("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"),
+            "not enough memory on the GPU, or to be pinned on the host");
+  EXPECT_EQ(heard("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "not enough memory on the GPU: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`");
+  EXPECT_EQ(heard("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+            "not enough memory on the GPU: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`");
+  EXPECT_EQ(heard("CUDA driver error: out of memory"), "not enough memory on the GPU, or to be pinned on the host");
+  EXPECT_EQ(heard("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+            "not enough memory on the GPU: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED");
+  EXPECT_EQ(heard("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),
+            "not enough memory on the GPU: NCCL error: unhandled cuda error");
+  EXPECT_EQ(heard("a kernel was not launched: CUDA error: out of memory"),
+            "not enough memory on the GPU, or to be pinned on the host");
 }
 
 }  // namespace

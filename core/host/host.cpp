@@ -3,10 +3,10 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "core/abi/error.hpp"
-#include "core/abi/lost_device.hpp"
 #include "core/base/text.hpp"
 #include "core/host/batch.hpp"
 #include "core/host/tables.hpp"
@@ -14,10 +14,40 @@
 namespace mortise {
 namespace {
 
+constexpr std::string_view kGpuSays = "the GPU says: ";
+
 // What stands behind `first` and before `last`; "" if they are not both there.
 std::string between(const std::string& text, std::string_view first, std::string_view last) {
   const size_t begin = text.find(first), end = begin == text.npos ? begin : text.find(last, begin + first.size());
   return end == text.npos ? "" : text.substr(begin + first.size(), end - begin - first.size());
+}
+
+bool has(const std::string& text, std::string_view words) { return text.find(words) != text.npos; }
+
+// The rest of the line that `words` begin; "" if none does.
+std::string line_from(const std::string& text, std::string_view words) {
+  const size_t at = text.find(words);
+  return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+// From the status of one of CUDA's libraries to the end of its line: "CUBLAS_STATUS_ALLOC_FAILED when calling …".
+std::string status_in(const std::string& text) {
+  const size_t at = text.find("_STATUS_"), before = text.find_last_of(" \n", at);
+  const size_t begin = at == text.npos || before == text.npos ? 0 : before + 1;
+  const bool is_one = at != text.npos && text.compare(begin, 2, "CU") == 0;
+  return is_one ? text.substr(begin, text.find('\n', at) - begin) : "";
+}
+
+// CUDA's libraries do not all say that it was memory: the handle of one is not made where a device that is well has
+// none left. What a lost device says instead is found out by asking it.
+bool is_of_memory(const std::string& text) {
+  constexpr std::string_view kSays[] = {"CUDA out of memory. ", "DefaultCPUAllocator: can't allocate",
+                                        "CUDA error: out of memory", "CUDA driver error: out of memory",
+                                        "'out of memory'"};  // the last is NCCL's
+  constexpr std::string_view kStatuses[] = {"ALLOC_FAILED", "ALLOCATION_FAILED", "STATUS_NOT_INITIALIZED"};
+  const std::string status = status_in(text);
+  return std::ranges::any_of(kSays, [&](std::string_view words) { return has(text, words); }) ||
+         std::ranges::any_of(kStatuses, [&](std::string_view words) { return has(status, words); });
 }
 
 // LibTorch's paragraph, as one line; the allocator of the CPU throws no class of its own.
@@ -28,6 +58,9 @@ std::string memory_text(const std::string& text) {
     return "not enough memory on the GPU: " + wanted + " was wanted, of " +
            between(text, "total capacity of ", " of which") + " " + between(text, " of which ", " is free") +
            " is free";
+  if (has(text, "error: out of memory")) return "not enough memory on the GPU, or to be pinned on the host";
+  for (const std::string& said : {status_in(text), line_from(text, "NCCL error")})
+    if (!said.empty()) return "not enough memory on the GPU: " + said;
   constexpr std::string_view kWanted = "you tried to allocate ";
   const size_t at = text.find(kWanted);
   const long long bytes = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + kWanted.size());
@@ -51,20 +84,34 @@ std::string unrepeatable_text(const std::string& text) {
          "\n  fix: leave out the plugin that calls it, or deterministic = false";
 }
 
+// What LibTorch, CUDA or a library of CUDA's says, in a line or two, and whether it is of memory. Read already it stays
+// as it is.
+void read_text(mortise_status* status, std::string* text) {
+  if (*status != MORTISE_E_OPERATOR && *status != MORTISE_E_PLUGIN && *status != MORTISE_E_INTERNAL) return;
+  if (text->starts_with(kGpuSays)) return;
+  if (const size_t backtrace = text->find("\nException raised from "); backtrace != text->npos) text->resize(backtrace);
+  if (is_of_memory(*text)) {
+    *status = MORTISE_E_MEMORY;
+    *text = memory_text(*text);
+    return;
+  }
+  // "CUDA error: device-side assert triggered", and a page of advice
+  for (const std::string& said :
+       {line_from(*text, "CUDA error: "), line_from(*text, "CUDA driver error: "), status_in(*text)})
+    if (!said.empty()) {
+      *text = std::string(kGpuSays) + said;
+      return;
+    }
+  const std::string unrepeatable = unrepeatable_text(*text);
+  *text = unrepeatable.empty() ? without_hint(*text) : unrepeatable;
+}
+
 bool read_exception(const std::exception& e, mortise_status* status, std::string* text) {
   const auto* error = dynamic_cast<const c10::Error*>(&e);
   if (!error) return false;
-  *text = error->what_without_backtrace();
-  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || text->find("DefaultCPUAllocator") != text->npos;
+  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr;
+  *text = memory ? memory_text(error->what_without_backtrace()) : error->what_without_backtrace();
   *status = memory ? MORTISE_E_MEMORY : MORTISE_E_OPERATOR;
-  // "CUDA error: device-side assert triggered", and a page of advice
-  if (const size_t device = text->find("CUDA error: "); device != text->npos && !memory) {
-    device_is_lost = true;
-    *text = "the GPU says: " + text->substr(device, text->find('\n', device) - device);
-    return true;
-  }
-  const std::string unrepeatable = unrepeatable_text(*text);
-  *text = !unrepeatable.empty() ? unrepeatable : memory ? memory_text(*text) : without_hint(*text);
   return true;
 }
 
@@ -73,6 +120,7 @@ bool read_exception(const std::exception& e, mortise_status* status, std::string
 Host::Host(const PointTable& points, uint64_t seed, c10::Device device)
     : Edge(points, seed), device_(device), parameters_(*this) {
   set_exception_reader(read_exception);
+  set_text_reader(read_text);
   register_table("mortise.call/0", &kCallApi);
   register_table("mortise.tensor/0", &kTensorApi);
   register_table("mortise.ops/0", &kOpsApi);

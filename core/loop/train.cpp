@@ -420,7 +420,8 @@ void Training::fail(const PluginError& e) {
   const int64_t begun = applied() + p_.step.under_way();
   Diagnostic d = p_.instances.diagnose(e);
   // Between steps the model is whole, and worth keeping.
-  const bool is_whole = !in_step_ && !is_evaluating_ && p_.step.under_way() == 0 && !is_ending_;
+  const bool is_there = d.code != "device_lost";
+  const bool is_whole = is_there && !in_step_ && !is_evaluating_ && p_.step.under_way() == 0 && !is_ending_;
   if (is_whole && has_stepped() && !p_.saver.has(applied())) try_to([&] { save(); });
   close_after_error(e.status());
   const std::string step = "step " + with_commas(begun + 1);

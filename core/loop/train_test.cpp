@@ -4,7 +4,9 @@
 #include <chrono>
 #include <fstream>
 #include <thread>
+#include <utility>
 
+#include "core/abi/lost_device.hpp"
 #include "core/loop/test_trainings.hpp"
 
 namespace mortise::testing {
@@ -438,6 +440,22 @@ TEST_F(Trainings, AListenerThatFailsBetweenStepsLosesNothing) {
   options.eval_at_start = false;
   failure_of([&] { train(); });
   EXPECT_EQ(saved(), (Steps{4}));
+}
+
+TEST_F(Trainings, ADeviceThatIsLostGivesNothingToSave) {
+  FakeListener fails([](const mortise_event& e) {
+    if (view(e.record->kind) == "eval") throw std::runtime_error("no more");
+  });
+  run.listeners.add(kRecord, FakeListener::run, fails.instance);
+  run.data.validation = 2;
+  options.eval_every = {4, 0};
+  options.eval_at_start = false;
+  const auto before = std::exchange(lost_device, [] { return std::string("the GPU says: it is gone"); });
+  const Diagnostic d = failure_of([&] { train(); });
+  lost_device = before;
+  EXPECT_EQ(d.code, "device_lost");
+  EXPECT_NE(d.at.find("; no more"), std::string::npos) << d.at;
+  EXPECT_EQ(saved(), Steps{});
 }
 
 TEST_F(Trainings, AFailureWithinAnEvaluationSavesNoOtherWeights) {

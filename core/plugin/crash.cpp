@@ -80,9 +80,7 @@ std::string describe(const PluginCall& call) {
   return "`" + std::string(call.what) + "`" + (call.where.empty() ? "" : " at " + std::string(call.where));
 }
 
-Diagnostic ending(std::string code, std::string message, std::string plugin) {
-  Diagnostic d = trouble(kExitPlugin, std::move(code), std::move(message));
-  d.plugin = std::move(plugin);
+Diagnostic with_run(Diagnostic d) {
   if (!run_texts.active) return d;
   d.at = "step " + with_commas(run_texts.step);
   const int64_t saved = last_checkpoint();
@@ -92,14 +90,26 @@ Diagnostic ending(std::string code, std::string message, std::string plugin) {
   return d;
 }
 
+Diagnostic ending(std::string code, std::string message, std::string plugin) {
+  Diagnostic d = trouble(kExitPlugin, std::move(code), std::move(message));
+  d.plugin = std::move(plugin);
+  return with_run(std::move(d));
+}
+
 [[noreturn]] void end_process(const Diagnostic& d) {
   if (pid_t none = 0; !ending_thread.compare_exchange_strong(none, gettid()))
     for (;;) pause();  // another thread is at it
   printer()(d);
-  if (run_texts.active && when_ended()) when_ended()(kExitPlugin);
+  if (run_texts.active && when_ended()) when_ended()(d.exit);
+  leave_process(d.exit);
+}
+
+[[noreturn]] void end_at_once(const Diagnostic& d) { end_process(with_run(d)); }
+
+[[noreturn]] void leave_process(int exit) {
   std::cout.flush();
   std::fflush(nullptr);
-  _exit(kExitPlugin);
+  _exit(exit);
 }
 
 void guard_process() {

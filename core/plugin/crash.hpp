@@ -19,6 +19,12 @@ void release_signals();
 // At the end of the process, what was registered for it until now does not run; what is registered later does.
 void leave_out_exit_handlers_so_far();
 
+// Ends the process where nothing can be thrown or destroyed any more, with an error that is told with what is known of
+// the run.
+[[noreturn]] void end_at_once(const Diagnostic& d);
+// Ends it with what was printed, and destroys nothing.
+[[noreturn]] void leave_process(int exit);
+
 // How errors of this module are printed; by default as text to stderr. `json`: the line of a signal is an object.
 void set_guard_output(std::function<void(const Diagnostic&)> print, bool json);
 

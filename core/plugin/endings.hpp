@@ -34,9 +34,11 @@ void take_signals();  // of guard_process()
 
 // "`forward` at h.3"
 std::string describe(const PluginCall& call);
-// An error with what is known of the run.
+// With what is known of the run.
+Diagnostic with_run(Diagnostic d);
+// An error because of a plugin, with the same.
 Diagnostic ending(std::string code, std::string message, std::string plugin);
-// Prints it, tells who trains, and ends with 71.
+// Prints it, tells who trains, and ends with its exit.
 [[noreturn]] void end_process(const Diagnostic& d);
 
 }  // namespace mortise

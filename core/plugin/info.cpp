@@ -284,6 +284,7 @@ class Reader {
                                                     "names.parameters",
                                                     "needs.file",
                                                     "needs.hidden_by",
+                                                    "needs.named_by",
                                                     "needs.why",
                                                     "optimizer.cut",
                                                     "peft.peft_type",

@@ -4,6 +4,8 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
+#include <cstdio>
+
 #define MORTISE_UNROLL _Pragma("unroll")
 #define MORTISE_LAUNCH(kernel, blocks, threads, stream, ...) \
   (kernel)<<<(blocks), (threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
@@ -13,7 +15,10 @@ namespace mortise::kernels {
 // Of the launches of this thread: NULL, or what CUDA says was wrong.
 inline const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return nullptr;
+  thread_local char text[128];
+  std::snprintf(text, sizeof text, "CUDA error: %s", cudaGetErrorString(error));  // as LibTorch says it
+  return text;
 }
 
 }  // namespace mortise::kernels

@@ -114,7 +114,7 @@ class Rows(Bench):
     def test_the_shipped_ones_run_on_a_processor(self):
         began = time.monotonic()
         result = self.ok("bench", e2e.SOURCE / "configs/bench/quick.toml")
-        self.assertIn("9 of 9 rows measured", result.out)
+        self.assertIn("10 of 10 rows measured", result.out)
         guides, quick = ((e2e.SOURCE / "configs/bench" / name).read_text() for name in ("guides.toml", "quick.toml"))
         self.assertEqual(guides[guides.index("[[row"):], quick[quick.index("[[row"):])
         self.assertLess(time.monotonic() - began, e2e.LIMIT_S)
@@ -196,6 +196,29 @@ class GoingOn(Bench):
         self.file("run.toml", BASE + "[schedule.cosine]\n")
         self.assertNotIn("before", self.ok("bench", "m.toml").out)
         self.assertNotIn("before", self.ok("bench", "m.toml", "--anew").out)
+
+    def test_rows_of_another_build_or_machine_are_measured_again(self):
+        own = self.file("bin/own", f'#!/bin/sh\nexec "{e2e.MORTISE}" train "$@"\n')
+        own.chmod(0o755)
+        self.file("m.toml", MATRIX + '[[row]]\nname = "own"\nprogram = "bin/own"\n')
+        bench = ("bench", "m.toml", "--steps", "2")
+        self.ok(*bench)
+        again = self.ok(*bench)
+        self.assertIn("(4 before)", again.out)
+        self.assertEqual(again.err, "")
+        own.write_text(own.read_text() + "# built again\n")
+        again = self.ok(*bench)
+        self.assertIn("(3 before)", again.out)
+        self.assertEqual(again.err, "1 row was measured by another build of Mortise, of a plugin or of a program: "
+                                    "it is measured again\n")
+        found = self.results()
+        found["rows"][0]["machine"] = "elsewhere, NVIDIA H100"
+        found["rows"][1]["machine"] = "elsewhere, NVIDIA H100"
+        (self.dir / "runs/m/results.json").write_text(json.dumps(found))
+        again = self.ok(*bench)
+        self.assertIn("(2 before)", again.out)
+        self.assertEqual(again.err, "2 rows were measured on another machine or device: they are measured again\n")
+        self.assertEqual(len({row["machine"] for row in self.results()["rows"]}), 1)
 
     def test_one_bench_at_a_time_and_nothing_of_others(self):
         self.file("runs/m/mine.txt", "")

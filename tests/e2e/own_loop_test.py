@@ -122,6 +122,14 @@ class OwnLoop(e2e.Case):
         self.assertEqual((thrown.code, thrown.out.splitlines()[-1]), (3, "caught of the program"))
         self.assertIn("last checkpoint is step 2\n", thrown.err)
 
+    def test_a_lack_of_memory_is_said_where_nobody_catches_it(self):
+        result = self.run_loop(loop="has no memory where nobody catches")
+        self.assertEqual(result.code, 69, result)
+        self.assertRegex(result.err, r"^error\[out_of_memory\]: not enough memory: a tensor of [\d.]+ PiB was wanted\n"
+                                     r"  at: step 4\n")
+        self.assertIn("last checkpoint is step 2\n", result.err)
+        self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["exit"], 69)
+
     def test_mistakes_in_a_loop_are_said(self):
         for loop, text in (("forgets backward", "a micro-batch was left out"),
                            ("forgets update", "a step was not ended"),
@@ -200,6 +208,13 @@ class Examples(e2e.Case):
                 changed = {name.split(".")[0] for name in now if now[name] != before[name]}
                 self.assertEqual(changed, {"generator" if step % 2 == 0 else "discriminator"})
             before = now
+
+    def test_the_bert_loop_has_the_sizes_of_its_manifest(self):
+        steps = self.example("04_bert_loop", "mortise-bert-loop", "--set", "model.host.sizes=[1, 2, 32, 64]")
+        self.assertTrue(all(0.3 < r["loss"] < 1.5 for r in steps), steps)  # classes that nobody can tell
+        header, _ = parts_of(self.checkpoint(self.dir / "runs/run") / "model/model.safetensors")
+        self.assertEqual(header["layers.0.up.weight"]["shape"], [64, 32])
+        self.assertNotIn("layers.1.up.weight", header)
 
     def test_the_page_shows_the_example(self):
         page = (e2e.SOURCE / "docs/guide/own_loop.md").read_text()

@@ -438,6 +438,51 @@ class Trouble(Gpu):
         self.assertNotIn("terminate", result.err)
         self.ok("resume", "runs/run", "--without", "test.asserting", "--plugin-path", FIXTURES)
 
+    def test_a_lost_gpu_ends_every_verb(self):
+        """Of a run of 20 steps, behind which the plugin asks for a row that is not there."""
+        self.train("lost", e2e.TINY.replace("length = 6", "length = 20") + CUDA)
+        asserting = ("--use", "test.asserting", "--plugin-path", FIXTURES)
+        for words in (("eval", "runs/lost", "--data", "notes.txt"), ("sample", "runs/lost", "--prompt", "a")):
+            result = self.mortise(*words, *asserting)
+            self.assertEqual(result.code, 70, result)
+            self.assertIn("error[device_lost]: the GPU says: CUDA error: ", result.err)
+            self.assertNotIn("terminate", result.err)
+            result = self.mortise(*words, *asserting, "--json")
+            self.assertEqual(result.code, 70, result)
+            said = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
+            self.assertEqual([line["code"] for line in said if line["level"] == "error"], ["device_lost"], result)
+
+    def test_a_lost_gpu_ends_a_loop_of_ones_own(self):
+        self.file("run.toml", """\
+[run]
+length = 30
+[data]
+micro_batch_size = 4
+sequence_length = 32
+[data.random]
+samples = 80
+high = 1000
+classes = 2
+[model.host]
+sizes = [2, 2, 64, 128]
+[optimizer.adamw]
+[checkpoint]
+every = "20 steps"
+""" + CUDA)
+
+        def run(*words):
+            command = [e2e.MORTISE.parent / "mortise-bert-loop", *words, "--plugin-path", FIXTURES]
+            return e2e.Result(subprocess.run(command, cwd=self.dir, env=self.environment(), capture_output=True,
+                                             timeout=e2e.LIMIT_S, check=False))
+
+        result = run("--use", "test.asserting")
+        self.assertEqual(result.code, 70, result)
+        self.assertIn("error[device_lost]: the GPU says: CUDA error: ", result.err)
+        self.assertIn("last checkpoint is step 20", result.err)
+        self.assertNotIn("terminate", result.err)
+        result = run("resume", "runs/run", "--without", "test.asserting")
+        self.assertEqual(result.code, 0, result)
+
     def test_labels_that_are_no_classes(self):
         """No assert of the device: their loss is not a number, and the guard skips such steps until it has had enough.
         """
@@ -460,6 +505,17 @@ class Trouble(Gpu):
 
 
 class Verbs(Gpu):
+    def test_a_bench_has_every_row_of_the_guides(self):
+        """On a tiny model, a loop of one's own among them. On this machine nothing is measured twice."""
+        shipped = next(path for path in (e2e.SOURCE / "configs/bench/quick.toml",
+                                         e2e.MORTISE.parent.parent / "share/mortise/bench/quick.toml")
+                       if path.is_file())
+        bench = ("bench", shipped, "-o", "out", "--use", "device.cuda")
+        self.assertIn("10 of 10 rows measured, ", self.ok(*bench).out)
+        found = json.loads((self.dir / "out/results.json").read_text())
+        self.assertEqual([row["name"] for row in found["rows"] if not row["memory_peak_bytes"]], [])
+        self.assertIn("(10 before)", self.ok(*bench).out)
+
     def test_evaluation_sampling_and_export(self):
         self.train("verbs", e2e.TINY + CUDA)
         evaluated = [json.loads(self.ok("eval", "runs/verbs", "--json", "--data", "notes.txt", *more).out)["eval.loss"]

@@ -119,7 +119,7 @@ class Test:
         if END_TO_END.fullmatch(self.name):
             self.targets = ["product", "mortise_shim"]
         if self.name == "e2e_own_loop":  # runs programs of ours
-            self.targets += ["own_loop", "alternating_loop"]
+            self.targets += ["own_loop", "alternating_loop", "bert_loop"]
 
 
 def all_tests():

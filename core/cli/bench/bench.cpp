@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <set>
@@ -17,6 +16,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/bench/directory.hpp"
+#include "core/cli/bench/identity.hpp"
 #include "core/cli/bench/matrix.hpp"
 #include "core/cli/bench/rows.hpp"
 #include "core/cli/common.hpp"
@@ -57,11 +57,13 @@ std::vector<std::string> layer_words(const Arguments& args) {
 
 // What manifests are read against; what is wrong with plugins, the rows will find.
 struct Reader {
+  std::map<std::string, PluginInfo> plugins;
   std::map<std::string, PluginSchema> schemas;
   ManifestRequest request;
   Reader(const Arguments& args, const std::string& file) : request(manifest_request(args, file)) {
     Report quiet;
-    for (const auto& [id, info] : catalogue(args, &request, request.searched, quiet)) schemas[id] = info.schema;
+    plugins = catalogue(args, &request, request.searched, quiet);
+    for (const auto& [id, info] : plugins) schemas[id] = info.schema;
     for (const Diagnostic& d : quiet.all())
       if (!schemas.contains(d.plugin)) request.refused.insert(d.plugin);
     request.catalogue = &schemas;
@@ -97,6 +99,7 @@ Matrix read_matrix_file(const Arguments& args, const std::string& file) {
   };
   Matrix matrix = matrix_of(*root, folder, is_path, report);
   if (report.has_errors()) refuse(report);
+  for (MatrixRow& row : matrix.rows) row.program = program_named(row.program);
   return matrix;
 }
 
@@ -148,13 +151,6 @@ std::string key_of(const MatrixRow& row, const ManifestRequest& request, const s
   return fmt::format("{:016x}", hash_text(all));
 }
 
-std::string processor_name() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
-  return "a processor";
-}
-
 Bench bench_of(const std::string& file, const Matrix& matrix) {
   utsname system{};
   ::uname(&system);
@@ -173,22 +169,41 @@ Bench bench_of(const std::string& file, const Matrix& matrix) {
   return b;
 }
 
-// Rows that were measured before, with all the same.
-void take_measured(const Json& results, Bench& bench) {
+// Rows that were measured before, with all the same. Those of another build or machine are not: how many.
+struct Others {
+  size_t of_build = 0, of_machine = 0;
+};
+
+Others take_measured(const Json& results, Bench& bench) {
+  Others others;
   try {
     for (const Json& json : results.at("rows")) {
       const Measure before = measure_of(json);
-      for (Measure& row : bench.rows)
-        if (before.is_measured() && row.name == before.name && row.key == before.key) {
-          const std::string file = row.file;
-          row = before;
-          row.file = file;
+      for (Measure& row : bench.rows) {
+        if (!before.is_measured() || row.name != before.name || row.key != before.key) continue;
+        if (row.machine != before.machine || row.build != before.build) {
+          ++(row.machine != before.machine ? others.of_machine : others.of_build);
+          continue;
         }
+        const std::string file = row.file;
+        row = before;
+        row.file = file;
+      }
     }
     if (bench.missing() < bench.rows.size()) bench.began = results.at("began");
   } catch (const Json::exception&) {
     // Of somebody else's making: what cannot be read is measured again.
   }
+  return others;
+}
+
+void say_others(const Others& others) {
+  if (globals().quiet || globals().json) return;
+  for (const auto& [rows, by] : {std::pair(others.of_build, "by another build of Mortise, of a plugin or of a program"),
+                                 std::pair(others.of_machine, "on another machine or device")})
+    if (rows)
+      std::cerr << rows << (rows == 1 ? " row was" : " rows were") << " measured " << by
+                << (rows == 1 ? ": it is measured again\n" : ": they are measured again\n");
 }
 
 // ---- the verb ----
@@ -230,6 +245,8 @@ int bench(const Arguments& args) {
 
   const std::vector<std::string> words = layer_words(args);
   Bench bench = bench_of(file, matrix);
+  const std::string machine = machine_of(reader.plugins);
+  std::map<std::string, std::string> builds;  // by the program
   for (const MatrixRow& row : matrix.rows) {
     if (!row.is_measured) continue;
     Measure& measure = bench.rows.emplace_back();
@@ -237,8 +254,12 @@ int bench(const Arguments& args) {
     measure.file = row.file;
     reader.request.file = directory.manifest(row.file);
     measure.key = key_of(row, reader.request, words, matrix.warmup);
+    measure.machine = machine;
+    std::string& build = builds[row.program];
+    if (build.empty()) build = build_of(reader.plugins, row.program);
+    measure.build = build;
   }
-  if (!args.has("--anew")) take_measured(directory.results(), bench);
+  if (!args.has("--anew")) say_others(take_measured(directory.results(), bench));
   const size_t before = bench.rows.size() - bench.missing();
   directory.keep();
   directory.write(bench);

@@ -168,7 +168,7 @@ class MatrixReader {
   void program(const TomlNode& node, MatrixRow& row) {
     const std::string* written = text(node, "program");
     if (!written) return;
-    row.program = written->find('/') == std::string::npos ? *written  // found on PATH
+    row.program = written->find('/') == std::string::npos ? *written  // found beside mortise, or on PATH
                                                           : (fs::path(folder_) / *written).lexically_normal().string();
   }
 

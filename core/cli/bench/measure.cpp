@@ -115,7 +115,9 @@ Json json_of(const Measure& row, const Measure& first) {
           {"loss_last", json_of(row.loss_last)},
           {"device", row.device},
           {"manifest", "rows/" + row.file + ".toml"},
-          {"key", row.key}};
+          {"key", row.key},
+          {"build", row.build},
+          {"machine", row.machine}};
 }
 
 Measure measure_of(const Json& json) {
@@ -140,6 +142,8 @@ Measure measure_of(const Json& json) {
   row.loss_last = number<double>(json, "loss_last");
   row.device = json.at("device");
   row.key = json.at("key");
+  row.build = json.at("build");
+  row.machine = json.at("machine");
   return row;
 }
 

@@ -12,10 +12,12 @@ namespace mortise::cli {
 
 struct Measure {
   std::string name = {}, file = {};
-  std::string key = {};     // of all that it was measured with: another one is another row
-  std::string state = {};   // "measured", "failed"; "": not yet
-  std::string why = {};     // it failed
-  std::string device = {};  // as the run says
+  std::string key = {};      // of all that it was measured with: another one is another row
+  std::string build = {};    // of what it was measured with: its bytes
+  std::string machine = {};  // where
+  std::string state = {};    // "measured", "failed"; "": not yet
+  std::string why = {};      // it failed
+  std::string device = {};   // as the run says
   int exit = 0;
   int64_t steps = 0, samples = 0;
   double seconds = 0, process_seconds = 0;                // of the training; of its process, from start to end

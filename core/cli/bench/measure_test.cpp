@@ -92,7 +92,15 @@ TEST(Meter, SaysHowFarARowIs) {
 }
 
 TEST(Measure, ComesBackFromJsonAsItWas) {
-  Measure row{.name = "a", .file = "a", .key = "k", .state = "measured", .device = "d", .steps = 3, .samples = 12};
+  Measure row{.name = "a",
+              .file = "a",
+              .key = "k",
+              .build = "b",
+              .machine = "m",
+              .state = "measured",
+              .device = "d",
+              .steps = 3,
+              .samples = 12};
   row.seconds = 1.5;
   row.steady_samples_per_s = 8;
   row.nvml_peak_bytes = int64_t{1} << 40;

@@ -11,7 +11,14 @@ namespace mortise::cli {
 namespace {
 
 Measure measured(const std::string& name, double rate, int64_t mib) {
-  Measure row{.name = name, .file = name, .key = "k", .state = "measured", .device = "device.cpu", .seconds = 14.06};
+  Measure row{.name = name,
+              .file = name,
+              .key = "k",
+              .build = "b",
+              .machine = "m",
+              .state = "measured",
+              .device = "device.cpu",
+              .seconds = 14.06};
   row.samples_per_s = rate;
   row.steady_samples_per_s = rate * 1.1;
   row.memory_peak_bytes = mib << 20;

@@ -110,8 +110,8 @@ class Cuda {
   static std::string name_of(const Library& runtime, int index) {
     int major = 0, minor = 0;
     const auto attribute = runtime.get<int(int*, int, int)>("cudaDeviceGetAttribute");
-    attribute(&major, kMajor, index);
-    attribute(&minor, kMinor, index);
+    must_be_well(runtime, attribute(&major, kMajor, index));
+    must_be_well(runtime, attribute(&minor, kMinor, index));
     if (major < kOldest)
       cannot("this GPU is an sm_" + std::to_string(major) + std::to_string(minor) +
                  ", and kernels are for sm_80 and later",

@@ -156,6 +156,11 @@ class Run {
     must_be_before("facts are asked for");
     return Builder(program_->builder()).fact(name);
   }
+  // [model.host] sizes: numbers that mean what the program takes them for.
+  std::vector<int64_t> sizes() const {
+    must_be_before("sizes are asked for");
+    return Program::sizes();
+  }
   // The parameters and floating-point buffers of a torch::nn::Module, under their names. Their values are what the run
   // begins with; then the run owns the bytes. Integer buffers stay the program's, and are in no checkpoint.
   template <class Module>

@@ -44,6 +44,11 @@ class Program {
   // From here on the loop has no turn any more; the step under way fails.
   void leave() { is_left_ = true; }
   int exit() const { return exit_; }
+  // [model.host] sizes, at kDeclare: tables are those of model.host.
+  static std::vector<int64_t> sizes() {
+    const mortise_value v = config::get("sizes");
+    return v.tag == MORTISE_INTS ? std::vector(v.v.is, v.v.is + v.count) : std::vector<int64_t>();
+  }
   mortise_builder* builder() const { return builder_; }  // at kDeclare
   mortise_call* micro() const { return micro_; }         // at kMicro
   // What the program computes with its tensors from here on is computed with the run's parameters.
