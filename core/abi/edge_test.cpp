@@ -208,6 +208,7 @@ struct NoModel final : LoopServices {
                    mortise_tensor**) override {}
   void norm(mortise_tensor**) override {}
   void ready(mortise_param&, int, bool) override {}
+  void need(mortise_param&, int, bool) override {}
   void slices(const PluginHost&, const mortise_slice**, uint32_t*) override {}
   void publish(const mortise_param&) override {}
   void forward(mortise_batch*, uint32_t mode, uint32_t, mortise_value*, uint32_t) override { ran = mode; }

@@ -104,6 +104,8 @@ class LoopServices {
   virtual void norm(mortise_tensor** out) = 0;
   // The gradient of a parameter is complete for this micro-batch. [autograd]
   virtual void ready(mortise_param& p, int micro, bool last) = 0;
+  // The value of a sharded parameter is there when this returns. `segment`: which one computes, -1: none. [autograd]
+  virtual void need(mortise_param& p, int segment, bool backward) = 0;
   // The trainable parameters with what `plugin` keeps beside them; the array is good until it asks again.
   virtual void slices(const PluginHost& plugin, const mortise_slice** out, uint32_t* n) = 0;
   // A master was written: its compute copy is cast again.

@@ -18,11 +18,6 @@ struct StateSpec {
   int64_t per = 0;  // elements of the parameter for each number, in memory order; 0: it cannot be cut
 };
 
-// Elements of a parameter, in memory order.
-struct Piece {
-  int64_t offset = 0, length = 0;
-};
-
 // What one plugin has beside one parameter.
 struct ParamStates {
   mortise_param* param = nullptr;

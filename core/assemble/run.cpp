@@ -142,7 +142,8 @@ Found chosen_by_first(const Declared& d, const Found& own) {
 void must_begin_alike(const Runnable& r) {
   diagnosed(*r.declared().instances, [&] {
     std::vector<at::Tensor> masters;
-    for (const ParameterState& s : r.host().parameters().all()) masters.push_back(s.master);
+    for (const ParameterState& s : r.host().parameters().all())
+      if (!s.declared->is_sharded()) masters.push_back(s.master);
     Ranks(r.host().services).must_be_alike(masters, "the parameters");
   });
 }
@@ -213,7 +214,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
       generate(d, {}, [&](std::string_view piece) { text += piece; });
       return text;
     };
-  std::vector<NamedState> gathered;
+  Gathered gathered;
   const TrainParts parts{r.host(),
                          *d.listeners,
                          *d.instances,
@@ -231,7 +232,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                            return snapshot;
                          },
                          sample,
-                         [&] { gathered = gathered_states(r); }};
+                         [&] { gathered = gather(r); }};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
   if (parts_->request.world.size > 1)
     options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();

@@ -32,7 +32,7 @@ constexpr size_t kMaxData = size_t{64} << 10;
 
 std::string extension(const Declared& d) { return std::string(view(d.format.object->extension)); }
 // Every rank has the same states, and the first saves them.
-constexpr const char* kRankFile = "optimizer/rank-0";
+const std::string kRankFile = "optimizer/rank-0", kModelFile = "model/model";
 std::string kept_file(const PluginHost& plugin) { return "plugins/" + plugin.id + ".rank-0"; }
 
 // ---- what is captured ----
@@ -60,11 +60,11 @@ class Capture {
     if (is_own || !dense.is_same(t)) e.owner = std::make_shared<at::Tensor>(dense);
     return e;
   }
-  // Pieces of a rank, each with its place in the whole.
-  void add_states(const std::string& file, const std::vector<NamedState>& states, bool are_own = false) {
+  // States as they are, each with its place in the whole.
+  void add_states(const std::string& file, const std::vector<NamedState>& states) {
     taken_.tensors[file];  // also where there are none
     for (const NamedState& named : states) {
-      StoredEntry& e = add(file, named.name, named.tensor, are_own);
+      StoredEntry& e = add(file, named.name, named.tensor, named.is_own);
       e.whole = e.sizes;
       e.offset.assign(e.whole.size(), 0);
     }
@@ -201,10 +201,14 @@ void restore_tensors(const Format& format, const Found& checkpoint, const std::s
 
 void restore_parameters(const Allocated& a, const Found& checkpoint) {
   std::vector<NamedState> masters;
-  for (const auto& s : a.host().parameters().all()) masters.push_back({s.declared->name, s.master});
-  restore_tensors(a.declared.format, checkpoint, "model/model" + extension(a.declared), masters);
+  for (const auto& s : a.host().parameters().all()) {
+    const mortise_param& p = *s.declared;
+    masters.push_back({p.name, s.master});
+    if (p.is_sharded()) masters.back() = {p.name, s.master.view(-1), 0, true, p.sizes, p.shards.own.offset};
+  }
+  restore_tensors(a.declared.format, checkpoint, kModelFile + extension(a.declared), masters);
   for (auto& s : a.host().parameters().all())
-    if (!s.value.is_same(s.master)) s.value.copy_(s.master);
+    if (!s.declared->is_sharded()) a.host().parameters().cast(*s.declared);
 }
 
 // What plugins keep beside parameters; anew, where the checkpoint has nothing of a plugin.
@@ -350,24 +354,41 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   return state.cursor / before * per_epoch(micro * clock.ranks) + taken / clock.ranks;
 }
 
-std::vector<NamedState> gathered_states(const Runnable& r) {
-  std::vector<NamedState> all;
+Gathered gather(const Runnable& r) {
+  Gathered all;
   const Ranks ranks(r.host().services);
+  for (const auto& p : r.host().parameters().all())
+    if (const mortise_param& of = *p.declared; of.is_sharded())
+      all[kModelFile].push_back({of.name, gathered(p.master, of.sizes, of.shards.pieces, ranks)});
   for (const auto& o : *r.optimizers)
-    if (o.is_cut()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all));
+    if (o.is_cut()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all[kRankFile]));
+  if (all.contains(kModelFile))
+    for (const auto& [plugin, states] : r.allocated.services->kept()) all[kept_file(*plugin)] = states.gathered(ranks);
   return all;
 }
 
-Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside,
-                 const std::vector<NamedState>& gathered, Snapshot&& earlier) {
+Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside, const Gathered& gathered,
+                 Snapshot&& earlier) {
   const Declared& d = r.declared();
+  const auto all_of = [&](const std::string& file) {
+    const auto found = gathered.find(file);
+    return found == gathered.end() ? std::vector<NamedState>() : found->second;
+  };
   Capture tensors(earlier);
-  for (const auto& p : r.host().parameters().all()) tensors.add("model/model", p.declared->name, p.master);
+  size_t n = 0;
+  const auto masters = all_of(kModelFile);
+  for (const auto& p : r.host().parameters().all()) {
+    const bool is_gathered = p.declared->is_sharded();
+    tensors.add(kModelFile, p.declared->name, is_gathered ? masters.at(n++).tensor : p.master, is_gathered);
+  }
   for (const auto& o : *r.optimizers)
     if (!o.is_cut()) tensors.add_states(kRankFile, o.states());
-  tensors.add_states(kRankFile, gathered, /*are_own=*/true);
-  for (const auto& [plugin, states] : r.allocated.services->kept())
-    if (const auto named = states.named(); !named.empty()) tensors.add_states(kept_file(*plugin), named);
+  tensors.add_states(kRankFile, all_of(kRankFile));
+  for (const auto& [plugin, states] : r.allocated.services->kept()) {
+    const std::string file = kept_file(*plugin);
+    if (const auto named = gathered.contains(file) ? all_of(file) : states.named(); !named.empty())
+      tensors.add_states(file, named);
+  }
   Snapshot s = tensors.taken();
   add_blobs(d, s.texts);
   s.texts[kStateFile] = state_text(state);

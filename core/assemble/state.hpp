@@ -12,6 +12,7 @@
 //   plugins/ID.json        what plugins keep, as text
 //   plugins/ID.rank-N.EXT  what plugins keep beside parameters, likewise
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 
@@ -35,13 +36,15 @@ std::vector<std::string> parameters_begun_anew(const Found& checkpoint);
 // A warning if what is evaluated on, `split` of the manifest, is not what the checkpoint's run had.
 std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoint, const std::string& split);
 
-// Where each rank has a part of the optimizers' states: all of them, on the first rank; every rank calls it.
-std::vector<NamedState> gathered_states(const Runnable& r);
+// What each rank has a part of, whole, by the file that it is saved in. On the first rank; the others get no tensors.
+using Gathered = std::map<std::string, std::vector<NamedState>>;
+// Every rank calls it.
+Gathered gather(const Runnable& r);
 
 // Borrows the memory of what lies on the host; what does not is copied, into memory of `earlier` where it has some.
 // `beside`: of the folder that the run began from. `gathered`: see above.
 Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Beside& beside = {},
-                 const std::vector<NamedState>& gathered = {}, Snapshot&& earlier = {});
+                 const Gathered& gathered = {}, Snapshot&& earlier = {});
 
 // From a checkpoint that was verified: parameters, and what plugins keep. Throws Failure (exit 65): it is of another
 // model.

@@ -249,7 +249,9 @@ TEST_F(States, BorrowWhatTheHostHas) {
 // Made for the save, so nobody writes to it; beside it are states that this rank has whole, which training changes.
 TEST_F(States, OwnWhatWasGatheredAndThatAlone) {
   Assembled run;
-  const Snapshot s = capture(run.r, state(), {}, {{"wte.weight/moment", at::ones({3, 2})}});
+  const Snapshot s =
+      capture(run.r, state(), {},
+              {{"optimizer/rank-0", {{.name = "wte.weight/moment", .tensor = at::ones({3, 2}), .is_own = true}}}});
   const auto& entries = s.tensors.at("optimizer/rank-0");
   ASSERT_GT(entries.size(), 1u);
   EXPECT_NE(entries.back().owner, nullptr);

@@ -62,9 +62,12 @@ void print_memory(std::ostream& out, const Summary& s) {
   line("optimizer", s.states_bytes);
   line("casts", s.casts_bytes);
   if (s.workspaces_bytes) line("workspaces", s.workspaces_bytes);
-  line("total", s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes);
+  if (s.transient_bytes) line("gathered", s.transient_bytes);
+  line("total",
+       s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes + s.transient_bytes);
   if (s.copy_bytes)
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
+  if (s.transient_bytes) out << "  gathered is at most: values and gradients of shards that are whole for a while\n";
   out << "  activations  not predicted in this version\n";
 }
 
@@ -144,7 +147,8 @@ void print_json_plan(const Planned& p, const Summary* s) {
                      {"ranks", s->ranks}};
     all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},
                      {"optimizer_bytes", s->states_bytes},      {"casts_bytes", s->casts_bytes},
-                     {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes}};
+                     {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes},
+                     {"transient_bytes", s->transient_bytes}};
   }
   std::cout << text_of(all) << "\n";
 }

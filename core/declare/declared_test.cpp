@@ -322,5 +322,78 @@ TEST(LengthsOfARun, SequencesAreAsLongAsTheModelTakes) {
   EXPECT_EQ(refused("", {"model.gpt.context=4"}).code, "sequence_too_long");
 }
 
+// ---- several ranks ----
+
+constexpr const char* kSharded =
+    "[comm.gloo]\n[ema.weights]\n[parallel.zero]\nstage = 3\nwhole_below = 65\nbucket_mib = 1\n"
+    "[parameters.fixed]\nwhere = \"wpe.*\"\nfreeze = true\n";
+
+Declared declare_second_of_two(const PlannedRun& planned) {
+  DeclareRequest request = planned.request();
+  request.world.rank = 1;
+  request.world.size = 2;
+  return declare(request, std::make_unique<Edge>(planned.plan.points, 1));
+}
+
+TEST(Shards, AreOfLargeParametersAndWhatIsKeptBesideThem) {
+  const PlannedRun planned(kSharded);
+  const Declared d = declare_second_of_two(planned);
+  Declaration& declaration = d.edge->declaration();
+  const mortise_param& sharded = *declaration.find("h.0.attn.c_attn.weight");
+  EXPECT_EQ(sharded.info.numel, 192);
+  EXPECT_EQ(sharded.shards.own.offset, 128);
+  EXPECT_EQ(sharded.shards.own.length, 64);
+  EXPECT_EQ(sharded.shards.room, 256) << "parts of 64 elements and of one length";
+  EXPECT_TRUE(sharded.shards.comes_and_goes);
+  EXPECT_FALSE(declaration.find("ln_f.weight")->is_sharded());
+  for (const ParamStates& beside : d.edge->services.kept.at(0).beside)
+    EXPECT_EQ(beside.pieces.size(), beside.param->shards.pieces.size()) << beside.param->name;
+}
+
+TEST(Shards, AreWhatThePlanCounts) {
+  const PlannedRun planned(kSharded), whole;
+  const Declared d = declare_second_of_two(planned);
+  int64_t own = 0, gradients = 0;
+  for (const mortise_param& p : d.edge->declaration().params) {
+    const int64_t length = p.is_sharded() ? p.shards.own.length : p.info.numel;
+    own += length;
+    if (p.info.trainable) gradients += length;
+  }
+  const Summary s = summary_of(d, "");
+  EXPECT_EQ(s.weights_bytes, own * 4);
+  EXPECT_EQ(s.gradients_bytes, gradients * 4);
+  EXPECT_LT(s.weights_bytes, d.edge->declaration().count() * 4);
+  EXPECT_GT(s.transient_bytes, 0);
+}
+
+TEST(Shards, OfWhatIsKeptOfWholeParametersAreRefused) {
+  mortise_param p;
+  p.name = "w";
+  p.shards.pieces = {{0, 5}, {5, 5}};
+  std::vector<ParamStates> kept = {{&p, {{"rows", {2}, MORTISE_F32, 0, false, 0}}}};
+  try {
+    shard_kept(kept, "mean.rows");
+    FAIL() << "not refused";
+  } catch (const PluginError& e) {
+    EXPECT_EQ(e.text(), "mean.rows keeps `rows` of the whole of w, of which each rank has a part");
+  }
+  p.shards = {};
+  EXPECT_NO_THROW(shard_kept(kept, "mean.rows"));
+}
+
+TEST(Shards, AndARecordedStepAreRefused) {
+  PlannedRun planned(kSharded);
+  Attached recorder;
+  recorder.band = "capture";
+  planned.plan.at[kStep].wrappers.push_back(recorder);
+  const std::string by = planned.plan.members[0].info->schema.id;
+  try {
+    declare_second_of_two(planned);
+    FAIL() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.message, by + " records a step, and parallel.zero shards parameters");
+  }
+}
+
 }  // namespace
 }  // namespace mortise::testing

@@ -79,10 +79,25 @@ std::vector<Piece> pieces_of(const Provided<mortise_replicas>& replicas, const m
   return pieces;
 }
 
-void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32_t ranks) {
+// Decides what this rank has of a parameter.
+void shard(mortise_param& p, const std::vector<Piece>& pieces, const Provided<mortise_replicas>& replicas,
+           int32_t rank) {
+  uint32_t what = MORTISE_WHOLE;
+  int64_t room = p.info.numel;
+  replicas.call(&mortise_replicas::shard, "shard of " + p.name, &p.info, &what, &room);
+  if (what == MORTISE_WHOLE) return;
+  if (what > MORTISE_COMES_AND_GOES || room < p.info.numel)
+    throw PluginError(MORTISE_E_PLUGIN,
+                      replicas.by->id() + " shards " + p.name + " in no way that there is, or leaves no room for it",
+                      replicas.by->id());
+  p.shards = {pieces, pieces[static_cast<size_t>(rank)], room, what == MORTISE_COMES_AND_GOES};
+}
+
+void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32_t rank, int32_t ranks) {
   for (ParamStates& beside : o.states) {
-    const mortise_param& p = *beside.param;
+    mortise_param& p = *beside.param;
     beside.pieces = pieces_of(replicas, p, cut_of(*o.by->member->info, p), ranks);
+    if (replicas.has(&mortise_replicas::shard)) shard(p, beside.pieces, replicas, rank);
     const bool is_whole = std::ranges::any_of(beside.pieces, [&](const Piece& b) { return b.length == p.info.numel; });
     for (const StateSpec& s : beside.states)
       if (s.per == 0 && !is_whole)
@@ -97,8 +112,8 @@ void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32
 }  // namespace
 
 std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
-                                                  const Provided<mortise_replicas>& replicas, int32_t ranks,
-                                                  std::vector<Group>* groups) {
+                                                  const Provided<mortise_replicas>& replicas, int32_t rank,
+                                                  int32_t ranks, std::vector<Group>* groups) {
   const Plan& plan = instances.plan();
   std::vector<Element> trainable;
   std::vector<mortise_param*> params;
@@ -127,10 +142,25 @@ std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declarat
         own.push_back(params[i]);
       }
     optimizers.push_back(declare_one(instances, claims[c].member, std::move(own)));
-    if (ranks > 1 && replicas.has(&mortise_replicas::own)) cut(optimizers.back(), replicas, ranks);
+    if (ranks > 1 && replicas.has(&mortise_replicas::own)) cut(optimizers.back(), replicas, rank, ranks);
   }
+  if (ranks > 1 && replicas.has(&mortise_replicas::shard))
+    for (auto& p : d.params)
+      if (!p.info.trainable) shard(p, pieces_of(replicas, p, 1, ranks), replicas, rank);
   *groups = make_groups(d, lr, decay);
   return optimizers;
+}
+
+void shard_kept(std::vector<ParamStates>& kept, const std::string& by) {
+  for (ParamStates& beside : kept) {
+    beside.pieces = beside.param->shards.pieces;
+    for (const StateSpec& s : beside.states)
+      if (s.per == 0 && beside.param->is_sharded())
+        throw PluginError(
+            MORTISE_E_UNSUPPORTED,
+            by + " keeps `" + s.name + "` of the whole of " + beside.param->name + ", of which each rank has a part",
+            by);
+  }
 }
 
 }  // namespace mortise

@@ -23,9 +23,12 @@ struct DeclaredOptimizer {
 };
 
 // Every trainable parameter to one optimizer, by the plan's claims; writes the parameters' groups. Of several ranks
-// `replicas` says who updates what. Throws Failure or PluginError.
+// `replicas` says who updates what, and what this one has of each parameter. Throws Failure or PluginError.
 std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
-                                                  const Provided<mortise_replicas>& replicas, int32_t ranks,
-                                                  std::vector<Group>* groups);
+                                                  const Provided<mortise_replicas>& replicas, int32_t rank,
+                                                  int32_t ranks, std::vector<Group>* groups);
+
+// What plugin `by` keeps beside sharded parameters is sharded as they are. Throws PluginError: it cannot be.
+void shard_kept(std::vector<ParamStates>& kept, const std::string& by);
 
 }  // namespace mortise

@@ -116,6 +116,14 @@ int64_t workspaces_bytes(const Declared& d) {
   });
 }
 
+// What is whole for a while, of parameters of which this rank has a part.
+int64_t transient_bytes(const Declared& d) {
+  int64_t bytes = 0;
+  if (d.edge->services.world.size > 1 && !d.optimizers.empty() && d.replicas.has(&mortise_replicas::transient))
+    diagnosed(*d.instances, [&] { d.replicas.call(&mortise_replicas::transient, "transient", &bytes); });
+  return bytes;
+}
+
 double flop_per_s_at_most(const Declared& d) {
   double of_one = 0;
   const std::string factors = factors_of_products(*d.plan, d.edge->declaration());
@@ -183,11 +191,12 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.casts_bytes = m.casts;
   for (const auto& o : d.optimizers) s.states_bytes += bytes_of(o.states, d.edge->services.world.rank);
   for (const KeptTensors& kept : d.edge->services.kept) {
-    const int64_t bytes = bytes_of(kept.beside, 0);
+    const int64_t bytes = bytes_of(kept.beside, d.edge->services.world.rank);
     s.details[d.instances->of(*kept.host).id()] = "keeps " + byte_size(bytes) + " beside the parameters";
     s.states_bytes += bytes;
   }
   s.workspaces_bytes = workspaces_bytes(d);
+  s.transient_bytes = transient_bytes(d);
   if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes;
   for (size_t g = 0; g < d.groups.size(); ++g)
     if (const std::string text = group_text(d, g); !text.empty()) s.groups.push_back(text);

@@ -20,9 +20,10 @@ struct Summary {
   double flop_per_s_at_most = 0;  // of all ranks, as the makers of their devices say; 0: not known
   int micros = 1, ranks = 1;
   int64_t weights_bytes = 0, gradients_bytes = 0, states_bytes = 0, casts_bytes = 0;
-  int64_t workspaces_bytes = 0;                // what libraries and kernels keep for themselves on the device
-  int64_t copy_bytes = 0;                      // in host memory, for saves in the background
-  std::vector<std::string> groups;             // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
+  int64_t transient_bytes = 0;      // of what ranks have in parts: values and gradients that are whole for a while
+  int64_t workspaces_bytes = 0;     // what libraries and kernels keep for themselves on the device
+  int64_t copy_bytes = 0;           // in host memory, for saves in the background
+  std::vector<std::string> groups;  // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype
   std::vector<Diagnostic> warnings;            // of what the manifest asks for, and the run cannot do

@@ -74,14 +74,25 @@ void replicas_has_gradient(mortise_host* h, const mortise_param* p, int32_t* has
 void replicas_set_has_gradient(mortise_host* h, mortise_param* p, int32_t has) {
   Parameters& all = host_of(h).parameters();
   ParameterState& s = all.state(*p);
-  if (has && !s.grad.defined()) all.gradient(s).zero_();
+  if (has && !s.grad.defined() && !p->is_sharded()) all.gradient(s).zero_();
   s.has_gradient = has != 0;
 }
 void replicas_master(mortise_host* h, mortise_param* p, int64_t offset, int64_t length, mortise_tensor** out) {
+  if (p->is_sharded()) throw PluginError(MORTISE_E_ARGUMENT, "the ranks have a part of the master of " + p->name);
   const at::Tensor& master = host_of(h).parameters().state(*p).master;
   if (offset < 0 || length < 0 || offset > master.numel() - length)
     throw PluginError(MORTISE_E_ARGUMENT, c10::str(p->name, " has no ", length, " elements from ", offset, " on"));
   *out = give(master.view(-1).narrow(0, offset, length));
+}
+void replicas_hold(mortise_host* h, mortise_param* p, mortise_tensor** out) {
+  *out = give(host_of(h).parameters().hold(*p));
+}
+void replicas_drop(mortise_host* h, mortise_param* p) { host_of(h).parameters().drop(*p); }
+void replicas_take_gradient(mortise_host* h, mortise_param* p, mortise_tensor** out) {
+  *out = give(host_of(h).parameters().take_gradient(*p));
+}
+void replicas_add_gradient(mortise_host* h, mortise_param* p, mortise_tensor* own) {
+  host_of(h).parameters().add_gradient(*p, share(own));
 }
 
 }  // namespace
@@ -91,8 +102,10 @@ const mortise_params_api kParamsApi = {
     at_edge<param_use>,         keep_beside,   at_edge<param_slices>, at_edge<param_publish>};
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), grad_target_at_edge, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
-const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api), at_edge<replicas_place>,
+const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api),   at_edge<replicas_place>,
                                            at_edge<replicas_has_gradient>, at_edge<replicas_set_has_gradient>,
-                                           at_edge<replicas_master>};
+                                           at_edge<replicas_master>,       at_edge<replicas_hold>,
+                                           at_edge<replicas_drop>,         at_edge<replicas_take_gradient>,
+                                           at_edge<replicas_add_gradient>};
 
 }  // namespace mortise

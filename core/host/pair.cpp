@@ -156,7 +156,7 @@ void check_results(const mortise_next& link, Host& host, const mortise_call& cal
     for (uint32_t before = 0; before < i; ++before)
       if (alias_of(tensor_of(call.results[before]))) refuse("result " + std::to_string(before));
     for (const mortise_param* p : r.uses)
-      if (alias_of(host.parameters().value(*p))) refuse("parameter " + p->name);
+      if (alias_of(host.parameters().state(*p).value)) refuse("parameter " + p->name);
   }
 }
 

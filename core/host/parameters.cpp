@@ -7,11 +7,13 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/abi/error.hpp"
+#include "core/host/call.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
 
@@ -46,21 +48,25 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, cons
     const auto options = at::TensorOptions().device(device_);
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
     if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
+    if (p.is_sharded()) {
+      keep_own(s, s.master);
+      continue;
+    }
     s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
   }
 }
 
 void Parameters::begin_step() {
   for (auto& s : states_) {
-    s.has_gradient = s.ready = false;
+    s.has_gradient = s.begun = false;
+    s.own_grad = at::Tensor();
     if (!keeps_gradients_) s.grad = at::Tensor();
   }
 }
 
 at::Tensor& Parameters::gradient(ParameterState& s) const {
   const mortise_param& p = *s.declared;
-  if (!s.grad.defined())
-    s.grad = at::empty(p.sizes, at::TensorOptions().device(device_).dtype(scalar_type(p.info.grad_dtype)));
+  if (!s.grad.defined()) s.grad = with_room(p, p.info.grad_dtype);
   return s.grad;
 }
 
@@ -69,25 +75,35 @@ void Parameters::begin_micro(int micro, bool last) {
   last_ = last;
   for (auto& s : states_) {
     s.expected = s.arrived = 0;
+    s.ready = s.is_taken = false;
     s.partial = at::Tensor();
-    s.version = s.value.unsafeGetTensorImpl()->version_counter().current_version();
+    if (s.value.defined()) s.version = s.value.unsafeGetTensorImpl()->version_counter().current_version();
   }
 }
 
 void Parameters::check_versions() const {
   for (const auto& s : states_)
-    if (s.value.unsafeGetTensorImpl()->version_counter().current_version() != s.version)
+    if (s.value.defined() && s.value.unsafeGetTensorImpl()->version_counter().current_version() != s.version)
       throw PluginError(
           MORTISE_E_PLUGIN,
           "parameter " + s.declared->name +
               " was written in place during forward; a model computes with parameters, it does not change them");
 }
 
+at::Tensor Parameters::value(mortise_param& p) {
+  if (p.is_sharded()) {
+    const Frame* f = current_frame();
+    const bool backward = ta::get_current_graph_task_id() != -1;  // known on each of the engine's threads
+    edge_.loop->need(p, f && f->segment ? f->segment->segment : -1, backward);
+  }
+  return states_[p.index].value;
+}
+
 at::Tensor Parameters::use(mortise_param& p, uint32_t flags) {
-  ParameterState& s = states_[p.index];
   count_use(p, flags);
-  if (!p.info.trainable || !(flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return s.value;
-  at::Tensor alias = s.value.tensor_data();
+  const at::Tensor plain = value(p);
+  if (!p.info.trainable || !(flags & MORTISE_GRAD) || !at::GradMode::is_enabled()) return plain;
+  at::Tensor alias = plain.tensor_data();
   auto sink = std::shared_ptr<GradientSink>(new GradientSink(*this, p), ta::deleteNode);
   sink->add_input_metadata(alias);  // on the current stream
   ta::impl::set_gradient_edge(alias, {sink, 0});
@@ -102,10 +118,14 @@ void Parameters::count_use(const mortise_param& p, uint32_t flags) {
 
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype, bool* add) {
   ParameterState& s = states_[p.index];
-  if (!p.info.trainable || scalar_type(p.info.grad_dtype) != dtype || (s.has_gradient && !add)) return {};
-  if (add) *add = s.has_gradient;
-  if (!s.has_gradient) {
-    s.has_gradient = true;
+  if (!p.info.trainable || scalar_type(p.info.grad_dtype) != dtype || (s.begun && !add)) return {};
+  if (s.is_taken)
+    throw PluginError(MORTISE_E_UNSUPPORTED, "a gradient of " + p.name +
+                                                 " comes after that of this micro-batch was sent to the other ranks; "
+                                                 "a sharded parameter has one backward a micro-batch");
+  if (add) *add = s.begun;
+  if (!s.begun) {
+    s.has_gradient = s.begun = true;
     s.first_micro = micro_;
     return gradient(s);
   }
@@ -141,14 +161,15 @@ void Parameters::complete(ParameterState& s) {
   // Whatever comes now, backward over a retained graph, is another sum of as many.
   s.arrived = 0;
   s.first_micro = -1;
-  if (last_ && s.ready) return;
-  s.ready = last_;
+  if (s.ready) return;
+  s.ready = last_ || s.declared->is_sharded();
   if (edge_.loop) edge_.loop->ready(*s.declared, micro_, last_);
 }
 
 void Parameters::end_backward() {
   for (auto& s : states_)
-    if (s.declared->info.trainable && (s.partial.defined() || (last_ && !s.ready))) complete(s);
+    if (s.declared->info.trainable && (s.partial.defined() || ((last_ || s.declared->is_sharded()) && !s.ready)))
+      complete(s);
 }
 
 // On the CPU a norm is one running sum of squares in the gradient's own type, which after some million of them is a
@@ -196,19 +217,36 @@ static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& grads) {
   return norms;
 }
 
+static at::Tensor norm_of_all(const std::vector<at::Tensor>& grads) {
+  return at::linalg_vector_norm(at::stack(norms_of(grads)).to(at::kDouble));
+}
+
 at::Tensor Parameters::norm() const {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const auto& s : states_)
-    if (s.has_gradient) grads.push_back(s.grad);
+    if (s.has_gradient && !s.declared->is_sharded()) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  return at::linalg_vector_norm(at::stack(norms_of(grads)).to(at::kDouble));
+  return norm_of_all(grads);
+}
+
+at::Tensor Parameters::squares_of_shards() const {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> squares;
+  const at::Tensor nothing = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  for (const auto& s : states_)
+    if (s.declared->is_sharded()) {
+      const bool has = s.has_gradient && s.own_grad.numel() > 0;
+      squares.push_back(has ? norm_of_all({s.own_grad}).square() : nothing);
+    }
+  return squares.empty() ? at::Tensor() : at::stack(squares);
 }
 
 void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t offset) {
   at::NoGradGuard no_grad;
   ParameterState& s = states_[p.index];
-  if (!p.info.trainable) throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
+  if (!p.info.trainable || p.is_sharded())
+    throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
   if (!flat.defined() || flat.dim() != 1 || !flat.is_contiguous() ||
       flat.scalar_type() != scalar_type(p.info.grad_dtype) || flat.device() != s.master.device() || offset < 0 ||
       offset > flat.numel() - p.info.numel)
@@ -222,7 +260,7 @@ void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t o
 
 void Parameters::publish(const std::vector<bool>& written) {
   for (const auto& s : states_)
-    if (s.has_gradient && !written[s.declared->index]) cast(*s.declared);
+    if (s.has_gradient && !written[s.declared->index] && !s.declared->is_sharded()) cast(*s.declared);
 }
 
 void Parameters::cast(const mortise_param& p) {

@@ -9,6 +9,10 @@
 // returned; elsewhere through a fresh alias with a fresh sink node, whose sequence number is the highest, as
 // AccumulateGrad's, so that it runs at once and not at the end of backward. Nothing persists between steps. A parameter
 // is ready, once, when as many gradients arrived as uses were counted in the first pass.
+//
+// Of a sharded parameter whoever provides `replicas` gathers the value before each use, takes the gradient of each
+// micro-batch, and brings the sums of this rank's elements. A value that comes and goes is a new tensor each time: who
+// saved the one before for backward has it for as long as he keeps it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,10 +27,15 @@ namespace mortise {
 
 struct ParameterState {
   mortise_param* declared = nullptr;
-  at::Tensor value;  // the compute copy; the same tensor as `master` unless precision says otherwise
-  at::Tensor master;
-  at::Tensor grad;            // undefined until it is needed
-  bool has_gradient = false;  // got a contribution this step; until then `grad` has anything
+  // The compute copy: the same tensor as `master` unless precision says otherwise. Sharded: with `room` behind it;
+  // undefined while a value that comes and goes is gone.
+  at::Tensor value;
+  at::Tensor master;    // sharded: flat, this rank's elements; in the memory of a value that stays, if of its type
+  at::Tensor grad;      // undefined until it is needed
+  at::Tensor own_grad;  // sharded: of this rank's elements, of this step, summed over the ranks
+  bool has_gradient = false;  // got a contribution this step
+  bool begun = false;         // `grad` has one; until then it has anything
+  bool is_taken = false;      // sharded: the gradient of this micro-batch
   bool ready = false;
   int first_micro = 0;            // which micro-batch brought the first contribution
   int expected = 0, arrived = 0;  // uses of this micro-batch, and gradients of them that came
@@ -51,7 +60,7 @@ class Parameters {
   void end_backward();
 
   at::Tensor use(mortise_param& p, uint32_t flags);  // outside a pair, with autograd
-  at::Tensor value(const mortise_param& p) const { return states_[p.index].value; }
+  at::Tensor value(mortise_param& p);                // inside one
   void count_use(const mortise_param& p, uint32_t flags);
 
   // Undefined: sum a temporary instead. Without `add` only what is to be overwritten.
@@ -64,8 +73,10 @@ class Parameters {
   // From here on gradients stay where they are; or they do not, on a CPU in a test.
   void keep_gradients(bool keep = true) { keeps_gradients_ = keep; }
 
-  // The norm of all gradients of this step as they are in memory, float64, 0-dim.
+  // The norm of all whole gradients of this step as they are in memory, float64, 0-dim.
   at::Tensor norm() const;
+  // Of each sharded parameter the square of the norm of this rank's elements, 0 without a gradient: float64, [n].
+  at::Tensor squares_of_shards() const;
   // Casts masters to compute copies, where they are other memory; not for those in `written`.
   void publish(const std::vector<bool>& written);
   void cast(const mortise_param& p);
@@ -73,11 +84,20 @@ class Parameters {
   // The gradient is a part of `flat` from here on, with what it has. Throws PluginError: it does not fit.
   void place(const mortise_param& p, const at::Tensor& flat, int64_t offset);
 
+  // What ranks.h says of sharded parameters. Throws PluginError: it is none.
+  at::Tensor hold(const mortise_param& p);
+  void drop(const mortise_param& p);
+  at::Tensor take_gradient(const mortise_param& p);
+  void add_gradient(const mortise_param& p, const at::Tensor& own);
+
   ParameterState& state(const mortise_param& p) { return states_[p.index]; }
   std::deque<ParameterState>& all() { return states_; }
 
  private:
   void complete(ParameterState& s);
+  ParameterState& sharded(const mortise_param& p);
+  void keep_own(ParameterState& s, const at::Tensor& whole);  // of the first values
+  at::Tensor with_room(const mortise_param& p, uint32_t dtype) const;
   c10::Device device_ = c10::kCPU;
   std::deque<ParameterState> states_;
   Edge& edge_;  // its loop is told what is ready

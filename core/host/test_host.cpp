@@ -129,6 +129,11 @@ struct TestHost::Loop final : LoopServices {
   }
   void norm(mortise_tensor**) override { none(); }
   void ready(mortise_param& p, int, bool last) override { host.log.push_back((last ? "ready " : "summed ") + p.name); }
+  // What others would bring is missing.
+  void need(mortise_param& p, int, bool) override {
+    host.log.push_back("need " + p.name);
+    host.host.parameters().hold(p);
+  }
   void slices(const PluginHost&, const mortise_slice**, uint32_t*) override { none(); }
   void publish(const mortise_param&) override { none(); }
   void forward(mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) override { none(); }

@@ -131,7 +131,7 @@ static std::vector<ParamStates> beside_all(Declaration& d, const std::vector<Par
   for (mortise_param& p : d.params) {
     if (!p.info.trainable) continue;
     const auto own = std::ranges::find(some, &p, &ParamStates::param);
-    all.push_back(own == some.end() ? ParamStates{&p, {}} : *own);
+    all.push_back(own == some.end() ? ParamStates{&p, {}, p.shards.pieces} : *own);
   }
   return all;
 }
@@ -167,16 +167,21 @@ void RunServices::slices(const PluginHost& plugin, const mortise_slice** out, ui
 
 void RunServices::publish(const mortise_param& p) {
   only_between_micros("masters are published");
-  host_.parameters().cast(p);
+  if (p.is_sharded()) replicas_.call(&mortise_replicas::written, "written", const_cast<mortise_param*>(&p));
+  else host_.parameters().cast(p);
 }
 
 void RunServices::ready(mortise_param& p, int micro, bool last) {
   if (!replicas_) return;
   // Where others have a gradient and this rank has none, it adds nothing.
   if (ParameterState& s = host_.parameters().state(p);
-      last && !s.has_gradient && replicas_.has(&mortise_replicas::layout))
+      last && !s.has_gradient && !p.is_sharded() && replicas_.has(&mortise_replicas::layout))
     host_.parameters().gradient(s).zero_();
   replicas_.call(&mortise_replicas::ready, "ready", &p, int32_t{micro}, int32_t{last});
+}
+
+void RunServices::need(mortise_param& p, int segment, bool backward) {
+  replicas_.call(&mortise_replicas::need, "need", &p, int32_t{segment}, int32_t{backward});
 }
 
 void RunServices::forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) {

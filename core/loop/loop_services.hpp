@@ -30,6 +30,7 @@ class RunServices final : public LoopServices {
                    double weight, mortise_tensor** out) override;
   void norm(mortise_tensor** out) override;
   void ready(mortise_param& p, int micro, bool last) override;
+  void need(mortise_param& p, int segment, bool backward) override;
   void slices(const PluginHost& plugin, const mortise_slice** out, uint32_t* n) override;
   void publish(const mortise_param& p) override;
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n) override;

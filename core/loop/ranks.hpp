@@ -12,6 +12,7 @@ namespace mortise {
 class Ranks {
  public:
   explicit Ranks(const Services& services) : services_(services) {}
+  int32_t rank() const { return services_.world.rank; }
   bool alone() const { return services_.world.size == 1; }
   // Adds up, unit by unit. `names`: whatever else must be the same on every rank by now. Throws PluginError: something
   // is not.

@@ -12,6 +12,18 @@ at::Tensor part_of(const at::Tensor& t, const Piece& piece) { return t.view(-1).
 
 }  // namespace
 
+at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces,
+                    const Ranks& ranks) {
+  const at::Tensor whole = at::empty(sizes, own.options());
+  for (size_t rank = 0; rank < pieces.size(); ++rank) {
+    const at::Tensor part = part_of(whole, pieces[rank]);
+    if (part.numel() == 0) continue;
+    if (static_cast<int32_t>(rank) == ranks.rank()) part.copy_(own.view(-1));
+    ranks.broadcast(part, static_cast<int32_t>(rank));
+  }
+  return ranks.rank() == 0 ? whole.cpu() : at::Tensor();
+}
+
 States::States(const std::vector<ParamStates>& declared, Host& host) : rank_(host.services.world.rank) {
   for (const ParamStates& beside : declared) {
     Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}, {}, {}});
@@ -55,14 +67,12 @@ std::vector<NamedState> States::gathered(const Ranks& ranks) const {
       NamedState& named = all[n++];
       if (slot.declared.pieces.empty()) continue;
       const StateSpec& spec = slot.declared.states[i];
-      const at::Tensor whole = at::empty(spec.sizes, slot.tensors[i].options());
-      for (size_t rank = 0; rank < slot.declared.pieces.size(); ++rank) {
-        const at::Tensor part = part_of(whole, piece_of(spec, slot.declared.pieces[rank]));
-        if (part.numel() == 0) continue;
-        if (static_cast<int32_t>(rank) == rank_) part.copy_(slot.tensors[i].view(-1));
-        ranks.broadcast(part, static_cast<int32_t>(rank));
-      }
-      named = {named.name, rank_ == 0 ? whole.cpu() : at::Tensor(), named.dtype};
+      std::vector<Piece> pieces;
+      for (const Piece& piece : slot.declared.pieces) pieces.push_back(piece_of(spec, piece));
+      named = {.name = named.name,
+               .tensor = mortise::gathered(slot.tensors[i], spec.sizes, pieces, ranks),
+               .dtype = named.dtype,
+               .is_own = true};
     }
   return all;
 }
@@ -70,8 +80,12 @@ std::vector<NamedState> States::gathered(const Ranks& ranks) const {
 void States::copy_masters() {
   for (Slot& slot : slots_)
     for (size_t i = 0; i < slot.tensors.size(); ++i)
-      if (slot.declared.states[i].copies_master)
-        slot.tensors[i].view(-1).copy_(part_of(slot.parameter->master, piece(slot)));
+      if (slot.declared.states[i].copies_master) slot.tensors[i].view(-1).copy_(master_of(slot).view(-1));
+}
+
+at::Tensor States::master_of(const Slot& s) const {
+  const ParameterState& p = *s.parameter;
+  return p.declared->is_sharded() || is_whole(s) ? p.master : part_of(p.master, piece(s));
 }
 
 const std::vector<mortise_slice>& States::slices(Which which) {
@@ -79,7 +93,8 @@ const std::vector<mortise_slice>& States::slices(Which which) {
   for (Slot& s : slots_) {
     const ParameterState& p = *s.parameter;
     const Piece own = piece(s);
-    if (own.length == 0) continue;  // another rank's
+    // Another rank's. Who does not update makes the same calls on every rank.
+    if (own.length == 0 && !(p.declared->is_sharded() && which != Which::kWhereGradients)) continue;
     if (which == Which::kWhereGradients && !p.has_gradient) continue;
     mortise_slice slice{};
     slice.struct_size = sizeof slice;
@@ -90,16 +105,16 @@ const std::vector<mortise_slice>& States::slices(Which which) {
     slice.offset = own.offset;
     slice.length = own.length;
     const bool has_gradient = which != Which::kAll && p.has_gradient;
-    slice.master = borrow(p.master);
-    slice.grad = has_gradient ? borrow(p.grad) : nullptr;
-    slice.value = p.value.is_same(p.master) ? nullptr : borrow(p.value);
-    if (!is_whole(s)) {
-      s.master = part_of(p.master, own);
-      s.grad = has_gradient ? part_of(p.grad, own) : at::Tensor();
-      slice.master = borrow(s.master);
-      slice.grad = has_gradient ? borrow(s.grad) : nullptr;
-    }
-    if (!s.declared.pieces.empty()) slice.value = nullptr;  // cast when every rank has all masters
+    s.master = master_of(s);
+    const bool is_part = !is_whole(s) && !p.declared->is_sharded();
+    s.grad = !has_gradient              ? at::Tensor()
+             : p.declared->is_sharded() ? p.own_grad
+             : is_part                  ? part_of(p.grad, own)
+                                        : p.grad;
+    slice.master = borrow(s.master);
+    slice.grad = borrow(s.grad);
+    // Where there are parts it is cast when every rank has all masters.
+    slice.value = !s.declared.pieces.empty() || p.value.is_same(p.master) ? nullptr : borrow(p.value);
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }

@@ -18,7 +18,12 @@ struct NamedState {
   bool is_part = false;
   std::vector<int64_t> whole = {};
   int64_t offset = 0;
+  bool is_own = false;  // gathered for who asked: nobody else has the tensor
 };
+
+// All of what ranks have in parts, flat pieces in the order of the ranks; in the host's memory of the first rank,
+// undefined on the others. Every rank calls it.
+at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks);
 
 class States {
  public:
@@ -49,6 +54,7 @@ class States {
   };
   Piece piece(const Slot& s) const;  // of this rank
   bool is_whole(const Slot& s) const;
+  at::Tensor master_of(const Slot& s) const;  // its part
 
   int32_t rank_;
   std::vector<Slot> slots_;

@@ -2,6 +2,7 @@
 #include "core/loop/states.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "core/host/handle.hpp"
@@ -75,6 +76,34 @@ TEST_F(Parts, OfWhomAnotherRankHasAllThereIsNoSlice) {
     EXPECT_TRUE(named.is_part) << named.name;
     EXPECT_EQ(named.tensor.numel(), 0) << named.name;
   }
+}
+
+TEST_F(Parts, OfASharedOutParameterAreItsMaster) {
+  param->shards = {{{0, 4}, {4, 6}}, {4, 6}, 12, true};
+  host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
+    m.view(-1).copy_(at::arange(10));
+    return true;
+  });
+  States states({beside(param->shards.pieces)}, host);
+  states.copy_masters();
+  EXPECT_EQ(states.named()[2].tensor[0].item<double>(), 4);
+  host.parameters().state(*param).has_gradient = true;
+  host.parameters().state(*param).own_grad = at::arange(6);
+  const mortise_slice& slice = states.slices(States::Which::kWithGradients).at(0);
+  EXPECT_EQ(slice.offset, 4);
+  EXPECT_EQ(share(slice.master).data_ptr(), host.parameters().state(*param).master.data_ptr());
+  EXPECT_EQ(share(slice.grad)[5].item<double>(), 5);
+  EXPECT_EQ(slice.value, nullptr);
+}
+
+TEST_F(Parts, OfASharedOutParameterAreShownToWhoDoesNotUpdateThoughTheyAreNothing) {
+  param->shards = {{{0, 10}, {10, 0}}, {10, 0}, 10, true};
+  host.parameters().allocate(host.declaration(), host.device(), 1, [](auto&, at::Tensor&) { return true; });
+  host.parameters().state(*param).has_gradient = true;
+  host.parameters().state(*param).own_grad = at::empty({0});
+  States states({beside(param->shards.pieces)}, host);
+  EXPECT_EQ(states.slices(States::Which::kWithGradients).size(), 1U);
+  EXPECT_TRUE(states.slices(States::Which::kWhereGradients).empty());
 }
 
 TEST_F(Parts, ThatAreTheWholeKeepItsShape) {

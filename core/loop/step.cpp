@@ -160,7 +160,14 @@ void Step::check_dtypes() const {
 const at::Tensor& Step::norm() {
   if (!has_gradients_)
     throw PluginError(MORTISE_E_ARGUMENT, "the norm is that of a whole step: it is known in step.verdict and after");
-  if (!norm_.defined()) norm_ = p_.host.parameters().norm().div(p_.ledger.scale);
+  if (norm_.defined()) return norm_;
+  norm_ = p_.host.parameters().norm();
+  squares_ = p_.host.parameters().squares_of_shards();
+  if (squares_.defined()) {
+    ranks_.sum({squares_});
+    norm_ = norm_.square().add(squares_.sum()).sqrt();
+  }
+  norm_ = norm_.div(p_.ledger.scale);
   return norm_;
 }
 
@@ -196,8 +203,11 @@ void Step::replayed(uint64_t token) {
 }
 
 std::string Step::first_nonfinite() {
-  for (const auto& s : p_.host.parameters().all())
-    if (s.has_gradient && !at::all(at::isfinite(s.grad)).item<bool>()) return s.declared->name;
+  int64_t shard = 0;
+  for (const auto& s : p_.host.parameters().all()) {
+    const at::Tensor& all = s.declared->is_sharded() ? squares_[shard++] : s.grad;
+    if (s.has_gradient && !at::all(at::isfinite(all)).item<bool>()) return s.declared->name;
+  }
   return "";
 }
 

@@ -79,8 +79,8 @@ class Step {
   std::vector<BatchPtr> batches_;
   Denominators denominators_;
   TermSums sums_;
-  std::string agreed_names_;  // of the sums, on all ranks
-  at::Tensor norm_;
+  std::string agreed_names_;   // of the sums, on all ranks
+  at::Tensor norm_, squares_;  // `squares_`: of sharded parameters, one after another, over all ranks
   bool has_gradients_ = false, is_updated_ = false;  // of this step
   bool dtypes_are_checked_ = false;                  // of the first step of this process
   std::vector<Reported<at::Tensor>> reported_;

@@ -711,7 +711,7 @@ TEST_F(Shipped, SaysWhatToTypeForAForeignFlag) {
   EXPECT_EQ(typed("optim", ""), "a plugin is switched on by its table: mortise plugin list optimizer");
   EXPECT_EQ(typed("tf32", ""), "--use precision.tf32");
   EXPECT_EQ(typed("device", "cuda"), "--use device.cuda");
-  EXPECT_EQ(typed("zero_stage", "2"), "it is called `stage`, in [parallel.zero], and not available in this version");
+  EXPECT_EQ(typed("zero_stage", "2"), "--use parallel.zero --set parallel.zero.stage=2");
   EXPECT_EQ(typed("batch_size", "4"),
             "samples that one device handles at once are `micro_batch_size` in [data] | "
             "samples of a whole step are `global_batch_size` in [step.accumulation]");

@@ -38,6 +38,7 @@ void fill_views(mortise_param& p) {
   i.sizes = p.sizes.data();
   i.n_parts = static_cast<uint32_t>(p.parts.size());
   i.parts = p.parts.data();
+  i.segment = p.segment;
 }
 
 void fill_info(mortise_param& p) {
@@ -255,9 +256,14 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
 Memory weights_and_gradients(const Declaration& d) {
   Memory m;
   for (const auto& p : d.params) {
-    m.weights += p.info.numel * dtype_bytes(p.info.master_dtype);
-    if (p.info.trainable) m.gradients += p.info.numel * dtype_bytes(p.info.grad_dtype);
-    if (p.info.value_dtype != p.info.master_dtype) m.casts += p.info.numel * dtype_bytes(p.info.value_dtype);
+    const bool has_copy = p.info.value_dtype != p.info.master_dtype;
+    const int64_t own = p.is_sharded() ? p.shards.own.length : p.info.numel;
+    const int64_t whole = p.is_sharded() ? p.shards.room : p.info.numel;
+    // A value that stays has the master's elements in its own memory.
+    const bool in_value = p.is_sharded() && !p.shards.comes_and_goes && !has_copy;
+    m.weights += (in_value ? whole : own) * dtype_bytes(p.info.master_dtype);
+    if (p.info.trainable) m.gradients += own * dtype_bytes(p.info.grad_dtype);
+    if (has_copy && !p.shards.comes_and_goes) m.casts += whole * dtype_bytes(p.info.value_dtype);
   }
   return m;
 }

@@ -17,6 +17,19 @@
 
 namespace mortise {
 
+// Elements of a parameter, in memory order.
+struct Piece {
+  int64_t offset = 0, length = 0;
+};
+
+// Of a parameter that every rank has but a part of: master and gradient are that part.
+struct Shards {
+  std::vector<Piece> pieces;    // of each rank; empty: every rank has all of it
+  Piece own;                    // of this rank
+  int64_t room = 0;             // elements that a whole value, and a whole gradient, have memory for
+  bool comes_and_goes = false;  // the value: it is there for as long as it is used
+};
+
 // Whose `declare` is running: the model's, or that of a provider of one layer.
 struct Declarer {
   const mortise_layer* layer = nullptr;
@@ -41,6 +54,8 @@ struct mortise_param {
   int optimizer = 0;  // which provider of `optimizer` has it
   mortise_param_info info{};
   std::vector<mortise_str> tag_views, dim_views;
+  mortise::Shards shards;
+  bool is_sharded() const { return !shards.pieces.empty(); }
   bool has_tag(std::string_view tag) const;
   void add_tag(const std::string& tag);
 };

@@ -21,17 +21,7 @@ class Buckets {
   Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
-    const mortise_slice* slices = nullptr;
-    uint32_t n = 0;
-    check(api.params->slices(api.host, &slices, &n));
-    for (uint32_t i = 0; i < n; ++i) {
-      index_of_[slices[i].param] = i;
-      params_.push_back({slices[i].param, slices[i].info});
-    }
-    // Until backward has shown its order: against that of declaration.
-    std::vector<size_t> order(params_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
-    place(order);
+    lay_out(false, [](const mortise_param_info&) { return true; });
   }
 
   void ready(mortise_param* param, int32_t, int32_t last) {
@@ -52,6 +42,26 @@ class Buckets {
     started_ = 0;
     agree_on_used();
     if (!is_ordered_) order_as_seen();
+  }
+
+ protected:
+  // Of the gradients that `takes` wants; the others are somebody else's, but ranks agree on which there are of all.
+  // `is_ordered`: they stay in the order of declaration.
+  template <class Takes>
+  void lay_out(bool is_ordered, const Takes& takes) {
+    is_ordered_ = is_ordered;
+    const mortise_slice* slices = nullptr;
+    uint32_t n = 0;
+    check(api.params->slices(api.host, &slices, &n));
+    for (uint32_t i = 0; i < n; ++i) {
+      index_of_[slices[i].param] = i;
+      params_.push_back({slices[i].param, slices[i].info});
+    }
+    // Until backward has shown its order: against that of declaration.
+    std::vector<size_t> order;
+    for (size_t i = params_.size(); i-- > 0;)
+      if (takes(*params_[i].info)) order.push_back(i);
+    place(order);
   }
 
  private:

@@ -89,54 +89,143 @@ class JointBatch(Ranks):
                 self.near(self.run_of(1, 8, more)[1], self.run_of(2, 4, more)[1], tolerance)
 
 
+def zero(stage):
+    """Of a small model: what has fewer elements than kernels read at once stays whole."""
+    return f"[parallel.zero]\nstage = {stage}\nwhole_below = 64\n" if stage else ""
+
+
 class Zero(Ranks):
-    """The states shared out among the ranks change no bit, and nothing of a checkpoint."""
+    """What is shared out among the ranks (by stages: states; gradients and masters; values) changes no bit of two
+    ranks, whose sums have one order, and nothing of a checkpoint. Of more ranks a sum depends on where an element lies
+    in what is sent; a norm is that of parts, rounded in another place, which clipping shows."""
 
-    def saved(self, ranks, more, optimizer):
-        run = self.train(f"saved{len(more)}", self.text(2, more, optimizer=optimizer).replace('"2 epochs"', "5"),
-                         "--ranks", str(ranks))
-        folder = self.checkpoint(run)
-        return {name: (folder / name).read_bytes()
-                for name in ("model/model.safetensors", "optimizer/rank-0.safetensors")}, self.losses(run)
+    STAGES = (1, 2, 3)
 
-    def test_it_is_ddp_bit_for_bit_with_each_optimizer(self):
-        for ranks, more, optimizer in ((2, "", ADAMW), (3, "[gradient.clip]\nnorm = 0.05\n", ADAMW),
-                                       (2, "", "[optimizer.sgd]\nmomentum = 0.9\n"), (2, "", "[optimizer.adafactor]"),
-                                       (3, "", MUON), (3, "", "[optimizer.adamw_8bit]"),
-                                       (4, "[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
-                                       (2, LORA + "[ema.weights]\n", ADAMW)):
+    def saved(self, ranks, more, optimizer, manifest=MANIFEST, samples=44):
+        e2e.shutil.rmtree(self.dir / "runs", True)
+        text = self.text(2, more, optimizer=optimizer, manifest=manifest, samples=samples)
+        run = self.train("saved", text.replace('"2 epochs"', "5"), "--ranks", str(ranks))
+        return {str(p.relative_to(self.checkpoint(run))): p.read_bytes()
+                for p in self.checkpoint(run).rglob("*.safetensors")}, self.losses(run)
+
+    def test_two_ranks_are_ddp_bit_for_bit(self):
+        for more, optimizer in (("", ADAMW), ("", "[optimizer.sgd]\nmomentum = 0.9\n"), ("", "[optimizer.adafactor]"),
+                                ("", MUON), ("", "[optimizer.adamw_8bit]"),
+                                ("[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
+                                ("[precision.half]\n", "[optimizer.adamw_anyprecision]"),
+                                (LORA + "[ema.weights]\n", ADAMW),
+                                (MOE + "[activation.checkpointing]\n", ADAMW)):
+            ddp = self.saved(2, more, optimizer)
+            for stage in self.STAGES:
+                with self.subTest(f"{optimizer} {more}", stage=stage):
+                    self.assertTrue(ddp == self.saved(2, more + zero(stage), optimizer))
+
+    def test_more_ranks_are_ddp_bit_for_bit_while_gradients_are_whole(self):
+        for ranks, more, optimizer in ((3, "[gradient.clip]\nnorm = 0.05\n", ADAMW), (3, "", MUON),
+                                       (4, "[precision.bf16]\n", "[optimizer.adamw_anyprecision]")):
             with self.subTest(f"{ranks} {optimizer} {more}"):
-                e2e.shutil.rmtree(self.dir / "runs", True)
-                self.assertTrue(self.saved(ranks, more, optimizer) ==
-                                self.saved(ranks, more + "[parallel.zero]\n", optimizer))
+                self.assertTrue(self.saved(ranks, more, optimizer) == self.saved(ranks, more + zero(1), optimizer))
 
-    def test_a_rank_has_its_part_of_the_states(self):
-        self.file("run.toml", self.text(2, ""))
-        self.file("zero.toml", self.text(2, "[parallel.zero]\n"))
-        states = []
-        for name, ranks in (("run", 4), ("zero", 4), ("zero", 1)):
-            env = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
-                   "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-            result = subprocess.run([e2e.MORTISE, "plan", f"{name}.toml", "--json"], cwd=self.dir, text=True,
-                                    env=self.environment(**env), capture_output=True)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            states.append(json.loads(result.stdout)["memory"]["optimizer_bytes"])
-        self.assertEqual(states[2], states[0])
-        self.near([states[0] / 4], [states[1]], 0.05)
+    def test_each_stage_is_the_joint_batch(self):
+        # Clipped, noisy and averaged, with a last micro-batch of one sample, a short last step, and accumulation.
+        more = (FP64 + "[gradient.clip]\nnorm = 0.05\n[gradient.noise]\n[ema.weights]\n[activation.checkpointing]\n"
+                "[eval]\nevery = 7\n")
+        length, shape = ('"2 epochs"', "20"), {"manifest": EVALUATED.replace('"2 epochs"', "20"), "samples": 51}
+        joint = self.run_of(1, 12, more, **shape)
+        for stage in self.STAGES:
+            for ranks, micro, count in ((2, 3, 2), (3, 4, 1), (4, 3, 1)):
+                with self.subTest(stage=stage, ranks=ranks):
+                    parted = self.run_of(ranks, micro, more + zero(stage) + COUNT.format(count), **shape)
+                    self.same_tensors(joint[0], parted[0])
+                    self.near(joint[1], parted[1], 1e-9)
 
-    def test_a_run_goes_on_on_other_ranks_with_or_without_it(self):
-        length, zero = '"2 epochs"', "[parallel.zero]\n"
-        whole = self.train("whole", self.text(2, FP64 + GLOBAL).replace(length, "12"))
-        run = self.train("begun", self.text(2, FP64 + GLOBAL + zero).replace(length, "3"), "--ranks", "4")
-        for ranks, flags, until in ((2, (), 6), (1, (), 8), (4, (), 10), (2, ("--without", "parallel.zero"), 12)):
+    def test_what_is_drawn_by_micro_batch_is_that_of_one_rank(self):
+        one = self.run_of(1, 4, MOE + COUNT.format(2), manifest=DROPPED, samples=48)
+        for stage in self.STAGES:
+            with self.subTest(stage=stage):
+                two = self.run_of(2, 4, MOE + zero(stage), manifest=DROPPED, samples=48)
+                self.assertTrue(one == two)
+
+    def test_the_loss_of_three_ranks_with_each_optimizer(self):
+        for optimizer in (ADAMW, "[optimizer.sgd]", "[optimizer.adafactor]", MUON, "[optimizer.adamw_8bit]",
+                          "[optimizer.adamw_anyprecision]"):
+            joint = self.run_of(1, 9, "", optimizer=optimizer)
+            for stage in (2, 3):
+                with self.subTest(optimizer, stage=stage):
+                    self.near(joint[1], self.run_of(3, 3, zero(stage), optimizer=optimizer)[1], 2e-6)
+
+    def test_the_scale_is_found_as_by_ddp(self):
+        # From a scale at which every rank's gradients overflow, down past those at which one rank's do.
+        def steps(stage):
+            more = "[precision.fp16]\ninitial = 68719476736.0\n[log.jsonl]\n" + zero(stage)
+            e2e.shutil.rmtree(self.dir / "runs", True)
+            run = self.train("scaled", self.text(2, more).replace('"2 epochs"', "5"), "--ranks", "2")
+            return [[r.get(name) for name in ("loss", "skipped", "skipped_parameter", "scale")]
+                    for r in self.records(run, "step")]
+
+        ddp = steps(0)
+        self.assertEqual({bool(skipped) for _, skipped, _, _ in ddp}, {True, False})
+        for stage in self.STAGES:
+            with self.subTest(stage=stage):
+                self.assertEqual(ddp, steps(stage))
+
+    def test_evaluations_and_samples_are_those_of_ddp(self):
+        # Of the mean of the weights, whose place is that of the masters meanwhile.
+        def told(stage):
+            e2e.shutil.rmtree(self.dir / "runs", True)
+            text = e2e.TINY.replace("[data]\n", "[data]\nvalidation = 0.2\n") + zero(stage)
+            text += "[eval]\nevery = 2\n[ema.weights]\n[sample.text]\ntokens = 8\n[log.jsonl]\n"
+            run = self.train("told", text, "--ranks", "2")
+            return [(r["event"], r.get("eval.loss"), r.get("text")) for kind in ("eval", "sample")
+                    for r in self.records(run, kind)]
+
+        ddp = told(0)
+        self.assertEqual({event for event, _, _ in ddp}, {"eval", "sample"})
+        for stage in self.STAGES:
+            with self.subTest(stage=stage):
+                self.assertEqual(ddp, told(stage))
+
+    def plan(self, name, ranks):
+        env = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
+               "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+        result = subprocess.run([e2e.MORTISE, "plan", f"{name}.toml", "--json"], cwd=self.dir, text=True,
+                                env=self.environment(**env), capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)["memory"]
+
+    def test_a_rank_has_its_part(self):
+        # What matrices are computed with in 16 bits has a master of its own, of which stage 2 keeps a part.
+        whole = None
+        for stage in (0, *self.STAGES):
+            self.file("run.toml", self.text(2, "[precision.bf16]\n" + zero(stage)).replace("width = 16", "width = 64"))
+            memory = self.plan("run", 4)
+            whole = whole or memory
+            for what, parted_from in (("optimizer", 1), ("gradients", 2), ("weights", 3)):
+                with self.subTest(what, stage=stage):
+                    is_between = what == "weights" and stage == 2
+                    part = memory[f"{what}_bytes"] / whole[f"{what}_bytes"]
+                    expected = 0.3 if is_between else 0.25 if stage >= parted_from else 1
+                    self.near([expected], [part], 0.08)
+            self.assertEqual(memory["transient_bytes"] > 0, stage >= 2)
+            self.assertEqual(memory["casts_bytes"] > 0, stage < 3)
+            self.assertEqual(self.plan("run", 1)["transient_bytes"], 0)
+
+    def test_a_run_goes_on_on_other_ranks_at_another_stage(self):
+        more = FP64 + "[step.accumulation]\nglobal_batch_size = 12\n[ema.weights]\n"
+        length = '"2 epochs"'
+        whole = self.train("whole", self.text(1, more, samples=48).replace(length, "12"))
+        run = self.train("begun", self.text(1, more + zero(3), samples=48).replace(length, "2"), "--ranks", "4")
+        stage = ("--set", "parallel.zero.stage={}")
+        for ranks, flags, until in ((3, 2, 4), (1, 3, 6), (4, 1, 8), (2, 3, 10), (3, None, 12)):
+            flags = ("--without", "parallel.zero") if flags is None else (stage[0], stage[1].format(flags))
             result = self.mortise("resume", "runs/begun", "--ranks", ranks, "--set", f"run.length={until}", *flags)
             self.assertEqual(result.code, 0, result)
         self.near(self.losses(whole), self.losses(run), 1e-12)
-        self.same_tensors(tensors(self.checkpoint(whole) / "model/model.safetensors"),
-                          tensors(self.checkpoint(run) / "model/model.safetensors"))
+        for file in ("model/model.safetensors", "plugins/ema.weights.rank-0.safetensors"):
+            self.same_tensors(tensors(self.checkpoint(whole) / file), tensors(self.checkpoint(run) / file))
 
     def test_the_best_is_saved_though_nothing_else_is(self):
-        text = self.text(4, "[parallel.zero]\n[eval]\nevery = 2\n[checkpoint]\nbest = \"eval.loss\"\nat_end = false\n",
+        text = self.text(4, zero(3) + "[eval]\nevery = 2\n[checkpoint]\nbest = \"eval.loss\"\nat_end = false\n",
                          manifest=EVALUATED)
         run = self.train("best", text, "--ranks", "2")
         best = [r["step"] for r in self.records(run, "eval") if r["best"]]

@@ -1,10 +1,11 @@
-// parallel.zero, stage 1: as parallel.ddp, but each rank updates its part of every parameter, and keeps the optimizer's
-// states of that part alone. Then every rank sends the others what it has updated.
+// parallel.zero: as parallel.ddp, but each rank updates its part of every parameter, and has that part alone of the
+// optimizer's states (stage 1), of gradients and masters too (2), and of values, but while they are used (3).
 #include <algorithm>
 #include <map>
 #include <vector>
 
 #include "kernels/replicas/buckets.hpp"
+#include "shards.hpp"
 
 namespace {
 using namespace mortise;
@@ -17,7 +18,9 @@ struct Part {
 
 class Zero : public kernels::Buckets {
  public:
-  Zero() : Buckets(config::integer("bucket_mib"), config::text("unused")) {}
+  Zero()
+      : Buckets(config::integer("bucket_mib"), config::text("unused")), stage_(config::integer("stage")),
+        whole_below_(config::integer("whole_below")), shards_(config::integer("bucket_mib") << 20, stage_ == 3) {}
 
   // Asked of one parameter after another, of each rank.
   void own(const mortise_param_info* info, int64_t cut, int32_t rank, int64_t* offset, int64_t* length) {
@@ -28,16 +31,53 @@ class Zero : public kernels::Buckets {
     *length = part.length;
   }
 
+  void shard(const mortise_param_info* info, uint32_t* what, int64_t* room) {
+    if (stage_ == 1 || info->numel < whole_below_ || (stage_ == 2 && !info->trainable)) return;
+    const std::vector<Part>& parts = parts_.at(std::string(view(info->name)));
+    const auto all = std::ranges::find(parts, info->numel, &Part::length);
+    const int32_t owner = all == parts.end() ? -1 : static_cast<int32_t>(all - parts.begin());
+    *room = shards_.add(*info, parts[0].length, owner);
+    *what = stage_ == 2 ? MORTISE_SHARDED : MORTISE_COMES_AND_GOES;
+  }
+
+  void transient(int64_t* bytes) { *bytes = shards_.transient(); }
+
+  void layout(uint32_t) {
+    shards_.layout();
+    const auto is_sharded = [this](const mortise_param_info& info) {
+      mortise_param* param = nullptr;
+      check(api.params->find(api.host, info.name, &param));
+      return shards_.has(param);
+    };
+    lay_out(stage_ > 1, [&](const mortise_param_info& info) { return !is_sharded(info); });
+  }
+
+  // What is whole beside what is sharded goes in the end: it is little, and so comes in one order on every rank.
+  void ready(mortise_param* param, int32_t micro, int32_t last) {
+    if (shards_.has(param)) shards_.ready(param);
+    else if (stage_ == 1) Buckets::ready(param, micro, last);
+  }
+
+  void finish(uint32_t reserved) {
+    shards_.finish();
+    Buckets::finish(reserved);
+  }
+
+  void need(mortise_param* param, int32_t segment, int32_t backward) { shards_.need(param, segment, backward != 0); }
+  void written(mortise_param* param) { shards_.written(param); }
+
   void gather(uint32_t) {
+    shards_.updated();
     const mortise_slice* slices = nullptr;
     uint32_t n = 0;
     check(api.params->slices(api.host, &slices, &n));
     for (uint32_t i = 0; i < n; ++i) {
+      if (shards_.has(slices[i].param)) continue;
       const std::vector<Part>& parts = parts_.at(std::string(view(slices[i].info->name)));
       for (size_t rank = 0; rank < parts.size(); ++rank)
         if (parts[rank].length > 0) send(slices[i].param, parts[rank], static_cast<int32_t>(rank));
     }
-    for (Sent& sent : sent_) check(need(api.comm, "mortise.comm/0").wait(api.host, sent.work));
+    for (Sent& sent : sent_) check(mortise::need(api.comm, "mortise.comm/0").wait(api.host, sent.work));
     sent_.clear();
   }
 
@@ -47,7 +87,8 @@ class Zero : public kernels::Buckets {
     mortise_work* work = nullptr;
   };
 
-  // As many elements each; of what is not worth it, or cannot be cut, all to the rank that has the fewest so far.
+  // As many elements each, the last ones fewer; of what is not worth it, or cannot be cut, all to the rank that has the
+  // fewest so far.
   std::vector<Part> parts_of(int64_t numel, int64_t together) {
     has_.resize(static_cast<size_t>(place_now().size));
     const auto ranks = static_cast<int64_t>(has_.size());
@@ -56,10 +97,10 @@ class Zero : public kernels::Buckets {
       const auto least = static_cast<size_t>(std::ranges::min_element(has_) - has_.begin());
       parts[least] = {0, numel};
     } else {
-      const int64_t each = (numel / ranks + together - 1) / together * together;
+      const int64_t each = ((numel + ranks - 1) / ranks + together - 1) / together * together;
       for (int64_t rank = 0; rank < ranks; ++rank) {
         const int64_t begin = std::min(rank * each, numel);
-        parts[static_cast<size_t>(rank)] = {begin, rank + 1 == ranks ? numel - begin : std::min(each, numel - begin)};
+        parts[static_cast<size_t>(rank)] = {begin, std::min(each, numel - begin)};
       }
     }
     for (size_t rank = 0; rank < parts.size(); ++rank) has_[rank] += parts[rank].length;
@@ -69,16 +110,18 @@ class Zero : public kernels::Buckets {
   void send(mortise_param* param, const Part& part, int32_t from) {
     Sent& sent = sent_.emplace_back();
     mortise_tensor* master = nullptr;
-    check(need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
+    check(mortise::need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
     sent.part = Tensor::own(master);
     mortise_collective all = {};
     all.struct_size = sizeof all;
     all.kind = MORTISE_BROADCAST;
     all.root = from;
     all.out = sent.part.get();
-    check(need(api.comm, "mortise.comm/0").start(api.host, &all, &sent.work));
+    check(mortise::need(api.comm, "mortise.comm/0").start(api.host, &all, &sent.work));
   }
 
+  int64_t stage_, whole_below_;
+  zero::Shards shards_;
   std::map<std::string, std::vector<Part>> parts_;
   std::vector<int64_t> has_;  // elements, by rank
   std::deque<Sent> sent_;
@@ -90,7 +133,11 @@ const mortise_replicas kObject = {.struct_size = sizeof(mortise_replicas),
                                   .finish = thunk<&Zero::finish>,
                                   .layout = thunk<&Zero::layout>,
                                   .own = thunk<&Zero::own>,
-                                  .gather = thunk<&Zero::gather>};
+                                  .gather = thunk<&Zero::gather>,
+                                  .shard = thunk<&Zero::shard>,
+                                  .transient = thunk<&Zero::transient>,
+                                  .need = thunk<&Zero::need>,
+                                  .written = thunk<&Zero::written>};
 }  // namespace
 
 MORTISE_PLUGIN(Zero, mortise::provide("replicas", &kObject))

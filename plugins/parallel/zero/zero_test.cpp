@@ -16,8 +16,11 @@ class Zero : public testing::Test {
  protected:
   Zero() {
     host_.ranks = 3;
-    host_.set("bucket_mib", 1).set("unused", "first_step");
+    host_.set("bucket_mib", 1).set("unused", "first_step").set("stage", 1).set("whole_below", 100);
     host_.op("aten::fill_.Scalar", [](auto args) { return mortise::Tensor::share(args[0].v.t); });
+    host_.op("aten::narrow", [this](auto args) {
+      return host_.tensor<float>({args[3].v.i}, std::vector<float>(static_cast<size_t>(args[3].v.i)));
+    });
   }
   ~Zero() override { plugin_.reset(); }
   const mortise_replicas& object() {
@@ -37,8 +40,48 @@ class Zero : public testing::Test {
     }
     return all;
   }
+  // What a run asks of one parameter when it is declared. MORTISE_WHOLE, …
+  uint32_t declare(mortise_param* param, int64_t cut = 1) {
+    const mortise_param_info& info = mortise::info_of(param);
+    parts(std::string(mortise::view(info.name)), info.numel, cut);
+    uint32_t what = MORTISE_WHOLE;
+    int64_t room = info.numel;
+    EXPECT_EQ(object().shard(plugin_->self(), &info, &what, &room), MORTISE_OK);
+    if (what != MORTISE_WHOLE) host_.rooms[param] = room;
+    return what;
+  }
+  // A parameter of each of `n` segments, sharded.
+  std::vector<mortise_param*> model(int32_t n, int64_t stage) {
+    host_.set("stage", stage);
+    std::vector<mortise_param*> params;
+    for (int32_t i = 0; i < n; ++i) {
+      params.push_back(host_.add_param("w" + std::to_string(i), "matrix", {192}));
+      host_.put_into(params.back(), i);
+      host_.has_gradient[params.back()] = 1;
+    }
+    for (mortise_param* p : params) EXPECT_NE(declare(p), uint32_t{MORTISE_WHOLE});
+    EXPECT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+    return params;
+  }
+  void need(mortise_param* p, int32_t segment, int32_t backward) {
+    ASSERT_EQ(object().need(plugin_->self(), p, segment, backward), MORTISE_OK) << host_.error();
+    EXPECT_TRUE(host_.held.contains(p));
+  }
+  void ready(mortise_param* p, int32_t last = 1) {
+    ASSERT_EQ(object().ready(plugin_->self(), p, 0, last), MORTISE_OK) << host_.error();
+  }
+  // The kinds of what was started since the last time.
+  std::vector<uint32_t> started() {
+    std::vector<uint32_t> kinds;
+    for (; seen_ < host_.collectives.size(); ++seen_) kinds.push_back(host_.collectives[seen_].kind);
+    return kinds;
+  }
+  using Kinds = std::vector<uint32_t>;
+  using Params = std::vector<const mortise_param*>;
+
   FakeHost host_;
   std::optional<Plugin> plugin_;
+  size_t seen_ = 0;
 };
 
 TEST_F(Zero, GivesEachRankAsMuchOfAParameter) {
@@ -80,6 +123,155 @@ TEST_F(Zero, SumsGradientsInBuckets) {
   ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK);
   ASSERT_EQ(host_.collectives.size(), 1U);
   EXPECT_EQ(host_.collectives[0].kind, MORTISE_ALL_REDUCE);
+}
+
+// ---- stages 2 and 3 ----
+
+TEST_F(Zero, ShardsWhatIsLargeAndOfStage3WhatIsFrozenToo) {
+  mortise_param* const large = host_.add_param("large", "matrix", {1000});
+  mortise_param* const small = host_.add_param("small", "vector", {99});
+  mortise_param* const frozen = host_.add_param("frozen", "buffer", {1000});
+  const auto all = [&](int64_t stage) {
+    plugin_.reset();
+    host_.set("stage", stage);
+    return Kinds{declare(large), declare(small), declare(frozen)};
+  };
+  EXPECT_EQ(all(1), (Kinds{MORTISE_WHOLE, MORTISE_WHOLE, MORTISE_WHOLE}));
+  EXPECT_EQ(all(2), (Kinds{MORTISE_SHARDED, MORTISE_WHOLE, MORTISE_WHOLE}));
+  EXPECT_EQ(all(3), (Kinds{MORTISE_COMES_AND_GOES, MORTISE_WHOLE, MORTISE_COMES_AND_GOES}));
+  EXPECT_EQ(host_.rooms.at(large), 3 * 384) << "parts of one length";
+}
+
+TEST_F(Zero, GivesWhatIsNotCutRoomForItselfAlone) {
+  host_.set("stage", 3);
+  mortise_param* const p = host_.add_param("a", "matrix", {1000});
+  EXPECT_EQ(declare(p, 1000), uint32_t{MORTISE_COMES_AND_GOES});
+  EXPECT_EQ(host_.rooms.at(p), 1000);
+  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+  need(p, 0, 0);
+  ASSERT_EQ(started(), Kinds{MORTISE_BROADCAST});
+  EXPECT_EQ(host_.collectives[0].root, 0);
+  ready(p);
+  EXPECT_EQ(started(), Kinds{MORTISE_ALL_REDUCE});
+}
+
+TEST_F(Zero, SendsAGradientOnceItAndAllBeforeItAreReady) {
+  const auto w = model(3, 2);
+  ready(w[0], 0);
+  ready(w[1], 0);
+  EXPECT_TRUE(started().empty()) << "the last one declared goes first, on every rank";
+  ready(w[2], 0);
+  EXPECT_EQ(started(), Kinds(3, MORTISE_REDUCE_SCATTER)) << "in a micro-batch that is not the last, too";
+  EXPECT_EQ(host_.taken, (Params{w[2], w[1], w[0]}));
+  for (const auto* p : {w[2], w[1], w[0]}) ready(const_cast<mortise_param*>(p));
+  EXPECT_EQ(host_.taken.size(), 6U) << "and again";
+  ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
+  EXPECT_EQ(host_.added.size(), 6U);
+  EXPECT_EQ(host_.added[0].second, 64) << "elements that a rank owns";
+}
+
+TEST_F(Zero, BringsGradientsBeforeMoreAreOnTheirWayThanABucketHas) {
+  host_.set("stage", 2);
+  std::vector<mortise_param*> params;
+  for (const char* name : {"a", "b", "c"}) params.push_back(host_.add_param(name, "matrix", {180'000}));
+  for (mortise_param* p : params) declare(p);
+  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+  ready(params[2]);
+  EXPECT_TRUE(host_.added.empty());
+  ready(params[1]);
+  EXPECT_EQ(host_.added.size(), 1U) << "two of them are more than a MiB";
+}
+
+TEST_F(Zero, GathersASegmentAndTheNextAndDropsTheOneBefore) {
+  const auto w = model(4, 3);
+  need(w[0], 0, 0);
+  EXPECT_EQ(host_.held, (std::set<const mortise_param*>{w[0], w[1]}));
+  EXPECT_FALSE(host_.collectives[1].is_waited_for) << "the next is on its way";
+  need(w[0], 0, 0);
+  need(w[1], 1, 0);
+  EXPECT_EQ(host_.held, (std::set<const mortise_param*>{w[1], w[2]}));
+  EXPECT_EQ(started(), Kinds(3, MORTISE_ALL_GATHER)) << "each once";
+  need(w[2], 2, 0);
+  need(w[3], 3, 0);
+  need(w[3], 3, 1);
+  EXPECT_EQ(host_.held, (std::set<const mortise_param*>{w[3]})) << "backward begins where forward ends";
+  EXPECT_EQ(started(), Kinds(1, MORTISE_ALL_GATHER));
+}
+
+TEST_F(Zero, KeepsWhatIsTiedWhileItsSecondSegmentUsesIt) {
+  const auto w = model(4, 3);
+  for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  need(w[0], 3, 0);
+  need(w[0], 3, 1);
+  EXPECT_TRUE(host_.held.contains(w[0]));
+  EXPECT_EQ(started().size(), 5U) << "four segments, and the first once more";
+  need(w[2], 2, 1);
+  EXPECT_FALSE(host_.held.contains(w[0]));
+}
+
+TEST_F(Zero, SendsASegmentsGradientsWhenBackwardHasLeftIt) {
+  const auto w = model(3, 3);
+  for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  need(w[2], 2, 1);
+  ready(w[2]);
+  EXPECT_TRUE(host_.taken.empty());
+  need(w[1], 1, 1);
+  EXPECT_EQ(host_.taken, Params{w[2]});
+  ready(w[1]);
+  ready(w[0]);
+  EXPECT_EQ(host_.taken, (Params{w[2], w[1], w[0]})) << "in the end whatever is left";
+}
+
+TEST_F(Zero, SendsTheSameWhateverThisRankUsed) {
+  const auto w = model(3, 3);
+  for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  need(w[1], 1, 1);
+  EXPECT_EQ(host_.taken, Params{w[2]}) << "of which this rank has no gradient";
+  for (mortise_param* p : {w[1], w[2], w[0]}) ready(p);
+  EXPECT_EQ(host_.taken, (Params{w[2], w[1], w[0]}));
+}
+
+TEST_F(Zero, GathersAheadInBackwardWhatBackwardCameToBefore) {
+  const auto w = model(3, 3);
+  const auto step = [&] {
+    for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+    for (const int32_t i : {2, 1}) need(w[static_cast<size_t>(i)], i, 1);
+    for (const size_t i : {2, 1, 0}) ready(w[i]);
+    ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
+    ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK) << host_.error();
+    EXPECT_TRUE(host_.held.empty()) << "all of it is old";
+  };
+  step();
+  started();
+  step();
+  Kinds gathers = started();
+  std::erase(gathers, uint32_t{MORTISE_REDUCE_SCATTER});
+  EXPECT_EQ(gathers, Kinds(4, MORTISE_ALL_GATHER)) << "three, one again in backward, and nothing that is not used";
+}
+
+TEST_F(Zero, GathersAgainWhatWasWritten) {
+  const auto w = model(2, 2);
+  need(w[0], 0, 0);
+  need(w[1], 1, 0);
+  EXPECT_EQ(started().size(), 2U);
+  ASSERT_EQ(object().written(plugin_->self(), w[0]), MORTISE_OK);
+  need(w[0], 0, 0);
+  EXPECT_EQ(started().size(), 1U);
+}
+
+TEST_F(Zero, SaysNoLessThanItHolds) {
+  const auto w = model(5, 3);
+  int64_t said = 0;
+  ASSERT_EQ(object().transient(plugin_->self(), &said), MORTISE_OK);
+  EXPECT_GE(said, 2 * 192 * 4 + 192 * 4) << "values of two segments, and a gradient";
+  size_t most = 0;
+  const auto pass = [&](int32_t i, int32_t backward) {
+    need(w[static_cast<size_t>(i)], i, backward);
+    most = std::max(most, host_.held.size());
+  };
+  for (int32_t i = 0; i < 5; ++i) pass(i, 0);
+  for (int32_t i = 4; i >= 0; --i) pass(i, 1);
+  EXPECT_EQ(most, 2U);
 }
 
 }  // namespace

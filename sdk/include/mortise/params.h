@@ -23,6 +23,9 @@ typedef struct mortise_param_info {
   /** The parts of a packed parameter, as mortise_param_spec has them; 0 of them: it is one. Since 0.2 */
   uint32_t part_dim, n_parts;
   const int64_t *parts;
+  /** The segment that declared it, in order of declaration. Since 0.2 */
+  int32_t segment;
+  uint32_t reserved;
 } mortise_param_info;
 
 /** A tensor beside a parameter: a state of an optimizer, or what another plugin keeps. `relation` is one of
@@ -68,12 +71,12 @@ typedef struct mortise_params_api {
   /** Keeps a tensor beside this parameter: allocated with it, counted by `plan`, in every checkpoint, and there when
    * the run is resumed or evaluated. [build] Only inside params.declared. Since 0.2 */
   MORTISE_FN(keep, mortise_param *, const mortise_state_spec *);
-  /** The trainable parameters of this rank; `states` are what this plugin keeps beside each, and `grad` is NULL before
-   * the first backward of a step, and where a step brought none. The array lives until this plugin asks again. [loop]
-   * Never inside `micro`. Since 0.2 */
+  /** The trainable parameters; `states` are what this plugin keeps beside each, and `grad` is NULL before the first
+   * backward of a step, and where a step brought none. Of what is sharded over ranks (ranks.h) each has its elements,
+   * which may be none. The array lives until this plugin asks again. [loop] Never inside `micro`. Since 0.2 */
   MORTISE_FN(slices, const mortise_slice **, uint32_t *n);
-  /** This parameter's master was written: its compute copy is cast again. [loop] Never inside `micro`; inside
-   * step.commit for who says `writes = ["masters"]`. Since 0.2 */
+  /** This parameter's master was written, on every rank: its compute copy is cast again. [loop] Never inside `micro`;
+   * inside step.commit for who says `writes = ["masters"]`. Since 0.2 */
   MORTISE_FN(publish, mortise_param *);
 } mortise_params_api;
 

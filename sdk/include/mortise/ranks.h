@@ -65,7 +65,8 @@ typedef struct mortise_comm_api {
 typedef struct mortise_replicas {
   uint32_t struct_size, reserved;
   /** [autograd] This micro-batch's gradient is complete; in backward's order. Each trainable parameter comes once a
-   * micro-batch that is `last`; one that brought no gradient on this rank is 0 then. */
+   * micro-batch that is `last`, and if it is sharded once in every one; one that brought no gradient on this rank is 0
+   * then. */
   MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
   /** [loop] Every gradient is summed over the replicas when this returns (or will be, on the stream). */
   MORTISE_PLUG(finish, uint32_t reserved);
@@ -75,10 +76,31 @@ typedef struct mortise_replicas {
    * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter in order of declaration, of
    * each rank; all of them together are the parameter, each element once. NULL: every rank updates all. Since 0.2 */
   MORTISE_PLUG(own, const mortise_param_info *, int64_t cut, int32_t rank, int64_t *offset, int64_t *length);
-  /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream).
-   * Stands where `own` stands. Since 0.2 */
+  /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream),
+   * but for what is sharded, whose gathered values are old from now on. Stands where `own` stands. Since 0.2 */
   MORTISE_PLUG(gather, uint32_t reserved);
+  /** [build] What a rank has of a parameter, one of MORTISE_WHOLE, …; asked after `own` of each rank, of frozen
+   * parameters too, whose cut is 1. `*room`, the parameter's elements at first: for how many a whole value and a whole
+   * gradient have memory, at least as many. NULL: all is whole. Since 0.2 */
+  MORTISE_PLUG(shard, const mortise_param_info *, uint32_t *what, int64_t *room);
+  /** [build] Bytes at most, beside what `shard` says, of values that are gathered and gradients that are on their way;
+   * asked after it. Stands where `shard` stands. Since 0.2 */
+  MORTISE_PLUG(transient, int64_t *bytes);
+  /** [loop, autograd] A sharded parameter is about to be used: its value is there when this returns (or will be, on the
+   * stream). `segment`: which one computes, -1 outside of all; `backward`: 1 inside backward. Stands where `shard`
+   * stands. Since 0.2 */
+  MORTISE_PLUG(need, mortise_param *, int32_t segment, int32_t backward);
+  /** [loop] Its master was written, on every rank: a value that was gathered is old. Stands where `shard` stands.
+   * Since 0.2 */
+  MORTISE_PLUG(written, mortise_param *);
 } mortise_replicas;
+
+/** Of a parameter whose elements several ranks own. */
+enum {
+  MORTISE_WHOLE = 0,   /* master, value and gradient are whole on each of them */
+  MORTISE_SHARDED = 1, /* of master and gradient a rank has the elements that it owns; its value is whole, and stays */
+  MORTISE_COMES_AND_GOES = 2 /* so, and a value is there from `hold` to `drop` only */
+};
 
 /** "mortise.replicas/0": for the provider of `replicas`. Since 0.2 */
 typedef struct mortise_replicas_api {
@@ -92,6 +114,18 @@ typedef struct mortise_replicas_api {
   MORTISE_FN(set_has_gradient, mortise_param *, int32_t);
   /** Elements of a master, [length], in its own memory; owned. [loop] Inside `gather`. Since 0.2 */
   MORTISE_FN(master, mortise_param *, int64_t offset, int64_t length, mortise_tensor **out);
+  /* Of sharded parameters only: */
+  /** The memory of a value, flat, [room], with this rank's elements in their place as the master has them now; owned.
+   * Whoever computes sees what is written there. [loop, autograd] Since 0.2 */
+  MORTISE_FN(hold, mortise_param *, mortise_tensor **flat);
+  /** Nobody needs this value for now: of one that comes and goes the memory goes. [loop, autograd] Since 0.2 */
+  MORTISE_FN(drop, mortise_param *);
+  /** This micro-batch's gradient on this rank, flat, [room], 0 where there was none; owned, and the caller's alone from
+   * here on. Once a micro-batch. [autograd] Since 0.2 */
+  MORTISE_FN(take_gradient, mortise_param *, mortise_tensor **flat);
+  /** This rank's elements of a micro-batch's gradient, summed over the ranks, at the beginning of `own`, flat: kept, or
+   * added to those of the micro-batches before. [autograd, loop] Since 0.2 */
+  MORTISE_FN(add_gradient, mortise_param *, mortise_tensor *own);
 } mortise_replicas_api;
 
 MORTISE_END

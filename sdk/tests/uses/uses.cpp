@@ -78,6 +78,21 @@ mortise_status publish(const char* name) {
   check(api.params->find(api.host, mortise_text(name), &p));
   return api.params->publish(api.host, p);
 }
+mortise_param* param(const char* name) {
+  mortise_param* p = nullptr;
+  check(api.params->find(api.host, mortise_text(name), &p));
+  return p;
+}
+mortise_status hold(const char* name) {
+  Tensor flat;
+  return api.replicas->hold(api.host, param(name), flat.put());
+}
+mortise_status drop(const char* name) { return api.replicas->drop(api.host, param(name)); }
+mortise_status take_gradient(const char* name) {
+  Tensor flat;
+  return api.replicas->take_gradient(api.host, param(name), flat.put());
+}
+mortise_status add_gradient(const char* name) { return api.replicas->add_gradient(api.host, param(name), one()); }
 mortise_status target(const char* name) {
   mortise_param* p = nullptr;
   check(api.params->find(api.host, mortise_text(name), &p));

@@ -30,7 +30,7 @@
 //                            `waited` (who waited for whom), `recorded` (each tensor, and who uses it)
 //   mortise.comm/0           rank `rank` of `ranks`; `collectives` that were started, and which were waited for;
 //                            `others` makes of numbers what the other ranks would
-//   mortise.replicas/0       `placed`, `has_gradient`, `masters`
+//   mortise.replicas/0       `placed`, `has_gradient`, `masters`; of shards `rooms`, `held`, `taken`, `added`
 //   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
@@ -283,7 +283,11 @@ class FakeHost : public mortise_host {
     const mortise_param* param = nullptr;
     int64_t offset = 0, length = 0;
   };
-  std::deque<Master> masters;  // pieces that were asked for
+  std::deque<Master> masters;                                   // pieces that were asked for
+  std::map<const mortise_param*, int64_t> rooms;                // of sharded parameters, which a test says
+  std::set<const mortise_param*> held;                          // whose values have memory
+  std::vector<const mortise_param*> taken;                      // whose gradients were taken, in order
+  std::vector<std::pair<const mortise_param*, int64_t>> added;  // gradients of own elements, and how many there were
 
   // ---- parameters ----
 
@@ -326,6 +330,7 @@ class FakeHost : public mortise_host {
     p.parts = std::move(parts);
     p.info.part_dim = dim, p.info.n_parts = static_cast<uint32_t>(p.parts.size()), p.info.parts = p.parts.data();
   }
+  void put_into(mortise_param* param, int32_t segment) { need_param(param)->info.segment = segment; }
   // What `slices` shows of a parameter; allocated in its master_dtype when it is first asked for.
   mortise_tensor* master(mortise_param* p) { return allocated(*need_param(p)).master.get(); }
   mortise_tensor* kept(mortise_param* p, size_t i) { return allocated(*need_param(p)).states.at(i).get(); }
@@ -972,8 +977,34 @@ class FakeHost : public mortise_host {
           of(h).masters.push_back({p, offset, length});
           return *out = as_handle<mortise_tensor>(of(h).make_tensor(MORTISE_F32, std::vector{length})), MORTISE_OK;
         },
+        .hold =
+            [](mortise_host* h, mortise_param* p, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) { return *out = f.with_room(p), f.held.insert(p), MORTISE_OK; });
+            },
+        .drop =
+            [](mortise_host* h, mortise_param* p) noexcept {
+              return answer(h, [&](FakeHost& f) { return f.room_of(p), f.held.erase(p), MORTISE_OK; });
+            },
+        .take_gradient =
+            [](mortise_host* h, mortise_param* p, mortise_tensor** out) noexcept {
+              return answer(h, [&](FakeHost& f) { return *out = f.with_room(p), f.taken.push_back(p), MORTISE_OK; });
+            },
+        .add_gradient =
+            [](mortise_host* h, mortise_param* p, mortise_tensor* own) noexcept {
+              return answer(h, [&](FakeHost& f) {
+                return f.room_of(p), f.added.emplace_back(p, f.need_tensor(own)->numel), MORTISE_OK;
+              });
+            },
     };
     return table;
+  }
+  int64_t room_of(const mortise_param* p) {
+    if (const auto room = rooms.find(p); room != rooms.end()) return room->second;
+    note_failure(MORTISE_E_ARGUMENT, "a parameter that is not sharded");
+    throw HostError{MORTISE_E_ARGUMENT};
+  }
+  mortise_tensor* with_room(const mortise_param* p) {
+    return as_handle<mortise_tensor>(make_tensor(MORTISE_F32, std::vector{room_of(p)}));
   }
 
   static const mortise_params_api& params_table() {

@@ -1,0 +1,202 @@
+// Parameters of which this rank has a part: memory, values that come and go, gradients of own elements. With real
+// ranks: tests/e2e/joint_batch_test.py.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/abi/error.hpp"
+#include "core/host/handle.hpp"
+#include "core/host/host.hpp"
+
+namespace mortise::testing {
+namespace {
+
+// Gathers nothing: what others would bring is missing.
+struct Loop final : LoopServices {
+  std::vector<std::string> needed;
+  Host& host;
+  explicit Loop(Host& h) : host(h) {}
+  void need(mortise_param& p, int, bool) override {
+    needed.push_back(p.name);
+    host.parameters().hold(p);
+  }
+  const mortise_ledger& ledger() override { throw PluginError(MORTISE_E_INTERNAL, "a test has no step"); }
+  void vote(mortise_tensor*) override {}
+  void multiply(mortise_tensor*) override {}
+  void set_scale(mortise_tensor*) override {}
+  void report(std::string_view, mortise_tensor*, std::string_view) override {}
+  void metric(std::string_view, double) override {}
+  uint64_t recorded() override { return 0; }
+  void replayed(uint64_t) override {}
+  void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
+  void attach_term(std::string_view, mortise_tensor*, mortise_tensor*, std::string_view, double,
+                   mortise_tensor**) override {}
+  void norm(mortise_tensor**) override {}
+  void ready(mortise_param&, int, bool) override {}
+  void slices(const PluginHost&, const mortise_slice**, uint32_t*) override {}
+  void publish(const mortise_param&) override {}
+  void forward(mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) override {}
+};
+
+class Shards : public ::testing::Test {
+ protected:
+  // A parameter of 5 x 2, of which this rank, the second of two, has the last 4 elements; room for 12.
+  mortise_param& declare(bool comes_and_goes, uint32_t value_dtype = MORTISE_F32, Piece own = {6, 4}) {
+    mortise_builder b{host.declaration(), {}};
+    add_segment(b, "h.0", MORTISE_BLOCK);
+    const int64_t sizes[] = {5, 2};
+    mortise_param_spec spec{};
+    spec.struct_size = sizeof spec;
+    spec.name = MORTISE_STR("w");
+    spec.role = MORTISE_STR("matrix");
+    spec.init = MORTISE_STR("ones");
+    spec.sizes = sizes;
+    spec.rank = 2;
+    mortise_param& p = *add_param(b, spec);
+    p.info.value_dtype = value_dtype;
+    p.shards = {{{0, own.offset}, own}, own, 12, comes_and_goes};
+    parameters.allocate(host.declaration(), at::kCPU, 1, [](const mortise_param&, at::Tensor& m) {
+      m.view(-1).copy_(at::arange(10));
+      return true;
+    });
+    parameters.begin_step();
+    parameters.begin_micro(0, true);
+    return p;
+  }
+  // What is in memory, each storage once.
+  int64_t held(const mortise_param& p) {
+    const ParameterState& s = parameters.state(p);
+    std::map<const void*, int64_t> bytes;
+    for (const at::Tensor& t : {s.master, s.value, s.grad, s.own_grad})
+      if (t.defined()) bytes[t.storage().unsafeGetStorageImpl()] = static_cast<int64_t>(t.storage().nbytes());
+    int64_t all = 0;
+    for (const auto& [storage, n] : bytes) all += n;
+    return all;
+  }
+  int64_t planned() {
+    const Memory m = weights_and_gradients(host.declaration());
+    return m.weights + m.casts;
+  }
+  void contribute(const mortise_param& p, double v) { parameters.sum(p, at::full({5, 2}, v)); }
+
+  Shards() { host.loop = &loop; }
+  PointTable points;
+  Host host{points, 1};
+  Loop loop{host};
+  Parameters& parameters = host.parameters();
+};
+
+TEST_F(Shards, HaveTheMemoryThatThePlanSays) {
+  mortise_param& p = declare(/*comes_and_goes=*/true);
+  EXPECT_EQ(held(p), 4 * 4);
+  EXPECT_EQ(held(p), planned());
+  parameters.hold(p);
+  EXPECT_EQ(held(p), 4 * 4 + 12 * 4);
+  parameters.drop(p);
+  EXPECT_EQ(held(p), 4 * 4) << "a value that goes takes no memory along";
+}
+
+TEST_F(Shards, OfAValueThatStaysHaveTheMasterInItsMemory) {
+  mortise_param& p = declare(false);
+  EXPECT_EQ(held(p), 12 * 4);
+  EXPECT_EQ(held(p), planned());
+  parameters.drop(p);
+  EXPECT_EQ(held(p), 12 * 4);
+  parameters.state(p).master.fill_(7);
+  EXPECT_EQ(parameters.hold(p)[6].item<double>(), 7);
+}
+
+TEST_F(Shards, OfACopyThatStaysHaveTheirOwnMaster) {
+  mortise_param& p = declare(false, MORTISE_BF16);
+  EXPECT_EQ(held(p), 4 * 4 + 12 * 2);
+  EXPECT_EQ(held(p), planned());
+}
+
+TEST_F(Shards, AreHeldAsTheMasterIsNow) {
+  for (const uint32_t dtype : {MORTISE_F32, MORTISE_BF16}) {
+    host.declaration() = {};
+    mortise_param& p = declare(true, dtype);
+    EXPECT_EQ(parameters.hold(p)[6].item<double>(), 6);
+    parameters.drop(p);
+    parameters.state(p).master.fill_(8);
+    const at::Tensor flat = parameters.hold(p);
+    EXPECT_EQ(flat.sizes(), at::IntArrayRef({12}));
+    EXPECT_EQ(flat[9].item<double>(), 8);
+    EXPECT_EQ(dtype_of(flat.scalar_type()), dtype);
+  }
+}
+
+TEST_F(Shards, AreNeededByWhoeverUsesThem) {
+  mortise_param& p = declare(true);
+  parameters.hold(p).fill_(3);
+  parameters.drop(p);
+  const at::Tensor value = parameters.use(p, 0);
+  EXPECT_EQ(loop.needed, std::vector<std::string>{"w"});
+  EXPECT_EQ(value.sizes(), at::IntArrayRef({5, 2}));
+  parameters.drop(p);
+  EXPECT_EQ(value[3][0].item<double>(), 6) << "who keeps it has it";
+}
+
+TEST_F(Shards, ThatAreFilledWereNotWrittenByTheModel) {
+  mortise_param& p = declare(true);
+  parameters.hold(p);
+  parameters.hold(p).fill_(1);
+  EXPECT_NO_THROW(parameters.check_versions());
+  parameters.value(p).add_(1);
+  EXPECT_THROW(parameters.check_versions(), PluginError);
+}
+
+TEST_F(Shards, AddUpTheGradientsOfMicroBatches) {
+  mortise_param& p = declare(true);
+  contribute(p, 1);
+  contribute(p, 2);
+  const at::Tensor first = parameters.take_gradient(p);
+  EXPECT_EQ(first.sizes(), at::IntArrayRef({12}));
+  EXPECT_EQ(first[9].item<double>(), 3);
+  EXPECT_FALSE(parameters.state(p).grad.defined()) << "its memory is the caller's";
+  parameters.add_gradient(p, at::full({6}, 5.0f));
+  parameters.begin_micro(1, true);
+  contribute(p, 4);
+  EXPECT_EQ(parameters.take_gradient(p)[0].item<double>(), 4) << "begun anew";
+  parameters.add_gradient(p, at::full({6}, 6.0f));
+  EXPECT_EQ(parameters.state(p).own_grad.sizes(), at::IntArrayRef({4}));
+  EXPECT_EQ(parameters.state(p).own_grad[3].item<double>(), 11);
+  EXPECT_EQ(parameters.squares_of_shards()[0].item<double>(), 4 * 11 * 11);
+  EXPECT_EQ(parameters.norm().item<double>(), 0) << "of whole ones";
+  parameters.begin_step();
+  EXPECT_FALSE(parameters.state(p).own_grad.defined());
+}
+
+TEST_F(Shards, WithoutAGradientGiveZeros) {
+  mortise_param& p = declare(true);
+  EXPECT_EQ(parameters.take_gradient(p).narrow(0, 0, 10).abs().sum().item<double>(), 0);
+  EXPECT_FALSE(parameters.state(p).has_gradient);
+}
+
+TEST_F(Shards, ThatAreOwnedWholeKeepTheirShape) {
+  mortise_param& p = declare(true, MORTISE_F32, {0, 10});
+  EXPECT_EQ(parameters.state(p).master.sizes(), at::IntArrayRef({5, 2}));
+  parameters.take_gradient(p);
+  parameters.add_gradient(p, at::ones({12}));
+  EXPECT_EQ(parameters.state(p).own_grad.sizes(), at::IntArrayRef({5, 2}));
+}
+
+TEST_F(Shards, OfWhomAnotherRankHasAllKeepNoMemory) {
+  mortise_param& p = declare(true, MORTISE_F32, {10, 0});
+  parameters.take_gradient(p);
+  parameters.add_gradient(p, at::ones({12}));
+  EXPECT_EQ(held(p), 0);
+}
+
+TEST_F(Shards, RefuseAGradientThatComesTooLate) {
+  mortise_param& p = declare(true);
+  parameters.take_gradient(p);
+  EXPECT_THROW(contribute(p, 1), PluginError) << "it would be on this rank alone";
+  EXPECT_THROW(parameters.take_gradient(p), PluginError);
+  EXPECT_THROW(parameters.add_gradient(p, at::ones({3})), PluginError) << "fewer than its own";
+  EXPECT_THROW(parameters.place(p, at::empty({10}), 0), PluginError);
+}
+
+}  // namespace
+}  // namespace mortise::testing

@@ -1,0 +1,228 @@
+// Sharded parameters: of master and gradient each rank has its elements. Values are gathered a segment at a time, the
+// next segment's ahead; a micro-batch's gradient is reduced to its owners and its memory is given back.
+//
+// All ranks make the same calls in the same order, whatever each of them computes (an expert that is used on one rank
+// alone): what is gathered is a segment's, whoever uses some of it, and gradients go against the order of declaration,
+// those of a segment when backward has come to the one before. Where values stay, nothing is gathered in backward, and
+// a gradient goes as soon as it is ready.
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mortise/cpp/ops.hpp"
+#include "mortise/cpp/plugin.hpp"
+#include "mortise/dtype.h"
+
+namespace mortise::zero {
+
+class Shards {
+ public:
+  // `most`: bytes of gradients that are on their way at once.
+  Shards(int64_t most, bool values_go) : most_(most), values_go_(values_go) {}
+
+  // `owner`: who has all elements; -1: each rank has `each` of them, the last ones fewer. Returns the room it needs.
+  int64_t add(const mortise_param_info& info, int64_t each, int32_t owner) {
+    const int64_t room = owner < 0 ? each * place_now().size : info.numel;
+    units_.push_back({.name = std::string(view(info.name)),
+                      .segment = info.segment,
+                      .owner = owner,
+                      .is_trainable = info.trainable != 0,
+                      .each = each,
+                      .grad_dtype = info.grad_dtype,
+                      .grad_bytes = info.trainable ? room * bytes_of(info.grad_dtype) : 0,
+                      .value_bytes = room * bytes_of(info.value_dtype)});
+    return room;
+  }
+
+  // Of two segments the values; of one the gradients that are made, of as much as may be on its way those that were,
+  // and of whatever waits for its last use the largest.
+  int64_t transient() const {
+    std::map<int32_t, int64_t> values, gradients;
+    int64_t all = 0, largest = 0;
+    for (const Unit& u : units_) {
+      values[u.segment] += u.value_bytes;
+      gradients[u.segment] += u.grad_bytes;
+      all += u.grad_bytes;
+      largest = std::max(largest, u.grad_bytes);
+    }
+    int64_t of_two = 0, of_one = 0;
+    for (const auto& [segment, bytes] : values) {
+      const auto next = values.find(segment + 1);
+      of_two = std::max(of_two, bytes + (next == values.end() ? 0 : next->second));
+    }
+    for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
+    const int64_t on_its_way = std::min(all, std::max(most_, largest));
+    return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / place_now().size;
+  }
+
+  bool has(const mortise_param* param) const { return unit_of_.contains(param); }
+
+  void layout() {
+    std::ranges::stable_sort(units_, {}, &Unit::segment);
+    for (Unit& u : units_) {
+      check(api.params->find(api.host, str(u.name), &u.param));
+      unit_of_[u.param] = &u;
+      members_[u.segment].push_back(&u);
+      if (u.is_trainable) order_.push_back(&u);
+    }
+    std::ranges::reverse(order_);
+  }
+
+  // ---- values ----
+
+  void need(mortise_param* param, int32_t segment, bool backward) {
+    if (segment != here_ || backward != is_backward_) enter(segment, backward);
+    Unit& u = *unit_of_.at(param);
+    u.used_in = segment;
+    if (u.value == Value::kOld) gather(u);
+    if (u.value == Value::kOnItsWay) arrive(u);
+  }
+
+  void written(mortise_param* param) { forget(*unit_of_.at(param)); }
+
+  void updated() {
+    for (Unit& u : units_)
+      if (u.is_trainable) forget(u);
+  }
+
+  // ---- gradients ----
+
+  void ready(mortise_param* param) {
+    unit_of_.at(param)->is_ready = true;
+    const bool is_last = ++n_ready_ == order_.size();
+    while (next_ < order_.size() && (is_last || (!values_go_ && order_[next_]->is_ready))) send(*order_[next_++]);
+    if (!is_last) return;
+    for (Unit* u : order_) u->is_ready = false;
+    n_ready_ = next_ = 0;
+  }
+
+  void finish() {
+    while (!sent_.empty()) bring_first();
+  }
+
+ private:
+  enum class Value { kOld, kOnItsWay, kThere };
+  struct Unit {
+    std::string name;
+    int32_t segment = 0, owner = -1;
+    bool is_trainable = false;
+    int64_t each = 0;
+    uint32_t grad_dtype = 0;
+    int64_t grad_bytes = 0, value_bytes = 0;
+    mortise_param* param = nullptr;
+    Value value = Value::kOld;
+    mortise_work* gathering = nullptr;
+    int32_t used_in = -1;   // which segment needed it last
+    bool is_ready = false;  // the gradient of this micro-batch
+  };
+  struct Sent {
+    Unit* unit;
+    Tensor own;
+    mortise_work* work = nullptr;
+  };
+
+  static int64_t bytes_of(uint32_t dtype) { return static_cast<int64_t>(mortise_dtype_of(dtype)->bytes); }
+
+  static mortise_work* start(uint32_t kind, const Tensor& in, const Tensor& out, int32_t root = 0) {
+    mortise_collective all = {};
+    all.struct_size = sizeof all;
+    all.kind = kind;
+    all.op = MORTISE_SUM;
+    all.root = root;
+    all.in = in.get();
+    all.out = out.get();
+    mortise_work* work = nullptr;
+    check(need_comm().start(api.host, &all, &work));
+    return work;
+  }
+  static const mortise_comm_api& need_comm() { return mortise::need(api.comm, "mortise.comm/0"); }
+
+  // What was not used here is not used again until another segment needs it.
+  void enter(int32_t segment, bool backward) {
+    here_ = segment;
+    is_backward_ = backward;
+    if (values_go_ && backward)
+      while (next_ < order_.size() && order_[next_]->segment > here_) send(*order_[next_++]);
+    if (values_go_)
+      for (Unit& u : units_)
+        if (u.segment != here_ && u.used_in != here_) forget(u);
+    gather_segment(here_);
+    // Backward does not come to every segment: the first has often nothing that needs its values there.
+    const int32_t next = here_ + (backward ? -1 : 1);
+    if (!backward || entered_in_backward_.contains(next)) gather_segment(next);
+    if (backward) entered_in_backward_.insert(here_);
+  }
+
+  void gather_segment(int32_t segment) {
+    const auto members = members_.find(segment);
+    if (members == members_.end()) return;
+    for (Unit* u : members->second)
+      if (u->value == Value::kOld) gather(*u);
+  }
+
+  static void gather(Unit& u) {
+    Tensor flat;
+    check(api.replicas->hold(api.host, u.param, flat.put()));
+    if (u.owner >= 0) u.gathering = start(MORTISE_BROADCAST, {}, flat, u.owner);
+    else {
+      const int64_t at = place_now().rank * u.each;
+      u.gathering = start(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat);
+    }
+    u.value = Value::kOnItsWay;
+  }
+
+  static void arrive(Unit& u) {
+    check(need_comm().wait(api.host, std::exchange(u.gathering, nullptr)));
+    u.value = Value::kThere;
+  }
+
+  static void forget(Unit& u) {
+    if (u.value == Value::kOld) return;
+    if (u.value == Value::kOnItsWay) arrive(u);
+    check(api.replicas->drop(api.host, u.param));
+    u.value = Value::kOld;
+  }
+
+  void send(Unit& u) {
+    Tensor whole;
+    check(api.replicas->take_gradient(api.host, u.param, whole.put()));
+    Sent& sent = sent_.emplace_back(Sent{&u, {}});
+    if (u.owner >= 0) {  // everybody has the sum, and one of them keeps it
+      sent.own = Tensor::share(whole.get());
+      sent.work = start(MORTISE_ALL_REDUCE, {}, whole);
+    } else {
+      sent.own = empty(u.grad_dtype, {u.each});
+      sent.work = start(MORTISE_REDUCE_SCATTER, whole, sent.own);
+    }
+    on_its_way_ += u.grad_bytes;
+    while (on_its_way_ > most_ && sent_.size() > 1) bring_first();
+  }
+
+  void bring_first() {
+    const Sent first = std::move(sent_.front());
+    sent_.pop_front();
+    on_its_way_ -= first.unit->grad_bytes;
+    check(need_comm().wait(api.host, first.work));
+    check(api.replicas->add_gradient(api.host, first.unit->param, first.own.get()));
+  }
+
+  int64_t most_;
+  bool values_go_;
+  std::vector<Unit> units_;  // by segment, once laid out
+  std::map<const mortise_param*, Unit*> unit_of_;
+  std::map<int32_t, std::vector<Unit*>> members_;  // by segment
+  std::vector<Unit*> order_;                       // of gradients
+  int32_t here_ = -1;                              // the segment that computes
+  bool is_backward_ = false;
+  std::set<int32_t> entered_in_backward_;
+  size_t n_ready_ = 0, next_ = 0;  // of this micro-batch
+  std::deque<Sent> sent_;          // gradients on their way
+  int64_t on_its_way_ = 0;         // bytes of them
+};
+
+}  // namespace mortise::zero
