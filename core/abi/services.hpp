@@ -59,6 +59,7 @@ struct Services {
   Provided<mortise_tokenizer> tokenizer;
   Provided<mortise_comm> comm;
   World world;
+  bool records_steps = false;  // a plugin does: it plays them instead of calling `step`
   mortise_clock clock{};
   Filter filter = Filter::kNone;
   int32_t window = 1;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/text.hpp"
+#include "core/cli/common.hpp"
 #include "core/cli/print.hpp"
+#include "core/plan/devices.hpp"
 #include "core/plan/facts.hpp"
 #include "core/plan/words.hpp"
 
@@ -15,6 +18,18 @@ namespace {
 const std::string* text_of(const PluginInfo& info, const std::string& table, const std::string& key) {
   const Value* fact = fact_of(info, table, key);
   return fact ? std::get_if<std::string>(&fact->data) : nullptr;
+}
+
+// Of a run that nobody has started several ranks of.
+void advise_on_devices(const Plan& plan, const Manifest& manifest, std::vector<std::string>& advice) {
+  const auto& claims = plan.at[kDevice].providers;
+  if (claims.empty() || world().size > 1) return;
+  const std::string& id = id_of(plan, claims.back().member);
+  const int seen = devices_seen(info_of(plan, claims.back().member));
+  if (seen < 2) return;
+  advice.push_back(std::to_string(seen - 1) + (seen == 2 ? " more device of " : " more devices of ") + id +
+                   (seen == 2 ? " is" : " are") + " idle: mortise train " + shell_word(manifest.path) + " --ranks " +
+                   std::to_string(seen));
 }
 
 }  // namespace
@@ -45,6 +60,7 @@ std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
         std::ranges::find(plan.members, &info, &Member::info) == plan.members.end())
       advice.push_back(*text);
   }
+  advise_on_devices(plan, manifest, advice);
   return advice;
 }
 

@@ -1,3 +1,6 @@
+#include <cstdlib>
+
+#include "core/cli/common.hpp"
 #include "core/cli/print.hpp"
 #include "core/plan/plan_test.hpp"
 
@@ -41,6 +44,23 @@ TEST_F(Advice, TakesTheLowestLayerForNobodysDecision) {
   EXPECT_EQ(advice(), Ids{"the rate stays: [schedule.cosine]"});
   world.table("schedule.cosine", 20);
   EXPECT_EQ(advice(), Ids{});
+}
+
+TEST_F(Advice, SaysWhichDevicesAreIdle) {
+  say("device.cpu", "needs", "hidden_by", "MORTISE_TEST_DEVICES");
+  say("device.cpu", "needs", "numbered", "/dev/no_such_device");
+  world.manifest.path = "my run.toml";
+  for (const auto& [shown, expected] :
+       {std::pair("0", ""),
+        std::pair("0,1", "1 more device of device.cpu is idle: mortise train 'my run.toml' --ranks 2"),
+        std::pair("0,1,2", "2 more devices of device.cpu are idle: mortise train 'my run.toml' --ranks 3")}) {
+    ::setenv("MORTISE_TEST_DEVICES", shown, 1);
+    EXPECT_EQ(advice(), *expected ? Ids{expected} : Ids{}) << shown;
+  }
+  plan_for(2);
+  EXPECT_EQ(advice(), Ids{}) << "who has several ranks has decided";
+  plan_for(1);
+  ::unsetenv("MORTISE_TEST_DEVICES");
 }
 
 TEST_F(Advice, OnRepeatingNamesWhoDoesNot) {

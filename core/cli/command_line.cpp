@@ -330,7 +330,8 @@ int command_line(int argc, char** argv, const RunVerb& run) {
     exit = d.exit;
     say(d);
   }
-  if (!lost_device().empty()) leave_process(exit);
+  // Where a rank was lost, a thread may hang in a library that would be taken apart.
+  if (!lost_device().empty() || exit == kExitResumable) leave_process(exit);
   std::cout.flush();
   if (!std::cout && exit == kExitOk) exit = say_not_written();
   return exit;

@@ -144,6 +144,8 @@ std::string resume_command(const Planned& p, const std::string& dir);
 std::string can_start(const PluginInfo& info);
 // The ranks that this process is one of, by its environment. Throws Failure.
 const World& world();
+// From here on `world` is rank 0 of so many on this machine, as `--ranks` starts them: for a plan that starts none.
+void plan_for(int ranks);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,
                                             std::vector<std::string>& searched, Report& report);
 // Of every plugin that can be read; what is wrong with the others is said where they are used.

@@ -18,7 +18,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
@@ -26,8 +25,7 @@
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/world.hpp"
-
-namespace fs = std::filesystem;
+#include "core/plan/devices.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -40,39 +38,6 @@ constexpr size_t kMostLines = 40;                 // of them, that are told
 constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said meanwhile
 
 int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-// ---- --ranks ----
-
-// Without a library of theirs, which this process does not load. A driver that is not there has none.
-int gpus() {
-  std::error_code error;
-  int there = 0;
-  for (fs::directory_iterator i("/proc/driver/nvidia/gpus", error), end; !error && i != end; i.increment(error))
-    ++there;
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!visible) return there;
-  int named = 0;
-  for (const std::string& part : split(visible, ',')) {
-    if (part.empty() || part[0] == '-') break;  // CUDA ignores what follows
-    ++named;
-  }
-  return std::min(there, named);
-}
-
-int parsed_ranks(const std::string& text) {
-  if (text == "all") {
-    const int n = gpus();
-    return std::min(n > 0 ? n : processors(), kMostRanks);
-  }
-  int n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kMostRanks)
-    throw Failure(mistake(
-        "wrong_type",
-        "--ranks is a number of processes from 1 to " + std::to_string(kMostRanks) + ", or all; this is `" + text + "`",
-        {}, "--ranks 2, or --ranks all: one for each GPU"));
-  return n;
-}
 
 // ---- what a rank begins with ----
 
@@ -420,6 +385,23 @@ std::vector<std::string> without_flag(const std::vector<std::string>& words, con
     if (words[i] == flag) ++i;  // and its value
     else if (!words[i].starts_with(flag + "=")) rest.push_back(words[i]);
   return rest;
+}
+
+// ---- --ranks ----
+
+int parsed_ranks(const std::string& text) {
+  if (text == "all") {
+    const int n = devices_seen("CUDA_VISIBLE_DEVICES", "/dev/nvidia");
+    return std::min(n > 0 ? n : processors(), kMostRanks);
+  }
+  int n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kMostRanks)
+    throw Failure(mistake(
+        "wrong_type",
+        "--ranks is a number of processes from 1 to " + std::to_string(kMostRanks) + ", or all; this is `" + text + "`",
+        {}, "--ranks 2, or --ranks all: one for each GPU"));
+  return n;
 }
 
 int ranks_asked(const Verb& verb, const Arguments& args) {

@@ -11,6 +11,7 @@
 #include "core/cli/columns.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/json.hpp"
+#include "core/cli/launcher.hpp"
 #include "core/cli/print.hpp"
 #include "core/cli/run_directory.hpp"
 #include "core/declare/summary.hpp"
@@ -69,6 +70,9 @@ void print_memory(std::ostream& out, const Summary& s) {
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   if (s.transient_bytes) out << "  gathered is at most: values and gradients of shards that are whole for a while\n";
   out << "  activations  not predicted in this version\n";
+  if (s.ranks > 1)
+    out << fmt::format("\nranks\n  each of {} has this memory, and sends {} MiB a step\n", s.ranks,
+                       mebibytes(s.sent_bytes));
 }
 
 int print_layer(const Arguments& args) {
@@ -144,7 +148,8 @@ void print_json_plan(const Planned& p, const Summary* s) {
                      {"samples_per_step", s->samples_per_step},
                      {"tokens_per_step", s->tokens_per_step},
                      {"micros", s->micros},
-                     {"ranks", s->ranks}};
+                     {"ranks", s->ranks},
+                     {"sent_bytes", s->sent_bytes}};
     all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},
                      {"optimizer_bytes", s->states_bytes},      {"casts_bytes", s->casts_bytes},
                      {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes},
@@ -159,6 +164,7 @@ PlanSource source_of_plan(const Arguments& args) {
 
 int plan(const Arguments& args) {
   if (args.has("--layer")) return print_layer(args);
+  if (args.has("--ranks")) plan_for(parsed_ranks(args.last("--ranks")));
   const auto planned = make_planned(args, source_of_plan(args));
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--keys")) {

@@ -13,6 +13,7 @@
 #include "core/declare/declared.hpp"
 #include "core/declare/device.hpp"
 #include "core/declare/summary.hpp"
+#include "core/plan/devices.hpp"
 #include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
 #include "formats/huggingface/config.hpp"
@@ -67,9 +68,17 @@ std::map<std::string, PluginSchema> schemas_of_plugins(const Arguments& args) {
   return schemas;
 }
 
-const World& world() {
-  static const World world = world_of_environment();
+static World& own_world() {
+  static World world = world_of_environment();
   return world;
+}
+
+const World& world() { return own_world(); }
+
+void plan_for(int ranks) {
+  World& world = own_world() = World();
+  world.size = world.local_size = ranks;
+  if (ranks > 1) world.by = kOwnLauncher;
 }
 
 // Ids of devices that were opened, and could not be: why.
@@ -84,6 +93,11 @@ std::string can_start(const PluginInfo& info) {
   if (const auto known = unusable().find(info.schema.id); known != unusable().end()) return known->second;
   if (world().size > 1 && fact_of(info, "ranks", "at_most"))
     return "it serves one rank, and there are " + std::to_string(world().size);
+  const int local = world().local_size, seen = devices_seen(info);
+  // Under another launcher each rank may be shown a single one that is its own.
+  if (seen > 0 && seen < local && (seen > 1 || world().by == kOwnLauncher))
+    return "each of the " + std::to_string(local) + " ranks here needs its own, and there " +
+           (seen == 1 ? "is 1" : "are " + std::to_string(seen));
   // A variable that lists devices: empty, or with a negative number first, it hides them all.
   const Value* variable = fact_of(info, "needs", "hidden_by");
   const char* shown = variable ? std::getenv(variable->as_text().c_str()) : nullptr;
@@ -298,7 +312,7 @@ static std::unique_ptr<Edge> edge_of(const Planned& p) {
 void settle_device(Planned& p) {
   const Member& device = *device_of(p.plan);
   if (!device.table || device.table->fallback.empty()) return;
-  auto refused = refusal_of_device(p.manifest, p.plan, installation().probe, edge_of(p));
+  auto refused = refusal_of_device(p.manifest, p.plan, world(), installation().probe, edge_of(p));
   if (!refused) return;
   const std::string id = device.info->schema.id, said = id + " cannot run: ", why = refused->message;
   unusable()[id] = why.starts_with(said) ? why.substr(said.size()) : why;

@@ -4,7 +4,9 @@
 #include <cstdlib>
 
 #include "core/cli/common.hpp"
+#include "core/declare/device.hpp"
 #include "core/manifest/testing.hpp"
+#include "core/plan/devices.hpp"
 
 namespace fs = std::filesystem;
 
@@ -78,6 +80,76 @@ TEST(Plugins, StartWhereNoVariableHidesTheirDevices) {
     EXPECT_EQ(can_start(info), hides ? "MORTISE_TEST_DEVICES hides it" : "") << shown;
   }
   ::unsetenv("MORTISE_TEST_DEVICES");
+}
+
+// Files as a driver makes them, one a device, and others beside them.
+class Devices : public ManifestTest {
+ protected:
+  void SetUp() override {
+    ManifestTest::SetUp();
+    info.facts["needs"]["hidden_by"].data = std::string("MORTISE_TEST_DEVICES");
+    info.facts["needs"]["numbered"].data = (folder / "gpu").string();
+    ::unsetenv("MORTISE_TEST_DEVICES");
+  }
+  void TearDown() override {
+    ::unsetenv("MORTISE_TEST_DEVICES");
+    ManifestTest::TearDown();
+  }
+  void make(const Words& files) {
+    for (const std::string& file : files) std::ofstream(folder / file) << "";
+  }
+  // Of a rank on this host, whose manifest says device.index = 1.
+  int index_of(int local_rank, int local_size) {
+    const Manifest manifest = read("[device]\nindex = 1\n");
+    Plan plan;
+    plan.at.resize(kDevice + 1);
+    plan.members.push_back({&info});
+    plan.at[kDevice].providers.emplace_back();
+    plan.at[kDevice].providers.back().stands_in = stands_in;
+    World world;
+    world.local_rank = local_rank;
+    world.local_size = local_size;
+    return device_index(manifest, plan, world);
+  }
+  PluginInfo info;
+  bool stands_in = false;
+};
+
+TEST_F(Devices, AreCountedWithoutOpeningOne) {
+  EXPECT_EQ(devices_seen(info), 0) << "nobody knows";
+  make({"gpu1", "gpu3", "gpu10", "gpuctl", "gpu-2", "gpu"});
+  EXPECT_EQ(devices_seen(info), 3);
+  for (const auto& [shown, n] : {std::pair("", 0), std::pair("1", 1), std::pair("0,1", 2), std::pair("0,-1,2", 1),
+                                 std::pair("GPU-1f,GPU-2e,MIG-3", 3)}) {
+    ::setenv("MORTISE_TEST_DEVICES", shown, 1);
+    EXPECT_EQ(devices_seen(info), n) << shown;
+  }
+  EXPECT_EQ(devices_seen(PluginInfo()), 0) << "a plugin that says nothing of them";
+}
+
+TEST_F(Devices, AreOneForEachRank) {
+  make({"gpu0", "gpu1"});
+  plan_for(2);
+  EXPECT_EQ(can_start(info), "");
+  plan_for(3);
+  EXPECT_EQ(can_start(info), "each of the 3 ranks here needs its own, and there are 2");
+  ::setenv("MORTISE_TEST_DEVICES", "1", 1);
+  EXPECT_EQ(can_start(info), "each of the 3 ranks here needs its own, and there is 1");
+  plan_for(1);
+  EXPECT_EQ(can_start(info), "");
+}
+
+TEST_F(Devices, AreTakenByTheRanksOfAHostFromTheIndexOn) {
+  EXPECT_EQ(index_of(2, 4), 1) << "nobody knows how many there are";
+  make({"gpu0", "gpu1", "gpu2"});
+  EXPECT_EQ(index_of(0, 1), 1);
+  EXPECT_EQ(index_of(0, 2), 1);
+  EXPECT_EQ(index_of(1, 2), 2);
+  ::setenv("MORTISE_TEST_DEVICES", "2", 1);
+  EXPECT_EQ(index_of(1, 2), 1) << "one that is its own";
+  ::unsetenv("MORTISE_TEST_DEVICES");
+  stands_in = true;
+  EXPECT_EQ(index_of(1, 2), 0) << "the index was that of another device";
 }
 
 }  // namespace

@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   return command_line(argc, argv, [&](const Verb& verb, const Arguments& args) {
     if (verb.name == "train" || verb.name == "resume") hold_signals();
     const int ranks = ranks_asked(verb, args);
+    if (ranks > 1) plan_for(ranks);
     refuse_early(verb, args);
     if (ranks > 1) return run_ranks(ranks, without_flag(globals().words, "--ranks"));
     if (!verb.work) return run_in_library(verb.name, "", argc, argv);

@@ -87,6 +87,7 @@ const std::vector<Verb>& verbs() {
         {"--keys", "", "every key, its value and where it is from"},
         {"--weights", "", "every parameter by name"},
         {"--layer", "NAME", "print a layer; `default` is the lowest"},
+        {"--ranks", "N|all", "of N ranks on this machine; starts none"},
         {"--static", "", "from manifests alone: no plugin is loaded, and LibTorch need not be there"}},
        1,
        true},

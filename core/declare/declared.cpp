@@ -35,11 +35,18 @@ int64_t sequence_length_of(const Declared& d) {
   return stated.as_int();
 }
 
+bool records_steps(const Plan& plan) {
+  return std::ranges::any_of(plan.members, [](const Member& member) {
+    return std::ranges::find(member.info->wraps, "capture", &WrapInfo::band) != member.info->wraps.end();
+  });
+}
+
 // A plan is of that many ranks, and meets none.
 void join_ranks(Declared& d, const DeclareRequest& request) {
   const World& world = request.world;
   d.edge->services.comm = d.comm;
   d.edge->services.world = world;
+  d.edge->services.records_steps = records_steps(*d.plan);
   if (!request.open_device) return;
   if (!d.comm.has(&mortise_comm::fetch))
     throw PluginError(MORTISE_E_PLUGIN, d.comm.by->id() + " is built for a `comm` of before ABI 0.2", d.comm.by->id());
@@ -354,9 +361,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
   d.device = plugins.object<mortise_device>(kDevice);
-  // An index is that of the device that was asked for, not of what stands in for it.
-  const auto index =
-      d.plan->at[kDevice].providers.back().stands_in ? 0 : static_cast<int32_t>(d.key("device", "index").as_int());
+  const int32_t index = device_index(*d.manifest, *d.plan, request.world);
   if (request.open_device || d.device.object->kind == MORTISE_CPU) open_device(d.device, index, plugins, *d.edge);
   const bool repeats = request.open_device && d.plan->repeats;
   d.edge->device_opened(d.device.object->kind, index, repeats);

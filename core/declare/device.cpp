@@ -1,6 +1,16 @@
 #include "core/declare/device.hpp"
 
+#include "core/plan/devices.hpp"
+
 namespace mortise {
+
+int32_t device_index(const Manifest& manifest, const Plan& plan, const World& world) {
+  const Claim& device = plan.at[kDevice].providers.back();
+  if (device.stands_in) return 0;  // an index is that of the device that was asked for
+  const auto first = static_cast<int32_t>(manifest.get("device", "index").as_int());
+  const PluginInfo& info = *plan.members[static_cast<size_t>(device.member)].info;
+  return world.local_size > 1 && devices_seen(info) > 1 ? first + world.local_rank : first;
+}
 
 void open_device(const Provided<mortise_device>& device, int32_t index, const Instances& instances, const Edge& edge) {
   try {
@@ -14,12 +24,11 @@ void open_device(const Provided<mortise_device>& device, int32_t index, const In
   }
 }
 
-std::optional<Diagnostic> refusal_of_device(const Manifest& manifest, const Plan& plan, const std::string& probe,
-                                            std::unique_ptr<Edge> edge) {
+std::optional<Diagnostic> refusal_of_device(const Manifest& manifest, const Plan& plan, const World& world,
+                                            const std::string& probe, std::unique_ptr<Edge> edge) {
   Instances instances(*edge, plan, probe);
   try {
-    const auto index = static_cast<int32_t>(manifest.get("device", "index").as_int());
-    open_device(instances.object<mortise_device>(kDevice), index, instances, *edge);
+    open_device(instances.object<mortise_device>(kDevice), device_index(manifest, plan, world), instances, *edge);
   } catch (const Failure& f) {
     if (f.diagnostic.code == "device_unusable") return f.diagnostic;
   } catch (const PluginError&) {

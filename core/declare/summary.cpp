@@ -124,6 +124,26 @@ int64_t transient_bytes(const Declared& d) {
   return bytes;
 }
 
+// As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it, where each keeps its part half of that, and of
+// what each has a part of the others' parts. Sharded gradients are sent by micro-batch, and values that come and go twice
+// in it.
+int64_t sent_bytes(const Declared& d, int64_t micros) {
+  const int64_t ranks = d.edge->services.clock.ranks;
+  int64_t bytes = 0;
+  for (const mortise_param& p : d.edge->declaration().params) {
+    const auto of = [&](uint32_t dtype) { return p.info.numel * mortise_dtype_of(dtype)->bytes; };
+    const int64_t gradient = p.info.trainable ? of(p.info.grad_dtype) : 0;
+    if (!p.is_sharded()) {
+      bytes += 2 * gradient;
+      if (p.info.trainable && d.replicas.has(&mortise_replicas::gather)) bytes += of(p.info.master_dtype);
+    } else {
+      const int64_t values = p.shards.comes_and_goes ? 2 * micros : 1;
+      bytes += micros * gradient + values * of(p.info.value_dtype);
+    }
+  }
+  return bytes * (ranks - 1) / ranks;
+}
+
 double flop_per_s_at_most(const Declared& d) {
   double of_one = 0;
   const std::string factors = factors_of_products(*d.plan, d.edge->declaration());
@@ -189,6 +209,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.weights_bytes = m.weights;
   s.gradients_bytes = m.gradients;
   s.casts_bytes = m.casts;
+  s.sent_bytes = sent_bytes(d, s.micros);
   for (const auto& o : d.optimizers) s.states_bytes += bytes_of(o.states, d.edge->services.world.rank);
   for (const KeptTensors& kept : d.edge->services.kept) {
     const int64_t bytes = bytes_of(kept.beside, d.edge->services.world.rank);

@@ -84,6 +84,7 @@ void replicas_master(mortise_host* h, mortise_param* p, int64_t offset, int64_t 
     throw PluginError(MORTISE_E_ARGUMENT, c10::str(p->name, " has no ", length, " elements from ", offset, " on"));
   *out = give(master.view(-1).narrow(0, offset, length));
 }
+void replicas_recorded(mortise_host* h, int32_t* is) { *is = host_of(h).services.records_steps; }
 void replicas_hold(mortise_host* h, mortise_param* p, mortise_tensor** out) {
   *out = give(host_of(h).parameters().hold(*p));
 }
@@ -102,10 +103,10 @@ const mortise_params_api kParamsApi = {
     at_edge<param_use>,         keep_beside,   at_edge<param_slices>, at_edge<param_publish>};
 const mortise_grads_api kGradsApi = {sizeof(mortise_grads_api), grad_target_at_edge, at_edge<grad_sum>,
                                      at_edge<grad_norm>};
-const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api),   at_edge<replicas_place>,
-                                           at_edge<replicas_has_gradient>, at_edge<replicas_set_has_gradient>,
-                                           at_edge<replicas_master>,       at_edge<replicas_hold>,
-                                           at_edge<replicas_drop>,         at_edge<replicas_take_gradient>,
-                                           at_edge<replicas_add_gradient>};
+const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api),    at_edge<replicas_place>,
+                                           at_edge<replicas_has_gradient>,  at_edge<replicas_set_has_gradient>,
+                                           at_edge<replicas_master>,        at_edge<replicas_recorded>,
+                                           at_edge<replicas_hold>,          at_edge<replicas_drop>,
+                                           at_edge<replicas_take_gradient>, at_edge<replicas_add_gradient>};
 
 }  // namespace mortise

@@ -190,8 +190,7 @@ TEST_F(Device, OfWhoseMemoryALibraryOfCudaIsOutIsToldAsOneOfMemory) {
   EXPECT_EQ(heard("CUDA driver error: out of memory"), "not enough memory on the GPU, or to be pinned on the host");
   EXPECT_EQ(heard("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
             "not enough memory on the GPU: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED");
-  EXPECT_EQ(heard("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),
-            "not enough memory on the GPU: NCCL error: unhandled cuda error");
+  EXPECT_EQ(heard("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"), "not enough memory");
   EXPECT_EQ(heard("a kernel was not launched: CUDA error: out of memory"),
             "not enough memory on the GPU, or to be pinned on the host");
 }

@@ -43,7 +43,7 @@ std::string status_in(const std::string& text) {
 bool is_of_memory(const std::string& text) {
   constexpr std::string_view kSays[] = {"CUDA out of memory. ", "DefaultCPUAllocator: can't allocate",
                                         "CUDA error: out of memory", "CUDA driver error: out of memory",
-                                        "'out of memory'"};  // the last is NCCL's
+                                        "'out of memory'"};
   constexpr std::string_view kStatuses[] = {"ALLOC_FAILED", "ALLOCATION_FAILED", "STATUS_NOT_INITIALIZED"};
   const std::string status = status_in(text);
   return std::ranges::any_of(kSays, [&](std::string_view words) { return has(text, words); }) ||
@@ -59,8 +59,7 @@ std::string memory_text(const std::string& text) {
            between(text, "total capacity of ", " of which") + " " + between(text, " of which ", " is free") +
            " is free";
   if (has(text, "error: out of memory")) return "not enough memory on the GPU, or to be pinned on the host";
-  for (const std::string& said : {status_in(text), line_from(text, "NCCL error")})
-    if (!said.empty()) return "not enough memory on the GPU: " + said;
+  if (const std::string said = status_in(text); !said.empty()) return "not enough memory on the GPU: " + said;
   constexpr std::string_view kWanted = "you tried to allocate ";
   const size_t at = text.find(kWanted);
   const long long bytes = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + kWanted.size());

@@ -71,6 +71,11 @@ void Ranks::must_be_alike(const std::vector<at::Tensor>& tensors, const std::str
   throw PluginError(MORTISE_E_DATA, what + " of the ranks are not the same bits", services_.comm.by->id());
 }
 
+void Ranks::must_be_there() const {
+  std::vector<int64_t> nothing;
+  if (!alone()) host_all_reduce(nothing, MORTISE_SUM);
+}
+
 int64_t Ranks::most(int64_t number) const {
   if (alone()) return number;
   std::vector<int64_t> numbers = {number};

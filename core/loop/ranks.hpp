@@ -20,6 +20,8 @@ class Ranks {
   // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
   void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const;
   int64_t most(int64_t number) const;
+  // Throws PluginError: a rank is lost, as far as is known here. What was summed on the device is then nothing.
+  void must_be_there() const;
   // Fills `t` with what rank `root` has in it.
   void broadcast(const at::Tensor& t, int32_t root) const;
   // Throws PluginError: these are not bit for bit those of the other ranks.

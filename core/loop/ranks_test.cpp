@@ -19,6 +19,7 @@ struct FakeComm : FakePlugin {
   std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
   std::function<void(at::Tensor own, uint32_t op)> meet = [](const at::Tensor& own, uint32_t) { own.mul_(2); };
   int calls = 0;
+  mortise_status status = MORTISE_OK;
   mortise_comm object{};
   FakeComm() : FakePlugin("comm.fake") {
     object.struct_size = sizeof object;
@@ -29,7 +30,7 @@ struct FakeComm : FakePlugin {
         const int64_t theirs = comm.other(numbers[i], i);
         numbers[i] = op == MORTISE_SUM ? numbers[i] + theirs : std::max(numbers[i], theirs);
       }
-      return mortise_status{MORTISE_OK};
+      return comm.status;
     };
     object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
       auto& comm = *static_cast<FakeComm*>(self);
@@ -68,6 +69,16 @@ TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {
   for (int i = 0; i < 33; ++i) many["unit " + std::to_string(i)] = 1;
   EXPECT_EQ(error_of([&] { ranks.sum(many, ""); }),
             "the data counts 33 units; of several ranks at most 32 are put together");
+}
+
+TEST_F(RanksTest, SayThatOneIsLostWithoutAskingTheOthers) {
+  comm.other = [](int64_t, size_t) { return ADD_FAILURE() << "there is nothing to send", 0; };
+  ranks.must_be_there();
+  EXPECT_EQ(comm.calls, 1);
+  comm.status = MORTISE_E_LOST;
+  EXPECT_NE(error_of([&] { ranks.must_be_there(); }), "");
+  services.world.size = 1;
+  ranks.must_be_there();
 }
 
 TEST_F(RanksTest, AddScalarsUpWhereTheyAre) {

@@ -36,13 +36,14 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
   pending.arrives = mark(device);
 }
 
-std::optional<StepReport> Reports::take(bool now) {
+std::optional<StepReport> Reports::take(bool now, const std::function<void()>& arrived) {
   if (pending_.empty() || (!now && under_way() <= depth_)) return std::nullopt;
   using Clock = std::chrono::steady_clock;
   Clock::duration took{};
   // Before it is taken out: of a device that is lost nothing is given back, not even pinned memory while this unwinds.
   if (const auto& arrives = pending_.front().arrives) {
     arrives->synchronize();
+    if (arrived) arrived();
     if (last_)
       took = std::chrono::duration_cast<Clock::duration>(
           std::chrono::duration<double, std::milli>(last_->elapsedTime(*arrives)));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,8 +59,9 @@ class Reports {
   void push(StepReport begun, const StepScalars& scalars);
   // What comes before the next step is no part of the steps, and nothing that a device waited for.
   void pause() { is_paused_ = true; }
-  // The oldest that has not been taken, if more than `depth` are under way, or if `now`; waits for the device's copy.
-  std::optional<StepReport> take(bool now);
+  // The oldest that has not been taken, if more than `depth` are under way, or if `now`; waits for the device's copy,
+  // and calls `arrived`, which may throw, before it is taken.
+  std::optional<StepReport> take(bool now, const std::function<void()>& arrived = {});
   int under_way() const { return static_cast<int>(pending_.size()); }
 
  private:

@@ -106,13 +106,10 @@ const std::vector<mortise_slice>& States::slices(Which which) {
     slice.length = own.length;
     const bool has_gradient = which != Which::kAll && p.has_gradient;
     s.master = master_of(s);
-    const bool is_part = !is_whole(s) && !p.declared->is_sharded();
-    s.grad = !has_gradient              ? at::Tensor()
-             : p.declared->is_sharded() ? p.own_grad
-             : is_part                  ? part_of(p.grad, own)
-                                        : p.grad;
+    const bool is_part = has_gradient && !is_whole(s) && !p.declared->is_sharded();
+    s.grad = is_part ? part_of(p.grad, own) : at::Tensor();  // one that is whole must go when its step is over
     slice.master = borrow(s.master);
-    slice.grad = borrow(s.grad);
+    if (has_gradient) slice.grad = borrow(is_part ? s.grad : p.declared->is_sharded() ? p.own_grad : p.grad);
     // Where there are parts it is cast when every rank has all masters.
     slice.value = !s.declared.pieces.empty() || p.value.is_same(p.master) ? nullptr : borrow(p.value);
     slice.states = s.handles.data();

@@ -46,6 +46,16 @@ class Parts : public ::testing::Test {
   mortise_param* param = nullptr;
 };
 
+// A device has its memory for activations, once a step is over.
+TEST_F(Parts, HoldNoGradientThatIsWhole) {
+  States states({beside({})}, host);
+  ParameterState& p = host.parameters().state(*param);
+  p.grad = at::empty({5, 2}, at::kDouble);
+  p.has_gradient = true;
+  EXPECT_EQ(states.slices(States::Which::kWithGradients)[0].grad, borrow(p.grad));
+  EXPECT_EQ(p.grad.use_count(), 1);
+}
+
 TEST_F(Parts, AreFlatAndLieInTheMaster) {
   States states({beside({{0, 4}, {4, 6}})}, host);
   states.copy_masters();

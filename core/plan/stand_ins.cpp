@@ -33,9 +33,11 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
   if (!contains(plan.kept_out, text)) plan.kept_out.push_back(text);
 }
 
-// The first that is installed, fills the same slots and can be part of the run.
+// The first that is installed, fills the same slots, can be part of the run and works on its device; the first of the
+// others if none does.
 const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
                                  CanStart can_start, Report& report) {
+  const PluginInfo* elsewhere = nullptr;
   for (const std::string& id : enabled.table->fallback) {
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
@@ -46,10 +48,11 @@ const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, 
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
     } else if (can_take_part(plan, can_start, found->second)) {
-      return &found->second;
+      if (other_devices(found->second, plan.device).empty()) return &found->second;
+      if (!elsewhere) elsewhere = &found->second;
     }
   }
-  return nullptr;
+  return elsewhere;
 }
 
 void report_unavailable(const EnabledTable& enabled, std::string code, const std::string& what, std::string fix,

@@ -132,6 +132,29 @@ TEST_F(GpuByDefault, GivesWayToAStandInsDevice) {
             "device.cuda is not taken: comm.wire works on cpu; fallback of default.toml:4");
 }
 
+// Of two, the one that works on the device, whichever stands first; on another device the other.
+TEST_F(GpuByDefault, ChoosesTheStandInThatWorksOnIt) {
+  world.can_start = [](const PluginInfo& info) {
+    return std::string(info.schema.id == "comm.local" ? "it serves one rank, and there are 2" : "");
+  };
+  world.provider("comm.wire", {"comm"}).devices = {"cpu"};
+  world.provider("comm.link", {"comm"}).devices = {"cuda"};
+  world.drop("comm.local");
+  for (const Ids& order : {Ids{"comm.wire", "comm.link"}, Ids{"comm.link", "comm.wire"}}) {
+    world.drop("comm.local");
+    world.table("comm.local", 5, kDefault).fallback = order;
+    const Plan plan = world.plan();
+    EXPECT_EQ(world.text(), "");
+    EXPECT_EQ(providers(plan, "comm"), Ids{"comm.link"});
+    EXPECT_EQ(providers(plan, "device"), Ids{"device.cuda"});
+  }
+  devices_of("optimizer.adamw") = {"cpu"};
+  EXPECT_EQ(providers(world.plan(), "comm"), Ids{"comm.wire"});
+  world.drop("device.cuda");
+  world.table("device.cpu", 9);
+  EXPECT_EQ(providers(world.plan(), "comm"), Ids{"comm.wire"});
+}
+
 TEST_F(GpuByDefault, StaysWhereItWasAskedFor) {
   cuda->fallback.clear();
   devices_of("optimizer.adamw") = {"cpu"};

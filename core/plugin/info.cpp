@@ -285,6 +285,7 @@ class Reader {
                                                     "needs.file",
                                                     "needs.hidden_by",
                                                     "needs.named_by",
+                                                    "needs.numbered",
                                                     "needs.why",
                                                     "optimizer.cut",
                                                     "peft.peft_type",

@@ -21,6 +21,9 @@ class Buckets {
   Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
+    int32_t is_recorded = 0;
+    check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded));
+    every_step_ = every_step_ && !is_recorded;  // nobody agrees with a rank that plays what it has recorded
     lay_out(false, [](const mortise_param_info&) { return true; });
   }
 

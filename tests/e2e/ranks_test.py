@@ -113,7 +113,7 @@ class Asked(Ranks):
                 f"error[wrong_type]: --ranks is a number of processes from 1 to 1024, or all; this is `{word}`\n"
                 "  fix: --ranks 2, or --ranks all: one for each GPU\n")))
         self.assertIn("error[flag_twice]: ", self.run_it("train", "--ranks", "2", "--ranks", "3")[2])
-        self.assertIn("error[unknown_flag]: ", self.run_it("plan", "--ranks", "2")[2])
+        self.assertIn("error[unknown_flag]: ", self.run_it("eval", "--ranks", "2")[2])
 
     def test_inside_of_a_launcher(self):
         inside = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",

@@ -254,10 +254,10 @@ class Default(Gpu):
         self.assertIn("\n  effect: the run is on device.cpu\n", result.err)
         self.assertTrue(self.device("unusable").startswith("device.cpu, "), self.device("unusable"))
 
-    def test_of_several_ranks_is_the_processor(self):
+    def test_of_several_ranks_on_one_gpu_is_the_processor(self):
         self.file("ranks.toml", TINY + MATH)
         self.ok("train", "ranks.toml", "--ranks", "2")
-        self.assertIn("device.cuda is not taken: comm.gloo works on cpu", self.device("ranks"))
+        self.assertIn("each of the 2 ranks here needs its own, and there is 1", self.device("ranks"))
 
 
 class Repeats(Gpu):

@@ -416,6 +416,20 @@ TEST(Gloo, EndsAtTheTimeoutWhenTheStoreStops) {
            kShort, {0});
 }
 
+// It is heard of by a collective, not by the store, which is then asked for nothing that takes its time.
+TEST(Gloo, SaysNoLongGoodbyeToAStoreThatIsStopped) {
+  in_ranks(2,
+           [](Rank& at) {
+             ASSERT_EQ(at.sum({1}), MORTISE_OK);
+             if (at.rank == 0) ::raise(SIGSTOP);
+             const Clock::time_point from = Clock::now();
+             EXPECT_EQ(at.sum({1}), MORTISE_E_LOST);
+             at.plugin.reset();
+             EXPECT_LT(seconds_since(from), kShort + 1);
+           },
+           kShort, {0});
+}
+
 TEST(Gloo, NamesTheRanksThatDoNotCome) {
   const Place place;
   std::vector<pid_t> children;

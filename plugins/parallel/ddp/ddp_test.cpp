@@ -147,4 +147,16 @@ TEST_F(Ddp, AsksInEveryStepIfItIsToldTo) {
   EXPECT_EQ(asked, 2);
 }
 
+// A rank that plays what it has recorded would not answer.
+TEST_F(Ddp, AsksOnceWhereStepsAreRecorded) {
+  host_.set("unused", "every_step");
+  host_.records_steps = true;
+  begin({{"a", 10}});
+  int asked = 0;
+  host_.others = [&](auto&, uint32_t op) { asked += op == MORTISE_MAX; };
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(finish(), MORTISE_OK);
+  EXPECT_EQ(asked, 1);
+}
+
 }  // namespace

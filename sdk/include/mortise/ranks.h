@@ -114,6 +114,9 @@ typedef struct mortise_replicas_api {
   MORTISE_FN(set_has_gradient, mortise_param *, int32_t);
   /** Elements of a master, [length], in its own memory; owned. [loop] Inside `gather`. Since 0.2 */
   MORTISE_FN(master, mortise_param *, int64_t offset, int64_t length, mortise_tensor **out);
+  /** 1: a plugin of this run records steps, each rank when it has seen such batches before. What `finish` does on the
+   * host is then not done by every rank in the same steps, the first one apart. [build] Since 0.2 */
+  MORTISE_FN(recorded, int32_t *);
   /* Of sharded parameters only: */
   /** The memory of a value, flat, [room], with this rank's elements in their place as the master has them now; owned.
    * Whoever computes sees what is written there. [loop, autograd] Since 0.2 */

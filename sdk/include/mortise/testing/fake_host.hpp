@@ -279,6 +279,7 @@ class FakeHost : public mortise_host {
   };
   std::map<const mortise_param*, Placed> placed;         // gradients
   std::map<const mortise_param*, int32_t> has_gradient;  // 0 where a test says nothing
+  bool records_steps = false;
   struct Master {
     const mortise_param* param = nullptr;
     int64_t offset = 0, length = 0;
@@ -976,6 +977,9 @@ class FakeHost : public mortise_host {
                      mortise_tensor** out) noexcept -> mortise_status {
           of(h).masters.push_back({p, offset, length});
           return *out = as_handle<mortise_tensor>(of(h).make_tensor(MORTISE_F32, std::vector{length})), MORTISE_OK;
+        },
+        .recorded = [](mortise_host* h, int32_t* is) noexcept -> mortise_status {
+          return *is = of(h).records_steps, MORTISE_OK;
         },
         .hold =
             [](mortise_host* h, mortise_param* p, mortise_tensor** out) noexcept {

@@ -55,10 +55,10 @@ c10::intrusive_ptr<c10d::Store> open_store(const World& world, bool is_server, M
 }
 
 // Until every rank has come as far as this.
-void await_all(c10d::Store& store, const char* stage, const World& world, Milliseconds timeout) {
+void await_all(c10d::Store& store, const char* stage, const std::string& id, const World& world, Milliseconds timeout) {
   std::vector<std::string> keys;
   for (int r = 0; r < world.size; ++r) keys.push_back(std::string(stage) + "/" + std::to_string(r));
-  store.set(keys[static_cast<size_t>(world.rank)], "1");
+  store.set(keys[static_cast<size_t>(world.rank)], id);
   try {
     store.wait(keys, timeout);
   } catch (const std::exception&) {
@@ -69,6 +69,16 @@ void await_all(c10d::Store& store, const char* stage, const World& world, Millis
     throw Error(MORTISE_E_LOST, "open: of " + std::to_string(world.size) + " ranks these did not come within " +
                                     seconds(timeout) + ": " + missing);
   }
+}
+
+// Of the ranks that have come `here`.
+void must_be_the_same(c10d::Store& store, const std::string& id, const World& world) {
+  for (int r = 0; r < world.size; ++r)
+    if (const std::string other = store.get_to_str("here/" + std::to_string(r)); other != id)
+      throw Error(MORTISE_E_CONFIG,
+                  "open: rank " + std::to_string(r) + " came with " + other + ", rank " + std::to_string(world.rank) +
+                      " with " + id,
+                  "[" + id + "] in the manifest, or the same devices for every rank");
 }
 
 c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c10d::Store>& store, const char* name,
@@ -106,7 +116,7 @@ World::World(const mortise_world& w)
   if (address.empty()) refuse("the address of rank 0 is empty");
 }
 
-Meeting meet(const World& world, Milliseconds timeout) {
+Meeting meet(const World& world, Milliseconds timeout, const std::string& id, int threads) {
   const std::string own = own_address(world);
   if (is_loopback(own) && world.local_size < world.size)
     throw Error(MORTISE_E_ARGUMENT,
@@ -120,10 +130,11 @@ Meeting meet(const World& world, Milliseconds timeout) {
     const auto meet_all = [=] {
       made->store = open_store(world, made->is_server, timeout);
       *has_store = true;
-      await_all(*made->store, "here", world, timeout);
-      made->tensors = open_group(made->store, "tensors", world, own, 2, timeout);
+      await_all(*made->store, "here", id, world, timeout);
+      must_be_the_same(*made->store, id, world);
+      made->own = open_group(made->store, "own", world, own, threads, timeout);
       made->numbers = open_group(made->store, "numbers", world, own, 1, timeout);
-      await_all(*made->store, "met", world, timeout);  // who is done leaves nobody that still connects to it
+      await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {
       log_line(MORTISE_LOG_INFO, "rank " + std::to_string(world.rank) + " waits for the other ranks at " +
@@ -141,8 +152,8 @@ Meeting meet(const World& world, Milliseconds timeout) {
   return std::move(*made);
 }
 
-void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while) {
-  constexpr Milliseconds kPatience{1000};  // by which c10d's own timeouts come before ours
+void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while,
+            Milliseconds patience) {
   const Quiet quiet;
   std::packaged_task<void()> task(std::move(body));
   std::future<void> done = task.get_future();
@@ -156,7 +167,7 @@ void within(Milliseconds limit, std::function<void()> body, const std::function<
   }).detach();
   constexpr Milliseconds kAWhile{10'000};
   if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
-  if (done.wait_for(limit + kPatience) != std::future_status::ready)
+  if (done.wait_for(limit + patience) != std::future_status::ready)
     throw std::runtime_error("the store did not answer");
   done.get();
 }

@@ -1,7 +1,5 @@
 #include "collective.hpp"
 
-#include <ATen/ops/from_blob.h>
-
 namespace mortise::comm {
 namespace {
 
@@ -12,6 +10,18 @@ constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", 
   throw Error(status, std::string(name_of(c)) + ": " + what);
 }
 
+Info operand(const mortise_collective& c, mortise_tensor* t, const char* which, uint32_t device) {
+  if (!t) refuse(c, std::string(which) + " is NULL");
+  const Info info(t);
+  if (info.device != device)
+    refuse(c, std::string(which) + " is not in the memory of the " + (device == MORTISE_CPU ? "CPU" : "GPU"));
+  if (!(info.flags & MORTISE_CONTIGUOUS)) refuse(c, std::string(which) + " is not contiguous");
+  type_of(info.dtype);
+  return info;
+}
+
+}  // namespace
+
 at::ScalarType type_of(uint32_t dtype) {
   switch (dtype) {
 #define MORTISE_DTYPE_ROW(symbol, number, bytes, name, safetensors, torch) \
@@ -21,22 +31,6 @@ at::ScalarType type_of(uint32_t dtype) {
     default: throw Error(MORTISE_E_ARGUMENT, "no element type has the number " + std::to_string(dtype));
   }
 }
-
-Info operand(const mortise_collective& c, mortise_tensor* t, const char* which) {
-  if (!t) refuse(c, std::string(which) + " is NULL");
-  const Info info(t);
-  if (info.device != MORTISE_CPU) refuse(c, std::string(which) + " is not in the memory of the CPU");
-  if (!(info.flags & MORTISE_CONTIGUOUS)) refuse(c, std::string(which) + " is not contiguous");
-  type_of(info.dtype);
-  return info;
-}
-
-at::Tensor flat(mortise_tensor* t) {
-  const Info info(t);
-  return at::from_blob(info.data, {info.numel}, at::TensorOptions().dtype(type_of(info.dtype)));
-}
-
-}  // namespace
 
 const char* name_of(const mortise_collective& c) {
   if (c.kind > MORTISE_BROADCAST)
@@ -53,8 +47,8 @@ c10d::ReduceOp op_of(uint32_t op, const char* name) {
   }
 }
 
-void check_fit(const mortise_collective& c, int64_t n) {
-  const Info out = operand(c, c.out, "`out`");
+void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
+  const Info out = operand(c, c.out, "`out`", device);
   if (c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER) {
     op_of(c.op, name_of(c));
     if (out.dtype == MORTISE_BOOL && c.op == MORTISE_SUM) refuse(c, "booleans have no sum");
@@ -62,7 +56,7 @@ void check_fit(const mortise_collective& c, int64_t n) {
   if (c.kind == MORTISE_BROADCAST && (c.root < 0 || c.root >= n))
     refuse(c, "`root` is " + std::to_string(c.root) + ", of " + std::to_string(n) + " ranks");
   if (!reads_in(c)) return;
-  const Info in = operand(c, c.in, "`in`");
+  const Info in = operand(c, c.in, "`in`", device);
   if (in.dtype != out.dtype) refuse(c, "`in` and `out` are of two element types", MORTISE_E_SHAPE);
   const bool scatters = c.kind == MORTISE_REDUCE_SCATTER;
   const int64_t whole = scatters ? in.numel : out.numel, part = scatters ? out.numel : in.numel;
@@ -72,33 +66,6 @@ void check_fit(const mortise_collective& c, int64_t n) {
                (scatters ? "`out`" : "`in`") + " " + std::to_string(part) + "; " + std::to_string(n) + " ranks need " +
                std::to_string(n * part),
            MORTISE_E_SHAPE);
-}
-
-c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortise_collective& c) {
-  at::Tensor out = flat(c.out);
-  std::vector<at::Tensor> one = {out};
-  switch (c.kind) {
-    case MORTISE_ALL_REDUCE: {
-      c10d::AllreduceOptions options;
-      options.reduceOp = op_of(c.op, name_of(c));
-      return group.allreduce(one, options);
-    }
-    case MORTISE_REDUCE_SCATTER: {
-      c10d::ReduceScatterOptions options;
-      options.reduceOp = op_of(c.op, name_of(c));
-      at::Tensor in = flat(c.in);
-      return group._reduce_scatter_base(out, in, options);
-    }
-    case MORTISE_ALL_GATHER: {
-      at::Tensor in = flat(c.in);
-      return group._allgather_base(out, in);
-    }
-    default: {
-      c10d::BroadcastOptions options;
-      options.rootRank = c.root;
-      return group.broadcast(one, options);
-    }
-  }
 }
 
 }  // namespace mortise::comm

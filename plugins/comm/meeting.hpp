@@ -24,16 +24,19 @@ struct World {
 
 struct Meeting {
   c10::intrusive_ptr<c10d::Store> store;
-  // Each keeps its own order of collectives. Their threads end before the store's: last made, first gone.
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> tensors, numbers;
+  // Each keeps its own order of collectives. Their threads end before the store's: last made, first gone. `own` is for
+  // what the plugin itself sends.
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> own, numbers;
   bool is_server = false;  // the store's memory is in this process
 };
-// Throws Error: MORTISE_E_LOST with the ranks that did not come, MORTISE_E_IO if rank 0 cannot listen.
-Meeting meet(const World&, Milliseconds timeout);
+// `id`: of the plugin that meets; `threads`: of `own`. Throws Error: MORTISE_E_LOST with the ranks that did not come,
+// MORTISE_E_IO if rank 0 cannot listen, MORTISE_E_CONFIG if another rank came with another plugin.
+Meeting meet(const World&, Milliseconds timeout, const std::string& id, int threads);
 
-// Runs `body` on a thread of its own, and gives up a second after `limit`: c10d's store waits without end for a server
-// that is stopped. The thread then stays behind, so `body` owns what it uses.
-void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {});
+// Runs `body` on a thread of its own, and gives up `patience` after `limit`, so that c10d's own timeouts come first:
+// its store waits without end for a server that is stopped. The thread then stays behind, so `body` owns what it uses.
+void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {},
+            Milliseconds patience = Milliseconds(1000));
 
 // "1.5 s"
 std::string seconds(Clock::duration);

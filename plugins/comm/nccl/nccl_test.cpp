@@ -1,0 +1,267 @@
+// comm.nccl without a GPU: what it refuses, and the watch, in several processes that are killed and stopped. What it
+// sends: tests/gpu/gpu_ranks_test.py.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <iostream>
+
+#include "mortise/testing/fake_host.hpp"
+#include "watch.hpp"
+
+namespace {
+using namespace mortise::testing;
+using mortise::Tensor;
+using mortise::comm::Clock;
+using mortise::comm::Milliseconds;
+
+double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
+
+// ---- a world of one, whose tensors say that they are on a GPU ----
+
+struct One : testing::Test {
+  One() {
+    static const mortise_tensor_api* real = mortise::api.tensor;
+    static mortise_tensor_api table = *real;
+    table.info = [](mortise_host* h, const mortise_tensor* t, mortise_tensor_info* info) noexcept {
+      const mortise_status status = real->info(h, t, info);
+      info->device = MORTISE_CUDA;
+      return status;
+    };
+    host.offer("mortise.tensor/0", &table);
+    host.op("aten::copy_", [this](auto args) {
+      for (int64_t i = 0; i < 3; ++i) host.set_element(args[0].v.t, i, host.element(args[1].v.t, i));
+      return Tensor::share(args[0].v.t);
+    });
+    host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = 5}});
+    plugin.emplace(host, MORTISE_PLUGIN_FILE);
+    comm = &plugin->object<mortise_comm>("comm");
+  }
+  mortise_status open() {
+    const mortise_world world = {sizeof world, 0, 1, 0, 1, 0, -1, 0, mortise::str("")};
+    return comm->open(plugin->self(), &world);
+  }
+  mortise_status run(uint32_t kind, mortise_tensor* in, mortise_tensor* out, uint32_t op = MORTISE_SUM) {
+    const mortise_collective c = {sizeof c, kind, op, 0, in, out};
+    mortise_work* work = nullptr;
+    const mortise_status status = comm->start(plugin->self(), &c, &work);
+    return status ? status : comm->wait(plugin->self(), work);
+  }
+  FakeHost host;
+  std::optional<Plugin> plugin;
+  const mortise_comm* comm = nullptr;
+};
+
+TEST_F(One, EveryCallIsTheIdentity) {
+  ASSERT_EQ(open(), MORTISE_OK) << host.error();
+  const Tensor in = host.tensor<float>({3}, {1, 2, 3});
+  EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, in.get()), MORTISE_OK) << host.error();
+  EXPECT_EQ(host.values<float>(in), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(host.times_written(in.get()), 1);
+  const Tensor out = mortise::empty(MORTISE_F32, {3});
+  EXPECT_EQ(run(MORTISE_ALL_GATHER, in.get(), out.get()), MORTISE_OK) << host.error();
+  EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
+}
+
+TEST_F(One, RefusesWhatSeveralWould) {
+  const Tensor t = mortise::empty(MORTISE_F32, {3}), four = mortise::empty(MORTISE_F32, {4});
+  EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get()), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "all_reduce: the ranks have not met yet (open)");
+  ASSERT_EQ(open(), MORTISE_OK);
+  EXPECT_EQ(run(9, nullptr, t.get()), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get(), 7), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(run(MORTISE_ALL_GATHER, t.get(), four.get()), MORTISE_E_SHAPE);
+  EXPECT_EQ(comm->wait(plugin->self(), nullptr), MORTISE_E_ARGUMENT);
+}
+
+TEST(Nccl, RefusesATensorOfTheCpu) {
+  FakeHost host;
+  host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = 5}});
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  const auto& comm = plugin.object<mortise_comm>("comm");
+  const mortise_world world = {sizeof world, 0, 1, 0, 1, 0, -1, 0, mortise::str("")};
+  ASSERT_EQ(comm.open(plugin.self(), &world), MORTISE_OK);
+  const Tensor t = mortise::empty(MORTISE_F32, {3});
+  const mortise_collective c = {sizeof c, MORTISE_ALL_REDUCE, MORTISE_SUM, 0, nullptr, t.get()};
+  mortise_work* work = nullptr;
+  EXPECT_EQ(comm.start(plugin.self(), &c, &work), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "all_reduce: `out` is not in the memory of the GPU");
+}
+
+// ---- the watch ----
+
+struct Place {
+  Place() : fd(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at;
+    auto* const any = reinterpret_cast<sockaddr*>(&at);
+    if (::bind(fd, any, length) || ::listen(fd, 64) || ::getsockname(fd, any, &length)) std::abort();
+    port = ntohs(at.sin_port);
+  }
+  ~Place() { ::close(fd); }
+  int fd, port;
+};
+
+struct Device : mortise::comm::Progress {
+  void mark() override { ++marks; }
+  bool is_reached() override { return !hangs; }
+  std::string trouble() override { return failed ? "a cable is out" : ""; }
+  std::atomic<int> marks = 0;
+  std::atomic<bool> hangs = false, failed = false;
+};
+
+// One rank of a world, which has met the others and watches them.
+struct Rank {
+  Rank(int rank_, int size, const Place& place, Milliseconds timeout, const char* id = "test")
+      : rank(rank_), world({sizeof(mortise_world), rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0,
+                            mortise::str("127.0.0.1")}),
+        met(mortise::comm::meet(world, timeout, id, 1)),
+        watch(std::in_place, *met.own, device, timeout, [this](const std::string& why) { said.set_value(why); }) {}
+  // What the watch says within so many seconds; "": nothing.
+  std::string heard(double within_s) {
+    std::future<std::string> text = said.get_future();
+    const bool came = text.wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
+    return came ? text.get() : "";
+  }
+  const int rank;
+  mortise::comm::World world;
+  mortise::comm::Meeting met;
+  std::promise<std::string> said;
+  Device device;
+  std::optional<mortise::comm::Watch> watch;
+};
+
+pid_t fork_into(const std::function<void()>& body) {
+  std::cout.flush();
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::alarm(60);
+  try {
+    body();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+  std::cout.flush();
+  ::_exit(testing::Test::HasFailure());
+}
+
+// Two ranks; the one in `unfit` need not end well.
+void in_two_ranks(Milliseconds timeout, const std::function<void(Rank&)>& body, int unfit = -1) {
+  const Place place;
+  std::vector<pid_t> children;
+  for (int r = 0; r < 2; ++r)
+    children.push_back(fork_into([&, r] {
+      Rank rank(r, 2, place, timeout);
+      body(rank);
+    }));
+  for (int r = 0; r < 2; ++r) {
+    if (r == unfit) continue;
+    int status = 0;
+    ::waitpid(children[static_cast<size_t>(r)], &status, 0);
+    EXPECT_EQ(status, 0) << "rank " << r;
+  }
+  if (unfit < 0) return;
+  ::kill(children[static_cast<size_t>(unfit)], SIGKILL);
+  ::waitpid(children[static_cast<size_t>(unfit)], nullptr, 0);
+}
+
+constexpr Milliseconds kLong{20'000}, kShort{1'500};
+
+TEST(Watch, SaysNothingWhileAllAreThere) {
+  in_two_ranks(kShort, [](Rank& at) {
+    EXPECT_EQ(at.heard(2.5), "");
+    EXPECT_GT(at.device.marks, 5) << "each that is reached is followed by the next";
+  });
+}
+
+TEST(Watch, HearsAtOnceOfARankThatIsKilled) {
+  for (const int killed : {0, 1})
+    in_two_ranks(
+        kLong,
+        [=](Rank& at) {
+          ::usleep(300'000);  // the other has met it too
+          if (at.rank == killed) ::raise(SIGKILL);
+          const std::string why = at.heard(3);
+          EXPECT_TRUE(why.starts_with("ended, or was stopped, ")) << why;
+        },
+        killed);
+}
+
+TEST(Watch, GivesUpAStoppedRankAtTheTimeout) {
+  in_two_ranks(
+      kShort,
+      [](Rank& at) {
+        if (at.rank == 1) ::raise(SIGSTOP);
+        const auto from = Clock::now();
+        EXPECT_NE(at.heard(5), "");
+        EXPECT_LT(seconds_since(from), 1.5 + 1);
+        at.watch.reset();
+        EXPECT_LT(seconds_since(from), 1.5 + 1);
+      },
+      1);
+}
+
+// A rank whose process lives and does not come, so that a kernel waits for it.
+TEST(Watch, GivesUpADeviceThatDoesNotComeFurther) {
+  in_two_ranks(kShort, [](Rank& at) {
+    at.device.hangs = at.rank == 0;
+    const std::string why = at.heard(5);
+    if (at.rank == 0) {
+      EXPECT_EQ(why, "did not come to a collective on the device within 1.5 s");
+    }
+  });
+}
+
+TEST(Watch, TellsWhatTheConnectionsSay) {
+  in_two_ranks(kLong, [](Rank& at) {
+    at.device.failed = at.rank == 1;
+    const std::string why = at.heard(3);
+    if (at.rank == 1) {
+      EXPECT_EQ(why, "cannot be reached: a cable is out");
+    }
+  });
+}
+
+TEST(Watch, IsQuietWhereTheRunIsOver) {
+  in_two_ranks(kLong, [](Rank& at) {
+    ::usleep(300'000);
+    const auto from = Clock::now();
+    at.watch.reset();
+    at.met.own.reset();
+    EXPECT_LT(seconds_since(from), 3);
+    EXPECT_EQ(at.heard(0), "");
+  });
+}
+
+TEST(Meeting, RefusesARankThatCameWithAnother) {
+  const Place place;
+  std::vector<pid_t> children;
+  for (int r = 0; r < 2; ++r)
+    children.push_back(fork_into([&, r] {
+      try {
+        Rank rank(r, 2, place, kLong, r == 0 ? "comm.nccl" : "comm.gloo");
+        ADD_FAILURE() << "they met";
+      } catch (const mortise::Error& e) {
+        const std::string text = e.what();
+        const bool first = text.starts_with("open: rank 1 came with comm.gloo, rank 0 with comm.nccl");
+        const bool second = text.starts_with("open: rank 0 came with comm.nccl, rank 1 with comm.gloo");
+        EXPECT_TRUE(first || second || r == 1) << text;  // rank 0 may be gone before rank 1 could ask
+      }
+    }));
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,63 @@
+#include "watch.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace mortise::comm {
+
+constexpr Milliseconds kBeat{200};
+
+Watch::Watch(c10d::ProcessGroupGloo& beats, Progress& progress, Milliseconds timeout, Lost lost)
+    : beats_(beats), progress_(progress), timeout_(timeout), lost_(std::move(lost)), thread_([this] { run(); }) {}
+
+Watch::~Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_all();
+  thread_.join();
+}
+
+bool Watch::is_over(Milliseconds after) {
+  std::unique_lock lock(mutex_);
+  return over_.wait_for(lock, after, [this] { return is_over_; });
+}
+
+void Watch::run() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the others, and none is for a closed connection
+  try {
+    progress_.begin();
+    progress_.mark();
+    marked_ = Clock::now();
+    std::string why;
+    while (!is_over(kBeat) && why.empty()) why = look();
+    if (!is_over(Milliseconds(0))) lost_(why);  // who leaves when all is done is not lost
+  } catch (const std::exception&) {             // what a device says that fails, everybody hears who uses it
+  }
+}
+
+std::string Watch::look() {
+  const auto began = Clock::now();
+  try {
+    int64_t number = 0;
+    std::vector<at::Tensor> one = {at::from_blob(&number, {1}, at::TensorOptions().dtype(at::kLong))};
+    beats_.allreduce(one)->wait();
+  } catch (const std::exception& e) {
+    return "ended, or was stopped, " + seconds(Clock::now() - began) + " ago: " + plain(e);
+  }
+  if (const std::string trouble = progress_.trouble(); !trouble.empty()) return "cannot be reached: " + trouble;
+  if (progress_.is_reached()) {
+    progress_.mark();
+    marked_ = Clock::now();
+  } else if (Clock::now() - marked_ > timeout_) {
+    return "did not come to a collective on the device within " + seconds(timeout_);
+  }
+  return "";
+}
+
+}  // namespace mortise::comm

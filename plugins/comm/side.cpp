@@ -1,0 +1,152 @@
+#include "side.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "collective.hpp"
+
+namespace mortise::comm {
+
+Milliseconds duration_of(const char* key) {
+  const mortise_value v = config::get(key);
+  if (v.tag != MORTISE_AMOUNT || v.count != MORTISE_SECONDS)
+    config::refuse(key, "it is no time", std::string(key) + " = \"10 min\"");
+  return std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(v.v.f)));
+}
+
+Side::Side(const char* id, Milliseconds timeout, int threads) : id_(id), threads_(threads), timeout_(timeout) {}
+
+Side::~Side() {
+  end_groups();
+  if (met_.store) say_goodbye();
+}
+
+void Side::end_groups() {
+  met_.numbers.reset();
+  met_.own.reset();
+}
+
+void Side::open(const mortise_world* world) {
+  if (!world) throw Error(MORTISE_E_ARGUMENT, "open: the world is NULL");
+  if (world_) throw Error(MORTISE_E_ARGUMENT, "open: it was called before");
+  const World checked(*world);
+  if (checked.size > 1) met_ = meet(checked, timeout_, id_, threads_);
+  if (checked.size == 1 && checked.listen_fd >= 0) ::close(checked.listen_fd);  // nobody will come
+  world_ = checked;
+}
+
+void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
+  constexpr const char* kName = "host_all_reduce";
+  c10d::AllreduceOptions options;
+  options.reduceOp = op_of(op, kName);
+  need_open(kName);
+  if (n > 0 && !numbers) throw Error(MORTISE_E_ARGUMENT, std::string(kName) + ": the numbers are NULL");
+  need_all();
+  if (n == 0 || is_alone()) return;
+  or_lost(kName, Clock::now(), [&] {
+    std::vector<at::Tensor> one = {at::from_blob(numbers, {n}, at::TensorOptions().dtype(at::kLong))};
+    met_.numbers->allreduce(one, options)->wait();
+  });
+}
+
+void Side::share(mortise_str key, mortise_str text) {
+  const std::string name(view(key));
+  need_open("share");
+  need_all();
+  if (shared_.contains(name)) throw Error(MORTISE_E_ARGUMENT, "share: `" + name + "` was shared before");
+  std::string all(view(text));
+  if (!is_alone()) over_store("share", [=, store = met_.store] { store->set("text/" + name, all); });
+  shared_.emplace(name, is_alone() ? std::move(all) : std::string());
+}
+
+void Side::fetch(mortise_str key, mortise_str* text) {
+  const std::string name(view(key));
+  need_open("fetch");
+  if (!text) throw Error(MORTISE_E_ARGUMENT, "fetch: there is no place for the text");
+  need_all();
+  if (is_alone()) {
+    const auto found = shared_.find(name);
+    if (found == shared_.end()) throw Error(MORTISE_E_LOST, "fetch: nobody else is there to share `" + name + "`");
+    fetched_ = found->second;
+  } else {
+    const auto got = std::make_shared<std::vector<uint8_t>>();
+    over_store("fetch of `" + name + "`", [=, store = met_.store, limit = timeout_] {
+      store->wait({"text/" + name}, limit);
+      *got = store->get("text/" + name);
+    });
+    fetched_.assign(got->begin(), got->end());
+  }
+  *text = str(fetched_);
+}
+
+std::vector<std::string> Side::exchange(const std::string& key, const std::string& own) {
+  const auto all = std::make_shared<std::vector<std::string>>();
+  over_store("open", [=, store = met_.store, rank = world_->rank, size = world_->size, limit = timeout_] {
+    const auto name = [&](int r) { return key + "/" + std::to_string(r); };
+    store->set(name(rank), own);
+    for (int r = 0; r < size; ++r) {
+      store->wait({name(r)}, limit);
+      all->push_back(store->get_to_str(name(r)));
+    }
+  });
+  return std::move(*all);
+}
+
+void Side::need_open(const char* name) const {
+  if (!world_) throw Error(MORTISE_E_ARGUMENT, std::string(name) + ": the ranks have not met yet (open)");
+}
+
+void Side::need_all() const {
+  const std::lock_guard lock(lost_mutex_);
+  if (!lost_.empty()) throw Error(MORTISE_E_LOST, lost_);
+}
+
+bool Side::is_lost() const {
+  const std::lock_guard lock(lost_mutex_);
+  return !lost_.empty();
+}
+
+void Side::lose(const std::string& text) {
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (!lost_.empty()) return;
+    lost_ = text;  // what went wrong first
+  }
+  give_up();
+}
+
+std::string Side::other_rank() const {
+  return world_ && world_->size == 2 ? "rank " + std::to_string(1 - world_->rank) : "a rank";
+}
+
+void Side::over_store(const std::string& name, std::function<void()> body) {
+  try {
+    or_lost(name, Clock::now(), [&] { within(timeout_, std::move(body)); });
+  } catch (...) {
+    met_.store.reset();  // a thread that was left behind may have it locked
+    throw;
+  }
+}
+
+// The store ends with its server's process, and others may still fetch what was shared last: it waits for them, but
+// not for one that is lost. Whoever knows of a loss only says it, to a server that may be the one that is stopped.
+void Side::say_goodbye() noexcept {
+  constexpr Milliseconds kMost{30'000}, kOfLost{200};
+  try {
+    const bool lost = is_lost();
+    const Milliseconds limit = std::min(timeout_, lost ? kOfLost : kMost);
+    const auto say = [store = met_.store, world = *world_, waits = met_.is_server && !lost, limit] {
+      std::vector<std::string> keys;
+      for (int r = 0; r < world.size; ++r) keys.push_back("goodbye/" + std::to_string(r));
+      store->set(keys[static_cast<size_t>(world.rank)], "1");
+      if (waits) store->wait(keys, limit);
+    };
+    within(limit, say, {}, Milliseconds(lost ? 100 : 1000));
+  } catch (const std::exception&) {  // they ended in another way
+  }
+}
+
+}  // namespace mortise::comm

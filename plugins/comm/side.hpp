@@ -1,0 +1,78 @@
+// What a `comm` between processes has beside its tensors: the ranks' meeting, numbers on the host, shared texts, and
+// what is said once a rank is lost. The base of the objects of comm.gloo and comm.nccl.
+#pragma once
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meeting.hpp"
+
+namespace mortise::comm {
+
+// What a key of the plugin's own table says. Refuses what is no time.
+Milliseconds duration_of(const char* key);
+
+class Side {
+ public:
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+  void open(const mortise_world*);
+  void host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op);
+  void share(mortise_str key, mortise_str text);
+  void fetch(mortise_str key, mortise_str* text);
+
+ protected:
+  // `id`: who this is, the same on every rank. `threads`: of the process group `own`.
+  Side(const char* id, Milliseconds timeout, int threads);
+  virtual ~Side();
+  // Ends both process groups, and what is under way in them.
+  void end_groups();
+
+  const World& world() const { return *world_; }
+  bool is_alone() const { return world_->size == 1; }
+  Milliseconds timeout() const { return timeout_; }
+  c10d::ProcessGroupGloo& own() { return *met_.own; }
+  void need_open(const char* name) const;
+  // Throws Error, MORTISE_E_LOST, with what was said first.
+  void need_all() const;
+  bool is_lost() const;
+  // From here on every call says so. The first text counts.
+  void lose(const std::string& text);
+  // A rank was lost: nobody will come to what is under way. On any thread.
+  virtual void give_up() {}
+
+  // Whatever `body` throws means that a rank is gone: what could be wrong on this one was checked.
+  template <class Body>
+  void or_lost(const std::string& name, Clock::time_point began, Body&& body) {
+    try {
+      body();
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& e) {
+      lose(name + ": " + other_rank() + " ended, or did not come, " + seconds(Clock::now() - began) +
+           " after it began: " + plain(e));
+      need_all();
+    }
+  }
+  // What every rank says under a key of its own, in order of rank.
+  std::vector<std::string> exchange(const std::string& key, const std::string& own);
+  std::string other_rank() const;  // "rank 1", "a rank": the one that is lost
+
+ private:
+  void over_store(const std::string& name, std::function<void()> body);
+  void say_goodbye() noexcept;
+
+  const char* id_;
+  int threads_;
+  const Milliseconds timeout_;
+  std::optional<World> world_;                              // once the ranks have met
+  Meeting met_;                                             // of several ranks
+  std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other
+  std::string fetched_;
+  mutable std::mutex lost_mutex_;
+  std::string lost_;  // what is said of every call from then on
+};
+
+}  // namespace mortise::comm

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Two ranks on two GPUs equal one GPU that has the whole batch, and end together; skipped, and said so, where there are
+no two GPUs.
+
+    MORTISE=build/bin/mortise python3 tests/gpu/gpu_ranks_test.py [Class.test]
+
+A step of two ranks with a micro-batch each is that of one GPU that accumulates two: the same kernels over the same
+rows, and a + b of two gradients is one sum, so in fp32 only the norm and the reports are grouped otherwise. The bound
+is that of gpu_test.py.
+"""
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from gpu_test import CUDA, GRAPH, HAS_GPU, MATH, SKIPPED, TINY, Gpu
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import e2e  # noqa: E402
+
+GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*"))) if HAS_GPU else 0
+TWO = "\n[step.accumulation]\ncount = 2\n"
+SHARDED = "\n[parallel.zero]\nstage = {}\nwhole_below = 64\n"
+BASE = TINY.replace("length = 40", "length = 24") + MATH
+SAVED = BASE.replace("at_end = false", "at_end = true")
+TIMEOUT_S = 6
+LONG = (TINY.replace("length = 40", "length = 1_000_000").replace("at_end = false", "every = 10\nkeep = 2") + MATH +
+        f'\n[comm.nccl]\ntimeout = "{TIMEOUT_S} s"\n')
+
+
+class Ranks(Gpu):
+    def environment(self, **more):
+        return super().environment(**{"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0,1"), **more})
+
+    def of_two(self, name, text, *args):
+        self.file(f"{name}.toml", text)
+        result = self.mortise("train", f"{name}.toml", "--ranks", "2", *args)
+        self.assertEqual(result.code, 0, result)
+        run = self.dir / "runs" / name
+        self.assertTrue(self.records(run, "run")[-1]["device"].startswith("device.cuda, NVIDIA "))
+        return [record["loss"] for record in self.records(run)], run
+
+
+class Numbers(Ranks):
+    def test_two_ranks_are_one_that_accumulates_two(self):
+        for name, more, bound in (("fp32", "", 1e-5), ("accumulated", "", 1e-5), ("bf16", "\n[precision.bf16]\n", 5e-3),
+                                  ("zero", "\n[parallel.zero]\n", 1e-5),
+                                  ("zero_2", SHARDED.format(2), 1e-5), ("zero_3", SHARDED.format(3), 1e-5),
+                                  ("zero_3_bf16", SHARDED.format(3) + "[precision.bf16]\n", 5e-3),
+                                  ("checkpointed", "\n[activation.checkpointing]\n", 1e-5)):
+            with self.subTest(name):
+                one, two = (TWO, "") if name != "accumulated" else (TWO.replace("2", "4"), TWO)
+                alone = self.losses(f"{name}_one", BASE + CUDA + more + one)
+                self.near(alone, self.of_two(f"{name}_two", BASE + CUDA + more + two)[0], bound)
+
+    def test_without_a_device_in_the_manifest(self):
+        self.of_two("default", BASE)
+        self.assertIn("comm.nccl", self.ok("plan", "default.toml", "--ranks", "2").out)
+
+    def test_the_same_bits_run_to_run_and_recorded(self):
+        for name, more in (("fp32", ""), ("accumulated", TWO), ("bf16", "\n[precision.bf16]\n"),
+                           ("fp16", "\n[precision.fp16]\n"), ("zero", "\n[parallel.zero]\n")):
+            with self.subTest(name):
+                first = self.of_two(f"{name}_first", SAVED + CUDA + more)
+                again = self.of_two(f"{name}_again", SAVED + CUDA + more)
+                played = self.of_two(f"{name}_graph", SAVED + CUDA + more + GRAPH)
+                self.assertEqual(first[0], again[0])
+                self.assertEqual(first[0], played[0])
+                self.assertEqual(self.weights(first[1]), self.weights(again[1]))
+                self.assertEqual(self.weights(first[1]), self.weights(played[1]))
+
+    def test_lengths_of_their_own_are_recorded_by_each_rank(self):
+        """One plays what it has recorded while the other sees such batches for the first time."""
+        text = BASE.replace("high = 64\n", "high = 64\nshortest = 8\n").replace("samples = 64", "samples = 128") + CUDA
+        eager = self.of_two("varied", text)[0]
+        self.assertEqual(self.of_two("varied_graph", text + GRAPH + "signatures = 3\n")[0], eager)
+
+    def test_what_overflows_on_one_rank_is_skipped_on_both(self):
+        """fp16 begins at a scale that overflows at once, so that steps are skipped before the first that is not."""
+        text = SAVED + CUDA + "\n[precision.fp16]\ninitial = 1e9\n"
+        _, run = self.of_two("skipped", text)
+        skipped = [record["skipped"] for record in self.records(run)]
+        self.assertTrue(any(skipped) and not all(skipped), skipped)
+        self.assertEqual(skipped, [r["skipped"] for r in self.records(self.of_two("skipped_graph", text + GRAPH)[1])])
+
+    def test_evaluations(self):
+        more = "\n[eval]\nevery = 8\n" + CUDA
+        text = BASE.replace("samples = 64", "samples = 96\nvalidation_samples = 8")
+        alone = self.train("eval_one", text + more + TWO)
+        _, run = self.of_two("eval_two", text + more)
+        self.near([r["eval.loss"] for r in self.records(alone, "eval")],
+                  [r["eval.loss"] for r in self.records(run, "eval")], 1e-5)
+
+
+class Resume(Ranks):
+    def test_two_then_one_then_two(self):
+        batch = "\n[step.accumulation]\nglobal_batch_size = 8\n"
+        text = SAVED + CUDA + batch + "\n[schedule]\nover = \"24 steps\"\n"
+        whole = self.losses("whole", text)
+        _, run = self.of_two("begun", text.replace("length = 24", "length = 8"))
+        for ranks, until in ((1, 16), (2, 24)):
+            flags = ["--ranks", "2"] if ranks == 2 else []
+            self.ok("resume", "runs/begun", "--set", f"run.length={until}", *flags)
+        self.near(whole, [record["loss"] for record in self.records(run)], 1e-5)
+
+
+class Lost(Ranks):
+    """Killed or stopped in the middle of training: the others end, say who it was, and the run goes on."""
+
+    def launched(self, text):
+        self.file("run.toml", text)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = self.environment(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        all_ranks = [subprocess.Popen([e2e.MORTISE, "train"], cwd=self.dir, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True,
+                                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+        for process in all_ranks:
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+        return all_ranks
+
+    def until_saved(self, processes, step):
+        run, end = self.dir / "runs/run", time.monotonic() + 120
+        while not (run / "metrics.jsonl").exists() or not any(
+                record["step"] >= step for record in self.records_so_far(run)):
+            self.assertLess(time.monotonic(), end)
+            for process in processes:
+                self.assertIsNone(process.poll(), process.stderr.read() if process.poll() is not None else "")
+            time.sleep(0.05)
+        return run
+
+    def records_so_far(self, run):
+        try:
+            return self.records(run, "saved")
+        except ValueError:  # a line that is being written
+            return []
+
+    def test_a_rank_that_is_killed_or_stopped(self):
+        for how, within_s in ((signal.SIGKILL, 2), (signal.SIGSTOP, TIMEOUT_S + 2)):
+            for lost in (0, 1):
+                for more in ("", GRAPH):
+                    with self.subTest(f"{how.name} of rank {lost}, {'recorded' if more else 'eager'}"):
+                        self.ends(how, within_s, lost, LONG + CUDA + more)
+
+    def ends(self, how, within_s, lost, text):
+        subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+        processes = self.launched(text)
+        run = self.until_saved(processes, 20)
+        time.sleep(0.2)
+        processes[lost].send_signal(how)
+        began = time.monotonic()
+        _, err = processes[1 - lost].communicate(timeout=within_s + 30)
+        took = time.monotonic() - began
+        print(f"    {how.name} of rank {lost}: the other ended after {took:.1f} s: {err.splitlines()[:1]}", flush=True)
+        self.assertEqual(processes[1 - lost].returncode, 75, err)
+        self.assertIn(f"rank {lost} ", err)
+        self.assertIn("error[rank_lost]: ", err)
+        self.assertLess(took, within_s)
+        processes[lost].kill()
+        processes[lost].wait()
+        last = max(record["step"] for record in self.records(run))
+        for loss in [record["loss"] for record in self.records(run)][-3:]:
+            self.assertLess(loss, 10)  # none is of a sum that was given up
+        self.ok("resume", "runs/run", "--ranks", "2", "--set", f"run.length={last + 20}")
+        self.assertEqual(self.records(run, "end")[-1]["exit"], 0)
+
+    def test_started_by_ranks_the_parent_names_it(self):
+        self.file("run.toml", LONG + CUDA)
+        parent = self.start("train", "--ranks", "2")
+        self.until_saved([], 10)
+        children = [int(stat.parent.name) for stat in pathlib.Path("/proc").glob("[0-9]*/stat")
+                    if stat.read_text().rpartition(")")[2].split()[1] == str(parent.pid)]
+        os.kill(children[1], signal.SIGKILL)
+        _, err = parent.communicate(timeout=60)
+        self.assertEqual(parent.returncode, 75, err)
+        self.assertRegex(err.decode(), r"error\[rank_lost\]: rank [01] ended: signal 9 \(Killed\)")
+        for pid in children:
+            self.assertFalse(pathlib.Path(f"/proc/{pid}").exists(), "a rank is left")
+
+
+class Places(Ranks):
+    def test_two_ranks_that_are_shown_one_gpu_are_refused(self):
+        self.file("one.toml", BASE + CUDA)
+        result = self.mortise("train", "one.toml", "--ranks", "2", env={"CUDA_VISIBLE_DEVICES": "0"})
+        self.assertEqual(result.code, 69, result)
+        self.assertIn("each of the 2 ranks here needs its own, and there is 1", result.err)
+        # Without a name for the device it is the processor.
+        self.file("any.toml", BASE)
+        self.ok("train", "any.toml", "--ranks", "2", env={"CUDA_VISIBLE_DEVICES": "0"})
+        device = self.records(self.dir / "runs/any", "run")[-1]["device"]
+        self.assertIn("each of the 2 ranks here needs its own", device)
+
+    def test_each_with_one_that_is_its_own(self):
+        """As Slurm's --gpus-per-task shows them; and twice the same, which nobody can know beforehand."""
+        for shown, code in ((("0", "1"), 0), (("0", "0"), 64)):
+            self.file("slurm.toml", BASE.replace("length = 24", "length = 3") + CUDA)
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            env = self.environment(SLURM_JOB_ID="1", SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2",
+                                   SLURM_STEP_TASKS_PER_NODE="2", SLURM_STEP_NODELIST="localhost",
+                                   MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            ranks = [subprocess.Popen([e2e.MORTISE, "train", "slurm.toml"], cwd=self.dir, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True,
+                                      env={**env, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank),
+                                           "CUDA_VISIBLE_DEVICES": gpu}) for rank, gpu in enumerate(shown)]
+            for rank in ranks:
+                _, err = rank.communicate(timeout=120)
+                self.assertEqual(rank.returncode, code, err)
+                if code:
+                    self.assertRegex(err, r"ranks 0 and 1 have the same GPU, GPU-[0-9a-f]{8}-")
+
+
+class Waits(Ranks):
+    def test_a_step_waits_no_more_often_than_that_of_one_rank(self):
+        """Counted by CUPTI on rank 0, as gpu_counts_test.py does: the report, and nothing else."""
+        import cuda_trace
+        from gpu_counts_test import STEPS, TRACER
+        if not TRACER.exists():
+            self.skipTest(f"no {TRACER}")
+        for name, more in (("eager", ""), ("recorded", GRAPH)):
+            with self.subTest(name):
+                counted = []
+                for ranks in (1, 2):
+                    path = self.dir / "trace.txt"
+                    self.file("run.toml", STEPS + MATH + CUDA + more)
+                    self.traced(path, ranks)
+                    steps = cuda_trace.steady(cuda_trace.read(path).steps())
+                    path.unlink()
+                    print(f"    {name}, {ranks} ranks: {cuda_trace.text(cuda_trace.summary(steps))}", flush=True)
+                    counted.append(sorted(sum(bool(re.search("Synchronize", call.name)) for call in step.calls)
+                                          for step in steps)[len(steps) // 2])
+                self.assertEqual(counted[0], counted[1])
+
+    def traced(self, path, ranks):
+        """Rank 0 alone is traced: both would write one file."""
+        subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = self.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        started = []
+        for rank in range(ranks):
+            own = {"CUDA_INJECTION64_PATH": str(TRACER_OF_RANK[0]), "CUDA_TRACE": str(path)} if rank == 0 else {}
+            if ranks > 1:
+                own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+            started.append(subprocess.Popen([e2e.MORTISE, "train"], cwd=self.dir, stdout=subprocess.DEVNULL,
+                                            stderr=subprocess.PIPE, env={**env, **own}))
+        for process in started:
+            _, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, err.decode())
+
+
+if __name__ == "__main__":
+    if GPUS < 2:
+        print(f"skipped: {GPUS} GPUs, and these tests want two")
+        sys.exit(SKIPPED)
+    from gpu_counts_test import TRACER
+    TRACER_OF_RANK = [TRACER]
+    unittest.main(verbosity=2)
