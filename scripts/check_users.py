@@ -21,7 +21,7 @@ HEADERS = ROOT / "sdk/include/mortise"
 CODE = {".c", ".cpp", ".h", ".hpp", ".def"}
 
 # What the fake host leaves to tests over LibTorch, in core/host and tests/: graphs, and layers of other plugins.
-BY_TORCH = {"autograd": {"apply", "save", "saved", "detach", "backward"}, "call": {"layer"}}
+BY_TORCH = {"autograd": {"apply", "save", "saved", "detach", "backward", "next_saving"}, "call": {"layer"}}
 
 
 def text_of(path):

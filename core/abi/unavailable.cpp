@@ -55,8 +55,8 @@ const Call kCall = refusing(&Call::next, &Call::layer, &Call::keep, &Call::run, 
 const Tensor kTensor =
     refusing(&Tensor::info, &Tensor::retain, &Tensor::release, &Tensor::empty, &Tensor::written, &Tensor::read);
 const Ops kOps = refusing(&Ops::find, &Ops::call, &Ops::call1);
-const Autograd kAutograd =
-    refusing(&Autograd::apply, &Autograd::save, &Autograd::saved, &Autograd::detach, &Autograd::backward);
+const Autograd kAutograd = refusing(&Autograd::apply, &Autograd::save, &Autograd::saved, &Autograd::detach,
+                                    &Autograd::backward, &Autograd::next_saving);
 const Grads kGrads = refusing(&Grads::target, &Grads::sum, &Grads::norm);
 const Batch kBatchTable = refusing(&Batch::put, &Batch::get, &Batch::name, &Batch::create, &Batch::set, &Batch::retain,
                                    &Batch::release, &Batch::to_device, &Batch::count, &Batch::set_count);

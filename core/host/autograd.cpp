@@ -3,12 +3,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
+#include "core/host/saving.hpp"
 #include "core/host/tables.hpp"
 
 namespace ta = torch::autograd;
@@ -123,7 +123,7 @@ void apply(mortise_host* h, const mortise_node_fns* fns, void* state, const mort
     ta::set_history(t, auto_node);
     auto_node->result_of_output.push_back(static_cast<int>(i));
   }
-  for (const at::Tensor& t : node->to_save) node->saved.emplace_back(t, false);
+  for (const at::Tensor& t : node->to_save) node->saved.push_back(saved_for_backward(t, false));
   node->to_save.clear();
   auto_node->node = std::move(node);
 }
@@ -164,6 +164,17 @@ void backward(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* con
   }
 }
 
+void next_saving(mortise_host* h, mortise_next* next, mortise_call* call, const mortise_saver* functions, void* self) {
+  if (!functions || functions->struct_size < sizeof(mortise_saver) || !functions->take || !functions->give ||
+      !functions->drop)
+    throw PluginError(MORTISE_E_ARGUMENT, "next_saving: a saver without its size, or without a function");
+  check_call(call);
+  const Keeper keeper{functions, self, &plugin_of(h)};
+  Frame frame = current_frame() ? *current_frame() : Frame{};
+  frame.keeper = &keeper;
+  invoke(next, *call, frame);
+}
+
 // `grads` is an array, which may be empty and NULL; at_edge would take it for a result without a place.
 mortise_status backward_at_edge(mortise_host* h, mortise_tensor* const* roots, mortise_tensor* const* seeds, uint32_t n,
                                 mortise_tensor* const* inputs, mortise_tensor** grads, uint32_t m,
@@ -202,6 +213,7 @@ void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::v
 }
 
 const mortise_autograd_api kAutogradApi = {
-    sizeof(mortise_autograd_api), at_edge<apply>, at_edge<save>, at_edge<saved>, at_edge<detach>, backward_at_edge};
+    sizeof(mortise_autograd_api), at_edge<apply>, at_edge<save>, at_edge<saved>, at_edge<detach>, backward_at_edge,
+    at_edge<next_saving>};
 
 }  // namespace mortise

@@ -31,12 +31,6 @@ mortise_status run_link(const mortise_next& link, mortise_call& call) {
   return guarded([&] { link.op ? run_operator(link, call) : link.core(call); });
 }
 
-void check_call(const mortise_call* call) {
-  if (call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
-  if (call->mode >= MORTISE_MODES)  // a wrapper may have written it
-    throw PluginError(MORTISE_E_ARGUMENT, "a call in mode " + std::to_string(call->mode) + ", which there is not");
-}
-
 void call_next(mortise_host*, mortise_next* next, mortise_call* call) {
   check_call(call);
   invoke(next, *call);
@@ -128,6 +122,12 @@ void call_drop(mortise_host*, mortise_kept* kept) noexcept {
 }
 
 }  // namespace
+
+void check_call(const mortise_call* call) {
+  if (call->struct_size < sizeof(mortise_call)) throw PluginError(MORTISE_E_ARGUMENT, "a call without its size");
+  if (call->mode >= MORTISE_MODES)  // a wrapper may have written it
+    throw PluginError(MORTISE_E_ARGUMENT, "a call in mode " + std::to_string(call->mode) + ", which there is not");
+}
 
 uint32_t SegmentFrame::count(uint32_t layer) {
   for (auto& [id, n] : calls)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/model/declaration.hpp"
+#include "mortise/autograd.h"
 #include "mortise/call.h"
 
 namespace mortise {
@@ -55,6 +56,13 @@ struct Term {
 };
 using Terms = std::vector<Term>;
 
+// Who keeps what is saved for backward (autograd.h).
+struct Keeper {
+  const mortise_saver* functions;
+  void* self;
+  PluginHost* plugin;
+};
+
 // What surrounds a call on this thread. Frames are on the stack, linked outwards.
 struct Frame {
   mortise_call* call = nullptr;
@@ -64,6 +72,7 @@ struct Frame {
   std::vector<mortise_param*>* uses = nullptr;  // inside a pair: the parameters that it used
   uint32_t nth = 0;                             // operators: which call of this layer within the segment
   Terms* terms = nullptr;                       // where this micro-batch's terms of the loss go
+  const Keeper* keeper = nullptr;               // NULL: saved tensors stay where they are
 };
 Frame* current_frame();
 
@@ -94,6 +103,8 @@ using CoreFunction = std::function<void(mortise_call&)>;
 
 // A call of `point` in the frame `from` (NULL: none), without arguments and results yet.
 mortise_call make_call(const Frame* from, uint32_t point, mortise_str path);
+// Throws PluginError: a plugin gave it, and it is none of this interface.
+void check_call(const mortise_call* call);
 void set_values(mortise_call& call, const mortise_value* args, uint32_t n_args, mortise_value* results,
                 uint32_t n_results);
 // The last link of an operator's chain, in pair.cpp: forward with autograd off, and the node that calls backward.

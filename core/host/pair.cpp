@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "core/host/batch.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
+#include "core/host/saving.hpp"
 
 namespace mortise {
 namespace {
@@ -191,10 +191,12 @@ void build_node(const mortise_next& link, Host& host, mortise_call& call, Forwar
   }
   for (auto& e : r.saved) {
     switch (e.from) {
-      case MORTISE_SAVE_INPUT: node->saved.emplace_back(tensor_of(call.args[e.index]), false); break;
-      case MORTISE_SAVE_OUTPUT: node->saved.emplace_back(tensor_of(call.results[e.index]), true); break;
+      case MORTISE_SAVE_INPUT: node->saved.push_back(saved_for_backward(tensor_of(call.args[e.index]), false)); break;
+      case MORTISE_SAVE_OUTPUT:
+        node->saved.push_back(saved_for_backward(tensor_of(call.results[e.index]), true));
+        break;
       // Its own tensor may be a result all the same; as an input it would keep the node alive for ever.
-      default: node->saved.emplace_back(e.tensor, e.tensor.defined() && e.tensor.grad_fn() == node);
+      default: node->saved.push_back(saved_for_backward(e.tensor, e.tensor.defined() && e.tensor.grad_fn() == node));
     }
   }
 }

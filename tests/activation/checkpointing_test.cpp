@@ -1,5 +1,5 @@
-// Checkpointed training equals plain training, bit for bit: a small GPT with tied weights, dropout and several
-// micro-batches, and blocks made by hand for what a GPT does not have.
+// What decides about saved tensors changes no bit: training that is checkpointed or offloaded equals plain training,
+// for a small GPT with tied weights, dropout and several micro-batches, and for blocks that have what a GPT has not.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
@@ -22,7 +22,7 @@ const mortise_loop_api kNoLoop = {
 // ---- a GPT ----
 
 struct Options {
-  bool checkpointed = false;
+  bool checkpointed = false, offloaded = false;
   std::vector<std::string> keep = {};
   double dropout = 0;
   int micros = 1;
@@ -47,6 +47,7 @@ Outcome train_gpt(const Options& o) {
                                   {"width", {int64_t{16}, {}}},
                                   {"context", {int64_t{12}, {}}},
                                   {"dropout", {o.dropout, {}}}});
+  if (o.offloaded) host.load(plugin("activation.offload"), {{"min_kib", {int64_t{1}, {}}}});
   if (o.checkpointed) host.load(plugin("activation.checkpointing"), {{"keep", texts(o.keep)}});
   host.facts()["vocabulary"] = kVocabulary;
   host.declare();
@@ -117,6 +118,16 @@ TEST(Checkpointing, RefusesToKeepWhatIsNoOperator) {
   const Thrown t = thrown([] { train_gpt({.checkpointed = true, .keep = {"atention"}}); });
   EXPECT_EQ(t.status, MORTISE_E_CONFIG);
   EXPECT_NE(t.text.find("atention"), std::string::npos) << t.text;
+}
+
+TEST(Offload, EqualsThePlainRunBitForBit) {
+  for (const bool checkpointed : {false, true})
+    for (const uint32_t dtype : {MORTISE_NO_DTYPE, MORTISE_BF16}) {
+      const Options plain = {.checkpointed = checkpointed, .dropout = 0.2, .micros = 3, .compute_dtype = dtype};
+      Options offloaded = plain;
+      offloaded.offloaded = true;
+      expect_equal(train_gpt(plain), train_gpt(offloaded));
+    }
 }
 
 // ---- blocks by hand ----

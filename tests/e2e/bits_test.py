@@ -94,6 +94,13 @@ class Bits(e2e.Case):
         some = self.train("some", DROPOUT + "[activation.checkpointing]\nwhere = { every = 2 }\n", *flags)
         self.assertEqual(plain, self.weights(some))
 
+    def test_offloaded_activations_change_no_bit(self):
+        plain = self.weights(self.train("plain", DROPOUT))
+        for name, more in ("offloaded", ""), ("both", "[activation.checkpointing]\n"):
+            run = self.train(name, DROPOUT + more + "[activation.offload]\nmin_kib = 1\n[log]\nlevel = \"debug\"\n")
+            self.assertEqual(plain, self.weights(run))
+            self.assertRegex((run / "log.txt").read_text(), r"activation\.offload: [1-9]\d* KiB of what blocks save")
+
     def test_checkpointing_changes_no_bit_with_dropout(self):
         self.checkpointing()
 

@@ -226,6 +226,25 @@ class Numbers(Gpu):
         self.assertLess(peak, 2 * 16 * 256 * 50304 * 2)
 
 
+class Offload(Gpu):
+    def test_activations_wait_on_the_host(self):
+        """Of eight blocks; the same bits, as a recorded step too, and less memory of the GPU."""
+        wide = TINY.replace("layers = 2", "layers = 8").replace("width = 64", "width = 256").replace(
+            "sequence_length = 64", "sequence_length = 512").replace("length = 40", "length = 8") + CUDA
+        for name, more in (("fp32", MATH), ("bf16", "\n[precision.bf16]\n"),
+                           ("recomputed", "\n[activation.checkpointing]\n[precision.bf16]\n")):
+            with self.subTest(name):
+                plain = self.train(f"plain_{name}", wide + more)
+                away = self.train(f"away_{name}", wide + more + "\n[activation.offload]\n")
+                played = self.train(f"played_{name}", wide + more + "\n[activation.offload]\n" + GRAPH)
+                losses = [[r["loss"] for r in self.records(run)] for run in (plain, away, played)]
+                self.assertEqual(losses[0], losses[1])
+                self.assertEqual(losses[0], losses[2])
+                mib = [max(r["memory_peak_bytes"] for r in self.records(run)) / 2**20 for run in (plain, away)]
+                print(f"    {name}: {mib[0]:.0f} MiB, with activations on the host {mib[1]:.0f}", flush=True)
+                self.assertLess(mib[1], mib[0])
+
+
 class Default(Gpu):
     """What a run takes that names no device."""
 
