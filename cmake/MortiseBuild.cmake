@@ -106,7 +106,7 @@ endfunction()
 
 # mortise_kernel(NAME SOURCES file… [TESTS file…] [CUDA file.cu… [CUDA_TESTS file…]]): kernels/NAME becomes a static
 # library of plain functions over raw pointers. No LibTorch. The tests of what is for CUDA run on a device that the CPU
-# stands in for (kernels/cuda/emulated.h), on every machine.
+# stands in for (mortise/testing/emulated.hpp), on every machine.
 function(mortise_kernel name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TESTS;LINKS;TEST_LINKS;CUDA;CUDA_TESTS")
   _mortise_refuse_unknown(mortise_kernel "${arg_UNPARSED_ARGUMENTS}")

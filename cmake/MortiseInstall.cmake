@@ -5,7 +5,8 @@
 # PREFIX/include/mortise          the SDK's headers
 # PREFIX/lib/cmake/Mortise        find_package(Mortise) -> Mortise::sdk, mortise_add_plugin()
 # PREFIX/lib/pkgconfig            mortise.pc: a C compiler alone can build a plugin
-# PREFIX/share/doc/mortise        documents, pages and sources of plugins, examples, in the tree's folders: links hold
+# PREFIX/share/doc/mortise        documents, pages and sources of plugins, sources of kernels, examples, in the tree's
+#                                 folders: links hold
 #
 # The folder moves as a whole: the program finds everything from its own place. LibTorch is looked for where it was when
 # this was built (an RPATH), and where that folder does not exist, wherever LD_LIBRARY_PATH says.
@@ -47,6 +48,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" DESTINATION share/doc/mortise FIL
 # Plugins with their sources: what the guide names as examples.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/plugins" DESTINATION share/doc/mortise
         FILES_MATCHING PATTERN "*.md" PATTERN "plugin.toml" PATTERN "*.?pp" PATTERN "*_test.cpp" EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/kernels" DESTINATION share/doc/mortise
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.?pp" PATTERN "*.cu" PATTERN "*_test.*" EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples" DESTINATION share/doc/mortise PATTERN build EXCLUDE)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/mortise)
 

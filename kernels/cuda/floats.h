@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/bf16/bf16.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/f16/f16.h"
+#include "mortise/cuda/launch.hpp"
 
 namespace mortise::kernels {
 

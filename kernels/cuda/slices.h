@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/cuda/launch.h"
+#include "mortise/cuda/launch.hpp"
 #include "mortise/half.h"
 
 namespace mortise::kernels {

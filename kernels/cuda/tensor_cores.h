@@ -92,8 +92,6 @@ uint32_t pair(float low, float high) {
   return T(low).bits | static_cast<uint32_t>(T(high).bits) << 16;
 }
 
-namespace emulated {
-
 template <class T>
 float half_of(uint32_t both, unsigned which) {
   T x;
@@ -105,11 +103,9 @@ struct Operands {
   uint32_t a[4], b[2];
 };
 
-}  // namespace emulated
-
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  using namespace emulated;
+  using namespace mortise::emulated;
   const Warp<Operands> warp({{a[0], a[1], a[2], a[3]}, {b0, b1}});
   const unsigned lane = block.current % Block::kWarp;
   for (unsigned i = 0; i < 4; ++i) {
@@ -121,13 +117,13 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   }
 }
 inline void read_tiles(uint32_t (&to)[4], const Chunk* row) {
-  using namespace emulated;
+  using namespace mortise::emulated;
   const Warp<const Chunk*> rows(row);
   const unsigned lane = block.current % Block::kWarp;
   for (unsigned i = 0; i < 4; ++i) std::memcpy(&to[i], &rows[8 * i + lane / 4]->at[lane % 4 * 2], sizeof to[i]);
 }
 inline void read_tiles_turned(uint32_t (&to)[4], const Chunk* row) {
-  using namespace emulated;
+  using namespace mortise::emulated;
   const Warp<const Chunk*> rows(row);
   const unsigned lane = block.current % Block::kWarp;
   const auto number = [&](unsigned i, unsigned which) { return rows[8 * i + lane % 4 * 2 + which]->at[lane / 4]; };

@@ -6,8 +6,8 @@
 // Now     see docs/measurements.md.
 #include "kernels/dropout/dropout_cuda.h"
 
-#include "kernels/cuda/launch.h"
 #include "kernels/dropout/element.h"
+#include "mortise/cuda/launch.hpp"
 
 namespace mortise::kernels {
 namespace {

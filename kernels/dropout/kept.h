@@ -1,6 +1,6 @@
 // For kernels of attention: which of eight probabilities dropout keeps.
 #pragma once
-#include "kernels/cuda/launch.h"
+#include "mortise/cuda/launch.hpp"
 #include "mortise/philox.h"
 
 namespace mortise::kernels {

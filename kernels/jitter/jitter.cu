@@ -5,8 +5,8 @@
 // Now     see docs/measurements.md.
 #include "kernels/jitter/jitter_cuda.h"
 
-#include "kernels/cuda/launch.h"
 #include "kernels/jitter/element.h"
+#include "mortise/cuda/launch.hpp"
 
 namespace mortise::kernels {
 namespace {

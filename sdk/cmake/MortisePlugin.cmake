@@ -9,6 +9,10 @@
 #                     path while compiling)
 #   family.name_test  GoogleTest, where tests are built; MORTISE_PLUGIN_FILE is the library's path
 #
+# Kernels of CUDA are .cu files among SOURCES; KERNELS names folders of kernels/ in the tree itself. In a project that
+# has not enabled CUDA they are left out, with a warning: MORTISE_HAS_CUDA is 0 then, else 1, and instead of
+# plugin.toml's devices = ["cpu", "cuda"] the copy says ["cpu"]; a plugin.toml that does not say so is refused.
+#
 # Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for `m` and for what
 # plugin.toml names in [links]. NATIVE: plugin.toml says `tier = "native"`; LibTorch's exceptions pass through it, so
 # the C++ library is the one that LibTorch uses.
@@ -50,6 +54,16 @@ function(_mortise_register_test name)
     "OMP_NUM_THREADS=1")
 endfunction()
 
+# Sets `toml` in the caller: without its kernels of CUDA a plugin serves the CPU alone, and its plugin.toml says so.
+function(_mortise_without_cuda)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${toml}")
+  file(READ "${toml}" text)
+  string(REPLACE "\"cpu\", \"cuda\"" "\"cpu\"" text "${text}")
+  set(toml "${CMAKE_CURRENT_BINARY_DIR}/plugin.toml")
+  file(CONFIGURE OUTPUT "${toml}" CONTENT "${text}" @ONLY)
+  set(toml "${toml}" PARENT_SCOPE)
+endfunction()
+
 function(mortise_add_plugin id)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NATIVE" "LANGUAGE" "SOURCES;TESTS;KERNELS;LINKS;TEST_LINKS")
   _mortise_refuse_unknown(mortise_add_plugin "${arg_UNPARSED_ARGUMENTS}")
@@ -61,18 +75,31 @@ function(mortise_add_plugin id)
   if(MISSING)
     return()
   endif()
-  # Without its kernels of CUDA it serves the CPU alone, and says so.
+  if(arg_KERNELS AND NOT COMMAND mortise_kernel)
+    message(FATAL_ERROR "${id}: KERNELS are folders of Mortise's own tree\n  fix: list your .cu files among SOURCES")
+  endif()
   get_property(of_cuda GLOBAL PROPERTY MORTISE_CUDA_KERNELS)
   foreach(kernel IN LISTS arg_KERNELS)
     if(kernel IN_LIST of_cuda AND NOT MORTISE_HAS_CUDA)
-      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${toml}")
-      file(READ "${toml}" text)
-      string(REPLACE "\"cpu\", \"cuda\"" "\"cpu\"" text "${text}")
-      set(toml "${CMAKE_CURRENT_BINARY_DIR}/plugin.toml")
-      file(CONFIGURE OUTPUT "${toml}" CONTENT "${text}" @ONLY)
+      _mortise_without_cuda()
       break()
     endif()
   endforeach()
+  set(of_cuda "${arg_SOURCES}")
+  list(FILTER of_cuda INCLUDE REGEX "\\.cu$")
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  set(has_cuda 1)
+  if(of_cuda AND NOT "CUDA" IN_LIST languages)
+    set(has_cuda 0)
+    list(REMOVE_ITEM arg_SOURCES ${of_cuda})
+    set(fix "  fix: project(… LANGUAGES C CXX CUDA); the variable CUDACXX names an nvcc that is not on the PATH")
+    file(READ "${toml}" text)
+    if(NOT arg_SOURCES OR NOT text MATCHES "\"cpu\", \"cuda\"")
+      message(FATAL_ERROR "${id} has nothing, or says nothing, for the CPU, and CUDA is not enabled\n${fix}")
+    endif()
+    message(WARNING "${id} serves the CPU alone, without ${of_cuda}: CUDA is not enabled\n${fix}")
+    _mortise_without_cuda()
+  endif()
   set(output "${MORTISE_PLUGIN_OUTPUT_DIR}")
   if(NOT output)
     set(output "${CMAKE_BINARY_DIR}")
@@ -88,9 +115,16 @@ function(mortise_add_plugin id)
   set_target_properties(${id} PROPERTIES
     PREFIX "" SUFFIX ".so" OUTPUT_NAME "${id}" LIBRARY_OUTPUT_DIRECTORY "${output}"
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static
     SKIP_BUILD_RPATH ON INSTALL_RPATH "" LINK_DEPENDS "${map}")
   if(NOT CMAKE_CXX_STANDARD)
     set_target_properties(${id} PROPERTIES CXX_STANDARD 20 C_STANDARD 11)
+  endif()
+  if(NOT CMAKE_CUDA_STANDARD)
+    set_target_properties(${id} PROPERTIES CUDA_STANDARD 20)
+  endif()
+  if(of_cuda)
+    target_compile_definitions(${id} PRIVATE MORTISE_HAS_CUDA=${has_cuda})
   endif()
   if(arg_LANGUAGE)
     set_target_properties(${id} PROPERTIES LINKER_LANGUAGE ${arg_LANGUAGE})
@@ -102,9 +136,10 @@ function(mortise_add_plugin id)
   foreach(kernel IN LISTS arg_KERNELS)
     target_link_libraries(${id} PRIVATE mortise_kernel_${kernel})
   endforeach()
-  target_compile_options(${id} PRIVATE -ffunction-sections -fdata-sections)
+  target_compile_options(${id} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffunction-sections;-fdata-sections>"
+                                       "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffunction-sections,-fdata-sections>")
   if(NOT arg_NATIVE)
-    target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX>:-static-libstdc++>")
+    target_link_options(${id} PRIVATE -static-libgcc "$<$<LINK_LANGUAGE:CXX,CUDA>:-static-libstdc++>")
   endif()
   target_link_options(${id} PRIVATE -Wl,--gc-sections
     -Wl,--no-undefined

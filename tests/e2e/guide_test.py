@@ -1,21 +1,23 @@
 """The guide: its commands, followed to the letter in an empty folder against an installed Mortise, and its tables,
 compared with what the program says.
 
-A block "```LANGUAGE FILE" is a file; a block "```console" holds commands and what they print. In what is printed `…`
-stands for anything in a line; alone on a line, for any lines."""
+A block "```LANGUAGE FILE" is a file; a block "```console" holds commands and what they print, "```console PROGRAM"
+those that are left out where there is no such program. In what is printed `…` stands for anything in a line; alone on a
+line, for any lines."""
 import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import e2e
 from e2e import TINY
 
 GUIDE = e2e.SOURCE / "docs/guide"
 PAGES = ("writing_a_plugin.md", "testing_a_plugin.md")  # in this order, in one folder
-LANGUAGES = ("toml", "cmake", "c", "cpp")
+LANGUAGES = ("toml", "cmake", "c", "cpp", "rust")
 
 
 def blocks(text):
@@ -38,51 +40,46 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed) is not None
 
 
-class Guide(e2e.Case):
-    def test_the_comparison_itself(self):
-        self.assertTrue(matches("a …\n…\nd\n", "a b\nc\nc\nd\n"))
-        self.assertTrue(matches("…\nd\n", "d\n"))
-        self.assertFalse(matches("a\n", "a\nb\n"))
-        self.assertFalse(matches("…\nd\n", "c\n"))
-        self.assertFalse(matches("", "warning\n"))
+def program_path(cmake):
+    """With the CMake of the build, an nvcc that is not on the PATH, and the rustc that rustup stands before."""
+    folders = [str(pathlib.Path(cmake).parent), os.environ["PATH"], str(e2e.SOURCE / ".deps/cuda/bin"),
+               "/usr/local/cuda/bin"]
+    if rustc := shutil.which("rustc"):
+        said = subprocess.run([rustc, "--print", "sysroot"], capture_output=True, check=True, timeout=e2e.LIMIT_S)
+        folders.insert(0, said.stdout.decode().strip() + "/bin")
+    return ":".join(folders)
 
-    def test_every_command_prints_what_the_page_says(self):
-        page = [block for name in PAGES for block in blocks((GUIDE / name).read_text())]
+
+class Guide(e2e.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.cmake = os.environ.get("CMAKE") or shutil.which("cmake") or e2e.SOURCE / ".deps/bin/cmake"
+        cls.prefix = e2e.ROOM / "prefix"
+        subprocess.run([cls.cmake, "--install", e2e.MORTISE.parent.parent, "--prefix", cls.prefix], check=True,
+                       capture_output=True, timeout=e2e.LIMIT_S)
+
+    def follow(self, *names):
+        """Does what the pages say, in this order, in one folder. Gives the programs that are missing, "" for none."""
+        page = [block for name in names for block in blocks((GUIDE / name).read_text())]
         self.assertEqual({language for language, _, _ in page} - {"console", *LANGUAGES}, set(),
                          "such a block nobody runs")
         work = self.dir / "work"
-        script, expected = ["exec 2>&1"], []
+        path = program_path(self.cmake)
+        script, expected, missing = ["exec 2>&1"], [], set()
         for language, name, body in page:
-            if language == "console":
+            if language == "console" and name and not shutil.which(name, path=path):
+                missing.add(name)
+            elif language == "console":
                 for command, printed in commands(body):
                     script += [command, "guide_status=$?; echo; echo ==== $guide_status"]
                     expected.append((command, printed))
-                continue
-            self.assertNotEqual(name, "", f"a file without a name:\n{body}")
-            self.assertFalse((work / name).exists(), f"{name} stands there twice")
-            self.file(work / name, body)
-        self.assertGreater(len(expected), 10)
-
-        build = e2e.MORTISE.parent.parent
-        cmake = os.environ.get("CMAKE") or shutil.which("cmake") or e2e.SOURCE / ".deps/bin/cmake"
-        prefix = self.dir / "prefix"
-        subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True,
-                       timeout=e2e.LIMIT_S)
-        documents = prefix / "share/doc/mortise"
-        self.assertTrue((documents / "docs/guide/writing_a_plugin.md").exists())
-        self.assertTrue((documents / "examples/01_c_optimizer/lion.c").exists())
-        # What the example includes is there, too; its own plugin is not built yet.
-        example = subprocess.run([prefix / "bin/mortise", "plan", "--static", "lion.toml"], capture_output=True,
-                                 cwd=documents / "examples/01_c_optimizer", env=self.environment(), check=False,
-                                 timeout=e2e.LIMIT_S)
-        self.assertIn(b"no plugin is called `optimizer.lion`", example.stderr)
-        self.assertNotIn(b"include_missing", example.stderr)
-        for plugin in re.findall(r"`(\w+/\w+)`", (GUIDE / PAGES[0]).read_text().split("## Where to look next")[1]):
-            if not plugin.startswith("mortise/"):
-                self.assertTrue((documents / "plugins" / plugin / (plugin.split("/")[1] + ".cpp")).exists(), plugin)
-        path = f"{pathlib.Path(cmake).parent}:{os.environ['PATH']}"
+            else:
+                self.assertNotEqual(name, "", f"a file without a name:\n{body}")
+                self.assertFalse((work / name).exists(), f"{name} stands there twice")
+                self.file(work / name, body)
+        self.assertGreater(len(expected) + len(missing), 0)
         done = subprocess.run(["sh", "-c", "\n".join(script)], cwd=work,
-                              env=self.environment(PREFIX=str(prefix)) | {"PATH": path},
+                              env=self.environment(PREFIX=str(self.prefix)) | {"PATH": path},
                               capture_output=True, timeout=2 * e2e.LIMIT_S, check=False)
         outcomes = re.split(r"\n==== (\d+)\n", done.stdout.decode())
         self.assertEqual(len(outcomes) // 2, len(expected), done.stdout.decode())
@@ -92,6 +89,49 @@ class Guide(e2e.Case):
                 self.assertEqual(code, "0", printed)
                 self.assertTrue(matches(wanted, printed),
                                 f"$ {command}\nthe page says:\n{wanted}\nit printed:\n{printed}")
+        return ", ".join(sorted(missing))
+
+    def test_the_comparison_itself(self):
+        self.assertTrue(matches("a …\n…\nd\n", "a b\nc\nc\nd\n"))
+        self.assertTrue(matches("…\nd\n", "d\n"))
+        self.assertFalse(matches("a\n", "a\nb\n"))
+        self.assertFalse(matches("…\nd\n", "c\n"))
+        self.assertFalse(matches("", "warning\n"))
+
+    def test_an_installation_has_what_the_guide_names(self):
+        documents = self.prefix / "share/doc/mortise"
+        self.assertTrue((documents / "docs/guide/writing_a_plugin.md").exists())
+        self.assertTrue((documents / "examples/01_c_optimizer/lion.c").exists())
+        # What the example includes is there, too; its own plugin is not built yet.
+        example = subprocess.run([self.prefix / "bin/mortise", "plan", "--static", "lion.toml"], capture_output=True,
+                                 cwd=documents / "examples/01_c_optimizer", env=self.environment(), check=False,
+                                 timeout=e2e.LIMIT_S)
+        self.assertIn(b"no plugin is called `optimizer.lion`", example.stderr)
+        self.assertNotIn(b"include_missing", example.stderr)
+        for plugin in re.findall(r"`(\w+/\w+)`", (GUIDE / PAGES[0]).read_text().split("## Where to look next")[1]):
+            if not plugin.startswith("mortise/"):
+                self.assertTrue((documents / "plugins" / plugin / (plugin.split("/")[1] + ".cpp")).exists(), plugin)
+
+    def test_every_command_prints_what_the_page_says(self):
+        self.follow(*PAGES)
+
+    def test_a_plugin_with_kernels(self):
+        left_out = self.follow("cuda_kernels.md")
+        (self.dir / "work/built").mkdir()
+        (self.dir / "work/built/plugins").symlink_to(self.dir / "work/heavyball/build")
+        for folder in ("work/built", *(["work"] if not left_out else [])):
+            subprocess.run([sys.executable, e2e.SOURCE / "scripts/check_binaries.py", "plugins", self.dir / folder],
+                           check=True, timeout=e2e.LIMIT_S)
+        built = self.dir / "work/heavyball/build"
+        self.assertEqual(b"nv_fatbin" in (built / "optimizer.heavyball.so").read_bytes(), not left_out)
+        devices = 'devices = ["cpu"]' if left_out else 'devices = ["cpu", "cuda"]'
+        self.assertIn(devices, (built / "optimizer.heavyball.toml").read_text())
+        if left_out:
+            self.skipTest(f"what needs {left_out} was left out: there is none")
+
+    def test_a_plugin_in_rust(self):
+        if left_out := self.follow("rust.md"):
+            self.skipTest(f"what needs {left_out} was left out: there is none")
 
 
 def trainer_rows():

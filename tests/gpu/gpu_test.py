@@ -201,6 +201,16 @@ class Numbers(Gpu):
                 self.near(cpu, cuda, bound)
                 self.assertEqual(self.losses(f"{name}_graph", text + CUDA + GRAPH), cuda)
 
+    def test_the_optimizer_of_the_guide(self):
+        if not (pathlib.Path(FIXTURES) / "optimizer.heavyball.so").exists():
+            self.skipTest("the page's optimizer was not built: there was no nvcc")
+        text = TINY.replace("adamw", "heavyball") + MATH + f'\n[plugins]\npath = ["{FIXTURES}"]\n'
+        eager = self.losses("cuda", text + CUDA)
+        self.near(self.losses("cpu", text + CPU), eager, 1e-5)
+        self.assertEqual(self.losses("graph", text + CUDA + GRAPH), eager)
+        half = self.losses("bf16", text + CUDA + "\n[precision.bf16]\n")
+        self.assertEqual(self.losses("bf16_graph", text + CUDA + GRAPH + "\n[precision.bf16]\n"), half)
+
     def test_the_same_run_has_the_same_bits(self):
         text = TINY + CUDA + "\n[precision.bf16]\n"
         self.assertEqual(self.losses("first", text), self.losses("second", text))

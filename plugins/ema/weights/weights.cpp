@@ -1,5 +1,7 @@
 // A moving mean of the masters, beside each of them: mean <- mean + (1 - decay) (master - mean) after every step that
 // was applied. The first such step copies. Everything is on the device; nobody waits.
+#include <ranges>
+
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/optimizer.hpp"
 #include "mortise/cpp/plugin.hpp"

@@ -1,5 +1,8 @@
 // Normal noise onto the gradient of a whole step, as it is before its norm is taken.
 #include "kernels/noise/noise.h"
+
+#include <ranges>
+
 #include "kernels/cuda/ledger.hpp"
 #include "kernels/noise/element.h"
 #include "kernels/noise/noise_cuda.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <ranges>
+#include <functional>
 #include <vector>
 
 #include "mortise/cpp/ops.hpp"
@@ -42,13 +42,14 @@ inline const mortise_slice& slice_at(const mortise_slice* slices, uint32_t i) {
                                                  size_t{i} * slices->struct_size);
 }
 
-// Of the parameters, outside an optimizer's update; of this step.
+// Of the parameters, outside an optimizer's update; of this step. No view: <ranges> of GCC 12 is not for clang 14.
 inline auto slices_now() {
   const mortise_slice* first = nullptr;
   uint32_t n = 0;
   check(api.params->slices(api.host, &first, &n));
-  return std::views::iota(uint32_t{0}, n) |
-         std::views::transform([=](uint32_t i) -> const mortise_slice& { return slice_at(first, i); });
+  std::vector<std::reference_wrapper<const mortise_slice>> slices;
+  for (uint32_t i = 0; i < n; ++i) slices.push_back(slice_at(first, i));
+  return slices;
 }
 
 // Where an optimizer may write the slice's value in the pass of its update; null if there is none, or if it is not

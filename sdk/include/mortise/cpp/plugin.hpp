@@ -15,17 +15,18 @@
 
 namespace mortise {
 
-// thunk<&Class::function>: a C function pointer with `self` in front, noexcept, exceptions as statuses.
-template <auto Member>
+// thunk<&Class::function>: a C function pointer with `self` in front, noexcept, exceptions as statuses. The two forms
+// differ in the type: nvcc takes two that differ in the value alone for one.
+template <auto Member, class Type = decltype(Member)>
 struct Thunk;
-template <class Class, class... Args, void (Class::*Member)(Args...)>
-struct Thunk<Member> {
+template <auto Member, class Class, class... Args>
+struct Thunk<Member, void (Class::*)(Args...)> {
   static mortise_status call(void* self, Args... args) noexcept {
     return guard([&] { (static_cast<Class*>(self)->*Member)(args...); });
   }
 };
-template <class Class, class... Args, void (Class::*Member)(Args...) const>
-struct Thunk<Member> {
+template <auto Member, class Class, class... Args>
+struct Thunk<Member, void (Class::*)(Args...) const> {
   static mortise_status call(void* self, Args... args) noexcept {
     return guard([&] { (static_cast<const Class*>(self)->*Member)(args...); });
   }

@@ -1,5 +1,8 @@
-// One source, two ways to run it. nvcc compiles a kernel for the GPU; a C++ compiler compiles the same file for a test
-// on a machine without one, where emulated.h stands in for the device.
+// For a plugin's kernels of CUDA: one source, two ways to run it. nvcc compiles a kernel for the GPU; a C++ compiler
+// compiles the same file for a test on a machine without one, where testing/emulated.hpp stands in for the device.
+//
+//   MORTISE_LAUNCH(kernel, blocks, threads, stream, arguments…);  // `stream` as stream_now() gives it
+//   if (const char* wrong = launch_error()) …
 #pragma once
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
@@ -10,7 +13,7 @@
 #define MORTISE_LAUNCH(kernel, blocks, threads, stream, ...) \
   (kernel)<<<(blocks), (threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
 
-namespace mortise::kernels {
+namespace mortise {
 
 // Of the launches of this thread: NULL, or what CUDA says was wrong.
 inline const char* launch_error() {
@@ -21,7 +24,7 @@ inline const char* launch_error() {
   return text;
 }
 
-}  // namespace mortise::kernels
+}  // namespace mortise
 #else
-#include "kernels/cuda/emulated.h"
+#include "mortise/testing/emulated.hpp"
 #endif

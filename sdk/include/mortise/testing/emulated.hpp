@@ -1,12 +1,17 @@
 // A device for tests without one: blocks run one after the other, and so do the threads of a block, each up to its next
 // barrier, the last one first, so that whoever counts on an order is found out. What a kernel may use is here and no
-// more. A thread is a context with a stack of its own.
+// more: blocks and grids of one dimension, shared memory of a fixed size. A thread is a context with its own stack.
+//
+//   #include "mine.cu"  // in a C++ test; it includes mortise/cuda/launch.hpp, which includes this
 #pragma once
 #include <ucontext.h>
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,7 +28,7 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-namespace mortise::kernels::emulated {
+namespace mortise::emulated {
 
 struct Block {
   static constexpr size_t kStack = 256 << 10;
@@ -43,12 +48,14 @@ struct Block {
   Barrier all;
   ucontext_t scheduler;
   unsigned current = 0;
+  bool moved = false;  // somebody has come to a barrier, or is over
   void (*body)(void*) = nullptr;
   void* arguments = nullptr;
 
   unsigned size() const { return static_cast<unsigned>(threads.size()); }
   void wait(Barrier& at, unsigned of) {
     const uint64_t before = at.passed;
+    moved = true;
     if (++at.here == of) at.here = 0, ++at.passed;
     while (at.passed == before) swapcontext(&threads[current].context, &scheduler);
   }
@@ -71,20 +78,25 @@ struct Block {
       makecontext(&t.context, &Block::begin, 0);
     }
     for (bool any = true; any;) {
-      any = false;
+      any = moved = false;
       for (current = n; current-- > 0;)
         if (!threads[current].over) {
           swapcontext(&scheduler, &threads[current].context);
           any = true;
         }
+      if (any && !moved) give_up();
     }
+  }
+  [[noreturn]] static void give_up() {
+    std::fprintf(stderr, "threads of a block wait at a barrier that the others do not come to\n");
+    std::abort();
   }
   static void begin();
 };
 inline Block block;
 inline void Block::begin() {
   block.body(block.arguments);
-  block.threads[block.current].over = true;
+  block.threads[block.current].over = block.moved = true;
 }
 
 inline dim3 block_index, block_size, grid_size;
@@ -122,26 +134,38 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, const A&...
   }
 }
 
-}  // namespace mortise::kernels::emulated
+}  // namespace mortise::emulated
 
-inline mortise::kernels::emulated::ThreadIndex threadIdx;
-#define blockIdx (mortise::kernels::emulated::block_index)
-#define blockDim (mortise::kernels::emulated::block_size)
-#define gridDim (mortise::kernels::emulated::grid_size)
+inline mortise::emulated::ThreadIndex threadIdx;
+#define blockIdx (mortise::emulated::block_index)
+#define blockDim (mortise::emulated::block_size)
+#define gridDim (mortise::emulated::grid_size)
 
 inline void __syncthreads() {
-  auto& block = mortise::kernels::emulated::block;
+  auto& block = mortise::emulated::block;
   block.wait(block.all, block.size());
+}
+inline void __syncwarp(unsigned = ~0u) { mortise::emulated::block.wait_for_warp(); }
+template <class T>
+T atomicAdd(T* to, std::type_identity_t<T> more) {
+  return std::exchange(*to, *to + more);
 }
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
-  return mortise::kernels::emulated::from_lane(value, static_cast<unsigned>(lane) % 32);
+  return mortise::emulated::from_lane(value, static_cast<unsigned>(lane) % 32);
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  using mortise::kernels::emulated::Block;
-  const unsigned lane = mortise::kernels::emulated::block.current % Block::kWarp;
-  return mortise::kernels::emulated::from_lane(value, lane ^ static_cast<unsigned>(mask));
+  using mortise::emulated::Block;
+  const unsigned lane = mortise::emulated::block.current % Block::kWarp;
+  return mortise::emulated::from_lane(value, lane ^ static_cast<unsigned>(mask));
+}
+// A lane that would read beyond the warp keeps its own.
+template <class T>
+T __shfl_down_sync(unsigned, T value, unsigned by) {
+  using mortise::emulated::Block;
+  const unsigned lane = mortise::emulated::block.current % Block::kWarp;
+  return mortise::emulated::from_lane(value, lane + by < Block::kWarp ? lane + by : lane);
 }
 inline unsigned __reduce_max_sync(unsigned all, unsigned value) {
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -152,8 +176,8 @@ inline unsigned __reduce_max_sync(unsigned all, unsigned value) {
 }
 
 #define MORTISE_LAUNCH(kernel, blocks, threads, stream, ...) \
-  ((void)(stream), mortise::kernels::emulated::launch(kernel, blocks, threads, __VA_ARGS__))
+  ((void)(stream), mortise::emulated::launch(kernel, blocks, threads, __VA_ARGS__))
 
-namespace mortise::kernels {
+namespace mortise {
 inline const char* launch_error() { return nullptr; }
-}  // namespace mortise::kernels
+}  // namespace mortise
