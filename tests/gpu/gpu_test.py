@@ -330,6 +330,23 @@ class Repeats(Gpu):
         self.ok("train", "run.toml", "--use", "attention.auto")
 
 
+class Experts(Gpu):
+    def test_the_same_run_has_the_same_bits(self):
+        """Of four results a token adds, and four gradients that come back to it: of what is added in any order some
+        would differ in 40 steps. Unasked, without `run.deterministic`."""
+        moe = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 6\ntop_k = 4\n'
+        for dtype in ("fp32", "bf16"):
+            with self.subTest(dtype):
+                text = TINY + MATH + CUDA + moe + f"\n[precision.{dtype}]\n"
+                self.assertEqual(self.losses(f"{dtype}_second", text), self.losses(f"{dtype}_first", text))
+
+    def test_a_run_on_the_gpu_is_that_on_the_cpu(self):
+        """A choice between two experts whose scores are as good as equal may fall the other way: looser than 1e-5."""
+        text = TINY.replace("length = 40", "length = 12") + MATH
+        moe = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 6\ntop_k = 4\n'
+        self.near(self.losses("cpu", text + moe + CPU), self.losses("cuda", text + moe + CUDA), 1e-3)
+
+
 class Rates(Gpu):
     def test_each_step_has_the_rate_of_its_own_time(self):
         """Reports are read two steps late, and several at once before a save: none of them took no time."""

@@ -1,6 +1,8 @@
 // Mixture of experts: a router scores the experts for each token, the token takes the best top_k of them, and their
 // results are added up by weight. Tokens are sorted by expert: one gather, each expert's mlp on its own rows side by
-// side, one scatter; no expert sees a token that did not take it.
+// side, one scatter; no expert sees a token that did not take it. A token has a copy for each choice, so gather and
+// scatter put each row at a place of its own, and sums over choices are in their order, forward and backward: on a GPU,
+// too, bits do not change from run to run.
 //
 // Shapes as suffixes: N tokens, W width, E experts, K top_k, M assignments of a token to an expert that are computed.
 #include <algorithm>
@@ -35,10 +37,6 @@ Tensor bincount(Ref x, int64_t n) {
   static const Op op("aten::bincount");
   return op(x, none(), n);
 }
-Tensor remainder(Ref x, int64_t n) {
-  static const Op op("aten::remainder.Scalar");
-  return op(x, n);
-}
 Tensor index_select(Ref x, Ref index) {
   static const Op op("aten::index_select");
   return op(x, 0, index);
@@ -47,9 +45,10 @@ Tensor index_add(Ref x, Ref index, Ref rows) {
   static const Op op("aten::index_add");
   return op(x, 0, index, rows, 1);
 }
-Tensor zeros_like(Ref x) {
-  static const Op op("aten::zeros_like");
-  return op(x, none(), none(), none(), none(), none());
+Tensor zeros_of(uint32_t dtype, std::initializer_list<int64_t> sizes) {
+  Tensor zeros = empty(dtype, sizes);
+  ops::fill_(zeros, 0);
+  return zeros;
 }
 Tensor masked_fill(Ref x, Ref mask, double number) {
   static const Op op("aten::masked_fill.Scalar");
@@ -132,13 +131,15 @@ class Experts {
     const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t capacity = capacity_of(call, all);
     const Tensor order = ops::narrow(order_of(expert_KN), 0, 0, all);
-    const Tensor taken_M = within(order, counts, capacity), token_M = remainder(taken_M, n);
+    const Tensor taken_M = within(order, counts, capacity);
 
-    const Tensor rows_MW = index_select(x_NW, token_M);
-    const Tensor y_MW = computed(rows_MW, counts, capacity);
+    const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
+    const Tensor y_MW = computed(index_select(ops::reshape(copies_KNW, {-1, width_}), taken_M), counts, capacity);
     const Tensor weight_M = index_select(ops::reshape(ops::t(weight_NK), {-1}), taken_M);
     const Tensor part_MW = ops::mul(y_MW, ops::unsqueeze(cast(weight_M, Info(y_MW).dtype), 1));
-    const Tensor y_NW = index_add(zeros_like(cast(x_NW, Info(y_MW).dtype)), token_M, part_MW);
+    const Tensor zeros = zeros_of(Info(y_MW).dtype, {settings_.top_k * n, width_});
+    const Tensor part_KNW = ops::reshape(index_add(zeros, taken_M, part_MW), {settings_.top_k, n, width_});
+    const Tensor y_NW = ops::sum_over(part_KNW, 0);
 
     Tensor y = ops::reshape(y_NW, Info(x).shape());
     if (call->mode == MORTISE_TRAIN) y = with_terms(std::move(y), scores_NE, p_NE, padding_N, counts_E, all, capacity);
