@@ -85,9 +85,10 @@ uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
 void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
   const std::string name(view(field));
   uint32_t* dtype = dtype_field(p->info, name);
-  if (name != "trainable" && !dtype)
-    throw PluginError(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name +
-                                               "`; fields are trainable, value_dtype, master_dtype, grad_dtype");
+  if (name != "trainable" && name != "update_on_host" && !dtype)
+    throw PluginError(MORTISE_E_NOT_FOUND,
+                      "a parameter has no field `" + name +
+                          "`; fields are trainable, value_dtype, master_dtype, grad_dtype, update_on_host");
   if (!edge_of(h).declaring_parameters)
     throw PluginError(MORTISE_E_ARGUMENT,
                       plugin_of(h).id + " sets `" + name + "` of " + p->name + " outside of params.declared");
@@ -100,7 +101,11 @@ void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) 
     return;
   }
   if (v.tag != MORTISE_LOGICAL)
-    throw PluginError(MORTISE_E_ARGUMENT, "`trainable` of " + p->name + " is true or false");
+    throw PluginError(MORTISE_E_ARGUMENT, "`" + name + "` of " + p->name + " is true or false");
+  if (name == "update_on_host") {
+    p->info.update_on_host = v.v.i != 0;
+    return;
+  }
   if (v.v.i != 0 && p->role == "buffer")
     throw PluginError(MORTISE_E_ARGUMENT, p->name + " is a buffer, which is never trained");
   p->info.trainable = v.v.i != 0;

@@ -207,8 +207,7 @@ void restore_parameters(const Allocated& a, const Found& checkpoint) {
     if (p.is_sharded()) masters.back() = {p.name, s.master.view(-1), 0, true, p.sizes, p.shards.own.offset};
   }
   restore_tensors(a.declared.format, checkpoint, kModelFile + extension(a.declared), masters);
-  for (auto& s : a.host().parameters().all())
-    if (!s.declared->is_sharded()) a.host().parameters().cast(*s.declared);
+  for (auto& s : a.host().parameters().all()) a.host().parameters().cast(*s.declared);
 }
 
 // What plugins keep beside parameters; anew, where the checkpoint has nothing of a plugin.
@@ -359,7 +358,7 @@ Gathered gather(const Runnable& r) {
   const Ranks ranks(r.host().services);
   for (const auto& p : r.host().parameters().all())
     if (const mortise_param& of = *p.declared; of.is_sharded())
-      all[kModelFile].push_back({of.name, gathered(p.master, of.sizes, of.shards.pieces, ranks)});
+      all[kModelFile].push_back({of.name, gathered(p.master, of.sizes, of.shards.pieces, ranks, r.host().device())});
   for (const auto& o : *r.optimizers)
     if (o.is_cut()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all[kRankFile]));
   if (all.contains(kModelFile))

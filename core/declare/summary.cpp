@@ -109,18 +109,24 @@ int64_t workspaces_bytes(const Declared& d) {
         if (!o.object.has(&mortise_optimizer::workspace)) break;
         int64_t bytes = 0;
         o.object.call(&mortise_optimizer::workspace, "workspace of " + beside.param->name, &beside.param->info,
-                      d.device.object->kind, &bytes);
+                      beside.param->is_updated_on_host() ? uint32_t{MORTISE_CPU} : d.device.object->kind, &bytes);
         all += bytes;
       }
     return all;
   });
 }
 
-// What is whole for a while, of parameters of which this rank has a part.
+// What is whole for a while, of parameters of which this rank has a part; and masters of the host's that ranks exchange
+// on the device, where that is not done in the value.
 int64_t transient_bytes(const Declared& d) {
   int64_t bytes = 0;
-  if (d.edge->services.world.size > 1 && !d.optimizers.empty() && d.replicas.has(&mortise_replicas::transient))
+  if (d.edge->services.world.size == 1 || d.optimizers.empty()) return bytes;
+  if (d.replicas.has(&mortise_replicas::transient))
     diagnosed(*d.instances, [&] { d.replicas.call(&mortise_replicas::transient, "transient", &bytes); });
+  if (d.replicas.has(&mortise_replicas::gather))
+    for (const mortise_param& p : d.edge->declaration().params)
+      if (p.is_updated_on_host() && !p.is_sharded() && p.info.value_dtype != p.info.master_dtype)
+        bytes += p.info.numel * mortise_dtype_of(p.info.master_dtype)->bytes;
   return bytes;
 }
 
@@ -210,15 +216,21 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.gradients_bytes = m.gradients;
   s.casts_bytes = m.casts;
   s.sent_bytes = sent_bytes(d, s.micros);
-  for (const auto& o : d.optimizers) s.states_bytes += bytes_of(o.states, d.edge->services.world.rank);
+  s.host_bytes = m.host;
+  const auto count_states = [&](const std::vector<ParamStates>& all) {
+    for (const ParamStates& beside : all)
+      (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) +=
+          bytes_of({beside}, d.edge->services.world.rank);
+  };
+  for (const auto& o : d.optimizers) count_states(o.states);
   for (const KeptTensors& kept : d.edge->services.kept) {
-    const int64_t bytes = bytes_of(kept.beside, d.edge->services.world.rank);
-    s.details[d.instances->of(*kept.host).id()] = "keeps " + byte_size(bytes) + " beside the parameters";
-    s.states_bytes += bytes;
+    s.details[d.instances->of(*kept.host).id()] =
+        "keeps " + byte_size(bytes_of(kept.beside, d.edge->services.world.rank)) + " beside the parameters";
+    count_states(kept.beside);
   }
   s.workspaces_bytes = workspaces_bytes(d);
   s.transient_bytes = transient_bytes(d);
-  if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes;
+  if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes + s.host_bytes;
   for (size_t g = 0; g < d.groups.size(); ++g)
     if (const std::string text = group_text(d, g); !text.empty()) s.groups.push_back(text);
   for (const auto& p : declaration.params) s.parameter_lines.push_back(parameter_text(p));

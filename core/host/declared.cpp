@@ -79,7 +79,7 @@ void replicas_set_has_gradient(mortise_host* h, mortise_param* p, int32_t has) {
 }
 void replicas_master(mortise_host* h, mortise_param* p, int64_t offset, int64_t length, mortise_tensor** out) {
   if (p->is_sharded()) throw PluginError(MORTISE_E_ARGUMENT, "the ranks have a part of the master of " + p->name);
-  const at::Tensor& master = host_of(h).parameters().state(*p).master;
+  const at::Tensor master = host_of(h).parameters().master_to_gather(*p);
   if (offset < 0 || length < 0 || offset > master.numel() - length)
     throw PluginError(MORTISE_E_ARGUMENT, c10::str(p->name, " has no ", length, " elements from ", offset, " on"));
   *out = give(master.view(-1).narrow(0, offset, length));

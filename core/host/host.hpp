@@ -13,12 +13,21 @@
 
 namespace mortise {
 
+// Whom this thread calls meanwhile finds the host's processor as the run's device.
+struct OnHost {
+  OnHost() { is_here = true; }
+  ~OnHost() { is_here = false; }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+  static inline thread_local bool is_here = false;
+};
+
 class Host : public Edge {
  public:
   // Touches nothing of LibTorch: the device opens first.
   Host(const PointTable& points, uint64_t seed, c10::Device device = c10::Device(c10::kCPU));
 
-  c10::Device device() const { return device_; }
+  c10::Device device() const { return OnHost::is_here ? c10::Device(c10::kCPU) : device_; }
   void device_opened(uint32_t kind, int32_t index, bool repeats) override;
   Parameters& parameters() { return parameters_; }
 

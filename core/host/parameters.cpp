@@ -45,14 +45,17 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, cons
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
     s.declared = &p;
-    const auto options = at::TensorOptions().device(device_);
+    const bool on_host = p.is_updated_on_host();
+    const auto options = at::TensorOptions().device(on_host ? c10::Device(c10::kCPU) : device_);
     s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
     if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
     if (p.is_sharded()) {
       keep_own(s, s.master);
       continue;
     }
-    s.value = p.info.value_dtype == p.info.master_dtype ? s.master : s.master.to(scalar_type(p.info.value_dtype));
+    const bool is_master = p.info.value_dtype == p.info.master_dtype && !on_host;
+    s.value = is_master ? s.master
+                        : s.master.to(device_, scalar_type(p.info.value_dtype), /*non_blocking=*/false, /*copy=*/true);
   }
 }
 
@@ -248,7 +251,7 @@ void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t o
   if (!p.info.trainable || p.is_sharded())
     throw PluginError(MORTISE_E_ARGUMENT, p.name + " has no gradient that could be placed");
   if (!flat.defined() || flat.dim() != 1 || !flat.is_contiguous() ||
-      flat.scalar_type() != scalar_type(p.info.grad_dtype) || flat.device() != s.master.device() || offset < 0 ||
+      flat.scalar_type() != scalar_type(p.info.grad_dtype) || flat.device() != device_ || offset < 0 ||
       offset > flat.numel() - p.info.numel)
     throw PluginError(MORTISE_E_SHAPE, "the gradient of " + p.name + " is no part of that tensor from element " +
                                            std::to_string(offset) + " on");
@@ -260,13 +263,41 @@ void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t o
 
 void Parameters::publish(const std::vector<bool>& written) {
   for (const auto& s : states_)
-    if (s.has_gradient && !written[s.declared->index] && !s.declared->is_sharded()) cast(*s.declared);
+    if (const mortise_param& p = *s.declared;
+        s.has_gradient && !written[p.index] && !p.is_sharded() && !p.is_updated_on_host())
+      cast(p);
 }
 
 void Parameters::cast(const mortise_param& p) {
   at::NoGradGuard no_grad;
   ParameterState& s = states_[p.index];
-  if (!s.value.is_same(s.master)) s.value.copy_(s.master);
+  if (s.own_value.defined()) s.own_value.copy_(s.master.view(-1));
+  if (!p.is_sharded() && !s.value.is_same(s.master)) s.value.copy_(s.master);
+}
+
+at::Tensor Parameters::updated_value(const mortise_param& p, const Piece& piece) {
+  const ParameterState& s = states_[p.index];
+  return s.own_value.defined() ? s.own_value : s.value.view(-1).narrow(0, piece.offset, piece.length);
+}
+
+// A value of the master's type has what this rank has updated already, and takes the rest where it is.
+at::Tensor Parameters::master_to_gather(const mortise_param& p) {
+  ParameterState& s = states_[p.index];
+  if (!p.is_updated_on_host()) return s.master;
+  const bool in_value = p.info.value_dtype == p.info.master_dtype;
+  if (!s.arriving.defined())
+    s.arriving = in_value ? s.value : s.master.to(device_, s.master.scalar_type(), false, true);
+  return s.arriving;
+}
+
+void Parameters::masters_arrived() {
+  const at::NoGradGuard no_grad;
+  for (ParameterState& s : states_) {
+    if (!s.arriving.defined()) continue;
+    s.master.copy_(s.arriving);
+    if (!s.arriving.is_same(s.value)) s.value.copy_(s.arriving);
+    s.arriving = at::Tensor();
+  }
 }
 
 }  // namespace mortise

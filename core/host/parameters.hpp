@@ -10,6 +10,9 @@
 // AccumulateGrad's, so that it runs at once and not at the end of backward. Nothing persists between steps. A parameter
 // is ready, once, when as many gradients arrived as uses were counted in the first pass.
 //
+// Of a parameter that is updated on the host the master lies in the host's memory; the value, and of a sharded one this
+// rank's elements of it, is a copy on the device, always other memory.
+//
 // Of a sharded parameter whoever provides `replicas` gathers the value before each use, takes the gradient of each
 // micro-batch, and brings the sums of this rank's elements. A value that comes and goes is a new tensor each time: who
 // saved the one before for backward has it for as long as he keeps it.
@@ -30,9 +33,11 @@ struct ParameterState {
   // The compute copy: the same tensor as `master` unless precision says otherwise. Sharded: with `room` behind it;
   // undefined while a value that comes and goes is gone.
   at::Tensor value;
-  at::Tensor master;    // sharded: flat, this rank's elements; in the memory of a value that stays, if of its type
-  at::Tensor grad;      // undefined until it is needed
-  at::Tensor own_grad;  // sharded: of this rank's elements, of this step, summed over the ranks
+  at::Tensor master;     // sharded: flat, this rank's elements; in the memory of a value that stays, if of its type
+  at::Tensor grad;       // undefined until it is needed
+  at::Tensor own_grad;   // sharded: of this rank's elements, of this step, summed over the ranks
+  at::Tensor own_value;  // sharded, updated on the host: of this rank's elements; in the memory of a value that stays
+  at::Tensor arriving;   // updated on the host: the master, on the device, while ranks send it to one another
   bool has_gradient = false;  // got a contribution this step
   bool begun = false;         // `grad` has one; until then it has anything
   bool is_taken = false;      // sharded: the gradient of this micro-batch
@@ -77,9 +82,15 @@ class Parameters {
   at::Tensor norm() const;
   // Of each sharded parameter the square of the norm of this rank's elements, 0 without a gradient: float64, [n].
   at::Tensor squares_of_shards() const;
-  // Casts masters to compute copies, where they are other memory; not for those in `written`.
+  // Casts masters to compute copies, where they are other memory; not for those in `written`, nor for what is updated
+  // on the host.
   void publish(const std::vector<bool>& written);
   void cast(const mortise_param& p);
+  // On the device: the elements of the value that this rank updates, flat.
+  at::Tensor updated_value(const mortise_param& p, const Piece& piece);
+  // On the device: the master, or a copy of it until `masters_arrived`, which takes what ranks have written there.
+  at::Tensor master_to_gather(const mortise_param& p);
+  void masters_arrived();
 
   // The gradient is a part of `flat` from here on, with what it has. Throws PluginError: it does not fit.
   void place(const mortise_param& p, const at::Tensor& flat, int64_t offset);

@@ -34,6 +34,14 @@ void Parameters::keep_own(ParameterState& s, const at::Tensor& whole) {
   const mortise_param& p = *s.declared;
   const at::Tensor own = part_of(whole.view(-1), p.shards.own);
   if (!p.shards.comes_and_goes) s.value = with_room(p, p.info.value_dtype);
+  if (p.is_updated_on_host()) {
+    s.master = shaped(own.clone(), p);
+    const auto options = at::TensorOptions().device(device_).dtype(scalar_type(p.info.value_dtype));
+    s.own_value = s.value.defined() ? part_of(over(s.value, {p.info.numel}), p.shards.own)
+                                    : at::empty({p.shards.own.length}, options);
+    s.own_value.copy_(own);
+    return;
+  }
   const bool in_value = s.value.defined() && p.info.value_dtype == p.info.master_dtype;
   const at::Tensor flat = in_value ? part_of(over(s.value, {p.info.numel}), p.shards.own) : at::empty_like(own);
   flat.copy_(own);
@@ -53,7 +61,8 @@ at::Tensor Parameters::hold(const mortise_param& p) {
     s.version = s.value.unsafeGetTensorImpl()->version_counter().current_version();
   }
   const at::Tensor flat = over(s.value, {p.shards.room});
-  if (!s.master.is_alias_of(s.value)) part_of(flat, p.shards.own).copy_(s.master.view(-1));
+  const at::Tensor& own = s.own_value.defined() ? s.own_value : s.master;
+  if (!own.is_alias_of(s.value)) part_of(flat, p.shards.own).copy_(own.view(-1));
   return flat;
 }
 

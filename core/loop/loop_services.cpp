@@ -167,8 +167,8 @@ void RunServices::slices(const PluginHost& plugin, const mortise_slice** out, ui
 
 void RunServices::publish(const mortise_param& p) {
   only_between_micros("masters are published");
+  host_.parameters().cast(p);
   if (p.is_sharded()) replicas_.call(&mortise_replicas::written, "written", const_cast<mortise_param*>(&p));
-  else host_.parameters().cast(p);
 }
 
 void RunServices::ready(mortise_param& p, int micro, bool last) {

@@ -12,9 +12,9 @@ at::Tensor part_of(const at::Tensor& t, const Piece& piece) { return t.view(-1).
 
 }  // namespace
 
-at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces,
-                    const Ranks& ranks) {
-  const at::Tensor whole = at::empty(sizes, own.options());
+at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks,
+                    c10::Device device) {
+  const at::Tensor whole = at::empty(sizes, own.options().device(device));
   for (size_t rank = 0; rank < pieces.size(); ++rank) {
     const at::Tensor part = part_of(whole, pieces[rank]);
     if (part.numel() == 0) continue;
@@ -24,13 +24,14 @@ at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vec
   return ranks.rank() == 0 ? whole.cpu() : at::Tensor();
 }
 
-States::States(const std::vector<ParamStates>& declared, Host& host) : rank_(host.services.world.rank) {
+States::States(const std::vector<ParamStates>& declared, Host& host)
+    : rank_(host.services.world.rank), device_(host.device()) {
   for (const ParamStates& beside : declared) {
     Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}, {}, {}});
+    const c10::Device device = beside.param->is_updated_on_host() ? c10::Device(c10::kCPU) : device_;
     for (const StateSpec& spec : beside.states) {
       const std::vector<int64_t> part = is_whole(s) ? spec.sizes : std::vector{piece_of(spec, piece(s)).length};
-      s.tensors.push_back(
-          at::full(part, spec.fill, at::TensorOptions().dtype(scalar_type(spec.dtype)).device(host.device())));
+      s.tensors.push_back(at::full(part, spec.fill, at::TensorOptions().dtype(scalar_type(spec.dtype)).device(device)));
     }
     for (auto& t : s.tensors) s.handles.push_back(borrow(t));
   }
@@ -70,7 +71,7 @@ std::vector<NamedState> States::gathered(const Ranks& ranks) const {
       std::vector<Piece> pieces;
       for (const Piece& piece : slot.declared.pieces) pieces.push_back(piece_of(spec, piece));
       named = {.name = named.name,
-               .tensor = mortise::gathered(slot.tensors[i], spec.sizes, pieces, ranks),
+               .tensor = mortise::gathered(slot.tensors[i], spec.sizes, pieces, ranks, device_),
                .dtype = named.dtype,
                .is_own = true};
     }
@@ -110,8 +111,9 @@ const std::vector<mortise_slice>& States::slices(Which which) {
     s.grad = is_part ? part_of(p.grad, own) : at::Tensor();  // one that is whole must go when its step is over
     slice.master = borrow(s.master);
     if (has_gradient) slice.grad = borrow(is_part ? s.grad : p.declared->is_sharded() ? p.own_grad : p.grad);
-    // Where there are parts it is cast when every rank has all masters.
-    slice.value = !s.declared.pieces.empty() || p.value.is_same(p.master) ? nullptr : borrow(p.value);
+    // Where there are parts it is cast when every rank has all masters; what is updated on the host comes from there.
+    const bool is_elsewhere = !s.declared.pieces.empty() || p.declared->is_updated_on_host();
+    slice.value = is_elsewhere || p.value.is_same(p.master) ? nullptr : borrow(p.value);
     slice.states = s.handles.data();
     slices_.push_back(slice);
   }

@@ -22,8 +22,9 @@ struct NamedState {
 };
 
 // All of what ranks have in parts, flat pieces in the order of the ranks; in the host's memory of the first rank,
-// undefined on the others. Every rank calls it.
-at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks);
+// undefined on the others. Every rank calls it. `device`: the run's, where ranks exchange what they have.
+at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks,
+                    c10::Device device);
 
 class States {
  public:
@@ -57,6 +58,7 @@ class States {
   at::Tensor master_of(const Slot& s) const;  // its part
 
   int32_t rank_;
+  c10::Device device_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;
 };

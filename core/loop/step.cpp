@@ -131,8 +131,10 @@ void Step::update() {
   p_.listeners.filter(services_, Filter::kTransform, kGradTransform);
   is_updated_ = true;
   for (auto& o : p_.optimizers) o.step(p_.ledger);
-  if (std::ranges::any_of(p_.optimizers, &Optimizer::is_cut))
+  if (std::ranges::any_of(p_.optimizers, &Optimizer::is_cut)) {
     p_.replicas.call(&mortise_replicas::gather, "gather", uint32_t{0});
+    p_.host.parameters().masters_arrived();
+  }
   p_.host.parameters().publish(written_);
   p_.listeners.filter(services_, Filter::kScale, kStepCommit);
   p_.ledger.commit();

@@ -4,6 +4,7 @@
 
 #include "core/declare/optimizers.hpp"
 #include "core/host/host.hpp"
+#include "core/loop/host_update.hpp"
 #include "core/loop/ledger.hpp"
 #include "core/loop/states.hpp"
 
@@ -12,7 +13,8 @@ namespace mortise {
 // One optimizer with its states, allocated.
 class Optimizer {
  public:
-  Optimizer(const DeclaredOptimizer& declared, Host& host) : declared_(declared), states_(declared.states, host) {}
+  Optimizer(const DeclaredOptimizer& declared, Host& host)
+      : declared_(declared), states_(declared.states, host), on_host_(host) {}
   // Of this rank.
   std::vector<NamedState> states() const { return states_.named(); }
   // Of all ranks, on the first; every rank calls it.
@@ -25,8 +27,11 @@ class Optimizer {
   const std::vector<mortise_param*>& params() const { return declared_.params; }
 
  private:
+  void update(const std::vector<mortise_slice>& slices, const mortise_ledger& ledger) const;
+
   const DeclaredOptimizer& declared_;
   States states_;
+  HostUpdate on_host_;
 };
 
 }  // namespace mortise

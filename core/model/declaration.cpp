@@ -253,16 +253,23 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
   return groups;
 }
 
+static int64_t own_elements(const mortise_param& p) { return p.is_sharded() ? p.shards.own.length : p.info.numel; }
+
 Memory weights_and_gradients(const Declaration& d) {
   Memory m;
   for (const auto& p : d.params) {
+    if (p.info.trainable) m.gradients += own_elements(p) * dtype_bytes(p.info.grad_dtype);
+    if (p.is_updated_on_host()) {
+      m.host += own_elements(p) * dtype_bytes(p.info.master_dtype);
+      const int64_t value = !p.is_sharded() ? p.info.numel : p.shards.comes_and_goes ? own_elements(p) : p.shards.room;
+      m.casts += value * dtype_bytes(p.info.value_dtype);
+      continue;
+    }
     const bool has_copy = p.info.value_dtype != p.info.master_dtype;
-    const int64_t own = p.is_sharded() ? p.shards.own.length : p.info.numel;
     const int64_t whole = p.is_sharded() ? p.shards.room : p.info.numel;
     // A value that stays has the master's elements in its own memory.
     const bool in_value = p.is_sharded() && !p.shards.comes_and_goes && !has_copy;
-    m.weights += (in_value ? whole : own) * dtype_bytes(p.info.master_dtype);
-    if (p.info.trainable) m.gradients += own * dtype_bytes(p.info.grad_dtype);
+    m.weights += (in_value ? whole : own_elements(p)) * dtype_bytes(p.info.master_dtype);
     if (has_copy && !p.shards.comes_and_goes) m.casts += whole * dtype_bytes(p.info.value_dtype);
   }
   return m;

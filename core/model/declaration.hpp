@@ -56,6 +56,8 @@ struct mortise_param {
   std::vector<mortise_str> tag_views, dim_views;
   mortise::Shards shards;
   bool is_sharded() const { return !shards.pieces.empty(); }
+  // Its master lies in the host's memory, and its value is other memory, even of the same type on the same device.
+  bool is_updated_on_host() const { return info.trainable && info.update_on_host; }
   bool has_tag(std::string_view tag) const;
   void add_tag(const std::string& tag);
 };
@@ -136,6 +138,7 @@ std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family
 // Bytes by what they hold; exact, from the declaration alone.
 struct Memory {
   int64_t weights = 0, gradients = 0, states = 0, casts = 0;
+  int64_t host = 0;  // of masters, in the host's memory
 };
 Memory weights_and_gradients(const Declaration& d);
 

@@ -63,8 +63,11 @@ void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 void check_validation(const Manifest&, const std::vector<EnabledTable>&, Report&);
 // "cpu" or "cuda": a device of another name may say of which kind it is, [device] kind = "cpu".
 std::string device_kind(const PluginInfo&);
-// The devices that a plugin asks for, if a device of this kind is none of them; none: it can run.
-std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind);
+// The devices that a plugin asks for, if that of this plan is none of them; none: it can run. What an optimizer says of
+// itself is of where updates are computed.
+std::vector<std::string> other_devices(const PluginInfo& info, const Plan& plan);
+// Who has updates computed on the host's processor; NULL: nobody, they are where the run is.
+const EnabledTable* host_updater(const std::vector<EnabledTable>&);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
 void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
 // [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.

@@ -36,11 +36,27 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
   report.add(std::move(d));
 }
 
+// It works where the run is, and not on the host's processor, where its update is to be.
+void refuse_host(const EnabledTable& enabled, const std::vector<std::string>& names,
+                 const std::vector<EnabledTable>& all_enabled, Report& report) {
+  const EnabledTable& updater = *host_updater(all_enabled);
+  const std::string& id = id_of(*updater.info);
+  Diagnostic d =
+      refusal("wrong_device",
+              id_of(*enabled.info) + " works on " + either(names) + ", and " + id +
+                  " has updates computed on the host's processor",
+              {enabled.table->origin, updater.table->origin},
+              {"leave out [" + id + "], or another plugin: mortise plugin list " + enabled.info->schema.family});
+  d.plugin = id_of(*enabled.info);
+  d.exit = kExitUnavailable;
+  report.add(std::move(d));
+}
+
 // Of those to choose from only who works on the device; where nobody does, what they ask for.
 std::vector<std::string> leave_able(const Plan& plan, std::vector<int>& choices) {
   std::vector<std::string> asked;
   std::erase_if(choices, [&](int choice) {
-    const std::vector<std::string> names = other_devices(info_of(plan, choice), plan.device);
+    const std::vector<std::string> names = other_devices(info_of(plan, choice), plan);
     asked.insert(asked.end(), names.begin(), names.end());
     return !names.empty();
   });
@@ -112,12 +128,22 @@ std::string unrecordable(const Plan& plan, const PluginInfo& info, uint32_t oute
 
 }  // namespace
 
-std::vector<std::string> other_devices(const PluginInfo& info, const std::string& kind) {
-  if (!info.devices.empty() && !contains(info.devices, kind)) return info.devices;
+std::vector<std::string> other_devices(const PluginInfo& info, const Plan& plan) {
+  if (!info.devices.empty() && !contains(info.devices, plan.device)) return info.devices;
   for (const auto& [table, facts] : info.facts)
-    if (const auto devices = facts.find("devices"); devices != facts.end() && table != "repeat")
-      if (const std::vector<std::string> names = texts_in(devices->second); !contains(names, kind)) return names;
+    if (const auto devices = facts.find("devices"); devices != facts.end() && table != "repeat") {
+      const std::vector<std::string> names = texts_in(devices->second);
+      const auto is_none = [&](const std::string& kind) { return !contains(names, kind); };
+      if (table == "optimizer" ? std::ranges::any_of(plan.updates_on, is_none) : is_none(plan.device)) return names;
+    }
   return {};
+}
+
+const EnabledTable* host_updater(const std::vector<EnabledTable>& all_enabled) {
+  for (const EnabledTable& enabled : all_enabled)
+    for (const ListenInfo& listen : enabled.info->listens)
+      if (contains(listen.writes, "update_on_host")) return &enabled;
+  return nullptr;
 }
 
 int64_t workspaces_of(const Plan& plan) {
@@ -133,7 +159,7 @@ std::string device_kind(const PluginInfo& device) {
 }
 
 std::string why_bits_differ(const Plan& plan, const PluginInfo& info) {
-  if (!other_devices(info, plan.device).empty()) return "";  // it is not chosen there
+  if (!other_devices(info, plan).empty()) return "";  // it is not chosen there
   const Value* devices = fact_of(info, "repeat", "devices");
   if (devices && !contains(texts_in(*devices), plan.device)) return "";
   const Value* why = fact_of(info, "repeat", "differs");
@@ -172,8 +198,10 @@ void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, Rep
   const PluginInfo& device = info_of(plan, devices.back().member);
   for (const EnabledTable& enabled : all_enabled) {
     const std::string& id = id_of(*enabled.info);
-    if (const auto names = other_devices(*enabled.info, plan.device); !names.empty())
-      refuse_device(enabled, names, id + " works on ", devices.back(), device, report);
+    const auto others = other_devices(*enabled.info, plan);
+    if (contains(others, plan.device) && contains(plan.updates_on, "cpu"))
+      refuse_host(enabled, others, all_enabled, report);
+    else if (!others.empty()) refuse_device(enabled, others, id + " works on ", devices.back(), device, report);
     for (PointPlan& here : plan.at)
       for (Claim& claim : here.providers)
         if (claim.member == enabled.member && !claim.choices.empty())

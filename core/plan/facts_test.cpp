@@ -30,6 +30,20 @@ TEST_F(Facts, OfAPluginThatProvidesNothingSayItsDevices) {
   EXPECT_EQ(world.errors(), "");
 }
 
+TEST_F(Facts, OfAnOptimizerAreOfWhereUpdatesAreComputed) {
+  world.catalogue["device.cpu"].facts["device"]["kind"] = {std::string("cuda"), {}};
+  world.listener("place.host", "params.declared", {}, {"update_on_host"});
+  world.table("place.host", 20);
+  Value& devices = world.catalogue["optimizer.adamw"].facts["optimizer"]["devices"];
+  devices = list({"cpu"});
+  EXPECT_EQ(world.errors(), "") << "though the run is on a GPU";
+  devices = list({"cuda"});
+  EXPECT_TRUE(
+      world.errors().starts_with("error[wrong_device]: optimizer.adamw works on cuda, and place.host has updates "
+                                 "computed on the host's processor\n"))
+      << world.errors();
+}
+
 TEST_F(Facts, OfACandidateOnAnotherDeviceLeaveItOut) {
   world.operators({"attention"});
   world.provider("attention.fast", {"attention"}).facts["attention"]["devices"] = list({"cuda"});

@@ -64,12 +64,13 @@ struct PointPlan {
 struct Plan {
   PointTable points;
   std::vector<Member> members;
-  std::vector<PointPlan> at;          // by index of the point
-  std::vector<std::string> replaced;  // "ID (default.toml:13) by ID"
-  std::string device;                 // the kind of the run's device, "cpu" or "cuda"; "": none is on
-  const Value* repeats = nullptr;     // [run] deterministic, where it is true
-  std::vector<std::string> kept_out;  // for that: "ID (why its bits differ)" of whom others stand in or are chosen
-  std::string hash;                   // six hexadecimal digits over ids, versions, order and values
+  std::vector<PointPlan> at;            // by index of the point
+  std::vector<std::string> replaced;    // "ID (default.toml:13) by ID"
+  std::string device;                   // the kind of the run's device, "cpu" or "cuda"; "": none is on
+  std::vector<std::string> updates_on;  // the kinds of devices that compute updates of parameters
+  const Value* repeats = nullptr;       // [run] deterministic, where it is true
+  std::vector<std::string> kept_out;    // for that: "ID (why its bits differ)" of whom others stand in or are chosen
+  std::string hash;                     // six hexadecimal digits over ids, versions, order and values
 };
 
 // What the machine can do, so that `fallback` is decided before any plugin runs: asks whether a plugin can start here;

@@ -48,7 +48,7 @@ const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, 
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
     } else if (can_take_part(plan, can_start, found->second)) {
-      if (other_devices(found->second, plan.device).empty()) return &found->second;
+      if (other_devices(found->second, plan).empty()) return &found->second;
       if (!elsewhere) elsewhere = &found->second;
     }
   }
@@ -120,6 +120,11 @@ void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue
     put_stand_in(plan, enabled, catalogue, can_start, unwanted_device, report);
     plan.device = device_kind(*enabled.info);
   }
+  plan.updates_on = {plan.device};
+  if (const EnabledTable* updater = host_updater(all_enabled); updater && plan.device != "cpu") {
+    if (!updater->table->where) plan.updates_on.clear();  // of all of them
+    plan.updates_on.push_back("cpu");
+  }
   for (EnabledTable& enabled : all_enabled)
     if (!is_device(plan, enabled)) put_stand_in(plan, enabled, catalogue, can_start, "", report);
 }
@@ -132,7 +137,7 @@ std::string against_device(const Plan& plan, const std::vector<EnabledTable>& al
   };
   if (std::ranges::none_of(all_enabled, may_give_way)) return "";
   for (const EnabledTable& each : all_enabled)
-    if (const auto others = other_devices(*each.info, plan.device); !others.empty())
+    if (const auto others = other_devices(*each.info, plan); !others.empty())
       return id_of(*each.info) + " works on " + either(others);
   return "";
 }

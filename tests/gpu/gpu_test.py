@@ -457,6 +457,36 @@ class Saves(Gpu):
         self.assertLess(min(held[1:]), saves[-1]["seconds"] / 3)
 
 
+class OffloadedOptimizer(Gpu):
+    """GPT-2's sizes in 4 layers: AdamW's states are 8 bytes of each of 67 M parameters. Its kernels have the same bits
+    on both sides, and so has the run."""
+
+    def run_of(self, name, more):
+        run = self.train(name, REPEATS + MATH + CUDA + more)
+        memory = json.loads(self.ok("plan", f"{name}.toml", "--json").out)["memory"]
+        rates = sorted(r["tokens_per_s"] for r in self.records(run) if "tokens_per_s" in r)
+        print(f"{name}: {rates[len(rates) // 2]:.0f} tokens/s, on the host {memory['host_bytes'] >> 20} MiB")
+        return [r["loss"] for r in self.records(run)], memory
+
+    def test_has_the_bits_of_a_run_without_it_and_less_on_the_gpu(self):
+        for precision in ("fp32", "bf16"):
+            with self.subTest(precision):
+                more = f"\n[precision.{precision}]\n"
+                plain, there = self.run_of(f"plain_{precision}", more)
+                offloaded, here = self.run_of(f"offloaded_{precision}", more + "\n[offload.optimizer]\n")
+                self.assertEqual(plain, offloaded)
+                self.assertEqual(here["optimizer_bytes"], 0)
+                self.assertGreaterEqual(here["host_bytes"], there["optimizer_bytes"])
+
+    def test_clips_skips_and_averages(self):
+        for name, more in (("fp16", "\n[precision.fp16]\n"), ("mean", "\n[ema.weights]\n"),
+                           ("count", "\n[step.accumulation]\ncount = 2\n")):
+            with self.subTest(name):
+                text = TINY + MATH + CUDA + more
+                offloaded = self.losses(f"{name}_offloaded", text + "\n[offload.optimizer]\n")
+                self.assertEqual(self.losses(name, text), offloaded)
+
+
 class Trouble(Gpu):
     def test_an_index_that_is_too_high(self):
         self.file("run.toml", TINY + CUDA + "\n[device]\nindex = 99\n")

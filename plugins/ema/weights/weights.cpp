@@ -1,5 +1,6 @@
 // A moving mean of the masters, beside each of them: mean <- mean + (1 - decay) (master - mean) after every step that
-// was applied. The first such step copies. Everything is on the device; nobody waits.
+// was applied. The first such step copies. Everything is on the device and nobody waits, but for masters in the host's
+// memory, where they are updated.
 #include <ranges>
 
 #include "mortise/cpp/ops.hpp"
@@ -27,9 +28,15 @@ class MeanWeights {
   void commit(const mortise_event*) {
     static const Op lerp("aten::lerp_.Tensor");
     const Tensor weight = new_share();
+    Tensor on_host;
     for (const mortise_slice& s : kept_now()) {
-      const uint32_t dtype = Info(s.states[0]).dtype;
-      lerp(Ref(s.states[0]), ops::to(Ref(s.master), dtype), ops::to(weight, dtype));
+      const Info mean(s.states[0]);
+      const bool is_elsewhere = mean.device != Info(weight.get()).device;
+      if (is_elsewhere && !on_host.get()) {
+        on_host = empty(MORTISE_F64, {}, /*on_cpu=*/true);
+        ops::copy_(on_host, weight);
+      }
+      lerp(Ref(s.states[0]), ops::to(Ref(s.master), mean.dtype), ops::to(is_elsewhere ? on_host : weight, mean.dtype));
     }
   }
 

@@ -15,7 +15,8 @@ typedef struct mortise_optimizer {
   uint32_t struct_size, flags;
   /** The states of a parameter; writes at most MORTISE_MAX_STATES. [build] */
   MORTISE_PLUG(states, const mortise_param_info *, mortise_state_spec *, uint32_t *n);
-  /** One update of every slice; only slices that got a gradient this step. Uses gradient × multiplier, changes nothing
+  /** One update of every slice, in several calls where slices are updated on the host (update_on_host of params.h);
+   * only slices that got a gradient this step. Uses gradient × multiplier, changes nothing
    * when the verdict is 0, and does not look at either on the host unless plugin.toml says `syncs`. It may
    * overwrite gradients: nobody reads them afterwards. [loop] */
   MORTISE_PLUG(step, const mortise_slice *, uint32_t n, const mortise_ledger *);

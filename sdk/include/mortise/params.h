@@ -9,7 +9,7 @@
 MORTISE_BEGIN
 
 /** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
- * these names: "trainable" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+ * these names: "trainable", "update_on_host" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
@@ -25,7 +25,10 @@ typedef struct mortise_param_info {
   const int64_t *parts;
   /** The segment that declared it, in order of declaration. Since 0.2 */
   int32_t segment;
-  uint32_t reserved;
+  /** 1: once it is trained, its master and all that is kept beside it lie in the host's memory, whatever the run's
+   * device, and its update is computed there: the optimizer gets slices, and a ledger, of the host. Its value and its
+   * gradient stay on the device. Since 0.2 */
+  int32_t update_on_host;
 } mortise_param_info;
 
 /** A tensor beside a parameter: a state of an optimizer, or what another plugin keeps. `relation` is one of

@@ -1035,13 +1035,14 @@ class FakeHost : public mortise_host {
                 uint32_t* dtype = name == "value_dtype" ? &info.value_dtype : nullptr;
                 if (name == "master_dtype") dtype = &info.master_dtype;
                 if (name == "grad_dtype") dtype = &info.grad_dtype;
-                if (!dtype && name != "trainable")
+                if (!dtype && name != "trainable" && name != "update_on_host")
                   return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
                 check(f.must_write(name));
                 if (dtype) return f.set_dtype(name, *dtype, v);
                 if (v.tag != MORTISE_LOGICAL)
-                  return f.note_failure(MORTISE_E_ARGUMENT, "`trainable` takes true or false");
+                  return f.note_failure(MORTISE_E_ARGUMENT, "`" + name + "` takes true or false");
+                if (name == "update_on_host") return info.update_on_host = v.v.i != 0, mortise_status{MORTISE_OK};
                 if (v.v.i != 0 && view(info.role) == "buffer")
                   return f.note_failure(MORTISE_E_ARGUMENT, "a buffer is never trained");
                 info.trainable = v.v.i != 0;
