@@ -56,13 +56,13 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 670,
-    "manifest": 1980,
-    "plugin": 1755,
-    "plan": 1725,
+    "manifest": 1996,
+    "plugin": 1760,
+    "plan": 1730,
     "model": 350,
     "host": 2300,
     "loop": 2300,
-    "abi": 1550,
+    "abi": 1561,
     "declare": 1760,
     "assemble": 1230,
     "store": 1385,

@@ -26,6 +26,7 @@ struct PluginHost : mortise_host {
   const PluginTable* table = nullptr;  // its configuration; NULL: defaults of its schema only
   const PluginSchema* schema = nullptr;
   std::set<std::string> writes;                 // fields that its plugin.toml says it writes
+  std::vector<std::string> told_before;         // who reads the columns of a record, and is told of it before this one
   std::mutex mutex;                             // of what follows: a loader's thread may ask for its configuration too
   std::map<std::string, mortise_value> config;  // values as C, made once
   std::deque<std::string> texts;

@@ -5,6 +5,7 @@
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
+#include "core/base/text.hpp"
 
 namespace mortise {
 namespace {
@@ -77,6 +78,14 @@ void loop_column(mortise_host* h, mortise_str name, mortise_value value) {
   if (value.tag != MORTISE_FLOAT && value.tag != MORTISE_INT && value.tag != MORTISE_TEXT)
     throw PluginError(MORTISE_E_ARGUMENT,
                       "the column `" + std::string(view(name)) + "` is neither a number nor a text");
+  // At `run.begin` and `run.end` nobody has been told of the record yet.
+  const PluginCall* call = current_call();
+  const std::vector<std::string>& late = plugin_of(h).told_before;
+  if (!late.empty() && call && call->what == "record")
+    throw PluginError(MORTISE_E_PLUGIN,
+                      plugin_of(h).id + " adds the column `" + std::string(view(name)) + "` to a record after " +
+                          join(late, ", ") + " got it: where it is to appear, it would not\n  fix: in plugin.toml of " +
+                          plugin_of(h).id + ": listens = [{ point = \"record\", writes = [\"columns\"] }]");
   services_of(h).add_column(view(name), value);
 }
 

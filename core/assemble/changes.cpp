@@ -43,10 +43,11 @@ std::string list_text(const std::vector<T>& list) {
   return words.empty() ? "none" : join(words, ", ");
 }
 
-// What it says itself. Else whoever only listens and watches, and writes nothing, changes no number.
+// What it says itself. Else whoever only listens and watches, and writes nothing but records, changes no number.
 std::string presence_of(const PluginInfo& info) {
   if (!info.change.empty()) return info.change;
-  const bool writes = std::ranges::any_of(info.listens, [](const ListenInfo& l) { return !l.writes.empty(); });
+  const bool writes =
+      std::ranges::any_of(info.listens, [](const ListenInfo& l) { return l.point != "record" && !l.writes.empty(); });
   const bool wraps = std::ranges::any_of(info.wraps, [](const WrapInfo& w) { return w.band != "watch"; });
   return info.schema.provides.empty() && !wraps && !writes ? "free" : "fixed";
 }

@@ -166,12 +166,15 @@ class Page {
     }
   }
 
-  // Whoever only hears: the others have a row above.
+  // Whoever only hears: the others have a row above. In the order in which a record is told, which nearly all hear.
   void listening() {
     Ids ids;
-    for (const PointPlan& here : plan_.at)
+    const auto add = [&](const PointPlan& here) {
       for (const Attached& a : here.listeners)
         if (shown_.insert(a.member).second) ids.push_back(id_of(plan_, a.member));
+    };
+    add(plan_.at[kRecord]);
+    std::ranges::for_each(plan_.at, add);
     if (!ids.empty()) rows.push_back({"listening", join(ids, " ")});
   }
 

@@ -94,6 +94,15 @@ replaced       schedule.constant (default.toml:10) by schedule.cosine
 )");
 }
 
+TEST_F(Print, NamesListenersInTheOrderInWhichARecordIsTold) {
+  for (const char* id : {"log.console", "log.jsonl"})
+    world.catalogue[id].listens = {{"run.begin", {}, {}, false, {}}, {"record", {"columns"}, {}, false, {}}};
+  world.listener("metric.a", "record", {}, {"columns"});
+  world.table("metric.a", 40);
+  plan = world.plan();
+  EXPECT_NE(structure().find("\nlistening      metric.a log.console log.jsonl\n"), std::string::npos) << structure();
+}
+
 TEST_F(Print, ExplainsTheOrderOfWrappers) {
   EXPECT_EQ(why("forward"), R"(forward   trace.watch (watch)    run.toml:18
   before  precision.bf16         because band cast is inside band watch

@@ -66,6 +66,9 @@ void print_info_json(const PluginInfo& p) {
                     {"default", k.default_value.is_set() ? Json(k.default_value.text()) : Json()},
                     {"change", k.change},
                     {"doc", k.doc}});
+  Json facts = Json::object();
+  for (const auto& [table, of_table] : p.facts)
+    for (const auto& [key, value] : of_table) facts[table][key] = value.text();
   std::cout << text_of({{"id", p.schema.id},
                         {"version", p.version},
                         {"summary", p.schema.summary},
@@ -75,6 +78,8 @@ void print_info_json(const PluginInfo& p) {
                         {"status", p.status},
                         {"points", points_of(p)},
                         {"library", p.library},
+                        {"devices", p.devices},
+                        {"facts", facts},
                         {"keys", keys}})
             << "\n";
 }
@@ -109,6 +114,9 @@ int info(const std::map<std::string, PluginInfo>& known, const std::string& id) 
          << "\n";
   if (!p.syncs.empty()) text << "waits    for " << join(p.syncs, ", ") << "\n";
   if (!p.devices.empty()) text << "devices  " << join(p.devices, ", ") << "\n";
+  for (const auto& [table, facts] : p.facts)  // of what it provides
+    for (const auto& [key, value] : facts)
+      text << "says     [" << table << "] " << key << " = " << value.text() << "\n";
   for (const auto& c : p.conflicts) text << "conflict " << c.with << ": " << c.why << "\n";
   text << "\n[" << id << "]\n";
   if (p.schema.config.keys.empty()) text << "  no keys of its own\n";

@@ -245,6 +245,8 @@ class Checker {
   // What was meant, if quotes are all that is wrong; else the default; else an example.
   std::string suggestion(const TomlNode& node) const {
     const std::string* text = node.text();
+    const auto* whole_bool = is("bool") && !is_list_ ? std::get_if<int64_t>(&node.data) : nullptr;
+    if (whole_bool && (*whole_bool == 0 || *whole_bool == 1)) return assigned(*whole_bool ? "true" : "false");
     Report quiet;
     const std::optional<TomlTable> bare =
         text != nullptr && text->size() < 100 ? parse_toml("v = " + *text, "", quiet) : std::nullopt;
@@ -326,6 +328,13 @@ bool is_id(std::string_view text) {
   return dot != std::string_view::npos && is_name(text.substr(0, dot)) && is_name(text.substr(dot + 1));
 }
 
+std::string nearest_type(const std::string& type) {
+  std::vector<std::string> names;
+  for (const Type& each : kTypes) names.push_back(each.name);
+  const std::string near = nearest(is_list(type) ? type.substr(5, type.size() - 6) : type, names);
+  if (near.empty()) return "types: " + join(names, ", ") + ", and list<T> of each";
+  return "type = " + json_string(is_list(type) ? "list<" + near + ">" : near);
+}
 bool is_known_type(const std::string& type) { return type_of(type) != nullptr; }
 bool is_path_type(const std::string& type) { return type == "path" || type == "list<path>"; }
 

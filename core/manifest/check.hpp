@@ -15,6 +15,8 @@ std::optional<Value> check_value(const KeySchema& schema, const TomlNode& node, 
 // What to write there: "lr = 3e-4", or on the command line "--set optimizer.lr=3e-4".
 std::string assignment(const Position& at, const std::string& value);
 
+// What to write instead of a type that is none.
+std::string nearest_type(const std::string& type);
 bool is_known_type(const std::string& type);
 bool is_path_type(const std::string& type);
 bool is_name(std::string_view text);  // [a-z][a-z0-9_]*

@@ -31,6 +31,7 @@ std::string check(const std::string& type, const std::string& toml) { return che
 TEST(Check, Bool) {
   EXPECT_EQ(check("bool", "true"), "true");
   EXPECT_EQ(check("bool", "1"), "wrong_type: table.key is true or false, this is 1 | key = true");
+  EXPECT_EQ(check("bool", "0"), "wrong_type: table.key is true or false, this is 0 | key = false");
   EXPECT_EQ(check("bool", "\"false\""), "wrong_type: table.key is true or false, this is text | key = false");
 }
 

@@ -59,8 +59,8 @@ class SchemaReader {
     return values;
   }
 
-  std::nullopt_t broken(const TomlEntry& at, const std::string& message) {
-    add(mistake("schema_broken", message, position(at.at)));
+  std::nullopt_t broken(const TomlEntry& at, const std::string& message, const std::string& fix = "") {
+    add(mistake("schema_broken", message, position(at.at), fix));
     return std::nullopt;
   }
 
@@ -92,7 +92,11 @@ class SchemaReader {
     }
     // The names of the presets are choices of the key that selects one.
     if (key.name == "preset") key.choices.insert(key.choices.end(), presets.begin(), presets.end());
-    if (!is_known_type(key.type)) return broken(entry, whole + " has no type `" + key.type + "`");
+    if (!is_known_type(key.type)) {
+      const TomlNode* type = table->find("type");
+      return broken(entry, type ? whole + ": there is no type `" + key.type + "`" : whole + " has no type",
+                    nearest_type(key.type));
+    }
     if (const std::string why = contradiction(key); !why.empty()) return broken(entry, whole + ": " + why);
     if (is_of_plugin() && (key.per_provider || !key.same_as.empty()))
       return broken(entry, whole + ": same_as and per_provider are for tables of the core, here nobody reads them");

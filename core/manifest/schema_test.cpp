@@ -1,4 +1,5 @@
 #include "core/manifest/schema.hpp"
+#include "core/manifest/check.hpp"
 
 #include "core/manifest/testing.hpp"
 
@@ -118,10 +119,16 @@ TEST(PluginSchema, RefusesNamesThatLeadNowhere) {
   EXPECT_EQ(of_a("deprecated = { since = \"0.2\", use = \"optimizer.lr\" }\n"), "") << "of another table";
 }
 
+TEST(PluginSchema, ProposesTheNearestType) {
+  EXPECT_EQ(nearest_type("floats"), "type = \"float\"");
+  EXPECT_EQ(nearest_type("list<strng>"), "type = \"list<string>\"");
+  EXPECT_EQ(nearest_type("quaternion").substr(0, 12), "types: bool,");
+}
+
 TEST(PluginSchema, RefusesWhatItCannotCheckBy) {
-  EXPECT_EQ(broken("[config.a]\ntype = \"real\"\n"), "plugin.toml:1:9 optimizer.x.a has no type `real`\n");
+  EXPECT_EQ(broken("[config.a]\ntype = \"real\"\n"), "plugin.toml:1:9 optimizer.x.a: there is no type `real`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"list<list<int>>\"\n"),
-            "plugin.toml:1:9 optimizer.x.a has no type `list<list<int>>`\n");
+            "plugin.toml:1:9 optimizer.x.a: there is no type `list<list<int>>`\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\ndefault = 1.5\n"),
             "plugin.toml:3:11 optimizer.x.a is a whole number, this is 1.5\n");
   EXPECT_EQ(broken("[config.a]\ntype = \"int\"\nmin = 3\nmax = 2\n"),

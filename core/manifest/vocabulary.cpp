@@ -237,6 +237,9 @@ Diagnostic Vocabulary::unknown_key(const std::string& table, const std::string& 
     for (const std::string& alias : key_schema.aka) known[alias] = own;
   }
   if (known.contains(name)) return fixed("it is called `" + known[name] + "` here", known[name]);
+  const PluginSchema* owner = plugin(table);
+  if (owner && keys.empty() && key(owner->family, name) == nullptr)
+    return fixed(table + " has no keys of its own, only " + join(names_of(core_schema().reserved.keys), ", "));
   if (not_yet(whole)) return fixed("`" + whole + "` is not available in this version");
   if (table.empty() && at.line == 0) {  // --set NAME=VALUE
     d.fixes = typed_for(name, at.file.substr(std::min(at.file.find('='), at.file.size() - 1) + 1));

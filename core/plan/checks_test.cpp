@@ -306,6 +306,8 @@ TEST_F(Checks, RefuseToWriteAFieldThatThePointHasNot) {
   world.listener("gradient.clip", "params.declared", {"role"}, {"trainable", "grad_dtype"});
   EXPECT_EQ(world.errors(), "");
   world.listener("gradient.clip", "record", {}, {"loss"});
+  EXPECT_NE(world.errors().find("  fix: its fields: columns\n"), std::string::npos) << world.text();
+  world.listener("gradient.clip", "step.end", {}, {"loss"});
   EXPECT_NE(world.errors().find("  fix: nothing is written there: leave `writes` out\n"), std::string::npos)
       << world.text();
 }

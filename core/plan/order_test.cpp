@@ -260,6 +260,13 @@ TEST_F(Order, OfListenersWithoutFieldsIsByName) {
     world.table(id, 30);
   }
   EXPECT_EQ(listeners(world.plan(), "record"), (Ids{"log.console", "log.jsonl"}));
+  // Columns of a record are for those who read them; several may add some.
+  world.catalogue["log.console"].listens[0].reads = world.catalogue["log.jsonl"].listens[0].reads = {"columns"};
+  for (const char* id : {"metric.a", "metric.b"}) {
+    world.listener(id, "record", {}, {"columns"});
+    world.table(id, 30);
+  }
+  EXPECT_EQ(listeners(world.plan(), "record"), (Ids{"metric.a", "metric.b", "log.console", "log.jsonl"}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 namespace mortise {
 
 std::vector<std::string> PointRow::writable() const {
+  if (name == "record") return {kColumns};
   std::vector<std::string> found;
   if (kind == Kind::Filter || is_inside_step())
     for (const std::string& field : split(fields, ',')) found.push_back(field.substr(field.starts_with(' ')));

@@ -27,7 +27,8 @@ struct PointRow {
 
   // What a device can run alone, so that it can be recorded and replayed.
   bool is_inside_step() const { return stage == Stage::Device || stage == Stage::Update; }
-  // The fields that listeners may write: all of a filter's, and what they give to the core inside the step.
+  // The fields that listeners may write: all of a filter's, what they give to the core inside the step, and columns of
+  // a record.
   std::vector<std::string> writable() const;
 };
 
@@ -54,6 +55,9 @@ inline bool is_heard_in_training(const PointTable& points, uint32_t point) {
   return point == kParamsDeclared || point == kRunBegin || stage == Stage::Step || stage == Stage::Device ||
          stage == Stage::Update || stage == Stage::Host;
 }
+
+// Of a record: who adds some comes before who reads them, and several may add.
+inline constexpr const char* kColumns = "columns";
 
 // Outside to inside.
 inline constexpr std::string_view kBands[] = {"watch", "capture", "retain", "repeat", "place", "adapt", "cast"};

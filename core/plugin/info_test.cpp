@@ -367,14 +367,14 @@ TEST(Scan, FindsLibrariesAndFoldersAndNothingElse) {
   write_file(folder / "a.flat.so", "");
   place(folder / "b.own/b.own.toml", "b.own");
   place(folder / "c.plain/plugin.toml", "c.plain");
-  place(folder / "d.alone.toml", "d.alone");  // no library beside it
+  place(folder / "d.alone.toml", "d.alone");  // its library is missing
   write_file(folder / "run.toml", "[run]\n");
   write_file(folder / "libacme.so", "");
   write_file(folder / "README.md", "");
   Report report;
   const auto plugins = scan_plugins({folder.text(), folder.text() + "/nowhere", folder.text() + "/"}, report);
   EXPECT_TRUE(report.all().empty()) << report.all()[0].message;
-  ASSERT_EQ(plugins.size(), 3u);
+  ASSERT_EQ(plugins.size(), 4u);
   EXPECT_EQ(plugins.at("a.flat").library, folder / "a.flat.so");
   EXPECT_EQ(plugins.at("b.own").library, folder / "b.own/b.own.so");
   EXPECT_EQ(plugins.at("c.plain").library, folder / "c.plain/c.plain.so");
@@ -402,6 +402,18 @@ TEST(Scan, GoesOnAfterAMistake) {
   const auto plugins = scan_plugins({folder.text()}, report);
   EXPECT_EQ(plugins.size(), 1u);
   EXPECT_EQ(report.all()[0].plugin, "a.bad");
+}
+
+TEST(Scan, KnowsAPluginWhoseLibraryIsMissing) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.b.toml",
+             "[plugin]\nid = \"a.b\"\nversion = \"0.1.0\"\nsummary = \"x\"\nstatus = \"alpha\"\nabi = \"0.1\"\n");
+  write_file(folder / "my.run.toml", "[run]\nlength = 3\n");  // a manifest
+  Report report;
+  const auto plugins = scan_plugins({folder.text()}, report);
+  EXPECT_TRUE(report.all().empty());
+  ASSERT_EQ(plugins.size(), 1u);
+  EXPECT_EQ(plugins.at("a.b").library, folder / "a.b.so");
 }
 
 TEST(Scan, WarnsOfALibraryWithoutItsToml) {

@@ -33,6 +33,11 @@ void check_abi(const PluginInfo& info, std::pair<int, int> abi, std::pair<int, i
     refuse(info, "built_for_another",
            info.schema.id + " is built for ABI " + abi_text(abi) + "; its plugin.toml asks for " + abi_text(at_least),
            {kRebuild});
+  if (abi > kOurAbi && at_least == std::pair(0, 0))  // what plugin.toml asks for
+    refuse(info, "built_for_another",
+           info.schema.id + " asks for ABI " + abi_text(abi) + "; this Mortise is older and has " + abi_text(kOurAbi),
+           {"install a Mortise that has ABI " + abi_text(abi) + ": mortise --version says which one has",
+            "or, if it is yours and needs nothing newer: abi = \"" + abi_text(kOurAbi) + "\" in its plugin.toml"});
   refuse(info, "built_for_another",
          info.schema.id + " is built for ABI " + abi_text(abi) + "; this is " + abi_text(kOurAbi),
          {abi > kOurAbi ? "install a newer Mortise, or " + kRebuild : kRebuild});

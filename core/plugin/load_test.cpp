@@ -318,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(, Handshake, testing::Values("", MORTISE_PROBE),
 TEST(Load, BelievesTheAbiOfAPluginTomlBeforeAnyCodeRuns) {
   PluginInfo info = fixture("asks_newer");
   info.abi = "0.99";
-  EXPECT_EQ(refusal(info).message, "fixture.asks_newer is built for ABI 0.99; this is 0.2");
+  EXPECT_EQ(refusal(info).message, "fixture.asks_newer asks for ABI 0.99; this Mortise is older and has 0.2");
 }
 
 TEST(Load, PassesOnTheLoadersWords) {

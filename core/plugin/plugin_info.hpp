@@ -66,9 +66,9 @@ std::vector<std::string> texts_of_fact(const PluginInfo& info, const std::string
 // Nothing after an error.
 std::optional<PluginInfo> read_plugin_info(const std::string& toml_path, const std::string& id, Report& report);
 
-// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, or a folder
-// FAMILY.NAME holding both or a plugin.toml). A plugin.toml that cannot be read, or one id found twice, goes to the
-// report.
+// Every plugin found in `folders` (each: a library FAMILY.NAME.so with FAMILY.NAME.toml beside it, that .toml alone,
+// whose library is then missing, or a folder FAMILY.NAME holding both or a plugin.toml). A plugin.toml that cannot be
+// read, or one id found twice, goes to the report.
 std::map<std::string, PluginInfo> scan_plugins(const std::vector<std::string>& folders, Report& report);
 
 }  // namespace mortise

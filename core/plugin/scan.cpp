@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/manifest/check.hpp"
+#include "core/manifest/toml.hpp"
 #include "core/plugin/plugin_info.hpp"
 #include "core/plugin/refuse.hpp"
 
@@ -59,6 +60,13 @@ void warn_if_writable(const fs::path& path, const std::string& what, Report& rep
   report.add(as_warning(std::move(d), "whoever changes it runs code in your trainings"));
 }
 
+// A manifest may have such a name too.
+bool is_plugin_toml(const fs::path& path) {
+  Report quiet;
+  const std::optional<TomlTable> root = read_toml(path, path, quiet);
+  return root && root->find("plugin");
+}
+
 // One entry of a folder, if it is a plugin (files whose name is no id are none of ours): a library with its .toml
 // beside it, or a folder of the same name that holds them.
 std::optional<Found> plugin_at(const fs::path& path, Report& report) {
@@ -73,6 +81,9 @@ std::optional<Found> plugin_at(const fs::path& path, Report& report) {
     const fs::path toml = fs::path(path).replace_extension(".toml");
     if (fs::exists(toml, ignored)) return Found{path.stem(), toml};
     warn_of_lone_library(path, report);
+  } else if (path.extension() == ".toml" && is_id(path.stem().string()) &&
+             !fs::exists(fs::path(path).replace_extension(".so"), ignored) && is_plugin_toml(path)) {
+    return Found{path.stem(), path};  // who asks for it is told that its library is missing
   }
   return std::nullopt;
 }

@@ -44,6 +44,8 @@ class Known(e2e.Case):
         for text in ("optimizer.adamw 0.1.0  ", "\nsource   ", "\npoints   optimizer\n", "\n[optimizer.adamw]\n",
                      "  betas ", "[0.9, 0.999]", "  family default: [optimizer] lr = "):
             self.assertIn(text, out)
+        for text in ('says     [optimizer] cut = ', 'says     [optimizer] devices = ["cpu", "cuda"]'):
+            self.assertIn(text, out)
         self.assertEqual(json.loads(self.ok("plugin", "info", "model.gpt", "--json").out)["id"], "model.gpt")
         self.refused(["plugin", "info", "optimizer.adam"],
                      "error[unknown_plugin]: no plugin is called `optimizer.adam`\n"

@@ -53,7 +53,8 @@ typedef struct mortise_loop_api {
   MORTISE_FN(request, uint32_t what, mortise_str reason); /* agreed by all ranks at the next boundary.
                                                              [any-thread]: a watcher may be a thread of its own */
   /** Adds a column to the record that is being told: a FLOAT, an INT or a TEXT (copied), for the listeners that come
-   * after this one; plugin.toml's [capabilities] before = ["log.console", …] says who they are. [loop] Only inside a
+   * after this one: plugin.toml says listens = [{ point = "record", writes = ["columns"] }], and who says reads =
+   * ["columns"] comes after; a column that comes too late for one of these fails. [loop] Only inside a
    * listener of `record`, `run.begin` or `run.end` while there is a record, whose array of columns may move by it. */
   MORTISE_FN(column, mortise_str name, mortise_value);
   /** The factor of the loss, from the next step on: 0-dim, above 0, copied on the device. Only in run.begin, where a
