@@ -62,7 +62,7 @@ BUDGETS = {
     "model": 350,
     "host": 2300,
     "loop": 2300,
-    "abi": 1561,
+    "abi": 1570,
     "declare": 1760,
     "assemble": 1230,
     "store": 1385,

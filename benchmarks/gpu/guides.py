@@ -1,5 +1,6 @@
 """The guides' table (configs/bench/guides.toml) and transformers' Trainer on the same work, row by row, each in a fresh
-process. usage: guides.py [STEPS [ROW…]], with MORTISE naming the binary; 128 steps are the guides' epoch.
+process. usage: guides.py [STEPS [ROW…]], with MORTISE naming the binary; 128 steps are the guides' epoch. Named rows
+are those that Trainer trains too; here all are measured, as one matrix.
 
 BERT-large in fp32 or fp16 to classify 512 tokens, dropout 0.1, AdamW at 5e-5 with clipping at 1.0 on both sides, four
 samples a step, true fp32 (tf32 off). `steady` is the median of single steps on the peer's side, with the device waited

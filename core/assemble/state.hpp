@@ -4,13 +4,13 @@
 //   model/model.EXT        masters, under their declared names
 //   model/config.json      what Hugging Face makes the model of, if the model's plugin.toml has its names; beside it
 //                          what else the folder had that the run began from, and the tokenizer's files
-//   optimizer/rank-N.EXT   states, as PARAMETER/STATE, each with its place in the whole
+//   optimizer/rank-0.EXT   states, as PARAMETER/STATE, whole, of all ranks together
 //   state.json             counts, cursor, scale, the best so far
 //   data.json              which samples each split had
 //   new.json               parameters that the weights of the run did not have, if there are any
 //   fixed.json             what of the manifest is fixed for a run (changes.hpp)
 //   plugins/ID.json        what plugins keep, as text
-//   plugins/ID.rank-N.EXT  what plugins keep beside parameters, likewise
+//   plugins/ID.rank-0.EXT  what plugins keep beside parameters, likewise
 #pragma once
 #include <map>
 #include <optional>

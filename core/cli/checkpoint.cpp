@@ -93,7 +93,8 @@ int checkpoint(const Arguments& args) {
               << (is_being_trained(dir) ? " has no checkpoint yet\n"
                                         : " has no checkpoint, and no process is training it\n");
   else print(rows);
-  return what == "verify" && std::ranges::any_of(rows, &Row::damaged) ? kExitData : kExitOk;
+  const bool is_good = !rows.empty() && std::ranges::none_of(rows, &Row::damaged);
+  return what == "verify" && !is_good ? kExitData : kExitOk;
 }
 
 }  // namespace mortise::cli

@@ -18,18 +18,20 @@ TEST(Every, SoManyStepsIsDueAtTheirMultiples) {
   EXPECT_EQ(due, (std::vector<int64_t>{3, 6, 9}));
 }
 
-TEST(Every, SoManySecondsIsDueOnceThenCountsAnew) {
+TEST(Every, SoManySecondsIsDueByTheClockUntilItCountsAnew) {
   Every every({0, 10}, kBegin);
-  EXPECT_FALSE(every.due(1, after(9.9)));
-  EXPECT_TRUE(every.due(2, after(25)));
-  EXPECT_FALSE(every.due(3, after(34.9))) << "ten seconds from when it was due, not from when it should have been";
-  EXPECT_TRUE(every.due(4, after(35)));
+  EXPECT_FALSE(every.is_time(after(9.9)));
+  EXPECT_TRUE(every.is_time(after(25)));
+  EXPECT_FALSE(every.due(10) || every.may_be_due(0, 1000)) << "at no step: each rank has a clock of its own";
+  every.restart(after(25));
+  EXPECT_FALSE(every.is_time(after(34.9))) << "ten seconds from when it was due, not from when it should have been";
+  EXPECT_TRUE(every.is_time(after(35)));
 }
 
 TEST(Every, NothingIsNeverDue) {
-  Every never({}, kBegin);
-  EXPECT_FALSE(never.due(1, after(1e6)));
-  EXPECT_FALSE(never.may_be_due(0, 1000, after(1e6)));
+  const Every never({}, kBegin);
+  EXPECT_FALSE(never.due(1) || never.is_time(after(1e6)));
+  EXPECT_FALSE(never.may_be_due(0, 1000));
 }
 
 TEST(Every, MayBeDueSoonerThanTheStepIsKnown) {
@@ -38,9 +40,6 @@ TEST(Every, MayBeDueSoonerThanTheStepIsKnown) {
   EXPECT_TRUE(steps.may_be_due(5, 10));
   EXPECT_TRUE(steps.may_be_due(4, 6));
   EXPECT_FALSE(steps.may_be_due(5, 5)) << "the first one is behind";
-  const Every seconds({0, 10}, kBegin);
-  EXPECT_FALSE(seconds.may_be_due(4, 5, after(9)));
-  EXPECT_TRUE(seconds.may_be_due(4, 5, after(10)));
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ double Training::left_s() const {
 
 // A skipped step is no reason to do anything twice.
 void Training::act_on_applied_step() {
-  if (p_.step.under_way() > 0) return;  // the model is a later step's; by the clock it is due again at the next one
+  if (p_.step.under_way() > 0) return;  // the model is a later step's, and nothing was due: must_know_now
   const bool improved = take_due_evaluation() && evaluate();
   if (save_every_.due(applied()) || improved) save();
 }
@@ -255,6 +255,7 @@ void Training::save() {
   p_.step.pause();
   take_reports(true);
   p_.gather();
+  ranks_.must_be_there();  // what comes from a lost one is nothing
   if (!p_.saver.can_save()) return;
   const mortise_clock& c = services_.clock;
   p_.saver.save(applied(), [&] {
@@ -321,10 +322,10 @@ Training::Wish Training::wish(bool requests) {
     const uint32_t request = services_.requests.strongest().what;
     if (request && requests) return request == MORTISE_ABORT ? Wish::kAbort : Wish::kStop;
     if (time_is_up()) return Wish::kTimeIsUp;
-    return asked == Interrupt::kInterrupt   ? Wish::kInterrupt
-           : asked == Interrupt::kTerminate ? Wish::kTerminate
-           : asked == Interrupt::kSave      ? Wish::kSave
-                                            : Wish::kNone;
+    return asked == Interrupt::kInterrupt                       ? Wish::kInterrupt
+           : asked == Interrupt::kTerminate                     ? Wish::kTerminate
+           : asked == Interrupt::kSave || save_every_.is_time() ? Wish::kSave
+                                                                : Wish::kNone;
   };
   const auto agreed = static_cast<Wish>(ranks_.most(static_cast<int64_t>(own())));
   if (agreed == Wish::kSave) save_asked_ = true;
@@ -356,6 +357,7 @@ int Training::exit_asked_for() {
   if (save_asked_ && has_stepped()) {  // before there is nothing to save that is not there already
     save();
     save_asked_ = false;
+    save_every_.restart();
   }
   return -1;
 }
@@ -419,8 +421,8 @@ void Training::close_after_error(mortise_status status) {
 void Training::fail(const PluginError& e) {
   const int64_t begun = applied() + p_.step.under_way();
   Diagnostic d = p_.instances.diagnose(e);
-  // Between steps the model is whole, and worth keeping.
-  const bool is_there = d.code != "device_lost";
+  // Between steps the model is whole, and worth keeping, where it needs nobody else's part: they know of no failure.
+  const bool is_there = d.code != "device_lost" && !p_.others_have_parts;
   const bool is_whole = is_there && !in_step_ && !is_evaluating_ && p_.step.under_way() == 0 && !is_ending_;
   if (is_whole && has_stepped() && !p_.saver.has(applied())) try_to([&] { save(); });
   close_after_error(e.status());

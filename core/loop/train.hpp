@@ -51,6 +51,7 @@ struct TrainParts {
   std::function<Snapshot(const RunState&)> capture;
   std::function<std::string()> sample;   // a text from the model; empty: nothing samples
   std::function<void()> gather = [] {};  // what the first rank captures of the others; called on every rank
+  bool others_have_parts = false;        // so that it gathers any
 };
 
 class Training {

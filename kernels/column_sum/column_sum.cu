@@ -4,7 +4,6 @@
 // Plan    a block owns 128 bytes of a row and a stretch of the rows: 32 teams of eight threads take the rows in turn,
 //         four of them under way each, and meet in shared memory. Where one stretch would leave the device idle there
 //         are several, whose sums are summed by a second launch of the same kernel; no atomics.
-// Now     see docs/measurements.md.
 #include "kernels/column_sum/column_sum_cuda.h"
 
 #include "kernels/cuda/floats.h"

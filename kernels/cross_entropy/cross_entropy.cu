@@ -4,7 +4,6 @@
 //         F32. GPT-2 at 16 x 1,024 tokens and 50,304 columns: 1.65 GB and 3.30 GB.
 // Plan    a block a row, eight neighbouring logits a thread at a time, of which kAhead are under way at once: in place,
 //         no load may pass a store that the compiler sees. One e^x a logit, by the device's own instruction.
-// Now     see docs/measurements.md.
 #include "kernels/cross_entropy/cross_entropy_cuda.h"
 #include "kernels/cross_entropy/element.h"
 #include "kernels/cuda/floats.h"

@@ -2,7 +2,6 @@
 //
 // Floor   4 bytes an element, written.
 // Plan    a thread a Philox block: eight elements.
-// Now     see docs/measurements.md.
 #include "kernels/jitter/jitter_cuda.h"
 
 #include "kernels/jitter/element.h"

@@ -4,7 +4,6 @@
 //         directions for four elements cost about as much.
 // Plan    a block a piece of a gradient; a thread a Philox block at a time, its four elements as one access. The step's
 //         deviation once a block.
-// Now     see docs/measurements.md.
 #include "kernels/noise/noise_cuda.h"
 
 #include "kernels/bf16/bf16.h"

@@ -125,8 +125,9 @@ std::string Side::other_rank() const {
 void Side::over_store(const std::string& name, std::function<void()> body) {
   try {
     or_lost(name, Clock::now(), [&] { within(timeout_, std::move(body)); });
-  } catch (...) {
-    met_.store.reset();  // a thread that was left behind may have it locked
+  } catch (const std::exception& e) {
+    lose(name + ": " + e.what());  // if it is not known yet
+    met_.store.reset();            // a thread that was left behind may have it locked
     throw;
   }
 }

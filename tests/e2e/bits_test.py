@@ -97,9 +97,11 @@ class Bits(e2e.Case):
     def test_offloaded_activations_change_no_bit(self):
         plain = self.weights(self.train("plain", DROPOUT))
         for name, more in ("offloaded", ""), ("both", "[activation.checkpointing]\n"):
-            run = self.train(name, DROPOUT + more + "[activation.offload]\nmin_kib = 1\n[log]\nlevel = \"debug\"\n")
-            self.assertEqual(plain, self.weights(run))
-            self.assertRegex((run / "log.txt").read_text(), r"activation\.offload: [1-9]\d* KiB of what blocks save")
+            text = DROPOUT + more + "[activation.offload]\nmin_kib = 1\n[log]\nlevel = \"debug\"\n"
+            self.file(f"{name}.toml", text)
+            said = self.trained(name, f"{name}.toml")
+            self.assertRegex(said, r": [1-9]\d* KiB of what blocks save for backward wait")
+            self.assertEqual(plain, self.weights(self.dir / "runs" / name))
 
     def test_checkpointing_changes_no_bit_with_dropout(self):
         self.checkpointing()

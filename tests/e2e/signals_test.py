@@ -82,6 +82,7 @@ class Twice(e2e.Case):
                      "  fix: mortise resume runs/run\n", code=65)
         self.assertEqual(self.ok("checkpoint", "list", "runs/run").out,
                          "runs/run has no checkpoint, and no process is training it\n")
+        self.assertEqual(self.mortise("checkpoint", "verify", "runs/run").code, 65)  # there is nothing that is whole
 
     def test_a_termination_before_does_not_make_the_first_interrupt_the_second(self):
         process = self.begun()

@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -77,8 +78,11 @@ class Numbers(Ranks):
     def test_lengths_of_their_own_are_recorded_by_each_rank(self):
         """One plays what it has recorded while the other sees such batches for the first time."""
         text = BASE.replace("high = 64\n", "high = 64\nshortest = 8\n").replace("samples = 64", "samples = 128") + CUDA
-        eager = self.of_two("varied", text)[0]
-        self.assertEqual(self.of_two("varied_graph", text + GRAPH + "signatures = 3\n")[0], eager)
+        for name, more in (("ddp", ""), ("zero", "\n[parallel.zero]\nwhole_below = 64\n")):
+            with self.subTest(name):
+                eager = self.of_two(f"varied_{name}", text + more)[0]
+                recorded = self.of_two(f"varied_{name}_graph", text + more + GRAPH + "signatures = 3\n")[0]
+                self.assertEqual(recorded, eager)
 
     def test_what_overflows_on_one_rank_is_skipped_on_both(self):
         """fp16 begins at a scale that overflows at once, so that steps are skipped before the first that is not."""
@@ -166,8 +170,9 @@ class Lost(Ranks):
         processes[lost].kill()
         processes[lost].wait()
         last = max(record["step"] for record in self.records(run))
-        for loss in [record["loss"] for record in self.records(run)][-3:]:
-            self.assertLess(loss, 10)  # none is of a sum that was given up
+        losses = [record["loss"] for record in self.records(run)]
+        for loss in losses[-3:]:  # none is of a sum that was given up, which has the half of one rank alone
+            self.assertGreater(loss, 0.75 * statistics.median(losses[-40:-3]))
         self.ok("resume", "runs/run", "--ranks", "2", "--set", f"run.length={last + 20}")
         self.assertEqual(self.records(run, "end")[-1]["exit"], 0)
 

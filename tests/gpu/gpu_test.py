@@ -240,7 +240,7 @@ class Offload(Gpu):
     def test_activations_wait_on_the_host(self):
         """Of eight blocks; the same bits, as a recorded step too, and less memory of the GPU."""
         wide = TINY.replace("layers = 2", "layers = 8").replace("width = 64", "width = 256").replace(
-            "sequence_length = 64", "sequence_length = 512").replace("length = 40", "length = 8") + CUDA
+            "sequence_length = 64", "sequence_length = 256").replace("length = 40", "length = 8") + CUDA
         for name, more in (("fp32", MATH), ("bf16", "\n[precision.bf16]\n"),
                            ("recomputed", "\n[activation.checkpointing]\n[precision.bf16]\n")):
             with self.subTest(name):

@@ -1,7 +1,7 @@
 // comm.gloo: collectives between processes, on the CPU, over c10d's ProcessGroupGloo.
 //
 // LibTorch sees the host's tensors as flat memory (from_blob); the handle is kept until `wait`, and told that it was
-// written. Every call is checked before anything is sent: what one rank refuses, all refuse, and none waits.
+// written. Every call is checked before anything is sent, so that what is wrong on all ranks leaves none waiting.
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>

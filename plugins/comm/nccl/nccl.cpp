@@ -37,7 +37,7 @@ using comm::Milliseconds;
 // Unless the user says otherwise.
 void set_unless_set(const char* variable) { ::setenv(variable, "0", /*overwrite=*/0); }
 
-// Bytes, where nothing is added.
+// Of what is added up: U8 and BOOL are what is left.
 comm::DataType type_of(uint32_t dtype) {
   switch (dtype) {
     case MORTISE_F32: return comm::kFloat;

@@ -1,10 +1,10 @@
 // parallel.ddp: every rank has the whole model and its part of each batch; gradients are summed while backward goes on.
-#include "kernels/replicas/buckets.hpp"
+#include "../buckets.hpp"
 
 namespace {
 using namespace mortise;
 
-struct Ddp : kernels::Buckets {
+struct Ddp : Buckets {
   Ddp() : Buckets(config::integer("bucket_mib"), config::text("unused")) {}
 };
 

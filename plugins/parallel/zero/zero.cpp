@@ -4,19 +4,17 @@
 #include <map>
 #include <vector>
 
-#include "kernels/replicas/buckets.hpp"
+#include "../buckets.hpp"
 #include "shards.hpp"
 
 namespace {
 using namespace mortise;
 
-constexpr int64_t kTogether = 64;  // elements that are not cut: kernels read as many at once
-
 struct Part {
   int64_t offset = 0, length = 0;
 };
 
-class Zero : public kernels::Buckets {
+class Zero : public Buckets {
  public:
   Zero()
       : Buckets(config::integer("bucket_mib"), config::text("unused")), stage_(config::integer("stage")),
@@ -25,7 +23,7 @@ class Zero : public kernels::Buckets {
   // Asked of one parameter after another, of each rank.
   void own(const mortise_param_info* info, int64_t cut, int32_t rank, int64_t* offset, int64_t* length) {
     auto [parts, is_new] = parts_.try_emplace(std::string(view(info->name)));
-    if (is_new) parts->second = parts_of(info->numel, (kTogether + cut - 1) / cut * cut);
+    if (is_new) parts->second = parts_of(info->numel, (kAlignment + cut - 1) / cut * cut);
     const Part& part = parts->second.at(static_cast<size_t>(rank));
     *offset = part.offset;
     *length = part.length;

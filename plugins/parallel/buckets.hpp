@@ -11,9 +11,9 @@
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
-namespace mortise::kernels {
+namespace mortise {
 
-constexpr int64_t kAlignment = 64;  // elements: every gradient begins at a multiple of what kernels read at once
+constexpr int64_t kAlignment = 64;  // elements, which kernels read at once: gradients and parts begin at a multiple
 
 class Buckets {
  public:
@@ -21,9 +21,6 @@ class Buckets {
   Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
-    int32_t is_recorded = 0;
-    check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded));
-    every_step_ = every_step_ && !is_recorded;  // nobody agrees with a rank that plays what it has recorded
     lay_out(false, [](const mortise_param_info&) { return true; });
   }
 
@@ -53,6 +50,9 @@ class Buckets {
   template <class Takes>
   void lay_out(bool is_ordered, const Takes& takes) {
     is_ordered_ = is_ordered;
+    int32_t is_recorded = 0;
+    check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded));
+    every_step_ = every_step_ && !is_recorded;  // nobody agrees with a rank that plays what it has recorded
     const mortise_slice* slices = nullptr;
     uint32_t n = 0;
     check(api.params->slices(api.host, &slices, &n));
@@ -162,4 +162,4 @@ class Buckets {
   size_t started_ = 0;         // buckets of this step
 };
 
-}  // namespace mortise::kernels
+}  // namespace mortise
