@@ -252,7 +252,8 @@ class Offload(Gpu):
                 self.assertEqual(losses[0], losses[2])
                 mib = [max(r["memory_peak_bytes"] for r in self.records(run)) / 2**20 for run in (plain, away)]
                 print(f"    {name}: {mib[0]:.0f} MiB, with activations on the host {mib[1]:.0f}", flush=True)
-                self.assertLess(mib[1], mib[0])
+                if name != "recomputed":  # there the most is what one block computes again
+                    self.assertLess(mib[1], mib[0])
 
 
 class Default(Gpu):
