@@ -141,9 +141,9 @@ class Zero(Ranks):
 
     def test_saves_by_the_clock_are_of_all_ranks(self):
         # Where each went by its own, one would gather for a save while another is in its next step, to the timeout.
-        text = self.text(2, zero(2) + '[comm.gloo]\ntimeout = "20 s"\n[checkpoint]\nevery = "0.02 s"\n')
-        run = self.train("clock", text.replace('"2 epochs"', "300"), "--ranks", "3")
-        self.assertGreater(len(self.records(run, "saved")), 3)
+        text = self.text(2, zero(2) + '[comm.gloo]\ntimeout = "20 s"\n[checkpoint]\nevery = "0.1 s"\n')
+        run = self.train("clock", text.replace('"2 epochs"', "100"), "--ranks", "3")
+        self.assertGreater(len(self.records(run, "saved")), 1)
 
     def test_what_is_drawn_by_micro_batch_is_that_of_one_rank(self):
         one = self.run_of(1, 4, MOE + COUNT.format(2), manifest=DROPPED, samples=48)
