@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -36,7 +37,7 @@ class Buckets {
   void finish(uint32_t) {
     for (; started_ < buckets_.size(); ++started_) start(buckets_[started_]);
     for (Bucket& b : buckets_) {
-      check(need(api.comm, "mortise.comm/0").wait(api.host, std::exchange(b.work, nullptr)));
+      wait_for_collective(std::exchange(b.work, nullptr));
       b.ready = 0;
     }
     started_ = 0;
@@ -84,14 +85,7 @@ class Buckets {
     bool is_full() const { return ready >= params.size(); }
   };
 
-  static void start(Bucket& b) {
-    mortise_collective all = {};
-    all.struct_size = sizeof all;
-    all.kind = MORTISE_ALL_REDUCE;
-    all.op = MORTISE_SUM;
-    all.out = b.sums.get();
-    check(need(api.comm, "mortise.comm/0").start(api.host, &all, &b.work));
-  }
+  static void start(Bucket& b) { b.work = start_collective(MORTISE_ALL_REDUCE, {}, b.sums); }
 
   // The buckets of the parameters in this order, each of one dtype, and not larger than asked for unless one is.
   void place(const std::vector<size_t>& order) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../collective.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/dtype.h"
@@ -128,20 +129,6 @@ class Shards {
 
   static int64_t bytes_of(uint32_t dtype) { return static_cast<int64_t>(mortise_dtype_of(dtype)->bytes); }
 
-  static mortise_work* start(uint32_t kind, const Tensor& in, const Tensor& out, int32_t root = 0) {
-    mortise_collective all = {};
-    all.struct_size = sizeof all;
-    all.kind = kind;
-    all.op = MORTISE_SUM;
-    all.root = root;
-    all.in = in.get();
-    all.out = out.get();
-    mortise_work* work = nullptr;
-    check(need_comm().start(api.host, &all, &work));
-    return work;
-  }
-  static const mortise_comm_api& need_comm() { return mortise::need(api.comm, "mortise.comm/0"); }
-
   // What was not used here is not used again until another segment needs it.
   void enter(int32_t segment, bool backward) {
     here_ = segment;
@@ -168,16 +155,16 @@ class Shards {
   static void gather(Unit& u) {
     Tensor flat;
     check(api.replicas->hold(api.host, u.param, flat.put()));
-    if (u.owner >= 0) u.gathering = start(MORTISE_BROADCAST, {}, flat, u.owner);
+    if (u.owner >= 0) u.gathering = start_collective(MORTISE_BROADCAST, {}, flat, u.owner);
     else {
       const int64_t at = place_now().rank * u.each;
-      u.gathering = start(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat);
+      u.gathering = start_collective(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat);
     }
     u.value = Value::kOnItsWay;
   }
 
   static void arrive(Unit& u) {
-    check(need_comm().wait(api.host, std::exchange(u.gathering, nullptr)));
+    wait_for_collective(std::exchange(u.gathering, nullptr));
     u.value = Value::kThere;
   }
 
@@ -194,10 +181,10 @@ class Shards {
     Sent& sent = sent_.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // everybody has the sum, and one of them keeps it
       sent.own = Tensor::share(whole.get());
-      sent.work = start(MORTISE_ALL_REDUCE, {}, whole);
+      sent.work = start_collective(MORTISE_ALL_REDUCE, {}, whole);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      sent.work = start(MORTISE_REDUCE_SCATTER, whole, sent.own);
+      sent.work = start_collective(MORTISE_REDUCE_SCATTER, whole, sent.own);
     }
     on_its_way_ += u.grad_bytes;
     while (on_its_way_ > most_ && sent_.size() > 1) bring_first();
@@ -207,7 +194,7 @@ class Shards {
     const Sent first = std::move(sent_.front());
     sent_.pop_front();
     on_its_way_ -= first.unit->grad_bytes;
-    check(need_comm().wait(api.host, first.work));
+    wait_for_collective(first.work);
     check(api.replicas->add_gradient(api.host, first.unit->param, first.own.get()));
   }
 

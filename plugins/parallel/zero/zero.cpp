@@ -75,7 +75,7 @@ class Zero : public Buckets {
       for (size_t rank = 0; rank < parts.size(); ++rank)
         if (parts[rank].length > 0) send(slices[i].param, parts[rank], static_cast<int32_t>(rank));
     }
-    for (Sent& sent : sent_) check(mortise::need(api.comm, "mortise.comm/0").wait(api.host, sent.work));
+    for (Sent& sent : sent_) wait_for_collective(sent.work);
     sent_.clear();
   }
 
@@ -110,12 +110,7 @@ class Zero : public Buckets {
     mortise_tensor* master = nullptr;
     check(mortise::need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
     sent.part = Tensor::own(master);
-    mortise_collective all = {};
-    all.struct_size = sizeof all;
-    all.kind = MORTISE_BROADCAST;
-    all.root = from;
-    all.out = sent.part.get();
-    check(mortise::need(api.comm, "mortise.comm/0").start(api.host, &all, &sent.work));
+    sent.work = start_collective(MORTISE_BROADCAST, {}, sent.part, from);
   }
 
   int64_t stage_, whole_below_;
