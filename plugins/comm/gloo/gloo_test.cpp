@@ -1,9 +1,7 @@
 // comm.gloo in several processes of this one, each with a fake host and the plugin. Nothing of LibTorch runs in the
 // process that forks, so no thread of it is lost to a child.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -13,6 +11,7 @@
 #include <functional>
 #include <iostream>
 
+#include "../place_test.hpp"
 #include "mortise/testing/fake_host.hpp"
 
 namespace {
@@ -23,21 +22,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double kShort = 1.5;  // s, a timeout that a test waits for; ranks that are well come within it
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 mortise_str str(std::string_view text) { return mortise::str(text); }
-
-// Where the ranks meet: a port of this host that nobody else has, with a socket that listens there.
-struct Place {
-  Place() : fd(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    auto* const any = reinterpret_cast<sockaddr*>(&at);
-    if (::bind(fd, any, length) || ::listen(fd, 64) || ::getsockname(fd, any, &length)) std::abort();
-    port = ntohs(at.sin_port);
-  }
-  ~Place() { ::close(fd); }
-  int fd, port;
-};
 
 // One rank, in its process.
 struct Rank {

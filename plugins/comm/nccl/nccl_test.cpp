@@ -1,9 +1,7 @@
 // comm.nccl without a GPU: what it refuses, and the watch, in several processes that are killed and stopped. What it
 // sends: tests/gpu/gpu_ranks_test.py.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <future>
 #include <iostream>
 
+#include "../place_test.hpp"
 #include "mortise/testing/fake_host.hpp"
 #include "watch.hpp"
 
@@ -96,20 +95,6 @@ TEST(Nccl, RefusesATensorOfTheCpu) {
 }
 
 // ---- the watch ----
-
-struct Place {
-  Place() : fd(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    auto* const any = reinterpret_cast<sockaddr*>(&at);
-    if (::bind(fd, any, length) || ::listen(fd, 64) || ::getsockname(fd, any, &length)) std::abort();
-    port = ntohs(at.sin_port);
-  }
-  ~Place() { ::close(fd); }
-  int fd, port;
-};
 
 struct Device : mortise::comm::Progress {
   void mark() override { ++marks; }
