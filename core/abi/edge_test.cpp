@@ -7,6 +7,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
+#include "core/abi/test_loop.hpp"
 #include "core/abi/test_tables.hpp"
 
 namespace mortise {
@@ -194,23 +195,7 @@ TEST_F(EdgeTest, RefusesHandlesThatAreNull) {
   EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "called with NULL for the parameter");
 }
 
-struct NoModel final : LoopServices {
-  const mortise_ledger& ledger() override { throw PluginError(MORTISE_E_INTERNAL, "nobody asked"); }
-  void vote(mortise_tensor*) override {}
-  void multiply(mortise_tensor*) override {}
-  void set_scale(mortise_tensor*) override {}
-  void report(std::string_view, mortise_tensor*, std::string_view) override {}
-  void metric(std::string_view, double) override {}
-  uint64_t recorded() override { return 0; }
-  void replayed(uint64_t) override {}
-  void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
-  void attach_term(std::string_view, mortise_tensor*, mortise_tensor*, std::string_view, double,
-                   mortise_tensor**) override {}
-  void norm(mortise_tensor**) override {}
-  void ready(mortise_param&, int, bool) override {}
-  void need(mortise_param&, int, bool) override {}
-  void slices(const PluginHost&, const mortise_slice**, uint32_t*) override {}
-  void publish(const mortise_param&) override {}
+struct NoModel final : testing::NoLoop {
   void forward(mortise_batch*, uint32_t mode, uint32_t, mortise_value*, uint32_t) override { ran = mode; }
   uint32_t ran = 99;
 };

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/abi/error.hpp"
+#include "core/abi/test_loop.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
 
@@ -13,7 +14,7 @@ namespace mortise::testing {
 namespace {
 
 // Gathers nothing: what others would bring is missing.
-struct Loop final : LoopServices {
+struct Loop final : NoLoop {
   std::vector<std::string> needed;
   Host& host;
   explicit Loop(Host& h) : host(h) {}
@@ -21,22 +22,6 @@ struct Loop final : LoopServices {
     needed.push_back(p.name);
     host.parameters().hold(p);
   }
-  const mortise_ledger& ledger() override { throw PluginError(MORTISE_E_INTERNAL, "a test has no step"); }
-  void vote(mortise_tensor*) override {}
-  void multiply(mortise_tensor*) override {}
-  void set_scale(mortise_tensor*) override {}
-  void report(std::string_view, mortise_tensor*, std::string_view) override {}
-  void metric(std::string_view, double) override {}
-  uint64_t recorded() override { return 0; }
-  void replayed(uint64_t) override {}
-  void term(std::string_view, mortise_tensor*, std::string_view, double) override {}
-  void attach_term(std::string_view, mortise_tensor*, mortise_tensor*, std::string_view, double,
-                   mortise_tensor**) override {}
-  void norm(mortise_tensor**) override {}
-  void ready(mortise_param&, int, bool) override {}
-  void slices(const PluginHost&, const mortise_slice**, uint32_t*) override {}
-  void publish(const mortise_param&) override {}
-  void forward(mortise_batch*, uint32_t, uint32_t, mortise_value*, uint32_t) override {}
 };
 
 class Shards : public ::testing::Test {
