@@ -1,9 +1,12 @@
 #include "collective.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 namespace mortise::comm {
 namespace {
 
-constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
 
 [[noreturn]] void refuse(const mortise_collective& c, const std::string& what,
                          mortise_status status = MORTISE_E_ARGUMENT) {
@@ -20,6 +23,35 @@ Info operand(const mortise_collective& c, mortise_tensor* t, const char* which, 
   return info;
 }
 
+// Of one side of an exchange: rows along a first dimension, as many as the ranks are given.
+void check_rows(const mortise_collective& c, mortise_tensor* t, const int64_t* of_each, int64_t n, const char* which) {
+  const Info info(t);
+  if (info.rank == 0) refuse(c, std::string(which) + " has no rows", MORTISE_E_SHAPE);
+  if (!of_each && info.size(0) % n != 0)
+    refuse(c,
+           std::string(which) + " has " + std::to_string(info.size(0)) + " rows, which " + std::to_string(n) +
+               " ranks do not share evenly",
+           MORTISE_E_SHAPE);
+  if (!of_each) return;
+  const auto negative = std::any_of(of_each, of_each + n, [](int64_t rows) { return rows < 0; });
+  const int64_t all = std::accumulate(of_each, of_each + n, int64_t{0});
+  if (negative || all != info.size(0))
+    refuse(c,
+           std::string(which) + " has " + std::to_string(info.size(0)) + " rows, and the ranks are to have " +
+               (negative ? "less than none" : std::to_string(all)),
+           MORTISE_E_SHAPE);
+}
+
+void check_exchange(const mortise_collective& c, const Info& in, const Info& out, int64_t n) {
+  if (!c.in_rows != !c.out_rows) refuse(c, "`in_rows` and `out_rows` are given together, or neither");
+  check_rows(c, c.in, c.in_rows, n, "`in`");
+  check_rows(c, c.out, c.out_rows, n, "`out`");
+  if (!std::ranges::equal(in.shape().subspan(1), out.shape().subspan(1)))
+    refuse(c, "rows of `in` and of `out` have other sizes", MORTISE_E_SHAPE);
+  if (!c.in_rows && in.size(0) != out.size(0)) refuse(c, "`in` and `out` have other sizes", MORTISE_E_SHAPE);
+  if (in.numel > 0 && in.data == out.data) refuse(c, "`in` and `out` are one memory");
+}
+
 }  // namespace
 
 at::ScalarType type_of(uint32_t dtype) {
@@ -33,7 +65,7 @@ at::ScalarType type_of(uint32_t dtype) {
 }
 
 const char* name_of(const mortise_collective& c) {
-  if (c.kind > MORTISE_BROADCAST)
+  if (c.kind > MORTISE_ALL_TO_ALL)
     throw Error(MORTISE_E_ARGUMENT, "start: no collective has the number " + std::to_string(c.kind));
   return kNames[c.kind];
 }
@@ -58,6 +90,7 @@ void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
   if (!reads_in(c)) return;
   const Info in = operand(c, c.in, "`in`", device);
   if (in.dtype != out.dtype) refuse(c, "`in` and `out` are of two element types", MORTISE_E_SHAPE);
+  if (c.kind == MORTISE_ALL_TO_ALL) return check_exchange(c, in, out, n);
   const bool scatters = c.kind == MORTISE_REDUCE_SCATTER;
   const int64_t whole = scatters ? in.numel : out.numel, part = scatters ? out.numel : in.numel;
   if (whole != n * part)
@@ -66,6 +99,15 @@ void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
                (scatters ? "`out`" : "`in`") + " " + std::to_string(part) + "; " + std::to_string(n) + " ranks need " +
                std::to_string(n * part),
            MORTISE_E_SHAPE);
+}
+
+Rows::Rows(mortise_tensor* t, const int64_t* given, int64_t n) {
+  const Info info(t);
+  rows = info.size(0);
+  elements = 1;
+  for (const int64_t size : info.shape().subspan(1)) elements *= size;
+  if (given) of_each.assign(given, given + n);
+  else of_each.assign(static_cast<size_t>(n), rows / n);
 }
 
 }  // namespace mortise::comm

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include <vector>
+
 #include "mortise/cpp/core.hpp"
 
 namespace mortise::comm {
@@ -11,11 +13,22 @@ namespace mortise::comm {
 const char* name_of(const mortise_collective&);  // throws Error if there is no such kind
 c10d::ReduceOp op_of(uint32_t op, const char* name);
 inline bool reads_in(const mortise_collective& c) {
-  return c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_ALL_GATHER;
+  return c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_ALL_GATHER || c.kind == MORTISE_ALL_TO_ALL;
+}
+// Is nothing to be sent by any rank? Of an exchange no rank knows what the others have.
+inline bool is_of_nothing(const mortise_collective& c) {
+  return c.kind != MORTISE_ALL_TO_ALL && Info(c.out).numel == 0;
 }
 // Everything that can be wrong with it on this rank, of n, whose tensors are to be on `device` (MORTISE_CPU, …): throws
 // Error.
 void check_fit(const mortise_collective&, int64_t n, uint32_t device);
 at::ScalarType type_of(uint32_t dtype);  // throws Error if there is no such type
+
+// Of an exchange among n ranks: [rows, elements of a row], and how many rows go to each, or come from each.
+struct Rows {
+  Rows(mortise_tensor* t, const int64_t* of_each, int64_t n);
+  int64_t rows, elements;
+  std::vector<int64_t> of_each;
+};
 
 }  // namespace mortise::comm

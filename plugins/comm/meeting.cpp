@@ -81,16 +81,6 @@ void must_be_the_same(c10d::Store& store, const std::string& id, const World& wo
                   "[" + id + "] in the manifest, or the same devices for every rank");
 }
 
-c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c10d::Store>& store, const char* name,
-                                                      const World& world, const std::string& own, int threads,
-                                                      Milliseconds timeout) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(own));
-  options->threads = threads;
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), world.rank,
-                                                     world.size, options);
-}
-
 // c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
 class Quiet {
  public:
@@ -116,6 +106,16 @@ World::World(const mortise_world& w)
   if (address.empty()) refuse("the address of rank 0 is empty");
 }
 
+c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::string& address, const std::string& name, int rank,
+                                                      int size, int threads, Milliseconds timeout) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->threads = threads;
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size,
+                                                     options);
+}
+
 Meeting meet(const World& world, Milliseconds timeout, const std::string& id, int threads) {
   const std::string own = own_address(world);
   if (is_loopback(own) && world.local_size < world.size)
@@ -126,14 +126,15 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   const auto made = std::make_shared<Meeting>();
   const auto has_store = std::make_shared<std::atomic<bool>>(false);
   made->is_server = world.rank == 0;
+  made->address = own;
   try {
     const auto meet_all = [=] {
       made->store = open_store(world, made->is_server, timeout);
       *has_store = true;
       await_all(*made->store, "here", id, world, timeout);
       must_be_the_same(*made->store, id, world);
-      made->own = open_group(made->store, "own", world, own, threads, timeout);
-      made->numbers = open_group(made->store, "numbers", world, own, 1, timeout);
+      made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
+      made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
       await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {

@@ -28,10 +28,17 @@ struct Meeting {
   // what the plugin itself sends.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> own, numbers;
   bool is_server = false;  // the store's memory is in this process
+  std::string address;     // of this host, by which the others reach this rank
 };
 // `id`: of the plugin that meets; `threads`: of `own`. Throws Error: MORTISE_E_LOST with the ranks that did not come,
 // MORTISE_E_IO if rank 0 cannot listen, MORTISE_E_CONFIG if another rank came with another plugin.
 Meeting meet(const World&, Milliseconds timeout, const std::string& id, int threads);
+
+// What the ranks of a group send one another: this one is number `rank` of `size`. `name`: of the group, the same on
+// all of them; `address`: this host's. Throws what c10d does: one did not come.
+c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::string& address, const std::string& name, int rank,
+                                                      int size, int threads, Milliseconds timeout);
 
 // Runs `body` on a thread of its own, and gives up `patience` after `limit`, so that c10d's own timeouts come first:
 // its store waits without end for a server that is stopped. The thread then stays behind, so `body` owns what it uses.

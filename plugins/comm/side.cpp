@@ -82,6 +82,36 @@ void Side::fetch(mortise_str key, mortise_str* text) {
   *text = str(fetched_);
 }
 
+Side::Members Side::members_of(const int32_t* ranks, uint32_t n) {
+  need_open("group");
+  need_all();
+  if (n == 0 || !ranks) throw Error(MORTISE_E_ARGUMENT, "group: no ranks are named");
+  const std::vector<int> all(ranks, ranks + n);
+  const std::string name = "group/" + std::to_string(groups_++) + "/" + std::to_string(all[0]);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i] < 0 || all[i] >= world_->size || std::find(all.begin(), all.begin() + i, all[i]) != all.begin() + i)
+      throw Error(MORTISE_E_ARGUMENT, "group: rank " + std::to_string(all[i]) + " is named twice, or is none of " +
+                                          std::to_string(world_->size));
+  const auto own = std::ranges::find(all, world_->rank);
+  if (own == all.end())
+    throw Error(MORTISE_E_ARGUMENT, "group: rank " + std::to_string(world_->rank) + " is not among those it names");
+  return {static_cast<int>(own - all.begin()), static_cast<int>(n), name};
+}
+
+std::string Side::said_by_first_of(const Members& some, const std::string& own) {
+  const auto said = std::make_shared<std::string>(own);
+  over_store("group", [=, store = met_.store, is_first = some.rank == 0, key = some.name + "/first", limit = timeout_] {
+    if (is_first) return store->set(key, *said);
+    store->wait({key}, limit);
+    *said = store->get_to_str(key);
+  });
+  return *said;
+}
+
+void Side::connect_group(std::function<void()> connect) {
+  or_lost("group", Clock::now(), [&] { within(timeout_, std::move(connect)); });
+}
+
 std::vector<std::string> Side::exchange(const std::string& key, const std::string& own) {
   const auto all = std::make_shared<std::vector<std::string>>();
   over_store("open", [=, store = met_.store, rank = world_->rank, size = world_->size, limit = timeout_] {

@@ -1,6 +1,7 @@
 // What a `comm` between processes has beside its tensors: the ranks' meeting, numbers on the host, shared texts, and
 // what is said once a rank is lost. The base of the objects of comm.gloo and comm.nccl.
 #pragma once
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -30,7 +31,19 @@ class Side {
   // Ends both process groups, and what is under way in them.
   void end_groups();
 
+  // A group of ranks as its members name it, before anything is connected. Refuses what is none.
+  struct Members {
+    int rank, size;    // this one's number among them
+    std::string name;  // the same on each
+  };
+  Members members_of(const int32_t* ranks, uint32_t n);
+  // What the first of them says, on each.
+  std::string said_by_first_of(const Members&, const std::string& own);
+  // Runs `connect`, in which a group's ranks meet; a rank that does not come is lost.
+  void connect_group(std::function<void()> connect);
+
   const World& world() const { return *world_; }
+  const Meeting& met() const { return met_; }
   bool is_alone() const { return world_->size == 1; }
   Milliseconds timeout() const { return timeout_; }
   c10d::ProcessGroupGloo& own() { return *met_.own; }
@@ -71,6 +84,7 @@ class Side {
   Meeting met_;                                             // of several ranks
   std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other
   std::string fetched_;
+  int groups_ = 0;  // made so far
   mutable std::mutex lost_mutex_;
   std::string lost_;  // what is said of every call from then on
 };

@@ -14,6 +14,11 @@
 #include "plugins/comm/collective.hpp"
 #include "plugins/comm/side.hpp"
 
+struct mortise_rank_group {
+  int size = 1;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> ranks;  // none of one rank, which has nobody to send to
+};
+
 struct mortise_work {
   c10::intrusive_ptr<c10d::Work> work;  // none where there was nothing to send
   mortise::Tensor in, out;
@@ -25,12 +30,21 @@ namespace {
 using namespace mortise;
 using comm::Clock;
 
+constexpr int kThreads = 2;  // of each group
+
 at::Tensor flat(mortise_tensor* t) {
   const Info info(t);
   return at::from_blob(info.data, {info.numel}, at::TensorOptions().dtype(comm::type_of(info.dtype)));
 }
 
+c10::intrusive_ptr<c10d::Work> begin_exchange(c10d::ProcessGroupGloo& group, const mortise_collective& c) {
+  comm::Rows to(c.in, c.in_rows, group.getSize()), from(c.out, c.out_rows, group.getSize());
+  at::Tensor in = flat(c.in).view({to.rows, to.elements}), out = flat(c.out).view({from.rows, from.elements});
+  return group.alltoall_base(out, in, from.of_each, to.of_each);
+}
+
 c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortise_collective& c) {
+  if (c.kind == MORTISE_ALL_TO_ALL) return begin_exchange(group, c);
   at::Tensor out = flat(c.out);
   std::vector<at::Tensor> one = {out};
   switch (c.kind) {
@@ -59,14 +73,37 @@ c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortis
 
 class Gloo : public comm::Side {
  public:
-  Gloo() : Side("comm.gloo", comm::duration_of("timeout"), 2) {}
-  ~Gloo() override { end_groups(); }  // what is under way ends, before the tensors go
+  Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads) {}
+  ~Gloo() override {  // what is under way ends, before the tensors go
+    groups_.clear();
+    all_ = {};
+    end_groups();
+  }
+
+  void open(const mortise_world* given) {
+    Side::open(given);
+    all_.size = world().size;
+    if (!is_alone()) all_.ranks = met().own;
+  }
+
+  void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
+    if (!out) throw Error(MORTISE_E_ARGUMENT, "group: there is no place for it");
+    const Members some = members_of(ranks, n);
+    const auto made = std::make_shared<mortise_rank_group>();
+    made->size = some.size;
+    if (some.size > 1)
+      connect_group([=, store = met().store, address = met().address, limit = timeout()] {
+        made->ranks = comm::open_group(store, address, some.name, some.rank, some.size, kThreads, limit);
+      });
+    *out = groups_.emplace_back(made).get();
+  }
 
   void start(const mortise_collective* c, mortise_work** out) {
     if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
     const char* const name = comm::name_of(*c);
     need_open(name);
-    comm::check_fit(*c, world().size, MORTISE_CPU);
+    const mortise_rank_group& group = c->group ? *c->group : all_;
+    comm::check_fit(*c, group.size, MORTISE_CPU);
     auto made = std::make_unique<mortise_work>();
     if (comm::reads_in(*c)) made->in = Tensor::share(c->in);
     made->out = Tensor::share(c->out);
@@ -74,10 +111,10 @@ class Gloo : public comm::Side {
     made->began = Clock::now();
     const std::lock_guard lock(mutex_);
     need_all();
-    if (is_alone()) {
+    if (!group.ranks) {
       if (made->in) copy(made->in, made->out);
-    } else if (Info(made->out).numel > 0) {
-      or_lost(name, made->began, [&] { made->work = begin(own(), *c); });
+    } else if (!comm::is_of_nothing(*c)) {
+      or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
     }
     *out = made.get();
     works_.emplace(made.get(), std::move(made));
@@ -104,14 +141,21 @@ class Gloo : public comm::Side {
       std::memmove(out.data, in.data, static_cast<size_t>(out.numel) * mortise_dtype_of(out.dtype)->bytes);
   }
 
+  mortise_rank_group all_;
+  std::vector<std::shared_ptr<mortise_rank_group>> groups_;
   std::mutex mutex_;  // of start and wait, which autograd's threads call too
   std::unordered_map<mortise_work*, std::unique_ptr<mortise_work>> works_;  // started, not waited for
 };
 
-const mortise_comm kObject = {sizeof(mortise_comm), 0,
-                              thunk<&Gloo::open>,   thunk<&Gloo::start>,
-                              thunk<&Gloo::wait>,   thunk<&Gloo::host_all_reduce>,
-                              thunk<&Gloo::share>,  thunk<&Gloo::fetch>};
+const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
+                              .reserved = 0,
+                              .open = thunk<&Gloo::open>,
+                              .start = thunk<&Gloo::start>,
+                              .wait = thunk<&Gloo::wait>,
+                              .host_all_reduce = thunk<&Gloo::host_all_reduce>,
+                              .share = thunk<&Gloo::share>,
+                              .fetch = thunk<&Gloo::fetch>,
+                              .group = thunk<&Gloo::group>};
 }  // namespace
 
 MORTISE_PLUGIN(Gloo, mortise::provide("comm", &kObject))

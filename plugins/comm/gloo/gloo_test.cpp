@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <numeric>
 
 #include "../place_test.hpp"
 #include "mortise/testing/fake_host.hpp"
@@ -37,6 +38,18 @@ struct Rank {
                        uint32_t op = MORTISE_SUM, int root = 0) {
     const mortise_collective c = {sizeof c, kind, op, root, in, out};
     return comm->start(plugin->self(), &c, work);
+  }
+  mortise_status run(mortise_collective c) {
+    c.struct_size = sizeof c;
+    mortise_work* work = nullptr;
+    const mortise_status status = comm->start(plugin->self(), &c, &work);
+    return status ? status : wait(work);
+  }
+  mortise_rank_group* group(std::vector<int32_t> ranks) {
+    mortise_rank_group* made = nullptr;
+    EXPECT_EQ(comm->group(plugin->self(), ranks.data(), static_cast<uint32_t>(ranks.size()), &made), MORTISE_OK)
+        << host.error();
+    return made;
   }
   mortise_status wait(mortise_work* work) { return comm->wait(plugin->self(), work); }
   mortise_status run(uint32_t kind, mortise_tensor* in, mortise_tensor* out, uint32_t op = MORTISE_SUM, int root = 0) {
@@ -193,6 +206,162 @@ TEST_P(Ranks, GatherAndBroadcast) {
         }
       }
   });
+}
+
+// What a rank has for each of the others: a row for 0, two for 1, and so on, of 3 numbers that say from whom to whom.
+std::vector<double> rows_of(int from, const std::vector<int64_t>& rows) {
+  std::vector<double> all;
+  for (size_t to = 0; to < rows.size(); ++to)
+    for (int64_t row = 0; row < rows[to]; ++row)
+      for (const double x : {double(from), double(to), double(row)}) all.push_back(x);
+  return all;
+}
+Tensor rows_tensor(FakeHost& host, uint32_t dtype, const std::vector<double>& elements) {
+  Tensor t = mortise::empty(dtype, {static_cast<int64_t>(elements.size() / 3), 3});
+  for (size_t i = 0; i < elements.size(); ++i) host.set_element(t.get(), static_cast<int64_t>(i), elements[i]);
+  return t;
+}
+
+// `rows(from, to)`: how many rows one rank has for another.
+void exchange(Rank& at, const std::vector<int>& ranks, const mortise_rank_group* group,
+              const std::function<int64_t(int, int)>& rows, bool even) {
+  const int own = static_cast<int>(std::ranges::find(ranks, at.rank) - ranks.begin());
+  for (const uint32_t dtype : kTypes) {
+    std::vector<int64_t> to, from;
+    std::vector<double> expected;
+    for (int other = 0; other < std::ssize(ranks); ++other) {
+      to.push_back(rows(own, other));
+      from.push_back(rows(other, own));
+      for (int64_t row = 0; row < from.back(); ++row)
+        for (const double x : {double(other), double(own), double(row)}) expected.push_back(x);
+    }
+    const Tensor in = rows_tensor(at.host, dtype, rows_of(own, to));
+    const Tensor out = mortise::empty(dtype, {static_cast<int64_t>(expected.size() / 3), 3});
+    ASSERT_EQ(at.run({.kind = MORTISE_ALL_TO_ALL,
+                      .in = in.get(),
+                      .out = out.get(),
+                      .group = group,
+                      .in_rows = even ? nullptr : to.data(),
+                      .out_rows = even ? nullptr : from.data()}),
+              MORTISE_OK)
+        << at.host.error();
+    ASSERT_EQ(elements_of(at.host, out), expected);
+    ASSERT_EQ(at.host.times_written(out.get()), 1);
+  }
+}
+
+TEST_P(Ranks, ExchangeRows) {
+  in_ranks(GetParam(), [](Rank& at) {
+    std::vector<int> all(static_cast<size_t>(at.size));
+    std::iota(all.begin(), all.end(), 0);
+    exchange(at, all, nullptr, [](int, int) { return 2; }, true);
+    exchange(at, all, nullptr, [](int from, int to) { return from + 2 * to; }, false);
+    exchange(at, all, nullptr, [](int from, int to) { return from == 0 && to == 1 ? 5 : 0; }, false);
+    exchange(at, all, nullptr, [](int, int) { return 0; }, false);
+  });
+}
+
+// Two groups side by side, the ranks of one in another order than their numbers, and one rank alone.
+TEST(Gloo, GroupsCommunicateByThemselves) {
+  in_ranks(4, [](Rank& at) {
+    const std::vector<int> own = at.rank % 2 == 0 ? std::vector{2, 0} : std::vector{1, 3};
+    mortise_rank_group* const pair = at.group({own[0], own[1]});
+    mortise_rank_group* const alone = at.group({at.rank});
+    const Tensor sum = tensor_of(at.host, MORTISE_F64, {double(at.rank), 1});
+    ASSERT_EQ(at.run({.kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = sum.get(), .group = pair}), MORTISE_OK);
+    EXPECT_EQ(elements_of(at.host, sum), (std::vector<double>{double(own[0] + own[1]), 2}));
+
+    const Tensor mine = tensor_of(at.host, MORTISE_I64, {double(at.rank)}), both = mortise::empty(MORTISE_I64, {2});
+    ASSERT_EQ(at.run({.kind = MORTISE_ALL_GATHER, .in = mine.get(), .out = both.get(), .group = pair}), MORTISE_OK);
+    EXPECT_EQ(elements_of(at.host, both), (std::vector<double>{double(own[0]), double(own[1])}));
+
+    const Tensor told = tensor_of(at.host, MORTISE_I64, {double(at.rank)});
+    ASSERT_EQ(at.run({.kind = MORTISE_BROADCAST, .root = 1, .out = told.get(), .group = pair}), MORTISE_OK);
+    EXPECT_EQ(elements_of(at.host, told), std::vector<double>{double(own[1])});
+
+    exchange(at, own, pair, [](int from, int to) { return 1 + from + 3 * to; }, false);
+    exchange(at, {at.rank}, alone, [](int, int) { return 3; }, true);
+    ASSERT_EQ(at.run({.kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = sum.get(), .group = alone}), MORTISE_OK);
+    EXPECT_EQ(elements_of(at.host, sum), (std::vector<double>{double(own[0] + own[1]), 2}));
+
+    const Tensor of_all = tensor_of(at.host, MORTISE_F64, {1});
+    ASSERT_EQ(at.run(MORTISE_ALL_REDUCE, nullptr, of_all.get()), MORTISE_OK);
+    EXPECT_EQ(elements_of(at.host, of_all), std::vector<double>{4});
+  });
+}
+
+// What one rank starts among all first, another starts in its group first.
+TEST(Gloo, GroupsKeepAnOrderOfTheirOwn) {
+  in_ranks(2, [](Rank& at) {
+    mortise_rank_group* const both = at.group({0, 1});
+    for (int i = 0; i < 20; ++i) {
+      const Tensor all = tensor_of(at.host, MORTISE_F32, std::vector<double>(1000, 1)),
+                   some = tensor_of(at.host, MORTISE_F32, std::vector<double>(1000, 2));
+      const mortise_collective among_all = {
+          .struct_size = sizeof among_all, .kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = all.get()};
+      mortise_collective in_group = among_all;
+      in_group.out = some.get();
+      in_group.group = both;
+      mortise_work *first = nullptr, *second = nullptr;
+      const auto& [one, other] = at.rank == 0 ? std::pair(among_all, in_group) : std::pair(in_group, among_all);
+      ASSERT_EQ(at.comm->start(at.plugin->self(), &one, &first), MORTISE_OK);
+      ASSERT_EQ(at.comm->start(at.plugin->self(), &other, &second), MORTISE_OK);
+      ASSERT_EQ(at.wait(first), MORTISE_OK);
+      ASSERT_EQ(at.wait(second), MORTISE_OK);
+      ASSERT_EQ(elements_of(at.host, all), std::vector<double>(1000, 2));
+      ASSERT_EQ(elements_of(at.host, some), std::vector<double>(1000, 4));
+    }
+  });
+}
+
+TEST(Gloo, RefusesWhatIsNoGroupAndNoExchange) {
+  in_ranks(2, [](Rank& at) {
+    mortise_rank_group* made = nullptr;
+    const auto refuses = [&](std::vector<int32_t> ranks, const std::string& text) {
+      EXPECT_EQ(at.comm->group(at.plugin->self(), ranks.data(), static_cast<uint32_t>(ranks.size()), &made),
+                MORTISE_E_ARGUMENT);
+      EXPECT_EQ(at.host.error(), text);
+    };
+    const auto own = std::to_string(at.rank);
+    refuses({}, "group: no ranks are named");
+    refuses({1 - at.rank}, "group: rank " + own + " is not among those it names");
+    refuses({at.rank, at.rank}, "group: rank " + own + " is named twice, or is none of 2");
+    refuses({at.rank, 2}, "group: rank 2 is named twice, or is none of 2");
+
+    const Tensor three = mortise::empty(MORTISE_F32, {3, 2}), four = mortise::empty(MORTISE_F32, {4, 2}),
+                 wide = mortise::empty(MORTISE_F32, {4, 3}), other = mortise::empty(MORTISE_F32, {4, 2});
+    const int64_t two[] = {2, 2}, less[] = {1, 1}, negative[] = {5, -1};
+    const auto says = [&](mortise_status expected, const std::string& text, mortise_collective c) {
+      c.kind = MORTISE_ALL_TO_ALL;
+      EXPECT_EQ(at.run(c), expected);
+      EXPECT_EQ(at.host.error(), "all_to_all: " + text);
+    };
+    says(MORTISE_E_SHAPE, "`in` has 3 rows, which 2 ranks do not share evenly",
+         {.in = three.get(), .out = three.get()});
+    says(MORTISE_E_SHAPE, "rows of `in` and of `out` have other sizes", {.in = four.get(), .out = wide.get()});
+    says(MORTISE_E_ARGUMENT, "`in` and `out` are one memory", {.in = four.get(), .out = four.get()});
+    says(MORTISE_E_ARGUMENT, "`in_rows` and `out_rows` are given together, or neither",
+         {.in = four.get(), .out = other.get(), .in_rows = two});
+    says(MORTISE_E_SHAPE, "`in` has 4 rows, and the ranks are to have 2",
+         {.in = four.get(), .out = other.get(), .in_rows = less, .out_rows = two});
+    says(MORTISE_E_SHAPE, "`out` has 4 rows, and the ranks are to have less than none",
+         {.in = four.get(), .out = other.get(), .in_rows = two, .out_rows = negative});
+    EXPECT_EQ(at.sum({1}), MORTISE_OK) << "no connection is lost by it";
+  });
+}
+
+TEST(Gloo, OfAGroupARankThatIsKilledIsLost) {
+  in_ranks(3,
+           [](Rank& at) {
+             mortise_rank_group* const pair = at.rank == 0 ? at.group({0}) : at.group({1, 2});
+             if (at.rank == 2) ::raise(SIGKILL);
+             if (at.rank == 0) return;
+             const Tensor in = mortise::empty(MORTISE_F32, {2}), out = mortise::empty(MORTISE_F32, {2});
+             EXPECT_EQ(at.run({.kind = MORTISE_ALL_TO_ALL, .in = in.get(), .out = out.get(), .group = pair}),
+                       MORTISE_E_LOST);
+             EXPECT_TRUE(at.host.error().starts_with("all_to_all: a rank ended, or did not come, ")) << at.host.error();
+           },
+           20, {0, 2});
 }
 
 TEST_P(Ranks, SendNothingOfNothing) {

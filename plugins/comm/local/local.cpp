@@ -6,6 +6,7 @@
 #include "mortise/cpp/plugin.hpp"
 
 struct mortise_work {};  // done when it is begun
+struct mortise_rank_group {};
 
 namespace {
 using namespace mortise;
@@ -17,9 +18,10 @@ class Local {
       throw Error(MORTISE_E_UNSUPPORTED, "comm.local joins no ranks, and there are " + std::to_string(world->size));
   }
   void start(const mortise_collective* c, mortise_work** out) {
-    know(c->kind <= MORTISE_BROADCAST, "collective", c->kind);
+    know(c->kind <= MORTISE_ALL_TO_ALL, "collective", c->kind);
     know(c->op <= MORTISE_MIN, "reduction", c->op);
-    if (c->kind == MORTISE_REDUCE_SCATTER || c->kind == MORTISE_ALL_GATHER) ops::copy_(c->out, c->in);
+    const bool reads_in = c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST;
+    if (reads_in) ops::copy_(c->out, c->in);
     *out = &done_;
   }
   void wait(mortise_work*) {}
@@ -31,6 +33,10 @@ class Local {
       throw Error(MORTISE_E_NOT_FOUND, "nobody shared `" + std::string(view(key)) + "`, and there is nobody else");
     *text = str(found->second);
   }
+  void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
+    if (n != 1 || ranks[0] != 0) throw Error(MORTISE_E_ARGUMENT, "there is no rank but 0 to make a group of");
+    *out = &alone_;
+  }
 
  private:
   // What several ranks would refuse, one refuses too.
@@ -39,13 +45,19 @@ class Local {
       throw Error(MORTISE_E_ARGUMENT, "no " + std::string(what) + " has the number " + std::to_string(number));
   }
   mortise_work done_;
+  mortise_rank_group alone_;
   std::map<std::string, std::string, std::less<>> shared_;
 };
 
-const mortise_comm kObject = {sizeof(mortise_comm), 0,
-                              thunk<&Local::open>,  thunk<&Local::start>,
-                              thunk<&Local::wait>,  thunk<&Local::host_all_reduce>,
-                              thunk<&Local::share>, thunk<&Local::fetch>};
+const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
+                              .reserved = 0,
+                              .open = thunk<&Local::open>,
+                              .start = thunk<&Local::start>,
+                              .wait = thunk<&Local::wait>,
+                              .host_all_reduce = thunk<&Local::host_all_reduce>,
+                              .share = thunk<&Local::share>,
+                              .fetch = thunk<&Local::fetch>,
+                              .group = thunk<&Local::group>};
 }  // namespace
 
 MORTISE_PLUGIN(Local, mortise::provide("comm", &kObject))

@@ -46,7 +46,7 @@ TEST_F(LocalComm, LeavesWhatItReducesAsItIs) {
 }
 
 TEST_F(LocalComm, CopiesWhatGoesFromOneTensorToAnother) {
-  for (const uint32_t kind : {MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER}) {
+  for (const uint32_t kind : {MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_ALL_TO_ALL}) {
     const mortise::Tensor in = host_.tensor<float>({2}, {1, 2}), out = host_.tensor<float>({2}, {0, 0});
     EXPECT_EQ(run(kind, in.get(), out.get()), MORTISE_OK);
     EXPECT_EQ(host_.values<float>(out), (std::vector<float>{1, 2}));
@@ -59,6 +59,15 @@ TEST_F(LocalComm, KeepsWhatItShares) {
   EXPECT_EQ(comm_.fetch(plugin_.self(), MORTISE_STR("plan"), &text), MORTISE_OK);
   EXPECT_EQ(mortise::view(text), "abc");
   EXPECT_EQ(comm_.fetch(plugin_.self(), MORTISE_STR("other"), &text), MORTISE_E_NOT_FOUND);
+}
+
+TEST_F(LocalComm, IsAGroupByItself) {
+  mortise_rank_group* group = nullptr;
+  const int32_t ranks[] = {0, 1};
+  EXPECT_EQ(comm_.group(plugin_.self(), ranks, 1, &group), MORTISE_OK);
+  EXPECT_NE(group, nullptr);
+  EXPECT_EQ(comm_.group(plugin_.self(), ranks, 2, &group), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host_.error(), "there is no rank but 0 to make a group of");
 }
 
 TEST_F(LocalComm, RefusesWhatDoesNotExist) {

@@ -21,7 +21,9 @@ Library::Library() {
                        take(nccl, "ncclCommAbort", abort) && take(nccl, "ncclCommGetAsyncError", async_error) &&
                        take(nccl, "ncclGetErrorString", error_string) && take(nccl, "ncclGetLastError", last_error) &&
                        take(nccl, "ncclAllReduce", all_reduce) && take(nccl, "ncclReduceScatter", reduce_scatter) &&
-                       take(nccl, "ncclAllGather", all_gather) && take(nccl, "ncclBroadcast", broadcast);
+                       take(nccl, "ncclAllGather", all_gather) && take(nccl, "ncclBroadcast", broadcast) &&
+                       take(nccl, "ncclGroupStart", group_start) && take(nccl, "ncclGroupEnd", group_end) &&
+                       take(nccl, "ncclSend", send) && take(nccl, "ncclRecv", receive);
   if (!has_all)
     throw Error(MORTISE_E_UNSUPPORTED, "open: LibTorch has loaded no libnccl.so.2",
                 "a LibTorch for CUDA with NCCL: make setup CUDA=1; or --use device.cpu");

@@ -32,6 +32,10 @@ class Library {
   Result (*reduce_scatter)(const void*, void*, size_t of_one, DataType, RedOp, Communicator*, void* stream);
   Result (*all_gather)(const void*, void*, size_t of_one, DataType, Communicator*, void* stream);
   Result (*broadcast)(const void*, void*, size_t, DataType, int root, Communicator*, void* stream);
+  Result (*group_start)();  // what is called until group_end is one call
+  Result (*group_end)();
+  Result (*send)(const void*, size_t, DataType, int to, Communicator*, void* stream);
+  Result (*receive)(void*, size_t, DataType, int from, Communicator*, void* stream);
   // "unhandled system error: Error while creating shared memory segment"
   std::string text(Result, Communicator*) const;
 };

@@ -1,7 +1,8 @@
 // comm.nccl: collectives between processes with a GPU each, over NCCL.
 //
-// A collective runs on a stream of its own: it begins after what the current stream has so far, and whoever waits makes
-// the current stream wait, never the host. So gradients are summed while backward goes on, and a recording has both.
+// The collectives of a group run on a stream of their own: each begins after what the current stream has so far, and
+// whoever waits makes the current stream wait, never the host. So gradients are summed while backward goes on, and a
+// recording has both.
 // What the host itself is told, numbers and texts, goes over the same side as comm.gloo's.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -23,6 +24,12 @@
 #include "plugins/comm/collective.hpp"
 #include "plugins/comm/side.hpp"
 #include "watch.hpp"
+
+struct mortise_rank_group {
+  int rank = 0, size = 1;
+  mortise::comm::Communicator* communicator = nullptr;  // NULL of one rank, which has nobody to send to
+  std::optional<c10::Stream> queue;                     // of all its collectives
+};
 
 struct mortise_work {
   std::optional<c10::Event> done;  // none where there was nothing to send
@@ -52,23 +59,25 @@ comm::DataType type_of(uint32_t dtype) {
 
 comm::RedOp op_of(uint32_t op) { return op == MORTISE_MAX ? comm::kMax : op == MORTISE_MIN ? comm::kMin : comm::kSum; }
 
-// The communicator. Shared with the thread that ends it, which may outlive the plugin: NCCL returns from there when no
-// recording has a collective of it any more.
+// The communicators, of all ranks and of groups. Shared with the thread that ends them, which may outlive the plugin:
+// NCCL returns from there when no recording has a collective of them any more.
 struct Connection {
   explicit Connection(c10::Device its) : device(its) {}
   const comm::Library nccl;
   const c10::Device device;
-  comm::Communicator* communicator = nullptr;
-  std::timed_mutex calls;  // of NCCL
+  std::timed_mutex calls;  // of NCCL; and of this list
+  std::vector<comm::Communicator*> communicators;
   std::atomic<bool> is_over = false;
   std::once_flag ends;
   std::thread ending;
   std::promise<void> ended;
 
-  void connect(const comm::UniqueId& id, int size, int rank) {
+  void connect(const comm::UniqueId& id, mortise_rank_group& group) {
     const c10::DeviceGuard guard(device);
-    if (const auto result = nccl.init_rank(&communicator, size, id, rank); result != comm::kSuccess)
+    if (const auto result = nccl.init_rank(&group.communicator, group.size, id, group.rank); result != comm::kSuccess)
       throw std::runtime_error(nccl.text(result, nullptr));
+    const std::lock_guard lock(calls);
+    communicators.push_back(group.communicator);
   }
   // Kernels that wait for another rank end, with whatever they have. A call that hangs in the driver behind such a
   // kernel is not waited for.
@@ -76,7 +85,7 @@ struct Connection {
     is_over = true;
     const c10::DeviceGuard guard(device);
     const bool is_free = calls.try_lock_for(Milliseconds(200));
-    nccl.abort(communicator);
+    for (comm::Communicator* each : communicators) nccl.abort(each);
     if (is_free) calls.unlock();
     ended.set_value();
   }
@@ -92,11 +101,13 @@ class Queue : public comm::Progress {
   std::string trouble() override {
     const std::unique_lock lock(connection_.calls, std::try_to_lock);
     if (!lock || connection_.is_over) return "";
-    comm::Result error = comm::kSuccess;
-    const auto result = connection_.nccl.async_error(connection_.communicator, &error);
-    if (result != comm::kSuccess) error = result;
-    const bool is_well = error == comm::kSuccess || error == comm::kInProgress;
-    return is_well ? "" : connection_.nccl.text(error, connection_.communicator);
+    for (comm::Communicator* each : connection_.communicators) {
+      comm::Result error = comm::kSuccess;
+      const auto result = connection_.nccl.async_error(each, &error);
+      if (result != comm::kSuccess) error = result;
+      if (error != comm::kSuccess && error != comm::kInProgress) return connection_.nccl.text(error, each);
+    }
+    return "";
   }
 
  private:
@@ -126,26 +137,34 @@ class Nccl : public comm::Side {
     const c10::Device device = cuda.getDevice();
     refuse_one_gpu_twice(comm::name_of_gpu(device.index()));
     connection_ = std::make_shared<Connection>(device);
-    connect();
-    queue_ = cuda.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+    connect(all_, {world().rank, world().size, "all"});
     progress_.emplace(*connection_, cuda.getStream(device));
     watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(other_rank() + " " + why); });
+  }
+
+  void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
+    if (!out) throw Error(MORTISE_E_ARGUMENT, "group: there is no place for it");
+    const Members some = members_of(ranks, n);
+    const auto made = groups_.emplace_back(std::make_shared<mortise_rank_group>());
+    if (some.size > 1) connect(made, some);
+    *out = made.get();
   }
 
   void start(const mortise_collective* c, mortise_work** out) {
     if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
     const char* const name = comm::name_of(*c);
     need_open(name);
-    comm::check_fit(*c, world().size, MORTISE_CUDA);
+    const mortise_rank_group& group = c->group ? *c->group : *all_;
+    comm::check_fit(*c, group.size, MORTISE_CUDA);
     auto made = std::make_unique<mortise_work>();
     if (comm::reads_in(*c)) made->in = Tensor::share(c->in);
     made->out = Tensor::share(c->out);
     const std::lock_guard lock(mutex_);
     need_all();
-    if (is_alone()) {
+    if (!group.communicator) {
       if (made->in) ops::copy_(made->out, made->in.get());
-    } else if (Info(made->out).numel > 0) {
-      made->done = begin(*c, name);
+    } else if (!comm::is_of_nothing(*c)) {
+      made->done = begin(group, *c, name);
     }
     *out = made.get();
     works_.emplace(made.get(), std::move(made));
@@ -184,48 +203,49 @@ class Nccl : public comm::Side {
               "device.cpu");
   }
 
-  void connect() {
+  // The first of a group has the id by which the others find it.
+  void connect(const std::shared_ptr<mortise_rank_group>& group, const Members& some) {
+    group->rank = some.rank;
+    group->size = some.size;
     comm::UniqueId id{};
-    std::string text;
-    if (world().rank == 0) {
+    if (some.rank == 0) {
       if (const auto result = connection_->nccl.get_unique_id(&id); result != comm::kSuccess)
         throw Error(MORTISE_E_IO, "open: NCCL cannot begin: " + connection_->nccl.text(result, nullptr));
-      text.assign(id.bytes.data(), id.bytes.size());
     }
-    exchange("nccl", text).front().copy(id.bytes.data(), id.bytes.size());
+    said_by_first_of(some, {id.bytes.data(), id.bytes.size()}).copy(id.bytes.data(), id.bytes.size());
     const auto began = Clock::now();
     try {
-      comm::within(timeout(), [made = connection_, id, size = world().size, rank = world().rank] {
-        made->connect(id, size, rank);
-      });
+      comm::within(timeout(), [made = connection_, id, group] { made->connect(id, *group); });
     } catch (const std::exception& e) {
       throw Error(MORTISE_E_IO,
                   "open: the GPUs are not connected, " + comm::seconds(Clock::now() - began) +
                       " after NCCL began: " + comm::plain(e),
                   "NCCL_DEBUG=INFO says more; or [comm.gloo] with --use device.cpu");
     }
+    const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
+    group->queue = cuda.getStreamFromGlobalPool(connection_->device, /*isHighPriority=*/true);
   }
 
-  c10::Event begin(const mortise_collective& c, const char* name) {
+  c10::Event begin(const mortise_rank_group& group, const mortise_collective& c, const char* name) {
     c10::Event before(c10::kCUDA), done(c10::kCUDA);
     before.record(current());
-    before.block(*queue_);
+    before.block(*group.queue);
     const std::lock_guard lock(connection_->calls);
     if (connection_->is_over) need_all();
-    if (const auto result = call(c); result != comm::kSuccess) {
-      const std::string text = std::string(name) + ": " + connection_->nccl.text(result, connection_->communicator);
+    if (const auto result = call(group, c); result != comm::kSuccess) {
+      const std::string text = std::string(name) + ": " + connection_->nccl.text(result, group.communicator);
       if (result == comm::kRemoteError) lose(other_rank() + " cannot be reached: " + text);
       need_all();
       throw Error(MORTISE_E_PLUGIN, "NCCL refuses " + text);
     }
-    done.record(*queue_);
+    done.record(*group.queue);
     return done;
   }
 
-  comm::Result call(const mortise_collective& c) {
+  comm::Result call(const mortise_rank_group& group, const mortise_collective& c) {
     const comm::Library& nccl = connection_->nccl;
-    comm::Communicator* const all = connection_->communicator;
-    void* const stream = queue_->native_handle();
+    comm::Communicator* const all = group.communicator;
+    void* const stream = group.queue->native_handle();
     const Info out(c.out);
     const auto n = static_cast<size_t>(out.numel);
     const size_t bytes = mortise_dtype_of(out.dtype)->bytes;
@@ -237,29 +257,57 @@ class Nccl : public comm::Side {
       case MORTISE_ALL_GATHER:
         return nccl.all_gather(Info(c.in).data, out.data, static_cast<size_t>(Info(c.in).numel) * bytes, comm::kUint8,
                                all, stream);
+      case MORTISE_ALL_TO_ALL: return exchange_rows(group, c, bytes);
       default: return nccl.broadcast(out.data, out.data, n * bytes, comm::kUint8, c.root, all, stream);
     }
+  }
+
+  // Each rank sends to each, itself too, in one call. `bytes`: of an element.
+  comm::Result exchange_rows(const mortise_rank_group& group, const mortise_collective& c, size_t bytes) {
+    const comm::Library& nccl = connection_->nccl;
+    const comm::Rows to(c.in, c.in_rows, group.size), from(c.out, c.out_rows, group.size);
+    void* const stream = group.queue->native_handle();
+    const char* in = Info(c.in).as<const char>();
+    char* out = Info(c.out).as<char>();
+    comm::Result result = nccl.group_start();
+    for (int rank = 0; rank < group.size && result == comm::kSuccess; ++rank) {
+      const size_t sent = static_cast<size_t>(to.of_each[static_cast<size_t>(rank)] * to.elements) * bytes,
+                   got = static_cast<size_t>(from.of_each[static_cast<size_t>(rank)] * from.elements) * bytes;
+      if (sent > 0) result = nccl.send(in, sent, comm::kUint8, rank, group.communicator, stream);
+      if (got > 0 && result == comm::kSuccess)
+        result = nccl.receive(out, got, comm::kUint8, rank, group.communicator, stream);
+      in += sent;
+      out += got;
+    }
+    const comm::Result ended = nccl.group_end();
+    return result == comm::kSuccess ? ended : result;
   }
 
   c10::Stream current() const { return c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(connection_->device); }
 
   void give_up() override {
-    if (!connection_ || !connection_->communicator) return;
+    if (!connection_ || !all_->communicator) return;
     std::call_once(connection_->ends, [this] { connection_->ending = std::thread([c = connection_] { c->abort(); }); });
   }
 
   std::shared_ptr<Connection> connection_;  // of several ranks
-  std::optional<c10::Stream> queue_;        // of all collectives
-  std::mutex mutex_;                        // of start and wait, which autograd's threads call too
+  std::shared_ptr<mortise_rank_group> all_ = std::make_shared<mortise_rank_group>();
+  std::vector<std::shared_ptr<mortise_rank_group>> groups_;
+  std::mutex mutex_;  // of start and wait, which autograd's threads call too
   std::unordered_map<mortise_work*, std::unique_ptr<mortise_work>> works_;  // started, not waited for
   std::optional<Queue> progress_;
   std::optional<comm::Watch> watch_;
 };
 
-const mortise_comm kObject = {sizeof(mortise_comm), 0,
-                              thunk<&Nccl::open>,   thunk<&Nccl::start>,
-                              thunk<&Nccl::wait>,   thunk<&Nccl::host_all_reduce>,
-                              thunk<&Nccl::share>,  thunk<&Nccl::fetch>};
+const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
+                              .reserved = 0,
+                              .open = thunk<&Nccl::open>,
+                              .start = thunk<&Nccl::start>,
+                              .wait = thunk<&Nccl::wait>,
+                              .host_all_reduce = thunk<&Nccl::host_all_reduce>,
+                              .share = thunk<&Nccl::share>,
+                              .fetch = thunk<&Nccl::fetch>,
+                              .group = thunk<&Nccl::group>};
 }  // namespace
 
 MORTISE_PLUGIN(Nccl, mortise::provide("comm", &kObject))

@@ -69,6 +69,22 @@ TEST_F(One, EveryCallIsTheIdentity) {
   EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
 }
 
+TEST_F(One, IsAGroupByItself) {
+  ASSERT_EQ(open(), MORTISE_OK) << host.error();
+  const int32_t ranks[] = {0, 1};
+  mortise_rank_group* group = nullptr;
+  ASSERT_EQ(comm->group(plugin->self(), ranks, 1, &group), MORTISE_OK) << host.error();
+  const Tensor in = host.tensor<float>({3}, {1, 2, 3}), out = mortise::empty(MORTISE_F32, {3});
+  const mortise_collective c = {
+      .struct_size = sizeof c, .kind = MORTISE_ALL_TO_ALL, .in = in.get(), .out = out.get(), .group = group};
+  mortise_work* work = nullptr;
+  ASSERT_EQ(comm->start(plugin->self(), &c, &work), MORTISE_OK) << host.error();
+  ASSERT_EQ(comm->wait(plugin->self(), work), MORTISE_OK) << host.error();
+  EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(comm->group(plugin->self(), ranks, 2, &group), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "group: rank 1 is named twice, or is none of 1");
+}
+
 TEST_F(One, RefusesWhatSeveralWould) {
   const Tensor t = mortise::empty(MORTISE_F32, {3}), four = mortise::empty(MORTISE_F32, {4});
   EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get()), MORTISE_E_ARGUMENT);

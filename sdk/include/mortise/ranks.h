@@ -18,18 +18,27 @@ typedef struct mortise_world {
 
 enum { MORTISE_SUM = 0, MORTISE_MAX = 1, MORTISE_MIN = 2 };
 
+/* Some of the ranks, which start collectives among themselves, in an order of their own: `comm`'s. */
+typedef struct mortise_rank_group mortise_rank_group;
+
 /* What `in` and `out` are, of n ranks; both contiguous, of one dtype, on the run's device. */
 enum {
   MORTISE_ALL_REDUCE = 0,     /* out: in place, `in` is not read */
   MORTISE_REDUCE_SCATTER = 1, /* in [n * k], out [k]: the k of this rank */
   MORTISE_ALL_GATHER = 2,     /* in [k], out [n * k], rank after rank */
-  MORTISE_BROADCAST = 3       /* out: of rank `root`, `in` is not read */
+  MORTISE_BROADCAST = 3,      /* out: of rank `root`, `in` is not read */
+  MORTISE_ALL_TO_ALL = 4      /* in: rows, along the first dimension, for one rank after another; out: from each. They
+                                 share no memory */
 };
 typedef struct mortise_collective {
   uint32_t struct_size, kind;
   uint32_t op; /* MORTISE_SUM, … of those that reduce */
   int32_t root;
   mortise_tensor *in, *out;
+  /** Among these, whose number and order count above; NULL: among all. Since 0.2 */
+  const mortise_rank_group *group;
+  /** Of MORTISE_ALL_TO_ALL [n]: how many rows go to each, and come from each; NULL, both: as many for all. Since 0.2 */
+  const int64_t *in_rows, *out_rows;
 } mortise_collective;
 typedef struct mortise_work mortise_work; /* a collective that was started: the plugin's own */
 
@@ -50,6 +59,9 @@ typedef struct mortise_comm {
    * call of `fetch`. [build, loop] */
   MORTISE_PLUG(share, mortise_str key, mortise_str text);
   MORTISE_PLUG(fetch, mortise_str key, mortise_str *text);
+  /** A group of ranks, in this order, this one among them; it lives as long as the object. Every rank makes as many
+   * groups, and those that one names name the same. [build] Since 0.2 */
+  MORTISE_PLUG(group, const int32_t *ranks, uint32_t n, mortise_rank_group **out);
 } mortise_comm;
 
 /** "mortise.comm/0": the run's `comm`, for any other plugin. Since 0.2 */
