@@ -55,18 +55,18 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
-    "base": 670,
+    "base": 740,
     "manifest": 1996,
-    "plugin": 1760,
+    "plugin": 1770,
     "plan": 1730,
-    "model": 350,
-    "host": 2300,
-    "loop": 2300,
-    "abi": 1570,
-    "declare": 1760,
-    "assemble": 1230,
+    "model": 415,
+    "host": 2330,
+    "loop": 2340,
+    "abi": 1630,
+    "declare": 1880,
+    "assemble": 1240,
     "store": 1385,
-    "cli": 6705,
+    "cli": 6710,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

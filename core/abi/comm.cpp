@@ -1,4 +1,7 @@
 // mortise.comm/0: the run's `comm`, whose object gets its own `self`; others reach it through the host.
+#include <algorithm>
+#include <cstring>
+
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
 #include "core/abi/tables.hpp"
@@ -19,7 +22,11 @@ void comm_place(mortise_host* h, int32_t* rank, int32_t* size) {
 }
 void comm_start(mortise_host* h, const mortise_collective* what, mortise_work** out) {
   if (!what || !out) throw PluginError(MORTISE_E_ARGUMENT, "a collective is NULL, or where its work is to be put");
-  comm_of(h).call(&mortise_comm::start, "start", what, out);
+  if (!MORTISE_HAS_ROOM(what, out)) throw PluginError(MORTISE_E_ARGUMENT, "a collective is begun without its size");
+  mortise_collective all{};  // what an older plugin does not say is 0
+  std::memcpy(&all, what, std::min<size_t>(what->struct_size, sizeof all));
+  all.struct_size = sizeof all;
+  comm_of(h).call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&all), out);
 }
 void comm_wait(mortise_host* h, mortise_work* work) {
   if (!work) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the work");
@@ -30,9 +37,26 @@ void comm_host_all_reduce(mortise_host* h, int64_t* numbers, uint32_t n, uint32_
   comm_of(h).call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers, n, op);
 }
 
+void comm_axis(mortise_host* h, mortise_str name, mortise_rank_group** group, int32_t* rank, int32_t* size) {
+  const Services& services = edge_of(h).services;
+  const int axis = services.mesh.find(view(name));
+  if (axis < 0)
+    throw PluginError(MORTISE_E_NOT_FOUND, "no plugin of this run has an axis `" + std::string(view(name)) +
+                                               "` ([ranks] axis of plugin.toml)");
+  *group = services.groups.along.empty() ? nullptr : services.groups.along[static_cast<size_t>(axis)];
+  *rank = services.mesh.place(axis);
+  *size = services.mesh.axes()[static_cast<size_t>(axis)].size;
+}
+
+void comm_data_place(mortise_host* h, int32_t* rank, int32_t* size) {
+  *rank = edge_of(h).services.mesh.data_rank();
+  *size = edge_of(h).services.mesh.data_size();
+}
+
 }  // namespace
 
-const mortise_comm_api kCommApi = {sizeof(mortise_comm_api), at_edge<comm_place>, at_edge<comm_start>,
-                                   at_edge<comm_wait>, at_edge<comm_host_all_reduce>};
+const mortise_comm_api kCommApi = {sizeof(mortise_comm_api), at_edge<comm_place>,           at_edge<comm_start>,
+                                   at_edge<comm_wait>,       at_edge<comm_host_all_reduce>, at_edge<comm_axis>,
+                                   at_edge<comm_data_place>};
 
 }  // namespace mortise

@@ -81,18 +81,41 @@ uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
   return name == "grad_dtype" ? &info.grad_dtype : nullptr;
 }
 
+// "place.AXIS"
+void place_along(mortise_host* h, mortise_param* p, const std::string& axis, mortise_value v) {
+  Services& services = edge_of(h).services;
+  const int index = services.mesh.find(axis);
+  if (index < 0)
+    throw PluginError(MORTISE_E_NOT_FOUND, plugin_of(h).id + " places " + p->name + " along `" + axis +
+                                               "`, an axis that no plugin of this run has");
+  if (std::ranges::any_of(services.kept, [&](const KeptTensors& kept) {
+        return std::ranges::count(kept.beside, p, &ParamStates::param) > 0;
+      }))
+    throw PluginError(MORTISE_E_ARGUMENT, plugin_of(h).id + " places " + p->name + ", beside which a tensor is kept");
+  const Axis& along = services.mesh.axes()[static_cast<size_t>(index)];
+  const OnAxis here{index, along.name, services.mesh.place(index), along.size};
+  if (v.tag == MORTISE_INT) place(*p, here, v.v.i);
+  else if (v.tag == MORTISE_TEXT) place(*p, here, text_of(v.v.s));
+  else
+    throw PluginError(MORTISE_E_ARGUMENT, "`place." + axis + "` of " + p->name +
+                                              " is the number of a rank along it, or the name of a dimension");
+}
+
 // Everything is checked before anything is changed.
 void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) {
   const std::string name(view(field));
+  constexpr std::string_view kPlace = "place.";
+  const bool places = name.starts_with(kPlace);
   uint32_t* dtype = dtype_field(p->info, name);
-  if (name != "trainable" && name != "update_on_host" && !dtype)
+  if (name != "trainable" && name != "update_on_host" && !dtype && !places)
     throw PluginError(MORTISE_E_NOT_FOUND,
                       "a parameter has no field `" + name +
-                          "`; fields are trainable, value_dtype, master_dtype, grad_dtype, update_on_host");
+                          "`; fields are trainable, value_dtype, master_dtype, grad_dtype, update_on_host, place.AXIS");
   if (!edge_of(h).declaring_parameters)
     throw PluginError(MORTISE_E_ARGUMENT,
                       plugin_of(h).id + " sets `" + name + "` of " + p->name + " outside of params.declared");
   must_write(h, name);
+  if (places) return place_along(h, p, name.substr(kPlace.size()), v);
   if (dtype) {
     if (v.tag != MORTISE_DTYPE || v.v.i < 0 || v.v.i >= MORTISE_DTYPES ||
         !mortise_dtype_is_float(static_cast<uint32_t>(v.v.i)))

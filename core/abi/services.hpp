@@ -11,6 +11,7 @@
 
 #include "core/abi/provided.hpp"
 #include "core/abi/states.hpp"
+#include "core/base/mesh.hpp"
 #include "core/base/world.hpp"
 #include "mortise/checkpoint.h"
 #include "mortise/data.h"
@@ -55,10 +56,19 @@ class Requests {
   Request strongest_;
 };
 
+// Ranks that communicate by themselves, as `comm` has made them; NULL, of several ranks: all of them.
+struct RankGroups {
+  std::vector<mortise_rank_group*> along, sharers;  // by axis: along it, and of what lies along it
+  mortise_rank_group* data = nullptr;               // of what every rank has: those that see other samples
+  mortise_rank_group* of(int axis) const { return axis < 0 ? data : sharers[static_cast<size_t>(axis)]; }
+};
+
 struct Services {
   Provided<mortise_tokenizer> tokenizer;
   Provided<mortise_comm> comm;
   World world;
+  Mesh mesh;
+  RankGroups groups;
   bool records_steps = false;  // a plugin does: it plays them instead of calling `step`
   mortise_clock clock{};
   Filter filter = Filter::kNone;

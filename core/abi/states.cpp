@@ -5,6 +5,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/base/dtype.hpp"
+#include "mortise/cpp/strings.hpp"
 
 namespace mortise {
 namespace {
@@ -19,8 +20,15 @@ int64_t block_of(std::string_view relation) {
   return error == std::errc() && end == number.data() + number.size() && n > 0 ? n : 0;
 }
 
-std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relation, const std::string& plugin) {
-  std::vector<int64_t> sizes = p.sizes;
+int64_t numel_of(const std::vector<int64_t>& sizes) {
+  int64_t n = 1;
+  for (const int64_t size : sizes) n *= size;
+  return n;
+}
+
+// Of a parameter of these sizes.
+std::vector<int64_t> state_sizes(const mortise_param& p, std::vector<int64_t> sizes, std::string_view relation,
+                                 const std::string& plugin) {
   if (relation == "same" || relation == "copy") return sizes;
   if (relation == "scalar") return {};
   if (relation == "rows" && !sizes.empty()) {
@@ -31,17 +39,11 @@ std::vector<int64_t> state_sizes(const mortise_param& p, std::string_view relati
     sizes.erase(sizes.end() - 2);
     return sizes;
   }
-  if (const int64_t n = block_of(relation)) return {p.info.numel / n + (p.info.numel % n != 0)};
+  if (const int64_t n = block_of(relation)) return {numel_of(sizes) / n + (numel_of(sizes) % n != 0)};
   throw PluginError(MORTISE_E_ARGUMENT,
                     plugin + " has a state of " + p.name + " with the relation `" + std::string(relation) +
                         "`; relations are same, copy, rows, columns, scalar, blocks:N",
                     plugin);
-}
-
-int64_t numel_of(const std::vector<int64_t>& sizes) {
-  int64_t n = 1;
-  for (const int64_t size : sizes) n *= size;
-  return n;
 }
 
 }  // namespace
@@ -60,7 +62,14 @@ void add_state(ParamStates& beside, const mortise_state_spec& s, const std::stri
     refuse("keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
   const std::string_view relation = text_of(s.relation, plugin);
   const int64_t per = relation == "same" || relation == "copy" ? 1 : block_of(relation);
-  beside.states.push_back({name, state_sizes(p, relation, plugin), s.dtype, s.fill, relation == "copy", per});
+  StateSpec& added = beside.states.emplace_back(
+      StateSpec{name, state_sizes(p, p.sizes, relation, plugin), s.dtype, s.fill, relation == "copy", per});
+  if (!p.is_placed()) return;
+  added.whole = state_sizes(p, p.placement.whole, relation, plugin);
+  if (p.placement.owner < 0 && per != 1)
+    refuse("keeps `" + name + "` (" + std::string(relation) + ") of " + p.name + ", of which ranks along `" +
+           std::string(view(p.info.axis)) + "` have parts: it can keep what has the parameter's shape alone");
+  if (p.info.numel == 0 && numel_of(added.sizes) > 0) added.sizes = {0};  // columns of no rows, a number of nothing
 }
 
 Piece piece_of(const StateSpec& state, const Piece& piece) {
@@ -68,12 +77,12 @@ Piece piece_of(const StateSpec& state, const Piece& piece) {
   return {0, piece.length > 0 ? numel_of(state.sizes) : 0};
 }
 
-int64_t bytes_of(const std::vector<ParamStates>& all, int32_t rank) {
+int64_t bytes_of(const std::vector<ParamStates>& all) {
   int64_t bytes = 0;
   for (const ParamStates& beside : all)
     for (const StateSpec& s : beside.states) {
       int64_t n = numel_of(s.sizes);
-      if (!beside.pieces.empty()) n = piece_of(s, beside.pieces[static_cast<size_t>(rank)]).length;
+      if (!beside.pieces.empty()) n = piece_of(s, beside.own()).length;
       bytes += n * dtype_bytes(s.dtype);
     }
   return bytes;

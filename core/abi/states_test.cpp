@@ -40,7 +40,7 @@ TEST_F(StatesTest, HaveTheSizesOfTheirRelation) {
     EXPECT_EQ(beside.states.back().sizes, sizes) << relation;
     EXPECT_EQ(beside.states.back().copies_master, std::string_view(relation) == "copy");
   }
-  EXPECT_EQ(bytes_of({beside}, 0), 4 * (105 + 105 + 15 + 21 + 1 + 4 + 1));
+  EXPECT_EQ(bytes_of({beside}), 4 * (105 + 105 + 15 + 21 + 1 + 4 + 1));
 }
 
 TEST_F(StatesTest, AreRefusedWhereTheyAreNone) {
@@ -56,6 +56,28 @@ TEST_F(StatesTest, AreRefusedWhereTheyAreNone) {
   EXPECT_NE(refused("r", "rows").find("relation `rows`"), std::string::npos);
   w.sizes = {4};
   EXPECT_NE(refused("c", "columns").find("relation `columns`"), std::string::npos);
+}
+
+// Of a parameter of 6 x 4 of which this rank has a part.
+TEST_F(StatesTest, OfWhatLiesAlongAnAxisAreOfThatAndKnowTheWhole) {
+  w.dims = {"out", "in"};
+  w.sizes = {6, 4};
+  place(w, {0, "tensor", 1, 2}, "out");
+  add("m", "same");
+  EXPECT_EQ(beside.states[0].sizes, (Sizes{3, 4}));
+  EXPECT_EQ(beside.states[0].whole, (Sizes{6, 4}));
+  EXPECT_EQ(bytes_of({beside}), 12 * 4);
+  EXPECT_EQ(refused("r", "rows"),
+            "optimizer.x keeps `r` (rows) of w, of which ranks along `tensor` have parts: it can "
+            "keep what has the parameter's shape alone");
+}
+
+TEST_F(StatesTest, OfWhatAnotherRankHasAreNothing) {
+  w.sizes = {6, 4};
+  place(w, {0, "experts", 1, 2}, int64_t{0});
+  for (const char* relation : {"same", "rows", "columns", "scalar", "blocks:4"}) add(relation, relation);
+  EXPECT_EQ(bytes_of({beside}), 0);
+  EXPECT_EQ(beside.states[2].whole, Sizes{4});
 }
 
 TEST_F(StatesTest, AreEightAtMost) {

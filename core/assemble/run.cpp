@@ -143,7 +143,7 @@ void must_begin_alike(const Runnable& r) {
   diagnosed(*r.declared().instances, [&] {
     std::vector<at::Tensor> masters;
     for (const ParameterState& s : r.host().parameters().all())
-      if (!s.declared->is_sharded()) masters.push_back(s.master);
+      if (!s.declared->is_in_parts()) masters.push_back(s.master);
     Ranks(r.host().services).must_be_alike(masters, "the parameters");
   });
 }
@@ -233,7 +233,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          },
                          sample,
                          [&] { gathered = gather(r); },
-                         std::ranges::any_of(*r.optimizers, [](const auto& o) { return o.is_cut(); })};
+                         std::ranges::any_of(*r.optimizers, [](const auto& o) { return o.is_in_parts(); })};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
   if (parts_->request.world.size > 1)
     options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();

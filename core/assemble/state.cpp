@@ -10,6 +10,7 @@
 #include "core/assemble/format.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
+#include "core/host/placed.hpp"
 #include "core/host/to_host.hpp"
 #include "core/plan/facts.hpp"
 #include "core/store/files.hpp"
@@ -118,7 +119,7 @@ std::string model_config(const Declared& declared, const Declaration& d,
     if (value.is_set()) values[key] = value.text();
     else if (const auto fact = d.facts.find(key); fact != d.facts.end()) values[key] = std::to_string(fact->second);
   std::map<std::string, huggingface::Sizes> parameters;
-  for (const auto& p : d.params) parameters[p.name] = p.sizes;
+  for (const auto& p : d.params) parameters[p.name] = p.whole_sizes();
   return huggingface::config_text(model.info->huggingface, values, parameters, d.classes,
                                   added_to(model, *declared.plan, d), tokens);
 }
@@ -192,8 +193,10 @@ void restore_tensors(const Format& format, const Found& checkpoint, const std::s
     if (sizes != e.sizes || dtype_of(w.tensor.scalar_type()) != e.dtype ||
         e.bytes != static_cast<uint64_t>(c10::multiply_integers(sizes)) * w.tensor.element_size())
       refuse(path, "`" + w.name + "` has another shape or dtype than in this run");
-    const at::Tensor there = at::from_blob(const_cast<void*>(e.data), e.sizes, w.tensor.options().device(at::kCPU));
-    w.tensor.copy_(w.is_part ? there.view(-1).narrow(0, w.offset, w.tensor.numel()) : there);
+    at::Tensor there = at::from_blob(const_cast<void*>(e.data), e.sizes, w.tensor.options().device(at::kCPU));
+    if (w.placement) there = placed_part(there, *w.placement, w.placement->rank);
+    if (w.is_part) there = there.reshape(-1).narrow(0, w.offset, w.tensor.numel()).view(w.tensor.sizes());
+    w.tensor.copy_(there);
     found.erase(stored);
   }
   if (!found.empty()) refuse(path, "it has `" + found.begin()->first + "`, which this run does not know");
@@ -204,7 +207,13 @@ void restore_parameters(const Allocated& a, const Found& checkpoint) {
   for (const auto& s : a.host().parameters().all()) {
     const mortise_param& p = *s.declared;
     masters.push_back({p.name, s.master});
-    if (p.is_sharded()) masters.back() = {p.name, s.master.view(-1), 0, true, p.sizes, p.shards.own.offset};
+    if (!p.is_in_parts()) continue;
+    masters.back() = {.name = p.name,
+                      .tensor = s.master.view(-1),
+                      .is_part = true,
+                      .whole = p.whole_sizes(),
+                      .placement = p.is_placed() ? &p.placement : nullptr,
+                      .offset = p.shards.own.offset};
   }
   restore_tensors(a.declared.format, checkpoint, kModelFile + extension(a.declared), masters);
   for (auto& s : a.host().parameters().all()) a.host().parameters().cast(*s.declared);
@@ -357,10 +366,12 @@ Gathered gather(const Runnable& r) {
   Gathered all;
   const Ranks ranks(r.host().services);
   for (const auto& p : r.host().parameters().all())
-    if (const mortise_param& of = *p.declared; of.is_sharded())
-      all[kModelFile].push_back({of.name, gathered(p.master, of.sizes, of.shards.pieces, ranks, r.host().device())});
+    if (const mortise_param& of = *p.declared; of.is_in_parts()) {
+      const InParts parts{of, of.sizes, of.whole_sizes(), of.shards.pieces};
+      all[kModelFile].push_back({of.name, gathered(p.master, parts, ranks, r.host().device())});
+    }
   for (const auto& o : *r.optimizers)
-    if (o.is_cut()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all[kRankFile]));
+    if (o.is_in_parts()) std::ranges::move(o.gathered_states(ranks), std::back_inserter(all[kRankFile]));
   if (all.contains(kModelFile))
     for (const auto& [plugin, states] : r.allocated.services->kept()) all[kept_file(*plugin)] = states.gathered(ranks);
   return all;
@@ -377,11 +388,11 @@ Snapshot capture(const Runnable& r, const RunState& state, const huggingface::Be
   size_t n = 0;
   const auto masters = all_of(kModelFile);
   for (const auto& p : r.host().parameters().all()) {
-    const bool is_gathered = p.declared->is_sharded();
+    const bool is_gathered = p.declared->is_in_parts();
     tensors.add(kModelFile, p.declared->name, is_gathered ? masters.at(n++).tensor : p.master, is_gathered);
   }
   for (const auto& o : *r.optimizers)
-    if (!o.is_cut()) tensors.add_states(kRankFile, o.states());
+    if (!o.is_in_parts()) tensors.add_states(kRankFile, o.states());
   tensors.add_states(kRankFile, all_of(kRankFile));
   for (const auto& [plugin, states] : r.allocated.services->kept()) {
     const std::string file = kept_file(*plugin);

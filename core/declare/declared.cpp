@@ -11,6 +11,7 @@
 #include "core/abi/fields.hpp"
 #include "core/base/text.hpp"
 #include "core/declare/device.hpp"
+#include "core/declare/join.hpp"
 #include "core/plan/facts.hpp"
 
 namespace mortise {
@@ -33,33 +34,6 @@ int64_t sequence_length_of(const Declared& d) {
                               " takes at most " + std::to_string(context),
                           stated.origin, "sequence_length = " + std::to_string(context)));
   return stated.as_int();
-}
-
-bool records_steps(const Plan& plan) {
-  return std::ranges::any_of(plan.members, [](const Member& member) {
-    return std::ranges::find(member.info->wraps, "capture", &WrapInfo::band) != member.info->wraps.end();
-  });
-}
-
-// A plan is of that many ranks, and meets none.
-void join_ranks(Declared& d, const DeclareRequest& request) {
-  const World& world = request.world;
-  d.edge->services.comm = d.comm;
-  d.edge->services.world = world;
-  d.edge->services.records_steps = records_steps(*d.plan);
-  if (!request.open_device) return;
-  if (!d.comm.has(&mortise_comm::fetch))
-    throw PluginError(MORTISE_E_PLUGIN, d.comm.by->id() + " is built for a `comm` of before ABI 0.2", d.comm.by->id());
-  mortise_world ranks{};
-  ranks.struct_size = sizeof ranks;
-  ranks.rank = world.rank;
-  ranks.size = world.size;
-  ranks.local_rank = world.local_rank;
-  ranks.local_size = world.local_size;
-  ranks.port = world.port;
-  ranks.listen_fd = world.listen_fd;
-  ranks.address = str(world.address);
-  d.comm.call(&mortise_comm::open, "open", static_cast<const mortise_world*>(&ranks));
 }
 
 // Who asks for evaluations expects them; the keys that only the default states ask nothing.
@@ -150,15 +124,15 @@ void open_data(Declared& d, const DeclareRequest& request) {
   o.drop_last = d.key("data", "drop_last").as_bool();
   o.validation = d.key("data", "validation").as_float();
   o.seed = d.edge->seed();
-  o.rank = request.world.rank;
-  o.ranks = request.world.size;
+  o.rank = d.edge->services.mesh.data_rank();
+  o.ranks = d.edge->services.mesh.data_size();
   d.samples = std::make_unique<Samples>(d.data, o);
 
   if (request.train_samples) check_best(d);
   if (request.train_samples) warn_of_evaluations(d), warn_of_listeners(d), warn_of_metrics(d);
 
   mortise_clock& clock = d.edge->services.clock;
-  clock.ranks = request.world.size;
+  clock.ranks = o.ranks;
   clock.micro_batch_size = static_cast<int32_t>(o.micro_batch_size);
   clock.sequence_length = d.sequence_length;
 }
@@ -395,8 +369,9 @@ void fill(Declared& d, const DeclareRequest& request) {
     std::erase_if(kept.beside, [](const ParamStates& p) { return p.param->info.trainable == 0; });
   if (request.train_samples) {  // who only evaluates may do so in a dtype that no optimizer of the run takes
     check_trainable(d);
-    d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas, request.world.rank,
-                                      request.world.size, &d.groups);
+    const Mesh& mesh = d.edge->services.mesh;
+    count_replicas(d.edge->declaration(), mesh);
+    d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas, mesh, &d.groups);
     for (KeptTensors& kept : d.edge->services.kept) shard_kept(kept.beside, kept.host->id);
     check_recording(d);
   }

@@ -281,7 +281,7 @@ TEST(Optimizers, CountTheBytesOfTheirStates) {
   Ready run;
   int64_t elements = run.declaration().count();
   ASSERT_EQ(run.d.optimizers.size(), 1u);
-  EXPECT_EQ(bytes_of(run.d.optimizers[0].states, 0), elements * 2 * 4) << "two states in fp32";
+  EXPECT_EQ(bytes_of(run.d.optimizers[0].states), elements * 2 * 4) << "two states in fp32";
 }
 
 // ---- lengths ----

@@ -33,19 +33,6 @@ std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_
   return specs;
 }
 
-DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mortise_param*> params) {
-  DeclaredOptimizer o;
-  o.by = &instances.start(member);
-  o.params = std::move(params);
-  o.object = instances.object<mortise_optimizer>(kOptimizer, member);
-  for (mortise_param* p : o.params) {
-    if (!p->info.trainable) continue;
-    ParamStates& beside = o.states.emplace_back(ParamStates{p, {}});
-    for (const mortise_state_spec& spec : asked(o, *p)) add_state(beside, spec, o.by->id());
-  }
-  return o;
-}
-
 // Elements that stay together, as [optimizer] cut says. Rows are as good as the tensor: their states have other shapes.
 int64_t cut_of(const PluginInfo& info, const mortise_param& p) {
   const Value* stated = fact_of(info, "optimizer", "cut");
@@ -54,11 +41,33 @@ int64_t cut_of(const PluginInfo& info, const mortise_param& p) {
   return how.starts_with("block:") ? std::stoll(how.substr(6)) : std::max<int64_t>(p.info.numel, 1);
 }
 
+// Of a matrix whose rows are on several ranks nobody has the norm, or the product with itself.
+void refuse_cut(const DeclaredOptimizer& o, const mortise_param& p) {
+  if (!p.is_placed() || p.placement.owner >= 0 || cut_of(*o.by->member->info, p) == 1) return;
+  throw Failure(mistake("conflict",
+                        o.by->id() + " does not update " + p.name + " element by element, and ranks along `" +
+                            std::string(view(p.info.axis)) + "` have parts of it",
+                        o.by->member->table ? o.by->member->table->origin : Position{}, "another optimizer for it"));
+}
+
+DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mortise_param*> params) {
+  DeclaredOptimizer o;
+  o.by = &instances.start(member);
+  o.params = std::move(params);
+  o.object = instances.object<mortise_optimizer>(kOptimizer, member);
+  for (mortise_param* p : o.params) {
+    if (!p->info.trainable) continue;
+    refuse_cut(o, *p);
+    ParamStates& beside = o.states.emplace_back(ParamStates{p, {}});
+    for (const mortise_state_spec& spec : asked(o, *p)) add_state(beside, spec, o.by->id());
+  }
+  return o;
+}
+
 // Throws PluginError: what the ranks update is not the parameter, each element once.
-std::vector<Piece> pieces_of(const Provided<mortise_replicas>& replicas, const mortise_param& p, int64_t cut,
-                             int32_t ranks) {
-  std::vector<Piece> pieces(static_cast<size_t>(ranks));
-  for (int32_t rank = 0; rank < ranks; ++rank) {
+std::vector<Piece> pieces_of(const Provided<mortise_replicas>& replicas, const mortise_param& p, int64_t cut) {
+  std::vector<Piece> pieces(static_cast<size_t>(p.info.replicas));
+  for (int32_t rank = 0; rank < p.info.replicas; ++rank) {
     Piece& piece = pieces[static_cast<size_t>(rank)];
     replicas.call(&mortise_replicas::own, "own of " + p.name, &p.info, int64_t{cut}, int32_t{rank}, &piece.offset,
                   &piece.length);
@@ -80,8 +89,7 @@ std::vector<Piece> pieces_of(const Provided<mortise_replicas>& replicas, const m
 }
 
 // Decides what this rank has of a parameter.
-void shard(mortise_param& p, const std::vector<Piece>& pieces, const Provided<mortise_replicas>& replicas,
-           int32_t rank) {
+void shard(mortise_param& p, const std::vector<Piece>& pieces, const Provided<mortise_replicas>& replicas) {
   uint32_t what = MORTISE_WHOLE;
   int64_t room = p.info.numel;
   replicas.call(&mortise_replicas::shard, "shard of " + p.name, &p.info, &what, &room);
@@ -90,14 +98,14 @@ void shard(mortise_param& p, const std::vector<Piece>& pieces, const Provided<mo
     throw PluginError(MORTISE_E_PLUGIN,
                       replicas.by->id() + " shards " + p.name + " in no way that there is, or leaves no room for it",
                       replicas.by->id());
-  p.shards = {pieces, pieces[static_cast<size_t>(rank)], room, what == MORTISE_COMES_AND_GOES};
+  p.shards = {pieces, pieces[static_cast<size_t>(p.info.replica)], room, what == MORTISE_COMES_AND_GOES};
 }
 
-void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32_t rank, int32_t ranks) {
+void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas) {
   for (ParamStates& beside : o.states) {
     mortise_param& p = *beside.param;
-    beside.pieces = pieces_of(replicas, p, cut_of(*o.by->member->info, p), ranks);
-    if (replicas.has(&mortise_replicas::shard)) shard(p, beside.pieces, replicas, rank);
+    beside.pieces = pieces_of(replicas, p, cut_of(*o.by->member->info, p));
+    if (replicas.has(&mortise_replicas::shard)) shard(p, beside.pieces, replicas);
     const bool is_whole = std::ranges::any_of(beside.pieces, [&](const Piece& b) { return b.length == p.info.numel; });
     for (const StateSpec& s : beside.states)
       if (s.per == 0 && !is_whole)
@@ -112,9 +120,10 @@ void cut(DeclaredOptimizer& o, const Provided<mortise_replicas>& replicas, int32
 }  // namespace
 
 std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declaration& d, const Manifest& manifest,
-                                                  const Provided<mortise_replicas>& replicas, int32_t rank,
-                                                  int32_t ranks, std::vector<Group>* groups) {
+                                                  const Provided<mortise_replicas>& replicas, const Mesh& mesh,
+                                                  std::vector<Group>* groups) {
   const Plan& plan = instances.plan();
+  const bool is_shared = mesh.size() > 1;
   std::vector<Element> trainable;
   std::vector<mortise_param*> params;
   const auto all = d.param_elements();
@@ -142,11 +151,12 @@ std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declarat
         own.push_back(params[i]);
       }
     optimizers.push_back(declare_one(instances, claims[c].member, std::move(own)));
-    if (ranks > 1 && replicas.has(&mortise_replicas::own)) cut(optimizers.back(), replicas, rank, ranks);
+    if (is_shared && replicas.has(&mortise_replicas::own)) cut(optimizers.back(), replicas);
   }
-  if (ranks > 1 && replicas.has(&mortise_replicas::shard))
+  if (is_shared && replicas.has(&mortise_replicas::shard))
     for (auto& p : d.params)
-      if (!p.info.trainable) shard(p, pieces_of(replicas, p, 1, ranks), replicas, rank);
+      if (!p.info.trainable) shard(p, pieces_of(replicas, p, 1), replicas);
+  for (auto& p : d.params) p.counts = mesh.is_first_copy(p.placement.axis) && (p.is_sharded() || p.info.replica == 0);
   *groups = make_groups(d, lr, decay);
   return optimizers;
 }

@@ -75,8 +75,9 @@ std::string dtypes_text(const Declared& d) {
 // "h.0.attn.c_attn.weight  [out 2304, in 768]  matrix  frozen"
 std::string parameter_text(const mortise_param& p) {
   std::vector<std::string> sizes;
-  for (size_t i = 0; i < p.sizes.size(); ++i)
-    sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(p.sizes[i]));
+  const std::vector<int64_t>& whole = p.whole_sizes();
+  for (size_t i = 0; i < whole.size(); ++i)
+    sizes.push_back((i < p.dims.size() ? p.dims[i] + " " : "") + std::to_string(whole[i]));
   std::string text = fmt::format("{}  [{}]  {}", p.name, fmt::join(sizes, ", "), p.role);
   if (!p.info.trainable) text += "  frozen";
   if (!p.other_names.empty()) text += "  also " + join(p.other_names, ", ");
@@ -136,9 +137,9 @@ int64_t transient_bytes(const Declared& d) {
 // what each has a part of the others' parts. Sharded gradients are sent by micro-batch, to an owner of all as the sum
 // that everybody gets; values that come and go twice in it.
 int64_t sent_bytes(const Declared& d, int64_t micros) {
-  const int64_t ranks = d.edge->services.clock.ranks;
-  int64_t bytes = 0;
+  int64_t all = 0;
   for (const mortise_param& p : d.edge->declaration().params) {
+    int64_t bytes = 0;
     const auto of = [&](uint32_t dtype) { return p.info.numel * mortise_dtype_of(dtype)->bytes; };
     const int64_t gradient = p.info.trainable ? of(p.info.grad_dtype) : 0;
     if (!p.is_sharded()) {
@@ -149,8 +150,28 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
       const bool has_owner = std::ranges::count(p.shards.pieces, p.info.numel, &Piece::length) > 0;
       bytes += micros * gradient * (has_owner ? 2 : 1) + values * of(p.info.value_dtype);
     }
+    all += bytes * (p.info.replicas - 1) / p.info.replicas;
   }
-  return bytes * (ranks - 1) / ranks;
+  return all;
+}
+
+// "AXIS: along 2 ranks (FAMILY.NAME.KEY) lie 24 of 61 tensors, which no other rank has"
+std::vector<std::string> axes_texts(const Declared& d) {
+  const Mesh& mesh = d.edge->services.mesh;
+  const auto& params = d.edge->declaration().params;
+  std::vector<std::string> texts;
+  for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
+    const Axis& a = mesh.axes()[static_cast<size_t>(axis)];
+    if (a.size == 1) continue;
+    const auto parts = std::ranges::count(params, axis, [](const mortise_param& p) { return p.placement.axis; });
+    const auto sharers = std::ssize(mesh.sharers(axis));
+    texts.push_back(
+        fmt::format("{}: along {} ranks ({}){} lie {} of {}, {}", a.name, a.size, a.by,
+                    a.shares_data ? ", which see the same samples," : "", with_commas(parts),
+                    counted(std::ssize(params), "tensor", "tensors"),
+                    sharers == 1 ? "which no other rank has" : fmt::format("each the same on {} ranks", sharers)));
+  }
+  return texts;
 }
 
 double flop_per_s_at_most(const Declared& d) {
@@ -158,7 +179,7 @@ double flop_per_s_at_most(const Declared& d) {
   const std::string factors = factors_of_products(*d.plan, d.edge->declaration());
   if (d.device.has(&mortise_device::products))
     diagnosed(*d.instances, [&] { d.device.call(&mortise_device::products, "products", str(factors), &of_one); });
-  return of_one > 0 ? of_one * d.edge->services.clock.ranks : 0;
+  return of_one > 0 ? of_one * d.edge->services.world.size : 0;
 }
 
 template <class Object, class Describe>
@@ -186,7 +207,8 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.samples_per_step = static_cast<int64_t>(d.lengths.samples_per_step);
   s.tokens_per_step = static_cast<int64_t>(d.lengths.tokens_per_step);
   s.micros = c.micros;
-  s.ranks = c.ranks;
+  s.ranks = d.edge->services.world.size;
+  s.axes = axes_texts(d);
   s.run = d.manifest->name + (dir.empty() ? "" : " -> " + dir);
   s.model = d.model.by->id() + " " + parameters_text(s.parameters);
   s.data =
@@ -222,13 +244,12 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.host_bytes = m.host;
   const auto count_states = [&](const std::vector<ParamStates>& all) {
     for (const ParamStates& beside : all)
-      (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) +=
-          bytes_of({beside}, d.edge->services.world.rank);
+      (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) += bytes_of({beside});
   };
   for (const auto& o : d.optimizers) count_states(o.states);
   for (const KeptTensors& kept : d.edge->services.kept) {
     s.details[d.instances->of(*kept.host).id()] =
-        "keeps " + byte_size(bytes_of(kept.beside, d.edge->services.world.rank)) + " beside the parameters";
+        "keeps " + byte_size(bytes_of(kept.beside)) + " beside the parameters";
     count_states(kept.beside);
   }
   s.workspaces_bytes = workspaces_bytes(d);

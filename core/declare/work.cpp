@@ -38,7 +38,7 @@ double flop_per_token(const Declaration& d, int64_t sequence_length) {
     if (p.role != "matrix" && !is_tied_table(p)) continue;
     const int passes = 1 + is_differentiated(is_tied_table(p) ? last : p.segment) + (p.info.trainable ? 1 : 0);
     const double share = p.declarer.layer ? p.declarer.layer->share : 1;
-    products += share * static_cast<double>(p.info.numel) * passes;
+    products += share * static_cast<double>(p.whole_numel()) * passes;
   }
 
   std::vector<bool> is_made_of_others(d.layers.size());
@@ -59,7 +59,7 @@ std::string factors_of_products(const Plan& plan, const Declaration& d) {
   std::string factors = planned_compute_dtype(plan, MORTISE_TRAIN);
   if (factors.empty()) {  // then as most of the parameters are
     std::map<uint32_t, int64_t> elements;
-    for (const mortise_param& p : d.params) elements[p.info.value_dtype] += p.info.numel;
+    for (const mortise_param& p : d.params) elements[p.info.value_dtype] += p.whole_numel();
     if (elements.empty()) return "";
     factors =
         mortise_dtype_of(std::ranges::max_element(elements, {}, [](const auto& e) { return e.second; })->first)->name;

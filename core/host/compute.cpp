@@ -53,8 +53,8 @@ void random_site(mortise_host* h, const mortise_call* call, uint32_t draw, morti
   static const uint64_t stream = hash_text("operators");
   begin_place(out, host, stream);
   out->site = mix(f->segment ? static_cast<uint32_t>(f->segment->segment) : ~0u, call->layer->index, f->nth, draw);
-  const World& world = host.services.world;  // one rank alone would take them all in this order
-  out->micro = static_cast<uint32_t>(call->micro * world.size + world.rank);
+  const Mesh& mesh = host.services.mesh;  // one rank alone would take them all in this order
+  out->micro = static_cast<uint32_t>(call->micro * mesh.data_size() + mesh.data_rank());
 }
 
 void random_stream(mortise_host* h, mortise_str name, mortise_philox* out) {

@@ -85,6 +85,9 @@ void replicas_master(mortise_host* h, mortise_param* p, int64_t offset, int64_t 
   *out = give(master.view(-1).narrow(0, offset, length));
 }
 void replicas_recorded(mortise_host* h, int32_t* is) { *is = host_of(h).services.records_steps; }
+void replicas_group(mortise_host* h, const mortise_param* p, const mortise_rank_group** out) {
+  *out = host_of(h).services.groups.of(p->placement.axis);
+}
 void replicas_hold(mortise_host* h, mortise_param* p, mortise_tensor** out) {
   *out = give(host_of(h).parameters().hold(*p));
 }
@@ -107,6 +110,7 @@ const mortise_replicas_api kReplicasApi = {sizeof(mortise_replicas_api),    at_e
                                            at_edge<replicas_has_gradient>,  at_edge<replicas_set_has_gradient>,
                                            at_edge<replicas_master>,        at_edge<replicas_recorded>,
                                            at_edge<replicas_hold>,          at_edge<replicas_drop>,
-                                           at_edge<replicas_take_gradient>, at_edge<replicas_add_gradient>};
+                                           at_edge<replicas_take_gradient>, at_edge<replicas_add_gradient>,
+                                           at_edge<replicas_group>};
 
 }  // namespace mortise

@@ -16,6 +16,7 @@
 #include "core/host/call.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/initial.hpp"
+#include "core/host/placed.hpp"
 
 namespace mortise {
 namespace {
@@ -38,6 +39,18 @@ struct GradientSink final : ta::Node {
 
 }  // namespace
 
+// Drawn or taken as a whole, so that it begins with the same numbers wherever it lies.
+at::Tensor Parameters::first_master(const mortise_param& p, uint64_t seed, const Fill& fill) const {
+  const auto options = at::TensorOptions()
+                           .device(p.is_updated_on_host() ? c10::Device(c10::kCPU) : device_)
+                           .dtype(scalar_type(p.info.master_dtype));
+  if (p.info.numel == 0) return at::empty(p.sizes, options);
+  at::Tensor whole = at::empty(p.whole_sizes(), options);
+  if (!fill || !fill(p, whole)) initialise(whole, p, seed);
+  if (!p.is_placed() || p.info.numel == whole.numel()) return whole;
+  return placed_part(whole, p.placement, p.placement.rank).clone(at::MemoryFormat::Contiguous);
+}
+
 void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, const Fill& fill) {
   states_.clear();
   device_ = device;
@@ -45,15 +58,12 @@ void Parameters::allocate(Declaration& d, at::Device device, uint64_t seed, cons
   for (auto& p : d.params) {
     ParameterState& s = states_.emplace_back();
     s.declared = &p;
-    const bool on_host = p.is_updated_on_host();
-    const auto options = at::TensorOptions().device(on_host ? c10::Device(c10::kCPU) : device_);
-    s.master = at::empty(p.sizes, options.dtype(scalar_type(p.info.master_dtype)));
-    if (!fill || !fill(p, s.master)) initialise(s.master, p, seed);
+    s.master = first_master(p, seed, fill);
     if (p.is_sharded()) {
       keep_own(s, s.master);
       continue;
     }
-    const bool is_master = p.info.value_dtype == p.info.master_dtype && !on_host;
+    const bool is_master = p.info.value_dtype == p.info.master_dtype && !p.is_updated_on_host();
     s.value = is_master ? s.master
                         : s.master.to(device_, scalar_type(p.info.value_dtype), /*non_blocking=*/false, /*copy=*/true);
   }
@@ -94,6 +104,9 @@ void Parameters::check_versions() const {
 }
 
 at::Tensor Parameters::value(mortise_param& p) {
+  if (p.info.numel == 0)
+    throw PluginError(MORTISE_E_ARGUMENT, p.name + " is used here, and lies on another rank along `" +
+                                              std::string(view(p.info.axis)) + "`");
   if (p.is_sharded()) {
     const Frame* f = current_frame();
     const bool backward = ta::get_current_graph_task_id() != -1;  // known on each of the engine's threads
@@ -228,20 +241,22 @@ at::Tensor Parameters::norm() const {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const auto& s : states_)
-    if (s.has_gradient && !s.declared->is_sharded()) grads.push_back(s.grad);
+    if (s.has_gradient && !s.declared->is_in_parts()) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   return norm_of_all(grads);
 }
 
-at::Tensor Parameters::squares_of_shards() const {
+at::Tensor Parameters::squares_of_parts() const {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> squares;
   const at::Tensor nothing = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  for (const auto& s : states_)
-    if (s.declared->is_sharded()) {
-      const bool has = s.has_gradient && s.own_grad.numel() > 0;
-      squares.push_back(has ? norm_of_all({s.own_grad}).square() : nothing);
-    }
+  for (const auto& s : states_) {
+    const mortise_param& p = *s.declared;
+    if (!p.is_in_parts()) continue;
+    const at::Tensor& own = p.is_sharded() ? s.own_grad : s.grad;
+    const bool has = p.counts && s.has_gradient && own.numel() > 0;
+    squares.push_back(has ? norm_of_all({own}).square() : nothing);
+  }
   return squares.empty() ? at::Tensor() : at::stack(squares);
 }
 

@@ -78,10 +78,11 @@ class Parameters {
   // From here on gradients stay where they are; or they do not, on a CPU in a test.
   void keep_gradients(bool keep = true) { keeps_gradients_ = keep; }
 
-  // The norm of all whole gradients of this step as they are in memory, float64, 0-dim.
+  // The norm of all gradients of this step that every rank has whole, as they are in memory, float64, 0-dim.
   at::Tensor norm() const;
-  // Of each sharded parameter the square of the norm of this rank's elements, 0 without a gradient: float64, [n].
-  at::Tensor squares_of_shards() const;
+  // Of each parameter that ranks have in parts the square of the norm of the elements that this one counts, 0 without a
+  // gradient: float64, [n].
+  at::Tensor squares_of_parts() const;
   // Casts masters to compute copies, where they are other memory; not for those in `written`, nor for what is updated
   // on the host.
   void publish(const std::vector<bool>& written);
@@ -106,6 +107,7 @@ class Parameters {
 
  private:
   void complete(ParameterState& s);
+  at::Tensor first_master(const mortise_param& p, uint64_t seed, const Fill& fill) const;
   ParameterState& sharded(const mortise_param& p);
   void keep_own(ParameterState& s, const at::Tensor& whole);  // of the first values
   at::Tensor with_room(const mortise_param& p, uint32_t dtype) const;

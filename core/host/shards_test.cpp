@@ -147,7 +147,7 @@ TEST_F(Shards, AddUpTheGradientsOfMicroBatches) {
   parameters.add_gradient(p, at::full({6}, 6.0f));
   EXPECT_EQ(parameters.state(p).own_grad.sizes(), at::IntArrayRef({4}));
   EXPECT_EQ(parameters.state(p).own_grad[3].item<double>(), 11);
-  EXPECT_EQ(parameters.squares_of_shards()[0].item<double>(), 4 * 11 * 11);
+  EXPECT_EQ(parameters.squares_of_parts()[0].item<double>(), 4 * 11 * 11);
   EXPECT_EQ(parameters.norm().item<double>(), 0) << "of whole ones";
   parameters.begin_step();
   EXPECT_FALSE(parameters.state(p).own_grad.defined());
@@ -172,6 +172,49 @@ TEST_F(Shards, OfWhomAnotherRankHasAllKeepNoMemory) {
   parameters.take_gradient(p);
   parameters.add_gradient(p, at::ones({12}));
   EXPECT_EQ(held(p), 0);
+}
+
+// Along an axis of two: of 4 x 2, which begins with 0 1 2 …, this rank has the second half of the columns.
+TEST_F(Shards, WhatLiesAlongAnAxisIsAPartOfTheWhole) {
+  mortise_builder b{host.declaration(), {}};
+  add_segment(b, "h.0", MORTISE_BLOCK);
+  const auto declare_one = [&](const char* name) -> mortise_param& {
+    const int64_t sizes[] = {4, 2};
+    const mortise_str dims[] = {MORTISE_STR("in"), MORTISE_STR("out")};
+    mortise_param_spec spec{};
+    spec.struct_size = sizeof spec;
+    spec.name = str(name);
+    spec.role = MORTISE_STR("matrix");
+    spec.init = MORTISE_STR("ones");
+    spec.dims = dims;
+    spec.sizes = sizes;
+    spec.rank = 2;
+    return *add_param(b, spec);
+  };
+  mortise_param &cut = declare_one("cut"), &here = declare_one("here"), &there = declare_one("there");
+  place(cut, {0, "tensor", 1, 2}, "out");
+  place(here, {1, "experts", 0, 2}, int64_t{0});
+  place(there, {1, "experts", 0, 2}, int64_t{1});
+  here.counts = false;
+  parameters.allocate(host.declaration(), at::kCPU, 1, [](const mortise_param&, at::Tensor& m) {
+    EXPECT_EQ(m.numel(), 8) << "a whole one is drawn";
+    m.view(-1).copy_(at::arange(8));
+    return true;
+  });
+  EXPECT_TRUE(parameters.state(cut).master.equal(at::arange(1, 8, 2).to(at::kFloat).view({4, 1})));
+  EXPECT_EQ(parameters.state(here).master.numel(), 8);
+  EXPECT_EQ(parameters.state(there).master.sizes(), at::IntArrayRef({0, 2}));
+  EXPECT_THROW(parameters.value(there), PluginError) << "its value is on another rank";
+  parameters.begin_step();
+  for (mortise_param* p : {&cut, &here}) {
+    parameters.state(*p).has_gradient = true;
+    parameters.gradient(parameters.state(*p)).fill_(2);
+  }
+  EXPECT_EQ(parameters.norm().item<double>(), 0) << "nothing is whole on every rank";
+  const at::Tensor squares = parameters.squares_of_parts();
+  EXPECT_EQ(squares[0].item<double>(), 4 * 4);
+  EXPECT_EQ(squares[1].item<double>(), 0) << "another rank that has it counts it";
+  EXPECT_EQ(squares[2].item<double>(), 0);
 }
 
 TEST_F(Shards, RefuseAGradientThatComesTooLate) {

@@ -290,7 +290,7 @@ void Passes::measure(Measured& measured) {
     sums.add(terms, is_fill(*batch.get()));
   }
   ranks_.sum(counts, sums.names());
-  ranks_.sum(sums.totals());
+  ranks_.sum_of_samples(sums.totals());
   Denominators denominators(host_.device());
   denominators.set(counts);
   measured.values = {{"eval.loss", sums.loss(denominators).item<double>()}};

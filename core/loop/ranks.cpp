@@ -14,14 +14,26 @@ void Ranks::host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const {
                       static_cast<uint32_t>(numbers.size()), uint32_t{op});
 }
 
-void Ranks::exchange(mortise_collective collective) const {
+void Ranks::exchange(const mortise_collective& collective) const {
   mortise_work* work = nullptr;
-  services_.comm.call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&collective), &work);
+  services_.comm.call(&mortise_comm::start, "start", &collective, &work);
   services_.comm.call(&mortise_comm::wait, "wait", work);
 }
 
-void Ranks::broadcast(const at::Tensor& t, int32_t root) const {
-  exchange({sizeof(mortise_collective), MORTISE_BROADCAST, 0, root, nullptr, borrow(t)});
+void Ranks::broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const {
+  exchange({.struct_size = sizeof(mortise_collective),
+            .kind = MORTISE_BROADCAST,
+            .root = root,
+            .out = borrow(t),
+            .group = services_.groups.of(p.placement.axis)});
+}
+
+void Ranks::broadcast_along(int axis, const at::Tensor& t, int32_t root) const {
+  exchange({.struct_size = sizeof(mortise_collective),
+            .kind = MORTISE_BROADCAST,
+            .root = root,
+            .out = borrow(t),
+            .group = services_.groups.along[static_cast<size_t>(axis)]});
 }
 
 // Ranks that name other units would send numbers that do not belong together, so as many are sent whatever there is,
@@ -46,14 +58,18 @@ void Ranks::sum(Counts& counts, const std::string& names) const {
   if (numbers[kMostUnits] != hash * services_.world.size)
     throw PluginError(MORTISE_E_PLUGIN, "the ranks do not do the same: this one counts " + all);
   size_t i = 0;
-  for (auto& [unit, n] : counts) n = numbers[i++];
+  for (auto& [unit, n] : counts) n = numbers[i++] / services_.mesh.copies();
 }
 
-void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op) const {
+void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group) const {
   if (alone() || scalars.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor packed = at::stack(scalars);
-  exchange({sizeof(mortise_collective), MORTISE_ALL_REDUCE, op, 0, nullptr, borrow(packed)});
+  exchange({.struct_size = sizeof(mortise_collective),
+            .kind = MORTISE_ALL_REDUCE,
+            .op = op,
+            .out = borrow(packed),
+            .group = group});
   for (size_t i = 0; i < scalars.size(); ++i) scalars[i].copy_(packed[static_cast<int64_t>(i)]);
 }
 

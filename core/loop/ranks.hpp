@@ -14,21 +14,27 @@ class Ranks {
   explicit Ranks(const Services& services) : services_(services) {}
   int32_t rank() const { return services_.world.rank; }
   bool alone() const { return services_.world.size == 1; }
-  // Adds up, unit by unit. `names`: whatever else must be the same on every rank by now. Throws PluginError: something
-  // is not.
+  // Adds up, unit by unit; samples that several ranks see count once. `names`: whatever else must be the same on every
+  // rank by now. Throws PluginError: something is not.
   void sum(Counts& counts, const std::string& names) const;
   // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
-  void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const;
+  void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const { sum(scalars, op, nullptr); }
+  // The same of what each sample brings: of ranks that see the same, once.
+  void sum_of_samples(const std::vector<at::Tensor>& scalars) const {
+    sum(scalars, MORTISE_SUM, services_.groups.data);
+  }
   int64_t most(int64_t number) const;
   // Throws PluginError: a rank is lost, as far as is known here. What was summed on the device is then nothing.
   void must_be_there() const;
-  // Fills `t` with what rank `root` has in it.
-  void broadcast(const at::Tensor& t, int32_t root) const;
+  // Fills `t` with what number `root` of a parameter's replicas has in it, or of the ranks along an axis.
+  void broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const;
+  void broadcast_along(int axis, const at::Tensor& t, int32_t root) const;
   // Throws PluginError: these are not bit for bit those of the other ranks.
   void must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const;
 
  private:
-  void exchange(mortise_collective collective) const;
+  void sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group) const;
+  void exchange(const mortise_collective& collective) const;
   void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const;
   const Services& services_;
 };

@@ -19,6 +19,7 @@ struct FakeComm : FakePlugin {
   std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
   std::function<void(at::Tensor own, uint32_t op)> meet = [](const at::Tensor& own, uint32_t) { own.mul_(2); };
   int calls = 0;
+  const mortise_rank_group* group = nullptr;  // of the last collective
   mortise_status status = MORTISE_OK;
   mortise_comm object{};
   FakeComm() : FakePlugin("comm.fake") {
@@ -35,6 +36,7 @@ struct FakeComm : FakePlugin {
     object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
       auto& comm = *static_cast<FakeComm*>(self);
       ++comm.calls;
+      comm.group = c->group;
       comm.meet(share(c->out), c->op);
       *work = nullptr;
       return mortise_status{MORTISE_OK};
@@ -58,6 +60,18 @@ TEST_F(RanksTest, AddCountsUpByTheirUnits) {
   Counts counts = {{"samples", 4}, {"tokens", 60}};
   ranks.sum(counts, "loss by tokens");
   EXPECT_EQ(counts, (Counts{{"samples", 7}, {"tokens", 100}}));
+}
+
+TEST_F(RanksTest, CountWhatSeveralSeeOnce) {
+  services.mesh = Mesh(0, 2, {{.name = "tensor", .by = "", .size = 2, .shares_data = true}});
+  services.groups.data = reinterpret_cast<mortise_rank_group*>(this);
+  Counts counts = {{"samples", 4}};
+  ranks.sum(counts, "");
+  EXPECT_EQ(counts, (Counts{{"samples", 4}}));
+  ranks.sum_of_samples({scalar(1)});
+  EXPECT_EQ(comm.group, services.groups.data);
+  ranks.sum(std::vector<at::Tensor>{scalar(1)});
+  EXPECT_EQ(comm.group, nullptr) << "of all ranks";
 }
 
 TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {

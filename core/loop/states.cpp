@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 
 #include "core/host/handle.hpp"
+#include "core/host/placed.hpp"
 
 namespace mortise {
 namespace {
@@ -12,37 +13,48 @@ at::Tensor part_of(const at::Tensor& t, const Piece& piece) { return t.view(-1).
 
 }  // namespace
 
-at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks,
-                    c10::Device device) {
-  const at::Tensor whole = at::empty(sizes, own.options().device(device));
-  for (size_t rank = 0; rank < pieces.size(); ++rank) {
-    const at::Tensor part = part_of(whole, pieces[rank]);
-    if (part.numel() == 0) continue;
-    if (static_cast<int32_t>(rank) == ranks.rank()) part.copy_(own.view(-1));
-    ranks.broadcast(part, static_cast<int32_t>(rank));
+// Of what lies along an axis each rank there sends what it has.
+static at::Tensor put_together(const at::Tensor& own, const InParts& parts, const Ranks& ranks) {
+  const Placement& at = parts.param.placement;
+  if (at.owner >= 0) {
+    const at::Tensor whole = at.owner == at.rank ? own.contiguous() : at::empty(parts.whole, own.options());
+    ranks.broadcast_along(at.axis, whole, at.owner);
+    return whole;
   }
-  return ranks.rank() == 0 ? whole.cpu() : at::Tensor();
+  const at::Tensor whole = at::empty(parts.whole, own.options());
+  for (int rank = 0; rank < at.ranks; ++rank) {
+    const at::Tensor part = rank == at.rank ? own.contiguous() : at::empty(parts.sizes, own.options());
+    ranks.broadcast_along(at.axis, part, rank);
+    placed_part(whole, at, rank).copy_(part);
+  }
+  return whole;
 }
 
-States::States(const std::vector<ParamStates>& declared, Host& host)
-    : rank_(host.services.world.rank), device_(host.device()) {
+at::Tensor gathered(const at::Tensor& own, const InParts& parts, const Ranks& ranks, c10::Device device) {
+  at::Tensor all = parts.pieces.empty() ? own.to(device) : at::empty(parts.sizes, own.options().device(device));
+  for (size_t rank = 0; rank < parts.pieces.size(); ++rank) {
+    const at::Tensor part = part_of(all, parts.pieces[rank]);
+    if (part.numel() == 0) continue;
+    if (static_cast<int32_t>(rank) == parts.param.info.replica) part.copy_(own.view(-1));
+    ranks.broadcast(part, parts.param, static_cast<int32_t>(rank));
+  }
+  if (parts.param.is_placed()) all = put_together(all, parts, ranks);
+  return ranks.rank() == 0 ? all.cpu() : at::Tensor();
+}
+
+States::States(const std::vector<ParamStates>& declared, Host& host) : device_(host.device()) {
   for (const ParamStates& beside : declared) {
     Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}, {}, {}});
     const c10::Device device = beside.param->is_updated_on_host() ? c10::Device(c10::kCPU) : device_;
     for (const StateSpec& spec : beside.states) {
-      const std::vector<int64_t> part = is_whole(s) ? spec.sizes : std::vector{piece_of(spec, piece(s)).length};
+      const std::vector<int64_t> part = is_whole(s) ? spec.sizes : std::vector{piece_of(spec, s.declared.own()).length};
       s.tensors.push_back(at::full(part, spec.fill, at::TensorOptions().dtype(scalar_type(spec.dtype)).device(device)));
     }
     for (auto& t : s.tensors) s.handles.push_back(borrow(t));
   }
 }
 
-bool States::is_whole(const Slot& s) const { return piece(s).length == s.declared.param->info.numel; }
-
-Piece States::piece(const Slot& s) const {
-  if (!s.declared.pieces.empty()) return s.declared.pieces[static_cast<size_t>(rank_)];
-  return {0, s.declared.param->info.numel};
-}
+bool States::is_whole(const Slot& s) { return s.declared.own().length == s.declared.param->info.numel; }
 
 std::vector<NamedState> States::named() const {
   std::vector<NamedState> all;
@@ -51,10 +63,12 @@ std::vector<NamedState> States::named() const {
       const StateSpec& spec = slot.declared.states[i];
       NamedState& named =
           all.emplace_back(NamedState{slot.parameter->declared->name + "/" + spec.name, slot.tensors[i], spec.dtype});
-      if (is_whole(slot)) continue;
-      named.is_part = true;
-      named.whole = spec.sizes;
-      named.offset = piece_of(spec, piece(slot)).offset;
+      const mortise_param& p = *slot.declared.param;
+      named.is_part = p.is_placed() || !is_whole(slot);
+      if (!named.is_part) continue;
+      named.whole = p.is_placed() ? spec.whole : spec.sizes;
+      named.placement = p.is_placed() ? &p.placement : nullptr;
+      named.offset = piece_of(spec, slot.declared.own()).offset;
     }
   return all;
 }
@@ -66,12 +80,13 @@ std::vector<NamedState> States::gathered(const Ranks& ranks) const {
   for (const Slot& slot : slots_)
     for (size_t i = 0; i < slot.tensors.size(); ++i) {
       NamedState& named = all[n++];
-      if (slot.declared.pieces.empty()) continue;
+      const mortise_param& p = *slot.declared.param;
+      if (slot.declared.pieces.empty() && !p.is_placed()) continue;
       const StateSpec& spec = slot.declared.states[i];
-      std::vector<Piece> pieces;
-      for (const Piece& piece : slot.declared.pieces) pieces.push_back(piece_of(spec, piece));
+      InParts parts{p, spec.sizes, spec.whole, {}};
+      for (const Piece& piece : slot.declared.pieces) parts.pieces.push_back(piece_of(spec, piece));
       named = {.name = named.name,
-               .tensor = mortise::gathered(slot.tensors[i], spec.sizes, pieces, ranks, device_),
+               .tensor = mortise::gathered(slot.tensors[i], parts, ranks, device_),
                .dtype = named.dtype,
                .is_own = true};
     }
@@ -86,16 +101,17 @@ void States::copy_masters() {
 
 at::Tensor States::master_of(const Slot& s) const {
   const ParameterState& p = *s.parameter;
-  return p.declared->is_sharded() || is_whole(s) ? p.master : part_of(p.master, piece(s));
+  return p.declared->is_sharded() || is_whole(s) ? p.master : part_of(p.master, s.declared.own());
 }
 
 const std::vector<mortise_slice>& States::slices(Which which) {
   slices_.clear();
   for (Slot& s : slots_) {
     const ParameterState& p = *s.parameter;
-    const Piece own = piece(s);
+    const Piece own = s.declared.own();
+    const bool has_part = p.declared->is_in_parts();
     // Another rank's. Who does not update makes the same calls on every rank.
-    if (own.length == 0 && !(p.declared->is_sharded() && which != Which::kWhereGradients)) continue;
+    if (own.length == 0 && !(has_part && which != Which::kWhereGradients)) continue;
     if (which == Which::kWhereGradients && !p.has_gradient) continue;
     mortise_slice slice{};
     slice.struct_size = sizeof slice;

@@ -14,17 +14,24 @@ struct NamedState {
   std::string name;  // PARAMETER/STATE
   at::Tensor tensor;
   uint32_t dtype = 0;  // as declared
-  // Of a part, whose tensor is flat: the sizes of the whole, and where the part begins there.
+  // Of a part: the sizes of the whole; what this rank has of that, where it lies along an axis; and where in that the
+  // tensor's elements begin.
   bool is_part = false;
   std::vector<int64_t> whole = {};
+  const Placement* placement = nullptr;
   int64_t offset = 0;
   bool is_own = false;  // gathered for who asked: nobody else has the tensor
 };
 
-// All of what ranks have in parts, flat pieces in the order of the ranks; in the host's memory of the first rank,
-// undefined on the others. Every rank calls it. `device`: the run's, where ranks exchange what they have.
-at::Tensor gathered(const at::Tensor& own, at::IntArrayRef sizes, const std::vector<Piece>& pieces, const Ranks& ranks,
-                    c10::Device device);
+// What ranks have in parts, of a parameter or beside one, as a whole: in the host's memory of the first rank, undefined
+// on the others. Every rank calls it. `own`: flat, where there are `pieces`, those of its replicas, which together have
+// `sizes`; what lies along an axis has `whole` sizes. `device`: the run's, where ranks exchange what they have.
+struct InParts {
+  const mortise_param& param;
+  at::IntArrayRef sizes, whole;
+  std::vector<Piece> pieces;
+};
+at::Tensor gathered(const at::Tensor& own, const InParts& parts, const Ranks& ranks, c10::Device device);
 
 class States {
  public:
@@ -53,11 +60,9 @@ class States {
     // Of a piece: the part of master and gradient.
     at::Tensor master, grad;
   };
-  Piece piece(const Slot& s) const;  // of this rank
-  bool is_whole(const Slot& s) const;
+  static bool is_whole(const Slot& s);
   at::Tensor master_of(const Slot& s) const;  // its part
 
-  int32_t rank_;
   c10::Device device_;
   std::vector<Slot> slots_;
   std::vector<mortise_slice> slices_;

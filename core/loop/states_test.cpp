@@ -14,8 +14,6 @@ namespace {
 class Parts : public ::testing::Test {
  protected:
   Parts() {
-    host.services.world.rank = 1;
-    host.services.world.size = 2;
     mortise_builder b{host.declaration(), {}};
     add_segment(b, "h.0", MORTISE_BLOCK);
     const int64_t sizes[] = {5, 2};
@@ -28,6 +26,8 @@ class Parts : public ::testing::Test {
     spec.rank = 2;
     param = add_param(b, spec);
     mortise_param_info& info = param->info;
+    info.replica = 1;
+    info.replicas = 2;
     info.value_dtype = info.master_dtype = info.grad_dtype = MORTISE_F64;
     host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
       m.view(-1).copy_(at::arange(10));
@@ -114,6 +114,23 @@ TEST_F(Parts, OfASharedOutParameterAreShownToWhoDoesNotUpdateThoughTheyAreNothin
   States states({beside(param->shards.pieces)}, host);
   EXPECT_EQ(states.slices(States::Which::kWithGradients).size(), 1U);
   EXPECT_TRUE(states.slices(States::Which::kWhereGradients).empty());
+}
+
+TEST_F(Parts, OfWhatLiesAlongAnAxisSayTheirPlace) {
+  param->dims = {"out", "in"};
+  place(*param, {0, "tensor", 1, 5}, "out");
+  host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
+    m.view(-1).copy_(at::arange(10));
+    return true;
+  });
+  ParamStates own{param, {{"m", {1, 2}, MORTISE_F64, 0, true, 1, {5, 2}}}};
+  States states({own}, host);
+  states.copy_masters();
+  const NamedState m = states.named().at(0);
+  EXPECT_TRUE(m.is_part);
+  EXPECT_EQ(m.whole, (std::vector<int64_t>{5, 2}));
+  EXPECT_EQ(m.placement, &param->placement);
+  EXPECT_TRUE(m.tensor.equal(at::arange(2, 4).to(at::kDouble).view({1, 2})));
 }
 
 TEST_F(Parts, ThatAreTheWholeKeepItsShape) {

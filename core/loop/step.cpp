@@ -158,13 +158,13 @@ void Step::check_dtypes() const {
     for (const NamedState& s : o.states()) check(s.tensor, s.dtype, "the state " + s.name + " of " + o.id());
 }
 
-// Sums of squares of owned elements over all ranks; one rank owns all of them.
+// With the squares of what ranks have in parts, each element once.
 const at::Tensor& Step::norm() {
   if (!has_gradients_)
     throw PluginError(MORTISE_E_ARGUMENT, "the norm is that of a whole step: it is known in step.verdict and after");
   if (norm_.defined()) return norm_;
   norm_ = p_.host.parameters().norm();
-  squares_ = p_.host.parameters().squares_of_shards();
+  squares_ = p_.host.parameters().squares_of_parts();
   if (squares_.defined()) {
     ranks_.sum({squares_});
     norm_ = norm_.square().add(squares_.sum()).sqrt();
@@ -207,7 +207,8 @@ void Step::replayed(uint64_t token) {
 std::string Step::first_nonfinite() {
   int64_t shard = 0;
   for (const auto& s : p_.host.parameters().all()) {
-    const at::Tensor& all = s.declared->is_sharded() ? squares_[shard++] : s.grad;
+    const bool is_part = s.declared->is_in_parts();
+    const at::Tensor& all = is_part ? squares_[shard++] : s.grad;
     if (s.has_gradient && !at::all(at::isfinite(all)).item<bool>()) return s.declared->name;
   }
   return "";
@@ -221,7 +222,7 @@ StepScalars Step::scalars() {
     Counts none;
     ranks_.sum(none, names);  // before numbers meet that do not belong together
   }
-  ranks_.sum(sums_.totals());
+  ranks_.sum_of_samples(sums_.totals());
   s.loss = sums_.loss(denominators_);
   s.norm = norm();
   s.lr = p_.ledger.lr.numel() ? p_.ledger.lr.max() : at::zeros({}, p_.ledger.verdict.options());

@@ -265,7 +265,7 @@ void Training::save() {
     s.samples = c.samples;
     s.tokens = c.tokens;
     s.cursor = p_.step.cursor();
-    s.ranks = services_.world.size;
+    s.ranks = services_.mesh.data_size();
     s.step_samples = o_.step_samples;
     s.seed = p_.host.seed();
     s.scale = p_.ledger.scale.item<double>();

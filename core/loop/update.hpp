@@ -24,6 +24,7 @@ class Optimizer {
   const std::string& id() const { return declared_.by->id(); }
   bool writes_value() const { return declared_.writes_value() && !is_cut(); }
   bool is_cut() const { return declared_.is_cut(); }
+  bool is_in_parts() const { return declared_.is_in_parts(); }
   const std::vector<mortise_param*>& params() const { return declared_.params; }
 
  private:

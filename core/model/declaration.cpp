@@ -41,17 +41,24 @@ void fill_views(mortise_param& p) {
   i.segment = p.segment;
 }
 
+// Of its sizes, which may have changed.
+void fill_numel(mortise_param& p) {
+  int64_t& numel = p.info.numel;
+  numel = 1;
+  for (const int64_t n : p.sizes) {
+    if (n < 0) throw std::invalid_argument("parameter " + p.name + " has a negative size");
+    if (__builtin_mul_overflow(numel, n, &numel) || numel > kMostElements)
+      throw std::length_error("parameter " + p.name + " has more elements than memory can hold");
+  }
+}
+
 void fill_info(mortise_param& p) {
   fill_views(p);
   mortise_param_info& i = p.info;
   i.value_dtype = i.master_dtype = i.grad_dtype = MORTISE_F32;
   i.trainable = p.role != "buffer";
-  i.numel = 1;
-  for (const int64_t n : p.sizes) {
-    if (n < 0) throw std::invalid_argument("parameter " + p.name + " has a negative size");
-    if (__builtin_mul_overflow(i.numel, n, &i.numel) || i.numel > kMostElements)
-      throw std::length_error("parameter " + p.name + " has more elements than memory can hold");
-  }
+  i.replicas = 1;
+  fill_numel(p);
 }
 
 const float* own_values(const mortise_param_spec& spec, const std::string& name) {
@@ -99,6 +106,12 @@ void must_be_new(const Declarer& first, const Declarer& now, const std::string& 
 }  // namespace
 }  // namespace mortise
 
+int64_t mortise_param::whole_numel() const {
+  int64_t n = 1;
+  for (const int64_t size : whole_sizes()) n *= size;
+  return n;
+}
+
 bool mortise_param::has_tag(std::string_view tag) const { return std::ranges::find(tags, tag) != tags.end(); }
 
 void mortise_param::add_tag(const std::string& tag) {
@@ -130,7 +143,7 @@ std::vector<Element> Declaration::layer_elements() const {
 
 int64_t Declaration::count() const {
   int64_t n = 0;
-  for (const auto& p : params) n += p.info.numel;
+  for (const auto& p : params) n += p.whole_numel();
   return n;
 }
 
@@ -231,6 +244,44 @@ void add_merge(mortise_builder& b, const mortise_merge_spec& spec) {
   // Providers of other modes declare the same.
   if (std::ranges::find(d.merges, spec.left, &Merge::left) == d.merges.end())
     d.merges.push_back({into, spec.left, spec.right, spec.scale, spec.transposed != 0});
+}
+
+static void must_be_placeable(const mortise_param& p, const OnAxis& here) {
+  if (p.is_placed()) throw std::invalid_argument("parameter " + p.name + " lies along an axis of ranks already");
+  if (p.sizes.empty())
+    throw std::invalid_argument("parameter " + p.name + " is one number, which every rank along `" +
+                                std::string(here.name) + "` has");
+}
+
+// Takes the sizes that this rank has for those of the whole. Along an axis of one rank that is all.
+static void take_part(mortise_param& p, const OnAxis& here, int owner, size_t dim, int64_t size) {
+  if (here.ranks == 1) return;
+  p.placement = {here.axis, owner, here.rank, here.ranks, dim, p.sizes};
+  p.sizes[dim] = size;
+  p.info.axis = str(here.name);
+  fill_numel(p);
+}
+
+void place(mortise_param& p, const OnAxis& here, int64_t owner) {
+  must_be_placeable(p, here);
+  if (owner < 0 || owner >= here.ranks)
+    throw std::invalid_argument("parameter " + p.name + " is to be on rank " + std::to_string(owner) + " along `" +
+                                std::string(here.name) + "`, which has " + std::to_string(here.ranks));
+  take_part(p, here, static_cast<int>(owner), 0, owner == here.rank ? p.sizes[0] : 0);
+}
+
+void place(mortise_param& p, const OnAxis& here, std::string_view dim) {
+  must_be_placeable(p, here);
+  const auto found = std::ranges::find(p.dims, dim);
+  const auto at = static_cast<size_t>(found - p.dims.begin());
+  const std::string what = "`" + std::string(dim) + "` of parameter " + p.name;
+  if (found == p.dims.end()) throw std::invalid_argument(what + " is to be cut, and it has no such dimension");
+  if (p.sizes[at] % here.ranks != 0)
+    throw std::invalid_argument(what + " is " + std::to_string(p.sizes[at]) + ", which " + std::to_string(here.ranks) +
+                                " ranks along `" + std::string(here.name) + "` do not share evenly");
+  if (!p.parts.empty() && p.info.part_dim == at)
+    throw std::invalid_argument(what + " is packed of parts, through which a cut would go");
+  take_part(p, here, -1, at, p.sizes[at] / here.ranks);
 }
 
 std::vector<Group> make_groups(Declaration& d, const std::vector<double>& family_lr,

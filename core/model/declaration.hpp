@@ -30,6 +30,15 @@ struct Shards {
   bool comes_and_goes = false;  // the value: it is there for as long as it is used
 };
 
+// Of a parameter of which ranks along an axis have other elements: one of them all, or each as many along a dimension.
+struct Placement {
+  int axis = -1;            // of the mesh; -1: every rank has all of it
+  int owner = -1;           // who has all of it; -1: it is cut
+  int rank = 0, ranks = 1;  // this one along the axis, of how many
+  size_t dim = 0;
+  std::vector<int64_t> whole;  // sizes
+};
+
 // Whose `declare` is running: the model's, or that of a provider of one layer.
 struct Declarer {
   const mortise_layer* layer = nullptr;
@@ -45,7 +54,7 @@ struct mortise_param {
   mortise::Declarer declarer;
   std::string name, role, init;
   std::vector<std::string> tags, dims, other_names;  // other_names: names that are tied to this parameter
-  std::vector<int64_t> sizes, parts;
+  std::vector<int64_t> sizes, parts;                 // sizes: of what this rank has
   double init_scale = 0;
   const float* values = nullptr;  // of the init "values", the declarer's
   int segment = 0;
@@ -56,6 +65,13 @@ struct mortise_param {
   std::vector<mortise_str> tag_views, dim_views;
   mortise::Shards shards;
   bool is_sharded() const { return !shards.pieces.empty(); }
+  mortise::Placement placement;
+  bool is_placed() const { return placement.axis >= 0; }
+  bool is_in_parts() const { return is_sharded() || is_placed(); }  // among all ranks
+  const std::vector<int64_t>& whole_sizes() const { return is_placed() ? placement.whole : sizes; }
+  int64_t whole_numel() const;
+  // Of the ranks that have these elements this is the one that counts them, in what is summed over all.
+  bool counts = true;
   // Its master lies in the host's memory, and its value is other memory, even of the same type on the same device.
   bool is_updated_on_host() const { return info.trainable && info.update_on_host; }
   bool has_tag(std::string_view tag) const;
@@ -125,6 +141,16 @@ void add_segment(mortise_builder& b, std::string_view path, uint32_t flags);
 mortise_layer* add_layer(mortise_builder& b, const PointTable& points, const mortise_layer_spec& spec);
 mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec);
 void add_merge(mortise_builder& b, const mortise_merge_spec& spec);
+// Where this rank stands along an axis. `name` lives as long as the declaration.
+struct OnAxis {
+  int axis;
+  std::string_view name;
+  int rank, ranks;
+};
+// From here on this rank has of a parameter what lies there: all of it on `owner` alone, or an even part along the
+// dimension of that name.
+void place(mortise_param& p, const OnAxis& here, int64_t owner);
+void place(mortise_param& p, const OnAxis& here, std::string_view dim);
 
 // After the filters and rules: one group for each (optimizer, lr, weight decay) of trainable ones. Writes info.group of
 // every parameter; -1 of a frozen one.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "mortise/cpp/strings.hpp"
 #include "mortise/dtype.h"
 
 namespace mortise {
@@ -37,6 +40,47 @@ TEST_F(Declared, AParameterKnowsItsNameShapeAndDims) {
   EXPECT_EQ(std::string(p->info.dims[1].ptr, p->info.dims[1].len), "in");
   EXPECT_TRUE(p->info.trainable);
   EXPECT_EQ(d.find("wte.weight"), p);
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(Declared, AParameterMayLieOnOneRankAlongAnAxis) {
+  add_segment(b, "embed", 0);
+  mortise_param *here = param("here"), *there = param("there");
+  place(*here, {0, "experts", 1, 2}, int64_t{1});
+  place(*there, {0, "experts", 1, 2}, int64_t{0});
+  EXPECT_EQ(here->info.numel, 6);
+  EXPECT_EQ(there->info.numel, 0);
+  EXPECT_EQ(there->info.sizes[0], 0);
+  EXPECT_EQ(there->whole_sizes(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(view(there->info.axis), "experts");
+  EXPECT_EQ(d.count(), 12) << "of the model";
+  EXPECT_EQ(weights_and_gradients(d).weights, 24) << "of this rank";
+  EXPECT_EQ(refusal([&] { place(*here, {0, "experts", 1, 2}, int64_t{1}); }),
+            "parameter here lies along an axis of ranks already");
+  EXPECT_EQ(refusal([&] { place(*param("third"), {0, "experts", 1, 2}, int64_t{2}); }),
+            "parameter third is to be on rank 2 along `experts`, which has 2");
+}
+
+TEST_F(Declared, AParameterMayBeCutAlongADimension) {
+  add_segment(b, "embed", 0);
+  mortise_param *rows = param("rows", 4), *columns = param("columns", 4);
+  place(*rows, {0, "tensor", 1, 2}, "out");
+  place(*columns, {0, "tensor", 1, 3}, "in");
+  EXPECT_EQ(rows->sizes, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(columns->sizes, (std::vector<int64_t>{4, 1}));
+  EXPECT_EQ(rows->whole_numel(), 12);
+  EXPECT_EQ(refusal([&] { place(*param("uneven", 5), {0, "tensor", 0, 2}, "out"); }),
+            "`out` of parameter uneven is 5, which 2 ranks along `tensor` do not share evenly");
+  EXPECT_EQ(refusal([&] { place(*param("other"), {0, "tensor", 0, 2}, "heads"); }),
+            "`heads` of parameter other is to be cut, and it has no such dimension");
 }
 
 TEST_F(Declared, TheInitValuesNeedsThem) {

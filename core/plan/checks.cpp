@@ -105,8 +105,11 @@ std::string nearest_point(const Plan& plan, const std::string& name) {
 
 void check_listener(const EnabledTable& enabled, const PointRow& row, const ListenInfo& listen, Report& report) {
   const std::vector<std::string> fields = row.writable();
+  const auto is_field = [&](const std::string& field) {
+    return contains(fields, field) || (field.starts_with("place.") && contains(fields, "place.AXIS"));
+  };
   for (const std::string& field : listen.writes)
-    if (!contains(fields, field))
+    if (!is_field(field))
       report.add(plugins_mistake(
           "unknown_field",
           id_of(*enabled.info) + " writes " + quoted(field) + " at " + quoted(row.name) + ", which has no such field",

@@ -291,6 +291,9 @@ class Reader {
                                                     "peft.peft_type",
                                                     "peft.prefix",
                                                     "ranks.at_most",
+                                                    "ranks.axis",
+                                                    "ranks.sees",
+                                                    "ranks.size",
                                                     "ranks.speaks",
                                                     "repeat.devices",
                                                     "repeat.differs",
@@ -360,7 +363,7 @@ class Reader {
     };
     for (const Words& words : {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
                                Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
-                               Words{fact == "ranks.at_most", {"one"}},
+                               Words{fact == "ranks.at_most", {"one"}}, Words{fact == "ranks.sees", {"same"}},
                                Words{fact == "model.modes" || fact.ends_with(".best_in"), {"train", "eval", "sample"}}})
       for (const TomlNode& item : words.are_here ? items : TomlList())
         if (!item.text() || !std::ranges::count(words.known, *item.text()))
@@ -382,7 +385,7 @@ class Reader {
           add_mistake("wrong_type", fact + " is a list of names of " + names.of + ", this is " + quoted(item),
                       position(item.at, fact), fact.substr(fact.find('.') + 1) + " = " + names.example);
     const bool is_key = fact.starts_with("names.") || fact == "model.context" || fact == "device.wait" ||
-                        fact == "metric.in_training" || fact == "tokenizer.path";
+                        fact == "metric.in_training" || fact == "tokenizer.path" || fact == "ranks.size";
     if (is_key && !info_.schema.config.keys.contains(*node.text()))
       add_mistake("schema_broken", fact + " names " + quoted(node) + ", which is no key of [config]",
                   position(node.at, fact));

@@ -79,24 +79,29 @@ class Buckets {
     std::vector<int64_t> offsets;
     int64_t length = 0;
     uint32_t dtype = MORTISE_NO_DTYPE;
+    const mortise_rank_group* group = nullptr;  // over which it is summed
     Tensor sums;
     size_t ready = 0;
     mortise_work* work = nullptr;
     bool is_full() const { return ready >= params.size(); }
   };
 
-  static void start(Bucket& b) { b.work = start_collective(MORTISE_ALL_REDUCE, {}, b.sums); }
+  static void start(Bucket& b) { b.work = start_collective(MORTISE_ALL_REDUCE, {}, b.sums, b.group); }
 
-  // The buckets of the parameters in this order, each of one dtype, and not larger than asked for unless one is.
+  // The buckets of the parameters in this order, each of one dtype and summed over one group of ranks, and not larger
+  // than asked for unless one is.
   void place(const std::vector<size_t>& order) {
     std::deque<Bucket> buckets;
     for (const size_t index : order) {
       const mortise_param_info& info = *params_[index].info;
       const int64_t length = (info.numel + kAlignment - 1) / kAlignment * kAlignment;
       const auto bytes = static_cast<int64_t>(mortise_dtype_of(info.grad_dtype)->bytes);
-      if (buckets.empty() || buckets.back().dtype != info.grad_dtype ||
-          (buckets.back().length + length) * bytes > most_)
+      const mortise_rank_group* const group = group_of(params_[index].handle);
+      if (buckets.empty() || buckets.back().dtype != info.grad_dtype || buckets.back().group != group ||
+          (buckets.back().length + length) * bytes > most_) {
         buckets.emplace_back().dtype = info.grad_dtype;
+        buckets.back().group = group;
+      }
       Bucket& b = buckets.back();
       b.params.push_back(index);
       b.offsets.push_back(b.length);

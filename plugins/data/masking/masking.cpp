@@ -50,7 +50,7 @@ class Masking {
     each_field(samples.get(),
                [&](mortise_str name, mortise_tensor* t) { check(api.batch->set(api.host, masked.get(), name, t)); });
     const bool evaluates = view(call->args[0].v.s) != "train";
-    const Place ranks = place_now();  // among the micro-batches of all, as one rank alone would number them
+    const Place ranks = data_place_now();  // among the micro-batches of all, as one rank alone would number them
     hide(masked, ids_BT, sample_lengths(samples.get()), call->args[1].v.i * ranks.size + ranks.rank, evaluates);
     call->results[0] = value(masked.release());
   }

@@ -65,6 +65,20 @@ TEST_F(Ddp, PutsGradientsSideBySideFromTheLastToTheFirst) {
   EXPECT_NE(bucket("a"), bucket("b")) << "more than a MiB together";
 }
 
+TEST_F(Ddp, PutsNothingTogetherThatOtherRanksAddUp) {
+  int of_experts = 0;
+  const auto* const group = reinterpret_cast<const mortise_rank_group*>(&of_experts);
+  params_["b"] = host_.add_param("b", "vector", {10});
+  host_.groups[params_["b"]] = group;
+  begin({{"a", 10}, {"c", 10}});
+  EXPECT_NE(bucket("a"), bucket("b"));
+  host_.has_gradient[params_["b"]] = 1;
+  ready({"a", "b", "c"});
+  EXPECT_EQ(host_.collectives.size(), 2U);
+  for (const auto& c : host_.collectives) EXPECT_EQ(c.group, c.out == bucket("b") ? group : nullptr);
+  EXPECT_EQ(finish(), MORTISE_OK);
+}
+
 TEST_F(Ddp, SendsABucketOnceItIsFullAndInOneOrder) {
   begin({{"a", 200'000}, {"b", 100'000}, {"c", 10}});
   ready({"a", "c"});

@@ -28,10 +28,12 @@ class Shards {
 
   // `owner`: who has all elements; -1: each rank has `each` of them, the last ones fewer. Returns the room it needs.
   int64_t add(const mortise_param_info& info, int64_t each, int32_t owner) {
-    const int64_t room = owner < 0 ? each * place_now().size : info.numel;
+    const int64_t room = owner < 0 ? each * info.replicas : info.numel;
     units_.push_back({.name = std::string(view(info.name)),
                       .segment = info.segment,
                       .owner = owner,
+                      .replica = info.replica,
+                      .replicas = info.replicas,
                       .is_trainable = info.trainable != 0,
                       .each = each,
                       .grad_dtype = info.grad_dtype,
@@ -45,11 +47,13 @@ class Shards {
   int64_t transient() const {
     std::map<int32_t, int64_t> values, gradients;
     int64_t all = 0, largest = 0;
+    int32_t replicas = units_.empty() ? 1 : units_[0].replicas;  // at least
     for (const Unit& u : units_) {
       values[u.segment] += u.value_bytes;
       gradients[u.segment] += u.grad_bytes;
       all += u.grad_bytes;
       largest = std::max(largest, u.grad_bytes);
+      replicas = std::min(replicas, u.replicas);
     }
     int64_t of_two = 0, of_one = 0;
     for (const auto& [segment, bytes] : values) {
@@ -58,7 +62,7 @@ class Shards {
     }
     for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
     const int64_t on_its_way = std::min(all, std::max(most_, largest));
-    return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / place_now().size;
+    return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / replicas;
   }
 
   bool has(const mortise_param* param) const { return unit_of_.contains(param); }
@@ -67,6 +71,7 @@ class Shards {
     std::ranges::stable_sort(units_, {}, &Unit::segment);
     for (Unit& u : units_) {
       check(api.params->find(api.host, str(u.name), &u.param));
+      u.group = group_of(u.param);
       unit_of_[u.param] = &u;
       members_[u.segment].push_back(&u);
       if (u.is_trainable) order_.push_back(&u);
@@ -111,6 +116,8 @@ class Shards {
   struct Unit {
     std::string name;
     int32_t segment = 0, owner = -1;
+    int32_t replica = 0, replicas = 1;  // which rank this is of those that have it
+    const mortise_rank_group* group = nullptr;
     bool is_trainable = false;
     int64_t each = 0;
     uint32_t grad_dtype = 0;
@@ -155,10 +162,10 @@ class Shards {
   static void gather(Unit& u) {
     Tensor flat;
     check(api.replicas->hold(api.host, u.param, flat.put()));
-    if (u.owner >= 0) u.gathering = start_collective(MORTISE_BROADCAST, {}, flat, u.owner);
+    if (u.owner >= 0) u.gathering = start_collective(MORTISE_BROADCAST, {}, flat, u.group, u.owner);
     else {
-      const int64_t at = place_now().rank * u.each;
-      u.gathering = start_collective(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat);
+      const int64_t at = u.replica * u.each;
+      u.gathering = start_collective(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat, u.group);
     }
     u.value = Value::kOnItsWay;
   }
@@ -181,10 +188,10 @@ class Shards {
     Sent& sent = sent_.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // everybody has the sum, and one of them keeps it
       sent.own = Tensor::share(whole.get());
-      sent.work = start_collective(MORTISE_ALL_REDUCE, {}, whole);
+      sent.work = start_collective(MORTISE_ALL_REDUCE, {}, whole, u.group);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      sent.work = start_collective(MORTISE_REDUCE_SCATTER, whole, sent.own);
+      sent.work = start_collective(MORTISE_REDUCE_SCATTER, whole, sent.own, u.group);
     }
     on_its_way_ += u.grad_bytes;
     while (on_its_way_ > most_ && sent_.size() > 1) bring_first();

@@ -20,10 +20,10 @@ class Zero : public Buckets {
       : Buckets(config::integer("bucket_mib"), config::text("unused")), stage_(config::integer("stage")),
         whole_below_(config::integer("whole_below")), shards_(config::integer("bucket_mib") << 20, stage_ == 3) {}
 
-  // Asked of one parameter after another, of each rank.
+  // Asked of one parameter after another, of each of its replicas.
   void own(const mortise_param_info* info, int64_t cut, int32_t rank, int64_t* offset, int64_t* length) {
     auto [parts, is_new] = parts_.try_emplace(std::string(view(info->name)));
-    if (is_new) parts->second = parts_of(info->numel, (kAlignment + cut - 1) / cut * cut);
+    if (is_new) parts->second = parts_of(*info, (kAlignment + cut - 1) / cut * cut);
     const Part& part = parts->second.at(static_cast<size_t>(rank));
     *offset = part.offset;
     *length = part.length;
@@ -31,6 +31,7 @@ class Zero : public Buckets {
 
   void shard(const mortise_param_info* info, uint32_t* what, int64_t* room) {
     if (stage_ == 1 || info->numel < whole_below_ || (stage_ == 2 && !info->trainable)) return;
+    if (info->replicas == 1 || info->numel == 0) return;  // nobody else has it, or this rank has nothing of it
     const std::vector<Part>& parts = parts_.at(std::string(view(info->name)));
     const auto all = std::ranges::find(parts, info->numel, &Part::length);
     const int32_t owner = all == parts.end() ? -1 : static_cast<int32_t>(all - parts.begin());
@@ -86,13 +87,14 @@ class Zero : public Buckets {
   };
 
   // As many elements each, the last ones fewer; of what is not worth it, or cannot be cut, all to the rank that has the
-  // fewest so far.
-  std::vector<Part> parts_of(int64_t numel, int64_t together) {
-    has_.resize(static_cast<size_t>(place_now().size));
-    const auto ranks = static_cast<int64_t>(has_.size());
-    std::vector<Part> parts(has_.size());
+  // fewest so far, of those that have the same elements.
+  std::vector<Part> parts_of(const mortise_param_info& info, int64_t together) {
+    const int64_t numel = info.numel, ranks = info.replicas;
+    std::vector<int64_t>& has = has_[std::string(view(info.axis))];
+    has.resize(static_cast<size_t>(ranks));
+    std::vector<Part> parts(has.size());
     if (numel < together * ranks) {
-      const auto least = static_cast<size_t>(std::ranges::min_element(has_) - has_.begin());
+      const auto least = static_cast<size_t>(std::ranges::min_element(has) - has.begin());
       parts[least] = {0, numel};
     } else {
       const int64_t each = ((numel + ranks - 1) / ranks + together - 1) / together * together;
@@ -101,7 +103,7 @@ class Zero : public Buckets {
         parts[static_cast<size_t>(rank)] = {begin, std::min(each, numel - begin)};
       }
     }
-    for (size_t rank = 0; rank < parts.size(); ++rank) has_[rank] += parts[rank].length;
+    for (size_t rank = 0; rank < parts.size(); ++rank) has[rank] += parts[rank].length;
     return parts;
   }
 
@@ -110,13 +112,13 @@ class Zero : public Buckets {
     mortise_tensor* master = nullptr;
     check(mortise::need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
     sent.part = Tensor::own(master);
-    sent.work = start_collective(MORTISE_BROADCAST, {}, sent.part, from);
+    sent.work = start_collective(MORTISE_BROADCAST, {}, sent.part, group_of(param), from);
   }
 
   int64_t stage_, whole_below_;
   zero::Shards shards_;
   std::map<std::string, std::vector<Part>> parts_;
-  std::vector<int64_t> has_;  // elements, by rank
+  std::map<std::string, std::vector<int64_t>> has_;  // elements, by axis and rank
   std::deque<Sent> sent_;
 };
 

@@ -32,6 +32,7 @@ class Zero : public testing::Test {
     info.struct_size = sizeof info;
     info.name = {name.data(), name.size()};
     info.numel = numel;
+    info.replicas = host_.ranks;
     Parts all;
     for (int32_t rank = 0; rank < host_.ranks; ++rank) {
       int64_t offset = -1, length = -1;

@@ -9,7 +9,10 @@
 MORTISE_BEGIN
 
 /** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
- * these names: "trainable", "update_on_host" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE). */
+ * these names: "trainable", "update_on_host" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE), and, once,
+ * "place.AXIS", of an axis of ranks (ranks.h): INT, which of the ranks along it has all of the parameter; or TEXT, the
+ * name of a dimension, along which each of them has as much. `sizes` and `numel` are then those of what this rank has,
+ * and 0 of what it does not have; its value is used here alone. */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
@@ -29,6 +32,11 @@ typedef struct mortise_param_info {
    * device, and its update is computed there: the optimizer gets slices, and a ledger, of the host. Its value and its
    * gradient stay on the device. Since 0.2 */
   int32_t update_on_host;
+  /** So many ranks have these elements and see other samples than this one, which is number `replica` of them: its
+   * gradient is summed over them. Since 0.2 */
+  int32_t replicas, replica;
+  /** The axis along which ranks have other elements of it; empty: all have the same. Since 0.2 */
+  mortise_str axis;
 } mortise_param_info;
 
 /** A tensor beside a parameter: a state of an optimizer, or what another plugin keeps. `relation` is one of

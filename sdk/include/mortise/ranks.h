@@ -71,6 +71,13 @@ typedef struct mortise_comm_api {
   MORTISE_FN(start, const mortise_collective *, mortise_work **);
   MORTISE_FN(wait, mortise_work *);
   MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
+  /** An axis that a plugin of the run has ([ranks] axis of plugin.toml): the ranks along it, as a group, and this one's
+   * number among them. In a plan, which meets nobody, the group is NULL. MORTISE_E_NOT_FOUND: no plugin has it.
+   * [build, loop] Since 0.2 */
+  MORTISE_FN(axis, mortise_str name, mortise_rank_group **group, int32_t *rank, int32_t *size);
+  /** As `place`, among those that samples are dealt out to: ranks that see the same count as one. [any-thread]
+   * Since 0.2 */
+  MORTISE_FN(data_place, int32_t *rank, int32_t *size);
 } mortise_comm_api;
 
 /** The object of `replicas`. */
@@ -80,13 +87,13 @@ typedef struct mortise_replicas {
    * micro-batch that is `last`, and if it is sharded once in every one; one that brought no gradient on this rank is 0
    * then. */
   MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
-  /** [loop] Every gradient is summed over the replicas when this returns (or will be, on the stream). */
+  /** [loop] Every gradient is summed over its replicas (params.h) when this returns (or will be, on the stream). */
   MORTISE_PLUG(finish, uint32_t reserved);
   /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
   /** [build] The elements of a parameter that a rank updates, and keeps states of: `*length` from `*offset` on, each a
    * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter in order of declaration, of
-   * each rank; all of them together are the parameter, each element once. NULL: every rank updates all. Since 0.2 */
+   * each of its `replicas`, whose elements together are the parameter, each once. NULL: all update all. Since 0.2 */
   MORTISE_PLUG(own, const mortise_param_info *, int64_t cut, int32_t rank, int64_t *offset, int64_t *length);
   /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream),
    * but for what is sharded, whose gathered values are old from now on. Stands where `own` stands. Since 0.2 */
@@ -141,6 +148,9 @@ typedef struct mortise_replicas_api {
   /** This rank's elements of a micro-batch's gradient, summed over the ranks, at the beginning of `own`, flat: kept, or
    * added to those of the micro-batches before. [autograd, loop] Since 0.2 */
   MORTISE_FN(add_gradient, mortise_param *, mortise_tensor *own);
+  /** The ranks over which the gradient of a parameter is summed, its `replicas`; NULL: all ranks of the run.
+   * [build, loop, autograd] Since 0.2 */
+  MORTISE_FN(group, const mortise_param *, const mortise_rank_group **);
 } mortise_replicas_api;
 
 MORTISE_END

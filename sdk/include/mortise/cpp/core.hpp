@@ -408,6 +408,12 @@ inline Place place_now() {
   if (api.comm) check(api.comm->place(api.host, &place.rank, &place.size));
   return place;
 }
+// The same among those that samples are dealt out to.
+inline Place data_place_now() {
+  Place place;
+  if (api.comm) check(api.comm->data_place(api.host, &place.rank, &place.size));
+  return place;
+}
 inline const mortise_ledger& ledger_now() {
   const mortise_ledger* ledger = nullptr;
   check(api.loop->ledger(api.host, &ledger));

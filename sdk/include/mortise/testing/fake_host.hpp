@@ -29,8 +29,8 @@
 //                            `has_queues` each has a number, 0 the loop's: `marks` that are alive by their queues,
 //                            `waited` (who waited for whom), `recorded` (each tensor, and who uses it)
 //   mortise.comm/0           rank `rank` of `ranks`; `collectives` that were started, and which were waited for;
-//                            `others` makes of numbers what the other ranks would
-//   mortise.replicas/0       `placed`, `has_gradient`, `masters`; of shards `rooms`, `held`, `taken`, `added`
+//                            `others` makes of numbers what the other ranks would; `axes`, and `places` along them
+//   mortise.replicas/0       `placed`, `has_gradient`, `masters`; of shards `rooms`, `held`, `taken`, `added`; `groups`
 //   mortise.tokenizer/0      none until `set_tokenizer`
 //   mortise.model/0          none until `model` is set
 // `offer` puts a table of the test's own in place of any of these, `withhold` takes one away. Members that are not
@@ -271,8 +271,15 @@ class FakeHost : public mortise_host {
     mortise_tensor *in = nullptr, *out = nullptr;
     bool is_waited_for = false;
     int32_t root = 0;
+    const mortise_rank_group* group = nullptr;
   };
   std::deque<Collective> collectives;
+  struct Axis {
+    int32_t rank = 0, size = 1;
+  };
+  std::map<std::string, Axis, std::less<>> axes;
+  std::map<const mortise_param*, std::string> places;  // along an axis: the number of a rank, or a dimension
+  std::map<const mortise_param*, const mortise_rank_group*> groups;  // over which gradients are summed; else all
   struct Placed {
     mortise_tensor* flat = nullptr;
     int64_t offset = 0;
@@ -315,6 +322,8 @@ class FakeHost : public mortise_host {
               0,
               0,
               nullptr};
+    p.info.replicas = ranks;
+    p.info.replica = rank;
     return as_handle<mortise_param>(&p);
   }
   // Calls its dimensions by these names.
@@ -945,7 +954,8 @@ class FakeHost : public mortise_host {
         },
         .start = [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept -> mortise_status {
           if (!c || !out || !c->out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
-          Collective& begun = of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root});
+          Collective& begun =
+              of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
           return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
         },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
@@ -957,6 +967,17 @@ class FakeHost : public mortise_host {
           std::vector<int64_t> all(numbers, numbers + n);
           of(h).others(all, op);
           return std::ranges::copy(all, numbers), MORTISE_OK;
+        },
+        .axis = [](mortise_host* h, mortise_str name, mortise_rank_group** group, int32_t* rank,
+                   int32_t* size) noexcept -> mortise_status {
+          const auto along = of(h).axes.find(view(name));
+          if (along == of(h).axes.end())
+            return of(h).note_failure(MORTISE_E_NOT_FOUND, "no axis `" + std::string(view(name)) + "`");
+          *group = as_handle<mortise_rank_group>(&along->second);
+          return *rank = along->second.rank, *size = along->second.size, MORTISE_OK;
+        },
+        .data_place = [](mortise_host* h, int32_t* rank, int32_t* size) noexcept -> mortise_status {
+          return *rank = of(h).rank, *size = of(h).ranks, MORTISE_OK;
         },
     };
     return table;
@@ -999,8 +1020,20 @@ class FakeHost : public mortise_host {
                 return f.room_of(p), f.added.emplace_back(p, f.need_tensor(own)->numel), MORTISE_OK;
               });
             },
+        .group = [](mortise_host* h, const mortise_param* p,
+                    const mortise_rank_group** out) noexcept -> mortise_status {
+          const auto group = of(h).groups.find(p);
+          return *out = group == of(h).groups.end() ? nullptr : group->second, MORTISE_OK;
+        },
     };
     return table;
+  }
+  mortise_status put_on(const mortise_param* p, const std::string& axis, const mortise_value& v) {
+    if (!axes.contains(axis)) return note_failure(MORTISE_E_NOT_FOUND, "no axis `" + axis + "`");
+    if (v.tag != MORTISE_INT && v.tag != MORTISE_TEXT)
+      return note_failure(MORTISE_E_ARGUMENT, "a place is the number of a rank, or the name of a dimension");
+    places[p] = v.tag == MORTISE_INT ? std::to_string(v.v.i) : std::string(view(v.v.s));
+    return MORTISE_OK;
   }
   int64_t room_of(const mortise_param* p) {
     if (const auto room = rooms.find(p); room != rooms.end()) return room->second;
@@ -1035,11 +1068,13 @@ class FakeHost : public mortise_host {
                 uint32_t* dtype = name == "value_dtype" ? &info.value_dtype : nullptr;
                 if (name == "master_dtype") dtype = &info.master_dtype;
                 if (name == "grad_dtype") dtype = &info.grad_dtype;
-                if (!dtype && name != "trainable" && name != "update_on_host")
+                const bool is_place = name.starts_with("place.");
+                if (!dtype && !is_place && name != "trainable" && name != "update_on_host")
                   return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
                 check(f.must_write(name));
                 if (dtype) return f.set_dtype(name, *dtype, v);
+                if (is_place) return f.put_on(p, name.substr(6), v);
                 if (v.tag != MORTISE_LOGICAL)
                   return f.note_failure(MORTISE_E_ARGUMENT, "`" + name + "` takes true or false");
                 if (name == "update_on_host") return info.update_on_host = v.v.i != 0, mortise_status{MORTISE_OK};

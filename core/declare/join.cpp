@@ -1,0 +1,119 @@
+#include "core/declare/join.hpp"
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/plan/facts.hpp"
+
+namespace mortise {
+namespace {
+
+bool records_steps(const Plan& plan) {
+  return std::ranges::any_of(plan.members, [](const Member& member) {
+    return std::ranges::find(member.info->wraps, "capture", &WrapInfo::band) != member.info->wraps.end();
+  });
+}
+
+// [ranks] of plugin.toml: `axis` is its name, `size` the key that says how many ranks there are along it, `sees` =
+// "same" that these have the same samples. Who does not train is alone.
+struct Asked {
+  Axis axis;
+  Position at;
+};
+std::vector<Asked> axes_of(const Plan& plan, bool trains) {
+  std::vector<Asked> all;
+  for (const Member& member : plan.members) {
+    const Value *name = fact_of(*member.info, "ranks", "axis"), *key = fact_of(*member.info, "ranks", "size");
+    if (!name || !key) continue;
+    const Value* size = value_of_fact(member, "ranks", "size");
+    Asked& asked = all.emplace_back();
+    asked.axis.name = name->as_text();
+    asked.axis.by = member.info->schema.id + "." + key->as_text();
+    asked.axis.size = trains && size ? static_cast<int>(size->as_int()) : 1;
+    asked.axis.shares_data = fact_of(*member.info, "ranks", "sees") != nullptr;
+    if (size) asked.at = size->origin;
+  }
+  return all;
+}
+
+void must_fit(const std::vector<Asked>& all, int ranks) {
+  int64_t together = 1;
+  Diagnostic refused = mistake("axes_do_not_fit", "", {}, "");
+  std::vector<std::string> sizes, keys;
+  for (const auto& [axis, at] : all) {
+    if (axis.size == 1) continue;
+    together *= axis.size;
+    sizes.push_back(axis.by + " = " + std::to_string(axis.size));
+    keys.push_back("--set " + axis.by + "=1");
+    refused.positions.push_back(at);
+  }
+  if (ranks % together == 0) return;
+  refused.message = join(sizes, " and ") + (sizes.size() == 1 ? " wants" : " want") + " a number of ranks that " +
+                    std::to_string(together) + " divides; there " +
+                    (ranks == 1 ? "is 1" : "are " + std::to_string(ranks));
+  refused.effect = "nothing was started";
+  refused.fixes = {"--ranks " + std::to_string(together) + ", or a multiple", join(keys, " ")};
+  throw Failure(refused);
+}
+
+mortise_rank_group* group_of(const Provided<mortise_comm>& comm, const std::vector<int32_t>& ranks) {
+  mortise_rank_group* group = nullptr;
+  comm.call(&mortise_comm::group, "group", ranks.data(), static_cast<uint32_t>(ranks.size()), &group);
+  return group;
+}
+
+// Along an axis always in an order of their own, be it all ranks: gradients are sent meanwhile.
+void make_groups(Services& services) {
+  const Mesh& mesh = services.mesh;
+  const auto sharers_of = [&](int axis) {
+    const std::vector<int32_t> ranks = mesh.sharers(axis);
+    return std::ssize(ranks) == mesh.size() ? nullptr : group_of(services.comm, ranks);
+  };
+  for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
+    services.groups.along.push_back(group_of(services.comm, mesh.along(axis)));
+    services.groups.sharers.push_back(sharers_of(axis));
+  }
+  services.groups.data = sharers_of(-1);
+}
+
+void meet(const Declared& d, const World& world) {
+  if (!d.comm.has(&mortise_comm::group))
+    throw PluginError(MORTISE_E_PLUGIN, d.comm.by->id() + " is built for a `comm` of before ABI 0.2", d.comm.by->id());
+  mortise_world ranks{};
+  ranks.struct_size = sizeof ranks;
+  ranks.rank = world.rank;
+  ranks.size = world.size;
+  ranks.local_rank = world.local_rank;
+  ranks.local_size = world.local_size;
+  ranks.port = world.port;
+  ranks.listen_fd = world.listen_fd;
+  ranks.address = str(world.address);
+  d.comm.call(&mortise_comm::open, "open", static_cast<const mortise_world*>(&ranks));
+}
+
+}  // namespace
+
+void join_ranks(Declared& d, const DeclareRequest& request) {
+  Services& services = d.edge->services;
+  const std::vector<Asked> asked = axes_of(*d.plan, request.train_samples);
+  must_fit(asked, request.world.size);
+  std::vector<Axis> axes;
+  for (const Asked& a : asked) axes.push_back(a.axis);
+  services.comm = d.comm;
+  services.world = request.world;
+  services.mesh = Mesh(request.world.rank, request.world.size, std::move(axes));
+  services.records_steps = records_steps(*d.plan);
+  if (!request.open_device) return;
+  meet(d, request.world);
+  if (request.world.size > 1) make_groups(services);
+}
+
+void count_replicas(Declaration& declaration, const Mesh& mesh) {
+  for (mortise_param& p : declaration.params) {
+    const std::vector<int32_t> sharers = mesh.sharers(p.placement.axis);
+    p.info.replicas = static_cast<int32_t>(sharers.size());
+    p.info.replica = static_cast<int32_t>(std::ranges::find(sharers, mesh.rank()) - sharers.begin());
+  }
+}
+
+}  // namespace mortise

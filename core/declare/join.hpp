@@ -1,0 +1,12 @@
+// How the ranks of a run stand to one another: what plugin.toml says of axes, and the groups that `comm` makes of them.
+#pragma once
+#include "core/declare/declared.hpp"
+
+namespace mortise {
+
+// Meets the other ranks, unless the run is only planned. Throws Failure: the axes do not fit the ranks.
+void join_ranks(Declared& d, const DeclareRequest& request);
+// What every parameter says of its replicas.
+void count_replicas(Declaration& declaration, const Mesh& mesh);
+
+}  // namespace mortise
