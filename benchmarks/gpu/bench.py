@@ -76,10 +76,15 @@ ROWS = {
 
 
 def mortise(model, batch, tables):
+    text = (GPT2 if model == "gpt2" else BERT).format(batch=batch, steps=STEPS, samples=4 * batch, vocabulary=50304)
+    return measure(text + REST + tables)
+
+
+def measure(manifest):
+    """Medians of the steady half of a training, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        text = (GPT2 if model == "gpt2" else BERT).format(batch=batch, steps=STEPS, samples=4 * batch, vocabulary=50304)
         path = pathlib.Path(folder, "run.toml")
-        path.write_text(text + REST + tables)
+        path.write_text(manifest)
         done = subprocess.run([MORTISE, "train", path, "--json"], cwd=folder, capture_output=True, text=True,
                               check=False)
         if done.returncode:

@@ -117,6 +117,25 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
       "that must repeat");
 }
 
+TEST(Layers, AProviderHearsWhetherTheStepIsRecorded) {
+  const auto planned = [](const std::string& more) {
+    PlannedRun run("[layer.moe]\nwhere = \"h.1.mlp\"\nexperts = 2\n" + more);
+    run.catalogue.at("log.jsonl").wraps.push_back({.point = "step", .band = "capture"});
+    return run;
+  };
+  EXPECT_EQ(Ready(planned("capacity_factor = 1.25\n")).provider("h.1.mlp"), "layer.moe");
+  try {
+    const Ready waits(planned(""));
+    ADD_FAILURE() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "cannot_run_here");
+    EXPECT_EQ(f.diagnostic.message,
+              "layer.moe cannot run at h.1.mlp: the step is recorded, and the host waits in it for the number of "
+              "tokens of each expert");
+    EXPECT_EQ(f.diagnostic.fixes.at(0), "capacity_factor = 1.25 or so, or leave out what records the step");
+  }
+}
+
 // The members that provide a place in a mode, outermost first.
 std::vector<std::string> nested_providers(Ready& run, const std::string& path, uint32_t mode = MORTISE_TRAIN) {
   std::vector<std::string> ids;

@@ -53,6 +53,7 @@ LayerProviders::Answer LayerProviders::supports(const Provided<mortise_operator>
   place.device = device_;
   place.attrs = layer.attrs.data();
   place.n_attrs = static_cast<uint32_t>(layer.attrs.size());
+  place.is_recorded = edge_.services.records_steps && mode == MORTISE_TRAIN;
   int yes = 1;
   mortise_str why{}, fix{};
   op.call(&mortise_operator::supports, "supports of " + layer.slot, &place, &yes, &why, &fix);

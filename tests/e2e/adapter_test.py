@@ -205,15 +205,17 @@ class Moe(e2e.Case):
             self.assertTrue(0.45 <= step["moe_dropped"] <= 0.75, step)
 
     def test_bits_are_those_of_a_resumed_run_and_of_checkpointing(self):
-        text = self.TEXT + MOE + "jitter = 0.1\nz_loss = 0.001\n"
-        whole = self.train("whole", text, *SAVED)
-        half = self.train("half", text, *SAVED, "--set", "run.length=3")
-        self.ok("resume", "runs/half", "--set", "run.length=6")
-        self.assertEqual(self.weights(whole), self.weights(half))
-        again = self.train("again", text + "[activation.checkpointing]\n", *SAVED)
-        self.assertEqual(self.weights(whole), self.weights(again))
-        self.assertEqual([r["loss"] for r in self.records(whole, "step")],
-                         [r["loss"] for r in self.records(again, "step")])
+        for name, more in (("all", ""), ("some", "capacity_factor = 0.7\n")):
+            with self.subTest(name):
+                text = self.TEXT + MOE + "jitter = 0.1\nz_loss = 0.001\n" + more
+                whole = self.train(f"{name}_whole", text, *SAVED)
+                half = self.train(f"{name}_half", text, *SAVED, "--set", "run.length=3")
+                self.ok("resume", half, "--set", "run.length=6")
+                self.assertEqual(self.weights(whole), self.weights(half))
+                again = self.train(f"{name}_again", text + "[activation.checkpointing]\n", *SAVED)
+                self.assertEqual(self.weights(whole), self.weights(again))
+                self.assertEqual([r["loss"] for r in self.records(whole, "step")],
+                                 [r["loss"] for r in self.records(again, "step")])
 
     def test_an_evaluation_has_no_terms_of_balance(self):
         run = self.train("experts", self.TEXT + MOE)

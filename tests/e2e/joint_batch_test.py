@@ -67,7 +67,8 @@ class JointBatch(Ranks):
         self.equal(self.run_of(1, 8, more, manifest=EVALUATED), self.run_of(2, 4, more, manifest=EVALUATED))
 
     def test_two_ranks_are_one_that_accumulates_bit_for_bit(self):
-        for more, manifest in (("[activation.checkpointing]\n", DROPPED), (MOE, MANIFEST)):
+        for more, manifest in (("[activation.checkpointing]\n", DROPPED), (MOE, MANIFEST),
+                               (MOE + "capacity_factor = 0.8\n", MANIFEST)):
             with self.subTest(more):
                 one = self.run_of(1, 4, more + COUNT.format(2), manifest=manifest, samples=48)
                 two = self.run_of(2, 4, more, manifest=manifest, samples=48)

@@ -26,6 +26,7 @@ from gpu_test import CUDA, FIXTURES, GRAPH, HAS_GPU, MATH, SKIPPED, TINY, Gpu
 TRACER = pathlib.Path(os.environ.get("CUDA_TRACER", pathlib.Path(__file__).parent / "cupti/trace.so")).resolve()
 LENGTH = 80  # of which 36 are looked at: with one new table of rates, or two (core/loop/ledger.hpp, kRows)
 STEPS = TINY.replace("length = 40", f"length = {LENGTH}").replace("[log]\nevery = 1\n", "[log]\nevery = 1000\n")
+CAPACITY = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 6\ncapacity_factor = 1.25\njitter = 0.1\nz_loss = 0.001\n'
 DROPOUT = STEPS.replace("dropout = 0\n", "dropout = 0.1\n")
 CASES = {
     "fp32, math": STEPS + MATH,
@@ -37,6 +38,8 @@ CASES = {
     "adamw_8bit": STEPS.replace("optimizer.adamw", "optimizer.adamw_8bit"),
     "adamw_anyprecision": STEPS.replace("optimizer.adamw", "optimizer.adamw_anyprecision"),
     "sgd": STEPS.replace("optimizer.adamw", "optimizer.sgd"),
+    "experts": STEPS + MATH + CAPACITY,
+    "experts, bf16": STEPS + CAPACITY + "\n[precision.bf16]\n",
 }
 GPT2 = """\
 [run]

@@ -345,7 +345,28 @@ class Experts(Gpu):
         """A choice between two experts whose scores are as good as equal may fall the other way: looser than 1e-5."""
         text = TINY.replace("length = 40", "length = 12") + MATH
         moe = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 6\ntop_k = 4\n'
-        self.near(self.losses("cpu", text + moe + CPU), self.losses("cuda", text + moe + CUDA), 1e-3)
+        for name, more in ("all", ""), ("some", "capacity_factor = 0.8\n"):
+            with self.subTest(name):
+                self.near(self.losses(f"{name}_cpu", text + moe + more + CPU),
+                          self.losses(f"{name}_cuda", text + moe + more + CUDA), 1e-3)
+
+    def test_a_recorded_step_has_the_same_bits_and_needs_a_capacity(self):
+        moe = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 6\ntop_k = 2\njitter = 0.1\nz_loss = 0.001\n'
+        for dtype in ("fp32", "bf16"):
+            for factor in ("0.7", "1.25"):
+                with self.subTest(f"{dtype} {factor}"):
+                    text = TINY + MATH + CUDA + moe + f"capacity_factor = {factor}\n\n[precision.{dtype}]\n"
+                    name, played = f"{dtype}_{factor[-1]}", f"{dtype}_{factor[-1]}_graph"
+                    self.assertEqual(self.losses(played, text + GRAPH), self.losses(name, text))
+                    dropped = [[record["moe_dropped"] for record in self.records(self.dir / "runs" / run)]
+                               for run in (name, played)]
+                    self.assertEqual(*dropped)
+                    self.assertGreater(max(dropped[0]), 0)
+        self.file("run.toml", TINY + MATH + CUDA + moe + GRAPH)
+        refused = self.mortise("plan")
+        self.assertEqual(refused.code, 64, refused)
+        self.assertIn("layer.moe cannot run at h.0.mlp: the step is recorded", refused.err)
+        self.assertIn("fix: capacity_factor = 1.25", refused.err)
 
 
 class Rates(Gpu):

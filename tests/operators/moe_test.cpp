@@ -23,6 +23,11 @@ struct MoeBench : Bench {
          "it");
     if (checkpointed) load(plugin("activation.checkpointing"), {{"keep", texts({})}});
   }
+  mortise_layer* mlp(at::ScalarType dtype = at::kFloat, bool gated = false) {
+    std::vector<Attr> attrs = {{"width", kWidth}, {"inner", kInner}};
+    if (gated) attrs.insert(attrs.end(), {{"gate", "gate"}, {"activation", "silu"}});
+    return layer(dtype, "mlp", attrs);
+  }
   std::map<std::string, at::Tensor> learning_all() {
     std::map<std::string, at::Tensor> all;
     for (const auto& p : get().declaration().params) all[p.name] = leaf(value(p.name));
@@ -32,20 +37,24 @@ struct MoeBench : Bench {
 
 using Leaves = std::map<std::string, at::Tensor>;
 
-// Token by token and expert by expert. `capacity` 0: as many as there are.
-at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, int64_t capacity, at::Tensor* terms) {
-  const at::Tensor scores = at::linear(x, p["it.router.weight"]);
-  const at::Tensor prob = at::softmax(scores.to(at::kFloat), 1);
+// Token by token and expert by expert; `padding`: of each token whether it is some; none: no token is.
+at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, const std::vector<bool>& padding,
+                 at::Tensor* terms) {
+  const at::Tensor scores = at::linear(x, p["it.router.weight"]).to(at::promote_types(x.scalar_type(), at::kFloat));
+  const at::Tensor prob = at::softmax(scores, 1);
   const auto [best, index] = at::topk(prob, s.top_k, 1);
   const int64_t n = x.size(0);
-  std::vector<int64_t> load(static_cast<size_t>(s.experts)), taken(load.size());
+  const auto is_padding = [&](int64_t t) { return !padding.empty() && padding[static_cast<size_t>(t)]; };
+  int64_t tokens = 0;
+  for (int64_t t = 0; t < n; ++t) tokens += is_padding(t) ? 0 : 1;
+  const double all = static_cast<double>(tokens * s.top_k), experts = static_cast<double>(s.experts);
+  const int64_t capacity = std::max<int64_t>(std::llround(std::ceil(s.capacity_factor * (all / experts))), 1);
+  std::vector<int64_t> load(static_cast<size_t>(s.experts));
   std::vector<at::Tensor> rows(static_cast<size_t>(n), at::zeros({kWidth}, x.options()));
   for (int64_t k = 0; k < s.top_k; ++k)
     for (int64_t t = 0; t < n; ++t) {
       const auto e = static_cast<size_t>(index[t][k].item<int64_t>());
-      ++load[e];
-      if (capacity && taken[e] == capacity) continue;
-      ++taken[e];
+      if (is_padding(t) || (++load[e] > capacity && s.capacity_factor > 0)) continue;
       const std::string name = "it.experts." + std::to_string(e);
       at::Tensor h = at::linear(x[t], p[name + ".up.weight"], p[name + ".up.bias"]);
       if (gated) h = at::silu(at::linear(x[t], p[name + ".gate.weight"], p[name + ".gate.bias"])) * h;
@@ -54,27 +63,36 @@ at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, int
       const at::Tensor weight = s.top_k == 1 ? best[t][k] : best[t][k] / best[t].sum();
       rows[static_cast<size_t>(t)] = rows[static_cast<size_t>(t)] + y * weight.to(y.scalar_type());
     }
-  at::Tensor balance = at::zeros({}, at::kFloat);
-  for (int64_t e = 0; e < s.experts; ++e)
-    balance = balance + prob.select(1, e).mean() *
-                            (static_cast<double>(load[static_cast<size_t>(e)]) / static_cast<double>(n * s.top_k));
-  *terms = s.balance * static_cast<double>(s.experts) * balance +
-           s.z_loss * at::logsumexp(scores.to(at::kFloat), 1).pow(2).mean();
+  at::Tensor balance = at::zeros({}, at::kFloat), z = at::zeros({}, at::kFloat);
+  for (int64_t t = 0; t < n; ++t) {
+    if (is_padding(t)) continue;
+    for (int64_t e = 0; e < s.experts; ++e)
+      balance = balance + prob[t][e] * (static_cast<double>(load[static_cast<size_t>(e)]) / all);
+    z = z + at::logsumexp(scores[t], 0).pow(2);
+  }
+  *terms = (s.balance * experts * balance + s.z_loss * z) / static_cast<double>(std::max<int64_t>(tokens, 1));
   return at::stack(rows);
 }
 
-void expect_plain(const Shape& s, bool gated, int64_t capacity) {
+void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding = {}) {
   MoeBench b(s);
-  std::vector<Attr> attrs = {{"width", kWidth}, {"inner", kInner}};
-  if (gated) attrs.insert(attrs.end(), {{"gate", "gate"}, {"activation", "silu"}});
-  auto* layer = b.layer(at::kFloat, "mlp", attrs);
+  auto* layer = b.mlp(at::kFloat, gated);
   const at::Tensor x = numbers({3, 5, kWidth}, at::kFloat, true), g = numbers({3, 5, kWidth}, at::kFloat);
   Leaves p = b.learning_all();
   const at::Tensor x0 = leaf(x);
   at::Tensor terms;
-  const at::Tensor y0 = plain(s, x0.reshape({-1, kWidth}), p, gated, capacity, &terms).reshape(x.sizes());
+  const at::Tensor y0 = plain(s, x0.reshape({-1, kWidth}), p, gated, padding, &terms).reshape(x.sizes());
   ((y0 * g).sum() + terms).backward();
-  const at::Tensor y = b.call(layer, {x})[0];
+  mortise_batch batch;
+  if (!padding.empty()) {
+    at::Tensor mask = at::ones({15}, at::kLong);
+    for (size_t t = 0; t < padding.size(); ++t)
+      if (padding[t]) mask[static_cast<int64_t>(t)] = 0;
+    batch.fields.emplace_back("attention_mask", mask.reshape({3, 5}));
+  }
+  Pass how;
+  how.batch = &batch;
+  const at::Tensor y = b.call(layer, {x}, 1, how)[0];
   b.backward({y}, {g});
   // fp32, sums of up to 15 x 10 numbers of size 1 in another order.
   EXPECT_LT(apart(y, y0), 1e-6);
@@ -90,18 +108,77 @@ TEST(Moe, EqualsALoopOverTokensAndExperts) {
   for (const int64_t top_k : {1, 2, 4})
     for (const bool gated : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "top_k " << top_k << (gated ? " gated" : ""));
-      expect_plain({.top_k = top_k}, gated, 0);
+      expect_plain({.top_k = top_k}, gated);
     }
-  expect_plain({.experts = 40, .top_k = 1}, false, 0);  // more experts than tokens: some have none
+  expect_plain({.experts = 40, .top_k = 1}, false);  // more experts than tokens: some have none
 }
 
 // 15 tokens, 2 of 4 experts each: 7.5 are an even share, half of that rounds up to 4.
-TEST(Moe, DropsSecondChoicesBeyondAnExpertsCapacityFirst) { expect_plain({.capacity_factor = 0.5}, false, 4); }
+TEST(Moe, DropsSecondChoicesBeyondAnExpertsCapacityFirst) {
+  for (const int64_t top_k : {1, 2, 4})
+    for (const double factor : {0.01, 0.5, 1.3, 1000.0}) {
+      SCOPED_TRACE(::testing::Message() << "top_k " << top_k << ", capacity_factor " << factor);
+      expect_plain({.top_k = top_k, .capacity_factor = factor}, top_k == 2);
+    }
+  expect_plain({.experts = 40, .top_k = 1, .capacity_factor = 1.0}, false);  // one row each, most of them nobody's
+}
+
+TEST(Moe, PaddingTakesNoExpertAndNoPartOfACapacity) {
+  std::vector<bool> some(15), all(15, true);
+  for (const size_t t : {0u, 3u, 4u, 9u, 13u, 14u}) some[t] = true;
+  for (const double factor : {0.0, 0.5, 1.1, 1000.0}) {
+    SCOPED_TRACE(::testing::Message() << "capacity_factor " << factor);
+    expect_plain({.capacity_factor = factor}, false, some);
+    expect_plain({.top_k = 4, .capacity_factor = factor}, false, some);
+  }
+  for (const double factor : {0.0, 0.5}) {
+    MoeBench b({.capacity_factor = factor});
+    auto* layer = b.mlp();
+    mortise_batch batch;
+    batch.fields.emplace_back("attention_mask", at::zeros({3, 5}, at::kLong));
+    Pass how;
+    how.batch = &batch;
+    const at::Tensor x = numbers({3, 5, kWidth}, at::kFloat, true), y = b.call(layer, {x}, 1, how)[0];
+    b.backward({y}, {at::ones_like(y)});
+    EXPECT_EQ(y.abs().max().item<float>(), 0);
+    EXPECT_EQ(x.grad().abs().max().item<float>(), 0) << "nor has it a balance";
+  }
+}
+
+// The rows of an expert that nobody took are zeros, and what it makes of them reaches nobody, be it NaN: neither where
+// there are rows enough nor where most choices have none.
+TEST(Moe, ARowOfNobodyReachesNobodyAndHasNoGradient) {
+  for (const double factor : {4.0, 1.0}) {
+    SCOPED_TRACE(::testing::Message() << "capacity_factor " << factor);
+    const Shape s{.experts = 40, .top_k = 2, .capacity_factor = factor};
+    MoeBench b(s);
+    auto* layer = b.mlp();
+    const at::Tensor x = numbers({15, kWidth}, at::kFloat, true), g = numbers({15, kWidth}, at::kFloat);
+    const auto taken = std::get<1>(at::topk(at::linear(x, b.value("it.router.weight")), s.top_k, 1)).reshape({-1});
+    std::vector<std::string> untaken;
+    for (int64_t e = 0; e < s.experts; ++e)
+      if (!taken.eq(e).any().item<bool>()) untaken.push_back("it.experts." + std::to_string(e) + ".down.");
+    Leaves p = b.learning_all();
+    for (const std::string& name : untaken) b.value(name + "bias").fill_(std::nan(""));
+    const at::Tensor y = b.call(layer, {x})[0];
+    b.backward({y}, {g});
+    const at::Tensor x0 = leaf(x);
+    at::Tensor terms;
+    const at::Tensor y0 = plain(s, x0, p, false, {}, &terms);
+    ((y0 * g).sum() + terms).backward();
+    EXPECT_LT(apart(y, y0), 1e-6);
+    EXPECT_LT(apart(x.grad(), x0.grad()), 1e-6);
+    for (const auto& [name, value] : p) EXPECT_TRUE(b.grad(name).isfinite().all().item<bool>()) << name;
+    for (const std::string& name : untaken)
+      for (const char* part : {"bias", "weight"})
+        EXPECT_EQ(b.grad(name + part).abs().max().item<float>(), 0) << "exactly: " << name << part;
+  }
+}
 
 TEST(Moe, DropsNothingInAnEvaluation) {
   const auto result = [](double capacity_factor) {
     MoeBench b({.capacity_factor = capacity_factor, .jitter = 0.1});
-    auto* layer = b.layer(at::kFloat, "mlp", {{"width", kWidth}, {"inner", kInner}});
+    auto* layer = b.mlp();
     for (auto& s : b.get().parameters().all()) s.master.copy_(random(s.master.sizes(), s.declared->index + 1));
     Pass eval;
     eval.mode = MORTISE_EVAL;

@@ -50,6 +50,8 @@ def tables_of(names):
         all_of.pop("precision.bf16", None)  # that of the example
     if IN_16_BITS & set(names) and not PRECISIONS_OF_16_BITS & set(names):
         all_of["precision.bf16"] = {}
+    if "layer.moe" in names:
+        all_of["layer.moe"]["capacity_factor"] = 2.0  # as many as there are: nothing is dropped, and nothing waits
     if "attention.tiled" in names:
         all_of["model.gpt"]["width"] = 128
     return all_of

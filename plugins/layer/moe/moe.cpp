@@ -4,10 +4,13 @@
 // scatter put each row at a place of its own, and sums over choices are in their order, forward and backward: on a GPU,
 // too, bits do not change from run to run.
 //
-// Shapes as suffixes: N tokens, W width, E experts, K top_k, M assignments of a token to an expert that are computed.
+// With a capacity an expert has as many rows as that, whatever it was given: the host knows every shape, and nothing
+// waits for the device. Without one the host reads how many tokens each expert got.
+//
+// Shapes as suffixes: N tokens, W width, E experts, K top_k, A assignments of a token to an expert (K of each token,
+// first choices before second ones), R rows of the experts.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/jitter/jitter.hpp"
 #include "mortise/cpp/operator.hpp"
@@ -28,14 +31,21 @@ std::array<Tensor, 2> topk(Ref x, int64_t k) {
   static const Op op("aten::topk");
   return op.many<2>(x, k, -1, true, true);
 }
-// In the order of the numbers; equal ones stay in the order in which they stand.
-Tensor order_of(Ref x) {
+// The numbers in their order, and where each stood; equal ones stay in the order in which they stand.
+std::array<Tensor, 2> sort(Ref x) {
   static const Op op("aten::sort.stable");
-  return std::move(op.many<2>(x, true, 0, false)[1]);
+  return op.many<2>(x, true, 0, false);
 }
-Tensor bincount(Ref x, int64_t n) {
-  static const Op op("aten::bincount");
-  return op(x, none(), n);
+// 0 1 2 … n - 1.
+Tensor count_to(int64_t n) {
+  Tensor numbers = empty(MORTISE_I64, {n});
+  ops::arange_out(n, numbers);
+  return numbers;
+}
+// Of each of these numbers, where it begins in a sorted list.
+Tensor begins_in(Ref sorted, Ref numbers) {
+  static const Op op("aten::searchsorted.Tensor");
+  return op(sorted, numbers, false, false, none(), none());
 }
 Tensor index_select(Ref x, Ref index) {
   static const Op op("aten::index_select");
@@ -50,13 +60,23 @@ Tensor zeros_of(uint32_t dtype, std::initializer_list<int64_t> sizes) {
   ops::fill_(zeros, 0);
   return zeros;
 }
-Tensor masked_fill(Ref x, Ref mask, double number) {
-  static const Op op("aten::masked_fill.Scalar");
-  return op(x, mask, number);
-}
 Tensor largest(Ref x) {
   static const Op op("aten::max");
   return op(x);
+}
+Tensor smaller(Ref a, Ref b) {
+  static const Op op("aten::minimum");
+  return op(a, b);
+}
+Tensor is_at_least(Ref a, Ref b) {
+  static const Op op("aten::ge.Tensor");
+  return op(a, b);
+}
+Tensor times(Ref whole_numbers, int64_t n) { return ops::op_mul_scalar()(whole_numbers, n); }
+// x mod n.
+Tensor wrapped(Ref x, int64_t n) {
+  static const Op op("aten::remainder.Scalar");
+  return op(x, n);
 }
 
 // Which tokens are padding, bool [N]; empty: the batch does not say, or is of other tokens. Where there is no
@@ -122,27 +142,28 @@ class Experts {
     auto [weight_NK, expert_NK] = chosen(p_NE);
     // Padding takes an expert that is not there, the last in the order.
     if (padding_N)
-      expert_NK = masked_fill(expert_NK, ops::unsqueeze(padding_N, 1), static_cast<double>(settings_.experts));
+      expert_NK = ops::masked_fill(expert_NK, ops::unsqueeze(padding_N, 1), static_cast<double>(settings_.experts));
 
     // First choices before second ones, so that what is beyond an expert's capacity is a second choice if it can be.
     const Tensor expert_KN = ops::reshape(ops::t(expert_NK), {-1});
-    const Tensor counts_E = ops::narrow(bincount(expert_KN, settings_.experts + 1), 0, 0, settings_.experts);
-    const std::vector<int64_t> counts = on_host(counts_E);
-    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    const int64_t capacity = capacity_of(call, all);
-    const Tensor order = ops::narrow(order_of(expert_KN), 0, 0, all);
-    const Tensor taken_M = within(order, counts, capacity);
+    const auto [sorted_A, order_A] = sort(expert_KN);
+    const Tensor begin_E1 = begins_in(sorted_A, count_to(settings_.experts + 1));  // the last: where padding's begin
+    const int64_t assignments = settings_.top_k * n;
+    const Tensor rank_A = index_add(zeros_of(MORTISE_I64, {assignments}), order_A, count_to(assignments));
+    const int64_t capacity = capacity_of(call, n);
+    const Rows rows =
+        capacity ? of_capacity(expert_KN, order_A, begin_E1, rank_A, capacity) : of_all(order_A, begin_E1, rank_A);
 
     const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
-    const Tensor y_MW = computed(index_select(ops::reshape(copies_KNW, {-1, width_}), taken_M), counts, capacity);
-    const Tensor weight_M = index_select(ops::reshape(ops::t(weight_NK), {-1}), taken_M);
-    const Tensor part_MW = ops::mul(y_MW, ops::unsqueeze(cast(weight_M, Info(y_MW).dtype), 1));
-    const Tensor zeros = zeros_of(Info(y_MW).dtype, {settings_.top_k * n, width_});
-    const Tensor part_KNW = ops::reshape(index_add(zeros, taken_M, part_MW), {settings_.top_k, n, width_});
-    const Tensor y_NW = ops::sum_over(part_KNW, 0);
+    const Tensor x_RW = zeroed(index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
+    const Tensor y_RW = computed(x_RW, rows.sizes);
+    const Tensor y_AW = zeroed(index_select(y_RW, rows.of_A), rows.dropped_A);
+    const Tensor y_KNW = ops::reshape(y_AW, {settings_.top_k, n, width_});
+    const Tensor weight_KN = cast(ops::t(weight_NK), Info(y_RW).dtype);
+    const Tensor y_NW = ops::sum_over(ops::mul(y_KNW, ops::unsqueeze(weight_KN, 2)), 0);
 
     Tensor y = ops::reshape(y_NW, Info(x).shape());
-    if (call->mode == MORTISE_TRAIN) y = with_terms(std::move(y), scores_NE, p_NE, padding_N, counts_E, all, capacity);
+    if (call->mode == MORTISE_TRAIN) y = with_terms(std::move(y), scores_NE, p_NE, padding_N, begin_E1, rows.limit);
     give(call, 0, std::move(y));
   }
 
@@ -163,75 +184,98 @@ class Experts {
     return {ops::div(p_NK, sum_N1), std::move(expert_NK)};
   }
 
-  // How many of all choices an expert takes at most.
-  int64_t capacity_of(const mortise_call* call, int64_t all) const {
-    if (settings_.capacity_factor == 0 || call->mode != MORTISE_TRAIN) return all;
-    const double even = static_cast<double>(all) / static_cast<double>(settings_.experts);
-    return std::clamp<int64_t>(std::llround(std::ceil(settings_.capacity_factor * even)), 1, std::max<int64_t>(all, 1));
+  // Which row of the experts is of which assignment. An expert's rows stand side by side.
+  struct Rows {
+    std::vector<int64_t> sizes;   // of each expert how many; behind them those of padding
+    Tensor from_R, of_A;          // whose each row is, and which row each has
+    Tensor nobodys_R, dropped_A;  // rows that are nobody's, assignments that have none; empty: there are none
+    Tensor limit;                 // how many an expert takes at most, 0-dim; empty: all
+  };
+
+  // How many rows an expert has, as far as the host knows: padding counts. 0: as many as it was given.
+  int64_t capacity_of(const mortise_call* call, int64_t n) const {
+    if (settings_.capacity_factor == 0 || call->mode != MORTISE_TRAIN) return 0;
+    const double even = static_cast<double>(settings_.top_k * n) / static_cast<double>(settings_.experts);
+    // A token takes an expert once.
+    return std::max<int64_t>(std::llround(std::min(std::ceil(settings_.capacity_factor * even), 1.0 * n)), 1);
   }
 
-  static std::vector<int64_t> on_host(const Tensor& counts_E) {
-    const Tensor host = empty(MORTISE_I64, Info(counts_E).shape(), true);
-    ops::copy_(host, counts_E);
-    const Info info(host);
-    return {info.as<int64_t>(), info.as<int64_t>() + info.numel};
+  // The first of each expert, `capacity` of them without padding. What is nobody's has an index all the same, one of
+  // all in turn: thousands that add their zeros to one row would wait for one another.
+  Rows of_capacity(const Tensor& expert_A, const Tensor& order_A, const Tensor& begin_E1, const Tensor& rank_A,
+                   int64_t capacity) const {
+    static const Op ceil("aten::ceil"), clamp("aten::clamp"), equal("aten::eq.Scalar");
+    const int64_t experts = settings_.experts, all = experts * capacity;
+    Rows rows{std::vector<int64_t>(static_cast<size_t>(experts), capacity), {}, {}, {}, {}, {}};
+    Tensor parts = empty(MORTISE_F64, {});  // a tensor: divided by a number, a GPU multiplies by its inverse
+    ops::fill_(parts, static_cast<double>(experts));
+    const Tensor even = ops::div(ops::to(ops::select(begin_E1, 0, experts), MORTISE_F64), parts);
+    rows.limit = ops::to(clamp(ceil(ops::mul(even, settings_.capacity_factor)), 1, capacity), MORTISE_I64);
+
+    const Tensor begin_E = ops::narrow(begin_E1, 0, 0, experts), place = count_to(capacity);
+    const Tensor from_EC = wrapped(ops::add(ops::unsqueeze(begin_E, 1), place), Info(order_A).numel);
+    const Tensor taken_E = smaller(ops::sub(ops::narrow(begin_E1, 0, 1, experts), begin_E), rows.limit);
+    rows.from_R = index_select(order_A, ops::reshape(from_EC, {-1}));
+    rows.nobodys_R = ops::reshape(is_at_least(place, ops::unsqueeze(taken_E, 1)), {-1});
+
+    const Tensor place_A = ops::sub(rank_A, index_select(begin_E1, expert_A));
+    rows.dropped_A = ops::logical_or(is_at_least(place_A, rows.limit), equal(expert_A, experts));
+    rows.of_A = ops::where(rows.dropped_A, wrapped(rank_A, all), ops::add(times(expert_A, capacity), place_A));
+    return rows;
   }
 
-  // Of the assignments, sorted by expert, the first `capacity` of each.
-  static Tensor within(const Tensor& order, const std::vector<int64_t>& counts, int64_t capacity) {
-    if (std::ranges::max(counts) <= capacity) return Tensor::share(order.get());
-    std::vector<Tensor> kept;
+  static Rows of_all(const Tensor& order_A, const Tensor& begin_E1, const Tensor& rank_A) {
+    const Tensor host = empty(MORTISE_I64, Info(begin_E1).shape(), true);
+    ops::copy_(host, begin_E1);  // waits
+    const Info begin(host);
+    Rows rows{{}, order_A, rank_A, {}, {}, {}};
+    const std::span<const int64_t> begins(begin.as<int64_t>(), static_cast<size_t>(begin.numel));
+    for (size_t e = 1; e < begins.size(); ++e) rows.sizes.push_back(begins[e] - begins[e - 1]);
+    rows.sizes.push_back(Info(order_A).numel - begins.back());
+    return rows;
+  }
+
+  // Each expert on its rows; also on none, so that each parameter has its gradient. Padding has zeros.
+  Tensor computed(const Tensor& x_RW, const std::vector<int64_t>& sizes) const {
+    std::vector<Tensor> parts = ops::split(x_RW, sizes);
+    for (size_t e = 0; e < experts_.size(); ++e) parts[e] = std::move(call_layer<1>(experts_[e], parts[e])[0]);
+    if (parts.size() > experts_.size()) parts.back() = zeros_of(Info(parts[0]).dtype, {sizes.back(), width_});
     std::vector<mortise_tensor*> list;
-    int64_t begin = 0;
-    for (const int64_t n : counts) {
-      list.push_back(kept.emplace_back(ops::narrow(order, 0, begin, std::min(n, capacity))).get());
-      begin += n;
-    }
-    return ops::cat(list, 0);
-  }
-
-  // Each expert on its rows, which stand side by side; also on none, so that each parameter has its gradient.
-  Tensor computed(const Tensor& rows_MW, const std::vector<int64_t>& counts, int64_t capacity) const {
-    std::vector<Tensor> parts;
-    std::vector<mortise_tensor*> list;
-    int64_t begin = 0;
-    for (size_t e = 0; e < experts_.size(); ++e) {
-      const int64_t n = std::min(counts[e], capacity);
-      parts.push_back(std::move(call_layer<1>(experts_[e], ops::narrow(rows_MW, 0, begin, n))[0]));
-      list.push_back(parts.back().get());
-      begin += n;
-    }
+    for (const Tensor& part : parts) list.push_back(part.get());
     return ops::cat(list, 0);
   }
 
   // Means are over tokens, not over padding.
   Tensor with_terms(Tensor y, const Tensor& scores_NE, const Tensor& p_NE, const Tensor& padding_N,
-                    const Tensor& counts_E, int64_t choices, int64_t capacity) const {
-    const double all = static_cast<double>(std::max<int64_t>(choices, 1)),
-                 tokens = all / static_cast<double>(settings_.top_k), experts = static_cast<double>(settings_.experts),
-                 layers = static_cast<double>(settings_.layers);
-    const Tensor share_E = ops::mul(ops::to(counts_E, MORTISE_F32), 1 / all);
+                    const Tensor& begin_E1, const Tensor& limit) const {
+    const double experts = static_cast<double>(settings_.experts), layers = static_cast<double>(settings_.layers),
+                 top_k = static_cast<double>(settings_.top_k);
+    const Tensor begin_E = ops::narrow(begin_E1, 0, 0, settings_.experts),
+                 count_E = ops::to(ops::sub(ops::narrow(begin_E1, 0, 1, settings_.experts), begin_E), MORTISE_F32);
+    const Tensor all = ops::clamp_min(ops::to(ops::select(begin_E1, 0, settings_.experts), MORTISE_F32), 1),
+                 share_E = ops::div(count_E, all);
     const bool learns = !router_weight_ || trainable(router_weight_);  // a frozen router evens nothing out
     if (learns && settings_.balance > 0) {
-      const Tensor mean_E = ops::mul(ops::sum_rows(tokens_of(p_NE, padding_N)), 1 / tokens);
+      const Tensor mean_E = ops::mul(ops::div(ops::sum_rows(zeroed(p_NE, padding_N)), all), top_k);
       const Tensor balance = ops::mul(ops::sum(ops::mul(share_E, mean_E)), experts);
       y = attach_term("moe_balance", y, balance, "one", settings_.balance);
     }
     if (learns && settings_.z_loss > 0) {
-      const Tensor z_N = tokens_of(logsumexp(scores_NE), padding_N);
-      y = attach_term("moe_z", y, ops::mul(ops::sum(ops::mul(z_N, z_N)), 1 / tokens), "one", settings_.z_loss);
+      const Tensor z_N = zeroed(logsumexp(scores_NE), padding_N);
+      const Tensor mean = ops::mul(ops::div(ops::sum(ops::mul(z_N, z_N)), all), top_k);
+      y = attach_term("moe_z", y, mean, "one", settings_.z_loss);
     }
     metric("moe_load", ops::mul(largest(share_E), experts / layers));
-    if (settings_.capacity_factor > 0) {
-      const Tensor beyond_E = ops::clamp_min(ops::add(share_E, -static_cast<double>(capacity) / all), 0);
-      metric("moe_dropped", ops::mul(ops::sum(beyond_E), 1 / layers));
+    if (limit) {
+      const Tensor beyond_E = ops::clamp_min(ops::sub(count_E, limit), 0);
+      metric("moe_dropped", ops::mul(ops::div(ops::sum(beyond_E), all), 1 / layers));
     }
     return y;
   }
-  // 0 in padding.
-  static Tensor tokens_of(const Tensor& x, const Tensor& padding_N) {
-    if (!padding_N) return Tensor::share(x.get());
-    return masked_fill(x, Info(x).rank == 2 ? ops::unsqueeze(padding_N, 1) : Tensor::share(padding_N.get()), 0);
+  // 0 in these rows; an empty tensor means none. Not a product: 0 · inf is not 0.
+  static Tensor zeroed(const Tensor& x, const Tensor& rows) {
+    if (!rows) return x;
+    return ops::masked_fill(x, Info(x).rank == 2 ? ops::unsqueeze(rows, 1) : rows, 0);
   }
   // The mean over the layers, which give it one after another.
   static void metric(std::string_view name, const Tensor& number) {
@@ -252,9 +296,15 @@ mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec*
   });
 }
 mortise_status supports(void* self, const mortise_place* place, int* yes, mortise_str* why, mortise_str* fix) noexcept {
-  *yes = kernels::jitter_runs_on(place->device) || static_cast<Moe*>(self)->settings.jitter == 0;
-  *why = MORTISE_STR("its jitter was built for the CPU only");
-  *fix = MORTISE_STR("jitter = 0");
+  const Settings& settings = static_cast<const Moe*>(self)->settings;
+  const bool cannot_draw = settings.jitter > 0 && !kernels::jitter_runs_on(place->device);
+  const bool cannot_wait = settings.capacity_factor == 0 && place->is_recorded;
+  *yes = !cannot_draw && !cannot_wait;
+  *why = cannot_draw
+             ? MORTISE_STR("its jitter was built for the CPU only")
+             : MORTISE_STR("the step is recorded, and the host waits in it for the number of tokens of each expert");
+  *fix = cannot_draw ? MORTISE_STR("jitter = 0")
+                     : MORTISE_STR("capacity_factor = 1.25 or so, or leave out what records the step");
   return MORTISE_OK;
 }
 mortise_status forward(void*, mortise_call* call, mortise_saved*, uint32_t*) noexcept {

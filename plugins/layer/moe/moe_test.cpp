@@ -45,6 +45,22 @@ TEST_F(Moe, ATokenTakesNoMoreExpertsThanThereAre) {
   EXPECT_EQ(host.blamed->fix, "top_k = 3, or more experts");
 }
 
+// Without a capacity the host waits for the device in each forward.
+TEST_F(Moe, RefusesAStepThatIsRecordedUnlessItHasACapacity) {
+  const auto refusal = [&](double capacity_factor, bool is_recorded) {
+    host.set("capacity_factor", capacity_factor);
+    const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    mortise_place place{};
+    place.is_recorded = is_recorded;
+    return FakeBuild::refusal(plugin, "mlp", place, {attr("width", 16), attr("inner", 64)});
+  };
+  EXPECT_EQ(refusal(0, false), "");
+  EXPECT_EQ(refusal(1.25, true), "");
+  EXPECT_EQ(refusal(0, true),
+            "the step is recorded, and the host waits in it for the number of tokens of each expert\n"
+            "  fix: capacity_factor = 1.25 or so, or leave out what records the step");
+}
+
 TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {
   const auto refusal = [&](double jitter, uint32_t device) {
     host.set("jitter", jitter);

@@ -103,7 +103,8 @@ typedef struct mortise_place {
   mortise_str path;
   uint32_t compute_dtype, device;
   const mortise_attr *attrs;
-  uint32_t n_attrs, reserved;
+  uint32_t n_attrs;
+  uint32_t is_recorded; /* the step is, which calls it: it cannot wait for the device there. Since 0.2 */
 } mortise_place;
 
 /** The object of an operator point. Forward and backward are re-entrant and keep nothing between calls.

@@ -1,6 +1,8 @@
 // Typed LibTorch operators, each looked up once in a library. Those that plugins of Mortise's tree use; for another,
 // inside a function: static const Op op("aten::cosh"); then op(x).
 #pragma once
+#include <vector>
+
 #include "mortise/cpp/core.hpp"
 
 namespace mortise {
@@ -26,6 +28,17 @@ class Op {
     check(api.ops->call(api.host, op_, v, sizeof...(Args), r, N, &n));
     std::array<Tensor, N> out;
     for (size_t i = 0; i < N && i < n; ++i) out[i] = take(r[i]);
+    return out;
+  }
+  // A list of so many tensors.
+  template <class... Args>
+  std::vector<Tensor> list(size_t length, const Args&... args) const {
+    const mortise_value v[] = {value(args)...};
+    std::vector<mortise_value> r(length);
+    uint32_t n = 0;
+    check(api.ops->call(api.host, op_, v, sizeof...(Args), r.data(), static_cast<uint32_t>(length), &n));
+    std::vector<Tensor> out;
+    for (mortise_value& result : r) out.push_back(take(result));
     return out;
   }
 
@@ -58,6 +71,7 @@ MORTISE_OP(op_permute, "permute")
 MORTISE_OP(op_contiguous, "contiguous")
 MORTISE_OP(op_narrow, "narrow")
 MORTISE_OP(op_select, "select.int")
+MORTISE_OP(op_split, "split_with_sizes")
 MORTISE_OP(op_sum_dim, "sum.dim_IntList")
 MORTISE_OP(op_sum, "sum")
 MORTISE_OP(op_to, "to.dtype")
@@ -142,6 +156,10 @@ inline Tensor permute(Ref a, std::initializer_list<int64_t> dims) { return op_pe
 inline Tensor contiguous(Ref a) { return op_contiguous()(a, 0); }
 inline Tensor narrow(Ref a, int dim, int64_t start, int64_t length) { return op_narrow()(a, dim, start, length); }
 inline Tensor select(Ref a, int dim, int64_t index) { return op_select()(a, dim, index); }
+// Its rows in parts of these sizes, as views; their gradients are put side by side once, of `narrow` added up whole.
+inline std::vector<Tensor> split(Ref a, std::span<const int64_t> sizes) {
+  return op_split().list(sizes.size(), a, ints(sizes), 0);
+}
 // Sum over the first dimension of a matrix.
 inline Tensor sum_rows(Ref a) { return op_sum_dim()(a, ints({0}), false, none()); }
 inline Tensor sum_over(Ref a, int dim) { return op_sum_dim()(a, ints({dim}), false, none()); }
