@@ -120,7 +120,7 @@ TEST(Layers, WhatCannotRunThereIsRefusedWithItsPlace) {
 TEST(Layers, AProviderHearsWhetherTheStepIsRecorded) {
   const auto planned = [](const std::string& more) {
     PlannedRun run("[layer.moe]\nwhere = \"h.1.mlp\"\nexperts = 2\n" + more);
-    run.catalogue.at("log.jsonl").wraps.push_back({.point = "step", .band = "capture"});
+    run.catalogue.at("device.cpu").wraps.push_back({.point = "step", .band = "capture"});
     return run;
   };
   EXPECT_EQ(Ready(planned("capacity_factor = 1.25\n")).provider("h.1.mlp"), "layer.moe");
