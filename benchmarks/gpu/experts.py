@@ -8,6 +8,7 @@ many numbers, but for the routers. Rows:
   dense     no experts; its throughput is what `of dense` is a share of, eager of eager and recorded of recorded
   each      experts as they come: the host waits once a layer for how many tokens each expert got
   capacity  capacity_factor = 1.25: nothing waits, a quarter more rows are computed than there are choices
+  grouped   products = "grouped": each product of all experts is one, nothing waits, weights are copied side by side
   …, graph  the step is recorded (compile.cuda_graph)
 
 A figure is the median of the steady half of the run, of intervals of ten steps as the records have them; memory is the
@@ -39,13 +40,16 @@ context = {sequence}
 """
 MOE = '[layer.moe]\nwhere = "*.mlp"\nexperts = 8\ntop_k = 2\n'
 DENSE, EACH, CAPACITY = (4096, ""), (2048, MOE), (2048, MOE + "capacity_factor = 1.25\n")
+GROUPED = (2048, MOE + 'products = "grouped"\n')
 # name: inner size, tables, and the row that it is a share of
 ROWS = {
     "dense": (*DENSE, "dense"),
     "each": (*EACH, "dense"),
     "capacity": (*CAPACITY, "dense"),
+    "grouped": (*GROUPED, "dense"),
     "dense, graph": (DENSE[0], DENSE[1] + bench.GRAPH, "dense, graph"),
     "capacity, graph": (CAPACITY[0], CAPACITY[1] + bench.GRAPH, "dense, graph"),
+    "grouped, graph": (GROUPED[0], GROUPED[1] + bench.GRAPH, "dense, graph"),
 }
 
 

@@ -132,7 +132,8 @@ TEST(Layers, AProviderHearsWhetherTheStepIsRecorded) {
     EXPECT_EQ(f.diagnostic.message,
               "layer.moe cannot run at h.1.mlp: the step is recorded, and the host waits in it for the number of "
               "tokens of each expert");
-    EXPECT_EQ(f.diagnostic.fixes.at(0), "capacity_factor = 1.25 or so, or leave out what records the step");
+    EXPECT_EQ(f.diagnostic.fixes.at(0),
+              "capacity_factor = 1.25 or so, products = \"grouped\" in bf16, or leave out what records the step");
   }
 }
 

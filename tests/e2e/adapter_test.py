@@ -205,7 +205,7 @@ class Moe(e2e.Case):
             self.assertTrue(0.45 <= step["moe_dropped"] <= 0.75, step)
 
     def test_bits_are_those_of_a_resumed_run_and_of_checkpointing(self):
-        for name, more in (("all", ""), ("some", "capacity_factor = 0.7\n")):
+        for name, more in (("all", ""), ("some", "capacity_factor = 0.7\n"), ("groups", 'products = "grouped"\n')):
             with self.subTest(name):
                 text = self.TEXT + MOE + "jitter = 0.1\nz_loss = 0.001\n" + more
                 whole = self.train(f"{name}_whole", text, *SAVED)
@@ -216,6 +216,25 @@ class Moe(e2e.Case):
                 self.assertEqual(self.weights(whole), self.weights(again))
                 self.assertEqual([r["loss"] for r in self.records(whole, "step")],
                                  [r["loss"] for r in self.records(again, "step")])
+
+    def test_experts_in_groups_are_the_same_model(self):
+        groups = ("--set", 'layer.moe.products="grouped"')
+        each, grouped = self.train("each", self.TEXT + MOE, *SAVED), self.train("all", self.TEXT + MOE, *SAVED, *groups)
+        one, other = (read(self.checkpoint(run) / "model/model.safetensors") for run in (each, grouped))
+        self.assertEqual({name: sizes for name, (_, sizes, _) in one.items()},
+                         {name: sizes for name, (_, sizes, _) in other.items()})
+        steps, same = self.records(each, "step"), self.records(grouped, "step")
+        for a, b in zip(steps, same, strict=True):  # sums of as many numbers in another order, over 6 steps
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
+            self.assertAlmostEqual(a["flop_per_s"] * a["tokens"] / a["tokens_per_s"],
+                                   b["flop_per_s"] * b["tokens"] / b["tokens_per_s"], delta=1)
+        self.ok("resume", each, "--set", "run.length=8", *groups)
+        lora = self.TEXT + MOE + 'products = "grouped"\n[adapter.lora]\nwhere = "*.c_fc"\nrank = 2\n'
+        self.file("run.toml", lora)
+        refused = self.mortise("plan")
+        self.assertEqual(refused.code, 64, refused)
+        self.assertIn("adapter.lora cannot run at h.1.mlp.experts.c_fc: it knows no attribute `groups` of linear",
+                      refused.err)
 
     def test_an_evaluation_has_no_terms_of_balance(self):
         run = self.train("experts", self.TEXT + MOE)

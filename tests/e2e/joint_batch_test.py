@@ -115,7 +115,8 @@ class Zero(Ranks):
                                 ("[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
                                 ("[precision.half]\n", "[optimizer.adamw_anyprecision]"),
                                 (LORA + "[ema.weights]\n", ADAMW),
-                                (MOE + "[activation.checkpointing]\n", ADAMW)):
+                                (MOE + "[activation.checkpointing]\n", ADAMW),
+                                (MOE + 'products = "grouped"\n', ADAMW)):
             ddp = self.saved(2, more, optimizer)
             for stage in self.STAGES:
                 with self.subTest(f"{optimizer} {more}", stage=stage):

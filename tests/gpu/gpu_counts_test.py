@@ -40,6 +40,8 @@ CASES = {
     "sgd": STEPS.replace("optimizer.adamw", "optimizer.sgd"),
     "experts": STEPS + MATH + CAPACITY,
     "experts, bf16": STEPS + CAPACITY + "\n[precision.bf16]\n",
+    "experts, grouped": STEPS + CAPACITY.replace("capacity_factor = 1.25", 'products = "grouped"') +
+                        "\n[precision.bf16]\n",
 }
 GPT2 = """\
 [run]

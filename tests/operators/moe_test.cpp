@@ -4,11 +4,12 @@
 namespace mortise::testing {
 namespace {
 
-constexpr int64_t kWidth = 6, kInner = 10;
+constexpr int64_t kWidth = 8, kInner = 16;
 
 struct Shape {
   int64_t experts = 4, top_k = 2;
   double capacity_factor = 0, jitter = 0, balance = 0.5, z_loss = 0.25;
+  std::string products = "each";
 };
 
 struct MoeBench : Bench {
@@ -19,14 +20,17 @@ struct MoeBench : Bench {
           {"capacity_factor", {s.capacity_factor, {}}},
           {"jitter", {s.jitter, {}}},
           {"balance", {s.balance, {}}},
-          {"z_loss", {s.z_loss, {}}}},
+          {"z_loss", {s.z_loss, {}}},
+          {"products", {s.products, {}}}},
          "it");
     if (checkpointed) load(plugin("activation.checkpointing"), {{"keep", texts({})}});
   }
-  mortise_layer* mlp(at::ScalarType dtype = at::kFloat, bool gated = false) {
+  // Gated as Llama's, else as GPT-2's.
+  mortise_layer* mlp(bool gated = false) {
     std::vector<Attr> attrs = {{"width", kWidth}, {"inner", kInner}};
     if (gated) attrs.insert(attrs.end(), {{"gate", "gate"}, {"activation", "silu"}});
-    return layer(dtype, "mlp", attrs);
+    else attrs.push_back({"layout", "in_out"});
+    return layer(at::kFloat, "mlp", attrs);
   }
   std::map<std::string, at::Tensor> learning_all() {
     std::map<std::string, at::Tensor> all;
@@ -36,6 +40,8 @@ struct MoeBench : Bench {
 };
 
 using Leaves = std::map<std::string, at::Tensor>;
+
+constexpr const char* kProducts[] = {"each", "grouped"};
 
 // Token by token and expert by expert; `padding`: of each token whether it is some; none: no token is.
 at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, const std::vector<bool>& padding,
@@ -56,10 +62,13 @@ at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, con
       const auto e = static_cast<size_t>(index[t][k].item<int64_t>());
       if (is_padding(t) || (++load[e] > capacity && s.capacity_factor > 0)) continue;
       const std::string name = "it.experts." + std::to_string(e);
-      at::Tensor h = at::linear(x[t], p[name + ".up.weight"], p[name + ".up.bias"]);
-      if (gated) h = at::silu(at::linear(x[t], p[name + ".gate.weight"], p[name + ".gate.bias"])) * h;
-      else h = at::gelu(h);
-      const at::Tensor y = at::linear(h, p[name + ".down.weight"], p[name + ".down.bias"]);
+      const auto linear = [&](const at::Tensor& v, const std::string& part) {
+        const at::Tensor& w = p[name + part + ".weight"];
+        return at::linear(v, gated ? w : w.t(), p[name + part + ".bias"]);
+      };
+      at::Tensor h = linear(x[t], ".up");
+      h = gated ? at::silu(linear(x[t], ".gate")) * h : at::gelu(h);
+      const at::Tensor y = linear(h, ".down");
       const at::Tensor weight = s.top_k == 1 ? best[t][k] : best[t][k] / best[t].sum();
       rows[static_cast<size_t>(t)] = rows[static_cast<size_t>(t)] + y * weight.to(y.scalar_type());
     }
@@ -76,7 +85,7 @@ at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, con
 
 void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding = {}) {
   MoeBench b(s);
-  auto* layer = b.mlp(at::kFloat, gated);
+  auto* layer = b.mlp(gated);
   const at::Tensor x = numbers({3, 5, kWidth}, at::kFloat, true), g = numbers({3, 5, kWidth}, at::kFloat);
   Leaves p = b.learning_all();
   const at::Tensor x0 = leaf(x);
@@ -105,12 +114,15 @@ void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding =
 }
 
 TEST(Moe, EqualsALoopOverTokensAndExperts) {
-  for (const int64_t top_k : {1, 2, 4})
-    for (const bool gated : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "top_k " << top_k << (gated ? " gated" : ""));
-      expect_plain({.top_k = top_k}, gated);
-    }
-  expect_plain({.experts = 40, .top_k = 1}, false);  // more experts than tokens: some have none
+  for (const char* products : kProducts) {
+    for (const int64_t top_k : {1, 2, 4})
+      for (const bool gated : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << products << ", top_k " << top_k << (gated ? " gated" : ""));
+        expect_plain({.top_k = top_k, .products = products}, gated);
+      }
+    // More experts than tokens: some have none.
+    expect_plain({.experts = 40, .top_k = 1, .products = products}, false);
+  }
 }
 
 // 15 tokens, 2 of 4 experts each: 7.5 are an even share, half of that rounds up to 4.
@@ -120,19 +132,27 @@ TEST(Moe, DropsSecondChoicesBeyondAnExpertsCapacityFirst) {
       SCOPED_TRACE(::testing::Message() << "top_k " << top_k << ", capacity_factor " << factor);
       expect_plain({.top_k = top_k, .capacity_factor = factor}, top_k == 2);
     }
-  expect_plain({.experts = 40, .top_k = 1, .capacity_factor = 1.0}, false);  // one row each, most of them nobody's
+  for (const char* products : kProducts) {
+    expect_plain({.capacity_factor = 0.5, .products = products}, false);
+    // One row each, most of them nobody's.
+    expect_plain({.experts = 40, .top_k = 1, .capacity_factor = 1.0, .products = products}, false);
+  }
 }
 
 TEST(Moe, PaddingTakesNoExpertAndNoPartOfACapacity) {
+  const struct NewMemoryIsNaN {
+    NewMemoryIsNaN() { at::globalContext().setDeterministicAlgorithms(true, true); }
+    ~NewMemoryIsNaN() { at::globalContext().setDeterministicAlgorithms(false, false); }
+  } until_the_end;
   std::vector<bool> some(15), all(15, true);
   for (const size_t t : {0u, 3u, 4u, 9u, 13u, 14u}) some[t] = true;
   for (const double factor : {0.0, 0.5, 1.1, 1000.0}) {
     SCOPED_TRACE(::testing::Message() << "capacity_factor " << factor);
-    expect_plain({.capacity_factor = factor}, false, some);
-    expect_plain({.top_k = 4, .capacity_factor = factor}, false, some);
+    for (const char* products : kProducts) expect_plain({.capacity_factor = factor, .products = products}, false, some);
+    expect_plain({.top_k = 4, .capacity_factor = factor, .products = "grouped"}, true, some);
   }
-  for (const double factor : {0.0, 0.5}) {
-    MoeBench b({.capacity_factor = factor});
+  for (const Shape& s : {Shape{}, Shape{.capacity_factor = 0.5}, Shape{.products = "grouped"}}) {
+    MoeBench b(s);
     auto* layer = b.mlp();
     mortise_batch batch;
     batch.fields.emplace_back("attention_mask", at::zeros({3, 5}, at::kLong));
@@ -148,9 +168,9 @@ TEST(Moe, PaddingTakesNoExpertAndNoPartOfACapacity) {
 // The rows of an expert that nobody took are zeros, and what it makes of them reaches nobody, be it NaN: neither where
 // there are rows enough nor where most choices have none.
 TEST(Moe, ARowOfNobodyReachesNobodyAndHasNoGradient) {
-  for (const double factor : {4.0, 1.0}) {
-    SCOPED_TRACE(::testing::Message() << "capacity_factor " << factor);
-    const Shape s{.experts = 40, .top_k = 2, .capacity_factor = factor};
+  for (const Shape& s : {Shape{.experts = 40, .capacity_factor = 4.0}, Shape{.experts = 40, .capacity_factor = 1.0},
+                         Shape{.experts = 40, .products = "grouped"}}) {
+    SCOPED_TRACE(::testing::Message() << s.products << ", capacity_factor " << s.capacity_factor);
     MoeBench b(s);
     auto* layer = b.mlp();
     const at::Tensor x = numbers({15, kWidth}, at::kFloat, true), g = numbers({15, kWidth}, at::kFloat);
@@ -215,7 +235,8 @@ Outcome blocks(const Shape& s, bool checkpointed) {
 }
 
 TEST(Moe, HasTheSameBitsInBlocksThatAreComputedAgain) {
-  for (const Shape& s : {Shape{}, Shape{.top_k = 1, .capacity_factor = 1.0, .jitter = 0.1}}) {
+  for (const Shape& s :
+       {Shape{}, Shape{.top_k = 1, .capacity_factor = 1.0, .jitter = 0.1}, Shape{.products = "grouped"}}) {
     const Outcome once = blocks(s, false), again = blocks(s, true);
     EXPECT_TRUE(bitwise(once.y, again.y));
     for (const auto& [name, grad] : once.grads) EXPECT_TRUE(bitwise(grad, again.grads.at(name))) << name;

@@ -5,7 +5,8 @@
 // too, bits do not change from run to run.
 //
 // With a capacity an expert has as many rows as that, whatever it was given: the host knows every shape, and nothing
-// waits for the device. Without one the host reads how many tokens each expert got.
+// waits for the device. Without one the host reads how many tokens each expert got, unless the experts are one mlp of
+// groups, which reads on the device where each group ends.
 //
 // Shapes as suffixes: N tokens, W width, E experts, K top_k, A assignments of a token to an expert (K of each token,
 // first choices before second ones), R rows of the experts.
@@ -98,6 +99,7 @@ struct Settings {
   int64_t experts = config::integer("experts"), top_k = config::integer("top_k");
   double capacity_factor = config::number("capacity_factor"), jitter = config::number("jitter"),
          balance = config::number("balance"), z_loss = config::number("z_loss");
+  bool grouped = config::text("products") == "grouped";
   int64_t layers = 0;  // of the model, once it is declared
 };
 
@@ -122,14 +124,16 @@ class Experts {
     // Not there if whoever provides the linear calls it otherwise.
     const std::string weight = spec.name() + ".router.weight";
     if (api.params->find(api.host, str(weight), &router_weight_) != MORTISE_OK) router_weight_ = nullptr;
-    for (int64_t e = 0; e < settings.experts; ++e) {
-      const std::string part = ".experts." + std::to_string(e), name = spec.name() + part;
+    const auto mlp = [&](const std::string& number) {
+      const std::string name = spec.name() + ".experts." + (settings.grouped ? "*" : number);
       std::vector<mortise_attr> attrs(spec.all().begin(), spec.all().end());
       std::erase_if(attrs, [](const mortise_attr& a) { return view(a.key) == "name"; });
       attrs.push_back(attr("name", std::string_view(name)));
+      if (settings.grouped) attrs.push_back(attr("groups", settings.experts));
       const double share = static_cast<double>(settings.top_k) / static_cast<double>(settings.experts);
-      experts_.push_back(build.layer("mlp", spec.path() + part, attrs, share));
-    }
+      return build.layer("mlp", spec.path() + ".experts" + (settings.grouped ? "" : "." + number), attrs, share);
+    };
+    for (int64_t e = 0; e < (settings.grouped ? 1 : settings.experts); ++e) experts_.push_back(mlp(std::to_string(e)));
   }
 
   void forward(mortise_call* call) const {
@@ -151,12 +155,13 @@ class Experts {
     const int64_t assignments = settings_.top_k * n;
     const Tensor rank_A = index_add(zeros_of(MORTISE_I64, {assignments}), order_A, count_to(assignments));
     const int64_t capacity = capacity_of(call, n);
-    const Rows rows =
-        capacity ? of_capacity(expert_KN, order_A, begin_E1, rank_A, capacity) : of_all(order_A, begin_E1, rank_A);
+    const Rows rows = capacity            ? of_capacity(expert_KN, order_A, begin_E1, rank_A, capacity)
+                      : settings_.grouped ? of_groups(order_A, begin_E1, rank_A, padding_N)
+                                          : of_all(order_A, begin_E1, rank_A);
 
     const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
     const Tensor x_RW = zeroed(index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
-    const Tensor y_RW = computed(x_RW, rows.sizes);
+    const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : one_by_one(x_RW, rows.sizes);
     const Tensor y_AW = zeroed(index_select(y_RW, rows.of_A), rows.dropped_A);
     const Tensor y_KNW = ops::reshape(y_AW, {settings_.top_k, n, width_});
     const Tensor weight_KN = cast(ops::t(weight_NK), Info(y_RW).dtype);
@@ -186,7 +191,8 @@ class Experts {
 
   // Which row of the experts is of which assignment. An expert's rows stand side by side.
   struct Rows {
-    std::vector<int64_t> sizes;   // of each expert how many; behind them those of padding
+    std::vector<int64_t> sizes;   // where experts are one by one: how many each has, and behind them padding
+    Tensor end_E;                 // where they are groups: where each one's end
     Tensor from_R, of_A;          // whose each row is, and which row each has
     Tensor nobodys_R, dropped_A;  // rows that are nobody's, assignments that have none; empty: there are none
     Tensor limit;                 // how many an expert takes at most, 0-dim; empty: all
@@ -206,7 +212,10 @@ class Experts {
                    int64_t capacity) const {
     static const Op ceil("aten::ceil"), clamp("aten::clamp"), equal("aten::eq.Scalar");
     const int64_t experts = settings_.experts, all = experts * capacity;
-    Rows rows{std::vector<int64_t>(static_cast<size_t>(experts), capacity), {}, {}, {}, {}, {}};
+    Rows rows{};
+    rows.sizes.assign(static_cast<size_t>(experts), capacity);
+    if (settings_.grouped)
+      rows.end_E = ops::to(times(ops::narrow(count_to(experts + 1), 0, 1, experts), capacity), MORTISE_I32);
     Tensor parts = empty(MORTISE_F64, {});  // a tensor: divided by a number, a GPU multiplies by its inverse
     ops::fill_(parts, static_cast<double>(experts));
     const Tensor even = ops::div(ops::to(ops::select(begin_E1, 0, experts), MORTISE_F64), parts);
@@ -224,11 +233,20 @@ class Experts {
     return rows;
   }
 
+  // All, and behind them padding's, which are nobody's.
+  Rows of_groups(const Tensor& order_A, const Tensor& begin_E1, const Tensor& rank_A, const Tensor& padding_N) const {
+    Rows rows{{}, {}, order_A, rank_A, {}, {}, {}};
+    rows.end_E = ops::to(ops::narrow(begin_E1, 0, 1, settings_.experts), MORTISE_I32);
+    const Tensor all = ops::select(begin_E1, 0, settings_.experts);
+    if (padding_N) rows.nobodys_R = is_at_least(count_to(Info(order_A).numel), all);
+    return rows;
+  }
+
   static Rows of_all(const Tensor& order_A, const Tensor& begin_E1, const Tensor& rank_A) {
     const Tensor host = empty(MORTISE_I64, Info(begin_E1).shape(), true);
     ops::copy_(host, begin_E1);  // waits
     const Info begin(host);
-    Rows rows{{}, order_A, rank_A, {}, {}, {}};
+    Rows rows{{}, {}, order_A, rank_A, {}, {}, {}};
     const std::span<const int64_t> begins(begin.as<int64_t>(), static_cast<size_t>(begin.numel));
     for (size_t e = 1; e < begins.size(); ++e) rows.sizes.push_back(begins[e] - begins[e - 1]);
     rows.sizes.push_back(Info(order_A).numel - begins.back());
@@ -236,13 +254,18 @@ class Experts {
   }
 
   // Each expert on its rows; also on none, so that each parameter has its gradient. Padding has zeros.
-  Tensor computed(const Tensor& x_RW, const std::vector<int64_t>& sizes) const {
+  Tensor one_by_one(const Tensor& x_RW, const std::vector<int64_t>& sizes) const {
     std::vector<Tensor> parts = ops::split(x_RW, sizes);
     for (size_t e = 0; e < experts_.size(); ++e) parts[e] = std::move(call_layer<1>(experts_[e], parts[e])[0]);
     if (parts.size() > experts_.size()) parts.back() = zeros_of(Info(parts[0]).dtype, {sizes.back(), width_});
     std::vector<mortise_tensor*> list;
     for (const Tensor& part : parts) list.push_back(part.get());
     return ops::cat(list, 0);
+  }
+
+  // What is computed for nobody, and the gradient that comes back from it, may be any numbers.
+  Tensor in_groups(const Tensor& x_RW, const Rows& rows) const {
+    return zeroed(call_layer<1>(experts_[0], x_RW, rows.end_E)[0], rows.nobodys_R);
   }
 
   // Means are over tokens, not over padding.
@@ -295,17 +318,35 @@ mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec*
     *data = moe.keep(std::make_unique<Experts>(Builder(b), LayerSpec(s), moe.settings));
   });
 }
+// Why the layer cannot stand there, and what to write instead; nothing: it can.
+struct Refused {
+  const char *why = nullptr, *fix = nullptr;
+};
+Refused refusal(const Settings& settings, const mortise_place* place) {
+  const bool on_gpu = place->device == MORTISE_CUDA, in_bf16 = place->compute_dtype == MORTISE_BF16;
+  const Attrs attrs(place);
+  if (settings.jitter > 0 && !kernels::jitter_runs_on(place->device))
+    return {"its jitter was built for the CPU only", "jitter = 0"};
+  if (settings.grouped && (attrs.integer("width") % 8 || attrs.integer("inner") % 8))
+    return {"grouped products need sizes that are multiples of 8", "products = \"each\""};
+  if (settings.grouped && place->compute_dtype == MORTISE_F64)
+    return {"there are no grouped products in fp64", "products = \"each\""};
+  if (settings.grouped && on_gpu && settings.experts > 1023)
+    return {"grouped products on a GPU are of 1,023 experts at most", "experts = 1023, or products = \"each\""};
+  if (place->is_recorded && settings.grouped && !(on_gpu && in_bf16))
+    return {"the step is recorded, and grouped products wait for the device but in bf16 on a GPU",
+            "precision.bf16, or products = \"each\" with capacity_factor = 1.25 or so"};
+  if (place->is_recorded && !settings.grouped && settings.capacity_factor == 0)
+    return {"the step is recorded, and the host waits in it for the number of tokens of each expert",
+            "capacity_factor = 1.25 or so, products = \"grouped\" in bf16, or leave out what records the step"};
+  return {};
+}
 mortise_status supports(void* self, const mortise_place* place, int* yes, mortise_str* why, mortise_str* fix) noexcept {
-  const Settings& settings = static_cast<const Moe*>(self)->settings;
-  const bool cannot_draw = settings.jitter > 0 && !kernels::jitter_runs_on(place->device);
-  const bool cannot_wait = settings.capacity_factor == 0 && place->is_recorded;
-  *yes = !cannot_draw && !cannot_wait;
-  *why = cannot_draw
-             ? MORTISE_STR("its jitter was built for the CPU only")
-             : MORTISE_STR("the step is recorded, and the host waits in it for the number of tokens of each expert");
-  *fix = cannot_draw ? MORTISE_STR("jitter = 0")
-                     : MORTISE_STR("capacity_factor = 1.25 or so, or leave out what records the step");
-  return MORTISE_OK;
+  return guard([&] {
+    const auto refused = refusal(static_cast<const Moe*>(self)->settings, place);
+    *yes = !refused.why;
+    if (!*yes) *why = str(refused.why), *fix = str(refused.fix);
+  });
 }
 mortise_status forward(void*, mortise_call* call, mortise_saved*, uint32_t*) noexcept {
   return guard([&] { static_cast<const Experts*>(call->layer_data)->forward(call); });

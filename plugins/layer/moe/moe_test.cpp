@@ -13,7 +13,7 @@ namespace {
 struct Moe : testing::Test {
   Moe() {
     host.set("experts", 3).set("top_k", 2).set("capacity_factor", 0.0).set("jitter", 0.0);
-    host.set("balance", 0.01).set("z_loss", 0.0);
+    host.set("balance", 0.01).set("z_loss", 0.0).set("products", "each");
   }
   FakeHost host;
   FakeBuild build{host};
@@ -58,7 +58,44 @@ TEST_F(Moe, RefusesAStepThatIsRecordedUnlessItHasACapacity) {
   EXPECT_EQ(refusal(1.25, true), "");
   EXPECT_EQ(refusal(0, true),
             "the step is recorded, and the host waits in it for the number of tokens of each expert\n"
-            "  fix: capacity_factor = 1.25 or so, or leave out what records the step");
+            "  fix: capacity_factor = 1.25 or so, products = \"grouped\" in bf16, or leave out what records the step");
+}
+
+TEST_F(Moe, ExpertsInGroupsAreOneMlp) {
+  host.set("products", "grouped");
+  const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  build.layer(plugin, "mlp", "h.1.mlp", {attr("name", "mlp"), attr("width", 16), attr("inner", 64)});
+  ASSERT_EQ(build.layers.size(), 2u);
+  const std::map<std::string, std::string> experts = {
+      {"name", "mlp.experts.*"}, {"width", "16"}, {"inner", "64"}, {"groups", "3"}};
+  EXPECT_EQ(build.at("h.1.mlp.experts").attrs, experts);
+  EXPECT_DOUBLE_EQ(build.at("h.1.mlp.experts").share, 2.0 / 3);
+}
+
+TEST_F(Moe, RefusesGroupsWhereTheyCannotBeOrWait) {
+  host.set("products", "grouped");
+  const auto refusal = [&](uint32_t device, uint32_t dtype, bool is_recorded, int64_t width = 16) {
+    const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    mortise_place place{};
+    place.device = device, place.compute_dtype = dtype, place.is_recorded = is_recorded;
+    return FakeBuild::refusal(plugin, "mlp", place, {attr("width", width), attr("inner", 64)});
+  };
+  EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_BF16, true), "");
+  EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_F32, false), "");
+  EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_NO_DTYPE, false), "");
+  EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_F64, false),
+            "there are no grouped products in fp64\n  fix: products = \"each\"");
+  EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_F32, false, 12),
+            "grouped products need sizes that are multiples of 8\n  fix: products = \"each\"");
+  const std::string waits =
+      "the step is recorded, and grouped products wait for the device but in bf16 on a GPU\n"
+      "  fix: precision.bf16, or products = \"each\" with capacity_factor = 1.25 or so";
+  EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_F32, true), waits);
+  host.set("capacity_factor", 1.0);
+  EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_F16, true), waits) << "also with a capacity";
+  host.set("experts", 1024);
+  EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_BF16, false),
+            "grouped products on a GPU are of 1,023 experts at most\n  fix: experts = 1023, or products = \"each\"");
 }
 
 TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {

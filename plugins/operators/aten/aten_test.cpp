@@ -76,6 +76,19 @@ TEST_F(Operators, MlpAsksForItsTwoLinearsByTheNamesOfTheModel) {
   EXPECT_EQ(build.at("h.1.mlp.c_proj").attrs, down);
 }
 
+TEST_F(Operators, GroupsHaveParametersOfTheirOwnUnderTheirNumbers) {
+  build.layer(plugin, "mlp", "h.1.mlp.experts",
+              {attr("name", "mlp.experts.*"), attr("width", 8), attr("inner", 32), attr("groups", 2)});
+  EXPECT_EQ(build.at("h.1.mlp.experts.up").attrs.at("name"), "mlp.experts.*.up");
+  EXPECT_EQ(build.at("h.1.mlp.experts.up").attrs.at("groups"), "2");
+  EXPECT_EQ(build.at("h.1.mlp.experts.down").attrs.at("groups"), "2");
+  build.layer(plugin, "linear", "fc",
+              {attr("name", "experts.*.fc"), attr("in", 8), attr("out", 16), attr("groups", 2)});
+  ASSERT_EQ(build.params.size(), 4u);
+  for (const char* name : {"experts.0.fc.weight", "experts.0.fc.bias", "experts.1.fc.weight", "experts.1.fc.bias"})
+    EXPECT_TRUE(build.params.contains(name)) << name;
+}
+
 TEST_F(Operators, AHeadMayBeTiedToAnEmbedding) {
   build.layer(plugin, "embedding", "wte", {attr("vocab", 20), attr("width", 4)});
   build.layer(plugin, "head_loss", "lm_head",
@@ -97,6 +110,12 @@ TEST_F(Operators, AWordThatIsNoChoiceOrANumberThatIsMissingIsRefused) {
             "h.2.fc: there is no activation `swish`");
   EXPECT_EQ(refusal("norm", {attr("width", 4), attr("kind", "batch")}), "h.2.fc: there is no kind `batch`");
   EXPECT_EQ(refusal("linear", {attr("in", 4)}), "the layer lacks the attribute out");
+  const std::string groups =
+      "h.2.fc: groups need a `*` in the name, sizes that are multiples of 8, and weights that are not packed";
+  const auto name = attr("name", "h.*"), two = attr("groups", 2), eight = attr("out", 8);
+  EXPECT_EQ(refusal("linear", {attr("in", 8), eight, two}), groups);
+  EXPECT_EQ(refusal("linear", {name, attr("in", 12), eight, two}), groups);
+  EXPECT_EQ(refusal("linear", {name, attr("in", 8), eight, two, attr("parts", 2)}), groups);
   EXPECT_EQ(refusal("dropout", {attr("p", 1.5)}), "h.2.fc: a dropout of 1.500000 is not between 0 and 1");
 }
 

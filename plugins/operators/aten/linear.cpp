@@ -1,8 +1,9 @@
 // linear: y = activation(x · Wᵀ + b). W is [out, in] as torch stores it, or [in, out] as GPT-2's files do ("in_out").
 //
 // Backward is what ATen's autograd does, product for product, so the bits are the same.
-#include "common.hpp"
-#include "kernels/activation/activation.hpp"
+#include <variant>
+
+#include "grouped_linear.hpp"
 
 namespace mortise::aten {
 namespace {
@@ -68,8 +69,31 @@ class Linear {
   mortise_param *weight_ = nullptr, *bias_ = nullptr;
 };
 
+// One, or as many as the attribute `groups` says.
+class OneOrGroups {
+ public:
+  OneOrGroups(const Builder& build, const LayerSpec& spec) {
+    if (spec.integer("groups", 1) == 1) linear_.emplace<Linear>(build, spec);
+    else linear_.emplace<GroupedLinear>(build, spec);
+  }
+  void forward(mortise_call* call, Saves& saves) const {
+    visit([&](const auto& linear) { linear.forward(call, saves); });
+  }
+  void backward(mortise_call* call, Backward& b) const {
+    visit([&](const auto& linear) { linear.backward(call, b); });
+  }
+
+ private:
+  template <class Body>
+  void visit(const Body& body) const {
+    if (const auto* one = std::get_if<Linear>(&linear_)) body(*one);
+    else if (const auto* groups = std::get_if<GroupedLinear>(&linear_)) body(*groups);
+  }
+  std::variant<std::monostate, Linear, GroupedLinear> linear_;
+};
+
 }  // namespace
 
-const mortise_operator* linear() { return operator_of<Linear>(); }
+const mortise_operator* linear() { return operator_of<OneOrGroups>(); }
 
 }  // namespace mortise::aten
