@@ -1,8 +1,8 @@
 // Mixture of experts: a router scores the experts for each token, the token takes the best top_k of them, and their
 // results are added up by weight. Tokens are sorted by expert: one gather, each expert's mlp on its own rows side by
-// side, one scatter; no expert sees a token that did not take it. A token has a copy for each choice, so gather and
-// scatter put each row at a place of its own, and sums over choices are in their order, forward and backward: on a GPU,
-// too, bits do not change from run to run.
+// side, one gather back; no expert sees a token that did not take it. A token has a copy for each choice, so a gradient
+// adds each row at a place of its own, and sums over choices are in their order, forward and backward: on a GPU, too,
+// bits do not change from run to run.
 //
 // With a capacity an expert has as many rows as that, whatever it was given: the host knows every shape, and nothing
 // waits for the device. Without one the host reads how many tokens each expert got, unless the experts are one mlp of

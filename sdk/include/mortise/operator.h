@@ -19,7 +19,9 @@
  *   linear          attrs  name in out bias layout activation init parts; layout "out_in" as torch, "in_out" as GPT-2's
  *                          Conv1D; activation "none" "gelu" "gelu_tanh" "relu" "silu" "tanh"; parts: so many equal ones
  *                          of `out` are packed into the weight (3: queries, keys, values), which its declaration says
- *                   call   x [N, in] → y [N, out]
+ *                          groups: as many linears of one shape, whose number stands for the `*` in the name
+ *                   call   x [N, in] → y [N, out]; with groups, ends [groups] i32: the rows of group g end before row
+ *                          ends[g], those of the next begin there. What rows behind the last end get is undefined
  *   rope            attrs  head_dim theta layout ("half": pairs are head_dim / 2 apart, "pairs": side by side)
  *                          factor: frequencies are divided by it; with context those alone that turn around in so many
  *                          positions less than low times; above high times they stay, between the two in part
@@ -43,8 +45,8 @@
  *   gated           attrs  activation ("silu" "gelu" "gelu_tanh" "relu")
  *                   call   gate [N, inner], up [N, inner] → activation(gate) · up
  *   mlp             attrs  name up down gate width inner activation bias layout init_up init_down; gate: the name of a
- *                          third linear, whose activation multiplies the other's result
- *                   call   x [N, width] → y [N, width]; a composite of linear and gated
+ *                          third linear, whose activation multiplies the other's result; groups: of its linears
+ *                   call   x [N, width], ends with groups → y [N, width]; a composite of linear and gated
  *   head_loss       attrs  name vocab width tie init bias smoothing
  *                   call   x [N, width], labels [N] i64 (-100: ignored) or NONE
  *                          → sum of the cross-entropy (NONE without labels), logits (NONE unless wanted)
@@ -52,7 +54,7 @@
  *                   call   logits [N, classes], labels [N] i64 (-100: ignored) → sum of the cross-entropy
  *
  * Attributes by type; those with a default may be left out:
- *   INT      vocab width in out inner heads head_dim (width / heads), parts (1), kv_heads (heads), window (0),
+ *   INT      vocab width in out inner heads head_dim (width / heads), parts groups (1), kv_heads (heads), window (0),
  *            positions, types (0: none), context (0: factor is of all)
  *   FLOAT    eps (1e-5), p and dropout (0), init init_up init_down init_out (0.02: standard deviation of the weights),
  *            theta (rope: 10000; self_attention: 0, none), scale (0), smoothing (0),
