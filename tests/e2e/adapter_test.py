@@ -235,6 +235,10 @@ class Moe(e2e.Case):
         self.assertEqual(refused.code, 64, refused)
         self.assertIn("adapter.lora cannot run at h.1.mlp.experts.c_fc: it knows no attribute `groups` of linear",
                       refused.err)
+        self.file("run.toml", self.TEXT + MOE + 'products = "grouped"\n[parameters.all]\nwhere = "*"\ndtype = "fp64"\n')
+        refused = self.mortise("train", "run.toml")
+        self.assertIn("LibTorch has no grouped products in fp64", refused.err)
+        self.assertIn('fix: another dtype, or experts one by one: `products = "each"`', refused.err)
 
     def test_an_evaluation_has_no_terms_of_balance(self):
         run = self.train("experts", self.TEXT + MOE)

@@ -329,8 +329,6 @@ Refused refusal(const Settings& settings, const mortise_place* place) {
     return {"its jitter was built for the CPU only", "jitter = 0"};
   if (settings.grouped && (attrs.integer("width") % 8 || attrs.integer("inner") % 8))
     return {"grouped products need sizes that are multiples of 8", "products = \"each\""};
-  if (settings.grouped && place->compute_dtype == MORTISE_F64)
-    return {"there are no grouped products in fp64", "products = \"each\""};
   if (settings.grouped && on_gpu && settings.experts > 1023)
     return {"grouped products on a GPU are of 1,023 experts at most", "experts = 1023, or products = \"each\""};
   if (place->is_recorded && settings.grouped && !(on_gpu && in_bf16))

@@ -83,8 +83,6 @@ TEST_F(Moe, RefusesGroupsWhereTheyCannotBeOrWait) {
   EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_BF16, true), "");
   EXPECT_EQ(refusal(MORTISE_CUDA, MORTISE_F32, false), "");
   EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_NO_DTYPE, false), "");
-  EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_F64, false),
-            "there are no grouped products in fp64\n  fix: products = \"each\"");
   EXPECT_EQ(refusal(MORTISE_CPU, MORTISE_F32, false, 12),
             "grouped products need sizes that are multiples of 8\n  fix: products = \"each\"");
   const std::string waits =

@@ -38,6 +38,9 @@ class GroupedLinear {
   // Saved: the ends, what the activation's gradient needs, then x if a weight learns.
   void forward(mortise_call* call, Saves& saves) const {
     const uint32_t dtype = compute_dtype(call, weights_[0]);
+    if (dtype == MORTISE_F64)
+      throw Error(MORTISE_E_UNSUPPORTED, "LibTorch has no grouped products in fp64",
+                  "another dtype, or experts one by one: `products = \"each\"`");
     const Tensor x = cast(call->args[0], dtype), weight = stacked(weights_, dtype);
     const Ref ends_G = call->args[1];
     Tensor z = product(as_rows(x), in_out_ ? weight : ops::transpose(weight, 1, 2), ends_G);
