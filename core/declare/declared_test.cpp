@@ -401,6 +401,52 @@ TEST(Shards, OfWhatIsKeptOfWholeParametersAreRefused) {
   EXPECT_NO_THROW(shard_kept(kept, "mean.rows"));
 }
 
+// Of two ranks that share the experts the second has the last two.
+TEST(Axes, PutExpertsOnTheirRanks) {
+  const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n"), whole;
+  const Declared d = declare_second_of_two(planned);
+  Declaration& declaration = d.edge->declaration();
+  const mortise_param& other = *declaration.find("h.0.mlp.experts.1.c_fc.weight");
+  const mortise_param& own = *declaration.find("h.0.mlp.experts.2.c_fc.weight");
+  const mortise_param& common = *declaration.find("h.0.attn.c_attn.weight");
+  EXPECT_EQ(view(own.info.axis), "experts");
+  EXPECT_EQ(own.info.numel, own.whole_numel());
+  EXPECT_EQ(own.info.replicas, 1);
+  EXPECT_EQ(other.info.numel, 0);
+  EXPECT_EQ(other.whole_numel(), own.info.numel);
+  EXPECT_EQ(other.info.rank, 2U);
+  EXPECT_EQ(common.info.replicas, 2);
+  EXPECT_EQ(common.info.replica, 1);
+  EXPECT_TRUE(own.counts);
+  EXPECT_EQ(d.edge->services.clock.ranks, 2);
+
+  int64_t elements = 0;
+  for (const mortise_param& p : declaration.params) elements += p.info.numel;
+  EXPECT_LT(elements, declaration.count());
+  const Summary s = summary_of(d, "");
+  EXPECT_EQ(s.weights_bytes, elements * 4);
+  EXPECT_EQ(s.states_bytes, elements * 8);
+  EXPECT_EQ(s.parameters, declaration.count());
+  EXPECT_EQ(s.axes, (std::vector<std::string>{"experts: along 2 ranks (layer.moe.expert_parallel) lie 16 of " +
+                                              std::to_string(declaration.params.size()) +
+                                              " tensors, which no other rank has"}));
+}
+
+TEST(Axes, OfOneProcessThatDoesNotTrainHaveOneRank) {
+  const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n");
+  DeclareRequest request = planned.request();
+  request.train_samples = false;
+  const Declared d = declare(request, std::make_unique<Edge>(planned.plan.points, 1));
+  for (const mortise_param& p : d.edge->declaration().params) EXPECT_FALSE(p.is_placed()) << p.name;
+  request.train_samples = true;
+  try {
+    declare(request, std::make_unique<Edge>(planned.plan.points, 1));
+    FAIL() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "axes_do_not_fit");
+  }
+}
+
 TEST(Shards, AndARecordedStepAreRefused) {
   PlannedRun planned(kSharded);
   Attached recorder;

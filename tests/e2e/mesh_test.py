@@ -1,6 +1,9 @@
-"""Ranks along an axis: a linear of which each has a part (the plugin of fixtures/cut). They equal one rank that has
-everything: in fp64 every tensor within 1e-9 of its largest element, as joint_batch_test.py has it, since sums are grouped
-otherwise.
+"""Ranks along an axis: experts of which each rank has some, and a linear of which each has a part (the plugin of
+fixtures/cut). They equal one rank that has everything: of experts one that accumulates as many micro-batches, since
+tokens are balanced by micro-batch.
+
+In fp64 every tensor within 1e-9 of its largest element, as joint_batch_test.py has it: an expert's rows come from other
+ranks in other groups, and sums are grouped otherwise.
 """
 import json
 import os
@@ -9,10 +12,13 @@ import subprocess
 import unittest
 
 import e2e
-from accumulation_test import FP64, MANIFEST, tensors
-from joint_batch_test import COUNT, MUON, Ranks, zero
+from accumulation_test import ADAMW, FP64, MANIFEST, tensors
+from joint_batch_test import COUNT, EVALUATED, LORA, MUON, Ranks, zero
 
 STEPS = MANIFEST.replace('"2 epochs"', "20")
+EXPERTS = '[layer.moe]\nexperts = 4\nwhere = "h.*.mlp"\n'
+SHARED = EXPERTS + "expert_parallel = {}\n"
+EVEN = "balance = 0.0\n"  # no loss that is one of each micro-batch
 CLIP = "[gradient.clip]\nnorm = 0.05\n"
 CUT = '[test.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
 
@@ -32,6 +38,92 @@ class Meshed(Ranks):
     def equal(self, one, parted):
         self.same_tensors(one[0], parted[0])
         self.near(one[1], parted[1], 1e-9)
+
+
+class Experts(Meshed):
+    def one(self, ranks, more="", **shape):
+        return self.run_of(1, 2, FP64 + EXPERTS + COUNT.format(ranks) + more, **shape)
+
+    def shared(self, ranks, along, more="", **shape):
+        return self.run_of(ranks, 2, FP64 + SHARED.format(along) + more, **shape)
+
+    def test_over_two_and_four_ranks(self):
+        shape = {"manifest": STEPS, "samples": 160}
+        for ranks, along in ((2, (2,)), (4, (4, 2))):
+            one = self.one(ranks, CLIP, **shape)
+            for size in along:
+                for stage in (0, 1, 2, 3):
+                    with self.subTest(ranks=ranks, along=size, stage=stage):
+                        self.equal(one, self.shared(ranks, size, CLIP + zero(stage), **shape))
+
+    def test_with_what_else_there_is(self):
+        shape = {"manifest": EVALUATED.replace('"2 epochs"', "8"), "samples": 96}
+        for more, optimizer in (("[activation.checkpointing]\n[gradient.noise]\n[ema.weights]\n[eval]\nevery = 3\n",
+                                 ADAMW), (LORA.replace("attn", "mlp"), ADAMW), ("", MUON)):
+            with self.subTest(f"{more} {optimizer}"):
+                one = self.one(2, more, optimizer=optimizer, **shape)
+                for stage in (0, 2):
+                    self.equal(one, self.shared(2, 2, more + zero(stage), optimizer=optimizer, **shape))
+
+    def test_the_loss_with_a_capacity_in_sixteen_bits_and_by_rows_and_columns(self):
+        for more, optimizer, tolerance in (("capacity_factor = 1.0\n", ADAMW, 1e-5),
+                                           ("[precision.bf16]\n", ADAMW, 1e-3),
+                                           ("", "[optimizer.adafactor]", 1e-5), ("", "[optimizer.adamw_8bit]", 1e-5)):
+            with self.subTest(f"{more} {optimizer}"):
+                shape = {"samples": 48, "optimizer": optimizer}
+                one = self.run_of(1, 2, EXPERTS + more + COUNT.format(2), **shape)
+                for stage in (0, 2):
+                    two = self.run_of(2, 2, SHARED.format(2) + more + zero(stage), **shape)
+                    self.near(one[1], two[1], tolerance)
+
+    def test_a_run_goes_on_on_other_ranks_and_along_others(self):
+        more = FP64 + EXPERTS + EVEN + "[step.accumulation]\nglobal_batch_size = 12\n[ema.weights]\n"
+        whole = self.train("whole", self.text(1, more, samples=48).replace('"2 epochs"', "12"))
+        run = self.train("begun", self.text(1, more + zero(3), samples=48).replace('"2 epochs"', "2"), "--ranks", "4",
+                         "--set", "layer.moe.expert_parallel=4")
+        for ranks, along, stage, until in ((2, 2, 2, 4), (1, 1, 3, 6), (4, 2, 3, 8), (2, 1, 1, 10), (4, 2, None, 12)):
+            flags = ("--without", "parallel.zero") if stage is None else ("--set", f"parallel.zero.stage={stage}")
+            result = self.mortise("resume", "runs/begun", "--ranks", ranks, "--set", f"run.length={until}", "--set",
+                                  f"layer.moe.expert_parallel={along}", *flags)
+            self.assertEqual(result.code, 0, result)
+        self.near(self.losses(whole), self.losses(run), 1e-12)
+        for file in ("model/model.safetensors", "plugins/ema.weights.rank-0.safetensors"):
+            self.same_tensors(tensors(self.checkpoint(whole) / file), tensors(self.checkpoint(run) / file))
+        names = {str(p.relative_to(self.checkpoint(run))) for p in self.checkpoint(run).rglob("*.safetensors")}
+        self.assertEqual(names, {str(p.relative_to(self.checkpoint(whole)))
+                                 for p in self.checkpoint(whole).rglob("*.safetensors")})
+
+    def test_one_process_evaluates_and_exports_what_ranks_have_trained(self):
+        text = self.text(2, SHARED.format(2), manifest=EVALUATED).replace('"2 epochs"', "4")
+        run = self.train("run", text, "--ranks", "2")
+        result = self.ok("eval", "runs/run", "--json")
+        self.near([json.loads(result.out.splitlines()[-1])["eval.loss"]],
+                  [self.records(run, "eval")[-1]["eval.loss"]], 1e-5)
+
+    def test_a_rank_has_its_own_alone(self):
+        # Wide experts, so that little else counts: a quarter of each, with its gradient and states.
+        text = self.text(2, EXPERTS).replace("width = 16", "width = 64")
+        whole, parted = self.plan(text, 4), self.plan(text + "expert_parallel = 4\n", 4)
+        self.assertEqual(whole["model"], parted["model"])
+        inner = 2 * 4 * (64 * 256 * 2 + 256 + 64)  # of the experts of two layers
+        for what, each in (("weights", 4), ("gradients", 4), ("optimizer", 8)):
+            with self.subTest(what):
+                less = whole["memory"][f"{what}_bytes"] - parted["memory"][f"{what}_bytes"]
+                self.assertEqual(less, inner * each * 3 // 4)
+        self.assertEqual(parted["length"]["axes"], [
+            "experts: along 4 ranks (layer.moe.expert_parallel) lie 32 of 54 tensors, which no other rank has"])
+        self.assertEqual(whole["length"]["axes"], [])
+        # Of a sum over n ranks each sends 2 (n - 1) / n; over itself nothing.
+        self.assertEqual(whole["length"]["sent_bytes"] - parted["length"]["sent_bytes"], inner * 4 * 6 // 4)
+        self.file("planned.toml", text + "expert_parallel = 2\n")
+        self.assertIn("  experts: along 2 ranks (layer.moe.expert_parallel) lie 32 of 54 tensors, each the same on 2 "
+                      "ranks\n", self.ok("plan", "planned.toml", "--ranks", "4").out)
+
+    def test_ranks_that_do_not_share_them_evenly_are_refused(self):
+        self.refuses(self.text(2, SHARED.format(2)), 3, "error[axes_do_not_fit]: layer.moe.expert_parallel = 2 wants a "
+                     "number of ranks that 2 divides; there are 3\n")
+        self.refuses(self.text(2, SHARED.format(3)), 3,
+                     "error[refused_value]: 3 ranks do not share 4 experts evenly")
 
 
 @unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
@@ -57,6 +149,15 @@ class Cut(Meshed):
                 with self.subTest(ranks=ranks, along=along, stage=stage):
                     more = FP64 + CLIP + zero(stage) + CUT.format(along)
                     self.equal(one, self.run_of(ranks, 4, more, **shape))
+
+    def test_with_experts_on_other_ranks(self):
+        more, shape = FP64 + EXPERTS.replace("h.*", "h.1") + CLIP, {"manifest": STEPS, "samples": 160}
+        cut = CUT.format(2).replace("h.*.mlp.c_proj", "h.*.attn.c_proj")
+        one = self.run_of(1, 2, more + COUNT.format(2), **shape)
+        for stage in (0, 2):
+            with self.subTest(stage=stage):
+                shared = more.replace(CLIP, "expert_parallel = 2\n" + CLIP)
+                self.equal(one, self.run_of(4, 2, shared + cut + zero(stage), **shape))
 
     def test_a_run_goes_on_with_another_number_of_parts(self):
         more = FP64 + "[step.accumulation]\nglobal_batch_size = 8\n[ema.weights]\n"

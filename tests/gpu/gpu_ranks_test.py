@@ -101,6 +101,45 @@ class Numbers(Ranks):
                   [r["eval.loss"] for r in self.records(run, "eval")], 1e-5)
 
 
+EXPERTS = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 4\n'
+
+
+class Groups(Ranks):
+    """Experts of which each rank has some: groups beside the communicator of all ranks, and all_to_all."""
+
+    def test_experts_over_two_ranks_are_those_of_one(self):
+        # Rows of both ranks are multiplied together, so sums are cut into other pieces: the bound is gpu_test.py's.
+        for name, more, bound in (("fp32", "", 1e-5), ("bf16", "\n[precision.bf16]\n", 5e-3),
+                                  ("zero_2", SHARDED.format(2), 1e-5),
+                                  ("checkpointed", "\n[activation.checkpointing]\n", 1e-5)):
+            with self.subTest(name):
+                alone = self.losses(f"{name}_one", BASE + CUDA + EXPERTS + TWO + more)
+                shared = self.of_two(f"{name}_two", BASE + CUDA + EXPERTS + "expert_parallel = 2\n" + more)
+                self.near(alone, shared[0], bound)
+
+    def test_the_same_bits_run_to_run_and_a_checkpoint_of_one(self):
+        text = SAVED + CUDA + EXPERTS + "expert_parallel = 2\n"
+        first, again = self.of_two("first", text), self.of_two("again", text)
+        self.assertEqual(first[0], again[0])
+        self.assertEqual(self.weights(first[1]), self.weights(again[1]))
+        self.ok("resume", "runs/first", "--set", "run.length=30", "--set", "layer.moe.expert_parallel=1",
+                "--set", "step.accumulation.count=2", "--use", "step.accumulation")
+
+    def test_a_rank_that_is_killed_while_rows_are_exchanged(self):
+        self.file("run.toml", LONG + CUDA + EXPERTS + "expert_parallel = 2\n")
+        parent = self.start("train", "--ranks", "2")
+        for _ in range(1200):
+            if (self.dir / "runs/run/metrics.jsonl").exists() and self.records(self.dir / "runs/run", "saved"):
+                break
+            time.sleep(0.1)
+        children = [int(stat.parent.name) for stat in pathlib.Path("/proc").glob("[0-9]*/stat")
+                    if stat.read_text().rpartition(")")[2].split()[1] == str(parent.pid)]
+        os.kill(children[1], signal.SIGKILL)
+        _, err = parent.communicate(timeout=60)
+        self.assertEqual(parent.returncode, 75, err)
+        self.assertIn(b"error[rank_lost]: ", err)
+
+
 class Resume(Ranks):
     def test_two_then_one_then_two(self):
         batch = "\n[step.accumulation]\nglobal_batch_size = 8\n"

@@ -11,8 +11,10 @@
 // Shapes as suffixes: N tokens, W width, E experts, K top_k, A assignments of a token to an expert (K of each token,
 // first choices before second ones), R rows of the experts.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
+#include "exchange.hpp"
 #include "kernels/jitter/jitter.hpp"
 #include "mortise/cpp/operator.hpp"
 #include "mortise/cpp/plugin.hpp"
@@ -110,13 +112,16 @@ class Moe : public Layers {
       config::refuse("top_k", "a token cannot take more experts than there are, " + std::to_string(settings.experts),
                      "top_k = " + std::to_string(settings.experts) + ", or more experts");
   }
+  // Where ranks share the experts, what belongs to one, an adapter's parameters too, lies on its rank.
+  void place(const mortise_event* e) const;
   Settings settings;
+  std::vector<std::string> places;  // of all layers: what names of their experts' parameters begin with
 };
 
 class Experts {
  public:
   Experts(const Builder& build, const LayerSpec& spec, Settings& settings)
-      : settings_(settings), width_(spec.integer("width")) {
+      : settings_(settings), width_(spec.integer("width")), exchange_(settings.experts) {
     ++settings.layers;
     router_ = build.layer("linear", spec.path() + ".router",
                           {attr("name", spec.name() + ".router"), attr("in", width_), attr("out", settings.experts),
@@ -161,7 +166,7 @@ class Experts {
 
     const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
     const Tensor x_RW = zeroed(index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
-    const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : one_by_one(x_RW, rows.sizes);
+    const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : apart(x_RW, rows.sizes);
     const Tensor y_AW = zeroed(index_select(y_RW, rows.of_A), rows.dropped_A);
     const Tensor y_KNW = ops::reshape(y_AW, {settings_.top_k, n, width_});
     const Tensor weight_KN = cast(ops::t(weight_NK), Info(y_RW).dtype);
@@ -253,13 +258,29 @@ class Experts {
     return rows;
   }
 
-  // Each expert on its rows; also on none, so that each parameter has its gradient. Padding has zeros.
+  // On the rank that has the expert. Padding, behind the rows of all experts, has zeros.
+  Tensor apart(const Tensor& x_RW, std::vector<int64_t> sizes) const {
+    const int64_t padding = std::ssize(sizes) > settings_.experts ? sizes.back() : 0;
+    sizes.resize(static_cast<size_t>(settings_.experts));
+    const Tensor x = padding == 0 ? x_RW : ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding);
+    const auto here = [this](const Tensor& rows, const std::vector<int64_t>& of_each) {
+      return one_by_one(rows, of_each);
+    };
+    Tensor y = exchange_.is_shared() ? exchange_.computed(x, sizes, here) : one_by_one(x, sizes);
+    if (padding == 0) return y;
+    const Tensor zeros = zeros_of(Info(y).dtype, {padding, width_});
+    return ops::cat({y.get(), zeros.get()}, 0);
+  }
+
+  // Each expert of this rank on its rows; also on none, so that each parameter has its gradient.
   Tensor one_by_one(const Tensor& x_RW, const std::vector<int64_t>& sizes) const {
     std::vector<Tensor> parts = ops::split(x_RW, sizes);
-    for (size_t e = 0; e < experts_.size(); ++e) parts[e] = std::move(call_layer<1>(experts_[e], parts[e])[0]);
-    if (parts.size() > experts_.size()) parts.back() = zeros_of(Info(parts[0]).dtype, {sizes.back(), width_});
     std::vector<mortise_tensor*> list;
-    for (const Tensor& part : parts) list.push_back(part.get());
+    for (size_t e = 0; e < parts.size(); ++e) {
+      mortise_layer* const expert = experts_[e + static_cast<size_t>(exchange_.first())];
+      parts[e] = std::move(call_layer<1>(expert, parts[e])[0]);
+      list.push_back(parts[e].get());
+    }
     return ops::cat(list, 0);
   }
 
@@ -309,12 +330,26 @@ class Experts {
   int64_t width_;
   mortise_layer* router_;
   mortise_param* router_weight_ = nullptr;
+  moe::Exchange exchange_;
   std::vector<mortise_layer*> experts_;
 };
+
+void Moe::place(const mortise_event* e) const {
+  const moe::Exchange exchange(settings.experts);
+  if (!exchange.is_shared()) return;
+  const std::string_view name = view(info_of(e->param).name);
+  for (const std::string& begin : places) {
+    int64_t expert = 0;
+    if (!name.starts_with(begin)) continue;
+    std::from_chars(name.data() + begin.size(), name.data() + name.size(), expert);
+    check(api.params->set(api.host, e->param, MORTISE_STR("place.experts"), value(exchange.owner(expert))));
+  }
+}
 
 mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec* s, void** data) noexcept {
   return guard([&] {
     Moe& moe = *static_cast<Moe*>(self);
+    moe.places.push_back(LayerSpec(s).name() + ".experts.");
     *data = moe.keep(std::make_unique<Experts>(Builder(b), LayerSpec(s), moe.settings));
   });
 }
@@ -329,6 +364,12 @@ Refused refusal(const Settings& settings, const mortise_place* place) {
     return {"its jitter was built for the CPU only", "jitter = 0"};
   if (settings.grouped && (attrs.integer("width") % 8 || attrs.integer("inner") % 8))
     return {"grouped products need sizes that are multiples of 8", "products = \"each\""};
+  const bool is_shared = moe::Exchange(settings.experts).is_shared();
+  if (is_shared && settings.grouped)
+    return {"grouped products are of experts that are on one rank", "products = \"each\", or expert_parallel = 1"};
+  if (is_shared && place->is_recorded)
+    return {"the step is recorded, and ranks that share experts tell one another on the host how many rows they send",
+            "expert_parallel = 1, or leave out what records the step"};
   if (settings.grouped && on_gpu && settings.experts > 1023)
     return {"grouped products on a GPU are of 1,023 experts at most", "experts = 1023, or products = \"each\""};
   if (place->is_recorded && settings.grouped && !(on_gpu && in_bf16))
@@ -352,4 +393,4 @@ mortise_status forward(void*, mortise_call* call, mortise_saved*, uint32_t*) noe
 const mortise_operator kObject = {sizeof kObject, 0, declare, supports, forward, nullptr};
 }  // namespace
 
-MORTISE_PLUGIN(Moe, mortise::provide("mlp", &kObject))
+MORTISE_PLUGIN(Moe, mortise::provide("mlp", &kObject), mortise::listen<&Moe::place>("params.declared"))

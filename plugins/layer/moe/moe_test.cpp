@@ -96,6 +96,52 @@ TEST_F(Moe, RefusesGroupsWhereTheyCannotBeOrWait) {
             "grouped products on a GPU are of 1,023 experts at most\n  fix: experts = 1023, or products = \"each\"");
 }
 
+// They tell one another on the host how many rows they send.
+TEST_F(Moe, RefusesSharedExpertsInGroupsOrRecorded) {
+  host.axes["experts"] = {0, 3};
+  const auto refusal = [&](const char* products, bool is_recorded) {
+    host.set("products", products).set("capacity_factor", 1.25);
+    const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+    mortise_place place{};
+    place.device = MORTISE_CUDA, place.compute_dtype = MORTISE_BF16, place.is_recorded = is_recorded;
+    return FakeBuild::refusal(plugin, "mlp", place, {attr("width", 16), attr("inner", 64)});
+  };
+  EXPECT_EQ(refusal("each", false), "");
+  EXPECT_EQ(refusal("grouped", false),
+            "grouped products are of experts that are on one rank\n"
+            "  fix: products = \"each\", or expert_parallel = 1");
+  EXPECT_EQ(refusal("each", true),
+            "the step is recorded, and ranks that share experts tell one another on the host how many rows they send\n"
+            "  fix: expert_parallel = 1, or leave out what records the step");
+}
+
+// Of four experts each of two ranks has two, with what an adapter adds to them.
+TEST_F(Moe, PutsExpertsOnTheirRanks) {
+  host.axes["experts"] = {1, 2};
+  host.set("experts", 4);
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  build.layer(plugin, "mlp", "h.1.mlp", {attr("name", "h.1.mlp"), attr("width", 16), attr("inner", 64)});
+  const std::pair<const char*, const char*> expected[] = {
+      {"h.1.mlp.experts.0.c_fc.weight", "0"}, {"h.1.mlp.experts.1.c_fc.bias", "0"},
+      {"h.1.mlp.experts.2.c_fc.weight", "1"}, {"h.1.mlp.experts.3.c_fc.lora_A.weight", "1"},
+      {"h.1.mlp.router.weight", ""},          {"h.0.mlp.c_fc.weight", ""}};
+  for (const auto& [name, rank] : expected) {
+    mortise_event event{};
+    event.param = host.add_param(name, "matrix", {2, 2});
+    ASSERT_EQ(plugin.notify("params.declared", event), MORTISE_OK) << host.error();
+    EXPECT_EQ(host.places.contains(event.param) ? host.places[event.param] : "", rank) << name;
+  }
+}
+
+TEST_F(Moe, RefusesExpertsThatRanksDoNotShareEvenly) {
+  host.axes["experts"] = {0, 2};
+  const Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  EXPECT_THROW(build.layer(plugin, "mlp", "h.1.mlp", {attr("width", 16), attr("inner", 64)}), PluginError);
+  ASSERT_TRUE(host.blamed);
+  EXPECT_EQ(host.blamed->key, "expert_parallel");
+  EXPECT_EQ(host.blamed->why, "2 ranks do not share 3 experts evenly");
+}
+
 TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {
   const auto refusal = [&](double jitter, uint32_t device) {
     host.set("jitter", jitter);
