@@ -1,6 +1,5 @@
 #include "meeting.hpp"
 
-#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -19,6 +18,9 @@
 namespace mortise::comm {
 namespace {
 
+constexpr const char* kNameIt =
+    "name rank 0's host by an address that every host has for it, such as its IP address (MASTER_ADDR)";
+
 bool is_loopback(const std::string& host) { return host.starts_with("127.") || host == "::1"; }
 
 // The address of this host from which it reaches rank 0's, and by which the others reach it. A UDP socket that is
@@ -27,7 +29,8 @@ std::string own_address(const World& world) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
   if (const int e = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found))
-    throw Error(MORTISE_E_IO, "open: nothing is known of the host `" + world.address + "`: " + ::gai_strerror(e));
+    throw Error(MORTISE_E_IO, "open: nothing is known of the host `" + world.address + "`: " + ::gai_strerror(e),
+                kNameIt);
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, ::freeaddrinfo);
   for (const addrinfo* a = all.get(); a; a = a->ai_next) {
     const int fd = ::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -41,7 +44,7 @@ std::string own_address(const World& world) {
     ::close(fd);
     if (is_known) return name;
   }
-  throw Error(MORTISE_E_IO, "open: no interface of this host leads to `" + world.address + "`");
+  throw Error(MORTISE_E_IO, "open: no interface of this host leads to `" + world.address + "`", kNameIt);
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const World& world, bool is_server, Milliseconds timeout) {
@@ -66,8 +69,11 @@ void await_all(c10d::Store& store, const char* stage, const std::string& id, con
     for (int r = 0; r < world.size; ++r)
       if (!store.check({keys[static_cast<size_t>(r)]})) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
     if (missing.empty()) throw;
-    throw Error(MORTISE_E_LOST, "open: of " + std::to_string(world.size) + " ranks these did not come within " +
-                                    seconds(timeout) + ": " + missing);
+    throw Error(MORTISE_E_LOST,
+                "open: of " + std::to_string(world.size) + " ranks these did not come within " + seconds(timeout) +
+                    ": " + missing,
+                "what these say is the reason; if they say nothing, start all ranks together, where each reaches " +
+                    world.address + " port " + std::to_string(world.port));
   }
 }
 
@@ -80,18 +86,6 @@ void must_be_the_same(c10d::Store& store, const std::string& id, const World& wo
                       " with " + id,
                   "[" + id + "] in the manifest, or the same devices for every rank");
 }
-
-// c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
-class Quiet {
- public:
-  Quiet() : before_(std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL)) {}
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
-  ~Quiet() { FLAGS_caffe2_log_level = before_; }
-
- private:
-  const int before_;
-};
 
 }  // namespace
 
@@ -121,7 +115,7 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   if (is_loopback(own) && world.local_size < world.size)
     throw Error(MORTISE_E_ARGUMENT,
                 "open: `" + world.address + "` is this host itself, and ranks of other hosts do not reach " + own,
-                "name rank 0's host by an address that every host has for it, such as its IP address (MASTER_ADDR)");
+                kNameIt);
   const auto began = Clock::now();
   const auto made = std::make_shared<Meeting>();
   const auto has_store = std::make_shared<std::atomic<bool>>(false);
@@ -135,6 +129,8 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
       must_be_the_same(*made->store, id, world);
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
+      if (world.size > 2)  // of two, who is lost is the other one
+        made->roll_call = std::make_unique<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
       await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {
@@ -146,9 +142,15 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   } catch (const std::exception& e) {
     const std::string after = " " + seconds(Clock::now() - began) + " after it began: " + plain(e);
     const std::string place = world.address + " port " + std::to_string(world.port);
-    if (*has_store) throw Error(MORTISE_E_LOST, "open: a rank ended, or did not answer," + after);
-    if (made->is_server) throw Error(MORTISE_E_IO, "open: rank 0 cannot listen at " + place + ": " + plain(e));
-    throw Error(MORTISE_E_LOST, "open: rank 0 does not answer at " + place + "," + after);
+    if (*has_store)
+      throw Error(MORTISE_E_LOST, "open: a rank ended, or did not answer," + after,
+                  "what that rank says is the reason");
+    if (made->is_server)
+      throw Error(MORTISE_E_IO, "open: rank 0 cannot listen at " + place + ": " + plain(e),
+                  "another port for all ranks (MASTER_PORT), or end whoever has this one");
+    throw Error(MORTISE_E_LOST, "open: rank 0 does not answer at " + place + "," + after,
+                "what rank 0 says is the reason; if it says nothing, every host must reach this place (MASTER_ADDR, "
+                "MASTER_PORT, a firewall)");
   }
   return std::move(*made);
 }

@@ -1,12 +1,17 @@
 // How the ranks find one another, and what they have from then on: a store of texts and two process groups.
 #pragma once
+#include <c10/util/Logging.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "mortise/cpp/core.hpp"
+#include "roll_call.hpp"
 
 namespace mortise::comm {
 
@@ -27,6 +32,7 @@ struct Meeting {
   // Each keeps its own order of collectives. Their threads end before the store's: last made, first gone. `own` is for
   // what the plugin itself sends.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> own, numbers;
+  std::unique_ptr<RollCall> roll_call;
   bool is_server = false;  // the store's memory is in this process
   std::string address;     // of this host, by which the others reach this rank
 };
@@ -44,6 +50,18 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c
 // its store waits without end for a server that is stopped. The thread then stays behind, so `body` owns what it uses.
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {},
             Milliseconds patience = Milliseconds(1000));
+
+// c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
+class Quiet {
+ public:
+  Quiet() : before_(std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL)) {}
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet() { FLAGS_caffe2_log_level = before_; }
+
+ private:
+  const int before_;
+};
 
 // "1.5 s"
 std::string seconds(Clock::duration);

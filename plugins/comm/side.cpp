@@ -152,6 +152,21 @@ std::string Side::other_rank() const {
   return world_ && world_->size == 2 ? "rank " + std::to_string(1 - world_->rank) : "a rank";
 }
 
+std::string Side::lost_ranks() {
+  constexpr Milliseconds kPatience{1000};
+  if (!met_.roll_call || !met_.store) return other_rank();
+  if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
+  const auto lost = std::make_shared<std::string>();
+  try {
+    within(
+        kPatience, [=, store = met_.store, w = *world_] { *lost = RollCall::lost(*store, w.rank, w.size, kPatience); },
+        {}, kPatience);
+  } catch (const std::exception&) {
+    return world_->rank > 0 ? "rank 0" : other_rank();  // the store, which is in it, does not answer
+  }
+  return lost->empty() ? other_rank() : *lost;
+}
+
 void Side::over_store(const std::string& name, std::function<void()> body) {
   try {
     or_lost(name, Clock::now(), [&] { within(timeout_, std::move(body)); });
@@ -169,7 +184,9 @@ void Side::say_goodbye() noexcept {
   try {
     const bool lost = is_lost();
     const Milliseconds limit = std::min(timeout_, lost ? kOfLost : kMost);
-    const auto say = [store = met_.store, world = *world_, waits = met_.is_server && !lost, limit] {
+    const auto say = [store = met_.store, world = *world_, roll_call = std::shared_ptr(std::move(met_.roll_call)),
+                      waits = met_.is_server && !lost, limit] {
+      if (roll_call) roll_call->end(*store, limit);
       std::vector<std::string> keys;
       for (int r = 0; r < world.size; ++r) keys.push_back("goodbye/" + std::to_string(r));
       store->set(keys[static_cast<size_t>(world.rank)], "1");

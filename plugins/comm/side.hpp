@@ -64,8 +64,9 @@ class Side {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& e) {
-      lose(name + ": " + other_rank() + " ended, or did not come, " + seconds(Clock::now() - began) +
-           " after it began: " + plain(e));
+      need_all();
+      const std::string when = seconds(Clock::now() - began) + " after it began: " + plain(e);
+      lose(name + ": " + lost_ranks() + " ended, or did not come, " + when);
       need_all();
     }
   }
@@ -75,6 +76,8 @@ class Side {
 
  private:
   void over_store(const std::string& name, std::function<void()> body);
+  // As other_rank(), by name if a roll call shows it.
+  std::string lost_ranks();
   void say_goodbye() noexcept;
 
   const char* id_;

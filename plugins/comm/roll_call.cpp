@@ -1,0 +1,78 @@
+#include "roll_call.hpp"
+
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "meeting.hpp"
+
+namespace mortise::comm {
+namespace {
+
+constexpr const char* kLost = "lost";
+constexpr Milliseconds kForEver{std::chrono::hours(24 * 20)};  // as long as poll() can wait
+
+std::string asked(int rank) { return "asked/" + std::to_string(rank); }
+std::string over(int rank) { return "over/" + std::to_string(rank); }
+std::string there(int rank) { return "there/" + std::to_string(rank); }
+
+}  // namespace
+
+// The thread may stay behind in a store that does not answer, so it owns what it uses.
+RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank) {
+  std::packaged_task<void()> answer([store = std::move(store), found = found_, rank] {
+    const Quiet quiet;
+    try {
+      store->wait({asked(rank)}, kForEver);
+      if (store->check({over(rank)})) return;
+      store->set(there(rank), "1");
+      store->wait({kLost}, kForEver);
+      const std::string ranks = store->get_to_str(kLost);
+      const std::lock_guard lock(found->mutex);
+      found->ranks = ranks;
+    } catch (const std::exception&) {  // the store is gone
+    }
+  });
+  over_ = answer.get_future();
+  std::thread([answer = std::move(answer)]() mutable {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    answer();
+  }).detach();
+}
+
+std::string RollCall::lost(c10d::Store& store, int rank, int size, Milliseconds patience) {
+  std::vector<std::string> answers;
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    store.set(asked(r), "1");
+    answers.push_back(there(r));
+  }
+  std::string ranks;
+  try {
+    store.wait(answers, patience);
+  } catch (const std::exception&) {
+    int n = 0;
+    for (int r = 0; r < size; ++r)
+      if (r != rank && !store.check({there(r)})) ranks += (n++ ? ", " : "") + std::to_string(r);
+    if (n > 0) ranks = (n == 1 ? "rank " : "ranks ") + ranks;
+  }
+  store.set(kLost, ranks);
+  return ranks;
+}
+
+std::string RollCall::found() const {
+  const std::lock_guard lock(found_->mutex);
+  return found_->ranks;
+}
+
+void RollCall::end(c10d::Store& store, Milliseconds limit) {
+  store.set(over(rank_), "1");
+  store.set(asked(rank_), "1");
+  over_.wait_for(limit);
+}
+
+}  // namespace mortise::comm
