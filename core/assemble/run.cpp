@@ -120,13 +120,13 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
 }
 
 // Ranks of different runs would wait for one another, or add up what does not belong together.
-void must_agree(const Declared& d, const std::string& what, const std::string& text) {
+void must_agree(const Declared& d, const std::string& what, const std::string& text, Purpose purpose) {
   const std::string own = sha256_of(text.data(), text.size());
   if (said_by_first(d, what, own) == own) return;
   Diagnostic refused = mistake(
       "ranks_differ", "rank " + std::to_string(d.edge->services.world.rank) + " has another " + what + " than rank 0",
       {}, "the same manifest, plugins, data and version of Mortise on every host");
-  refused.effect = "nothing was trained";
+  refused.effect = purpose == Purpose::kTrain ? "nothing was trained" : "nothing was measured";
   throw Failure(refused);
 }
 
@@ -139,12 +139,12 @@ Found chosen_by_first(const Declared& d, const Found& own) {
 }
 
 // Ranks whose parameters begin otherwise would never be one model.
-void must_begin_alike(const Runnable& r) {
-  diagnosed(*r.declared().instances, [&] {
+void must_begin_alike(const Allocated& a) {
+  diagnosed(*a.declared.instances, [&] {
     std::vector<at::Tensor> masters;
-    for (const ParameterState& s : r.host().parameters().all())
+    for (const ParameterState& s : a.host().parameters().all())
       if (!s.declared->is_in_parts()) masters.push_back(s.master);
-    Ranks(r.host().services).must_be_alike(masters, "the parameters");
+    Ranks(a.host().services).must_be_alike(masters, "the parameters");
   });
 }
 
@@ -173,11 +173,12 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   if (train) fixed_text(p.request.fixed);  // what no save could write is refused before the first step
   const auto seed = static_cast<uint64_t>(p.request.manifest->get("run", "seed").as_int());
   Declared declared = declare(declare_request(p.request), new_host(p.request.plan->points, seed, p.request.program));
-  const std::string data = train ? data_text(declared) : "";  // likewise
-  if (p.request.world.size > 1)
+  const bool alone = p.request.world.size == 1;
+  const std::string data = train || !alone ? data_text(declared) : "";  // likewise
+  if (!alone)
     diagnosed(*declared.instances, [&] {
-      must_agree(declared, "run", p.request.alike);
-      must_agree(declared, "data", data);
+      must_agree(declared, "run", p.request.alike, p.request.purpose);
+      must_agree(declared, "data", data, p.request.purpose);
       p.request.checkpoint = chosen_by_first(declared, p.request.checkpoint);
     });
   const bool restored = !p.request.checkpoint.path.empty();
@@ -187,7 +188,7 @@ Run::Run(RunRequest request) : parts_(std::make_unique<Parts>()) {
   else p.runnable.allocated = std::move(allocated);
   if (restored)
     p.state = train ? restore(p.runnable, p.request.checkpoint) : restore(p.runnable.allocated, p.request.checkpoint);
-  if (train) must_begin_alike(p.runnable);
+  must_begin_alike(p.runnable.allocated);
   if (train) p.beside = huggingface::beside_in(restored ? p.request.checkpoint.path + "/model" : p.request.weights);
   p.summary = summary_of(p.declared(), p.request.dir);
   if (!train && restored && !p.request.split.empty())

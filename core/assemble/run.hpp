@@ -31,10 +31,10 @@ enum class Purpose {
 struct RunRequest {
   const Manifest* manifest = nullptr;  // must outlive the run, as the plan
   const Plan* plan = nullptr;
-  std::string probe;           // the mortise-probe helper
-  std::string dir;             // the run directory, made already; "": nothing is written
-  std::string resume_command;  // how a person goes on with it
-  Purpose purpose = Purpose::kTrain;
+  std::string probe;                  // the mortise-probe helper
+  std::string dir;                    // the run directory, made already; "": nothing is written
+  std::string resume_command;         // how a person goes on with it
+  Purpose purpose = Purpose::kTrain;  // of several ranks kUse is an evaluation
   std::string weights;  // a safetensors file, or a folder of Hugging Face's, to start from; "": random from run.seed
   std::function<void()> before_save = [] {};  // may throw Failure, which ends the training
   Fixed fixed;                                // what a checkpoint to train on from must not have otherwise

@@ -140,8 +140,11 @@ Verified or_the_newest(const std::string& which, const std::string& flag, const 
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
 // "mortise resume DIR", with the folders of plugins that it will have to be told again.
 std::string resume_command(const Planned& p, const std::string& dir);
-// Whether a plugin can start on this machine, for make_plan, without a line of its code: "" or why not.
-std::string can_start(const PluginInfo& info);
+// Whether a plugin can start on this machine, without a line of its code: "" or why not. `first_device`: the number of
+// the first rank's.
+std::string can_start(const PluginInfo& info, int64_t first_device = 0);
+// make_plan() of what can.
+Plan plan_here(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, Report& report);
 // The ranks that this process is one of, by its environment. Throws Failure.
 const World& world();
 // From here on `world` is rank 0 of so many on this machine, as `--ranks` starts them: for a plan that starts none.

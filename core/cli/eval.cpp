@@ -90,10 +90,12 @@ int eval(const Arguments& args) {
     checkpoint = from;
     run = make_run(*planned, {.purpose = Purpose::kUse, .checkpoint = from, .split = split});
   };
-  if (is_dir) with_checkpoint(source, asked, make);
-  else make({});
+  // Of several ranks the first one has the checkpoint. They meet once: nobody looks for another one then.
+  if (!is_dir || world().rank > 0) make({});
+  else if (world().size > 1) make(checkpoint_of(source, asked));
+  else with_checkpoint(source, asked, make);
   if (!args.has("--data")) say_warnings(run->summary().warnings);
-  const Measured m = run->evaluate();
+  const Measured m = run->evaluate();  // of all ranks, on each of them
   if (m.samples == 0)
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
                           "mortise eval " + shell_word(source) + " --data FILE" +
@@ -101,6 +103,7 @@ int eval(const Arguments& args) {
   if (!m.is_counted)
     throw Failure(trouble(kExitData, "no_targets", "no sample of the " + split + " data has a target to measure",
                           m.about, "labels other than -100: is a prompt longer than data.sequence_length?"));
+  if (world().rank > 0) return kExitOk;
   if (globals().json) {
     print_json(m, source, is_dir ? Json(checkpoint.path) : Json(), split);
     return kExitOk;
@@ -109,11 +112,12 @@ int eval(const Arguments& args) {
   const std::string dtype = said.empty() ? mortise_dtype_of(MORTISE_F32)->name : said;
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + fmt::format("{:.4g}", value));
-  std::cout << fmt::format("{}, {}      {}, {}{}\n{}          {}, batch {}, {:.1f}s\n", escape_control(source),
+  const std::string ranks = world().size > 1 ? fmt::format(" × {} ranks", world().size) : "";
+  std::cout << fmt::format("{}, {}      {}, {}{}\n{}          {}, batch {}{}, {:.1f}s\n", escape_control(source),
                            is_dir ? checkpoint_text(source, checkpoint, asked) : "weights " + run->summary().weights,
                            m.about, with_commas(m.samples), m.samples == 1 ? " sample" : " samples",
                            join(values, "   "), dtype, planned->manifest.get("eval", "micro_batch_size").as_int(),
-                           m.seconds);
+                           ranks, m.seconds);
   return kExitOk;
 }
 

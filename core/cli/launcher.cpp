@@ -37,6 +37,8 @@ constexpr off_t kMostSaid = 64 << 10;             // bytes that are kept of what
 constexpr size_t kMostLines = 40;                 // of them, that are told
 constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said meanwhile
 
+constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // by a training
+
 int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 // ---- what a rank begins with ----
@@ -86,22 +88,23 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
+// Of `mortise eval`: signals end it as they end any program, and there is nothing to go on with.
+bool only_measures(const std::vector<std::string>& words) { return words.size() > 1 && words[1] == "eval"; }
+
 struct Start {
   const char* program;
   char *const *words, *const *environment;
+  sigset_t blocked;
   pid_t parent;
   int listens, null, says;  // `says` -1: it has its parent's input and output
 };
 
-// Between fork and exec: nothing but system calls. The signals that are held stay held, until the rank handles them:
-// none is lost, and none ends a rank that has hardly begun.
+// Between fork and exec: nothing but system calls. Signals that a training handles stay held until it does: none is
+// lost, and none ends a rank that has hardly begun.
 [[noreturn]] void become(const Start& start) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != start.parent) ::_exit(kNotStarted);  // it was gone before that call
-  sigset_t children;
-  sigemptyset(&children);
-  sigaddset(&children, SIGCHLD);
-  sigprocmask(SIG_UNBLOCK, &children, nullptr);
+  sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
   if (start.listens >= 0) ::fcntl(start.listens, F_SETFD, 0);
   if (start.says >= 0 && (::dup2(start.null, STDIN_FILENO) < 0 || ::dup2(start.says, STDOUT_FILENO) < 0 ||
@@ -136,8 +139,10 @@ class Ranks {
 
  private:
   void start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens, int port);
+  sigset_t blocked_in_a_rank(const std::vector<std::string>& words) const;
   int until_next() const;
   void take_signals();
+  void interrupted();
   void send(int signal, bool to_end);
   void take_ended();
   void ended(Rank& rank, int status);
@@ -153,8 +158,11 @@ class Ranks {
   std::vector<Rank> all_;
   std::vector<const Rank*> ended_;  // in that order
   Patience patience_;
+  sigset_t others_;  // signals that were blocked before this process blocked its own
   int signals_ = -1, null_ = -1, asked_ = 0;
-  int next_ = SIGTERM;  // for those that do not end
+  std::optional<Clock::time_point> interrupted_;  // first
+  bool waits_no_more_ = false;                    // it was interrupted again
+  int next_ = SIGTERM;                            // for those that do not end
   std::optional<Clock::time_point> until_;
 };
 
@@ -163,9 +171,10 @@ Ranks::Ranks(int n, const Patience& patience) : all_(static_cast<size_t>(n)), pa
   ::signal(SIGCHLD, SIG_DFL);  // whoever started this may have it ignored, and then nobody can be waited for
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : kHandled) sigaddset(&set, signal);
   // They stay held to the end of this process: one that comes as the last rank ends must not kill it.
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  sigprocmask(SIG_BLOCK, &set, &others_);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   null_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (signals_ < 0 || null_ < 0) refuse_start("the ranks cannot be watched");
@@ -205,6 +214,7 @@ void Ranks::start(Rank& rank, const std::vector<std::string>& words, const std::
   const Start begin{.program = program.c_str(),
                     .words = word_pointers.data(),
                     .environment = variables.data(),
+                    .blocked = blocked_in_a_rank(words),
                     .parent = ::getpid(),
                     .listens = rank.number == 0 ? listens : -1,
                     .null = null_,
@@ -212,6 +222,13 @@ void Ranks::start(Rank& rank, const std::vector<std::string>& words, const std::
   rank.pid = ::fork();
   if (rank.pid == 0) become(begin);
   if (rank.pid < 0) refuse_start("rank " + std::to_string(rank.number) + " cannot be started");
+}
+
+sigset_t Ranks::blocked_in_a_rank(const std::vector<std::string>& words) const {
+  sigset_t set = others_;
+  if (!only_measures(words))
+    for (const int signal : kHandled) sigaddset(&set, signal);
+  return set;
 }
 
 void Ranks::wait() {
@@ -235,10 +252,22 @@ void Ranks::take_signals() {
   for (signalfd_siginfo s{}; ::read(signals_, &s, sizeof s) == sizeof s;) {
     const int signal = static_cast<int>(s.ssi_signo);
     if (signal == SIGINT || signal == SIGTERM) asked_ = signal;
+    if (signal == SIGINT) interrupted();
     // A terminal's Ctrl-C has reached the ranks too, which are of this process's group.
     const bool by_terminal = signal == SIGINT && s.ssi_code == SI_KERNEL;
     if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
   }
+}
+
+// The second time the person does not want to wait: the ranks have left, or hang.
+void Ranks::interrupted() {
+  constexpr auto kOnePress = std::chrono::milliseconds(500);  // `timeout -s INT` sends its signal twice
+  const auto now = Clock::now();
+  if (!interrupted_) interrupted_ = now;
+  if (now - *interrupted_ < kOnePress || waits_no_more_) return;
+  waits_no_more_ = true;
+  until_ = std::min(until_.value_or(now + patience_.lost), now + patience_.lost);
+  next_ = SIGKILL;
 }
 
 void Ranks::send(int signal, bool to_end) {
@@ -340,12 +369,13 @@ std::string command_to_go_on(std::vector<std::string> words, size_t ranks) {
 int Ranks::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
   if (rank.number == 0 && stderr_is_redrawn()) std::cerr << "\n";  // it may have been within a line
   tell_words(rank);
-  Diagnostic d = trouble(kExitResumable, "rank_lost", "rank " + std::to_string(rank.number) + message);
+  Diagnostic d = trouble(waits_no_more_ ? kExitInterrupted : kExitResumable, "rank_lost",
+                         "rank " + std::to_string(rank.number) + message);
   d.effect = all_.size() == 2 ? "the other rank was ended too" : "the other ranks were ended too";
-  d.effect += "; what was saved before is there";
+  d.effect += only_measures(words) ? "; nothing was measured" : "; what was saved before is there";
   d.fixes = {command_to_go_on(words, all_.size())};
   say(d);
-  return kExitResumable;
+  return d.exit;
 }
 
 // Whoever failed first. Those that stopped did so because of it, or as they were asked to; a kill follows from nothing.
@@ -368,7 +398,10 @@ int Ranks::tell(const std::vector<std::string>& words) const {
   if (!blamed)
     for (const Rank* r : ended_)
       if (WIFSIGNALED(r->status) && r->ended_by_us)
-        return tell_lost(*r, " did not end when another had, and was killed", words);
+        return tell_lost(*r,
+                         std::string(" did not end when ") +
+                             (waits_no_more_ ? "it was interrupted again" : "another had") + ", and was killed",
+                         words);
   const Rank* const first = &all_.front();
   if (!blamed) blamed = first;
   for (const Rank* r : ended_)
@@ -405,10 +438,11 @@ int parsed_ranks(const std::string& text) {
 }
 
 int ranks_asked(const Verb& verb, const Arguments& args) {
-  if (verb.name != "train" && verb.name != "resume") return 1;
+  const bool trains = verb.name == "train" || verb.name == "resume";
+  if (!trains && verb.name != "eval") return 1;
   const int ranks = args.has("--ranks") ? parsed_ranks(args.last("--ranks")) : 1;
   const World world = world_of_environment();
-  if (!args.has("--ranks")) refuse_tasks_not_started(world);
+  if (trains && !args.has("--ranks")) refuse_tasks_not_started(world);
   if (world.size == 1 || !args.has("--ranks")) return ranks;
   Diagnostic d = mistake("ranks_not_started", world.by + " has started " + std::to_string(world.size) +
                                                   " ranks, and `--ranks` would start more in each of them");

@@ -8,8 +8,8 @@
 
 namespace mortise::cli {
 
-// How many ranks this process is to start: what `--ranks` of `train` and `resume` says; 1: none, it does the work
-// itself. Throws Failure, also where a launcher has started it as a rank already, or should have.
+// How many ranks this process is to start: what `--ranks` of `train`, `resume` and `eval` says; 1: none, it does the
+// work itself. Throws Failure, also where a launcher has started it as a rank already, or should have.
 int ranks_asked(const Verb& verb, const Arguments& args);
 
 // The number that `--ranks N|all` says. Throws Failure.
@@ -20,7 +20,8 @@ std::vector<std::string> without_flag(const std::vector<std::string>& words, con
 
 // How long the others are waited for when a rank has ended.
 struct Patience {
-  std::chrono::milliseconds lost = std::chrono::seconds(2);      // it was lost, or failed; then SIGTERM
+  std::chrono::milliseconds lost = std::chrono::seconds(2);      // it was lost, or failed; then SIGTERM. Or this
+                                                                 // process was interrupted twice; then SIGKILL
   std::chrono::milliseconds stopped = std::chrono::seconds(60);  // it stopped as it was asked to: others may be saving
   std::chrono::milliseconds killed = std::chrono::seconds(5);    // from SIGTERM to SIGKILL
 };

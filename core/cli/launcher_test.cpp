@@ -43,7 +43,7 @@ class RanksTest : public testing::Test {
 
   // `script`: what each rank does; `first` is called before they are started.
   void start(int n, const std::string& script, const std::function<void()>& first = [] {}) {
-    std::ofstream("rank.sh") << script;
+    std::ofstream(words_[1]) << script;
     parent_ = fork();
     if (parent_ > 0) return;
     setpgid(0, 0);
@@ -51,7 +51,7 @@ class RanksTest : public testing::Test {
     setenv("OMP_NUM_THREADS", "7", 1);
     globals().name = "program";
     first();
-    const int exit = run_ranks(n, {"sh", "rank.sh", "a b"}, "/bin/sh", patience_);
+    const int exit = run_ranks(n, words_, "/bin/sh", patience_);
     std::cout.flush();
     std::cerr.flush();
     _exit(exit);
@@ -87,6 +87,7 @@ class RanksTest : public testing::Test {
   }
 
   pid_t parent_ = -1;
+  std::vector<std::string> words_ = {"sh", "rank.sh", "a b"};
   Patience patience_ = kShort;
   fs::path dir_;
 };
@@ -287,6 +288,42 @@ TEST_F(RanksSignals, ThatComeBeforeTheyAreHandledAreNotLost) {
   kill(parent_, SIGTERM);
   EXPECT_EQ(end(), kExitResumable);
   for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGTERM 1\n");
+}
+
+// A rank that hangs hears nothing; who interrupts twice does not wait a minute for it.
+TEST_F(RanksSignals, TheSecondInterruptEndsThePatience) {
+  start_python();
+  kill(pid_of(1), SIGSTOP);
+  kill(parent_, SIGINT);
+  std::this_thread::sleep_for(milliseconds(600));
+  kill(parent_, SIGINT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  EXPECT_EQ(text("got0"), "SIGINT 1\n");
+  EXPECT_TRUE(
+      text("err").starts_with("error[rank_lost]: rank 1 did not end when it was interrupted again, and was killed\n"))
+      << text("err");
+}
+
+TEST_F(RanksSignals, ThatCameTwiceAtOnceAreOne) {
+  start_python();
+  kill(pid_of(1), SIGSTOP);
+  for (int i = 0; i < 2; ++i) kill(parent_, SIGINT), std::this_thread::sleep_for(milliseconds(50));
+  for (int i = 0; i < 500 && !fs::exists("got0"); ++i) std::this_thread::sleep_for(milliseconds(10));
+  std::this_thread::sleep_for(milliseconds(700));  // longer than a rank that was lost would be waited for
+  EXPECT_TRUE(is_there(pid_of(1)));
+  kill(pid_of(1), SIGCONT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  EXPECT_EQ(text("err"), "");
+}
+
+// A training holds them until it handles them; an evaluation has nothing to save.
+TEST_F(RanksTest, OnlyATrainingBeginsWithSignalsHeld) {
+  for (const auto& [verb, held] : {std::pair("train", true), std::pair("eval", false)}) {
+    words_ = {"sh", verb};
+    EXPECT_EQ(run(2, "exec grep SigBlk /proc/self/status > mask$RANK"), 0);
+    for (const char* mask : {"mask0", "mask1"})
+      EXPECT_EQ((std::stoull(text(mask).substr(8), nullptr, 16) & (1ull << (SIGTERM - 1))) != 0, held) << verb;
+  }
 }
 
 TEST_F(RanksTest, NoneStaysWhenTheParentIsKilled) {

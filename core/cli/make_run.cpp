@@ -12,15 +12,6 @@ std::unique_ptr<Edge> make_host(const PointTable& points, uint64_t seed) {
   return new_host(points, seed, globals().program);
 }
 
-[[noreturn]] static void refuse_ranks(const World& world) {
-  Diagnostic d =
-      mistake("ranks_not_started",
-              world.by + " started " + std::to_string(world.size) + " processes, and several ranks train only", {},
-              "start one process, without " + world.by);
-  d.effect = "each process would have done the same";
-  throw Failure(d);
-}
-
 std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   ask.manifest = &p.manifest;
   ask.plan = &p.plan;
@@ -30,10 +21,7 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };
   ask.world = world();
-  if (ask.world.size > 1) {
-    if (ask.purpose != Purpose::kTrain) refuse_ranks(ask.world);
-    ask.alike = std::string(MORTISE_VERSION) + "\n" + resolved_toml(p.manifest, p.plan);
-  }
+  if (ask.world.size > 1) ask.alike = std::string(MORTISE_VERSION) + "\n" + resolved_toml(p.manifest, p.plan);
   const std::string checkpoint = ask.checkpoint.path;
   try {
     return std::make_unique<Run>(std::move(ask));

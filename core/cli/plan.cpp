@@ -121,8 +121,9 @@ std::string length_text(const Summary& s) {
 void print_static(const Planned& p) {
   std::cout << fmt::format("{}  ({})   plan {}\n\n", p.manifest.name, layers_text(p.manifest), p.plan.hash);
   print_structure(std::cout, p.plan, {}, terminal_width(STDOUT_FILENO));
+  const int ranks = world().size;
   std::cout << "\nleft out: length, batch, data, device, parameters and memory, which plugins say: mortise plan "
-            << shell_word(p.manifest.path) << "\n";
+            << shell_word(p.manifest.path) << (ranks > 1 ? " --ranks " + std::to_string(ranks) : "") << "\n";
 }
 
 }  // namespace

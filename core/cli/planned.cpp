@@ -89,14 +89,15 @@ static std::map<std::string, std::string>& unusable() {
 
 // Facts of plugin.toml say what a plugin cannot start without: [needs] file = "/dev/…", not hidden_by = "VARIABLE", or
 // one rank.
-std::string can_start(const PluginInfo& info) {
+std::string can_start(const PluginInfo& info, int64_t first_device) {
   if (const auto known = unusable().find(info.schema.id); known != unusable().end()) return known->second;
   if (world().size > 1 && fact_of(info, "ranks", "at_most"))
     return "it serves one rank, and there are " + std::to_string(world().size);
   const int local = world().local_size, seen = devices_seen(info);
   // Under another launcher each rank may be shown a single one that is its own.
-  if (seen > 0 && seen < local && (seen > 1 || world().by == kOwnLauncher))
-    return "each of the " + std::to_string(local) + " ranks here needs its own, and there " +
+  if (seen > 0 && local > 1 && seen - first_device < local && (seen > 1 || world().by == kOwnLauncher))
+    return "each of the " + std::to_string(local) + " ranks here needs its own" +
+           (first_device > 0 ? ", from number " + std::to_string(first_device) + " on" : "") + ", and there " +
            (seen == 1 ? "is 1" : "are " + std::to_string(seen));
   // A variable that lists devices: empty, or with a negative number first, it hides them all.
   const Value* variable = fact_of(info, "needs", "hidden_by");
@@ -106,6 +107,13 @@ std::string can_start(const PluginInfo& info) {
   if (!file || fs::exists(file->as_text())) return "";
   const Value* why = fact_of(info, "needs", "why");
   return why ? why->as_text() : "no " + file->as_text();
+}
+
+Plan plan_here(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, Report& report) {
+  static int64_t first_device;  // of the manifest that is planned: whoever is asked knows the plugin alone
+  const auto* index = std::get_if<int64_t>(&manifest.get("device", "index").data);
+  first_device = index ? *index : 0;
+  return make_plan(manifest, catalogue, [](const PluginInfo& info) { return can_start(info, first_device); }, report);
 }
 
 namespace {
@@ -261,7 +269,7 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
   if (source.weights) p.weights = weights_path(p.manifest.get("model", "weights"), planned);
   if (!read.has_errors() && !(p.weights.empty() && source.dir.empty())) {
     Report quiet;  // what it finds is found again
-    const Plan plan = make_plan(p.manifest, p.catalogue, can_start, quiet);
+    const Plan plan = plan_here(p.manifest, p.catalogue, quiet);
     if (const auto& claims = plan.at[kModel].providers; !p.weights.empty() && !claims.empty())
       take_architecture(p.weights, plan.members[static_cast<size_t>(claims.back().member)].info->schema.id, p.catalogue,
                         p.manifest, planned);
@@ -271,7 +279,7 @@ void make_plan_of(Planned& p, const PlanSource& source, const Report& read, Repo
     }
     if (!source.dir.empty()) take_own_tokenizer(source.dir, plan, p.manifest, planned);
   }
-  p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
+  p.plan = plan_here(p.manifest, p.catalogue, planned);
 }
 
 }  // namespace
@@ -317,7 +325,7 @@ void settle_device(Planned& p) {
   const std::string id = device.info->schema.id, said = id + " cannot run: ", why = refused->message;
   unusable()[id] = why.starts_with(said) ? why.substr(said.size()) : why;
   Report planned;
-  p.plan = make_plan(p.manifest, p.catalogue, can_start, planned);
+  p.plan = plan_here(p.manifest, p.catalogue, planned);
   if (planned.has_errors()) {
     say(planned, "nothing was started.");
     throw Failed{planned.exit_code()};

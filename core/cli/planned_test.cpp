@@ -135,6 +135,12 @@ TEST_F(Devices, AreOneForEachRank) {
   EXPECT_EQ(can_start(info), "each of the 3 ranks here needs its own, and there are 2");
   ::setenv("MORTISE_TEST_DEVICES", "1", 1);
   EXPECT_EQ(can_start(info), "each of the 3 ranks here needs its own, and there is 1");
+  ::unsetenv("MORTISE_TEST_DEVICES");
+  make({"gpu2"});
+  EXPECT_EQ(can_start(info), "");
+  EXPECT_EQ(can_start(info, 1), "each of the 3 ranks here needs its own, from number 1 on, and there are 3");
+  plan_for(2);
+  EXPECT_EQ(can_start(info, 1), "");
   plan_for(1);
   EXPECT_EQ(can_start(info), "");
 }

@@ -96,7 +96,7 @@ void restore_provenance(Planned& p, const std::string& dir) {
   if (!origins) return;
   restore_origins(p.manifest, *origins);
   Report known;  // it was made before, without a mistake
-  p.plan = make_plan(p.manifest, p.catalogue, can_start, known);
+  p.plan = plan_here(p.manifest, p.catalogue, known);
 }
 
 void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {

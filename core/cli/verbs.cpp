@@ -45,7 +45,8 @@ const std::vector<Flag>& global_flags() {
 }
 
 const std::vector<Verb>& verbs() {
-  static const Flag ranks = {"--ranks", "N|all", "start N processes on this machine that train together"};
+  static const Flag ranks = {"--ranks", "N|all", "start N processes on this machine that train together"},
+                    parts = {"--ranks", "N|all", "start N processes on this machine that each measure a part"};
   static const std::vector<Verb> all = {
       {"init",
        init,
@@ -147,7 +148,8 @@ const std::vector<Verb>& verbs() {
        "mortise eval runs/reviews --data test.txt",
        {{"--data", "PATH", "on these files, not on the run's own validation data"},
         {"--split", "NAME", "which part of the data, as its plugin calls it; validation"},
-        {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"}},
+        {"--checkpoint", "best|latest|STEP", "which; the best, else the newest"},
+        parts},
        1,
        true},
       {"export",

@@ -218,6 +218,10 @@ class Plan(e2e.Case):
                      f"  --> command line: --include mortise:gpt2_124    looked in {e2e.SOURCE}/configs\n"
                      "  fix: --include mortise:gpt2_124m\n\n1 error; nothing was started.\n")
 
+    def test_what_a_static_plan_leaves_out_is_of_as_many_ranks(self):
+        self.assertRegex(self.ok("plan", "--static").out, r"which plugins say: mortise plan run\.toml\n\Z")
+        self.assertRegex(self.ok("plan", "--static", "--ranks", "2").out, r": mortise plan run\.toml --ranks 2\n\Z")
+
     def test_nothing_is_written(self):
         before = sorted(self.dir.rglob("*"))
         libraries = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in e2e.PLUGINS.iterdir()}

@@ -113,7 +113,7 @@ class Asked(Ranks):
                 f"error[wrong_type]: --ranks is a number of processes from 1 to 1024, or all; this is `{word}`\n"
                 "  fix: --ranks 2, or --ranks all: one for each GPU\n")))
         self.assertIn("error[flag_twice]: ", self.run_it("train", "--ranks", "2", "--ranks", "3")[2])
-        self.assertIn("error[unknown_flag]: ", self.run_it("eval", "--ranks", "2")[2])
+        self.assertIn("error[unknown_flag]: ", self.run_it("sample", "runs/run", "--ranks", "2")[2])
 
     def test_inside_of_a_launcher(self):
         inside = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",
@@ -188,6 +188,27 @@ class Started(Ranks):
             for number, pid in enumerate(pids):
                 self.assertTrue(is_gone(pid))
                 (self.dir / f"rank{number}").unlink()
+
+    def test_an_evaluation_that_lost_a_rank(self):
+        self.file("runs/run/run.toml", "")
+        kill = {"DOES": "rank == '1' and os.kill(os.getpid(), signal.SIGKILL)"}
+        self.assertEqual(self.run_it("eval", "runs/run", "--ranks", "2", env=kill), (75, "", (
+            "error[rank_lost]: rank 1 ended: signal 9 (Killed)\n"
+            "  effect: the other rank was ended too; nothing was measured\n"
+            "  fix: mortise eval runs/run --ranks 2\n")))
+
+    def test_a_second_interrupt_waits_for_no_rank_that_hangs(self):
+        process = self.begin("train", "--ranks", "2")
+        os.kill(self.rank(1)["pid"], signal.SIGSTOP)
+        self.rank(0)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.6)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        code, out, err = self.ended(process)
+        self.assertLess(time.monotonic() - began, 30)  # a minute, and then SIGTERM first, without it
+        self.assertEqual((code, out), (130, ""))
+        self.assertIn("error[rank_lost]: rank 1 did not end when it was interrupted again, and was killed\n", err)
 
     def test_what_to_do_when_a_resume_lost_a_rank(self):
         self.file("runs/run/run.toml", "")

@@ -8,6 +8,7 @@ A step of two ranks with a micro-batch each is that of one GPU that accumulates 
 rows, and a + b of two gradients is one sum, so in fp32 only the norm and the reports are grouped otherwise. The bound
 is that of gpu_test.py.
 """
+import json
 import os
 import pathlib
 import re
@@ -99,6 +100,15 @@ class Numbers(Ranks):
         _, run = self.of_two("eval_two", text + more)
         self.near([r["eval.loss"] for r in self.records(alone, "eval")],
                   [r["eval.loss"] for r in self.records(run, "eval")], 1e-5)
+
+
+    def test_an_evaluation_by_itself(self):
+        text = SAVED.replace("samples = 64", "samples = 96\nvalidation_samples = 9") + CUDA
+        run = self.train("measured", text)
+        alone, two = (json.loads(self.ok("eval", run, "--json", *ranks).out) for ranks in ((), ("--ranks", "2")))
+        self.near([alone["eval.loss"]], [two["eval.loss"]], 1e-5)
+        for name in ("samples", "tokens", "checkpoint"):
+            self.assertEqual(alone[name], two[name])
 
 
 EXPERTS = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 4\n'
@@ -240,6 +250,12 @@ class Places(Ranks):
         self.ok("train", "any.toml", "--ranks", "2", env={"CUDA_VISIBLE_DEVICES": "0"})
         device = self.records(self.dir / "runs/any", "run")[-1]["device"]
         self.assertIn("each of the 2 ranks here needs its own", device)
+
+    def test_those_before_the_first_are_not_counted(self):
+        self.file("second.toml", BASE + CUDA + "\n[device]\nindex = 1\n")
+        result = self.mortise("train", "second.toml", "--ranks", "2", env={"CUDA_VISIBLE_DEVICES": "0,1"})
+        self.assertEqual(result.code, 69, result)
+        self.assertIn("each of the 2 ranks here needs its own, from number 1 on, and there are 2", result.err)
 
     def test_each_with_one_that_is_its_own(self):
         """As Slurm's --gpus-per-task shows them; and twice the same, which nobody can know beforehand."""
