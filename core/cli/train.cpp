@@ -104,6 +104,21 @@ void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
 }
 
+// Nobody should take a run for done whose end is nowhere.
+void say_not_saved(const Planned& p, const std::string& dir, int64_t step) {
+  Diagnostic d = trouble(kExitIo, "checkpoint_not_saved",
+                         "the run came to its end, step " + with_commas(step) + ", which is not saved", "",
+                         "when it can be saved: " + resume_command(p, dir));
+  try {
+    const std::vector<Found> saved = checkpoints_in(dir + "/checkpoints");
+    d.effect = saved.empty() ? "nothing of it is saved" : "the newest checkpoint is step " + with_commas(saved[0].step);
+    if (saved.empty()) d.fixes = {"begin again where it can be saved: mortise train " + shell_word(dir + "/run.toml")};
+  } catch (const Failure& f) {
+    d.effect = f.diagnostic.message;
+  }
+  say(d);
+}
+
 // Who interrupts twice waits for nobody, not even for a disk that hangs: `writes` is of status.json.
 std::string leave(RunDirectory& directory, int64_t step, std::timed_mutex& writes, const std::string& again) {
   if (writes.try_lock_for(std::chrono::seconds(1))) directory.end(kExitInterrupted, step);  // and it stays locked
@@ -200,6 +215,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     run.reset();  // what goes wrong when a plugin is destroyed counts too
     if (exit == kExitOk && any_late_failure()) exit = kExitPlugin;
     directory.end(exit, step());
+    if (exit == kExitIo) say_not_saved(planned, directory.path(), step());
     say_how_to_go_on(planned, directory.path(), exit);
     return exit;
   } catch (const Failure& f) {

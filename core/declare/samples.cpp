@@ -55,6 +55,16 @@ void draw(std::vector<int64_t>& numbers, int64_t n, uint64_t seed) {
   std::ranges::sort(numbers);
 }
 
+[[noreturn]] void refuse_too_few(const std::string& id, int64_t samples, const SampleOptions& o) {
+  std::string text = id + " has " + std::to_string(samples) + " samples to train on, too few for one micro-batch of " +
+                     std::to_string(o.micro_batch_size);
+  if (o.ranks > 1) text += " for each of " + std::to_string(o.ranks) + " ranks";
+  if (const int64_t most = samples / o.ranks; most > 0)
+    text += "\n  fix: --set data.micro_batch_size=" + std::to_string(most) + ", or less";
+  if (samples > 0) text += "\n  fix: --set data.drop_last=false trains on what does not fill one";
+  throw PluginError(MORTISE_E_DATA, text);
+}
+
 std::shared_ptr<const std::vector<int64_t>> shared(std::vector<int64_t> numbers) {
   return std::make_shared<const std::vector<int64_t>>(std::move(numbers));
 }
@@ -90,10 +100,7 @@ Samples::Samples(const Provided<mortise_data>& data, const SampleOptions& option
   draw(to_validate, options.eval_samples, options.seed);
   train_.numbers = shared(std::move(to_train));
   validation_.numbers = shared(std::move(to_validate));
-  if (options.train && micros_per_epoch("train") == 0)
-    throw PluginError(MORTISE_E_DATA, data.by->id() + " has " + std::to_string(count("train")) +
-                                          " samples to train on, too few for one micro-batch of " +
-                                          std::to_string(options.micro_batch_size));
+  if (options.train && micros_per_epoch("train") == 0) refuse_too_few(data.by->id(), count("train"), options);
 }
 
 int64_t Samples::count(std::string_view name) const { return static_cast<int64_t>(split(name).numbers->size()); }

@@ -217,6 +217,30 @@ TEST(Samples, TheLastMicroBatchIsShortOrDropped) {
   EXPECT_EQ(epoch(dropped, "train", 0).size(), 96u);
 }
 
+TEST(Samples, ThatFillNoMicroBatchAreRefusedWithWhatToDo) {
+  Data data;
+  SampleOptions o = options();
+  o.drop_last = true;
+  o.micro_batch_size = 64;
+  o.ranks = 2;
+  const auto said = [&] {
+    try {
+      const Samples samples(data.provided(), o);
+    } catch (const PluginError& e) {
+      return e.text();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(said(),
+            "data.fake has 100 samples to train on, too few for one micro-batch of 64 for each of 2 ranks\n"
+            "  fix: --set data.micro_batch_size=50, or less\n"
+            "  fix: --set data.drop_last=false trains on what does not fill one");
+  o.micro_batch_size = 50;
+  EXPECT_EQ(said(), "");
+  data.train = 0;
+  EXPECT_EQ(said(), "data.fake has 0 samples to train on, too few for one micro-batch of 50 for each of 2 ranks");
+}
+
 TEST(Samples, WhatIsHeldOutIsNeverTrainedOn) {
   Data data;
   SampleOptions o = options();
@@ -276,25 +300,26 @@ TEST(Samples, RanksShareAnEpochWithoutOverlap) {
 // call to make.
 TEST(Samples, RanksTakeOneOrderTogether) {
   Data data;
-  data.train = 19;
+  data.train = 37;
   SampleOptions o = options();
-  o.micro_batch_size = 6;
+  o.micro_batch_size = 12;
   Samples joint(data.provided(), o);
-  o.micro_batch_size = 2;
-  o.ranks = 3;
-  for (int64_t index = 0; index < 8; ++index) {
-    const Samples::Micro whole = joint.micro("train", index);
-    std::vector<int64_t> theirs;
-    int n_filled = 0;
-    for (o.rank = 0; o.rank < 3; ++o.rank) {
-      Samples own(data.provided(), o);
-      const Samples::Micro part = own.micro("train", index);
-      EXPECT_GE(part.n, 1U);
-      n_filled += part.is_fill;
-      if (!part.is_fill) theirs.insert(theirs.end(), part.numbers(), part.numbers() + part.n);
+  for (o.ranks = 1; o.ranks <= 4; ++o.ranks) {
+    o.micro_batch_size = 12 / o.ranks;
+    for (int64_t index = 0; index < 8; ++index) {
+      const Samples::Micro whole = joint.micro("train", index);
+      std::vector<int64_t> theirs;
+      int n_filled = 0;
+      for (o.rank = 0; o.rank < o.ranks; ++o.rank) {
+        Samples own(data.provided(), o);
+        const Samples::Micro part = own.micro("train", index);
+        EXPECT_GE(part.n, 1U);
+        n_filled += part.is_fill;
+        if (!part.is_fill) theirs.insert(theirs.end(), part.numbers(), part.numbers() + part.n);
+      }
+      EXPECT_EQ(theirs, std::vector<int64_t>(whole.numbers(), whole.numbers() + whole.n));
+      EXPECT_EQ(n_filled, index % 4 == 3 ? o.ranks - 1 : 0) << "one sample is left of thirty-seven";
     }
-    EXPECT_EQ(theirs, std::vector<int64_t>(whole.numbers(), whole.numbers() + whole.n));
-    EXPECT_EQ(n_filled, index % 4 == 3 ? 2 : 0) << "one sample is left of nineteen";
   }
 }
 

@@ -34,6 +34,7 @@ int uninterrupted(const Call& call) {
   Diagnostic d =
       trouble(kExitIo, is_full ? "no_space" : "not_written", path + " cannot be " + what + ": " + std::strerror(error));
   d.effect = "what was there before, if anything, is untouched";
+  if (is_full) d.fixes = {"make room there, or choose another place"};
   throw Failure(d);
 }
 

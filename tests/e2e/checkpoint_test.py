@@ -230,6 +230,10 @@ class Limits(e2e.Case):
         # 2, 4, 6, and 6 once more at the end
         self.assertEqual(result.err.count("warning[checkpoint_not_saved]: step "), 4, result)
         self.assertIn("File too large", result.err)
+        self.assertTrue(result.err.endswith(
+            "error[checkpoint_not_saved]: the run came to its end, step 6, which is not saved\n"
+            "  effect: nothing of it is saved\n"
+            "  fix: begin again where it can be saved: mortise train runs/run/run.toml\n"), result)
         self.assertIn("step    6/6", result.out)
         self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["state"], "failed")
 

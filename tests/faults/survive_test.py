@@ -176,15 +176,32 @@ class Starve(Survive):
                         self.assertGreater(not_saved, calls // 2)
                         self.assertIn("effect: training goes on; step ", result.err)
 
+    def test_a_disk_that_is_full_at_the_start(self):
+        full = self.faults(BELOW="new", CALLS="write", WITH="ENOSPC", TIMES="ever")
+        result = self.mortise("train", "--set", "run.dir=new", env=full)
+        self.assertEqual(result.code, 74, result)
+        self.assertRegex(
+            result.err,
+            r"\Aerror\[no_space\]: \S*/new/run\.toml cannot be written: No space left on device\n"
+            r"  effect: what was there before, if anything, is untouched\n"
+            r"  fix: make room there, or choose another place\n\Z",
+        )
+        self.assertFalse((self.dir / "new").exists())
+
     def test_a_last_save_that_fails_is_an_exit_of_its_own(self):
         self.file("last.toml", RUN.format(length=4, every=2))
-        result = self.mortise("train", "last.toml", env=self.faults(WITH="ENOSPC", TIMES="ever", SAVE=2, AT=1))
+        full = self.faults(CALLS="mkdir,write", WITH="ENOSPC", TIMES="ever", SAVE=2, AT=1)
+        result = self.mortise("train", "last.toml", env=full)
         self.assertEqual(result.code, 74, result)
         self.assertRegex(
             result.err,
             r"warning\[checkpoint_not_saved\]: step 4 is not saved: .*No space left on device\n"
             r"  effect: training is over; step 2 is kept and is still the latest\n  fix: free space",
         )
+        self.assertTrue(result.err.endswith(
+            "error[checkpoint_not_saved]: the run came to its end, step 4, which is not saved\n"
+            "  effect: the newest checkpoint is step 2\n"
+            "  fix: when it can be saved: mortise resume runs/last\n"), result.err)
         self.assertEqual(self.newest("last")[0], 2)
         self.assertIn("resume  runs/last at step 2 ", self.ok("train", "last.toml", "--resume").err)
 
