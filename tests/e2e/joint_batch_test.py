@@ -14,9 +14,10 @@ import time
 
 import e2e
 from accumulation_test import ADAMW, FP64, MANIFEST, Compared, tensors
+from classifier_test import DATA, SIZES
 
+CLOCK = os.environ.get("MORTISE_CLOCK", str(e2e.MORTISE.parent.parent / "tests/clock.so"))
 COUNT = "[step.accumulation]\ncount = {}\n"
-GLOBAL = "[step.accumulation]\nglobal_batch_size = 8\n"
 EVALUATED = MANIFEST.replace("pad_to", "validation = 0.2\npad_to")
 DROPPED = MANIFEST.replace("context = 24", "context = 24\ndropout = 0.2")
 LORA = "[adapter.lora]\nrank = 2\nwhere = [\"*.attn.*\"]\n"
@@ -142,10 +143,12 @@ class Zero(Ranks):
                     self.near(joint[1], parted[1], 1e-9)
 
     def test_saves_by_the_clock_are_of_all_ranks(self):
-        # Where each went by its own, one would gather for a save while another is in its next step, to the timeout.
-        text = self.text(2, zero(2) + '[comm.gloo]\ntimeout = "20 s"\n[checkpoint]\nevery = "0.1 s"\n')
-        run = self.train("clock", text.replace('"2 epochs"', "100"), "--ranks", "3")
-        self.assertGreater(len(self.records(run, "saved")), 1)
+        # Rank 1's is slow. Where each went by its own, rank 0 would gather for a save while rank 1 is in its next step.
+        self.file("run.toml", self.text(2, zero(2) + '[comm.gloo]\ntimeout = "5 s"\n[checkpoint]\nevery = "0.1 s"\n'))
+        shim = e2e.shutil.copy(CLOCK, self.dir / "clock.so")  # LD_PRELOAD takes no path with a space
+        self.ok("train", "--ranks", "2", "--set", "run.length=60",
+                env={"LD_PRELOAD": str(shim), "CLOCK_RANK": "1", "CLOCK_SHARE": "0.3"})
+        self.assertGreater(len(self.records(self.dir / "runs/run", "saved")), 2)
 
     def test_what_is_drawn_by_micro_batch_is_that_of_one_rank(self):
         one = self.run_of(1, 4, MOE + COUNT.format(2), manifest=DROPPED, samples=48)
@@ -218,18 +221,25 @@ class Zero(Ranks):
             self.assertEqual(memory["casts_bytes"] > 0, stage < 3)
             self.assertEqual(self.plan("run", 1)["transient_bytes"], 0)
 
-    def test_a_run_goes_on_on_other_ranks_at_another_stage(self):
+    def test_from_any_number_of_ranks_a_run_goes_on_on_any_other(self):
+        # A step each, at another stage or without it; each of 1, 2, 3 and 4 comes once after each. An epoch is 44
+        # samples, three steps of 12 and a short one. Which samples a step has, its loss tells.
+        order = (1, 1, 2, 1, 3, 1, 4, 2, 2, 3, 2, 4, 3, 3, 4, 4, 1)
+        self.assertEqual(len({*zip(order, order[1:])}), 16)
         more = FP64 + "[step.accumulation]\nglobal_batch_size = 12\n[ema.weights]\n"
-        length = '"2 epochs"'
-        whole = self.train("whole", self.text(1, more, samples=48).replace(length, "12"))
-        run = self.train("begun", self.text(1, more + zero(3), samples=48).replace(length, "2"), "--ranks", "4")
-        stage = ("--set", "parallel.zero.stage={}")
-        for ranks, flags, until in ((3, 2, 4), (1, 3, 6), (4, 1, 8), (2, 3, 10), (3, None, 12)):
-            flags = ("--without", "parallel.zero") if flags is None else (stage[0], stage[1].format(flags))
-            result = self.mortise("resume", "runs/begun", "--ranks", ranks, "--set", f"run.length={until}", *flags)
+        whole = self.train("whole", self.text(1, more).replace('"2 epochs"', str(len(order))))
+        self.file("begun.toml", self.text(1, more + zero(3)).replace('"2 epochs"', "1"))
+        for step, ranks in enumerate(order, 1):
+            stage = step * 3 % 4  # other ones than the ranks have had before
+            flags = ("--set", f"parallel.zero.stage={stage}") if stage else ("--without", "parallel.zero")
+            flags = ("--use", "parallel.zero", *flags) if stage else flags
+            resume = ("resume", "runs/begun", "--set", f"run.length={step}", *flags)
+            result = self.mortise(*(resume if step > 1 else ("train", "begun.toml")), "--ranks", ranks)
             self.assertEqual(result.code, 0, result)
+        run = self.dir / "runs/begun"
         self.near(self.losses(whole), self.losses(run), 1e-12)
-        for file in ("model/model.safetensors", "plugins/ema.weights.rank-0.safetensors"):
+        for file in ("model/model.safetensors", "optimizer/rank-0.safetensors",
+                     "plugins/ema.weights.rank-0.safetensors"):
             self.same_tensors(tensors(self.checkpoint(whole) / file), tensors(self.checkpoint(run) / file))
 
     def test_the_best_is_saved_though_nothing_else_is(self):
@@ -244,7 +254,7 @@ class Resumed(Ranks):
     def resumed(self, run, ranks, length):
         return self.mortise("resume", f"runs/{run.name}", "--ranks", ranks, "--set", f"run.length={length}")
 
-    def begun(self, ranks, more=GLOBAL, micro=2):
+    def begun(self, ranks, more, micro):
         return self.train("begun", self.text(micro, more).replace('"2 epochs"', "4"), "--ranks", str(ranks))
 
     def test_the_same_ranks_go_on_bit_for_bit(self):
@@ -252,16 +262,6 @@ class Resumed(Ranks):
         run = self.begun(2, "", 4)
         self.assertEqual(self.resumed(run, 2, 8).code, 0)
         self.assertEqual(self.weights(run), self.weights(whole))
-
-    def test_other_ranks_go_on_with_the_same_samples(self):
-        whole = self.train("whole", self.text(2, FP64 + GLOBAL).replace('"2 epochs"', "9"))
-        for ranks, then in ((4, 2), (1, 4), (2, 1)):
-            with self.subTest(f"{ranks} and then {then}"):
-                e2e.shutil.rmtree(self.dir / "runs/begun", True)
-                run = self.begun(ranks, FP64 + GLOBAL)
-                result = self.resumed(run, then, 9)  # over the end of an epoch
-                self.assertEqual(result.code, 0, result)
-                self.near(self.losses(whole), self.losses(run), 1e-12)
 
     def test_another_number_of_ranks_has_the_same_batch_or_is_refused(self):
         run = self.begun(2, "", 4)
@@ -271,6 +271,52 @@ class Resumed(Ranks):
         self.assertIn("error[batch_changed]: the run was 2 ranks with 8 samples a step; with 1 a step has 4\n",
                       result.err)
         self.assertEqual(before, sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file()))
+
+
+class Evaluated(Ranks):
+    """`mortise eval` of several ranks has the numbers of one: counts are sums, losses of fp32 differ in last bits."""
+
+    def same(self, *words, of=(3,)):  # of a last micro-batch some have nothing
+        alone = json.loads(self.ok("eval", *words, "--json").out)
+        for ranks in of:
+            with self.subTest(ranks=ranks):
+                result = self.ok("eval", *words, "--json", "--ranks", ranks)
+                self.assertEqual(result.err, "")
+                several = json.loads(result.out)
+                for name, value in alone.items():
+                    if name.startswith("eval."):
+                        self.near([value], [several[name]], 1e-6)
+                    elif name != "seconds":
+                        self.assertEqual(value, several[name], name)
+
+    def test_a_run(self):
+        text = self.text(4, "[ema.weights]\n", manifest=EVALUATED, samples=51)  # 10 samples, of the mean of the weights
+        self.same(self.train("run", text), of=(2, 3, 4))
+        self.same(self.dir / "runs/run", "--set", "eval.micro_batch_size=3")
+
+    def test_a_run_whose_states_and_values_were_shared_out(self):
+        self.same(self.train("run", self.text(2, zero(3), manifest=EVALUATED), "--ranks", "2"))
+
+    def test_metrics_of_a_classifier(self):
+        for name, n in (("train.csv", 24), ("test.csv", 19)):
+            rows = (f"{'xyz'[k % 3] * (k % 5 + 1)},{'abc'[k * k % 3]}\n" for k in range(n))
+            self.file(name, "text,mood\n" + "".join(rows))
+        self.same(self.train("run", DATA + SIZES + '[metric.f1]\naverage = "macro"\n'))
+
+    def test_the_weights_that_a_manifest_names(self):
+        run = self.train("run", self.text(4, "", manifest=EVALUATED))
+        text = self.text(4, "", manifest=EVALUATED)
+        self.file("weights.toml", text.replace("[model.gpt]", f'[model]\nweights = "{run}"\n[model.gpt]'))
+        self.same("weights.toml")
+
+    def test_what_is_said(self):
+        run = self.train("run", self.text(4, "", manifest=EVALUATED))
+        self.assertRegex(self.ok("eval", run, "--ranks", "2").out, r", batch \d+ × 2 ranks, ")
+        for words in (["eval", "runs/nowhere"], ["eval", "runs/run", "--checkpoint", "99"],
+                      ["eval", "runs/run", "--split", "other"]):
+            alone, several = self.mortise(*words), self.mortise(*words, "--ranks", "2")
+            self.assertNotEqual(alone.code, 0)
+            self.assertEqual((several.code, several.err), (alone.code, alone.err))
 
 
 class Launched(Ranks):
@@ -337,11 +383,27 @@ class Launched(Ranks):
                 self.assertEqual(code, 0, err)
         self.assertEqual(len(self.records(self.dir / "runs/run", "end")), 1)
 
-    def test_what_does_not_train_is_of_one_process(self):
+    def test_a_text_is_made_by_one_process(self):
         run = self.train("one", self.text(4, ""))
-        for code, _, err in self.launched(2, lambda rank: ["eval", str(run)]):
-            self.assertEqual(code, 64, err)
-            self.assertIn("error[ranks_not_started]: torchrun started 2 processes, and several ranks train only\n", err)
+        for code, out, err in self.launched(2, lambda rank: ["sample", str(run)]):
+            self.assertEqual((code, out, err), (64, "", (
+                "error[ranks_not_started]: torchrun started 2 processes, and a text is made by one\n"
+                "  effect: each process would have given the same text\n"
+                "  fix: start one process, without torchrun\n")))
+
+    def test_an_evaluation_of_which_the_first_rank_speaks(self):
+        run = self.train("one", self.text(4, "", manifest=EVALUATED))
+        alone = json.loads(self.ok("eval", run, "--json").out)
+        first, second = self.launched(2, lambda rank: ["eval", str(run), "--json"])
+        self.assertEqual((first[0], second), (0, (0, "", "")), first)
+        self.assertEqual(json.loads(first[1])["samples"], alone["samples"])
+
+    def test_ranks_that_measure_something_else_do_not(self):
+        run = self.train("one", self.text(4, "", manifest=EVALUATED))
+        first, second = self.launched(2, lambda rank: ["eval", str(run), "--set", f"eval.samples={rank + 4}"])
+        self.assertEqual((first[0], second[0]), (75, 64), (first, second))
+        self.assertIn("error[ranks_differ]: rank 1 has another run than rank 0\n  effect: nothing was measured\n",
+                      second[2])
 
 
 if __name__ == "__main__":
