@@ -22,13 +22,12 @@ class Buckets {
   Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
-    lay_out(false, [](const mortise_param_info&) { return true; });
+    lay_out([](const mortise_param_info&) { return true; });
   }
 
   void ready(mortise_param* param, int32_t, int32_t last) {
     if (!last) return;
     const size_t index = index_of_.at(param);
-    if (!is_ordered_) seen_.push_back(index);
     ++buckets_[params_[index].bucket].ready;
     // In one order on every rank, whatever order backward takes here.
     while (started_ < buckets_.size() && buckets_[started_].is_full()) start(buckets_[started_++]);
@@ -42,15 +41,12 @@ class Buckets {
     }
     started_ = 0;
     agree_on_used();
-    if (!is_ordered_) order_as_seen();
   }
 
  protected:
   // Of the gradients that `takes` wants; the others are somebody else's, but ranks agree on which there are of all.
-  // `is_ordered`: they stay in the order of declaration.
   template <class Takes>
-  void lay_out(bool is_ordered, const Takes& takes) {
-    is_ordered_ = is_ordered;
+  void lay_out(const Takes& takes) {
     int32_t is_recorded = 0;
     check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded));
     every_step_ = every_step_ && !is_recorded;  // nobody agrees with a rank that plays what it has recorded
@@ -61,7 +57,8 @@ class Buckets {
       index_of_[slices[i].param] = i;
       params_.push_back({slices[i].param, slices[i].info});
     }
-    // Until backward has shown its order: against that of declaration.
+    // Backward goes against the order of declaration, nearly. It is not waited for to know better: where an element
+    // lies decides in which order its sum is added up, and a run that goes on has to add up as if it had never stopped.
     std::vector<size_t> order;
     for (size_t i = params_.size(); i-- > 0;)
       if (takes(*params_[i].info)) order.push_back(i);
@@ -120,16 +117,6 @@ class Buckets {
     buckets_ = std::move(buckets);
   }
 
-  // Of one rank the order may be another: that of the first counts on all.
-  void order_as_seen() {
-    is_ordered_ = true;
-    std::vector<int64_t> order(seen_.begin(), seen_.end());
-    if (place_now().rank > 0) std::ranges::fill(order, 0);
-    check(api.comm->host_all_reduce(api.host, order.data(), static_cast<uint32_t>(order.size()), MORTISE_SUM));
-    place({order.begin(), order.end()});
-    seen_ = {};
-  }
-
   // A parameter that brought a gradient on one rank is updated on all.
   void agree_on_used() {
     std::vector<int64_t> used;
@@ -152,11 +139,10 @@ class Buckets {
   }
 
   int64_t most_;
-  bool every_step_, is_ordered_ = false;
+  bool every_step_;
   std::vector<Param> params_;
   std::map<mortise_param*, size_t> index_of_;
   std::deque<Bucket> buckets_;
-  std::vector<size_t> seen_;   // in backward's order
   std::vector<int64_t> used_;  // on any rank
   size_t started_ = 0;         // buckets of this step
 };

@@ -258,10 +258,13 @@ class Resumed(Ranks):
         return self.train("begun", self.text(micro, more).replace('"2 epochs"', "4"), "--ranks", str(ranks))
 
     def test_the_same_ranks_go_on_bit_for_bit(self):
-        whole = self.train("whole", self.text(4, "").replace('"2 epochs"', "8"), "--ranks", "2")
-        run = self.begun(2, "", 4)
-        self.assertEqual(self.resumed(run, 2, 8).code, 0)
-        self.assertEqual(self.weights(run), self.weights(whole))
+        for ranks, more in ((2, ""), (4, ""), (4, zero(1))):
+            with self.subTest(ranks=ranks, more=more):
+                e2e.shutil.rmtree(self.dir / "runs", True)
+                whole = self.train("whole", self.text(2, more).replace('"2 epochs"', "8"), "--ranks", str(ranks))
+                run = self.begun(ranks, more, 2)
+                self.assertEqual(self.resumed(run, ranks, 8).code, 0)
+                self.assertTrue(self.weights(run) == self.weights(whole), "the bits differ")
 
     def test_another_number_of_ranks_has_the_same_batch_or_is_refused(self):
         run = self.begun(2, "", 4)

@@ -48,7 +48,7 @@ class Zero : public Buckets {
       check(api.params->find(api.host, info.name, &param));
       return shards_.has(param);
     };
-    lay_out(stage_ > 1, [&](const mortise_param_info& info) { return !is_sharded(info); });
+    lay_out([&](const mortise_param_info& info) { return !is_sharded(info); });
   }
 
   // What is whole beside what is sharded goes in the end: it is little, and so comes in one order on every rank.
