@@ -124,6 +124,14 @@ class Classifier(e2e.Case):
         for name in HEAD | POOLER:
             self.assertEqual(added[f"base_model.model.{name}"], after[name])
 
+    def test_a_folder_of_the_model_without_a_head_is_taken(self):
+        """BertModel names its tensors without the `bert.` that models with a head have."""
+        base = {n: t for n, t in self.tensors.items() if n not in HEAD}
+        self.change(tensors={n.removeprefix("bert."): t for n, t in base.items()})
+        after = read(self.checkpoint(self.train("tuned", FROM + LORA)) / "model/model.safetensors")
+        for name, tensor in base.items():
+            self.assertEqual(after[name], tensor, name)
+
     def test_a_head_that_the_weights_have_is_frozen_by_an_adapter(self):
         run = self.train("tuned", FROM + LORA)
         after = read(self.checkpoint(run) / "model/model.safetensors")
