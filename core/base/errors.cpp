@@ -55,8 +55,9 @@ std::string explain_error(const std::string& code) {
   std::vector<std::string> codes;
   for (const ErrorEntry& entry : kErrors) codes.emplace_back(entry.code);
   const std::string near = nearest(code, codes);
-  throw Failure(mistake("unknown_code", "no error has the code `" + code + "`", {},
-                        near.empty() ? "mortise explain   lists them" : "mortise explain " + near));
+  throw Failure(
+      mistake("unknown_code", "no error has the code `" + code + "`", {},
+              near.empty() ? "mortise explain   lists them, mortise keys the keys" : "mortise explain " + near));
 }
 
 std::string errors_markdown() {

@@ -34,7 +34,7 @@ TEST(ErrorTable, TellsTheNearestCode) {
     return std::string("explained");
   };
   EXPECT_EQ(fix_of("unknwon_key"), "mortise explain unknown_key");
-  EXPECT_EQ(fix_of("something_else_entirely"), "mortise explain   lists them");
+  EXPECT_EQ(fix_of("something_else_entirely"), "mortise explain   lists them, mortise keys the keys");
 }
 
 TEST(ExitTable, HasEveryExitOnceAndTheExitOfEveryError) {

@@ -72,7 +72,8 @@ bool explain_key(const Arguments& args, const Schemas& schemas, const std::strin
       names.push_back(name + "." + key);
     }
   for (const auto& [id, plugin] : schemas) {
-    if (id == whole && plugin.config.keys.empty()) std::cout << "[" << id << "] has no keys of its own\n";
+    if (id == whole && !globals().json)
+      std::cout << id << ": " << escape_control(plugin.summary) << (plugin.config.keys.empty() ? "; no keys\n" : "\n");
     for (const auto& [key, schema] : plugin.config.keys) {
       if (id == whole) print_key(id, schema);
       names.push_back(id + "." + key);

@@ -183,7 +183,9 @@ TEST(Layers, AProviderThatWrapsWithoutAnotherInsideIsRefused) {
   const Diagnostic d = refused("[adapter.lora]\nrank = 2\n");
   EXPECT_EQ(d.code, "nothing_provides");
   EXPECT_EQ(d.message.find("nothing provides `linear` at h.0.attn.c_attn inside adapter.lora"), 0u) << d.message;
-  EXPECT_EQ(d.fixes.at(0), "a `where` in [adapter.lora]: inside its own layers it needs what another table provides");
+  EXPECT_EQ(d.fixes.at(0),
+            "[adapter.lora] where = \"*.c_attn\", or others: inside its own layers it needs what another table "
+            "provides");
   const Diagnostic high = refused("[adapter.lora]\nwhere = \"h.0.attn.c_attn\"\nrank = 9\n");
   EXPECT_EQ(high.code, "cannot_run_here");
   EXPECT_EQ(high.fixes.at(0), "[adapter.lora] rank = 8, or a `where` without this layer");

@@ -165,9 +165,12 @@ void LayerProviders::nothing_provides(const mortise_layer& layer) const {
     if (d->layer->point != layer.point) continue;
     const auto member =
         std::ranges::find(instances_.plan().members, d->id, [](const Member& m) { return m.info->schema.id; });
+    const std::string& path = d->layer->path;
+    const size_t dot = path.rfind('.');
     throw Failure(mistake("nothing_provides", what + " inside " + d->id,
                           member->table ? member->table->origin : Position{},
-                          "a `where` in [" + d->id + "]: inside its own layers it needs what another table provides"));
+                          "[" + d->id + "] where = \"" + (dot == path.npos ? path : "*" + path.substr(dot)) +
+                              "\", or others: inside its own layers it needs what another table provides"));
   }
   throw Failure(mistake("nothing_provides", what, {}, "mortise plugin list names what is installed"));
 }

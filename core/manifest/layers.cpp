@@ -65,8 +65,7 @@ class LayerReader {
       return missing("file_missing", "`" + file + "` is a link that leads to no file", {"command line", 0, 0, ""},
                      "it leads to " + fs::read_symlink(path, error).string(), "ls -l " + shell_word(file));
     const std::string near = nearest_file(path.stem(), path.parent_path());
-    const std::string first = "cp " + shell_word(shipped_dir_ + "/quickstart.toml") + " " + shell_word(file) +
-                              "   (a first manifest; in it, make `path` that of your own text)";
+    const std::string first = "mortise init NAME -o " + shell_word(file) + "   (mortise init --list has the names)";
     missing("file_missing", "no file `" + file + "`", {"command line", 0, 0, ""}, "looked at " + path.string(),
             near.empty() ? first : "there is " + (fs::path(file).parent_path() / (near + ".toml")).string());
   }

@@ -26,7 +26,10 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
                    const Claim& claim, const PluginInfo& device, Report& report) {
   std::vector<std::string> tables;
   for (const std::string& name : names) tables.push_back("[device." + name + "]");
-  const std::string another = "another plugin: mortise plugin list " + enabled.info->schema.family;
+  // A run does without what provides nothing.
+  const std::string another = enabled.info->schema.provides.empty()
+                                  ? "leave out [" + id_of(*enabled.info) + "]"
+                                  : "another plugin: mortise plugin list " + enabled.info->schema.family;
   Diagnostic d =
       refusal("wrong_device",
               works + either(names) + ", this run on " + id_of(device) + (claim.stands_in ? ": " + claim.why : ""),

@@ -85,7 +85,7 @@ TEST_F(Machine, SaysWhyItIsNotThatOfWhoWorksOnNoOther) {
             "error[wrong_device]: metric.cuda_only works on cuda, this run on device.cpu: device.cuda cannot run here: "
             "no GPU; fallback of default.toml:4\n"
             "  --> run.toml:20:1 and default.toml:4:1\n"
-            "  fix: another plugin: mortise plugin list metric\n");
+            "  fix: leave out [metric.cuda_only]\n");
 }
 
 // The same machine with a GPU.

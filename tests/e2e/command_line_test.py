@@ -65,7 +65,10 @@ class CommandLine(e2e.Case):
         self.assertTrue(self.ok("explain", "error[unknown_key]").out.startswith("error[unknown_key]\n"))
         table = self.ok("explain", "[optimizer]").out
         self.assertEqual((table, "[optimizer] lr: float" in table), (self.ok("explain", "optimizer").out, True))
-        self.assertIn("[optimizer.adamw] betas: ", self.ok("explain", "optimizer.adamw").out)
+        self.assertRegex(self.ok("explain", "optimizer.adamw").out,
+                         r"^optimizer\.adamw: Adam .*\n\[optimizer\.adamw\] betas: ")
+        self.assertRegex(self.ok("explain", "log.tensorboard").out, r"^log\.tensorboard: .+; no keys\n$")
+        self.assertEqual(self.ok("explain", "log.tensorboard", "--json").out, "")
         self.assertTrue(self.ok("explain", "learning_rate").out.startswith("[optimizer] lr: float"))
         self.assertIn("3 epochs", self.ok("explain", "num_train_epochs").out)
 

@@ -100,8 +100,7 @@ class FirstFiles(e2e.Case):
         self.assertRegex(
             result.err,
             rf"^error\[file_missing\]: no file `none\.toml`\n  --> command line    looked at {self.dir}/none\.toml\n"
-            r"  fix: cp '?/.+/quickstart\.toml'? none\.toml   "
-            r"\(a first manifest; in it, make `path` that of your own text\)\n"
+            r"  fix: mortise init NAME -o none\.toml   \(mortise init --list has the names\)\n"
             + NOTHING
             + "$",
         )

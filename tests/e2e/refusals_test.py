@@ -120,8 +120,9 @@ class Returned(Fixtures):
         self.file("run.toml", model + "[operators.halves]\n")
         self.built("operators.halves", HALVES, "-DFIXTURE_NESTS", source="halves.c")
         self.refused_alike([], "error[nothing_provides]: nothing provides `dropout` at drop.base inside "
-                               "operators.halves\n  --> run.toml:15:1\n  fix: a `where` in [operators.halves]: inside "
-                               "its own layers it needs what another table provides\n" + NOTHING, 64)
+                               "operators.halves\n  --> run.toml:15:1\n  fix: [operators.halves] where = "
+                               "\"drop\", or others: inside its own layers it needs what another table "
+                               "provides\n" + NOTHING, 64)
         self.file("run.toml", model + '[operators.halves]\nwhere = "drop*"\n')
         self.ok("plan", "--plugin-path", "more")
 
@@ -272,7 +273,7 @@ class OpenedDevice(Fixtures):
                                      "device.fixture cannot run here: the fixture driver is too old; fallback of "
                                      "run.toml:14\n"
                                      "  --> run.toml:16:1 and run.toml:14:1\n"
-                                     "  fix: another plugin: mortise plugin list guard\n" + NOTHING)
+                                     "  fix: leave out [guard.fast]\n" + NOTHING)
         self.assertFalse((self.dir / "runs").exists())
 
     def test_is_not_opened_where_somebody_works_on_another(self):
