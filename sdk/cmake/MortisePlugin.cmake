@@ -13,7 +13,8 @@
 # has not enabled CUDA they are left out, with a warning: MORTISE_HAS_CUDA is 0 then, else 1, and instead of
 # plugin.toml's devices = ["cpu", "cuda"] the copy says ["cpu"]; a plugin.toml that does not say so is refused.
 #
-# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. LINKS is for `m` and for what
+# Both files lie in MORTISE_PLUGIN_OUTPUT_DIR; without it, at the top of the build folder. `cmake --install` puts those
+# of a plugin made elsewhere into PREFIX/lib/mortise/plugins. LINKS is for `m` and for what
 # plugin.toml names in [links]. NATIVE: plugin.toml says `tier = "native"`; LibTorch's exceptions pass through it, so
 # the C++ library is the one that LibTorch uses.
 
@@ -156,6 +157,10 @@ function(mortise_add_plugin id)
   add_custom_target(${id}.manifest ALL DEPENDS "${output}/${id}.toml")
   add_dependencies(${id} ${id}.manifest)
   set_property(GLOBAL APPEND PROPERTY MORTISE_PLUGINS ${id})
+  if(NOT COMMAND mortise_room) # a plugin made elsewhere
+    install(TARGETS ${id} LIBRARY DESTINATION lib/mortise/plugins)
+    install(FILES "${output}/${id}.toml" DESTINATION lib/mortise/plugins)
+  endif()
 
   if(arg_TESTS AND TARGET GTest::gtest_main AND NOT MORTISE_TESTS STREQUAL "OFF")
     foreach(needed IN LISTS arg_TEST_LINKS) # without LibTorch the tests that want the host are left out

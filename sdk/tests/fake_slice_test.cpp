@@ -3,8 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include "mortise/testing/fake_build.hpp"
+
 namespace {
 using namespace mortise::testing;
+
+// The plugin asked for the tables when it was made, and would call one that it does not have.
+TEST(FakeBuild, IsMadeBeforeThePlugin) {
+  FakeHost host;
+  host.set("value", "finish");
+  {
+    Plugin plugin(host, FORGETFUL);
+    EXPECT_THROW(FakeBuild late(host), std::logic_error);
+  }
+  FakeBuild build(host);
+  Plugin plugin(host, FORGETFUL);
+}
 
 struct Values : testing::Test {
   mortise_status step(const char* what, uint32_t dtype) {

@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdio>
 #include <deque>
+#include <stdexcept>
 
 #include "mortise/cpp/model.hpp"
 #include "mortise/operator.h"
@@ -43,6 +44,7 @@ class FakeBuild {
   };
 
   explicit FakeBuild(FakeHost& host) : host_(host) {
+    if (!host.manifest.empty()) throw std::logic_error("a FakeBuild is made before the plugin, which asks for it");
     static const mortise_build_api table = {.struct_size = sizeof(mortise_build_api),
                                             .segment = segment,
                                             .layer = ask,
