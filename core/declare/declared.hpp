@@ -9,7 +9,7 @@
 #include "core/abi/edge.hpp"
 #include "core/abi/instances.hpp"
 #include "core/abi/listeners.hpp"
-#include "core/declare/layers.hpp"
+#include "core/declare/layer_providers.hpp"
 #include "core/declare/lengths.hpp"
 #include "core/declare/optimizers.hpp"
 #include "core/declare/samples.hpp"

@@ -38,9 +38,11 @@ struct StepReport {
   // the host's processor.
   std::optional<double> idle_s;
   std::vector<std::string> without_gradient;  // trainable parameters, in the first step
-  // When it ended, by the device from one report to the next: of several that are read at once each has its own. The
-  // first is as late as it was read; with nothing under way any more that is known, and what follows is not `late`.
+  // When the step ended. The device measures from one report to the next alone, so the first report counts as ended
+  // when it was read, which may be later, and each further one as much after the one before as the device says.
   std::chrono::steady_clock::time_point ended = {};
+  // How much later than in truth that first one was counted. It shows where nothing is under way any more, as the host
+  // then waited for the report and read it at once; `ended` of what follows no longer has it. Elsewhere 0.
   std::chrono::steady_clock::duration late = {};
 };
 

@@ -1,4 +1,4 @@
-#include "core/declare/layers.hpp"
+#include "core/declare/layer_providers.hpp"
 
 #include <algorithm>
 #include <utility>
