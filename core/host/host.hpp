@@ -13,7 +13,7 @@
 
 namespace mortise {
 
-// Whom this thread calls meanwhile finds the host's processor as the run's device.
+// While one lives, whatever this thread calls takes the host's processor for the run's device.
 struct OnHost {
   OnHost() { is_here = true; }
   ~OnHost() { is_here = false; }
@@ -49,7 +49,7 @@ class Host : public Edge {
   std::vector<std::array<const mortise_next*, MORTISE_MODES>> layer_chains_;
 };
 
-// Of a window that a host with tensors gave out: the tables of this room are registered by no other edge.
+// Whose window it is. Only tables of this room call it, and only a Host registers them, so the owner is one.
 inline Host& host_of(mortise_host* h) { return static_cast<Host&>(*plugin_of(h).owner); }
 
 // What an operator gave, in the types that its row of the points says. `uses`: the parameters that a pair used, NULL of
@@ -57,7 +57,7 @@ inline Host& host_of(mortise_host* h) { return static_cast<Host&>(*plugin_of(h).
 void check_result_dtypes(const mortise_next& link, const Host& host, const mortise_call& call,
                          const std::vector<mortise_param*>* uses);
 
-// The same bytes as `carrier`; backward through them gives `root` the gradient that `seed` makes then, besides.
+// A tensor with the bytes of `carrier`. Backward through it also reaches `root`, with the gradient that `seed` makes.
 at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::function<at::Tensor()> seed);
 
 // Backward from `roots`; at the end of the outermost one the parameters are told. Throws PluginError.

@@ -31,7 +31,7 @@ class BatchPtr {
   mortise_batch* b_;
 };
 
-// A call from outside of any other.
+// A call that stands in no other.
 mortise_call root_call(Point point, uint32_t mode, uint32_t flags);
 // Throws PluginError: a wrapper of the point did not go on, and nothing was done.
 [[noreturn]] void refuse_skipped(const Chains& chains, Point point, uint32_t mode);
@@ -49,7 +49,7 @@ class Passes {
   // `sums`.
   void micro(mortise_batch* batch, int32_t micro, bool last, const Denominators& denominators, const at::Tensor& scale,
              TermSums& sums);
-  // `carrier`, through which backward comes to the sum of a term of the micro-batch under way.
+  // A tensor with the bytes of `carrier`. Backward through it also reaches a term of the micro-batch under way.
   at::Tensor attached(const at::Tensor& carrier, const Term& term) const;
   // Without a graph; results are owned by the caller.
   void forward(mortise_batch* batch, uint32_t mode, uint32_t want, mortise_value* results, uint32_t n, Terms* terms);
@@ -72,7 +72,7 @@ class Passes {
   void measure(Measured& measured);
   // What the segments gave so far is forgotten: a wrapper of `forward` may call it again, and the last one counts.
   void forget_terms_of_segments(Terms& terms);
-  // Of a rank for which nothing was left.
+  // Does it only fill the place of a micro-batch, on a rank for which no samples were left?
   bool is_fill(const mortise_batch& batch) const;
 
   Host& host_;

@@ -23,10 +23,10 @@ struct TrainOptions {
   int64_t step_samples = 0;  // of a whole step, of all ranks
   Period log_every, eval_every, save_every;
   bool eval_at_start = true, eval_at_end = true, save_at_end = true;
-  std::string best_by;  // [checkpoint] best: an evaluation that is better by this number than all before it is
-                        // saved; "": none
+  std::string best_by;  // [checkpoint] best: the number by which evaluations are compared, to save the best so far;
+                        // "": none
   bool larger_is_better = false;  // of that number
-  bool first_rank_saves = false;  // and another one has to gather for it
+  bool first_rank_saves = false;  // the others then take part, and give it what they hold
   double time_limit_s = 0;        // of this process; 0: none
   std::string dir, name, plan_hash;
   std::string resume_command;  // how a person goes on with the run
@@ -70,7 +70,7 @@ class Training {
     std::optional<double> idle_s = {};  // of a device
   };
 
-  // Here, or on the first rank, with what this one has.
+  // Does this rank take part in saves? It writes them, or gives the first rank, which does, what it holds.
   bool saves() const { return p_.saver.can_save() || (services_.world.rank > 0 && o_.first_rank_saves); }
   int train();
   void notify(const RecordBuilder& r, Point also = kRecord);
@@ -84,7 +84,7 @@ class Training {
   void add_rates(RecordBuilder& record, double seconds);
   void act_on_applied_step();
   bool take_due_evaluation();  // after this step
-  // True: the best so far, and somebody wants to keep it. One that is given up was none.
+  // True: it was the best so far, and is to be kept. False also where it was given up.
   bool evaluate();
   static double value_of(const Measured& m, const std::string& name);  // NaN: it was not measured
   bool is_better(const Measured& m) const;
