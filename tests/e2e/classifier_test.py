@@ -1,7 +1,9 @@
 """A classifier from a folder, through the program: its classes by name, what is new in a run, and who learns."""
 import json
+import subprocess
 
 import e2e
+from guide_test import GUIDE, blocks
 from weights_test import numbers, read, safetensors
 
 DATA = ('[run]\nlength = 6\n[data]\nmicro_batch_size = 4\nsequence_length = 16\n[data.table]\npath = "train.csv"\n'
@@ -138,6 +140,40 @@ class Classifier(e2e.Case):
         for name in HEAD | POOLER:
             self.assertEqual(after[name], self.tensors[name], name)
         self.assertFalse((self.checkpoint(run) / "new.json").exists())
+
+
+class Images(e2e.Case):
+    def setUp(self):
+        super().setUp()
+        page = (GUIDE / "writing_a_plugin.md").read_text()
+        files = {name: body for _, name, body in blocks(page) if name in ("bars/plugin.toml", "bars/bars.cpp")}
+        self.file("data.bars.toml", files["bars/plugin.toml"])
+        self.file("bars.cpp", files["bars/bars.cpp"])
+        sdk = e2e.SOURCE / "sdk"
+        subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-static-libgcc",
+                        "-static-libstdc++", f"-Wl,--version-script={sdk}/cmake/plugin.map", f"-I{sdk}/include",
+                        '-DMORTISE_PLUGIN_TOML="data.bars.toml"', "bars.cpp", "-o", "data.bars.so"], cwd=self.dir,
+                       check=True, timeout=e2e.LIMIT_S)
+
+    def test_a_folder_of_the_model_without_a_head_is_taken(self):
+        """ViTModel names its tensors without the `vit.` that the model with a head has, and may have a pooler."""
+        data = ("[run]\nlength = 1\n[data]\nmicro_batch_size = 4\n[data.bars]\n[optimizer]\nlr = 0.0\n"
+                "[optimizer.adamw]\n")
+        sizes = ("[model.vit]\nimage_size = 8\npatch_size = 4\nchannels = 1\nlayers = 1\nheads = 2\nwidth = 16\n"
+                 "inner = 32\n")
+        own = ("--plugin-path", ".")
+        self.ok("export", self.train("first", data + sizes, *own), "-o", "hf")
+        tensors = read(self.dir / "hf/model.safetensors")
+        base = {n: t for n, t in tensors.items() if n not in HEAD}
+        self.assertEqual({n.split(".")[0] for n in base}, {"vit"})
+        bare = {n.removeprefix("vit."): t for n, t in base.items()}
+        bare["pooler.dense.weight"] = ("F32", [16, 16], bytes(4 * 256))
+        (self.dir / "hf/model.safetensors").write_bytes(safetensors(bare))
+        run = self.train("next", data + '[model]\nweights = "hf"\n[model.vit]\n', *own)
+        after = read(self.checkpoint(run) / "model/model.safetensors")
+        for name, tensor in base.items():
+            self.assertEqual(after[name], tensor, name)
+        self.assertEqual(set(after), set(tensors))
 
 
 if __name__ == "__main__":
