@@ -137,7 +137,7 @@ std::string plots_html(const Bench& b) {
   std::vector<PlotPoint> points;
   for (const Measure* r : rows)
     points.push_back({escape_control(r->name),
-                      static_cast<double>(by_driver ? *r->nvml_peak_bytes : *r->memory_peak_bytes) / 0x1p20,
+                      static_cast<double>((by_driver ? *r->nvml_peak_bytes : *r->memory_peak_bytes) >> 20),
                       rate_of(*r)});
   const std::string x = by_driver ? "GPU MiB" : "peak MiB", y = "samples/s, steady";
   std::string wide = plot_svg(points, x, y, 1000, 460), narrow = plot_svg(points, x, y, 368, 420);

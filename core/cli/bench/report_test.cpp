@@ -97,6 +97,13 @@ TEST(Page, HasAPointAndALabelForEachRowThatWasMeasured) {
   EXPECT_NE(page.find("failed: error[out_of_memory]: no"), page.npos);
 }
 
+TEST(Page, SaysTheMemoryThatTheTableSays) {
+  Bench b = three_rows();
+  b.rows[0].memory_peak_bytes = (int64_t{226} << 20) + (3 << 18);
+  EXPECT_EQ(cells(b.rows[0], b.rows[0])[8], "226");
+  EXPECT_NE(report_html(b).find(", 226 peak MiB"), std::string::npos);
+}
+
 TEST(Page, IsMadeOfABenchWithoutARow) {
   Bench b = three_rows();
   b.rows = {{.name = "only"}};
