@@ -65,7 +65,7 @@ BUDGETS = {
     "abi": 1630,
     "declare": 1880,
     "assemble": 1240,
-    "store": 1385,
+    "store": 1390,
     "cli": 6765,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}

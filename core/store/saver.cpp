@@ -56,19 +56,24 @@ void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
       background = false;
     }
   }
-  if (!background) {
-    Saved saved = write(s, step, best_step);
-    saved.held_s = seconds_since(before);
-    return take(std::move(saved));
+  if (background) {
+    copies_ = std::move(s);
+    try {
+      under_way_ = std::async(std::launch::async, [this, step, best_step] {
+        ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);  // of this thread: the step's come first
+        Saved saved = write(copies_, step, best_step);
+        saved.background = true;
+        return saved;
+      });
+      held_s_ = seconds_since(before);
+      return;
+    } catch (const std::exception&) {  // the machine gives no thread: at once, then
+      s = std::exchange(copies_, {});
+    }
   }
-  copies_ = std::move(s);
-  under_way_ = std::async(std::launch::async, [this, step, best_step] {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);  // of this thread: the step's threads come first
-    Saved saved = write(copies_, step, best_step);
-    saved.background = true;
-    return saved;
-  });
-  held_s_ = seconds_since(before);
+  Saved saved = write(s, step, best_step);
+  saved.held_s = seconds_since(before);
+  take(std::move(saved));
 }
 
 Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {

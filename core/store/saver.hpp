@@ -49,8 +49,8 @@ class Saver {
   explicit Saver(SaverOptions options);
   bool can_save() const { return !options_.root.empty(); }
   // Saves what `capture` takes of the run, after the save before has ended; nothing if this step is saved already, with
-  // the best that there is and not outdated. In the background it only copies; without memory for a copy it saves at
-  // once. What `capture` throws goes through.
+  // the best that there is and not outdated. In the background it only copies; without memory for a copy, or a thread,
+  // it saves at once. What `capture` throws goes through.
   void save(int64_t step, const std::function<Snapshot()>& capture);
   // For `capture`: the last snapshot that was saved in the background, whose memory may be used again.
   Snapshot& earlier() { return copies_; }

@@ -2,6 +2,8 @@
 #include "core/store/saver.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,6 +160,31 @@ TEST_F(Savers, CopyWhatTheySaveInTheBackground) {
   EXPECT_TRUE(outcomes[0].background);
   EXPECT_EQ(saver.last_step(), 5);
   EXPECT_EQ(saved_weights(5), std::string(weights.size(), 'a'));
+}
+
+// A limit on processes, or on memory: a thread's stack does not fit the address space that is left.
+TEST_F(Savers, SaveAtOnceWhereNoThreadCanBeStarted) {
+  options.background = true;
+  Saver saver(options);
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  pthread_attr_t usual, large;
+  pthread_getattr_default_np(&usual);
+  pthread_attr_init(&large);
+  pthread_attr_setstacksize(&large, size_t{1} << 34);
+  pthread_setattr_default_np(&large);
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit limit = {pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (size_t{1} << 30), before.rlim_max};
+  setrlimit(RLIMIT_AS, &limit);
+  EXPECT_NO_THROW(save(saver, 5));
+  setrlimit(RLIMIT_AS, &before);
+  pthread_setattr_default_np(&usual);
+  const std::vector<Saved> outcomes = saver.outcomes(true);
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_FALSE(outcomes[0].background);
+  EXPECT_FALSE(outcomes[0].failure);
+  EXPECT_EQ(saved_weights(5), weights);
 }
 
 // The memory of the copy is used again only when the save before has ended.
