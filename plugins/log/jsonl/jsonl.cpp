@@ -1,6 +1,7 @@
 // Every record as one line of JSON, appended to metrics.jsonl of the run directory. The form of a line is only ever
 // added to.
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -149,11 +150,19 @@ class Jsonl {
     torn_ = false;
   }
 
+  // Of a pipe that does not block, as some programs make them: half a line would run into the next.
+  static bool is_ready(int file) {
+    pollfd wanted = {file, POLLOUT, 0};
+    while (poll(&wanted, 1, -1) < 0)
+      if (errno != EINTR) return false;
+    return (wanted.revents & POLLOUT) != 0;
+  }
+
   // How many bytes were not written.
   static size_t write_all(int file, std::string_view rest) {
     while (!rest.empty()) {
       const ssize_t n = write(file, rest.data(), rest.size());
-      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EINTR || (errno == EAGAIN && is_ready(file)))) continue;
       if (n <= 0) break;
       rest.remove_prefix(static_cast<size_t>(n));
     }

@@ -1,10 +1,14 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <sstream>
+#include <thread>
 
 #include "mortise/testing/fake_host.hpp"
 
@@ -136,6 +140,35 @@ TEST_F(Jsonl, PrintsToStandardOutputTooWhenAsked) {
   written(FakeRecord("note").add("text", "hello"));
   const std::string printed = timeless(::testing::internal::GetCapturedStdout());
   EXPECT_EQ(printed.substr(printed.find('\n') + 1), "{\"event\":\"note\",\"time\":\"T\",\"text\":\"hello\"}\n");
+}
+
+// As a program makes pipes that waits for several: a full one takes a part of a line, and says EAGAIN.
+TEST_F(Jsonl, PrintsWholeLinesToAPipeThatDoesNotBlock) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  const int before = dup(STDOUT_FILENO);
+  dup2(ends[1], STDOUT_FILENO);
+  close(ends[1]);
+  host_.set("stdout", true);
+  const std::string text(3000, 'x');
+  std::string printed;
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it is full by then
+    char piece[4096];
+    for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;) printed.append(piece, static_cast<size_t>(n));
+  });
+  {
+    Plugin plugin(host_, MORTISE_PLUGIN_FILE);
+    dup2(before, STDOUT_FILENO);
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(plugin.notify("record", FakeRecord("note").add("text", text)), MORTISE_OK);
+  }
+  reader.join();
+  close(before), close(ends[0]);
+  std::istringstream lines(printed);
+  int whole = 0;
+  for (std::string line; std::getline(lines, line);) whole += line.ends_with("x\"}");
+  EXPECT_EQ(whole, 100);
 }
 
 TEST_F(Jsonl, PrintsEvenWithoutARunDirectory) {
