@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -182,6 +183,12 @@ TEST_F(TextData, RefusesAMissingFileAFolderAndAnEmptyOne) {
   EXPECT_EQ(refusal({file("empty.txt", "")}), "there is too little text to learn from: empty.txt, 0 tokens");
   EXPECT_EQ(refusal({file("one.txt", "x")}), "there is too little text to learn from: one.txt, 1 token");
   EXPECT_EQ(refusal({}), "no file is named");
+  const std::filesystem::path pipe = folder_ / "pipe.txt", nowhere = folder_ / "link.txt";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(refusal({pipe}), pipe.string() + " is a pipe, a socket or a device: it is read more than once");
+  std::filesystem::create_symlink("nothing", nowhere);
+  EXPECT_EQ(refusal({nowhere}), nowhere.string() + ": No such file or directory");
+  EXPECT_EQ(host_.blamed->fix.find(nowhere.string()), std::string::npos) << "itself: " << host_.blamed->fix;
 }
 
 TEST_F(TextData, ReadsNoFileOfASplitThatNobodyAsksFor) {

@@ -32,7 +32,7 @@ inline std::string name_beside(std::string_view file) {
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (const size_t edits = edits_between(wanted.filename().string(), name);
-        edits < least && edits * 3 <= wanted.stem().string().size())
+        edits > 0 && edits < least && edits * 3 <= wanted.stem().string().size())
       least = edits, near = it->path().string();
   }
   return near;
@@ -86,6 +86,9 @@ inline uint64_t size(std::string_view key, std::string_view file) {
   if (std::filesystem::is_directory(file, ignored))
     config::refuse(key, std::string(file) + " is a folder",
                    "name its files: " + std::string(key) + " = \"" + std::string(file) + "/*\"");
+  if (std::filesystem::exists(file, ignored))
+    config::refuse(key, std::string(file) + " is a pipe, a socket or a device: it is read more than once",
+                   "write what comes from there into a file, and name that");
   const std::string near = name_beside(file);
   config::refuse(key, std::string(file) + ": " + error.message(),
                  near.empty() ? "a path in a file is relative to that file, one that is typed to the current folder"
