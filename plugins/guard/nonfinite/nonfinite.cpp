@@ -1,5 +1,7 @@
 // Votes against a step whose gradient is not finite: on the device, nobody waits. Counts skips when their records
 // arrive, some steps later.
+#include <cmath>
+
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/cpp/text.hpp"
@@ -35,8 +37,10 @@ class NonFinite {
     say_how_many();
     if (asked_ || in_a_row_ < stop_after_) return;  // above it at once: a resumed run may allow fewer than there were
     asked_ = true;
-    const std::string reason =
-        "the gradient was not finite in " + std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
+    // Where the last of them has a norm, another plugin voted against it.
+    const std::string in = std::to_string(in_a_row_) + (in_a_row_ == 1 ? " step" : " steps in a row");
+    const std::string reason = std::isfinite(columns.number("grad_norm", NAN)) ? "a plugin voted against " + in
+                                                                               : "the gradient was not finite in " + in;
     check(api.loop->request(api.host, MORTISE_ABORT, str(reason)));
   }
 

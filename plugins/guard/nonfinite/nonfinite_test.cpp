@@ -41,6 +41,13 @@ TEST_F(NonFinite, EndsTheRunAfterThreeSkippedStepsInARow) {
   EXPECT_EQ(host.requests[0].reason, "the gradient was not finite in 3 steps in a row");
 }
 
+TEST_F(NonFinite, DoesNotBlameAGradientThatWasFinite) {
+  Plugin plugin(host, MORTISE_PLUGIN_FILE);
+  for (int i = 0; i < 3; ++i) plugin.notify("record", step(1).add("grad_norm", 1.5));
+  ASSERT_EQ(host.requests.size(), 1u);
+  EXPECT_EQ(host.requests[0].reason, "a plugin voted against 3 steps in a row");
+}
+
 TEST_F(NonFinite, GoesOnCountingInARunThatGoesOn) {
   std::string saved;
   {

@@ -193,6 +193,7 @@ std::string step_of(const Columns& c) {
 std::string skipped(const Columns& c) {
   if (const std::string_view why = c.text("skipped_reason"); !why.empty()) return "  skipped: " + std::string(why);
   const double norm = c.number("grad_norm");
+  if (c.has("grad_norm") && std::isfinite(norm)) return "  skipped: a plugin voted against it";
   std::string s = "  skipped: gradient";
   if (const std::string_view name = c.text("skipped_parameter"); !name.empty()) s += " of " + std::string(name);
   s += std::isnan(norm) ? " is nan" : std::isinf(norm) ? " is inf" : " is not finite";

@@ -160,6 +160,8 @@ TEST_F(Console, AlwaysPrintsASkippedStepWithItsParameter) {
             "step    2  skipped: gradient is not finite, scale 3.3e+04\n");
   EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", std::nan(""))),
             "step    2  skipped: gradient is nan\n");
+  EXPECT_EQ(printed(FakeRecord("step").add("step", 2).add("skipped", 1).add("grad_norm", 1.5)),
+            "step    2  skipped: a plugin voted against it\n");
 }
 
 TEST_F(Console, ShowsNumbersThatAreNoneOrTinyOrHuge) {
