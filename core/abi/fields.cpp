@@ -26,16 +26,6 @@ bool put_integer(double x, std::byte* to) {
   return true;
 }
 
-bool put_element(uint32_t dtype, double x, std::byte* to) {
-  switch (dtype) {
-    case MORTISE_I64: return put_integer<int64_t>(x, to);
-    case MORTISE_I32: return put_integer<int32_t>(x, to);
-    case MORTISE_U8: return put_integer<uint8_t>(x, to);
-    case MORTISE_BOOL: return (x == 0 || x == 1) && put_integer<uint8_t>(x, to);
-    default: return mortise_element_set(dtype, to, x), true;
-  }
-}
-
 class Reader {
  public:
   explicit Reader(const std::string& plugin) : plugin_(plugin) {}
@@ -81,6 +71,16 @@ class Reader {
 };
 
 }  // namespace
+
+bool put_element(uint32_t dtype, double x, std::byte* to) {
+  switch (dtype) {
+    case MORTISE_I64: return put_integer<int64_t>(x, to);
+    case MORTISE_I32: return put_integer<int32_t>(x, to);
+    case MORTISE_U8: return put_integer<uint8_t>(x, to);
+    case MORTISE_BOOL: return (x == 0 || x == 1) && put_integer<uint8_t>(x, to);
+    default: return mortise_element_set(dtype, to, x), true;
+  }
+}
 
 std::vector<Field> fields_of(const Provided<mortise_data>& data) {
   const mortise_data& object = *data.object;

@@ -20,6 +20,8 @@ struct Field {
   std::array<std::byte, 8> fill = {};  // one element, as it lies in memory
 };
 
+// A number as one element in memory; false if the type cannot hold it.
+bool put_element(uint32_t dtype, double x, std::byte* to);
 // Throws PluginError with the plugin's name.
 std::vector<Field> fields_of(const Provided<mortise_data>& data);
 // The names of the classes that labels of whole samples are of; none: it says nothing of any. Throws PluginError

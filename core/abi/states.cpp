@@ -4,7 +4,9 @@
 #include <charconv>
 
 #include "core/abi/error.hpp"
+#include "core/abi/fields.hpp"
 #include "core/base/dtype.hpp"
+#include "core/base/text.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {
@@ -58,8 +60,12 @@ void add_state(ParamStates& beside, const mortise_state_spec& s, const std::stri
     refuse("keeps more than " + std::to_string(MORTISE_MAX_STATES) + " states of " + p.name);
   if (name.empty() || std::ranges::any_of(beside.states, [&](const StateSpec& other) { return other.name == name; }))
     refuse("names a state of " + p.name + " `" + name + "` twice, or not at all");
+  if (const std::string shown = escape_control(name); shown != name)  // no file of a checkpoint could hold it
+    refuse("names a state of " + p.name + " `" + shown + "`, with characters that a line cannot show");
   if (dtype_bytes(s.dtype) == 0)
     refuse("keeps the state `" + name + "` in the element type " + std::to_string(s.dtype) + ", which is none");
+  if (std::byte element[8]; !put_element(s.dtype, s.fill, element))
+    refuse("fills the state `" + name + "` with " + formatted("%g", s.fill) + ", which its element type cannot hold");
   const std::string_view relation = text_of(s.relation, plugin);
   const int64_t per = relation == "same" || relation == "copy" ? 1 : block_of(relation);
   StateSpec& added = beside.states.emplace_back(

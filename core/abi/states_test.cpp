@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/abi/error.hpp"
 
 namespace mortise {
@@ -16,12 +18,12 @@ struct StatesTest : testing::Test {
     w.info.numel = 105;
     beside.param = &w;
   }
-  void add(const char* name, const char* relation, uint32_t dtype = MORTISE_F32) {
-    add_state(beside, {{name, strlen(name)}, {relation, strlen(relation)}, dtype, 0, 0}, "optimizer.x");
+  void add(const char* name, const char* relation, uint32_t dtype = MORTISE_F32, double fill = 0) {
+    add_state(beside, {{name, strlen(name)}, {relation, strlen(relation)}, dtype, 0, fill}, "optimizer.x");
   }
-  std::string refused(const char* name, const char* relation, uint32_t dtype = MORTISE_F32) {
+  std::string refused(const char* name, const char* relation, uint32_t dtype = MORTISE_F32, double fill = 0) {
     try {
-      add(name, relation, dtype);
+      add(name, relation, dtype, fill);
     } catch (const PluginError& e) {
       return e.text();
     }
@@ -50,6 +52,12 @@ TEST_F(StatesTest, AreRefusedWhereTheyAreNone) {
         << relation;
   EXPECT_NE(refused("", "same").find("not at all"), std::string::npos);
   EXPECT_NE(refused("m", "same", 99).find("element type 99"), std::string::npos);
+  for (const char* name : {"a\nb", "\xff", "\x1b[31m"})
+    EXPECT_NE(refused(name, "same").find("characters that a line cannot show"), std::string::npos) << name;
+  const std::pair<uint32_t, double> fills[] = {
+      {MORTISE_I64, NAN}, {MORTISE_I32, 0.5}, {MORTISE_U8, -1}, {MORTISE_BOOL, 5}};
+  for (const auto& [dtype, fill] : fills)
+    EXPECT_NE(refused("m", "same", dtype, fill).find("which its element type cannot hold"), std::string::npos) << fill;
   add("m", "same");
   EXPECT_NE(refused("m", "scalar").find("twice"), std::string::npos);
   w.sizes = {};

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "core/base/dtype.hpp"
+#include "core/base/text.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {
@@ -194,6 +195,8 @@ mortise_param* add_param(mortise_builder& b, const mortise_param_spec& spec) {
   Declaration& d = b.declaration;
   const std::string name(view(spec.name));
   if (name.empty()) throw std::invalid_argument("a parameter without a name");
+  if (const std::string shown = escape_control(name); shown != name)  // no file of a checkpoint could hold it
+    throw std::invalid_argument("parameter `" + shown + "` has a name of characters that a line cannot show");
   if (spec.tie) {
     if (!d.find(name)) spec.tie->other_names.push_back(name);
     d.params_by_name.emplace(name, spec.tie->index);

@@ -289,6 +289,13 @@ TEST_F(Declared, ARoleOutsideTheListIsRefused) {
   EXPECT_THROW(param("w", 2, nullptr, "kernel"), std::invalid_argument);
 }
 
+TEST_F(Declared, ANameIsOneThatALineCanShow) {
+  add_segment(b, "embed", 0);
+  for (const char* name : {"", "a\nb", "\xff\xfe", "\x1b[31mw"})
+    EXPECT_THROW(param(name), std::invalid_argument) << name;
+  EXPECT_NO_THROW(param("größe.0/w"));
+}
+
 TEST_F(Declared, ALayerKeepsItsOwnAttributes) {
   points.add_operator("scan", "x -> y", "", "test.scan");
   add_segment(b, "h.0", MORTISE_BLOCK);
