@@ -78,6 +78,7 @@ void loop_column(mortise_host* h, mortise_str name, mortise_value value) {
   if (value.tag != MORTISE_FLOAT && value.tag != MORTISE_INT && value.tag != MORTISE_TEXT)
     throw PluginError(MORTISE_E_ARGUMENT,
                       "the column `" + std::string(view(name)) + "` is neither a number nor a text");
+  if (value.tag == MORTISE_TEXT) text_of(value.v.s);
   // At `run.begin` and `run.end` nobody has been told of the record yet.
   const PluginCall* call = current_call();
   const std::vector<std::string>& late = plugin_of(h).told_before;

@@ -49,6 +49,8 @@ TEST_F(ServicesTest, AColumnIsANumberOrATextOfARecordThatIsTold) {
   EXPECT_EQ(loop.column(&window, MORTISE_STR("text"), {MORTISE_TEXT, 0, {.s = MORTISE_STR("x")}}), MORTISE_OK);
   EXPECT_EQ(loop.column(&window, MORTISE_STR("list"), {MORTISE_INTS, 0, {.is = nullptr}}), MORTISE_E_ARGUMENT);
   EXPECT_EQ(loop.column(&window, MORTISE_STR("none"), {MORTISE_NONE, 0, {.i = 0}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(loop.column(&window, MORTISE_STR("null"), {MORTISE_TEXT, 0, {.s = {nullptr, 5}}}), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(take_error(MORTISE_E_ARGUMENT), "gave a text of 5 bytes at NULL");
   EXPECT_EQ(added, (std::vector<std::string>{"int", "float", "text"}));
 }
 
