@@ -61,7 +61,7 @@ BUDGETS = {
     "plan": 1730,
     "model": 415,
     "host": 2330,
-    "loop": 2340,
+    "loop": 2415,
     "abi": 1630,
     "declare": 1880,
     "assemble": 1240,

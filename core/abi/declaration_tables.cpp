@@ -80,6 +80,12 @@ uint32_t* dtype_field(mortise_param_info& info, std::string_view name) {
   if (name == "master_dtype") return &info.master_dtype;
   return name == "grad_dtype" ? &info.grad_dtype : nullptr;
 }
+// Likewise of one that is true or false.
+int32_t* logical_field(mortise_param_info& info, std::string_view name) {
+  if (name == "trainable") return &info.trainable;
+  if (name == "update_on_host") return &info.update_on_host;
+  return name == "states_in_store" ? &info.states_in_store : nullptr;
+}
 
 // "place.AXIS"
 void place_along(mortise_host* h, mortise_param* p, const std::string& axis, mortise_value v) {
@@ -107,10 +113,11 @@ void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) 
   constexpr std::string_view kPlace = "place.";
   const bool places = name.starts_with(kPlace);
   uint32_t* dtype = dtype_field(p->info, name);
-  if (name != "trainable" && name != "update_on_host" && !dtype && !places)
+  int32_t* logical = logical_field(p->info, name);
+  if (!dtype && !logical && !places)
     throw PluginError(MORTISE_E_NOT_FOUND,
-                      "a parameter has no field `" + name +
-                          "`; fields are trainable, value_dtype, master_dtype, grad_dtype, update_on_host, place.AXIS");
+                      "a parameter has no field `" + name + "`; fields are trainable, " +
+                          "value_dtype, master_dtype, grad_dtype, update_on_host, states_in_store, place.AXIS");
   if (!edge_of(h).declaring_parameters)
     throw PluginError(MORTISE_E_ARGUMENT,
                       plugin_of(h).id + " sets `" + name + "` of " + p->name + " outside of params.declared");
@@ -125,13 +132,9 @@ void set(mortise_host* h, mortise_param* p, mortise_str field, mortise_value v) 
   }
   if (v.tag != MORTISE_LOGICAL)
     throw PluginError(MORTISE_E_ARGUMENT, "`" + name + "` of " + p->name + " is true or false");
-  if (name == "update_on_host") {
-    p->info.update_on_host = v.v.i != 0;
-    return;
-  }
-  if (v.v.i != 0 && p->role == "buffer")
+  if (v.v.i != 0 && name == "trainable" && p->role == "buffer")
     throw PluginError(MORTISE_E_ARGUMENT, p->name + " is a buffer, which is never trained");
-  p->info.trainable = v.v.i != 0;
+  *logical = v.v.i != 0;
 }
 
 void keep(mortise_host* h, mortise_param* p, const mortise_state_spec* spec) {

@@ -94,4 +94,39 @@ int64_t bytes_of(const std::vector<ParamStates>& all) {
   return bytes;
 }
 
+int64_t update_at_most(const ParamStates& beside, int64_t cut) {
+  const int64_t n = kUpdateBytes / dtype_bytes(beside.param->info.grad_dtype);
+  const auto is_bad = [&](const StateSpec& s) { return s.per == 0 || s.per > n || n % (s.per * MORTISE_STORE_BLOCK); };
+  return cut > n || n % cut != 0 || std::ranges::any_of(beside.states, is_bad) ? 0 : n;
+}
+
+std::vector<Piece> parts_of(const ParamStates& beside) {
+  const Piece own = beside.own();
+  const int64_t at_most = beside.at_most > 0 ? beside.at_most : own.length;
+  std::vector<Piece> parts;
+  for (int64_t done = 0; done < own.length; done += at_most)
+    parts.push_back({own.offset + done, std::min(at_most, own.length - done)});
+  return parts;
+}
+
+Stored stored_of(const std::vector<ParamStates>& all) {
+  Stored found;
+  UpdatePieces pieces;
+  int64_t piece = 0;
+  for (const ParamStates& beside : all) {
+    if (!beside.param->is_updated_on_host()) continue;
+    for (const Piece& part : parts_of(beside)) {
+      if (pieces.begins(part.length * dtype_bytes(beside.param->info.grad_dtype))) piece = 0;
+      if (!beside.param->is_stored()) continue;
+      for (const StateSpec& s : beside.states) {
+        const int64_t bytes = in_blocks(piece_of(s, part).length * dtype_bytes(s.dtype));
+        found.bytes += bytes;
+        piece += bytes;
+      }
+      found.largest_piece = std::max(found.largest_piece, piece);
+    }
+  }
+  return found;
+}
+
 }  // namespace mortise

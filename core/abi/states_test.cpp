@@ -93,5 +93,53 @@ TEST_F(StatesTest, AreEightAtMost) {
   EXPECT_NE(refused("i", "scalar").find("keeps more than 8 states of w"), std::string::npos);
 }
 
+constexpr int64_t kMi = int64_t{1} << 20;
+
+TEST_F(StatesTest, AreUpdatedOnTheHostInPartsThatEndWithABlock) {
+  w.info.trainable = w.info.states_in_store = 1;
+  w.info.grad_dtype = MORTISE_F32;
+  w.info.numel = 20 * kMi;
+  w.sizes = {20 * kMi};
+  add("m", "same");
+  add("codes", "same", MORTISE_U8);
+  add("scales", "blocks:256");
+  EXPECT_EQ(update_at_most(beside, 1), 8 * kMi);
+  EXPECT_EQ(update_at_most(beside, 256), 8 * kMi);
+  EXPECT_EQ(update_at_most(beside, 3), 0) << "no whole number of cuts";
+  EXPECT_EQ(update_at_most(beside, w.info.numel), 0);
+  beside.at_most = 8 * kMi;
+  const auto lengths = [&](int32_t replica) {
+    Sizes all;
+    w.info.replica = replica;
+    for (const Piece& part : parts_of(beside)) all.push_back(part.length);
+    return all;
+  };
+  EXPECT_EQ(lengths(0), (Sizes{8 * kMi, 8 * kMi, 4 * kMi}));
+  const auto bytes = [](int64_t elements) { return elements * 4 + elements + elements / 256 * 4; };
+  EXPECT_EQ(stored_of({beside}).bytes, bytes(20 * kMi));
+  EXPECT_EQ(stored_of({beside}).largest_piece, bytes(8 * kMi));
+  beside.pieces = {{0, 9 * kMi}, {9 * kMi, 11 * kMi}, {20 * kMi, 0}};
+  EXPECT_EQ(lengths(1), (Sizes{8 * kMi, 3 * kMi}));
+  EXPECT_EQ(parts_of(beside)[1].offset, 17 * kMi);
+  EXPECT_EQ(stored_of({beside}).bytes, bytes(11 * kMi));
+  w.info.replica = 2;
+  EXPECT_EQ(stored_of({beside}).bytes, 0);
+  add("rows", "blocks:20971520");
+  EXPECT_EQ(update_at_most(beside, 1), 0) << "a state that a part has no whole block of";
+}
+
+// Small ones are a piece together, and each state of them a block at least.
+TEST_F(StatesTest, OfSmallParametersAreOnePiece) {
+  w.info.trainable = w.info.states_in_store = 1;
+  w.info.grad_dtype = MORTISE_F32;
+  add("m", "same");
+  EXPECT_EQ(stored_of({beside, beside, beside}).largest_piece, 3 * 4096);
+  w.info.numel = 5 * kMi;
+  EXPECT_EQ(stored_of({beside, beside, beside}).bytes, 3 * 20 * kMi);
+  EXPECT_EQ(stored_of({beside, beside, beside}).largest_piece, 20 * kMi) << "two have 40 MiB of gradients";
+  w.info.states_in_store = 0;
+  EXPECT_EQ(stored_of({beside}).bytes, 0);
+}
+
 }  // namespace
 }  // namespace mortise

@@ -82,7 +82,10 @@ Runnable make_runnable(Allocated allocated) {
     horizon.over = d.lengths.steps(over, "schedule.over");
     r.ledger = std::make_unique<Ledger>(host.device(), d.groups, d.schedule, horizon);
     r.optimizers = std::make_unique<std::deque<Optimizer>>();
-    for (const auto& o : d.optimizers) r.optimizers->emplace_back(o, host);
+    int64_t stored = 0;
+    for (const auto& o : d.optimizers) stored += stored_of(o.states).bytes;
+    if (stored > 0) r.store = std::make_unique<StateStore>(d.store, stored);
+    for (const auto& o : d.optimizers) r.optimizers->emplace_back(o, host, r.store.get());
     r.step = std::make_unique<Step>(Step::Parts{host, *r.allocated.chains, *d.listeners, *r.allocated.passes,
                                                 *d.samples, *r.ledger, *r.optimizers, d.replicas,
                                                 host.device().is_cuda() ? kReportDepth : 0});

@@ -35,6 +35,7 @@ Allocated allocate(Declared declared, bool initial);
 
 struct Runnable {
   std::unique_ptr<Ledger> ledger;
+  std::unique_ptr<StateStore> store;  // NULL: all states are in memory
   std::unique_ptr<std::deque<Optimizer>> optimizers;
   std::unique_ptr<Step> step;
   Allocated allocated;

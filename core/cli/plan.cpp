@@ -68,6 +68,9 @@ void print_memory(std::ostream& out, const Summary& s) {
        s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes + s.transient_bytes);
   if (s.host_bytes)
     out << "  and in host memory " << mebibytes(s.host_bytes) << ": masters and optimizer of what is updated there\n";
+  if (s.stored_bytes)
+    out << "  and with " << s.stored_by << " " << mebibytes(s.stored_bytes)
+        << ": states, in memory only while updated\n";
   if (s.copy_bytes)
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   if (s.transient_bytes) out << "  gathered is at most: values and gradients of shards that are whole for a while\n";
@@ -158,7 +161,8 @@ void print_json_plan(const Planned& p, const Summary* s) {
     all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},
                      {"optimizer_bytes", s->states_bytes},      {"casts_bytes", s->casts_bytes},
                      {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes},
-                     {"transient_bytes", s->transient_bytes},   {"host_bytes", s->host_bytes}};
+                     {"transient_bytes", s->transient_bytes},   {"host_bytes", s->host_bytes},
+                     {"stored_bytes", s->stored_bytes}};
   }
   std::cout << text_of(all) << "\n";
 }

@@ -262,6 +262,12 @@ void tell_of_parameters(Declared& d, bool who_write) {
   d.edge->declaring_parameters = false;
 }
 
+void check_store(const Declared& d) {
+  for (const mortise_param& p : d.edge->declaration().params)
+    if (p.is_stored() && !d.store)
+      throw PluginError(MORTISE_E_PLUGIN, "states of " + p.name + " are to lie in a store, and nothing provides one");
+}
+
 void check_trainable(const Declared& d) {
   const auto& params = d.edge->declaration().params;
   if (std::ranges::any_of(params, [](const mortise_param& p) { return p.info.trainable != 0; })) return;
@@ -350,6 +356,7 @@ void fill(Declared& d, const DeclareRequest& request) {
       plugins.start(static_cast<int>(m));
   d.data = plugins.object<mortise_data>(kData);
   d.replicas = plugins.object<mortise_replicas>(kReplicas);
+  d.store = plugins.object<mortise_state_store>(kStatesStore);
   d.schedule = plugins.object<mortise_schedule>(kSchedule);
   d.model = plugins.object<mortise_model>(kModel);
   d.format = plugins.object<mortise_format>(kCheckpointFormat);
@@ -369,6 +376,7 @@ void fill(Declared& d, const DeclareRequest& request) {
     std::erase_if(kept.beside, [](const ParamStates& p) { return p.param->info.trainable == 0; });
   if (request.train_samples) {  // who only evaluates may do so in a dtype that no optimizer of the run takes
     check_trainable(d);
+    check_store(d);
     const Mesh& mesh = d.edge->services.mesh;
     count_replicas(d.edge->declaration(), mesh);
     d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas, mesh, &d.groups);

@@ -48,6 +48,7 @@ struct Declared {
   Provided<mortise_device> device;
   Provided<mortise_comm> comm;
   Provided<mortise_replicas> replicas;
+  Provided<mortise_state_store> store;  // empty: all states are in memory
   Provided<mortise_data> data;
   Provided<mortise_order> order;  // empty: each sample once an epoch
   Provided<mortise_model> model;

@@ -60,6 +60,7 @@ DeclaredOptimizer declare_one(Instances& instances, int member, std::vector<mort
     refuse_cut(o, *p);
     ParamStates& beside = o.states.emplace_back(ParamStates{p, {}});
     for (const mortise_state_spec& spec : asked(o, *p)) add_state(beside, spec, o.by->id());
+    if (p->is_updated_on_host()) beside.at_most = update_at_most(beside, cut_of(*o.by->member->info, *p));
   }
   return o;
 }

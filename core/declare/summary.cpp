@@ -191,6 +191,21 @@ std::string described(const Declared& d, const Provided<Object>& provided, Descr
   });
 }
 
+// States that are elsewhere than in memory; returns what an update takes to bring them, of one optimizer at a time.
+int64_t count_stored(const Declared& d, Summary& s) {
+  int64_t buffers = 0, largest_piece = 0;
+  for (const auto& o : d.optimizers) {
+    const Stored stored = stored_of(o.states);
+    s.stored_bytes += stored.bytes;
+    largest_piece = std::max(largest_piece, stored.largest_piece);
+  }
+  if (s.stored_bytes == 0) return 0;
+  s.stored_by = d.store.by->id();
+  s.details[s.stored_by] = described(d, d.store, &mortise_state_store::describe);
+  diagnosed(*d.instances, [&] { d.store.call(&mortise_state_store::memory, "memory", largest_piece, &buffers); });
+  return buffers;
+}
+
 }  // namespace
 
 Summary summary_of(const Declared& d, const std::string& dir) {
@@ -242,19 +257,22 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.casts_bytes = m.casts;
   s.sent_bytes = sent_bytes(d, s.micros);
   s.host_bytes = m.host;
-  const auto count_states = [&](const std::vector<ParamStates>& all) {
-    for (const ParamStates& beside : all)
-      (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) += bytes_of({beside});
+  const auto count = [&](const ParamStates& beside) {
+    (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) += bytes_of({beside});
   };
-  for (const auto& o : d.optimizers) count_states(o.states);
+  for (const auto& o : d.optimizers)
+    for (const ParamStates& beside : o.states)
+      if (!beside.param->is_stored()) count(beside);
   for (const KeptTensors& kept : d.edge->services.kept) {
     s.details[d.instances->of(*kept.host).id()] =
         "keeps " + byte_size(bytes_of(kept.beside)) + " beside the parameters";
-    count_states(kept.beside);
+    for (const ParamStates& beside : kept.beside) count(beside);
   }
   s.workspaces_bytes = workspaces_bytes(d);
   s.transient_bytes = transient_bytes(d);
-  if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes + s.host_bytes;
+  const int64_t buffers = count_stored(d, s);
+  if (saves_in_background(d)) s.copy_bytes = s.weights_bytes + s.states_bytes + s.host_bytes + s.stored_bytes;
+  s.host_bytes += buffers;
   for (size_t g = 0; g < d.groups.size(); ++g)
     if (const std::string text = group_text(d, g); !text.empty()) s.groups.push_back(text);
   for (const auto& p : declaration.params) s.parameter_lines.push_back(parameter_text(p));

@@ -13,6 +13,7 @@ struct Declared;
 
 struct Summary {
   std::string run, model, weights, data, device, batch;  // texts of the lines
+  std::string stored_by;                                 // a plugin's id
   int64_t parameters = 0, steps = 0, steps_per_epoch = 0, tokens_per_step = 0, samples_per_step = 0;
   int64_t samples_per_epoch = 0;
   int64_t tokens_per_sample = 0;  // at most; 0: it has none, as an image
@@ -24,6 +25,7 @@ struct Summary {
   int64_t workspaces_bytes = 0;     // what libraries and kernels keep for themselves on the device
   int64_t sent_bytes = 0;           // to other ranks, by each of them in a step
   int64_t host_bytes = 0;           // in host memory, whatever the device: masters and what is kept beside them
+  int64_t stored_bytes = 0;         // of states, in the store of `stored_by`
   int64_t copy_bytes = 0;           // in host memory, for saves in the background
   std::vector<std::string> axes;    // along which ranks have other parts: a line each
   std::vector<std::string> groups;  // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"

@@ -292,7 +292,8 @@ void Parameters::cast(const mortise_param& p) {
 
 at::Tensor Parameters::updated_value(const mortise_param& p, const Piece& piece) {
   const ParameterState& s = states_[p.index];
-  return s.own_value.defined() ? s.own_value : s.value.view(-1).narrow(0, piece.offset, piece.length);
+  if (!s.own_value.defined()) return s.value.view(-1).narrow(0, piece.offset, piece.length);
+  return s.own_value.narrow(0, piece.offset - p.shards.own.offset, piece.length);
 }
 
 // A value of the master's type has what this rank has updated already, and takes the rest where it is.

@@ -87,7 +87,7 @@ class Parameters {
   // on the host.
   void publish(const std::vector<bool>& written);
   void cast(const mortise_param& p);
-  // On the device: the elements of the value that this rank updates, flat.
+  // On the device: elements of the value that this rank updates, flat.
   at::Tensor updated_value(const mortise_param& p, const Piece& piece);
   // On the device: the master, or a copy of it until `masters_arrived`, which takes what ranks have written there.
   at::Tensor master_to_gather(const mortise_param& p);

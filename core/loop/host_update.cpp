@@ -5,13 +5,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
+#include <utility>
 
 #include "core/host/handle.hpp"
 
 namespace mortise {
 namespace {
-
-constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of gradients, at least
 
 // The numbers of a ledger as they are now. Waits for the device.
 struct LedgerOnHost {
@@ -35,14 +34,10 @@ c10::Event mark_of(const c10::Stream& queue) {
 
 std::vector<HostUpdate::Piece> HostUpdate::in_pieces(const std::vector<mortise_slice>& slices) const {
   std::vector<Piece> pieces;
-  int64_t bytes = kPieceBytes;
+  UpdatePieces ends;
   for (const mortise_slice& slice : slices) {
-    if (bytes >= kPieceBytes) {
-      pieces.emplace_back();
-      bytes = 0;
-    }
+    if (ends.begins(static_cast<int64_t>(share(slice.grad).nbytes()))) pieces.emplace_back();
     pieces.back().slices.push_back(slice);
-    bytes += static_cast<int64_t>(share(slice.grad).nbytes());
   }
   return pieces;
 }
@@ -76,6 +71,22 @@ void HostUpdate::bring_up(Piece& piece, bool writes_value) const {
   piece = {};  // pinned memory is not given away before its copies are over
 }
 
+void HostUpdate::fetch_states(Piece& piece) const {
+  for (const mortise_slice& slice : piece.slices)
+    for (uint32_t i = 0; i < slice.n_states && store_ && slice.param->is_stored(); ++i)
+      piece.stored.push_back(share(slice.states[i]));
+  if (!piece.stored.empty()) store_->fetch(piece.stored);
+}
+
+void HostUpdate::take_states(Piece& piece) const {
+  if (piece.stored.empty()) return;
+  piece.here = store_->take(piece.stored);
+  for (const at::Tensor& t : piece.here) piece.handles.push_back(borrow(t));
+  mortise_tensor* const* next = piece.handles.data();
+  for (mortise_slice& slice : piece.slices)
+    if (slice.param->is_stored()) slice.states = std::exchange(next, next + slice.n_states);
+}
+
 void HostUpdate::run(const std::vector<mortise_slice>& slices, bool writes_value, const Ledger& ledger,
                      const Update& update) {
   const c10::Device device = host_.device();
@@ -88,15 +99,23 @@ void HostUpdate::run(const std::vector<mortise_slice>& slices, bool writes_value
   if (down_) mark_of(queues.getStream(device)).block(*down_);  // gradients are complete there
   bring_down(pieces.front(), writes_value);
   const LedgerOnHost on_host(ledger);
-  for (size_t i = 0; i < pieces.size() && on_host.applies(); ++i) {
-    if (i + 1 < pieces.size()) bring_down(pieces[i + 1], writes_value);
+  const bool applies = on_host.applies();
+  if (applies) fetch_states(pieces.front());
+  for (size_t i = 0; i < pieces.size() && applies; ++i) {
+    if (i + 1 < pieces.size()) {
+      bring_down(pieces[i + 1], writes_value);
+      fetch_states(pieces[i + 1]);
+    }
     if (pieces[i].arrived) pieces[i].arrived->synchronize();
+    take_states(pieces[i]);
     {
       const OnHost here;
       update(pieces[i].slices, on_host.c);
     }
+    if (!pieces[i].stored.empty()) store_->put();
     bring_up(pieces[i], writes_value);
   }
+  if (store_) store_->finish();
   for (const auto& queue : {down_, up_})
     if (queue) mark_of(*queue).block(queues.getStream(device));
 }

@@ -11,6 +11,14 @@ namespace {
 
 at::Tensor part_of(const at::Tensor& t, const Piece& piece) { return t.view(-1).narrow(0, piece.offset, piece.length); }
 
+// Elements of a parameter that master and gradient have.
+Piece present(const mortise_param& p) { return p.is_sharded() ? p.shards.own : Piece{0, p.info.numel}; }
+
+// Of a tensor that has those; as it is, where they are all that is wanted.
+at::Tensor part_of(const at::Tensor& t, const Piece& present, const Piece& wanted) {
+  return present.length == wanted.length ? t : part_of(t, {wanted.offset - present.offset, wanted.length});
+}
+
 }  // namespace
 
 // Of what lies along an axis each rank there sends what it has.
@@ -42,15 +50,35 @@ at::Tensor gathered(const at::Tensor& own, const InParts& parts, const Ranks& ra
   return ranks.rank() == 0 ? all.cpu() : at::Tensor();
 }
 
-States::States(const std::vector<ParamStates>& declared, Host& host) : device_(host.device()) {
+States::States(const std::vector<ParamStates>& declared, Host& host, StateStore* store) : device_(host.device()) {
   for (const ParamStates& beside : declared) {
-    Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}, {}, {}});
+    Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}});
     const c10::Device device = beside.param->is_updated_on_host() ? c10::Device(c10::kCPU) : device_;
     for (const StateSpec& spec : beside.states) {
-      const std::vector<int64_t> part = is_whole(s) ? spec.sizes : std::vector{piece_of(spec, s.declared.own()).length};
-      s.tensors.push_back(at::full(part, spec.fill, at::TensorOptions().dtype(scalar_type(spec.dtype)).device(device)));
+      const std::vector<int64_t> sizes = is_whole(s) ? spec.sizes : std::vector{piece_of(spec, s.declared.own()).length};
+      const at::ScalarType type = scalar_type(spec.dtype);
+      if (store && beside.param->is_stored()) {
+        s.tensors.push_back(store->place(sizes, type));
+        if (spec.fill != 0) s.tensors.back().fill_(spec.fill);
+      } else {
+        s.tensors.push_back(at::full(sizes, spec.fill, at::TensorOptions().dtype(type).device(device)));
+      }
     }
-    for (auto& t : s.tensors) s.handles.push_back(borrow(t));
+    cut(s);
+  }
+}
+
+void States::cut(Slot& s) {
+  const Piece own = s.declared.own();
+  std::vector<Piece> all = parts_of(s.declared);
+  if (all.empty()) all.push_back(own);  // another rank's
+  for (const Piece& elements : all) {
+    Part& part = s.parts.emplace_back(Part{elements, {}, {}, {}, {}});
+    for (size_t i = 0; i < s.tensors.size(); ++i) {
+      const Piece numbers = piece_of(s.declared.states[i], {elements.offset - own.offset, elements.length});
+      part.states.push_back(all.size() == 1 ? s.tensors[i] : part_of(s.tensors[i], numbers));
+      part.handles.push_back(borrow(part.states.back()));
+    }
   }
 }
 
@@ -96,44 +124,48 @@ std::vector<NamedState> States::gathered(const Ranks& ranks) const {
 void States::copy_masters() {
   for (Slot& slot : slots_)
     for (size_t i = 0; i < slot.tensors.size(); ++i)
-      if (slot.declared.states[i].copies_master) slot.tensors[i].view(-1).copy_(master_of(slot).view(-1));
-}
-
-at::Tensor States::master_of(const Slot& s) const {
-  const ParameterState& p = *s.parameter;
-  return p.declared->is_sharded() || is_whole(s) ? p.master : part_of(p.master, s.declared.own());
+      if (slot.declared.states[i].copies_master)
+        slot.tensors[i].view(-1).copy_(
+            part_of(slot.parameter->master, present(*slot.parameter->declared), slot.declared.own()).view(-1));
 }
 
 const std::vector<mortise_slice>& States::slices(Which which) {
   slices_.clear();
   for (Slot& s : slots_) {
     const ParameterState& p = *s.parameter;
-    const Piece own = s.declared.own();
-    const bool has_part = p.declared->is_in_parts();
+    const mortise_param& declared = *p.declared;
     // Another rank's. Who does not update makes the same calls on every rank.
-    if (own.length == 0 && !(has_part && which != Which::kWhereGradients)) continue;
+    if (s.declared.own().length == 0 && !(declared.is_in_parts() && which != Which::kWhereGradients)) continue;
     if (which == Which::kWhereGradients && !p.has_gradient) continue;
-    mortise_slice slice{};
-    slice.struct_size = sizeof slice;
-    slice.n_states = static_cast<uint32_t>(s.handles.size());
-    slice.group = p.declared->info.group;
-    slice.param = p.declared;
-    slice.info = &p.declared->info;
-    slice.offset = own.offset;
-    slice.length = own.length;
-    const bool has_gradient = which != Which::kAll && p.has_gradient;
-    s.master = master_of(s);
-    const bool is_part = has_gradient && !is_whole(s) && !p.declared->is_sharded();
-    s.grad = is_part ? part_of(p.grad, own) : at::Tensor();  // one that is whole must go when its step is over
-    slice.master = borrow(s.master);
-    if (has_gradient) slice.grad = borrow(is_part ? s.grad : p.declared->is_sharded() ? p.own_grad : p.grad);
-    // Where there are parts it is cast when every rank has all masters; what is updated on the host comes from there.
-    const bool is_elsewhere = !s.declared.pieces.empty() || p.declared->is_updated_on_host();
-    slice.value = is_elsewhere || p.value.is_same(p.master) ? nullptr : borrow(p.value);
-    slice.states = s.handles.data();
-    slices_.push_back(slice);
+    for (Part& part : s.parts) {
+      mortise_slice& slice = slices_.emplace_back();
+      slice.struct_size = sizeof slice;
+      slice.n_states = static_cast<uint32_t>(part.handles.size());
+      slice.group = declared.info.group;
+      slice.param = p.declared;
+      slice.info = &declared.info;
+      slice.offset = part.elements.offset;
+      slice.length = part.elements.length;
+      part.master = part_of(p.master, present(declared), part.elements);
+      slice.master = borrow(part.master);
+      if (which != Which::kAll && p.has_gradient) {
+        const at::Tensor& grad = declared.is_sharded() ? p.own_grad : p.grad;
+        const at::Tensor wanted = part_of(grad, present(declared), part.elements);
+        part.grad = wanted.is_same(grad) ? at::Tensor() : wanted;  // one that is whole must go when its step is over
+        slice.grad = borrow(wanted);
+      }
+      // Where there are parts it is cast when every rank has all masters; what is updated on the host comes from there.
+      const bool is_elsewhere = !s.declared.pieces.empty() || declared.is_updated_on_host();
+      slice.value = is_elsewhere || p.value.is_same(p.master) ? nullptr : borrow(p.value);
+      slice.states = part.handles.data();
+    }
   }
   return slices_;
+}
+
+void States::let_go() {
+  for (Slot& s : slots_)
+    for (Part& part : s.parts) part.grad = at::Tensor();
 }
 
 }  // namespace mortise

@@ -6,6 +6,7 @@
 #include "core/abi/states.hpp"
 #include "core/host/host.hpp"
 #include "core/loop/ranks.hpp"
+#include "core/loop/state_store.hpp"
 
 namespace mortise {
 
@@ -35,7 +36,8 @@ at::Tensor gathered(const at::Tensor& own, const InParts& parts, const Ranks& ra
 
 class States {
  public:
-  States(const std::vector<ParamStates>& declared, Host& host);
+  // `store`: for those of parameters that say so; NULL: all are in memory.
+  States(const std::vector<ParamStates>& declared, Host& host, StateStore* store = nullptr);
   // What this rank has.
   std::vector<NamedState> named() const;
   // All of it, on the first rank; of what is cut the others get nothing. Every rank calls it.
@@ -48,20 +50,27 @@ class States {
     kWithGradients,   // of every parameter, with the gradient of this step where there is one
     kWhereGradients,  // only where this step brought a gradient
   };
-  // Good until the next call.
+  // Good until the next call. What is updated in parts has a slice of each.
   const std::vector<mortise_slice>& slices(Which which);
+  // The slices are not used any more: nothing here holds the memory of gradients.
+  void let_go();
 
  private:
+  // What is updated at once.
+  struct Part {
+    Piece elements;
+    std::vector<at::Tensor> states;
+    std::vector<mortise_tensor*> handles;
+    at::Tensor master, grad;
+  };
   struct Slot {
     ParameterState* parameter;
     ParamStates declared;
     std::vector<at::Tensor> tensors;
-    std::vector<mortise_tensor*> handles;
-    // Of a piece: the part of master and gradient.
-    at::Tensor master, grad;
+    std::vector<Part> parts;
   };
   static bool is_whole(const Slot& s);
-  at::Tensor master_of(const Slot& s) const;  // its part
+  static void cut(Slot& s);
 
   c10::Device device_;
   std::vector<Slot> slots_;

@@ -15,6 +15,7 @@ void Optimizer::step(const Ledger& ledger) {
   if (of_host.empty()) return;
   on_host_.run(of_host, declared_.writes_value(), ledger,
                [this](const auto& slices, const mortise_ledger& numbers) { update(slices, numbers); });
+  states_.let_go();
 }
 
 }  // namespace mortise

@@ -13,8 +13,9 @@ namespace mortise {
 // One optimizer with its states, allocated.
 class Optimizer {
  public:
-  Optimizer(const DeclaredOptimizer& declared, Host& host)
-      : declared_(declared), states_(declared.states, host), on_host_(host) {}
+  // `store` outlives it; NULL: all states are in memory.
+  Optimizer(const DeclaredOptimizer& declared, Host& host, StateStore* store = nullptr)
+      : declared_(declared), states_(declared.states, host, store), on_host_(host, store) {}
   // Of this rank.
   std::vector<NamedState> states() const { return states_.named(); }
   // Of all ranks, on the first; every rank calls it.

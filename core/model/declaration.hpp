@@ -73,7 +73,8 @@ struct mortise_param {
   // Of the ranks that have these elements this is the one that counts them, in what is summed over all.
   bool counts = true;
   // Its master lies in the host's memory, and its value is other memory, even of the same type on the same device.
-  bool is_updated_on_host() const { return info.trainable && info.update_on_host; }
+  bool is_updated_on_host() const { return info.trainable && (info.update_on_host || info.states_in_store); }
+  bool is_stored() const { return info.trainable && info.states_in_store; }  // what its optimizer keeps
   bool has_tag(std::string_view tag) const;
   void add_tag(const std::string& tag);
 };

@@ -145,7 +145,7 @@ std::vector<std::string> other_devices(const PluginInfo& info, const Plan& plan)
 const EnabledTable* host_updater(const std::vector<EnabledTable>& all_enabled) {
   for (const EnabledTable& enabled : all_enabled)
     for (const ListenInfo& listen : enabled.info->listens)
-      if (contains(listen.writes, "update_on_host")) return &enabled;
+      if (contains(listen.writes, "update_on_host") || contains(listen.writes, "states_in_store")) return &enabled;
   return nullptr;
 }
 

@@ -97,6 +97,9 @@ bool is_stack_overflow(int signal, const siginfo_t& info, const Registers& at) {
   return signal == SIGSEGV && info.si_code > 0 && address + kNear > at.stack && address < at.stack + kNear;
 }
 
+// Memory that is a file, and the file does not give it: the mistake of nobody's code.
+bool is_of_file(int signal, const siginfo_t& info) { return signal == SIGBUS && info.si_code == BUS_ADRERR; }
+
 void add_cause(Line& line, int signal, const siginfo_t& info, const Registers& at) {
   line.add(" (").add(name_of(signal));
   if (is_stack_overflow(signal, info, at)) line.add(", stack overflow");
@@ -109,10 +112,12 @@ void write_line(int signal, const siginfo_t& info, const Registers& at) {
   const PluginCall* call = current_call();
   const std::string_view plugin = call ? call->plugin : plugin_at(at.code);
   static Line line;  // one thread comes here
-  const std::string_view code = plugin.empty() ? "crashed" : "plugin_crashed";
+  const bool of_file = is_of_file(signal, info);
+  const std::string_view code = of_file ? "mapped_file_lost" : plugin.empty() ? "crashed" : "plugin_crashed";
   if (json_lines) line.add("{\"level\":\"error\",\"code\":\"").add(code).add("\",\"message\":\"");
   else line.add("error[").add(code).add("]: ");
-  line.foreign(plugin.empty() ? "the core" : plugin).add(" crashed");
+  if (of_file) line.add("a file that is mapped cannot be read or has no room: it was cut, or its disk failed");
+  else line.foreign(plugin.empty() ? "the core" : plugin).add(" crashed");
   if (call) line.add(" in `").foreign(call->what).add("`");
   if (call && !call->where.empty()) line.add(" at ").foreign(call->where);
   if (!call && !plugin.empty()) line.add(" in a thread of its own");
@@ -125,7 +130,7 @@ void write_line(int signal, const siginfo_t& info, const Registers& at) {
   if (json_lines) {
     line.add("\",\"fix\":[");
     if (saved >= 0) line.add("\"").foreign(run_texts.resume).add("\"");
-    line.add("],\"plugin\":\"").foreign(plugin).add("\",\"exit\":null}");
+    line.add("],\"plugin\":\"").foreign(plugin).add("\",\"exit\":").add(of_file ? "74" : "null").add("}");
   }
   line.write();
 }
@@ -137,13 +142,15 @@ void wait_for_the_end() {
   for (int tenth = 0; tenth < 50 && is_elsewhere(); ++tenth) usleep(100'000);
 }
 
-// Only what is safe in a handler. The default action follows: a core file, and the exit status of the signal.
+// Only what is safe in a handler. The default action follows: a core file, and the exit status of the signal; of a file
+// that is gone, the exit of what cannot be read.
 void on_signal(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> taken{false};
   if (getpid() == guarded_process && taken.exchange(true))
     for (;;) pause();  // another thread is at it, and ends the process
   if (getpid() == guarded_process) wait_for_the_end();
   if (getpid() == guarded_process) write_line(signal, *info, registers_of(context));
+  if (is_of_file(signal, *info)) _exit(kExitIo);
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   sigaction(signal, &action, nullptr);

@@ -1,7 +1,9 @@
 // Ends of a process, each in a child: what it says, and with which status it ends.
 #include "core/plugin/crash.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -110,6 +112,31 @@ TEST(Crash, IsTheCoresOutsideOfEveryPlugin) {
     raise(SIGBUS);
   });
   EXPECT_EQ(inside.said, "error[crashed]: the core crashed in `forward` (SIGBUS)\n");
+}
+
+TEST(Crash, OfAMappedFileThatWasCutIsTheMistakeOfNobodysCode) {
+  const TemporaryFolder folder;
+  const std::string dir = run_in(folder);
+  for (const bool json : {false, true}) {
+    const End end = end_of([&] {
+      set_guard_output([](const Diagnostic&) {}, json);
+      const RunUnderWay run(dir, "mortise resume " + dir, {});
+      const int fd = open((dir + "/file").c_str(), O_RDWR | O_CREAT, 0600);
+      if (ftruncate(fd, 4096) != 0) _exit(1);
+      const volatile char* mapped = static_cast<char*>(mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0));
+      if (ftruncate(fd, 0) != 0) _exit(1);
+      const PluginScope scope("data.bad", "get");
+      static_cast<void>(mapped[0]);
+    });
+    EXPECT_EQ(end.exit(), 74);
+    const std::string text = "a file that is mapped cannot be read or has no room: it was cut, or its disk failed";
+    const std::string begins = json ? "{\"level\":\"error\",\"code\":\"mapped_file_lost\",\"message\":\"" + text
+                                    : "error[mapped_file_lost]: " + text + " in `get` (SIGBUS at 0x";
+    EXPECT_TRUE(end.said.starts_with(begins)) << end.said;
+    EXPECT_TRUE(end.said.ends_with(json ? "\"plugin\":\"data.bad\",\"exit\":74}\n"
+                                        : "; last checkpoint is step 3; fix: mortise resume " + dir + "\n"))
+        << end.said;
+  }
 }
 
 TEST(Crash, IsSaidByNobodyOnceTheSignalsAreGivenBack) {

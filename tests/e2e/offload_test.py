@@ -7,13 +7,18 @@ import e2e
 from accumulation_test import ADAMW
 from joint_batch_test import EVALUATED, LORA, MUON, Ranks, zero
 
-OFFLOAD = "[offload.optimizer]\n"
 CLIP = "[gradient.clip]\nnorm = 0.05\n"
 # Its first gradients do not fit into fp16: steps are skipped until the scale has come down.
 SKIPPED = "[precision.fp16]\ninitial = 1e8\n"
 
 
 class Offloaded(Ranks):
+    PLUGIN, KEYS = "offload.optimizer", ""
+
+    @property
+    def table(self):
+        return f"[{self.PLUGIN}]\n{self.KEYS}"
+
     def saved(self, more, optimizer=ADAMW, ranks=1, name="saved", length="5"):
         text = self.text(2, more, optimizer=optimizer, manifest=EVALUATED).replace('"2 epochs"', length)
         e2e.shutil.rmtree(self.dir / "runs" / name, True)
@@ -27,29 +32,29 @@ class Offloaded(Ranks):
                                 ("[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
                                 ("[precision.half]\n", "[optimizer.adamw_anyprecision]")):
             with self.subTest(f"{optimizer} {more}"):
-                self.assertTrue(self.saved(more, optimizer) == self.saved(more + OFFLOAD, optimizer))
+                self.assertTrue(self.saved(more, optimizer) == self.saved(more + self.table, optimizer))
 
     def test_what_else_a_step_has_is_the_same(self):
         for more in ("[precision.bf16]\n" + CLIP, "[step.accumulation]\ncount = 2\n" + CLIP,
                      "[ema.weights]\n[eval]\nevery = 2\n", LORA + "[ema.weights]\n",
                      "[gradient.noise]\n[activation.checkpointing]\n"):
             with self.subTest(more):
-                self.assertTrue(self.saved(more) == self.saved(more + OFFLOAD))
+                self.assertTrue(self.saved(more) == self.saved(more + self.table))
 
     def test_a_step_that_is_skipped_changes_nothing(self):
-        self.assertTrue(self.saved(SKIPPED, length="12") == self.saved(SKIPPED + OFFLOAD, length="12"))
+        self.assertTrue(self.saved(SKIPPED, length="12") == self.saved(SKIPPED + self.table, length="12"))
         records = self.records(self.dir / "runs/saved", "step")
         skipped = [r["grad_norm"] is None for r in records]
         self.assertTrue(any(skipped) and not all(skipped), skipped)
 
     def test_parameters_by_where_beside_those_of_the_device(self):
-        more = "[offload.optimizer]\nwhere = \"role:matrix\"\n"
+        more = self.table + "where = \"role:matrix\"\n"
         self.assertTrue(self.saved("[precision.bf16]\n") == self.saved("[precision.bf16]\n" + more))
 
     def test_a_run_goes_on_with_it_and_without_it(self):
         never = self.saved("[precision.bf16]\n[ema.weights]\n", length="6", name="never")
-        on, off = ["--use", "offload.optimizer"], ["--set", "offload.optimizer.enabled=false"]
-        for first, second in (("", on), (OFFLOAD, off)):
+        on, off = ["--use", self.PLUGIN], ["--set", f"{self.PLUGIN}.enabled=false"]
+        for first, second in (("", on), (self.table, off)):
             with self.subTest(second):
                 self.saved("[precision.bf16]\n[ema.weights]\n" + first, length="3", name="stopped")
                 run = self.dir / "runs/stopped"
@@ -63,7 +68,7 @@ class Offloaded(Ranks):
             for stage in (0, 1, 2, 3):
                 with self.subTest(f"{optimizer} {more}", stage=stage):
                     self.assertTrue(self.saved(more + zero(stage), optimizer, 2) ==
-                                    self.saved(more + zero(stage) + OFFLOAD, optimizer, 2))
+                                    self.saved(more + zero(stage) + self.table, optimizer, 2))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
  *   FAULT_CALLS   which calls count, separated by commas (all of them):
  *                   open    for writing, or of a folder
  *                   write   also pwrite, writev
+ *                   read    pread, of a file that is open for writing too
  *                   fsync   also fdatasync
  *                   rename  also of the exchanging kind
  *                   unlink  also rmdir
@@ -214,6 +215,10 @@ SEEN ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
   return fails(with) ? -1 : syscall(SYS_pwrite64, fd, data, part_of(n, with), at);
 }
 SEEN ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwrite(fd, data, n, at); }
+SEEN ssize_t pread(int fd, void *data, size_t n, off_t at) {
+  return fails(verdict("read", path_of(fd))) ? -1 : syscall(SYS_pread64, fd, data, n, at);
+}
+SEEN ssize_t pread64(int fd, void *data, size_t n, off_t at) { return pread(fd, data, n, at); }
 SEEN ssize_t writev(int fd, const struct iovec *parts, int n) {
   const int with = verdict("write", path_of(fd));
   if (fails(with)) return -1;

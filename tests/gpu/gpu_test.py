@@ -529,10 +529,21 @@ class OffloadedOptimizer(Gpu):
     def test_clips_skips_and_averages(self):
         for name, more in (("fp16", "\n[precision.fp16]\n"), ("mean", "\n[ema.weights]\n"),
                            ("count", "\n[step.accumulation]\ncount = 2\n")):
-            with self.subTest(name):
-                text = TINY + MATH + CUDA + more
-                offloaded = self.losses(f"{name}_offloaded", text + "\n[offload.optimizer]\n")
-                self.assertEqual(self.losses(name, text), offloaded)
+            text = TINY + MATH + CUDA + more
+            plain = self.losses(name, text)
+            for where in ("optimizer", "nvme"):
+                with self.subTest(name, where=where):
+                    self.assertEqual(plain, self.losses(f"{name}_{where}", f"{text}\n[offload.{where}]\n"))
+
+    def test_has_the_bits_with_states_on_a_disk_and_less_in_memory(self):
+        """Two parts of the embedding, and others beside: copies of gradients and values, and the disk, are under way
+        at the same time. A save in the background copies what the disk has."""
+        more = "\n[precision.bf16]\n"
+        plain, there = self.run_of("plain", more + "\n[offload.optimizer]\n")
+        stored, here = self.run_of("stored", more + "\n[offload.nvme]\n")
+        self.assertEqual(plain, stored)
+        self.assertGreater(here["stored_bytes"], 0)
+        self.assertLess(here["host_bytes"], there["host_bytes"])
 
 
 class Trouble(Gpu):

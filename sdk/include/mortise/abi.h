@@ -16,7 +16,7 @@
  *   - No C++ type, exception, allocator or FILE * crosses. Every function pointer is noexcept in C++.
  *   - A struct begins with its own size and only ever grows at its end. Not so those that stand in arrays and unions,
  *     which are as they are for good: mortise_str, mortise_value, mortise_column, mortise_attr,
- *     mortise_saved, mortise_state_spec, mortise_philox.
+ *     mortise_saved, mortise_state_spec, mortise_extent, mortise_philox.
  *
  * Since 0.1 */
 #ifndef MORTISE_ABI_H

@@ -9,8 +9,8 @@
 MORTISE_BEGIN
 
 /** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
- * these names: "trainable", "update_on_host" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE), and, once,
- * "place.AXIS", of an axis of ranks (ranks.h): INT, which of the ranks along it has all of the parameter; or TEXT, the
+ * these names: "trainable", "update_on_host", "states_in_store" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE),
+ * and, once, "place.AXIS", of an axis of ranks (ranks.h): INT, which of the ranks along it has all of the parameter; or TEXT, the
  * name of a dimension, along which each of them has as much. `sizes` and `numel` are then those of what this rank has,
  * and 0 of what it does not have; its value is used here alone. */
 typedef struct mortise_param_info {
@@ -37,6 +37,9 @@ typedef struct mortise_param_info {
   int32_t replicas, replica;
   /** The axis along which ranks have other elements of it; empty: all have the same. Since 0.2 */
   mortise_str axis;
+  /** 1: as update_on_host, and what its optimizer keeps lies in the store of a plugin (mortise_state_store of
+   * optimizer.h), and in memory only while it is updated. Since 0.2 */
+  int32_t states_in_store;
 } mortise_param_info;
 
 /** A tensor beside a parameter: a state of an optimizer, or what another plugin keeps. `relation` is one of

@@ -1069,7 +1069,10 @@ class FakeHost : public mortise_host {
                 if (name == "master_dtype") dtype = &info.master_dtype;
                 if (name == "grad_dtype") dtype = &info.grad_dtype;
                 const bool is_place = name.starts_with("place.");
-                if (!dtype && !is_place && name != "trainable" && name != "update_on_host")
+                int32_t* logical = name == "trainable" ? &info.trainable : nullptr;
+                if (name == "update_on_host") logical = &info.update_on_host;
+                if (name == "states_in_store") logical = &info.states_in_store;
+                if (!dtype && !logical && !is_place)
                   return f.note_failure(MORTISE_E_NOT_FOUND, "a parameter has no field `" + name + "`");
                 check(f.only_at("params.declared"));
                 check(f.must_write(name));
@@ -1077,10 +1080,9 @@ class FakeHost : public mortise_host {
                 if (is_place) return f.put_on(p, name.substr(6), v);
                 if (v.tag != MORTISE_LOGICAL)
                   return f.note_failure(MORTISE_E_ARGUMENT, "`" + name + "` takes true or false");
-                if (name == "update_on_host") return info.update_on_host = v.v.i != 0, mortise_status{MORTISE_OK};
-                if (v.v.i != 0 && view(info.role) == "buffer")
+                if (v.v.i != 0 && name == "trainable" && view(info.role) == "buffer")
                   return f.note_failure(MORTISE_E_ARGUMENT, "a buffer is never trained");
-                info.trainable = v.v.i != 0;
+                *logical = v.v.i != 0;
                 return mortise_status{MORTISE_OK};
               });
             },
