@@ -1,5 +1,6 @@
 """Optimizer states in a file on a disk: every bit of a run without it; a disk that is full or fails; a process that is
 killed. What offload_test.py asks of states in memory is asked of these too."""
+import errno
 import os
 import pathlib
 import shutil
@@ -43,6 +44,11 @@ class Stored(offload_test.Offloaded):
         both = self.table + 'where = "role:embedding"\n[offload.optimizer]\nwhere = "role:matrix"\n'
         self.assertTrue(self.saved("") == self.saved(both))
 
+    def test_saved_while_training_goes_on_and_an_optimizer_without_states(self):
+        more = "[checkpoint]\nevery = 1\nkeep = 9\nbackground = true\n"
+        self.assertTrue(self.saved(more) == self.saved(more + self.table))
+        self.assertTrue(self.saved("", "[optimizer.sgd]\n") == self.saved(self.table, "[optimizer.sgd]\n"))
+
     def tensors_of(self, name, text):
         shutil.rmtree(self.dir / "runs" / name, True)
         folder = self.checkpoint(self.train(name, text))
@@ -52,7 +58,10 @@ class Stored(offload_test.Offloaded):
 class Disk(e2e.Case):
     def faults(self, **how):
         return {"LD_PRELOAD": shutil.copy(SHIM, self.dir / "shim.so"), "FAULT_BELOW": "scratch",
-                **{f"FAULT_{name}": str(value) for name, value in how.items()}}
+                "FAULT_REPORT": str(self.dir / "report"), **{f"FAULT_{name}": str(how[name]) for name in how}}
+
+    def made(self):
+        return (self.dir / "report").read_text().count(" fault\n")
 
     def setUp(self):
         super().setUp()
@@ -87,9 +96,17 @@ class Disk(e2e.Case):
                     self.assertIn("at step 2 ", self.ok("train", "run.toml", "--resume").err)
                     self.assertTrue(self.bytes_of("run") == self.bytes_of("whole"))
 
+    def test_a_file_system_without_files_that_have_no_name(self):
+        self.ok("train", "run.toml", "--set", "run.name=whole", "--without", "offload.nvme")
+        self.ok("train", "run.toml", env=self.faults(CALLS="open", WITH=errno.EOPNOTSUPP, AT=1))
+        self.assertEqual(self.made(), 1)
+        self.assertEqual(list((self.dir / "scratch").iterdir()), [])
+        self.assertTrue(self.bytes_of("run") == self.bytes_of("whole"))
+
     def test_what_is_cut_short_is_gone_on_with(self):
         self.ok("train", "run.toml", "--set", "run.name=whole")
         self.ok("train", "run.toml", env=self.faults(CALLS="write", WITH="short", AT=1))
+        self.assertEqual(self.made(), 1)
         self.assertTrue(self.bytes_of("run") == self.bytes_of("whole"))
 
     def test_a_disk_without_room_is_told_before_the_first_step(self):
