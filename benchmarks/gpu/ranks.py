@@ -1,8 +1,8 @@
 """Training on one GPU and on several: GPT-2 (124 M, sequence 1,024, bf16, no dropout, AdamW, clipping), 4 and 16
 samples a GPU, as it is and recorded. usage: ranks.py [--ranks N] [--peer] [ROW…], with MORTISE naming the binary.
 
-Each row is one run on 1 GPU and one on N, and once more with NCCL_P2P_DISABLE=1, where the GPUs exchange through the
-host's memory. A figure is tokens a second of all ranks, the median of the steady half's intervals of ten steps; the
+Each row is one run on 1 GPU and one on N, once more with NCCL_P2P_DISABLE=1, where the GPUs exchange through the host's
+memory, and with [parallel.dp], both ways. A figure is tokens a second of all ranks, the median of the steady half's intervals of ten steps; the
 share is of N times one GPU. --peer: transformers' Trainer under torchrun too, which needs PyTorch, transformers and
 accelerate in this Python. A row takes half a minute.
 """
@@ -20,6 +20,7 @@ import time
 from bench import BF16, GPT2, GRAPH, MORTISE, REST
 
 STEPS, SEQUENCE = 60, 1024
+DP = "[parallel.dp]\n"
 ROWS = {f"batch {batch}{name}": (batch, tables) for batch in (4, 16)
         for name, tables in (("", BF16), (", recorded", BF16 + GRAPH))}
 
@@ -113,6 +114,8 @@ def main():
         one = mortise(batch, tables, 1)
         told(name, one, mortise(batch, tables, ranks), ranks)
         told(f"{name}, without P2P", one, mortise(batch, tables, ranks, NCCL_P2P_DISABLE="1"), ranks)
+        told(f"{name}, dp", one, mortise(batch, tables + DP, ranks), ranks)
+        told(f"{name}, dp without P2P", one, mortise(batch, tables + DP, ranks, NCCL_P2P_DISABLE="1"), ranks)
     for batch in (4, 16) if arguments.peer else ():
         told(f"Trainer, batch {batch}", peer(batch, 1), peer(batch, ranks), ranks)
 

@@ -164,6 +164,7 @@ const at::Tensor& Step::norm() {
     throw PluginError(MORTISE_E_ARGUMENT, "the norm is that of a whole step: it is known in step.verdict and after");
   if (norm_.defined()) return norm_;
   norm_ = p_.host.parameters().norm();
+  if (p_.replicas.has(&mortise_replicas::norm)) p_.replicas.call(&mortise_replicas::norm, "norm", borrow(norm_));
   squares_ = p_.host.parameters().squares_of_parts();
   if (squares_.defined()) {
     ranks_.sum({squares_});

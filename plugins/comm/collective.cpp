@@ -6,7 +6,7 @@
 namespace mortise::comm {
 namespace {
 
-constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
+constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "reduce"};
 
 [[noreturn]] void refuse(const mortise_collective& c, const std::string& what,
                          mortise_status status = MORTISE_E_ARGUMENT) {
@@ -65,7 +65,7 @@ at::ScalarType type_of(uint32_t dtype) {
 }
 
 const char* name_of(const mortise_collective& c) {
-  if (c.kind > MORTISE_ALL_TO_ALL)
+  if (c.kind > MORTISE_REDUCE)
     throw Error(MORTISE_E_ARGUMENT, "start: no collective has the number " + std::to_string(c.kind));
   return kNames[c.kind];
 }
@@ -81,11 +81,11 @@ c10d::ReduceOp op_of(uint32_t op, const char* name) {
 
 void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
   const Info out = operand(c, c.out, "`out`", device);
-  if (c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER) {
+  if (c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE) {
     op_of(c.op, name_of(c));
     if (out.dtype == MORTISE_BOOL && c.op == MORTISE_SUM) refuse(c, "booleans have no sum");
   }
-  if (c.kind == MORTISE_BROADCAST && (c.root < 0 || c.root >= n))
+  if ((c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE) && (c.root < 0 || c.root >= n))
     refuse(c, "`root` is " + std::to_string(c.root) + ", of " + std::to_string(n) + " ranks");
   if (!reads_in(c)) return;
   const Info in = operand(c, c.in, "`in`", device);

@@ -1,5 +1,5 @@
 // Gradients side by side in buckets: a bucket is summed over the ranks as soon as its last gradient is there, while
-// backward goes on. What parallel.ddp and parallel.zero share.
+// backward goes on. What parallel.ddp, parallel.dp and parallel.zero share.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -18,8 +18,9 @@ constexpr int64_t kAlignment = 64;  // elements, which kernels read at once: gra
 
 class Buckets {
  public:
-  // As the keys `bucket_mib` and `unused` say.
-  Buckets(int64_t bucket_mib, std::string_view unused) : most_(bucket_mib << 20), every_step_(unused == "every_step") {}
+  // As the keys `bucket_mib` and `unused` say. `sums`: the collective that adds a bucket up.
+  Buckets(int64_t bucket_mib, std::string_view unused, uint32_t sums = MORTISE_ALL_REDUCE)
+      : most_(bucket_mib << 20), sums_(sums), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
     lay_out([](const mortise_param_info&) { return true; });
@@ -44,6 +45,14 @@ class Buckets {
   }
 
  protected:
+  struct Param {
+    mortise_param* handle;
+    const mortise_param_info* info;
+    size_t bucket = 0;
+  };
+  // The trainable ones, in order of declaration; once they are laid out.
+  const std::vector<Param>& params() const { return params_; }
+
   // Of the gradients that `takes` wants; the others are somebody else's, but ranks agree on which there are of all.
   template <class Takes>
   void lay_out(const Takes& takes) {
@@ -66,11 +75,6 @@ class Buckets {
   }
 
  private:
-  struct Param {
-    mortise_param* handle;
-    const mortise_param_info* info;
-    size_t bucket = 0;
-  };
   struct Bucket {
     std::vector<size_t> params;
     std::vector<int64_t> offsets;
@@ -83,7 +87,7 @@ class Buckets {
     bool is_full() const { return ready >= params.size(); }
   };
 
-  static void start(Bucket& b) { b.work = start_collective(MORTISE_ALL_REDUCE, {}, b.sums, b.group); }
+  void start(Bucket& b) { b.work = start_collective(sums_, {}, b.sums, b.group); }
 
   // The buckets of the parameters in this order, each of one dtype and summed over one group of ranks, and not larger
   // than asked for unless one is.
@@ -139,6 +143,7 @@ class Buckets {
   }
 
   int64_t most_;
+  uint32_t sums_;
   bool every_step_;
   std::vector<Param> params_;
   std::map<mortise_param*, size_t> index_of_;

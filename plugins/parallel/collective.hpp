@@ -1,4 +1,4 @@
-// Collectives of the run's `comm`, as parallel.ddp and parallel.zero start them.
+// Collectives of the run's `comm`, as the plugins of this folder start them.
 #pragma once
 #include "mortise/cpp/plugin.hpp"
 

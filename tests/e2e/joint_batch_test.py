@@ -40,6 +40,13 @@ class Ranks(Compared):
     def losses(self, run):
         return [r["loss"] for r in self.records(run, "step")] + [r["eval.loss"] for r in self.records(run, "eval")]
 
+    def saved(self, ranks, more, optimizer, manifest=MANIFEST, samples=44):
+        e2e.shutil.rmtree(self.dir / "runs", True)
+        text = self.text(2, more, optimizer=optimizer, manifest=manifest, samples=samples)
+        run = self.train("saved", text.replace('"2 epochs"', "5"), "--ranks", str(ranks))
+        return {str(p.relative_to(self.checkpoint(run))): p.read_bytes()
+                for p in self.checkpoint(run).rglob("*.safetensors")}, self.losses(run)
+
 
 class JointBatch(Ranks):
     def equal(self, joint, parted):
@@ -102,13 +109,6 @@ class Zero(Ranks):
     in what is sent; a norm is that of parts, rounded in another place, which clipping shows."""
 
     STAGES = (1, 2, 3)
-
-    def saved(self, ranks, more, optimizer, manifest=MANIFEST, samples=44):
-        e2e.shutil.rmtree(self.dir / "runs", True)
-        text = self.text(2, more, optimizer=optimizer, manifest=manifest, samples=samples)
-        run = self.train("saved", text.replace('"2 epochs"', "5"), "--ranks", str(ranks))
-        return {str(p.relative_to(self.checkpoint(run))): p.read_bytes()
-                for p in self.checkpoint(run).rglob("*.safetensors")}, self.losses(run)
 
     def test_two_ranks_are_ddp_bit_for_bit(self):
         for more, optimizer in (("", ADAMW), ("", "[optimizer.sgd]\nmomentum = 0.9\n"), ("", "[optimizer.adafactor]"),
@@ -248,6 +248,41 @@ class Zero(Ranks):
         run = self.train("best", text, "--ranks", "2")
         best = [r["step"] for r in self.records(run, "eval") if r["best"]]
         self.assertEqual([r["step"] for r in self.records(run, "saved")], best)
+
+
+class DataParallel(Ranks):
+    """Gradients go to the first rank, which updates alone: the bits of parallel.ddp on two ranks, and its checkpoints."""
+
+    DP = "[parallel.dp]\n"
+
+    def test_two_ranks_are_ddp_bit_for_bit(self):
+        clip = "[gradient.clip]\nnorm = 0.05\n"
+        for more, optimizer in ((clip + "[gradient.noise]\n[ema.weights]\n" + COUNT.format(2), ADAMW), ("", MUON),
+                                (LORA + clip, "[optimizer.adafactor]"), ("[offload.optimizer]\n", ADAMW),
+                                ("[precision.bf16]\n", "[optimizer.adamw_8bit]"),
+                                (MOE + "[activation.checkpointing]\n", "[optimizer.sgd]\nmomentum = 0.9\n")):
+            with self.subTest(f"{optimizer} {more}"):
+                self.assertTrue(self.saved(2, more, optimizer) == self.saved(2, more + self.DP, optimizer))
+
+    def test_three_ranks_are_the_joint_batch(self):
+        more = FP64 + "[gradient.clip]\nnorm = 0.05\n[activation.checkpointing]\n"
+        shape = {"manifest": MANIFEST.replace('"2 epochs"', "20"), "samples": 51}
+        joint = self.run_of(1, 12, more, **shape)
+        parted = self.run_of(3, 4, more + self.DP, **shape)
+        self.same_tensors(joint[0], parted[0])
+        self.near(joint[1], parted[1], 1e-9)
+
+    def test_a_scale_that_one_rank_overflows_is_lowered_on_all(self):
+        def steps(more):
+            e2e.shutil.rmtree(self.dir / "runs", True)
+            more += "[precision.fp16]\ninitial = 68719476736.0\n[log.jsonl]\n"
+            run = self.train("scaled", self.text(2, more).replace('"2 epochs"', "5"), "--ranks", "2")
+            return [[r.get(name) for name in ("loss", "skipped", "skipped_parameter", "scale", "grad_norm")]
+                    for r in self.records(run, "step")]
+
+        ddp = steps("")
+        self.assertEqual({bool(step[1]) for step in ddp}, {True, False})
+        self.assertEqual(ddp, steps(self.DP))
 
 
 class Resumed(Ranks):

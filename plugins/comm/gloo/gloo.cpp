@@ -63,6 +63,12 @@ c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortis
       at::Tensor in = flat(c.in);
       return group._allgather_base(out, in);
     }
+    case MORTISE_REDUCE: {
+      c10d::ReduceOptions options;
+      options.reduceOp = comm::op_of(c.op, comm::name_of(c));
+      options.rootRank = c.root;
+      return group.reduce(one, options);
+    }
     default: {
       c10d::BroadcastOptions options;
       options.rootRank = c.root;

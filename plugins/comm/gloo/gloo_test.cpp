@@ -188,6 +188,20 @@ TEST_P(Ranks, ScatterWhatTheyReduce) {
   });
 }
 
+TEST_P(Ranks, ReduceToOne) {
+  in_ranks(GetParam(), [](Rank& at) {
+    for (const uint32_t dtype : kTypes)
+      for (int root = 0; root < at.size; ++root) {
+        SCOPED_TRACE(testing::Message() << dtype << " " << root);
+        const Tensor t = tensor_of(at.host, dtype, pattern(at.rank, 70));
+        ASSERT_EQ(at.run(MORTISE_REDUCE, nullptr, t.get(), MORTISE_SUM, root), MORTISE_OK) << at.host.error();
+        if (at.rank == root) {
+          ASSERT_EQ(elements_of(at.host, t), reduced(at.size, 70, MORTISE_SUM));
+        }
+      }
+  });
+}
+
 TEST_P(Ranks, GatherAndBroadcast) {
   in_ranks(GetParam(), [](Rank& at) {
     for (const uint32_t dtype : kTypes)
@@ -368,7 +382,7 @@ TEST(Gloo, OfAGroupARankThatIsKilledIsLost) {
 TEST_P(Ranks, SendNothingOfNothing) {
   in_ranks(GetParam(), [](Rank& at) {
     const Tensor none = mortise::empty(MORTISE_F32, {0}), also = mortise::empty(MORTISE_F32, {0});
-    for (const uint32_t kind : {MORTISE_ALL_REDUCE, MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_BROADCAST})
+    for (const uint32_t kind : {MORTISE_ALL_REDUCE, MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_BROADCAST, MORTISE_REDUCE})
       EXPECT_EQ(at.run(kind, none.get(), also.get()), MORTISE_OK) << at.host.error();
     EXPECT_EQ(at.sum({}), MORTISE_OK);
   });
@@ -454,6 +468,9 @@ TEST_P(Ranks, RefuseWhatCannotBeSent) {
     says(MORTISE_E_ARGUMENT, "all_gather: `in` is NULL", at.run(MORTISE_ALL_GATHER, nullptr, t.get()));
     says(MORTISE_E_ARGUMENT, "broadcast: `root` is " + n + ", of " + n + " ranks",
          at.run(MORTISE_BROADCAST, nullptr, t.get(), 0, at.size));
+    says(MORTISE_E_ARGUMENT, "reduce: `root` is -1, of " + n + " ranks",
+         at.run(MORTISE_REDUCE, nullptr, t.get(), MORTISE_SUM, -1));
+    says(MORTISE_E_ARGUMENT, "reduce: no reduction has the number 9", at.run(MORTISE_REDUCE, nullptr, t.get(), 9));
     says(MORTISE_E_SHAPE, "all_gather: `in` and `out` are of two element types",
          at.run(MORTISE_ALL_GATHER, t.get(), wide.get()));
     says(MORTISE_E_SHAPE,
@@ -653,7 +670,7 @@ TEST_F(One, EveryCallIsTheIdentity) {
   at.world.port = 0, at.world.address = str("");  // there is nobody to reach
   ASSERT_EQ(at.open(), MORTISE_OK) << at.host.error();
   const Tensor in = at.host.tensor<float>({3}, {1, 2, 3});
-  for (const uint32_t kind : {MORTISE_ALL_REDUCE, MORTISE_BROADCAST}) {
+  for (const uint32_t kind : {MORTISE_ALL_REDUCE, MORTISE_BROADCAST, MORTISE_REDUCE}) {
     EXPECT_EQ(at.run(kind, nullptr, in.get()), MORTISE_OK);
     EXPECT_EQ(at.host.values<float>(in), (std::vector<float>{1, 2, 3}));
   }
@@ -672,7 +689,7 @@ TEST_F(One, EveryCallIsTheIdentity) {
 TEST_F(One, RefusesWhatSeveralWould) {
   ASSERT_EQ(at.open(), MORTISE_OK);
   const Tensor t = mortise::empty(MORTISE_F32, {3}), four = mortise::empty(MORTISE_F32, {4});
-  EXPECT_EQ(at.run(4, t.get(), t.get()), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(at.run(99, t.get(), t.get()), MORTISE_E_ARGUMENT);
   EXPECT_EQ(at.run(MORTISE_BROADCAST, nullptr, t.get(), 0, 1), MORTISE_E_ARGUMENT);
   EXPECT_EQ(at.run(MORTISE_ALL_GATHER, t.get(), four.get()), MORTISE_E_SHAPE);
   EXPECT_EQ(at.sum({1}, 3), MORTISE_E_ARGUMENT);

@@ -18,9 +18,10 @@ class Local {
       throw Error(MORTISE_E_UNSUPPORTED, "comm.local joins no ranks, and there are " + std::to_string(world->size));
   }
   void start(const mortise_collective* c, mortise_work** out) {
-    know(c->kind <= MORTISE_ALL_TO_ALL, "collective", c->kind);
+    know(c->kind <= MORTISE_REDUCE, "collective", c->kind);
     know(c->op <= MORTISE_MIN, "reduction", c->op);
-    const bool reads_in = c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST;
+    const bool reads_in =
+        c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST && c->kind != MORTISE_REDUCE;
     if (reads_in) ops::copy_(c->out, c->in);
     *out = &done_;
   }

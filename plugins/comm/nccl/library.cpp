@@ -23,7 +23,8 @@ Library::Library() {
                        take(nccl, "ncclAllReduce", all_reduce) && take(nccl, "ncclReduceScatter", reduce_scatter) &&
                        take(nccl, "ncclAllGather", all_gather) && take(nccl, "ncclBroadcast", broadcast) &&
                        take(nccl, "ncclGroupStart", group_start) && take(nccl, "ncclGroupEnd", group_end) &&
-                       take(nccl, "ncclSend", send) && take(nccl, "ncclRecv", receive);
+                       take(nccl, "ncclSend", send) && take(nccl, "ncclRecv", receive) &&
+                       take(nccl, "ncclReduce", reduce);
   if (!has_all)
     throw Error(MORTISE_E_UNSUPPORTED, "open: LibTorch has loaded no libnccl.so.2",
                 "a LibTorch for CUDA with NCCL: make setup CUDA=1; or --use device.cpu");

@@ -31,6 +31,7 @@ class Library {
   Result (*all_reduce)(const void*, void*, size_t, DataType, RedOp, Communicator*, void* stream);
   Result (*reduce_scatter)(const void*, void*, size_t of_one, DataType, RedOp, Communicator*, void* stream);
   Result (*all_gather)(const void*, void*, size_t of_one, DataType, Communicator*, void* stream);
+  Result (*reduce)(const void*, void*, size_t, DataType, RedOp, int root, Communicator*, void* stream);
   Result (*broadcast)(const void*, void*, size_t, DataType, int root, Communicator*, void* stream);
   Result (*group_start)();  // what is called until group_end is one call
   Result (*group_end)();

@@ -258,6 +258,7 @@ class Nccl : public comm::Side {
         return nccl.all_gather(Info(c.in).data, out.data, static_cast<size_t>(Info(c.in).numel) * bytes, comm::kUint8,
                                all, stream);
       case MORTISE_ALL_TO_ALL: return exchange_rows(group, c, bytes);
+      case MORTISE_REDUCE: return nccl.reduce(out.data, out.data, n, type, op_of(c.op), c.root, all, stream);
       default: return nccl.broadcast(out.data, out.data, n * bytes, comm::kUint8, c.root, all, stream);
     }
   }

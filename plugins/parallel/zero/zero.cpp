@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../buckets.hpp"
+#include "../sent_masters.hpp"
 #include "shards.hpp"
 
 namespace {
@@ -74,18 +75,13 @@ class Zero : public Buckets {
       if (shards_.has(slices[i].param)) continue;
       const std::vector<Part>& parts = parts_.at(std::string(view(slices[i].info->name)));
       for (size_t rank = 0; rank < parts.size(); ++rank)
-        if (parts[rank].length > 0) send(slices[i].param, parts[rank], static_cast<int32_t>(rank));
+        if (const Part& part = parts[rank]; part.length > 0)
+          sent_.start(slices[i].param, part.offset, part.length, static_cast<int32_t>(rank));
     }
-    for (Sent& sent : sent_) wait_for_collective(sent.work);
-    sent_.clear();
+    sent_.wait();
   }
 
  private:
-  struct Sent {
-    Tensor part;
-    mortise_work* work = nullptr;
-  };
-
   // As many elements each, the last ones fewer; of what is not worth it, or cannot be cut, all to the rank that has the
   // fewest so far, of those that have the same elements.
   std::vector<Part> parts_of(const mortise_param_info& info, int64_t together) {
@@ -107,19 +103,11 @@ class Zero : public Buckets {
     return parts;
   }
 
-  void send(mortise_param* param, const Part& part, int32_t from) {
-    Sent& sent = sent_.emplace_back();
-    mortise_tensor* master = nullptr;
-    check(mortise::need(api.replicas, "mortise.replicas/0").master(api.host, param, part.offset, part.length, &master));
-    sent.part = Tensor::own(master);
-    sent.work = start_collective(MORTISE_BROADCAST, {}, sent.part, group_of(param), from);
-  }
-
   int64_t stage_, whole_below_;
   zero::Shards shards_;
   std::map<std::string, std::vector<Part>> parts_;
   std::map<std::string, std::vector<int64_t>> has_;  // elements, by axis and rank
-  std::deque<Sent> sent_;
+  SentMasters sent_;
 };
 
 const mortise_replicas kObject = {.struct_size = sizeof(mortise_replicas),

@@ -27,8 +27,9 @@ enum {
   MORTISE_REDUCE_SCATTER = 1, /* in [n * k], out [k]: the k of this rank */
   MORTISE_ALL_GATHER = 2,     /* in [k], out [n * k], rank after rank */
   MORTISE_BROADCAST = 3,      /* out: of rank `root`, `in` is not read */
-  MORTISE_ALL_TO_ALL = 4      /* in: rows, along the first dimension, for one rank after another; out: from each. They
+  MORTISE_ALL_TO_ALL = 4,     /* in: rows, along the first dimension, for one rank after another; out: from each. They
                                  share no memory */
+  MORTISE_REDUCE = 5          /* out: in place on rank `root`, on the others left undefined; `in` is not read */
 };
 typedef struct mortise_collective {
   uint32_t struct_size, kind;
@@ -87,7 +88,8 @@ typedef struct mortise_replicas {
    * micro-batch that is `last`, and if it is sharded once in every one; one that brought no gradient on this rank is 0
    * then. */
   MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
-  /** [loop] Every gradient is summed over its replicas (params.h) when this returns (or will be, on the stream). */
+  /** [loop] Every gradient is summed over its replicas (params.h) when this returns (or will be, on the stream); if
+   * `norm` stands here, on one rank. */
   MORTISE_PLUG(finish, uint32_t reserved);
   /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
@@ -112,6 +114,9 @@ typedef struct mortise_replicas {
   /** [loop] Its master was written, on every rank: a value that was gathered is old. Stands where `shard` stands.
    * Since 0.2 */
   MORTISE_PLUG(written, mortise_param *);
+  /** [loop] A norm of all gradients as this rank has them, 0-dim, on the run's device: becomes that of the rank which
+   * has the sums (or will, on the stream). NULL: every rank has them. Since 0.2 */
+  MORTISE_PLUG(norm, mortise_tensor *);
 } mortise_replicas;
 
 /** Of a parameter whose elements several ranks own. */
