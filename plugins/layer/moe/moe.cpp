@@ -217,7 +217,7 @@ class Experts {
                    int64_t capacity) const {
     static const Op ceil("aten::ceil"), clamp("aten::clamp"), equal("aten::eq.Scalar");
     const int64_t experts = settings_.experts, all = experts * capacity;
-    Rows rows{};
+    Rows rows;
     rows.sizes.assign(static_cast<size_t>(experts), capacity);
     if (settings_.grouped)
       rows.end_E = ops::to(times(ops::narrow(count_to(experts + 1), 0, 1, experts), capacity), MORTISE_I32);
@@ -240,7 +240,7 @@ class Experts {
 
   // All, and behind them padding's, which are nobody's.
   Rows of_groups(const Tensor& order_A, const Tensor& begin_E1, const Tensor& rank_A, const Tensor& padding_N) const {
-    Rows rows{{}, {}, order_A, rank_A, {}, {}, {}};
+    Rows rows{.from_R = order_A, .of_A = rank_A};
     rows.end_E = ops::to(ops::narrow(begin_E1, 0, 1, settings_.experts), MORTISE_I32);
     const Tensor all = ops::select(begin_E1, 0, settings_.experts);
     if (padding_N) rows.nobodys_R = is_at_least(count_to(Info(order_A).numel), all);
@@ -251,7 +251,7 @@ class Experts {
     const Tensor host = empty(MORTISE_I64, Info(begin_E1).shape(), true);
     ops::copy_(host, begin_E1);  // waits
     const Info begin(host);
-    Rows rows{{}, {}, order_A, rank_A, {}, {}, {}};
+    Rows rows{.from_R = order_A, .of_A = rank_A};
     const std::span<const int64_t> begins(begin.as<int64_t>(), static_cast<size_t>(begin.numel));
     for (size_t e = 1; e < begins.size(); ++e) rows.sizes.push_back(begins[e] - begins[e - 1]);
     rows.sizes.push_back(Info(order_A).numel - begins.back());

@@ -107,14 +107,14 @@ class GroupedLinear {
   }
   // Of a group without rows LibTorch promises nothing: zeros.
   static void sum_gradients(const Params& params, const Tensor& all, Ref ends_G) {
-    static const Op diff("aten::diff"), equal("aten::eq.Scalar");
+    static const Op diff("aten::diff"), equal("aten::eq.Scalar"), fill("aten::masked_fill_.Scalar");
     const Tensor zero_1 = empty(MORTISE_I32, {1});
     ops::fill_(zero_1, 0);
     Tensor has_none = equal(diff(ends_G, 1, 0, zero_1, none()), 0);
     while (Info(has_none).rank < Info(all).rank) has_none = ops::unsqueeze(has_none, -1);
-    const Tensor sums = ops::masked_fill(all, has_none, 0);
+    fill(all, has_none, 0);
     for (size_t g = 0; g < params.size(); ++g)
-      if (trainable(params[g])) sum_gradient(params[g], ops::select(sums, 0, static_cast<int64_t>(g)));
+      if (trainable(params[g])) sum_gradient(params[g], ops::select(all, 0, static_cast<int64_t>(g)));
   }
 
   bool in_out_;
