@@ -63,7 +63,7 @@ BUDGETS = {
     "host": 2330,
     "loop": 2415,
     "abi": 1630,
-    "declare": 1880,
+    "declare": 1895,
     "assemble": 1240,
     "store": 1390,
     "cli": 6765,

@@ -434,6 +434,20 @@ TEST(Axes, PutExpertsOnTheirRanks) {
                                               " tensors, which no other rank has"}));
 }
 
+TEST(Axes, OfOneNameAreOne) {
+  PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n");
+  auto& facts = planned.catalogue.at("data.random").facts["ranks"];
+  facts["axis"] = {std::string("experts"), {}};
+  facts["size"] = {std::string("samples"), {}};
+  try {
+    declare_second_of_two(planned);
+    FAIL() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "axes_do_not_fit");
+    EXPECT_NE(f.diagnostic.message.find("data.random.samples = 12"), std::string::npos);
+  }
+}
+
 TEST(Axes, OfOneProcessThatDoesNotTrainHaveOneRank) {
   const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n");
   DeclareRequest request = planned.request();

@@ -20,18 +20,34 @@ struct Asked {
   Axis axis;
   Position at;
 };
+std::string said(const Axis& axis) { return axis.by + " = " + std::to_string(axis.size); }
+
+// Two plugins may mean one axis, if they say the same of it.
+void must_be_one(const Asked& first, const Asked& now) {
+  if (first.axis.size == now.axis.size && first.axis.shares_data == now.axis.shares_data) return;
+  Diagnostic refused =
+      mistake("axes_do_not_fit", said(first.axis) + " and " + said(now.axis) + " are of one axis, " + now.axis.name,
+              now.at, "one number for both");
+  refused.positions.push_back(first.at);
+  throw Failure(refused);
+}
+
 std::vector<Asked> axes_of(const Plan& plan, bool trains) {
   std::vector<Asked> all;
   for (const Member& member : plan.members) {
     const Value *name = fact_of(*member.info, "ranks", "axis"), *key = fact_of(*member.info, "ranks", "size");
     if (!name || !key) continue;
     const Value* size = value_of_fact(member, "ranks", "size");
-    Asked& asked = all.emplace_back();
+    Asked asked;
     asked.axis.name = name->as_text();
     asked.axis.by = member.info->schema.id + "." + key->as_text();
-    asked.axis.size = trains && size ? static_cast<int>(size->as_int()) : 1;
+    const auto* ranks = size ? std::get_if<int64_t>(&size->data) : nullptr;
+    if (trains && ranks) asked.axis.size = static_cast<int>(*ranks);
     asked.axis.shares_data = fact_of(*member.info, "ranks", "sees") != nullptr;
     if (size) asked.at = size->origin;
+    const auto first = std::ranges::find(all, asked.axis.name, [](const Asked& a) { return a.axis.name; });
+    if (first == all.end()) all.push_back(asked);
+    else must_be_one(*first, asked);
   }
   return all;
 }
@@ -43,7 +59,7 @@ void must_fit(const std::vector<Asked>& all, int ranks) {
   for (const auto& [axis, at] : all) {
     if (axis.size == 1) continue;
     together *= axis.size;
-    sizes.push_back(axis.by + " = " + std::to_string(axis.size));
+    sizes.push_back(said(axis));
     keys.push_back("--set " + axis.by + "=1");
     refused.positions.push_back(at);
   }
