@@ -75,6 +75,7 @@ soak: configure
 	MORTISE=$(BUILD)/bin/mortise MORTISE_HOSTILE=all $(SOAK_PY) -B tests/hostile_plugins/hostile_plugins_test.py
 	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=1000 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/survive_test.py Kill
 	MORTISE=$(BUILD)/bin/mortise MORTISE_ADVERSITIES=300 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/campaign.py
+	MORTISE=$(BUILD)/bin/mortise MORTISE_KILLS=200 MORTISE_SEED=$(SOAK_SEED) $(SOAK_PY) tests/faults/ranks_campaign.py
 
 # In a copy of this tree, build-mutants/tree.
 mutants: setup
