@@ -61,7 +61,8 @@ bool is_empty(const fs::path& dir) {
   std::error_code error;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
     if (!it->path().filename().string().starts_with("run.toml.tmp-")) return false;
-  return !error;
+  if (error) throw Failure(trouble(kExitIo, "no_folder", dir.string() + " cannot be read: " + error.message()));
+  return true;
 }
 
 // For what the run is made of.

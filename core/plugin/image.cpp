@@ -25,7 +25,9 @@ constexpr int kFirstDescriptor = 10;  // away from 0, 1 and 2, which a plugin or
 int moved_up(int descriptor) {
   if (descriptor < 0) return descriptor;
   const int up = fcntl(descriptor, F_DUPFD_CLOEXEC, kFirstDescriptor);
+  const int error = errno == EINVAL ? EMFILE : errno;  // as if nothing above had a number
   close(descriptor);
+  errno = error;
   return up;
 }
 

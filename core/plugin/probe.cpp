@@ -147,7 +147,8 @@ void probe(const PluginInfo& info, const LoadFrom& from, const std::string& help
     refuse(info, "probe_silent", "no pipe to mortise-probe: " + std::string(strerror(no_pipe)), {"ulimit -n 1024"});
   if (no_start != 0)
     refuse(info, "probe_silent", "mortise-probe does not start: " + std::string(strerror(no_start)),
-           {"install Mortise again: it belongs at " + helper});
+           {no_start == EAGAIN || no_start == ENOMEM ? "more processes (ulimit -u), or more memory"
+                                                     : "install Mortise again: it belongs at " + helper});
   const std::string answer = find_answer(ending.output), load = nonce + " load ", descriptor = nonce + " descriptor ";
   const std::vector<std::string> to_author = {"leave it out; its author can see it with: " + helper + " 1 " +
                                               info.library};

@@ -255,6 +255,13 @@ class CommandLine(e2e.Case):
             self.assertEqual(result.code, 69, (mebibytes, result))
             self.assertRegex(result.err, r"(?m)^error\[(out_of_memory|no_libtorch)\]: ", mebibytes)
 
+    def test_open_files_that_are_too_few_are_said(self):
+        for limit in (4, 8, 12):
+            result = self.mortise("train", "--set", f"run.dir=runs/{limit}", preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_NOFILE, (limit, limit)))
+            self.assertIn(result.code, (71, 74), (limit, result))
+            self.assertIn("Too many open files", result.err, limit)
+
     def test_a_folder_that_is_gone(self):
         gone = self.dir / "gone"
         for verb in (["train", "../run.toml"], ["resume", "../runs/run"], ["points"]):
