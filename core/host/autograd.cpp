@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <atomic>
+
 #include "core/abi/error.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
@@ -200,10 +202,17 @@ at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::fun
   return out;
 }
 
+static std::atomic<int> backwards{0};  // under way
+bool is_backward_under_way() { return backwards > 0; }
+
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
                   uint32_t flags) {
   // Asked of the engine, which knows on every thread: a device's nodes, and deep nesting, run on threads of their own.
   const bool outermost = ta::get_current_graph_task_id() == -1;
+  const struct UnderWay {
+    UnderWay() { ++backwards; }
+    ~UnderWay() { --backwards; }
+  } under_way;
   ta::edge_list edges;
   for (const auto& r : roots) edges.push_back(ta::impl::gradient_edge(r));
   ta::Engine::get_default_engine().execute(edges, seeds, (flags & (MORTISE_RETAIN_GRAPH | MORTISE_CREATE_GRAPH)) != 0,

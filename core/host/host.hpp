@@ -63,5 +63,6 @@ at::Tensor with_root(const at::Tensor& carrier, const at::Tensor& root, std::fun
 // Backward from `roots`; at the end of the outermost one the parameters are told. Throws PluginError.
 void run_backward(Host& host, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& seeds,
                   uint32_t flags = 0);
+bool is_backward_under_way();  // one that was begun by that, on whatever thread
 
 }  // namespace mortise

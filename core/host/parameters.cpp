@@ -15,6 +15,7 @@
 #include "core/abi/error.hpp"
 #include "core/host/call.hpp"
 #include "core/host/handle.hpp"
+#include "core/host/host.hpp"
 #include "core/host/initial.hpp"
 #include "core/host/placed.hpp"
 
@@ -30,6 +31,12 @@ struct GradientSink final : ta::Node {
   GradientSink(Parameters& all, const mortise_param& p) : Node(/*sequence_nr=*/UINT64_MAX), parameters(all), param(p) {}
   std::string name() const override { return "gradient of " + param.name; }
   ta::variable_list apply(ta::variable_list&& grads) override {
+    // Its gradient would be of a sum that nobody divided, and count beside that of the step.
+    if (!is_backward_under_way())
+      throw PluginError(
+          MORTISE_E_ARGUMENT,
+          "a backward that is not the run's reaches the parameter " + param.name +
+              "\n  fix: micro.backward(sum, \"tokens\") of a program, loop.term of a model, in its place");
     // Undefined: a node in between wrote the gradient elsewhere, or had none. The use has arrived all the same.
     if (!grads.empty() && grads[0].defined()) parameters.sum(param, grads[0]);
     parameters.arrive(param);

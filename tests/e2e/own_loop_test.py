@@ -134,11 +134,19 @@ class OwnLoop(e2e.Case):
         for loop, text in (("forgets backward", "a micro-batch was left out"),
                            ("forgets update", "a step was not ended"),
                            ("backward twice", "micro.backward was called twice"),
+                           ("calls backward itself", "a backward that is not the run's reaches the parameter table"),
+                           ("goes on elsewhere", "a run goes on where it was opened: all of it is on one thread"),
                            ("asks for no field", "the data has no field `pixels`")):
             with self.subTest(loop=loop):
                 result = self.run_loop(loop=loop)
                 self.assertIn(f"caught {text}", result.out)
                 self.assertEqual(result.code, 71, result)
+
+    def test_mistakes_before_a_loop_are_said(self):
+        for loop, text in (("opens two", "a second run is opened before the first has ended"),
+                           ("adopts integers", "what is adopted as `steps` is no tensor of floating-point numbers")):
+            with self.subTest(loop=loop):
+                self.assertIn(f"caught {text}\n", self.finished("--set", "run.length=1", loop=loop).out)
 
     def test_a_term_that_is_none_ends_the_run(self):
         result = self.run_loop(loop="gives no sum")

@@ -173,6 +173,8 @@ class Run {
   // One tensor; role: matrix vector norm embedding buffer. Under a second name it is the one that was adopted already.
   void adopt(const std::string& name, const at::Tensor& tensor, std::string_view role) {
     must_be_before("parameters are adopted");
+    if (!tensor.defined() || !tensor.is_floating_point())
+      throw std::invalid_argument("what is adopted as `" + name + "` is no tensor of floating-point numbers");
     for (const Adopted& a : program_->adopted)
       if (a.is(tensor)) return;
     program_->adopted.emplace_back(name, tensor, role);

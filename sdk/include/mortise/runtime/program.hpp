@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "mortise/cpp/core.hpp"
@@ -28,6 +30,7 @@ class Program {
       : manifest_(std::move(manifest)), words_(argv, argv + argc), training_([this] { run(); }) {
     program_.manifest = manifest_.c_str();
     program_.self = this;
+    if (is_open_.exchange(true)) throw std::logic_error("a second run is opened before the first has ended");
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -37,9 +40,16 @@ class Program {
   At at() const { return at_; }  // where training waits for the loop
   // With a failure that the host has described, training ends.
   void go_on(mortise_status status = MORTISE_OK) {
+    must_be_its_thread();
     status_ = status;
     training_.resume();
-    if (training_.is_done()) at_ = At::kEnd;
+    if (!training_.is_done()) return;
+    at_ = At::kEnd;
+    is_open_ = false;
+  }
+  void must_be_its_thread() const {
+    if (std::this_thread::get_id() != thread_)
+      throw std::logic_error("a run goes on where it was opened: all of it is on one thread");
   }
   // From here on the loop has no turn any more; the step under way fails.
   void leave() { is_left_ = true; }
@@ -53,6 +63,7 @@ class Program {
   mortise_call* micro() const { return micro_; }         // at kMicro
   // What the program computes with its tensors from here on is computed with the run's parameters.
   void bind() {
+    must_be_its_thread();
     for (Adopted& a : adopted) a.bind();
   }
 
@@ -135,6 +146,9 @@ class Program {
 
   static Program& of(void* self) { return *static_cast<Program*>(self); }
 
+  static inline std::atomic<bool> is_open_{false};  // one at a time: plugins of both would share their statics
+
+  const std::thread::id thread_ = std::this_thread::get_id();
   std::string manifest_;
   std::vector<std::string> words_;
   Coroutine training_;
