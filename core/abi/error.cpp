@@ -101,6 +101,13 @@ mortise_status status_of_throw() noexcept {
   }
 }
 
+mortise_status status_of_arithmetic(uint32_t before) noexcept {
+  set_arithmetic(before);
+  return set_error(MORTISE_E_PLUGIN,
+                   "it left this thread with another rounding of floating-point numbers, another way with the smallest "
+                   "of them (flush to zero) or exceptions that trap\n  fix: set it back before you return (fesetenv)");
+}
+
 mortise_status status_of_exception() noexcept {
   try {
     throw;

@@ -54,14 +54,19 @@ PluginError as_thrown(mortise_status status);
 mortise_status status_of_plugin(mortise_status returned) noexcept;
 // The exception under way, which a plugin let out through its table: a failure of that plugin.
 mortise_status status_of_throw() noexcept;
+// Of a plugin that returned to a thread that computes in another way than before, as it does from here on: its failure.
+// Whoever comes after it would compute other numbers, and nobody would notice.
+mortise_status status_of_arithmetic(uint32_t before) noexcept;
 
 // Every call of a function of a plugin. It is charged to the plugin, and no exception leaves: the tables' functions are
 // `noexcept` in C++, but who calls cannot know what they were written in.
 template <class... Parameters, class... Arguments>
 mortise_status call_plugin(const PluginCall& call, mortise_status (*function)(Parameters...), Arguments... arguments) {
   const PluginScope scope(call.plugin, call.what, call.where);
+  const uint32_t arithmetic = arithmetic_here();
   try {
-    return status_of_plugin(function(arguments...));
+    const mortise_status status = status_of_plugin(function(arguments...));
+    return arithmetic_here() == arithmetic ? status : status_of_arithmetic(arithmetic);
   } catch (...) {
     return status_of_throw();
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <stdexcept>
 
 #include "core/abi/cause.hpp"
@@ -26,6 +27,27 @@ TEST(Error, OfAPluginIsNeverInternal) {
   EXPECT_EQ(take_error(MORTISE_E_INTERNAL), "host");
   clear_error();
   EXPECT_EQ(status_of_plugin(MORTISE_E_INTERNAL), MORTISE_E_PLUGIN) << "the host's was another one";
+}
+
+// Of a plugin that rounds otherwise from here on everybody's numbers would be others.
+TEST(Error, IsAnArithmeticThatIsLeftChanged) {
+  const PluginCall call{"test.rounds", "create", {}};
+  mortise_status (*const rounds)() = [] {
+    std::fesetround(FE_UPWARD);
+    return mortise_status{MORTISE_OK};
+  };
+  mortise_status (*const returns)() = [] {
+    const int before = std::fegetround();
+    std::fesetround(FE_UPWARD);
+    std::fesetround(before);
+    return mortise_status{MORTISE_OK};
+  };
+  const uint32_t before = arithmetic_here();
+  EXPECT_EQ(call_plugin(call, returns), MORTISE_OK);
+  EXPECT_EQ(call_plugin(call, rounds), MORTISE_E_PLUGIN);
+  EXPECT_EQ(arithmetic_here(), before);
+  EXPECT_TRUE(take_error(MORTISE_E_PLUGIN).starts_with("it left this thread with another rounding"));
+  std::fesetround(FE_TONEAREST);  // of what else there is
 }
 
 TEST(Error, IsOneEvenIfItSaysOk) {

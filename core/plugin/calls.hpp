@@ -2,6 +2,7 @@
 // can be charged to somebody. Cheap enough for every call: four stores, nothing is allocated. Needs no LibTorch.
 #pragma once
 #include <atomic>
+#include <cfenv>
 #include <cstdint>
 #include <mutex>
 #include <string_view>
@@ -59,6 +60,15 @@ class PluginScope {
   }
   PluginCall call_;
 };
+
+// How this thread computes: its rounding, what becomes of subnormal numbers, which exceptions trap.
+#if defined(__x86_64__)
+inline uint32_t arithmetic_here() { return __builtin_ia32_stmxcsr() & ~0x3Fu; }  // without what it noted so far
+inline void set_arithmetic(uint32_t control) { __builtin_ia32_ldmxcsr(control); }
+#else
+inline uint32_t arithmetic_here() { return static_cast<uint32_t>(std::fegetround()); }
+inline void set_arithmetic(uint32_t rounding) { std::fesetround(static_cast<int>(rounding)); }
+#endif
 
 inline const PluginCall* current_call() { return calls_of_thread.innermost.load(std::memory_order_relaxed); }
 

@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -105,7 +106,10 @@ void register_code_of(const std::string& id, void* handle) {
 
 const Library& open(const PluginInfo& info, LibraryImage image, const LoadFrom& from) {
   const PluginScope scope(info.schema.id, "its constructors");
+  std::fenv_t arithmetic;
+  std::fegetenv(&arithmetic);
   void* const handle = dlopen(from.path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  std::fesetenv(&arithmetic);  // of who links with -ffast-math a constructor flushes subnormal numbers to zero
   const auto entry = handle ? reinterpret_cast<Entry>(dlsym(handle, "mortise_plugin_v0")) : nullptr;
   if (!entry) refuse_unloaded(info, dlerror(), from.path);
   register_code_of(info.schema.id, handle);
