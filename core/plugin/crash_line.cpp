@@ -1,6 +1,7 @@
 // The line of a signal: written by the handler, in a process that may be broken.
 #include <link.h>
 #include <signal.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -26,6 +27,29 @@ std::string_view plugin_at(uintptr_t address) {
   for (size_t i = 0; i < n; ++i)
     if (address >= all_code[i].begin && address < all_code[i].end) return all_code[i].plugin;
   return {};
+}
+
+struct Registers {
+  uintptr_t code = 0, stack = 0;
+};
+
+// Of a thread that the core knows nothing of: the plugin whose code stands nearest on its stack, which called what
+// crashed in a library, such as abort(). The kernel reads it, and says where it ends.
+std::string_view plugin_on_stack(uintptr_t stack) {
+  constexpr uintptr_t kMostBytes = uintptr_t{1} << 16;
+  uintptr_t words[64];
+  for (const uintptr_t end = stack + kMostBytes; stack < end; stack += sizeof words) {
+    const iovec to{words, sizeof words}, from{reinterpret_cast<void*>(stack), sizeof words};
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != ssize_t{sizeof words}) return {};
+    for (const uintptr_t word : words)
+      if (const std::string_view plugin = plugin_at(word); !plugin.empty()) return plugin;
+  }
+  return {};
+}
+
+std::string_view plugin_of_thread(const Registers& at) {
+  const std::string_view plugin = plugin_at(at.code);
+  return plugin.empty() && !calls_of_thread.known ? plugin_on_stack(at.stack) : plugin;
 }
 
 // One line in a buffer of its own; nothing here allocates or locks.
@@ -79,9 +103,6 @@ std::string_view name_of(int signal) {
   return "a signal";
 }
 
-struct Registers {
-  uintptr_t code = 0, stack = 0;
-};
 Registers registers_of(const void* context) {
   const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
@@ -110,7 +131,7 @@ void add_cause(Line& line, int signal, const siginfo_t& info, const Registers& a
 
 void write_line(int signal, const siginfo_t& info, const Registers& at) {
   const PluginCall* call = current_call();
-  const std::string_view plugin = call ? call->plugin : plugin_at(at.code);
+  const std::string_view plugin = call ? call->plugin : plugin_of_thread(at);
   static Line line;  // one thread comes here
   const bool of_file = is_of_file(signal, info);
   const std::string_view code = of_file ? "mapped_file_lost" : plugin.empty() ? "crashed" : "plugin_crashed";
