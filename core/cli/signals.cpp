@@ -85,6 +85,8 @@ UntilInterruptedTwice::UntilInterruptedTwice(std::function<std::string()> leave)
   sem_init(&interrupted_twice, 0, 0);
   over = false;
   waits_ = std::thread([leave = std::move(leave)] {
+    const sigset_t set = handled();  // here they arrive, whatever a plugin has blocked in the thread that trains
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
     while (sem_wait(&interrupted_twice) != 0) {
     }
     if (over) return;
