@@ -1,5 +1,6 @@
 // embedding: y = weight[ids], in the dtype in which the weight is stored; the residual stream begins with it.
 #include <algorithm>
+#include <span>
 
 #include "common.hpp"
 
@@ -18,6 +19,7 @@ class Embedding {
   }
 
   void forward(mortise_call* call, Saves& saves) const {
+    check_ids(call);
     if (trainable(weight_)) saves.input(0);
     give(call, 0, ops::embedding(use(weight_), call->args[0]));
   }
@@ -40,6 +42,17 @@ class Embedding {
   // A band of columns after another has the bits of all at once. A second gradient of a large table is a peak of memory
   // where a batch is small; where it is large, activations are more, and LibTorch's CUDA kernels many for each band.
   static constexpr int64_t kLarge = 1 << 20, kFew = 3072, kBands = 4;
+
+  // A GPU's ids are not read here, which would wait for it.
+  void check_ids(const mortise_call* call) const {
+    const Info ids(call->args[0].v.t);
+    if (ids.device != MORTISE_CPU || ids.dtype != MORTISE_I64 || !(ids.flags & MORTISE_CONTIGUOUS)) return;
+    const std::span<const int64_t> all(ids.as<const int64_t>(), static_cast<size_t>(ids.numel));
+    const auto wrong = std::ranges::find_if(all, [&](int64_t id) { return id < 0 || id >= rows_; });
+    if (wrong != all.end())
+      throw Error(MORTISE_E_DATA, std::string(view(call->path)) + " has rows for 0 to " + std::to_string(rows_ - 1) +
+                                      ", the batch asks for " + std::to_string(*wrong));
+  }
 
   int64_t rows_, width_;
   mortise_param* weight_;
