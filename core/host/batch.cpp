@@ -89,7 +89,10 @@ void batch_count(mortise_host*, const mortise_batch* batch, mortise_str unit, in
 
 void batch_set_count(mortise_host*, mortise_batch* batch, mortise_str unit, int64_t n) {
   must_be_there(batch);
-  if (n < 0) throw PluginError(MORTISE_E_ARGUMENT, "a batch has " + std::to_string(n) + " of nothing");
+  constexpr int64_t kMost = int64_t{1} << 40;  // sums over a whole run are counted, and read back
+  if (n < 0 || n > kMost)
+    throw PluginError(MORTISE_E_ARGUMENT, "a batch has " + std::to_string(n) + " of `" + std::string(view(unit)) +
+                                              "`; 0 to " + std::to_string(kMost) + " can be counted");
   for (auto& [name, count] : batch->counts)
     if (name == view(unit)) {
       count = n;

@@ -179,7 +179,8 @@ TEST(Batch, TableReadsWritesAndCounts) {
     EXPECT_EQ(kBatchApi.count(h, c.batch, MORTISE_STR("words"), &n), MORTISE_OK);
     EXPECT_EQ(n, words);
   }
-  EXPECT_EQ(kBatchApi.set_count(h, c.batch, MORTISE_STR("words"), -1), MORTISE_E_ARGUMENT);
+  for (const int64_t words : {int64_t{-1}, INT64_MAX})
+    EXPECT_EQ(kBatchApi.set_count(h, c.batch, MORTISE_STR("words"), words), MORTISE_E_ARGUMENT);
 
   mortise_rows rows(c.fields, 1);
   const int64_t elements[] = {7, 8};
