@@ -41,6 +41,13 @@ std::string RunServices::column_name(std::string_view name) {
   return text;
 }
 
+// One of weight 0 is a column of each step's record.
+std::string RunServices::term_name(std::string_view name, double weight) {
+  std::string text = column_name(name);
+  if (weight != 0 || !is_step_column(text)) return text;
+  throw PluginError(MORTISE_E_ARGUMENT, "each step has a column `" + text + "` of the core's already");
+}
+
 const mortise_ledger& RunServices::ledger() { return need_ledger().c(); }
 void RunServices::vote(mortise_tensor* ok) { need_ledger().vote(one_number(ok, "a vote")); }
 void RunServices::multiply(mortise_tensor* factor) { need_ledger().multiply(one_number(factor, "a factor")); }
@@ -56,9 +63,7 @@ void RunServices::set_scale(mortise_tensor* scale) {
 
 void RunServices::report(std::string_view name, mortise_tensor* number, std::string_view unit) {
   Step& step = need_step();
-  const std::string text = column_name(name);
-  if (is_step_column(text))
-    throw PluginError(MORTISE_E_ARGUMENT, "each step has a column `" + text + "` of the core's already");
+  const std::string text = term_name(name, 0);
   step.report({text, std::string(unit), one_number(number, "the number `" + text + "` of a step")});
 }
 
@@ -93,7 +98,7 @@ void RunServices::count_term(const Frame& f, const std::string& text, std::strin
 void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_view unit, double weight) {
   const Frame& f = frame_of_term();
   if (f.call->flags & MORTISE_REPLAY) return;  // counted in the first pass
-  const std::string text(name);
+  const std::string text = term_name(name, weight);
   const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
   // A pass whose graph is made again later keeps no graph now: the term would train nothing, and nobody would notice.
   if (weight != 0 && (f.call->flags & MORTISE_FIRST_PASS) && !t.requires_grad())
@@ -108,7 +113,7 @@ void RunServices::term(std::string_view name, mortise_tensor* sum, std::string_v
 void RunServices::attach_term(std::string_view name, mortise_tensor* carrier, mortise_tensor* sum,
                               std::string_view unit, double weight, mortise_tensor** out) {
   const Frame& f = frame_of_term();
-  const std::string text(name);
+  const std::string text = term_name(name, weight);
   const at::Tensor t = one_number(sum, "the term `" + text + "`, summed over the micro-batch,");
   const at::Tensor on = share(carrier);
   if (!on.defined() || !on.is_floating_point())

@@ -37,6 +37,7 @@ class RunServices final : public LoopServices {
 
  private:
   static std::string column_name(std::string_view name);  // throws PluginError: it is none
+  static std::string term_name(std::string_view name, double weight);
   static at::Tensor one_number(mortise_tensor* handle, const std::string& what);
   // The term under `text`, as it is given where `f` is.
   static void count_term(const Frame& f, const std::string& text, std::string_view unit, double weight,

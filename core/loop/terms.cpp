@@ -15,6 +15,10 @@
 
 namespace mortise {
 
+static std::string said(const std::string& term, const std::string& by) {
+  return "the term `" + term + "`" + (by.empty() ? "" : " of " + by);
+}
+
 void add_counts(Counts& counts, const mortise_batch& batch) {
   for (const auto& [unit, n] : batch.counts) counts[unit] += n;
 }
@@ -30,10 +34,10 @@ void Denominators::set(const Counts& counts) {
   }
 }
 
-const at::Tensor& Denominators::of(const std::string& unit, const std::string& term) const {
+const at::Tensor& Denominators::of(const std::string& unit, const std::string& term, const std::string& by) const {
   const auto found = by_unit_.find(unit);
   if (found != by_unit_.end()) return found->second;
-  throw PluginError(MORTISE_E_PLUGIN, "the term `" + term + "` counts `" + unit + "`, which the data does not");
+  throw PluginError(MORTISE_E_PLUGIN, said(term, by) + " counts `" + unit + "`, which the data does not", by);
 }
 
 bool Denominators::any(const std::string& unit) const {
@@ -53,7 +57,8 @@ void TermSums::add(const Terms& terms, bool as_nothing) {
       continue;
     }
     if (known->given && (known->weight != t.weight || known->unit != t.unit))
-      throw PluginError(MORTISE_E_ARGUMENT, "the term `" + t.name + "` changes its weight or its unit within one step");
+      throw PluginError(MORTISE_E_ARGUMENT, said(t.name, t.by) + " changes its weight or its unit within one step",
+                        t.by);
     known->weight = t.weight;
     known->unit = t.unit;
     known->total.add_(sum);

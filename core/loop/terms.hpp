@@ -22,8 +22,9 @@ class Denominators {
   explicit Denominators(c10::Device device) : scalar_(at::TensorOptions().dtype(at::kDouble).device(device)) {}
   // A unit that is not among the counts keeps its place, with none of it.
   void set(const Counts& counts);
-  // Throws PluginError: the data does not count this unit. Infinite where there is none of it: what is divided is 0.
-  const at::Tensor& of(const std::string& unit, const std::string& term) const;
+  // Throws PluginError: the data does not count this unit, by which the term of the plugin `by` is divided. Infinite
+  // where there is none of it: what is divided is 0.
+  const at::Tensor& of(const std::string& unit, const std::string& term, const std::string& by = "") const;
   bool any(const std::string& unit) const;  // is there any of it?
   at::Tensor scalar(double value) const;    // like them
 

@@ -88,6 +88,8 @@ TEST(Terms, OfAUnitThatNobodyCountsAreRefused) {
   Denominators counts(c10::Device(c10::kCPU));
   counts.set({{"tokens", 2}});
   EXPECT_EQ(error_of([&] { counts.of("pixels", "loss"); }), "the term `loss` counts `pixels`, which the data does not");
+  EXPECT_EQ(error_of([&] { counts.of("pixels", "loss", "test.x"); }),
+            "the term `loss` of test.x counts `pixels`, which the data does not");
 }
 
 // ---- as a model gives them ----
@@ -132,8 +134,20 @@ TEST(GivenTerms, AreOneNumberEachOfAUnitThatIsCounted) {
             std::string::npos);
   EXPECT_NE(refused([](TestRun& run, const at::Tensor& w) {
               run.term("aux", w.mul(1), "pixels");
-            }).find("counts `pixels`, which the data does not"),
+            }).find("the term `aux` counts `pixels`, which the data does not"),
             std::string::npos);
+}
+
+// What a record could not show, or has already.
+TEST(GivenTerms, HaveNamesOfTheirOwn) {
+  for (const char* name : {"", "a\nb", "\xff"})
+    EXPECT_NE(refused([&](TestRun& run, const at::Tensor& w) { run.term(name, w.mul(1)); }).find("a line can show"),
+              std::string::npos);
+  const auto metric = [](const char* name) {
+    return refused([&](TestRun& run, const at::Tensor& w) { run.term(name, w.mul(1), "one", 0); });
+  };
+  EXPECT_NE(metric("grad_norm").find("each step has a column `grad_norm` of the core's already"), std::string::npos);
+  EXPECT_EQ(metric("mine"), "");
 }
 
 // A block that is computed again in backward gives its terms in both passes.
