@@ -57,7 +57,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 BUDGETS = {
     "base": 740,
     "manifest": 1996,
-    "plugin": 1790,
+    "plugin": 1795,
     "plan": 1730,
     "model": 415,
     "host": 2330,

@@ -63,7 +63,10 @@ Passes::Passes(Host& host, Chains& chains, Feed& feed, Samples& samples)
   });
   chains.provide(kForward, [this](mortise_call& call) { run_segments(call); });
   chains.provide(kMicro, [this](mortise_call& call) { run_micro(call); });
-  chains.provide(kBackward, [this](mortise_call&) { run_backward_of_terms(); });
+  chains.provide(kBackward, [this](mortise_call&) {
+    ++backwards_run_;
+    run_backward_of_terms();
+  });
   chains.provide(kEval, [this](mortise_call&) {
     if (measured_) measure(*measured_);
   });
@@ -167,13 +170,15 @@ void Passes::run_micro(mortise_call& call) {
   }
   parameters.check_versions();
   mortise_call backward = make_call(&frame, kBackward, {"", 0});
+  backwards_run_ = 0;
   invoke(chains_.at(kBackward, call.mode), backward, frame);
+  if (backwards_run_ == 0) refuse_skipped(chains_, kBackward, call.mode);
 }
 
 std::function<at::Tensor()> Passes::seed_of(const Term& t) const {
-  return
-      [scale = *scale_, denominator = denominators_->of(t.unit, t.name), weight = t.weight, dtype = t.sum.scalar_type(),
-       sizes = t.sum.sizes().vec()] { return scale.mul(weight).div(denominator).to(dtype).view(sizes); };
+  return [scale = *scale_, denominator = denominators_->of(t.unit, t.name, t.by), weight = t.weight,
+          dtype = t.sum.scalar_type(),
+          sizes = t.sum.sizes().vec()] { return scale.mul(weight).div(denominator).to(dtype).view(sizes); };
 }
 
 at::Tensor Passes::attached(const at::Tensor& carrier, const Term& term) const {

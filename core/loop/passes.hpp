@@ -85,7 +85,8 @@ class Passes {
   const Denominators* denominators_ = nullptr;
   const at::Tensor* scale_ = nullptr;
   Terms terms_;
-  int micros_run_ = 0;  // how often its wrappers went on
+  int micros_run_ = 0;     // how often its wrappers went on
+  int backwards_run_ = 0;  // likewise, of the last `backward`
   // Of the evaluation under way.
   Measured* measured_ = nullptr;
   std::vector<std::pair<std::string, double>> given_;  // by plugins

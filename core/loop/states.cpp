@@ -90,7 +90,8 @@ std::vector<NamedState> States::named() const {
     for (size_t i = 0; i < slot.tensors.size(); ++i) {
       const StateSpec& spec = slot.declared.states[i];
       NamedState& named =
-          all.emplace_back(NamedState{slot.parameter->declared->name + "/" + spec.name, slot.tensors[i], spec.dtype});
+          all.emplace_back(NamedState{slot.parameter->declared->name + "/" + spec.name, slot.tensors[i], spec.dtype,
+                                      is_whole(slot) ? spec.sizes : std::vector{piece_of(spec, slot.declared.own()).length}});
       const mortise_param& p = *slot.declared.param;
       named.is_part = p.is_placed() || !is_whole(slot);
       if (!named.is_part) continue;

@@ -14,7 +14,8 @@ namespace mortise {
 struct NamedState {
   std::string name;  // PARAMETER/STATE
   at::Tensor tensor;
-  uint32_t dtype = 0;  // as declared
+  uint32_t dtype = 0;               // as declared
+  std::vector<int64_t> sizes = {};  // likewise: of what this rank has
   // Of a part: the sizes of the whole; what this rank has of that, where it lies along an axis; and where in that the
   // tensor's elements begin.
   bool is_part = false;

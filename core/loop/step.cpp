@@ -30,9 +30,13 @@ Step::Step(const Parts& parts)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
   p_.chains.provide(kStep, [this](mortise_call& step) {
+    if (has_gradients_)
+      throw PluginError(MORTISE_E_ARGUMENT, "a wrapper of `step` called `next` twice: it would be two steps");
+    gradients_run_ = 0;
     mortise_call call = root_call(kGradients, MORTISE_TRAIN, MORTISE_GRAD);
     set_values(call, step.args, step.n_args, nullptr, 0);
     invoke(p_.chains.at(kGradients, MORTISE_TRAIN), call);
+    if (gradients_run_ == 0) refuse_skipped(p_.chains, kGradients, MORTISE_TRAIN);
     update();
   });
   p_.chains.provide(kGradients, [this](mortise_call& call) { gradients(call); });
@@ -96,7 +100,7 @@ void Step::run() {
   n_reported_before_ = std::ssize(reported_);
   invoke(p_.chains.at(kStep, MORTISE_TRAIN), call);
   if (!has_gradients_) refuse_skipped(p_.chains, kStep, MORTISE_TRAIN);
-  if (!std::exchange(dtypes_are_checked_, true)) check_dtypes();
+  if (!std::exchange(dtypes_are_checked_, true)) check_tensors("after the first step");
   p_.host.checks_dtypes = false;
   ++services_.clock.attempted;
   p_.listeners.notify(kStepEnd, {});
@@ -110,6 +114,9 @@ void Step::run() {
 
 // Of the batches that arrive here: a wrapper may have put others into their place.
 void Step::gradients(const mortise_call& call) {
+  if (++gradients_run_ > 1)
+    throw PluginError(MORTISE_E_ARGUMENT,
+                      "a wrapper of `gradients` called `next` twice: each micro-batch would count twice");
   if (call.n_args != batches_.size())
     throw PluginError(MORTISE_E_ARGUMENT, "`gradients` is called with " + std::to_string(call.n_args) +
                                               " batches; this step has " + std::to_string(batches_.size()));
@@ -140,22 +147,31 @@ void Step::update() {
   p_.ledger.commit();
 }
 
-// Plugins reach every tensor, and LibTorch lets them change its type.
-void Step::check_dtypes() const {
-  const auto check = [](const at::Tensor& t, uint32_t planned, const std::string& what) {
+// Plugins reach every tensor, and LibTorch lets them change its type and its shape. No run could go on from a
+// checkpoint of them.
+void Step::check_tensors(const std::string& when) const {
+  const auto check = [&](const at::Tensor& t, uint32_t planned, const std::string& what) {
     if (!t.defined() || t.scalar_type() == scalar_type(planned)) return;
-    throw PluginError(MORTISE_E_PLUGIN, what + " is in " + mortise_dtype_of(dtype_of(t.scalar_type()))->name +
-                                            " after the first step; the plan has it in " +
-                                            mortise_dtype_of(planned)->name);
+    throw PluginError(MORTISE_E_PLUGIN, what + " is in " + mortise_dtype_of(dtype_of(t.scalar_type()))->name + " " +
+                                            when + "; the plan has it in " + mortise_dtype_of(planned)->name);
+  };
+  const auto check_shape = [&](const at::Tensor& t, at::IntArrayRef planned, const std::string& what) {
+    if (t.sizes() != planned)
+      throw PluginError(MORTISE_E_PLUGIN,
+                        c10::str(what, " has the shape ", t.sizes(), " ", when, "; the plan has it in ", planned));
   };
   for (const ParameterState& s : p_.host.parameters().all()) {
     const mortise_param_info& info = s.declared->info;
     check(s.value, info.value_dtype, "parameter " + s.declared->name);
     check(s.master, info.master_dtype, "the master of " + s.declared->name);
     check(s.grad, info.grad_dtype, "the gradient of " + s.declared->name);
+    if (!s.declared->is_sharded()) check_shape(s.master, s.declared->sizes, "the master of " + s.declared->name);
   }
   for (const Optimizer& o : p_.optimizers)
-    for (const NamedState& s : o.states()) check(s.tensor, s.dtype, "the state " + s.name + " of " + o.id());
+    for (const NamedState& s : o.states()) {
+      check(s.tensor, s.dtype, "the state " + s.name + " of " + o.id());
+      check_shape(s.tensor, s.sizes, "the state " + s.name + " of " + o.id());
+    }
 }
 
 // With the squares of what ranks have in parts, each element once.

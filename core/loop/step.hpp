@@ -50,6 +50,8 @@ class Step {
   // called. Throws PluginError: `step` is not under way, or nothing was recorded under this number.
   uint64_t recorded();
   void replayed(uint64_t token);
+  // Throws PluginError: a plugin gave a tensor of the model or of an optimizer another type or shape than the plan has.
+  void check_tensors(const std::string& when) const;
   // The first parameter whose gradient is not finite; "" if there is none. Only while no later step was begun.
   std::string first_nonfinite();
 
@@ -62,7 +64,6 @@ class Step {
   void load_window();
   void gradients(const mortise_call& call);
   void update();
-  void check_dtypes() const;
   StepScalars scalars();
 
   // What a call of `step` leaves beside numbers on the device.
@@ -82,6 +83,7 @@ class Step {
   std::string agreed_names_;   // of the sums, on all ranks
   at::Tensor norm_, squares_;  // `squares_`: of sharded parameters, one after another, over all ranks
   bool has_gradients_ = false, is_updated_ = false;  // of this step
+  int gradients_run_ = 0;                            // how often wrappers of `gradients` went on in it
   bool dtypes_are_checked_ = false;                  // of the first step of this process
   std::vector<Reported<at::Tensor>> reported_;
   std::ptrdiff_t n_reported_before_ = 0;  // `step` was called

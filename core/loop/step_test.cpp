@@ -313,6 +313,18 @@ TEST(Dtypes, ThatAPluginChangedAreRefusedAfterTheFirstStep) {
   }
 }
 
+// No run could go on from a checkpoint of them.
+TEST(Dtypes, AndShapesThatAPluginChangedAreRefused) {
+  TestRun run;
+  run.build();
+  run.run();
+  EXPECT_EQ(error_of([&] { run.step->check_tensors("now"); }), "");
+  at::Tensor state = run.optimizers[0].states()[0].tensor;
+  state.set_data(at::zeros({5}, state.options()));
+  EXPECT_EQ(error_of([&] { run.step->check_tensors("now"); }),
+            "the state w/steps of optimizer.fake has the shape [5] now; the plan has it in []");
+}
+
 TEST(Dtypes, ThatForwardComputesInAreThoseOfThePlan) {
   TestRun run;
   run.wrap(kForward, [](mortise_call& call, const std::function<void()>& next) {
@@ -496,7 +508,7 @@ TEST(Step, KnowsTheNormOfAWholeStepOnly) {
 }
 
 TEST(Step, AWrapperThatDoesNotGoOnIsRefused) {
-  for (const Point point : {kMicro, kStep, kForward}) {
+  for (const Point point : {kMicro, kStep, kForward, kGradients, kBackward}) {
     TestRun run;
     run.wrap(point, [](mortise_call&, const auto&) {});
     run.build();
@@ -513,14 +525,16 @@ TEST(Step, AWrapperThatDoesNotGoOnIsRefused) {
   EXPECT_NE(error_of(measure).find("call of `forward` ended without"), std::string::npos);
 }
 
-TEST(Step, AMicroBatchThatWouldCountTwiceIsRefused) {
-  TestRun run;
-  run.wrap(kMicro, [](mortise_call&, const auto& next) {
-    next();
-    next();
-  });
-  run.build();
-  EXPECT_NE(error_of([&] { run.run(); }).find("called `next` twice"), std::string::npos);
+TEST(Step, WhatWouldCountTwiceIsRefused) {
+  for (const Point point : {kMicro, kGradients, kStep}) {
+    TestRun run;
+    run.wrap(point, [](mortise_call&, const auto& next) {
+      next();
+      next();
+    });
+    run.build();
+    EXPECT_NE(error_of([&] { run.run(); }).find("called `next` twice"), std::string::npos);
+  }
 }
 
 }  // namespace

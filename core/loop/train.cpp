@@ -254,6 +254,7 @@ void Training::save() {
   if (!saves()) return;
   p_.step.pause();
   take_reports(true);
+  p_.step.check_tensors("when it is to be saved");
   p_.gather();
   ranks_.must_be_there();  // what comes from a lost one is nothing
   if (!p_.saver.can_save()) return;

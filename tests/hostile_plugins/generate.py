@@ -312,6 +312,16 @@ wrapper("forward", "null_term",
         "if (next) return TABLE(mortise_loop_api, \"mortise.loop/0\")->term(host, "
         "(mortise_str){ NULL, 4 }, NULL, (mortise_str){ 0, 0 }, 0.0);")
 
+for point in ("step", "gradients"):
+    wrapper(point, "twice", "{ mortise_status first = "
+                            "TABLE(mortise_call_api, \"mortise.call/0\")->next(host, next, c); "
+                            "if (first) return first; }", quick=point == "gradients")
+for point in ("gradients", "backward"):
+    wrapper(point, "skip", "return MORTISE_OK; (void)next; (void)c;", quick=point == "backward")
+ROUNDS_UP = "__builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x4000);"  # x86-64
+case("create_rounds", "create", create=ROUNDS_UP)
+listener("step.begin", "rounds", ROUNDS_UP, quick=True)
+
 # ---- what the host's functions are called with ----
 
 for name, statement in {
@@ -388,6 +398,8 @@ for name, statement, place in [
         ("twice", MANY.format(2, '{ "m", 1 }'), "twice"), ("nameless", MANY.format(1, "{ NULL, 0 }"), "not at all"),
         ("relation", STATE.format('{ "m", 1 }', "diagonal", 8, 1), "diagonal"),
         ("dtype", STATE.format('{ "m", 1 }', "same", 4, 99), "element type"),
+        ("odd_name", STATE.format('{ "m\\xff", 2 }', "same", 4, 1), "a line cannot show"),
+        ("fill", "l[0] = (mortise_state_spec){ { \"m\", 1 }, { \"same\", 4 }, MORTISE_I64, 0, 0.5 }; *n = 1;", "0.5"),
         ("null_name", STATE.format("{ NULL, 9 }", "same", 4, 1), "NULL")]:
     provider("optimizer", name, STATES.format(statement, ""), "mortise_optimizer", "0, states, step", place,
              quick=name in ("nine", "twice"))
@@ -395,6 +407,15 @@ for name, statement, code in [("segv", "segv();", SEGV), ("throw", "throw 1;", 7
                               ("status", "return 99;", 71)]:
     provider("optimizer", f"step_{name}", STATES.format(MANY.format(1, '{ "m", 1 }'), statement), "mortise_optimizer",
              "0, states, step", "step", code=code, cxx="throw" in statement)
+
+RESIZE = """const mortise_ops_api *o = TABLE(mortise_ops_api, "mortise.ops/0"); mortise_op *op; int64_t size = 5;
+  mortise_value v[] = {{ {{ MORTISE_TENSOR, 0, {{ .t = l[0].states[0] }} }},
+                        {{ MORTISE_INTS, 1, {{ .is = &size }} }}, {{ 0 }} }}, r;
+  mortise_str name = {{ "aten::resize_", 13 }}; uint32_t m; static int steps;
+  if (steps++ >= {0} && (o->find(host, name, &op) || o->call(host, op, v, 3, &r, 1, &m))) return 1;"""
+for after in (0, 1):
+    provider("optimizer", f"resizes_{after}", STATES.format(MANY.format(1, '{ "m", 1 }'), RESIZE.format(after)),
+             "mortise_optimizer", "0, states, step", "has the shape [5]", quick=after == 1)
 
 DATA = """static mortise_status dopen(void *s, const mortise_data_request *r) {{ (void)s; (void)r; {open} return 0; }}
 static mortise_status describe(void *s, mortise_str name, mortise_split *o) {{ (void)s; (void)name; o->samples = 64; \
@@ -465,12 +486,13 @@ provider("checkpoint.format", "write_exit", FORMAT.format("exit(0);"), "mortise_
 
 # ---- threads of its own ----
 
-for name, statement, place, code in [("segv", "segv();", "thread", SEGV), ("exit", "exit(0);", "exit(0)", 71)]:
+for name, statement, place, code in [("segv", "segv();", "thread", SEGV), ("exit", "exit(0);", "exit(0)", 71),
+                                     ("abort", "abort();", "thread", ABRT)]:
     case(f"thread_{name}", place,
          functions="static void *run(void *p) { (void)p; usleep(200000); %s return 0; }\n" % statement
          + Case("x").functions,
          create="pthread_t t; if (pthread_create(&t, 0, run, 0)) return 1; pthread_detach(t);",
-         args=("--set", "run.length=100000"), code=code)
+         args=("--set", "run.length=100000"), code=code, quick=name == "abort")
 
 # ---- compiling ----
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
@@ -118,6 +119,47 @@ static const mortise_model object = {sizeof(mortise_model), 0, declare, segment}
         self.assertEqual(json.loads(status.read_text())["state"], "running")
         again = self.mortise("train", "--resume", "--plugin-path", "bad/silent")
         self.assertNotEqual((again.code, json.loads(status.read_text())["state"]), (0, "running"), again)
+
+    # As libraries do that start threads of their own, and forget to set it back.
+    def test_a_training_whose_signals_a_plugin_blocked_is_stopped_all_the_same(self):
+        deaf = generate.Case("deaf", create="sigset_t all; sigfillset(&all); pthread_sigmask(SIG_BLOCK, &all, NULL);")
+        generate.build_all(self.dir / "bad", [deaf])
+        process = self.start("train", "--plugin-path", "bad/deaf", "--use", deaf.id, "--set", "run.length=1000000",
+                             "--set", "log.every=1")
+        while b"step " not in process.stdout.readline():
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(e2e.LIMIT_S), 75)
+
+    # What a compiler puts into a library that is linked with -ffast-math.
+    def test_a_library_that_flushes_subnormal_numbers_at_load_changes_nothing(self):
+        looks = ('if (__builtin_ia32_stmxcsr() & 0x8040) return say(MORTISE_E_PLUGIN, "flushed", 7);')
+        fast = generate.Case("fast", before="static void at_load(void) __attribute__((constructor));",
+                             functions="static void at_load(void) { "
+                                       "__builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }\n"
+                                       + generate.Case("x").functions.replace("return 0;", looks + " return 0;"))
+        generate.build_all(self.dir / "bad", [fast])
+        self.ok("train", "--plugin-path", "bad/fast", "--use", "bad.fast")
+
+    # Nobody knows who put it there, so the data are said to be wrong, and what the table has.
+    def test_an_id_that_a_table_has_no_row_for_is_said(self):
+        wrap = """static mortise_status wrap(void *s, mortise_call *c, mortise_next *next) {
+  mortise_tensor *t; mortise_tensor_info info; mortise_str name = { "input_ids", 9 };
+  info.struct_size = sizeof info;
+  if (TABLE(mortise_call_api, "mortise.call/0")->next(host, next, c)
+      || TABLE(mortise_batch_api, "mortise.batch/0")->get(host, c->results[0].v.b, name, &t)
+      || TABLE(mortise_tensor_api, "mortise.tensor/0")->info(host, t, &info)) return 1;
+  ((int64_t *)info.data)[3] = %s;
+  return 0;
+}"""
+        for name, number in ("far", "256"), ("below", "-1"):
+            case = generate.Case(name, points='wraps = [{ point = "load", band = "adapt" }]', functions=wrap % number,
+                                 attach='{ .struct_size = sizeof(mortise_attachment), .point = { "load", 4 }, '
+                                        '.wrap = wrap }')
+            generate.build_all(self.dir / "bad", [case])
+            result = self.mortise("train", "--plugin-path", f"bad/{name}", "--use", case.id)
+            self.assertEqual(result.code, 65, result)
+            self.assertIn(f"error[bad_data]: wte has rows for 0 to 255, the batch asks for {number}\n", result.err)
 
     def test_a_checkpoint_records_what_was_loaded(self):
         # It puts something else where its file lies, as an upgrade in the middle of a run would.
