@@ -58,7 +58,7 @@ std::string how_to_share(const std::string& slot, const PluginInfo& second) {
   const PointTable core;
   const int point = core.find(slot);
   if (point == kOptimizer)
-    return "; to use both, give each its parameters: " + table_of(second) + " where = \"role:norm\"";
+    return "; to use both, give each its parameters: " + table_of(second) + " where = \"role:matrix\"";
   if (point >= 0 && core[static_cast<uint32_t>(point)].kind == Kind::Object) return "";
   return "; to use both, give each its modes or places: " + table_of(second) + " modes = [\"eval\"]";
 }

@@ -119,7 +119,7 @@ TEST_F(Layers, RefuseTwoOpenProvidersInOne) {
   EXPECT_EQ(world.errors(),
             "error[two_providers]: optimizer.adamw and optimizer.sgd both provide `optimizer`\n"
             "  --> run.toml:5:1 and run.toml:18:1\n"
-            "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n");
+            "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:matrix\"\n");
 }
 
 TEST_F(Layers, RefuseTwoProvidersOfWhatHasNoPlaces) {

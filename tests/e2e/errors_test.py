@@ -170,7 +170,7 @@ class Manifests(e2e.Case):
             "  --> run.toml:13:11\n"
             "  fix: dropout = 0.1   for 10 per cent\n"
             "\n" + USE_A_PLACE + "  --> run.toml:6:1 and run.toml:10:1\n"
-            "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:norm\"\n"
+            "  fix: remove one; to use both, give each its parameters: [optimizer.sgd] where = \"role:matrix\"\n"
             "\n"
             "6 errors; nothing was started.\n",
         )
