@@ -354,7 +354,8 @@ class Evaluated(Ranks):
                       ["eval", "runs/run", "--split", "other"]):
             alone, several = self.mortise(*words), self.mortise(*words, "--ranks", "2")
             self.assertNotEqual(alone.code, 0)
-            self.assertEqual((several.code, several.err), (alone.code, alone.err))
+            # On a busy machine rank 1 may be heard: rank 0, which had not begun 2 s later, was ended.
+            self.assertEqual((several.code, several.err.replace("rank 1: ", "")), (alone.code, alone.err))
 
 
 class Launched(Ranks):
