@@ -286,8 +286,8 @@ class DataParallel(Ranks):
 
 
 class Resumed(Ranks):
-    def resumed(self, run, ranks, length):
-        return self.mortise("resume", f"runs/{run.name}", "--ranks", ranks, "--set", f"run.length={length}")
+    def resumed(self, run, ranks, length, *flags):
+        return self.mortise("resume", f"runs/{run.name}", "--ranks", ranks, "--set", f"run.length={length}", *flags)
 
     def begun(self, ranks, more, micro):
         return self.train("begun", self.text(micro, more).replace('"2 epochs"', "4"), "--ranks", str(ranks))
@@ -298,7 +298,9 @@ class Resumed(Ranks):
                 e2e.shutil.rmtree(self.dir / "runs", True)
                 whole = self.train("whole", self.text(2, more).replace('"2 epochs"', "8"), "--ranks", str(ranks))
                 run = self.begun(ranks, more, 2)
-                self.assertEqual(self.resumed(run, ranks, 8).code, 0)
+                # What stood in until now may be stated.
+                result = self.resumed(run, ranks, 8, "--use", "comm.gloo", "--set", "comm.gloo.timeout=100 s")
+                self.assertEqual(result.code, 0, result)
                 self.assertTrue(self.weights(run) == self.weights(whole), "the bits differ")
 
     def test_another_number_of_ranks_has_the_same_batch_or_is_refused(self):
