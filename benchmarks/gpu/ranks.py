@@ -2,9 +2,9 @@
 samples a GPU, as it is and recorded. usage: ranks.py [--ranks N] [--peer] [ROW…], with MORTISE naming the binary.
 
 Each row is one run on 1 GPU and one on N, once more with NCCL_P2P_DISABLE=1, where the GPUs exchange through the host's
-memory, and with [parallel.dp], both ways. A figure is tokens a second of all ranks, the median of the steady half's intervals of ten steps; the
-share is of N times one GPU. --peer: transformers' Trainer under torchrun too, which needs PyTorch, transformers and
-accelerate in this Python. A row takes half a minute.
+memory, and with [parallel.dp], both ways. A figure is tokens a second of all ranks, the median of the steady half's
+intervals of ten steps; the share is of N times one GPU. --peer: transformers' Trainer under torchrun too, which needs
+PyTorch, transformers and accelerate in this Python. A row takes a minute.
 """
 
 import argparse

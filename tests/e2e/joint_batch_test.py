@@ -251,7 +251,7 @@ class Zero(Ranks):
 
 
 class DataParallel(Ranks):
-    """Gradients go to the first rank, which updates alone: the bits of parallel.ddp on two ranks, and its checkpoints."""
+    """Gradients go to the first rank, which updates alone: the bits and checkpoints of parallel.ddp on two ranks."""
 
     DP = "[parallel.dp]\n"
 

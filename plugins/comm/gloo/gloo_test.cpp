@@ -382,7 +382,8 @@ TEST(Gloo, OfAGroupARankThatIsKilledIsLost) {
 TEST_P(Ranks, SendNothingOfNothing) {
   in_ranks(GetParam(), [](Rank& at) {
     const Tensor none = mortise::empty(MORTISE_F32, {0}), also = mortise::empty(MORTISE_F32, {0});
-    for (const uint32_t kind : {MORTISE_ALL_REDUCE, MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_BROADCAST, MORTISE_REDUCE})
+    for (const uint32_t kind :
+         {MORTISE_ALL_REDUCE, MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_BROADCAST, MORTISE_REDUCE})
       EXPECT_EQ(at.run(kind, none.get(), also.get()), MORTISE_OK) << at.host.error();
     EXPECT_EQ(at.sum({}), MORTISE_OK);
   });

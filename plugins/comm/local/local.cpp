@@ -20,8 +20,7 @@ class Local {
   void start(const mortise_collective* c, mortise_work** out) {
     know(c->kind <= MORTISE_REDUCE, "collective", c->kind);
     know(c->op <= MORTISE_MIN, "reduction", c->op);
-    const bool reads_in =
-        c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST && c->kind != MORTISE_REDUCE;
+    const bool reads_in = c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST && c->kind != MORTISE_REDUCE;
     if (reads_in) ops::copy_(c->out, c->in);
     *out = &done_;
   }

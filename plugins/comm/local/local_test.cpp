@@ -39,8 +39,7 @@ TEST_F(LocalComm, LeavesWhatItReducesAsItIs) {
     EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get(), op), MORTISE_OK);
     EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), counts, 2, op), MORTISE_OK);
   }
-  for (const uint32_t kind : {MORTISE_BROADCAST, MORTISE_REDUCE})
-    EXPECT_EQ(run(kind, nullptr, t.get()), MORTISE_OK);
+  for (const uint32_t kind : {MORTISE_BROADCAST, MORTISE_REDUCE}) EXPECT_EQ(run(kind, nullptr, t.get()), MORTISE_OK);
   EXPECT_EQ(host_.values<float>(t), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(counts[0], 5);
   EXPECT_EQ(counts[1], -6);

@@ -8,11 +8,11 @@
 #include "abi.h"
 MORTISE_BEGIN
 
-/** Fixed at declaration: name, role, dims, sizes, init, parts. Fields that a listener of params.declared may set, by
- * these names: "trainable", "update_on_host", "states_in_store" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE),
- * and, once, "place.AXIS", of an axis of ranks (ranks.h): INT, which of the ranks along it has all of the parameter; or TEXT, the
- * name of a dimension, along which each of them has as much. `sizes` and `numel` are then those of what this rank has,
- * and 0 of what it does not have; its value is used here alone. */
+/** Fixed at declaration: name, role, dims, sizes, init, parts. A listener of params.declared may set the fields
+ * "trainable", "update_on_host", "states_in_store" (LOGICAL), "value_dtype", "master_dtype", "grad_dtype" (DTYPE) and,
+ * once, "place.AXIS", of an axis of ranks (ranks.h): INT, which of the ranks along it has all of the parameter; TEXT, a
+ * dimension, of which each has as much. `sizes` and `numel` are then those of what this rank has, 0 of what it has not;
+ * its value is used here alone. */
 typedef struct mortise_param_info {
   uint32_t struct_size, rank;
   mortise_str name; /* Hugging Face's: "h.0.attn.c_attn.weight" */
