@@ -24,9 +24,19 @@ Side::~Side() {
   if (met_.store) say_goodbye();
 }
 
-void Side::end_groups() {
-  met_.numbers.reset();
-  met_.own.reset();
+bool Side::end_groups(std::function<void()> others) {
+  auto end = [others = std::move(others), numbers = std::move(met_.numbers), own = std::move(met_.own)]() mutable {
+    if (others) others();
+    numbers.reset();
+    own.reset();
+  };
+  if (!is_lost()) return end(), true;
+  try {
+    within(Milliseconds(2500), std::move(end));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 void Side::open(const mortise_world* world) {

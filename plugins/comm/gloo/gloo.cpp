@@ -80,10 +80,11 @@ c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortis
 class Gloo : public comm::Side {
  public:
   Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads) {}
-  ~Gloo() override {  // what is under way ends, before the tensors go
-    groups_.clear();
+  // What is under way ends, before the tensors go. What does not end keeps them.
+  ~Gloo() override {
     all_ = {};
-    end_groups();
+    if (!end_groups([groups = std::move(groups_)]() mutable { groups.clear(); }))
+      static_cast<void>(new auto(std::move(works_)));
   }
 
   void open(const mortise_world* given) {
