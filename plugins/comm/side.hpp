@@ -28,8 +28,8 @@ class Side {
   // `id`: who this is, the same on every rank. `threads`: of the process group `own`.
   Side(const char* id, Milliseconds timeout, int threads);
   virtual ~Side();
-  // Ends both process groups, after `others`, and what is under way in them. False: a rank is lost, and a thread of gloo's waits for
-  // ever for what was on its way from it; it stays behind, and uses what it was given.
+  // Ends both process groups, after `others`, and what is under way in them. False: a rank is lost, and a thread of
+  // gloo's waits for ever for what was on its way from it; it stays behind, and uses what it was given.
   bool end_groups(std::function<void()> others = {});
 
   // A group of ranks as its members name it, before anything is connected. Refuses what is none.
