@@ -91,7 +91,7 @@ struct Connection {
   }
 };
 
-// Of the run's stream, in which everything else waits for its turn.
+// How far the run's own stream has come, in which collectives wait for their turn too.
 class Queue : public comm::Progress {
  public:
   Queue(Connection& connection, c10::Stream stream) : connection_(connection), stream_(stream) {}
