@@ -110,10 +110,9 @@ std::string can_start(const PluginInfo& info, int64_t first_device) {
 }
 
 Plan plan_here(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, Report& report) {
-  static int64_t first_device;  // of the manifest that is planned: whoever is asked knows the plugin alone
   const auto* index = std::get_if<int64_t>(&manifest.get("device", "index").data);
-  first_device = index ? *index : 0;
-  return make_plan(manifest, catalogue, [](const PluginInfo& info) { return can_start(info, first_device); }, report);
+  const auto starts = [first = index ? *index : 0](const PluginInfo& info) { return can_start(info, first); };
+  return make_plan(manifest, catalogue, starts, report);
 }
 
 namespace {

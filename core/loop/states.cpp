@@ -55,8 +55,7 @@ States::States(const std::vector<ParamStates>& declared, Host& host, StateStore*
     Slot& s = slots_.emplace_back(Slot{&host.parameters().state(*beside.param), beside, {}, {}});
     const c10::Device device = beside.param->is_updated_on_host() ? c10::Device(c10::kCPU) : device_;
     for (const StateSpec& spec : beside.states) {
-      const std::vector<int64_t> sizes =
-          is_whole(s) ? spec.sizes : std::vector{piece_of(spec, s.declared.own()).length};
+      const std::vector<int64_t> sizes = own_sizes(s, spec);
       const at::ScalarType type = scalar_type(spec.dtype);
       if (store && beside.param->is_stored()) {
         s.tensors.push_back(store->place(sizes, type));
@@ -83,6 +82,10 @@ void States::cut(Slot& s) {
   }
 }
 
+std::vector<int64_t> States::own_sizes(const Slot& s, const StateSpec& spec) {
+  return is_whole(s) ? spec.sizes : std::vector{piece_of(spec, s.declared.own()).length};
+}
+
 bool States::is_whole(const Slot& s) { return s.declared.own().length == s.declared.param->info.numel; }
 
 std::vector<NamedState> States::named() const {
@@ -90,9 +93,8 @@ std::vector<NamedState> States::named() const {
   for (const Slot& slot : slots_)
     for (size_t i = 0; i < slot.tensors.size(); ++i) {
       const StateSpec& spec = slot.declared.states[i];
-      NamedState& named = all.emplace_back(
-          NamedState{slot.parameter->declared->name + "/" + spec.name, slot.tensors[i], spec.dtype,
-                     is_whole(slot) ? spec.sizes : std::vector{piece_of(spec, slot.declared.own()).length}});
+      NamedState& named = all.emplace_back(NamedState{slot.parameter->declared->name + "/" + spec.name, slot.tensors[i],
+                                                      spec.dtype, own_sizes(slot, spec)});
       const mortise_param& p = *slot.declared.param;
       named.is_part = p.is_placed() || !is_whole(slot);
       if (!named.is_part) continue;

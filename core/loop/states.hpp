@@ -71,6 +71,7 @@ class States {
     std::vector<Part> parts;
   };
   static bool is_whole(const Slot& s);
+  static std::vector<int64_t> own_sizes(const Slot& s, const StateSpec& spec);  // of what this rank has of a state
   static void cut(Slot& s);
 
   c10::Device device_;

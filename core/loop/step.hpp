@@ -81,7 +81,7 @@ class Step {
   Denominators denominators_;
   TermSums sums_;
   std::string agreed_names_;   // of the sums, on all ranks
-  at::Tensor norm_, squares_;  // `squares_`: of sharded parameters, one after another, over all ranks
+  at::Tensor norm_, squares_;  // `squares_`: of what ranks have in parts, one after another, over all
   bool has_gradients_ = false, is_updated_ = false;  // of this step
   int gradients_run_ = 0;                            // how often wrappers of `gradients` went on in it
   bool dtypes_are_checked_ = false;                  // of the first step of this process

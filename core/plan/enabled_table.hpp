@@ -34,10 +34,10 @@ std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::
 // Puts the first able of a table's `fallback` in the place of a plugin that cannot run on this machine or, with
 // run.deterministic, does not repeat its bits on the run's device; of a device also where somebody of the run does not
 // work on it. Who has none is refused. Says plan.device.
-void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Catalogue&, CanStart, Report&);
+void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Catalogue&, const CanStart&, Report&);
 
 // Whom the choosers may take: what is installed, can start, repeats where it must, and was not switched off.
-void gather_choices(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, CanStart, Report&);
+void gather_choices(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, const CanStart&, Report&);
 
 // The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last
 // word.

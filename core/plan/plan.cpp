@@ -141,7 +141,7 @@ std::vector<std::string> prompts_of(const Plan& plan) {
   return prompts ? prompts->as_texts() : std::vector<std::string>();
 }
 
-Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, CanStart can_start, Report& report) {
+Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, const CanStart& can_start, Report& report) {
   Plan plan;
   plan.repeats = asked_to_repeat(manifest);
   std::vector<EnabledTable> all_enabled = settle_layers(manifest, catalogue, plan.replaced, report);

@@ -1,6 +1,7 @@
 // The plan, first stage: from manifests alone, with no plugin code, who provides what, who wraps whom and in what
 // order, and why.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -76,12 +77,12 @@ struct Plan {
 // What the machine can do, so that `fallback` is decided before any plugin runs: asks whether a plugin can start here;
 // "" if it can, else why not
 // ("no NVIDIA driver").
-using CanStart = std::string (*)(const PluginInfo&);
+using CanStart = std::function<std::string(const PluginInfo&)>;
 
 // Mistakes go to the report, all of them: two providers of one place, nothing provides, unknown points, requirements,
 // conflicts, cycles, two wrappers of one band without an order. The plan is only meaningful without errors, but whole
 // enough to be printed.
-Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, CanStart can_start,
+Plan make_plan(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, const CanStart& can_start,
                Report& report);
 
 // An element that selectors speak of.

@@ -13,14 +13,14 @@ using namespace words;
 namespace {
 
 // "" if it can start.
-std::string reason_against(CanStart can_start, const PluginInfo& info) { return can_start ? can_start(info) : ""; }
+std::string reason_against(const CanStart& starts, const PluginInfo& info) { return starts ? starts(info) : ""; }
 
 // Why its bits differ, where they must not; "" if they may, or repeat.
 std::string why_unrepeatable(const Plan& plan, const PluginInfo& info) {
   return plan.repeats ? why_bits_differ(plan, info) : "";
 }
 
-bool can_take_part(const Plan& plan, CanStart can_start, const PluginInfo& info) {
+bool can_take_part(const Plan& plan, const CanStart& can_start, const PluginInfo& info) {
   return reason_against(can_start, info).empty() && why_unrepeatable(plan, info).empty();
 }
 
@@ -36,7 +36,7 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
 // The first that is installed, fills the same slots, can be part of the run and works on its device; the first of the
 // others if none does.
 const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
-                                 CanStart can_start, Report& report) {
+                                 const CanStart& can_start, Report& report) {
   const PluginInfo* elsewhere = nullptr;
   for (const std::string& id : enabled.table->fallback) {
     const auto found = catalogue.find(id);
@@ -64,7 +64,8 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
 }
 
 // What to write instead: another of the same slots that can be part of the run.
-std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start) {
+std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
+                       const CanStart& can_start) {
   if (!enabled.slots.empty())
     for (const auto& [id, info] : catalogue)
       if (provides_all(info, enabled.slots) && can_take_part(plan, can_start, info)) return "--use " + id;
@@ -82,7 +83,7 @@ std::string left_out(const EnabledTable& enabled) {
 }
 
 // `unwanted`: why it is not to be taken although it could; "": it may be.
-void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, CanStart can_start,
+void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, const CanStart& can_start,
                   const std::string& unwanted, Report& report) {
   const std::string reason = reason_against(can_start, *enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
@@ -113,7 +114,7 @@ bool is_device(const Plan& plan, const EnabledTable& enabled) {
 }
 
 // The device first: who repeats, and who works, depends on it.
-void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
+void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, const CanStart& can_start,
              const std::string& unwanted_device, Report& report) {
   for (EnabledTable& enabled : all_enabled) {
     if (!is_device(plan, enabled)) continue;
@@ -144,8 +145,8 @@ std::string against_device(const Plan& plan, const std::vector<EnabledTable>& al
 
 }  // namespace
 
-void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, CanStart can_start,
-                   Report& report) {
+void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
+                   const CanStart& can_start, Report& report) {
   const std::vector<EnabledTable> written = all_enabled;
   Report found;
   put_all(plan, all_enabled, catalogue, can_start, "", found);
@@ -159,7 +160,7 @@ void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Cat
 }
 
 void gather_choices(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,
-                    const Catalogue& catalogue, CanStart can_start, Report& report) {
+                    const Catalogue& catalogue, const CanStart& can_start, Report& report) {
   std::set<std::string> off;
   for (const PluginTable& table : manifest.plugins)
     if (table.schema && !table.enabled) off.insert(table.schema->id);

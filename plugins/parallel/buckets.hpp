@@ -68,10 +68,9 @@ class Buckets {
     }
     // Backward goes against the order of declaration, nearly. It is not waited for to know better: where an element
     // lies decides in which order its sum is added up, and a run that goes on has to add up as if it had never stopped.
-    std::vector<size_t> order;
     for (size_t i = params_.size(); i-- > 0;)
-      if (takes(*params_[i].info)) order.push_back(i);
-    place(order);
+      if (takes(*params_[i].info)) add(i);
+    place();
   }
 
  private:
@@ -89,36 +88,33 @@ class Buckets {
 
   void start(Bucket& b) { b.work = start_collective(sums_, {}, b.sums, b.group); }
 
-  // The buckets of the parameters in this order, each of one dtype and summed over one group of ranks, and not larger
-  // than asked for unless one is.
-  void place(const std::vector<size_t>& order) {
-    std::deque<Bucket> buckets;
-    for (const size_t index : order) {
-      const mortise_param_info& info = *params_[index].info;
-      const int64_t length = (info.numel + kAlignment - 1) / kAlignment * kAlignment;
-      const auto bytes = static_cast<int64_t>(mortise_dtype_of(info.grad_dtype)->bytes);
-      const mortise_rank_group* const group = group_of(params_[index].handle);
-      if (buckets.empty() || buckets.back().dtype != info.grad_dtype || buckets.back().group != group ||
-          (buckets.back().length + length) * bytes > most_) {
-        buckets.emplace_back().dtype = info.grad_dtype;
-        buckets.back().group = group;
-      }
-      Bucket& b = buckets.back();
-      b.params.push_back(index);
-      b.offsets.push_back(b.length);
-      b.length += length;
+  // To the last bucket, each of one dtype and summed over one group of ranks, and not larger than asked for unless one
+  // parameter is.
+  void add(size_t index) {
+    Param& p = params_[index];
+    const int64_t length = (p.info->numel + kAlignment - 1) / kAlignment * kAlignment;
+    const auto bytes = static_cast<int64_t>(mortise_dtype_of(p.info->grad_dtype)->bytes);
+    const mortise_rank_group* const group = group_of(p.handle);
+    if (buckets_.empty() || buckets_.back().dtype != p.info->grad_dtype || buckets_.back().group != group ||
+        (buckets_.back().length + length) * bytes > most_) {
+      buckets_.emplace_back().dtype = p.info->grad_dtype;
+      buckets_.back().group = group;
     }
-    for (size_t k = 0; k < buckets.size(); ++k) {
-      Bucket& b = buckets[k];
+    Bucket& b = buckets_.back();
+    p.bucket = buckets_.size() - 1;
+    b.params.push_back(index);
+    b.offsets.push_back(b.length);
+    b.length += length;
+  }
+
+  void place() {
+    const auto& replicas = need(api.replicas, "mortise.replicas/0");
+    for (Bucket& b : buckets_) {
       b.sums = empty(b.dtype, {b.length});
       ops::fill_(b.sums, 0);
-      for (size_t i = 0; i < b.params.size(); ++i) {
-        Param& p = params_[b.params[i]];
-        p.bucket = k;
-        check(need(api.replicas, "mortise.replicas/0").place(api.host, p.handle, b.sums.get(), b.offsets[i]));
-      }
+      for (size_t i = 0; i < b.params.size(); ++i)
+        check(replicas.place(api.host, params_[b.params[i]].handle, b.sums.get(), b.offsets[i]));
     }
-    buckets_ = std::move(buckets);
   }
 
   // A parameter that brought a gradient on one rank is updated on all.

@@ -100,6 +100,7 @@ class Exchange {
     each_ = experts / size_;
   }
   bool is_shared() const { return size_ > 1; }
+  int64_t each() const { return each_; }  // so many experts a rank has
   int64_t owner(int64_t expert) const { return expert / each_; }
   int64_t first() const { return is_shared() ? rank_ * each_ : 0; }  // of the experts that this rank has
 
@@ -117,8 +118,8 @@ class Exchange {
       for (int64_t l = 0; l < each_; ++l) sizes_L[static_cast<size_t>(l)] += of_rank(from_SL)[l];
     }
     const auto [order, back] = by_expert(from_SL);
-    const Tensor x = picked(Trip::of(group_, rows, ways), order);
-    return Trip::of(group_, picked(compute(x, sizes_L), back), ways.back());
+    const Tensor x = ops::index_select(Trip::of(group_, rows, ways), order);
+    return Trip::of(group_, ops::index_select(compute(x, sizes_L), back), ways.back());
   }
 
  private:
@@ -159,10 +160,6 @@ class Exchange {
     Tensor device = empty(MORTISE_I64, {n});
     ops::copy_(device, host);
     return device;
-  }
-  static Tensor picked(const Tensor& rows, const Tensor& index) {
-    static const Op op("aten::index_select");
-    return op(rows, 0, index);
   }
 
   const mortise_rank_group* group_ = nullptr;

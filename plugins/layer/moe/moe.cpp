@@ -50,10 +50,6 @@ Tensor begins_in(Ref sorted, Ref numbers) {
   static const Op op("aten::searchsorted.Tensor");
   return op(sorted, numbers, false, false, none(), none());
 }
-Tensor index_select(Ref x, Ref index) {
-  static const Op op("aten::index_select");
-  return op(x, 0, index);
-}
 Tensor index_add(Ref x, Ref index, Ref rows) {
   static const Op op("aten::index_add");
   return op(x, 0, index, rows, 1);
@@ -165,9 +161,9 @@ class Experts {
                                           : of_all(order_A, begin_E1, rank_A);
 
     const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
-    const Tensor x_RW = zeroed(index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
+    const Tensor x_RW = zeroed(ops::index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
     const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : apart(x_RW, rows.sizes);
-    const Tensor y_AW = zeroed(index_select(y_RW, rows.of_A), rows.dropped_A);
+    const Tensor y_AW = zeroed(ops::index_select(y_RW, rows.of_A), rows.dropped_A);
     const Tensor y_KNW = ops::reshape(y_AW, {settings_.top_k, n, width_});
     const Tensor weight_KN = cast(ops::t(weight_NK), Info(y_RW).dtype);
     const Tensor y_NW = ops::sum_over(ops::mul(y_KNW, ops::unsqueeze(weight_KN, 2)), 0);
@@ -229,10 +225,10 @@ class Experts {
     const Tensor begin_E = ops::narrow(begin_E1, 0, 0, experts), place = count_to(capacity);
     const Tensor from_EC = wrapped(ops::add(ops::unsqueeze(begin_E, 1), place), Info(order_A).numel);
     const Tensor taken_E = smaller(ops::sub(ops::narrow(begin_E1, 0, 1, experts), begin_E), rows.limit);
-    rows.from_R = index_select(order_A, ops::reshape(from_EC, {-1}));
+    rows.from_R = ops::index_select(order_A, ops::reshape(from_EC, {-1}));
     rows.nobodys_R = ops::reshape(is_at_least(place, ops::unsqueeze(taken_E, 1)), {-1});
 
-    const Tensor place_A = ops::sub(rank_A, index_select(begin_E1, expert_A));
+    const Tensor place_A = ops::sub(rank_A, ops::index_select(begin_E1, expert_A));
     rows.dropped_A = ops::logical_or(is_at_least(place_A, rows.limit), equal(expert_A, experts));
     rows.of_A = ops::where(rows.dropped_A, wrapped(rank_A, all), ops::add(times(expert_A, capacity), place_A));
     return rows;
@@ -258,29 +254,27 @@ class Experts {
     return rows;
   }
 
-  // On the rank that has the expert. Padding, behind the rows of all experts, has zeros.
+  // On the rank that has the expert.
   Tensor apart(const Tensor& x_RW, std::vector<int64_t> sizes) const {
+    if (!exchange_.is_shared()) return one_by_one(x_RW, sizes);
     const int64_t padding = std::ssize(sizes) > settings_.experts ? sizes.back() : 0;
     sizes.resize(static_cast<size_t>(settings_.experts));
-    const Tensor x = padding == 0 ? x_RW : ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding);
-    const auto here = [this](const Tensor& rows, const std::vector<int64_t>& of_each) {
-      return one_by_one(rows, of_each);
-    };
-    Tensor y = exchange_.is_shared() ? exchange_.computed(x, sizes, here) : one_by_one(x, sizes);
-    if (padding == 0) return y;
+    const Tensor y = exchange_.computed(
+        ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding), sizes,
+        [this](const Tensor& rows, const std::vector<int64_t>& of_each) { return one_by_one(rows, of_each); });
     const Tensor zeros = zeros_of(Info(y).dtype, {padding, width_});
-    return ops::cat({y.get(), zeros.get()}, 0);
+    return padding == 0 ? y : ops::cat({y.get(), zeros.get()}, 0);
   }
 
-  // Each expert of this rank on its rows; also on none, so that each parameter has its gradient.
+  // Each expert of this rank on its rows; also on none, so that each parameter has its gradient. What is behind them,
+  // padding, has zeros.
   Tensor one_by_one(const Tensor& x_RW, const std::vector<int64_t>& sizes) const {
     std::vector<Tensor> parts = ops::split(x_RW, sizes);
+    const auto first = static_cast<size_t>(exchange_.first()), here = static_cast<size_t>(exchange_.each());
+    for (size_t e = 0; e < here; ++e) parts[e] = std::move(call_layer<1>(experts_[first + e], parts[e])[0]);
+    if (parts.size() > here) parts.back() = zeros_of(Info(parts[0]).dtype, {sizes.back(), width_});
     std::vector<mortise_tensor*> list;
-    for (size_t e = 0; e < parts.size(); ++e) {
-      mortise_layer* const expert = experts_[e + static_cast<size_t>(exchange_.first())];
-      parts[e] = std::move(call_layer<1>(expert, parts[e])[0]);
-      list.push_back(parts[e].get());
-    }
+    for (const Tensor& part : parts) list.push_back(part.get());
     return ops::cat(list, 0);
   }
 

@@ -44,7 +44,8 @@ class GroupedLinear {
     const Tensor x = cast(call->args[0], dtype), weight = stacked(weights_, dtype);
     const Ref ends_G = call->args[1];
     Tensor z = product(as_rows(x), in_out_ ? weight : ops::transpose(weight, 1, 2), ends_G);
-    if (!biases_.empty()) ops::add_(z, index_select(stacked(biases_, dtype), group_of_rows(ends_G, Info(z).size(0))));
+    if (!biases_.empty())
+      ops::add_(z, ops::index_select(stacked(biases_, dtype), group_of_rows(ends_G, Info(z).size(0))));
     z = as_leading(z, Info(x));
     saves.input(1);
     if (!activation_.none()) activation_.saves_result() ? saves.output(0) : saves.own(z);
@@ -80,10 +81,6 @@ class GroupedLinear {
   using Params = std::vector<mortise_param*>;
 
   static bool learns(const Params& params) { return std::ranges::any_of(params, trainable); }
-  static Tensor index_select(Ref x, Ref index) {
-    static const Op op("aten::index_select");
-    return op(x, 0, index);
-  }
   // a [N, I] · b [G, I, O] → [N, O]; a [I, N] · b [N, O] → [G, I, O].
   static Tensor product(Ref a, Ref b, Ref ends_G) {
     static const Op op("aten::_grouped_mm");

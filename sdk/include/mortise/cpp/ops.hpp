@@ -72,6 +72,7 @@ MORTISE_OP(op_contiguous, "contiguous")
 MORTISE_OP(op_narrow, "narrow")
 MORTISE_OP(op_select, "select.int")
 MORTISE_OP(op_split, "split_with_sizes")
+MORTISE_OP(op_index_select, "index_select")
 MORTISE_OP(op_sum_dim, "sum.dim_IntList")
 MORTISE_OP(op_sum, "sum")
 MORTISE_OP(op_to, "to.dtype")
@@ -155,6 +156,8 @@ inline Tensor transpose(Ref a, int d0, int d1) { return op_transpose()(a, d0, d1
 inline Tensor permute(Ref a, std::initializer_list<int64_t> dims) { return op_permute()(a, ints(dims)); }
 inline Tensor contiguous(Ref a) { return op_contiguous()(a, 0); }
 inline Tensor narrow(Ref a, int dim, int64_t start, int64_t length) { return op_narrow()(a, dim, start, length); }
+// Rows of `a`, [n, …], those of these numbers.
+inline Tensor index_select(Ref a, Ref rows) { return op_index_select()(a, 0, rows); }
 inline Tensor select(Ref a, int dim, int64_t index) { return op_select()(a, dim, index); }
 // Its rows in parts of these sizes, as views; their gradients are put side by side once, of `narrow` added up whole.
 inline std::vector<Tensor> split(Ref a, std::span<const int64_t> sizes) {
