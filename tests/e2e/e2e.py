@@ -6,7 +6,9 @@ import atexit
 import json
 import os
 import pathlib
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,15 @@ def in_memory():
         return None
     fits = found.f_bavail * found.f_frsize >= 2 << 30 and not found.f_flag & os.ST_NOEXEC
     return "/dev/shm" if fits and os.access("/dev/shm", os.W_OK) and "TMPDIR" not in os.environ else None
+
+
+def free_port():
+    """Below those that the system gives out by itself: one of these may be in use again before it is listened at."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise OSError("no port of 100 is free")
 
 
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="mortise_e2e.", dir=in_memory())).resolve()

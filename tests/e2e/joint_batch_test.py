@@ -8,7 +8,6 @@ What one rank accumulates micro-batch by micro-batch is bit for bit what as many
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 
@@ -364,11 +363,8 @@ class Launched(Ranks):
     """As torchrun starts them, by its variables."""
 
     def launched(self, ranks, args_of, meanwhile=lambda: None, folder_of=lambda rank: "."):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         env = self.environment(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                               MASTER_PORT=str(port))
+                               MASTER_PORT=str(e2e.free_port()))
         processes = [
             subprocess.Popen([e2e.MORTISE, *args_of(rank)], cwd=self.dir / folder_of(rank), stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})

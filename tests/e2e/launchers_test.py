@@ -11,7 +11,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -121,16 +120,11 @@ class Launched(e2e.Case):
         self.assertEqual(os.listdir(self.dir / "runs"), ["latest", "run"])
         self.assertTrue(self.weights(self.dir / "runs/run") == self.of_ranks(), "the bits differ")
 
-    def free_port(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return str(free.getsockname()[1])
-
 
 class OneHost(Launched):
     @unittest.skipUnless(TORCHRUN, "no torchrun")
     def test_torchrun(self):
-        for how in (["--standalone"], ["--master-port", self.free_port()]):
+        for how in (["--standalone"], ["--master-port", str(e2e.free_port())]):
             with self.subTest(how[0]):
                 shutil.rmtree(self.dir / "runs", True)
                 self.comes_to_the_same([([TORCHRUN, *how, "--no-python", "--nproc-per-node", RANKS, e2e.MORTISE,
@@ -181,7 +175,7 @@ class TwoHosts(Launched):
 
     def commands(self, *words):
         """The ranks by hand, two a host, with torchrun's variables."""
-        port = self.free_port()
+        port = str(e2e.free_port())
         return [([*self.hosts.on(rank // 2), e2e.MORTISE, *words],
                  {"RANK": str(rank), "LOCAL_RANK": str(rank % 2), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": "2",
                   "MASTER_ADDR": Hosts.ADDRESSES[0], "MASTER_PORT": port}) for rank in range(RANKS)]
@@ -191,7 +185,7 @@ class TwoHosts(Launched):
 
     @unittest.skipUnless(TORCHRUN, "no torchrun")
     def test_torchrun(self):
-        port = self.free_port()
+        port = str(e2e.free_port())
         for how in (["--master-addr", Hosts.ADDRESSES[0], "--master-port", port],
                     ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{Hosts.ADDRESSES[0]}:{port}", "--rdzv-id", port]):
             with self.subTest(how[0]):

@@ -71,7 +71,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import Adafactor, GPT2Config, GPT2LMHeadModel
 
 MORTISE = os.environ["MORTISE"]
-LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, LR = 4, 4, 128, 128, 8, 100, 1e-3
+LAYERS, HEADS, WIDTH, LENGTH, BATCH, STEPS, LR = 4, 4, 128, 128, 8, 100, 3e-4
 INFINITE = 3, 4, 11, 17, 18, 19, 41  # steps whose gradients overflow, on both sides
 
 MANIFEST = """
