@@ -62,7 +62,7 @@ BUDGETS = {
     "model": 415,
     "host": 2345,
     "loop": 2490,
-    "abi": 1705,
+    "abi": 1720,
     "declare": 1930,
     "assemble": 1240,
     "store": 1390,

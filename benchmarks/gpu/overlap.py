@@ -5,7 +5,7 @@ the environment says to NCCL counts, so one may compare (NCCL_MAX_CTAS=8 overlap
 Medians of the steady steps, ms:
 
   step     from its begin to its end, on one GPU and on N
-  work     in which a kernel ran that is none of NCCL's, on one and on N: it is longer where NCCL takes processors of the
+  work     in which a kernel ran that is none of NCCL's, on one and on N: longer where NCCL takes processors of the
            GPU, and memory, from it
   sums     in which a kernel of NCCL's ran, waiting for the other ranks too
   beside   of sums, beside another kernel: hidden

@@ -2,9 +2,9 @@
 samples a GPU, as it is and recorded. usage: ranks.py [--ranks N] [--peer] [ROW…], with MORTISE naming the binary.
 
 Each row is one run on 1 GPU and one on N, once more with NCCL_P2P_DISABLE=1, where the GPUs exchange through the host's
-memory, and with [parallel.dp], both ways. A figure is tokens a second of all ranks, the median of the steady half's
-intervals of ten steps; the share is of N times one GPU. --peer: transformers' Trainer under torchrun too, which needs
-PyTorch, transformers and accelerate in this Python. A row takes a minute.
+memory, with [parallel.dp], both ways, and with the stages of [parallel.zero]. A figure is tokens a second of all ranks,
+the median of the steady half's intervals of ten steps; the share is of N times one GPU. --peer: transformers' Trainer
+under torchrun too, which needs PyTorch, transformers and accelerate in this Python. A row takes one to two minutes.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from bench import BF16, GPT2, GRAPH, MORTISE, REST
 
 STEPS, SEQUENCE = 60, 1024
 DP = "[parallel.dp]\n"
+ZERO = "[parallel.zero]\nstage = {}\n"
 ROWS = {f"batch {batch}{name}": (batch, tables) for batch in (4, 16)
         for name, tables in (("", BF16), (", recorded", BF16 + GRAPH))}
 
@@ -115,6 +116,9 @@ def main():
         told(name, one, mortise(batch, tables, ranks), ranks)
         told(f"{name}, without P2P", one, mortise(batch, tables, ranks, NCCL_P2P_DISABLE="1"), ranks)
         told(f"{name}, dp", one, mortise(batch, tables + DP, ranks), ranks)
+        for stage in (1, 2, 3):
+            if stage == 1 or GRAPH not in tables:  # parts that come and go are in no recorded step
+                told(f"{name}, zero {stage}", one, mortise(batch, tables + ZERO.format(stage), ranks), ranks)
         told(f"{name}, dp without P2P", one, mortise(batch, tables + DP, ranks, NCCL_P2P_DISABLE="1"), ranks)
     for batch in (4, 16) if arguments.peer else ():
         told(f"Trainer, batch {batch}", peer(batch, 1), peer(batch, ranks), ranks)

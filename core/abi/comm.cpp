@@ -1,6 +1,7 @@
 // mortise.comm/0: the run's `comm`, whose object gets its own `self`; others reach it through the host.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "core/abi/edge.hpp"
 #include "core/abi/error.hpp"
@@ -20,13 +21,32 @@ void comm_place(mortise_host* h, int32_t* rank, int32_t* size) {
   *rank = edge_of(h).services.world.rank;
   *size = edge_of(h).services.world.size;
 }
-void comm_start(mortise_host* h, const mortise_collective* what, mortise_work** out) {
-  if (!what || !out) throw PluginError(MORTISE_E_ARGUMENT, "a collective is NULL, or where its work is to be put");
+// As it stands now: what an older plugin does not say is 0.
+mortise_collective whole(const mortise_collective* what) {
+  if (!what) throw PluginError(MORTISE_E_ARGUMENT, "a collective is NULL");
   if (!MORTISE_HAS_ROOM(what, out)) throw PluginError(MORTISE_E_ARGUMENT, "a collective is begun without its size");
-  mortise_collective all{};  // what an older plugin does not say is 0
+  mortise_collective all{};
   std::memcpy(&all, what, std::min<size_t>(what->struct_size, sizeof all));
   all.struct_size = sizeof all;
-  comm_of(h).call(&mortise_comm::start, "start", static_cast<const mortise_collective*>(&all), out);
+  return all;
+}
+void comm_start(mortise_host* h, const mortise_collective* what, mortise_work** out) {
+  if (!out) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL where the work is to be put");
+  const mortise_collective all = whole(what);
+  comm_of(h).call(&mortise_comm::start, "start", &all, out);
+}
+void comm_start_all(mortise_host* h, const mortise_collective* const* what, uint32_t n, mortise_work** out) {
+  if (n > 0 && (!what || !out)) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for collectives or works");
+  std::vector<mortise_collective> all;
+  for (uint32_t i = 0; i < n; ++i) all.push_back(whole(what[i]));
+  const Provided<mortise_comm>& comm = comm_of(h);
+  if (!comm.has(&mortise_comm::start_all)) {
+    for (uint32_t i = 0; i < n; ++i) comm.call(&mortise_comm::start, "start", &all[i], out + i);
+    return;
+  }
+  std::vector<const mortise_collective*> pointers;
+  for (const mortise_collective& each : all) pointers.push_back(&each);
+  comm.call(&mortise_comm::start_all, "start_all", pointers.data(), n, out);
 }
 void comm_wait(mortise_host* h, mortise_work* work) {
   if (!work) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the work");
@@ -57,6 +77,6 @@ void comm_data_place(mortise_host* h, int32_t* rank, int32_t* size) {
 
 const mortise_comm_api kCommApi = {sizeof(mortise_comm_api), at_edge<comm_place>,           at_edge<comm_start>,
                                    at_edge<comm_wait>,       at_edge<comm_host_all_reduce>, at_edge<comm_axis>,
-                                   at_edge<comm_data_place>};
+                                   at_edge<comm_data_place>, at_edge<comm_start_all>};
 
 }  // namespace mortise

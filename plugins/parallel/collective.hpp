@@ -1,5 +1,8 @@
 // Collectives of the run's `comm`, as the plugins of this folder start them.
 #pragma once
+#include <utility>
+#include <vector>
+
 #include "mortise/cpp/plugin.hpp"
 
 namespace mortise {
@@ -12,19 +15,54 @@ inline const mortise_rank_group* group_of(const mortise_param* param) {
 }
 
 // Sums, where it adds. `in`: none where `out` has what goes in; `root`: whose, of a broadcast.
+inline mortise_collective collective_of(uint32_t kind, const Tensor& in, const Tensor& out,
+                                        const mortise_rank_group* group, int32_t root = 0) {
+  return {.struct_size = sizeof(mortise_collective),
+          .kind = kind,
+          .op = MORTISE_SUM,
+          .root = root,
+          .in = in.get(),
+          .out = out.get(),
+          .group = group};
+}
+
 inline mortise_work* start_collective(uint32_t kind, const Tensor& in, const Tensor& out,
                                       const mortise_rank_group* group, int32_t root = 0) {
-  const mortise_collective all = {.struct_size = sizeof all,
-                                  .kind = kind,
-                                  .op = MORTISE_SUM,
-                                  .root = root,
-                                  .in = in.get(),
-                                  .out = out.get(),
-                                  .group = group};
+  const mortise_collective all = collective_of(kind, in, out, group, root);
   mortise_work* work = nullptr;
   check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
   return work;
 }
+
+// Collectives that are sent together: of a hundred small ones each alone would take longer to begin than to send.
+class Together {
+ public:
+  // `work`: where its work is put when they start.
+  void add(mortise_work** work, uint32_t kind, Tensor in, Tensor out, const mortise_rank_group* group,
+           int32_t root = 0) {
+    all_.push_back(collective_of(kind, in, out, group, root));
+    works_.push_back(work);
+    tensors_.push_back(std::move(in));
+    tensors_.push_back(std::move(out));
+  }
+  void start() {
+    if (all_.empty()) return;
+    std::vector<const mortise_collective*> pointers;
+    for (const mortise_collective& each : all_) pointers.push_back(&each);
+    std::vector<mortise_work*> works(all_.size());
+    const auto& comm = need(api.comm, "mortise.comm/0");
+    check(comm.start_all(api.host, pointers.data(), static_cast<uint32_t>(all_.size()), works.data()));
+    for (size_t i = 0; i < works.size(); ++i) *works_[i] = works[i];
+    all_.clear();
+    works_.clear();
+    tensors_.clear();
+  }
+
+ private:
+  std::vector<mortise_collective> all_;
+  std::vector<mortise_work**> works_;
+  std::vector<Tensor> tensors_;
+};
 
 inline void wait_for_collective(mortise_work* work) { check(need(api.comm, "mortise.comm/0").wait(api.host, work)); }
 

@@ -8,6 +8,7 @@ A step of two ranks with a micro-batch each is that of one GPU that accumulates 
 rows, and a + b of two gradients is one sum, so in fp32 only the norm and the reports are grouped otherwise. The bound
 is that of gpu_test.py.
 """
+import ctypes
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import sys
 import time
 import unittest
 
+from gpu_memory_test import RUN
 from gpu_test import CUDA, GRAPH, HAS_GPU, MATH, SKIPPED, TINY, Gpu
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
@@ -270,6 +272,63 @@ class Places(Ranks):
                 self.assertEqual(rank.returncode, code, err)
                 if code:
                     self.assertRegex(err, r"ranks 0 and 1 have the same GPU, GPU-[0-9a-f]{8}-")
+
+
+class Ballast:
+    """Takes the memory of every GPU but for so many bytes, by the driver alone."""
+
+    def __init__(self, left):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.taken = []
+        self.must("cuInit", 0)
+        for device in range(2):
+            context, free, total, at = (ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64())
+            self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self.must("cuCtxSetCurrent", context)
+            self.must("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+            self.must("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(free.value - left))
+            self.taken.append((context, at))
+
+    def must(self, name, *arguments):
+        assert (code := getattr(self.cuda, name)(*arguments)) == 0, (name, code)
+
+    def drop(self):
+        for device, (context, at) in enumerate(self.taken):
+            self.must("cuCtxSetCurrent", context)
+            self.must("cuMemFree_v2", at)
+            self.must("cuDevicePrimaryCtxRelease_v2", device)
+
+
+class Budget(Ranks):
+    """GPT-2 with 355 M parameters on GPUs that have room for a part of it. Beside what the plan says there are a
+    context, NCCL's buffers and activations, for which 2 GiB are left."""
+
+    def planned(self, name, text):
+        self.file(f"{name}.toml", text)
+        memory = json.loads(self.ok("plan", f"{name}.toml", "--ranks", "2", "--json").out)["memory"]
+        return sum(memory[f"{part}_bytes"] for part in ("weights", "gradients", "optimizer", "casts", "workspaces",
+                                                        "transient"))
+
+    def test_what_does_not_fit_whole_trains_in_parts(self):
+        text = RUN.format(model='preset = "gpt2_355m"\nvocabulary = 50304', optimizer="optimizer.adamw")
+        ways = {"ddp": "", "zero_3": "[parallel.zero]\nstage = 3\n",
+                "zero_3_offloaded": "[parallel.zero]\nstage = 3\n[offload.optimizer]\n"}
+        needs = {name: self.planned(name, text + "[precision.bf16]\n" + more + CUDA) for name, more in ways.items()}
+        print("    " + ", ".join(f"{name} {bytes_ / 2**30:.2f} GiB" for name, bytes_ in needs.items()), flush=True)
+        for too_large, fits in (("ddp", "zero_3"), ("zero_3", "zero_3_offloaded")):
+            left = needs[fits] + (2 << 30)
+            ballast = Ballast(left)
+            try:
+                refused = self.mortise("train", f"{too_large}.toml", "--ranks", "2")
+                trained = self.mortise("train", f"{fits}.toml", "--ranks", "2")
+            finally:
+                ballast.drop()
+            print(f"    {left / 2**30:.2f} GiB left: {too_large} exit {refused.code}, {fits} exit {trained.code}",
+                  flush=True)
+            self.assertNotEqual(refused.code, 0, refused)
+            self.assertIn("error[out_of_memory]: not enough memory on the GPU", refused.err)
+            self.assertEqual(trained.code, 0, trained)
+            subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
 
 
 class Waits(Ranks):

@@ -20,8 +20,8 @@ def note(peer, what, figure, bound, ok):
 
 
 def text(size):
-    """That many bytes of what people wrote, the same wherever the peers' versions are: transformers' own source. How far
-    two trainings part from a last bit on depends on the text, so it is none that changes with this tree."""
+    """That many bytes of what people wrote, the same wherever the peers' versions are: transformers' own source. How
+    far two trainings part from a last bit on depends on the text, so it is none that changes with this tree."""
     package = pathlib.Path(importlib.util.find_spec("transformers").origin).parent
     data = (package / "trainer.py").read_bytes()[:size]
     assert len(data) == size, (package, len(data))

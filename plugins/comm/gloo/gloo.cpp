@@ -162,7 +162,8 @@ const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
                               .host_all_reduce = thunk<&Gloo::host_all_reduce>,
                               .share = thunk<&Gloo::share>,
                               .fetch = thunk<&Gloo::fetch>,
-                              .group = thunk<&Gloo::group>};
+                              .group = thunk<&Gloo::group>,
+                              .start_all = nullptr};  // one after another
 }  // namespace
 
 MORTISE_PLUGIN(Gloo, mortise::provide("comm", &kObject))

@@ -57,7 +57,8 @@ const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
                               .host_all_reduce = thunk<&Local::host_all_reduce>,
                               .share = thunk<&Local::share>,
                               .fetch = thunk<&Local::fetch>,
-                              .group = thunk<&Local::group>};
+                              .group = thunk<&Local::group>,
+                              .start_all = nullptr};  // one after another
 }  // namespace
 
 MORTISE_PLUGIN(Local, mortise::provide("comm", &kObject))

@@ -11,11 +11,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "library.hpp"
 #include "mortise/cpp/ops.hpp"
@@ -32,7 +34,7 @@ struct mortise_rank_group {
 };
 
 struct mortise_work {
-  std::optional<c10::Event> done;  // none where there was nothing to send
+  std::shared_ptr<c10::Event> done;  // none where there was nothing to send
   mortise::Tensor in, out;
 };
 
@@ -150,24 +152,26 @@ class Nccl : public comm::Side {
     *out = made.get();
   }
 
-  void start(const mortise_collective* c, mortise_work** out) {
-    if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
-    const char* const name = comm::name_of(*c);
-    need_open(name);
-    const mortise_rank_group& group = c->group ? *c->group : *all_;
-    comm::check_fit(*c, group.size, MORTISE_CUDA);
-    auto made = std::make_unique<mortise_work>();
-    if (comm::reads_in(*c)) made->in = Tensor::share(c->in);
-    made->out = Tensor::share(c->out);
+  void start(const mortise_collective* c, mortise_work** out) { start_all(&c, 1, out); }
+
+  void start_all(const mortise_collective* const* all, uint32_t n, mortise_work** out) {
+    std::vector<std::unique_ptr<mortise_work>> made;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (!all[i] || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
+      const mortise_collective& c = *all[i];
+      need_open(comm::name_of(c));
+      comm::check_fit(c, group_of(c).size, MORTISE_CUDA);
+      mortise_work& work = *made.emplace_back(std::make_unique<mortise_work>());
+      if (comm::reads_in(c)) work.in = Tensor::share(c.in);
+      work.out = Tensor::share(c.out);
+    }
     const std::lock_guard lock(mutex_);
     need_all();
-    if (!group.communicator) {
-      if (made->in) ops::copy_(made->out, made->in.get());
-    } else if (!comm::is_of_nothing(*c)) {
-      made->done = begin(group, *c, name);
+    begin(all, made);
+    for (uint32_t i = 0; i < n; ++i) {
+      out[i] = made[i].get();
+      works_.emplace(out[i], std::move(made[i]));
     }
-    *out = made.get();
-    works_.emplace(made.get(), std::move(made));
   }
 
   void wait(mortise_work* work) {
@@ -226,20 +230,44 @@ class Nccl : public comm::Side {
     group->queue = cuda.getStreamFromGlobalPool(connection_->device, /*isHighPriority=*/true);
   }
 
-  c10::Event begin(const mortise_rank_group& group, const mortise_collective& c, const char* name) {
-    c10::Event before(c10::kCUDA), done(c10::kCUDA);
-    before.record(current());
-    before.block(*group.queue);
+  const mortise_rank_group& group_of(const mortise_collective& c) const { return c.group ? *c.group : *all_; }
+
+  // NCCL makes few kernels of calls that are one group. Each queue that has some of them has one event for its works.
+  void begin(const mortise_collective* const* all, const std::vector<std::unique_ptr<mortise_work>>& works) {
+    std::map<const mortise_rank_group*, std::shared_ptr<c10::Event>> done;
+    std::optional<c10::Event> before;
+    for (size_t i = 0; i < works.size(); ++i) {
+      const mortise_rank_group& group = group_of(*all[i]);
+      if (!group.communicator && works[i]->in) ops::copy_(works[i]->out, works[i]->in.get());
+      if (!group.communicator || comm::is_of_nothing(*all[i])) continue;
+      std::shared_ptr<c10::Event>& its = done[&group];
+      if (!its) {
+        its = std::make_shared<c10::Event>(c10::kCUDA);
+        if (!before) before.emplace(c10::kCUDA).record(current());
+        before->block(*group.queue);
+      }
+      works[i]->done = its;
+    }
+    if (done.empty()) return;
     const std::lock_guard lock(connection_->calls);
     if (connection_->is_over) need_all();
-    if (const auto result = call(group, c); result != comm::kSuccess) {
-      const std::string text = std::string(name) + ": " + connection_->nccl.text(result, group.communicator);
-      if (result == comm::kRemoteError) lose(other_rank() + " cannot be reached: " + text);
-      need_all();
-      throw Error(MORTISE_E_PLUGIN, "NCCL refuses " + text);
-    }
-    done.record(*group.queue);
-    return done;
+    refuse(connection_->nccl.group_start(), *all[0]);
+    comm::Result result = comm::kSuccess;
+    size_t failed = 0;
+    for (size_t i = 0; i < works.size() && result == comm::kSuccess; ++i)
+      if (works[failed = i]->done) result = call(group_of(*all[i]), *all[i]);
+    const comm::Result ended = connection_->nccl.group_end();
+    refuse(result == comm::kSuccess ? ended : result, *all[failed]);
+    for (const auto& [group, event] : done) event->record(*group->queue);
+  }
+
+  void refuse(comm::Result result, const mortise_collective& c) {
+    if (result == comm::kSuccess) return;
+    const std::string text =
+        std::string(comm::name_of(c)) + ": " + connection_->nccl.text(result, group_of(c).communicator);
+    if (result == comm::kRemoteError) lose(other_rank() + " cannot be reached: " + text);
+    need_all();
+    throw Error(MORTISE_E_PLUGIN, "NCCL refuses " + text);
   }
 
   comm::Result call(const mortise_rank_group& group, const mortise_collective& c) {
@@ -308,7 +336,8 @@ const mortise_comm kObject = {.struct_size = sizeof(mortise_comm),
                               .host_all_reduce = thunk<&Nccl::host_all_reduce>,
                               .share = thunk<&Nccl::share>,
                               .fetch = thunk<&Nccl::fetch>,
-                              .group = thunk<&Nccl::group>};
+                              .group = thunk<&Nccl::group>,
+                              .start_all = thunk<&Nccl::start_all>};
 }  // namespace
 
 MORTISE_PLUGIN(Nccl, mortise::provide("comm", &kObject))

@@ -69,6 +69,23 @@ TEST_F(One, EveryCallIsTheIdentity) {
   EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
 }
 
+TEST_F(One, SeveralAtOnceHaveAWorkEach) {
+  ASSERT_EQ(open(), MORTISE_OK) << host.error();
+  const Tensor in = host.tensor<float>({3}, {1, 2, 3}), out = mortise::empty(MORTISE_F32, {3});
+  const mortise_collective sum = {.struct_size = sizeof sum, .kind = MORTISE_ALL_REDUCE, .out = in.get()},
+                           all = {
+                               .struct_size = sizeof all, .kind = MORTISE_ALL_GATHER, .in = in.get(), .out = out.get()};
+  const mortise_collective* both[] = {&sum, &all};
+  mortise_work* works[2] = {};
+  ASSERT_EQ(comm->start_all(plugin->self(), both, 2, works), MORTISE_OK) << host.error();
+  EXPECT_NE(works[0], works[1]);
+  for (mortise_work* work : {works[1], works[0]}) EXPECT_EQ(comm->wait(plugin->self(), work), MORTISE_OK);
+  EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(comm->start_all(plugin->self(), nullptr, 0, nullptr), MORTISE_OK) << host.error();
+  both[1] = nullptr;
+  EXPECT_EQ(comm->start_all(plugin->self(), both, 2, works), MORTISE_E_ARGUMENT);
+}
+
 TEST_F(One, IsAGroupByItself) {
   ASSERT_EQ(open(), MORTISE_OK) << host.error();
   const int32_t ranks[] = {0, 1};

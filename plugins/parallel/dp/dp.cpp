@@ -28,8 +28,8 @@ class Dp : public Buckets {
   }
 
   void gather(uint32_t) {
-    for (const Param& p : params()) sent_.start(p.handle, 0, p.info->numel, 0);
-    sent_.wait();
+    for (const Param& p : params()) sent_.add(p.handle, 0, p.info->numel, 0);
+    sent_.send();
   }
 
  private:

@@ -4,7 +4,7 @@
 // All ranks make the same calls in the same order, whatever each of them computes (an expert that is used on one rank
 // alone): what is gathered is a segment's, whoever uses some of it, and gradients go against the order of declaration,
 // those of a segment when backward has come to the one before. Where values stay, nothing is gathered in backward, and
-// a gradient goes as soon as it is ready.
+// gradients go as soon as they are ready and together are worth it.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -85,7 +85,10 @@ class Shards {
     if (segment != here_ || backward != is_backward_) enter(segment, backward);
     Unit& u = *unit_of_.at(param);
     u.used_in = segment;
-    if (u.value == Value::kOld) gather(u);
+    if (u.value == Value::kOld) {
+      gather(u);
+      gathered_.start();
+    }
     if (u.value == Value::kOnItsWay) arrive(u);
   }
 
@@ -103,6 +106,7 @@ class Shards {
     const bool is_last = ++n_ready_ == order_.size();
     while (next_ < order_.size() && (is_last || (!values_go_ && order_[next_]->is_ready))) send(*order_[next_++]);
     if (!is_last) return;
+    start_sums();
     for (Unit* u : order_) u->is_ready = false;
     n_ready_ = next_ = 0;
   }
@@ -142,6 +146,7 @@ class Shards {
     is_backward_ = backward;
     if (values_go_ && backward)
       while (next_ < order_.size() && order_[next_]->segment > here_) send(*order_[next_++]);
+    start_sums();
     if (values_go_)
       for (Unit& u : units_)
         if (u.segment != here_ && u.used_in != here_) forget(u);
@@ -157,15 +162,17 @@ class Shards {
     if (members == members_.end()) return;
     for (Unit* u : members->second)
       if (u->value == Value::kOld) gather(*u);
+    gathered_.start();
   }
 
-  static void gather(Unit& u) {
+  // With whatever else is gathered until `gathered_` starts.
+  void gather(Unit& u) {
     Tensor flat;
     check(api.replicas->hold(api.host, u.param, flat.put()));
-    if (u.owner >= 0) u.gathering = start_collective(MORTISE_BROADCAST, {}, flat, u.group, u.owner);
+    if (u.owner >= 0) gathered_.add(&u.gathering, MORTISE_BROADCAST, {}, std::move(flat), u.group, u.owner);
     else {
-      const int64_t at = u.replica * u.each;
-      u.gathering = start_collective(MORTISE_ALL_GATHER, ops::narrow(flat, 0, at, u.each), flat, u.group);
+      Tensor own = ops::narrow(flat, 0, u.replica * u.each, u.each);
+      gathered_.add(&u.gathering, MORTISE_ALL_GATHER, std::move(own), std::move(flat), u.group);
     }
     u.value = Value::kOnItsWay;
   }
@@ -188,16 +195,24 @@ class Shards {
     Sent& sent = sent_.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // everybody has the sum, and one of them keeps it
       sent.own = Tensor::share(whole.get());
-      sent.work = start_collective(MORTISE_ALL_REDUCE, {}, whole, u.group);
+      sums_.add(&sent.work, MORTISE_ALL_REDUCE, {}, std::move(whole), u.group);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      sent.work = start_collective(MORTISE_REDUCE_SCATTER, whole, sent.own, u.group);
+      sums_.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.group);
     }
     on_its_way_ += u.grad_bytes;
+    waiting_ += u.grad_bytes;
+    if (waiting_ > most_ / 2) start_sums();
     while (on_its_way_ > most_ && sent_.size() > 1) bring_first();
   }
 
+  void start_sums() {
+    sums_.start();
+    waiting_ = 0;
+  }
+
   void bring_first() {
+    if (!sent_.front().work) start_sums();
     const Sent first = std::move(sent_.front());
     sent_.pop_front();
     on_its_way_ -= first.unit->grad_bytes;
@@ -217,6 +232,8 @@ class Shards {
   size_t n_ready_ = 0, next_ = 0;  // of this micro-batch
   std::deque<Sent> sent_;          // gradients on their way
   int64_t on_its_way_ = 0;         // bytes of them
+  int64_t waiting_ = 0;            // of these, of gradients that wait in `sums_` for more
+  Together sums_, gathered_;
 };
 
 }  // namespace mortise::zero

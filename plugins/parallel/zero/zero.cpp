@@ -73,12 +73,17 @@ class Zero : public Buckets {
     check(api.params->slices(api.host, &slices, &n));
     for (uint32_t i = 0; i < n; ++i) {
       if (shards_.has(slices[i].param)) continue;
-      const std::vector<Part>& parts = parts_.at(std::string(view(slices[i].info->name)));
+      const mortise_param_info& info = *slices[i].info;
+      const std::vector<Part>& parts = parts_.at(std::string(view(info.name)));
+      if (parts[0].length > 0 && parts.back().length == parts[0].length) {
+        sent_.add_even(slices[i].param, parts[0].length, info.replica, info.replicas);
+        continue;
+      }
       for (size_t rank = 0; rank < parts.size(); ++rank)
         if (const Part& part = parts[rank]; part.length > 0)
-          sent_.start(slices[i].param, part.offset, part.length, static_cast<int32_t>(rank));
+          sent_.add(slices[i].param, part.offset, part.length, static_cast<int32_t>(rank));
     }
-    sent_.wait();
+    sent_.send();
   }
 
  private:

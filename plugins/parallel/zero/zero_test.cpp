@@ -117,6 +117,16 @@ TEST_F(Zero, SendsEachPartFromWhoUpdatedIt) {
   }
 }
 
+TEST_F(Zero, GathersEvenPartsAtOnce) {
+  host_.set("stage", 1);
+  mortise_param* const p = host_.add_param("a", "matrix", {384});
+  parts("a", 384);
+  ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK);
+  ASSERT_EQ(started(), Kinds{MORTISE_ALL_GATHER});
+  EXPECT_EQ(host_.masters.at(0).param, p);
+  EXPECT_EQ(host_.masters[0].length, 384);
+}
+
 TEST_F(Zero, SumsGradientsInBuckets) {
   auto* const a = host_.add_param("a", "matrix", {256});
   ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);

@@ -63,6 +63,9 @@ typedef struct mortise_comm {
   /** A group of ranks, in this order, this one among them; it lives as long as the object. Every rank makes as many
    * groups, and those that one names name the same. [build] Since 0.2 */
   MORTISE_PLUG(group, const int32_t *ranks, uint32_t n, mortise_rank_group **out);
+  /** `start` of each of n, in this order, a work for each. They are sent together, so every rank begins the same
+   * together. NULL: one after another. [loop, autograd] Since 0.2 */
+  MORTISE_PLUG(start_all, const mortise_collective *const *, uint32_t n, mortise_work **works);
 } mortise_comm;
 
 /** "mortise.comm/0": the run's `comm`, for any other plugin. Since 0.2 */
@@ -79,6 +82,9 @@ typedef struct mortise_comm_api {
   /** As `place`, among those that samples are dealt out to: ranks that see the same count as one. [any-thread]
    * Since 0.2 */
   MORTISE_FN(data_place, int32_t *rank, int32_t *size);
+  /** n collectives that are sent together, which is less work than one by one where they are small: a work for each.
+   * Since 0.2 */
+  MORTISE_FN(start_all, const mortise_collective *const *, uint32_t n, mortise_work **works);
 } mortise_comm_api;
 
 /** The object of `replicas`. */

@@ -979,6 +979,12 @@ class FakeHost : public mortise_host {
         .data_place = [](mortise_host* h, int32_t* rank, int32_t* size) noexcept -> mortise_status {
           return *rank = of(h).rank, *size = of(h).ranks, MORTISE_OK;
         },
+        .start_all = [](mortise_host* h, const mortise_collective* const* all, uint32_t n,
+                        mortise_work** works) noexcept -> mortise_status {
+          for (uint32_t i = 0; i < n; ++i)
+            if (const mortise_status status = comm_table().start(h, all[i], works + i)) return status;
+          return MORTISE_OK;
+        },
     };
     return table;
   }
