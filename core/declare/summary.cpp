@@ -134,8 +134,8 @@ int64_t transient_bytes(const Declared& d) {
 }
 
 // As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it, where each keeps its part half of that, and of
-// what each has a part of the others' parts. Sharded gradients are sent by micro-batch, to an owner of all as the sum
-// that everybody gets; values that come and go twice in it.
+// what each has a part of the others' parts. Sharded gradients are sent by micro-batch; values that come and go twice in
+// it.
 int64_t sent_bytes(const Declared& d, int64_t micros) {
   int64_t all = 0;
   for (const mortise_param& p : d.edge->declaration().params) {
@@ -147,8 +147,7 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
       if (p.info.trainable && d.replicas.has(&mortise_replicas::gather)) bytes += of(p.info.master_dtype);
     } else {
       const int64_t values = p.shards.comes_and_goes ? 2 * micros : 1;
-      const bool has_owner = std::ranges::count(p.shards.pieces, p.info.numel, &Piece::length) > 0;
-      bytes += micros * gradient * (has_owner ? 2 : 1) + values * of(p.info.value_dtype);
+      bytes += micros * gradient + values * of(p.info.value_dtype);
     }
     all += bytes * (p.info.replicas - 1) / p.info.replicas;
   }

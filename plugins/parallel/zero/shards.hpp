@@ -193,9 +193,9 @@ class Shards {
     Tensor whole;
     check(api.replicas->take_gradient(api.host, u.param, whole.put()));
     Sent& sent = sent_.emplace_back(Sent{&u, {}});
-    if (u.owner >= 0) {  // everybody has the sum, and one of them keeps it
+    if (u.owner >= 0) {  // what is there on the others is nothing, and they keep nothing of it
       sent.own = Tensor::share(whole.get());
-      sums_.add(&sent.work, MORTISE_ALL_REDUCE, {}, std::move(whole), u.group);
+      sums_.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.group, u.owner);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
       sums_.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.group);

@@ -163,7 +163,7 @@ TEST_F(Zero, GivesWhatIsNotCutRoomForItselfAlone) {
   ASSERT_EQ(started(), Kinds{MORTISE_BROADCAST});
   EXPECT_EQ(host_.collectives[0].root, 0);
   ready(p);
-  EXPECT_EQ(started(), Kinds{MORTISE_ALL_REDUCE});
+  EXPECT_EQ(started(), Kinds{MORTISE_REDUCE});
 }
 
 TEST_F(Zero, SendsAGradientOnceItAndAllBeforeItAreReady) {
