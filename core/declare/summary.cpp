@@ -134,8 +134,8 @@ int64_t transient_bytes(const Declared& d) {
 }
 
 // As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it, where each keeps its part half of that, and of
-// what each has a part of the others' parts. Sharded gradients are sent by micro-batch; values that come and go twice in
-// it.
+// what each has a part of the others' parts. Sharded gradients are sent by micro-batch; values that come and go twice
+// in it.
 int64_t sent_bytes(const Declared& d, int64_t micros) {
   int64_t all = 0;
   for (const mortise_param& p : d.edge->declaration().params) {
