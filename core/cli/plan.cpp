@@ -78,7 +78,8 @@ void print_memory(std::ostream& out, const Summary& s) {
   if (s.ranks > 1)
     out << fmt::format("\nranks\n  each of {} has this memory, and sends {} MiB a step\n", s.ranks,
                        mebibytes(s.sent_bytes));
-  for (const std::string& axis : s.axes) out << "  " << axis << "\n";
+  for (const auto* lines : {&s.axes, &s.proof})
+    for (const std::string& text : *lines) out << "  " << text << "\n";
 }
 
 int print_layer(const Arguments& args) {
@@ -157,7 +158,8 @@ void print_json_plan(const Planned& p, const Summary* s) {
                      {"micros", s->micros},
                      {"ranks", s->ranks},
                      {"sent_bytes", s->sent_bytes},
-                     {"axes", s->axes}};
+                     {"axes", s->axes},
+                     {"proof", s->proof}};
     all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},
                      {"optimizer_bytes", s->states_bytes},      {"casts_bytes", s->casts_bytes},
                      {"workspaces_bytes", s->workspaces_bytes}, {"copy_bytes", s->copy_bytes},

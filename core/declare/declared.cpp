@@ -381,6 +381,7 @@ void fill(Declared& d, const DeclareRequest& request) {
     count_replicas(d.edge->declaration(), mesh);
     d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas, mesh, &d.groups);
     for (KeptTensors& kept : d.edge->services.kept) shard_kept(kept.beside, kept.host->id);
+    proof_of(d);
     check_recording(d);
   }
   d.layers->check();

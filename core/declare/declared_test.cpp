@@ -405,7 +405,8 @@ TEST(Shards, OfWhatIsKeptOfWholeParametersAreRefused) {
 
 // Of two ranks that share the experts the second has the last two.
 TEST(Axes, PutExpertsOnTheirRanks) {
-  const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n"), whole;
+  const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n[parallel.ddp]\n"),
+      whole;
   const Declared d = declare_second_of_two(planned);
   Declaration& declaration = d.edge->declaration();
   const mortise_param& other = *declaration.find("h.0.mlp.experts.1.c_fc.weight");
@@ -432,6 +433,21 @@ TEST(Axes, PutExpertsOnTheirRanks) {
   EXPECT_EQ(s.axes, (std::vector<std::string>{"experts: along 2 ranks (layer.moe.expert_parallel) lie 16 of " +
                                               std::to_string(declaration.params.size()) +
                                               " tensors, which no other rank has"}));
+  ASSERT_EQ(s.proof.size(), 4U);
+  EXPECT_EQ(s.proof[1],
+            "gradients of 16 tensors: whole along `experts` by layer.moe, not summed: no other rank has a part of it");
+  EXPECT_EQ(summary_of(declare(whole.request(), std::make_unique<Edge>(whole.plan.points, 1)), "").proof,
+            std::vector<std::string>());
+}
+
+TEST(Axes, WhoDoesNotSayWhatIsSummedIsRefused) {
+  const PlannedRun planned;  // parallel.none, which has nothing to say: it is of one rank
+  try {
+    declare_second_of_two(planned);
+    FAIL() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "not_proven");
+  }
 }
 
 TEST(Axes, OfOneNameAreOne) {

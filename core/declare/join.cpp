@@ -4,6 +4,7 @@
 
 #include "core/base/text.hpp"
 #include "core/plan/facts.hpp"
+#include "core/plan/proof.hpp"
 
 namespace mortise {
 namespace {
@@ -130,6 +131,27 @@ void count_replicas(Declaration& declaration, const Mesh& mesh) {
     p.info.replicas = static_cast<int32_t>(sharers.size());
     p.info.replica = static_cast<int32_t>(std::ranges::find(sharers, mesh.rank()) - sharers.begin());
   }
+}
+
+std::vector<std::string> proof_of(const Declared& d) {
+  if (d.edge->services.world.size == 1) return {};
+  const Declaration& declaration = d.edge->declaration();
+  const auto& members = d.plan->members;
+  std::map<std::string, const PluginInfo*> by_id;
+  for (const Member& member : members) by_id[member.info->schema.id] = member.info;
+  std::vector<RankedLayer> layers;
+  for (const mortise_layer& l : declaration.layers)
+    if (const int member = d.layers->member(l, MORTISE_TRAIN); member >= 0)
+      layers.push_back({l.path, members[static_cast<size_t>(member)].info});
+  std::vector<RankedParameter> params;
+  for (const mortise_param& p : declaration.params) {
+    if (!p.info.trainable) continue;
+    RankedParameter& ranked = params.emplace_back(RankedParameter{p.name, p.placement.axis, p.is_sharded(), {}});
+    const Declarer* by = &p.declarer;
+    for (; by->layer; by = &by->layer->declarer) ranked.inside.push_back({by->layer->path, by_id.at(by->id)});
+    ranked.inside.push_back({"", by_id.at(by->id)});
+  }
+  return proof_of(*d.plan, d.edge->services.mesh, layers, params);
 }
 
 }  // namespace mortise

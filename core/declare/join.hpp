@@ -9,4 +9,8 @@ void join_ranks(Declared& d, const DeclareRequest& request);
 // What every parameter says of its replicas.
 void count_replicas(Declaration& declaration, const Mesh& mesh);
 
+// What holds of the sums of several ranks, by core/plan/proof.hpp; of one there is nothing. Throws Failure: it does not
+// hold.
+std::vector<std::string> proof_of(const Declared& d);
+
 }  // namespace mortise

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/dtype.hpp"
+#include "core/plan/proof.hpp"
 #include "mortise/cpp/strings.hpp"
 
 namespace mortise {
@@ -157,7 +158,7 @@ std::vector<DeclaredOptimizer> declare_optimizers(Instances& instances, Declarat
   if (is_shared && replicas.has(&mortise_replicas::shard))
     for (auto& p : d.params)
       if (!p.info.trainable) shard(p, pieces_of(replicas, p, 1), replicas);
-  for (auto& p : d.params) p.counts = mesh.is_first_copy(p.placement.axis) && (p.is_sharded() || p.info.replica == 0);
+  for (auto& p : d.params) p.counts = counts_squares(mesh, p.placement.axis, p.is_sharded());
   *groups = make_groups(d, lr, decay);
   return optimizers;
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/declare/declared.hpp"
+#include "core/declare/join.hpp"
 #include "core/declare/work.hpp"
 #include "core/plan/compute_dtype.hpp"
 #include "core/plan/facts.hpp"
@@ -223,6 +224,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.micros = c.micros;
   s.ranks = d.edge->services.world.size;
   s.axes = axes_texts(d);
+  if (!d.optimizers.empty()) s.proof = proof_of(d);
   s.run = d.manifest->name + (dir.empty() ? "" : " -> " + dir);
   s.model = d.model.by->id() + " " + parameters_text(s.parameters);
   s.data =

@@ -28,6 +28,7 @@ struct Summary {
   int64_t stored_bytes = 0;         // of states, in the store of `stored_by`
   int64_t copy_bytes = 0;           // in host memory, for saves in the background
   std::vector<std::string> axes;    // along which ranks have other parts: a line each
+  std::vector<std::string> proof;   // what holds of gradients, norms and terms of several ranks
   std::vector<std::string> groups;  // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"
   std::map<std::string, std::string> details;  // by plugin id, beside it in `plan`
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype

@@ -291,10 +291,16 @@ class Reader {
                                                     "peft.peft_type",
                                                     "peft.prefix",
                                                     "ranks.at_most",
+                                                    "ranks.averages",
                                                     "ranks.axis",
+                                                    "ranks.gives",
+                                                    "ranks.gives_back",
+                                                    "ranks.gradient",
+                                                    "ranks.norms",
                                                     "ranks.sees",
                                                     "ranks.size",
                                                     "ranks.speaks",
+                                                    "ranks.sums",
                                                     "repeat.devices",
                                                     "repeat.differs",
                                                     "repeat.unasked",
@@ -323,8 +329,22 @@ class Reader {
         if (provided && !is_object(table.key))
           keys.insert(keys.end(), {"attributes", "covers", "best_in"});  // of its layers
         for (const TomlEntry& entry : table.value.table()->entries) read_fact(table.key, entry, keys);
+        if (table.key == "ranks") check_axis(*table.value.table());
       }
     }
+  }
+
+  // Who has an axis says all of it that a proof needs, core/plan/proof.hpp.
+  void check_axis(const TomlTable& ranks) {
+    const TomlNode* axis = ranks.find("axis");
+    const std::string rows = ranks.find("sees") ? "\"same\"" : "\"cut\"";
+    for (const auto& [fact, usual] : std::map<std::string, std::string>{{"size", "\"ranks\", a key of [config]"},
+                                                                        {"gives", rows},
+                                                                        {"gives_back", rows},
+                                                                        {"gradient", "\"whole\""}})
+      if (axis && !ranks.find(fact))
+        add_mistake("schema_broken", "[ranks] has an axis, and no `" + fact + "`", position(axis->at, "ranks.axis"),
+                    fact + " = " + usual);
   }
 
   // The points of kind Object, core/plan/points.def, that can be a table.
@@ -361,10 +381,15 @@ class Reader {
       bool are_here;
       std::vector<std::string> known;
     };
-    for (const Words& words : {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
-                               Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
-                               Words{fact == "ranks.at_most", {"one"}}, Words{fact == "ranks.sees", {"same"}},
-                               Words{fact == "model.modes" || fact.ends_with(".best_in"), {"train", "eval", "sample"}}})
+    for (const Words& words :
+         {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
+          Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
+          Words{fact == "ranks.at_most", {"one"}}, Words{fact == "ranks.sees", {"same"}},
+          Words{fact.starts_with("ranks.gives"), {"same", "cut", "partial"}},
+          Words{fact == "ranks.gradient", {"whole", "partial"}},
+          Words{fact == "ranks.sums", {"replicas", "all", "none"}},
+          Words{fact == "ranks.averages", {"replicas", "all"}}, Words{fact == "ranks.norms", {"parts", "all", "none"}},
+          Words{fact == "model.modes" || fact.ends_with(".best_in"), {"train", "eval", "sample"}}})
       for (const TomlNode& item : words.are_here ? items : TomlList())
         if (!item.text() || !std::ranges::count(words.known, *item.text()))
           add_mistake("not_a_choice", fact + " is " + either(words.known) + ", this is " + quoted(item),

@@ -131,6 +131,27 @@ TEST(PluginToml, SaysWhereBitsDiffer) {
                     "schema_broken 9:11 repeat.devices is empty | leave it out"}));
 }
 
+TEST(PluginToml, SaysAllOfAnAxis) {
+  const std::string whole =
+      "[ranks]\naxis = \"rows\"\nsize = \"n\"\nsees = \"same\"\ngives = \"same\"\ngives_back = \"same\"\n"
+      "gradient = \"whole\"\n[config.n]\ntype = \"int\"\ndefault = 1\nchange = \"free\"\ndoc = \"Ranks.\"\n";
+  EXPECT_EQ(read_after_head(whole).errors, Errors{});
+  EXPECT_EQ(read_after_head("[ranks]\naxis = \"rows\"\n").errors,
+            (Errors{"schema_broken 8:8 [ranks] has an axis, and no `gives` | gives = \"cut\"",
+                    "schema_broken 8:8 [ranks] has an axis, and no `gives_back` | gives_back = \"cut\"",
+                    "schema_broken 8:8 [ranks] has an axis, and no `gradient` | gradient = \"whole\"",
+                    "schema_broken 8:8 [ranks] has an axis, and no `size` | size = \"ranks\", a key of [config]"}));
+  EXPECT_EQ(read_after_head("[ranks]\ngives = \"whole\"\ngives_back = \"sum\"\ngradient = \"same\"\n"
+                            "sums = \"group\"\naverages = \"none\"\nnorms = \"replicas\"\n")
+                .errors,
+            (Errors{"not_a_choice 8:9 ranks.gives is same, cut or partial, this is `whole`",
+                    "not_a_choice 9:14 ranks.gives_back is same, cut or partial, this is `sum`",
+                    "not_a_choice 10:12 ranks.gradient is whole or partial, this is `same`",
+                    "not_a_choice 11:8 ranks.sums is replicas, all or none, this is `group`",
+                    "not_a_choice 12:12 ranks.averages is replicas or all, this is `none`",
+                    "not_a_choice 13:9 ranks.norms is parts, all or none, this is `replicas`"}));
+}
+
 TEST(PluginToml, NeedsLittle) { EXPECT_EQ(read(std::string(kHead)).errors, Errors{}); }
 
 TEST(PluginToml, KnowsTheFactsThatTheCoreReads) {

@@ -127,12 +127,16 @@ class Experts(Meshed):
 
 
 @unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
-class Cut(Meshed):
-    def setUp(self):
-        super().setUp()
+class WithCut(Meshed):
+    def build(self, old="", new=""):
+        """The plugin, with another text in its plugin.toml."""
         source = e2e.SOURCE / "tests/e2e/fixtures/cut"
         folder = self.dir / "more/test.cut"
+        shutil.rmtree(folder, True)
         shutil.copytree(source, folder)
+        toml = (source / "plugin.toml").read_text()
+        self.assertIn(old, toml)
+        (folder / "plugin.toml").write_text(toml.replace(old, new) if old else toml)
         subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
                         f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
                         '-DMORTISE_PLUGIN_TOML="plugin.toml"', "cut.cpp", "-o", "test.cut.so"],
@@ -140,6 +144,12 @@ class Cut(Meshed):
 
     def text(self, micro, more, **shape):
         return '[plugins]\npath = ["more"]\n' + super().text(micro, more, **shape)
+
+
+class Cut(WithCut):
+    def setUp(self):
+        super().setUp()
+        self.build()
 
     def test_over_ranks_that_see_the_same_samples(self):
         shape = {"manifest": STEPS.replace("context = 24", "context = 24\ndropout = 0.1"), "samples": 64}

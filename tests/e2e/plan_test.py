@@ -146,7 +146,7 @@ class Plan(e2e.Case):
         self.assertEqual(
             plan["length"],
             {"steps": 6, "samples_per_step": 4, "tokens_per_step": 64, "micros": 1, "ranks": 1, "sent_bytes": 0,
-             "axes": []},
+             "axes": [], "proof": []},
         )
         self.assertGreater(plan["memory"]["optimizer_bytes"], plan["memory"]["weights_bytes"])
         self.assertEqual(plan["memory"]["workspaces_bytes"], 0)
