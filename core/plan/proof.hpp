@@ -1,4 +1,4 @@
-// A proof before the run. [ranks] of plugin.toml says what a layer takes and gives along an axis of ranks, how it leaves
+// A proof before the run. [ranks] of plugin.toml says what a layer gives along an axis of ranks, how it leaves
 // gradients, and who sums or averages what. From that, and from where parameters lie: every gradient is summed once,
 // every norm counts each element once, every term is divided once (docs/adr/0051).
 #pragma once
