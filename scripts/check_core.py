@@ -61,10 +61,10 @@ BUDGETS = {
     "plan": 1960,
     "model": 415,
     "host": 2345,
-    "loop": 2490,
-    "abi": 1720,
+    "loop": 2570,
+    "abi": 1725,
     "declare": 1956,
-    "assemble": 1240,
+    "assemble": 1260,
     "store": 1390,
     "cli": 6770,
 }

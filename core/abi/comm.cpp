@@ -50,11 +50,12 @@ void comm_start_all(mortise_host* h, const mortise_collective* const* what, uint
 }
 void comm_wait(mortise_host* h, mortise_work* work) {
   if (!work) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the work");
-  comm_of(h).call(&mortise_comm::wait, "wait", work);
+  edge_of(h).services.wait(false, [&] { comm_of(h).call(&mortise_comm::wait, "wait", work); });
 }
 void comm_host_all_reduce(mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) {
   if (n > 0 && !numbers) throw PluginError(MORTISE_E_ARGUMENT, "called with NULL for the numbers");
-  comm_of(h).call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers, n, op);
+  const Provided<mortise_comm>& comm = comm_of(h);
+  edge_of(h).services.wait(true, [&] { comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers, n, op); });
 }
 
 void comm_axis(mortise_host* h, mortise_str name, mortise_rank_group** group, int32_t* rank, int32_t* size) {

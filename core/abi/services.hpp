@@ -76,6 +76,9 @@ struct Services {
   std::vector<KeptBlob> blobs;
   std::vector<KeptTensors> kept;
   Requests requests;
+  // Runs what waits for other ranks, on the host or in the stream of the device, and takes the time. Empty: none.
+  std::function<void(bool on_host, const std::function<void()>& body)> timed_wait;
+  void wait(bool on_host, const std::function<void()>& body) const { timed_wait ? timed_wait(on_host, body) : body(); }
   // Into the record that listeners are told of; empty while there is none.
   std::function<void(std::string_view name, const mortise_value&)> add_column;
 };

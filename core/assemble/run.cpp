@@ -1,5 +1,7 @@
 #include "core/assemble/run.hpp"
 
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "core/abi/error.hpp"
@@ -130,6 +132,22 @@ void must_agree(const Declared& d, const std::string& what, const std::string& t
   throw Failure(refused);
 }
 
+// The name of each rank's host.
+std::vector<std::string> hosts_of_ranks(const Declared& d) {
+  const World& world = d.edge->services.world;
+  const auto key = [](int rank) { return "host/" + std::to_string(rank); };
+  char own[256] = {};
+  if (::gethostname(own, sizeof own - 1) != 0) own[0] = '\0';
+  d.comm.call(&mortise_comm::share, "share", str(key(world.rank)), str(own));
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < world.size; ++rank) {
+    mortise_str name{};
+    d.comm.call(&mortise_comm::fetch, "fetch", str(key(rank)), &name);
+    hosts.emplace_back(view(name));
+  }
+  return hosts;
+}
+
 // What rank 0 has chosen to go on from: STEP PATH, or nothing.
 Found chosen_by_first(const Declared& d, const Found& own) {
   const std::string text = own.path.empty() ? "" : std::to_string(own.step) + " " + fs::absolute(own.path).string();
@@ -236,8 +254,10 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          [&] { gathered = gather(r); },
                          std::ranges::any_of(*r.optimizers, [](const auto& o) { return o.is_in_parts(); })};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
-  if (parts_->request.world.size > 1)
+  if (parts_->request.world.size > 1) {
     options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();
+    options.hosts = hosts_of_ranks(d);
+  }
   return Training(parts, options).run(interrupt);
 }
 

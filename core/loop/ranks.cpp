@@ -10,14 +10,16 @@
 namespace mortise {
 
 void Ranks::host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const {
-  services_.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(),
-                      static_cast<uint32_t>(numbers.size()), uint32_t{op});
+  services_.wait(true, [&] {
+    services_.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", numbers.data(),
+                        static_cast<uint32_t>(numbers.size()), uint32_t{op});
+  });
 }
 
 void Ranks::exchange(const mortise_collective& collective) const {
   mortise_work* work = nullptr;
   services_.comm.call(&mortise_comm::start, "start", &collective, &work);
-  services_.comm.call(&mortise_comm::wait, "wait", work);
+  services_.wait(false, [&] { services_.comm.call(&mortise_comm::wait, "wait", work); });
 }
 
 void Ranks::broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const {
@@ -97,6 +99,17 @@ int64_t Ranks::most(int64_t number) const {
   std::vector<int64_t> numbers = {number};
   host_all_reduce(numbers, MORTISE_MAX);
   return numbers[0];
+}
+
+std::vector<std::vector<int64_t>> Ranks::of_each(const std::vector<int64_t>& own) const {
+  const auto size = static_cast<size_t>(services_.world.size);
+  std::vector<int64_t> all(own.size() * size);  // of the others 0, to which they add theirs
+  for (size_t i = 0; i < own.size(); ++i) all[i * size + static_cast<size_t>(rank())] = own[i];
+  if (!alone()) host_all_reduce(all, MORTISE_SUM);
+  std::vector<std::vector<int64_t>> each;
+  for (auto from = all.begin(); from != all.end(); from += services_.world.size)
+    each.emplace_back(from, from + services_.world.size);
+  return each;
 }
 
 }  // namespace mortise

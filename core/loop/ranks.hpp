@@ -24,6 +24,8 @@ class Ranks {
     sum(scalars, MORTISE_SUM, services_.groups.data);
   }
   int64_t most(int64_t number) const;
+  // Each of these numbers, of every rank: [number][rank].
+  std::vector<std::vector<int64_t>> of_each(const std::vector<int64_t>& own) const;
   // Throws PluginError: a rank is lost, as far as is known here. What was summed on the device is then nothing.
   void must_be_there() const;
   // Fills `t` with what number `root` of a parameter's replicas has in it, or of the ranks along an axis.

@@ -4,8 +4,11 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "core/host/handle.hpp"
-#include "core/loop/test_run.hpp"
+#include "core/loop/test_trainings.hpp"
 
 namespace mortise {
 namespace {
@@ -19,6 +22,7 @@ struct FakeComm : FakePlugin {
   std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
   std::function<void(at::Tensor own, uint32_t op)> meet = [](const at::Tensor& own, uint32_t) { own.mul_(2); };
   int calls = 0;
+  uint32_t asked = 0;                         // numbers of the last call
   const mortise_rank_group* group = nullptr;  // of the last collective
   mortise_status status = MORTISE_OK;
   mortise_comm object{};
@@ -27,6 +31,7 @@ struct FakeComm : FakePlugin {
     object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
       auto& comm = *static_cast<FakeComm*>(self);
       ++comm.calls;
+      comm.asked = n;
       for (size_t i = 0; i < n; ++i) {
         const int64_t theirs = comm.other(numbers[i], i);
         numbers[i] = op == MORTISE_SUM ? numbers[i] + theirs : std::max(numbers[i], theirs);
@@ -110,6 +115,15 @@ TEST_F(RanksTest, TakeTheStrongestWish) {
   EXPECT_EQ(ranks.most(7), 7);
 }
 
+TEST_F(RanksTest, KnowTheNumbersOfEach) {
+  services.world.rank = 1;
+  comm.other = [](int64_t own, size_t i) {
+    EXPECT_EQ(own, (std::vector<int64_t>{0, 7, 0, -8}.at(i)));
+    return std::vector<int64_t>{5, 0, 6, 0}.at(i);
+  };
+  EXPECT_EQ(ranks.of_each({7, -8}), (std::vector<std::vector<int64_t>>{{5, 7}, {6, -8}}));
+}
+
 TEST_F(RanksTest, RefuseParametersOfOtherBits) {
   const std::vector<at::Tensor> all = {at::full({3}, 0.5, at::kFloat), at::full({2}, 0.5, at::kBFloat16)};
   ranks.must_be_alike(all, "the parameters");
@@ -136,6 +150,92 @@ TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
   EXPECT_NE(run.value(), before);
 }
 
+// This is rank 0, which has used 1 byte, 2 at most (FakeDevice).
+struct RanksOfATraining : testing::Trainings {
+  static constexpr size_t kWaited = 1, kUsed = 3, kPeak = 5;  // where the other's numbers stand in what is exchanged
+  void SetUp() override {
+    Trainings::SetUp();
+    run.host.services.comm = {&comm.object, &comm.instance};
+    run.host.services.world.size = 2;
+    options.log_every = {2, 0};
+    options.hosts = {"a", "b"};
+    comm.meet = [](const at::Tensor& own, uint32_t op) {
+      if (op == MORTISE_SUM) own.mul_(2);
+    };
+    comm.other = [this](int64_t own, size_t i) {
+      if (comm.asked == 33 && i == 32) std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+      if (comm.asked != 6) return own;
+      ++exchanges;
+      return i == kWaited ? other_waited_ns : i == kUsed ? 20 : i == kPeak ? other_peak : 0;
+    };
+  }
+  FakeComm comm;
+  int wait_ms = 0, exchanges = 0;
+  int64_t other_waited_ns = 0, other_peak = 30;
+};
+
+TEST_F(RanksOfATraining, TheSlowestIsTheOneThatWaitsLeast) {
+  wait_ms = 20;  // for the counts of the other one, in each step
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(of("run").at(0).numbers.at("hosts"), 2);
+  EXPECT_EQ(exchanges, 3 * 6) << "of the steps that are due";
+  EXPECT_FALSE(of("step").at(0).numbers.contains("slowest_rank"));
+  const auto found = of("step").at(3);
+  EXPECT_EQ(found.numbers.at("slowest_rank"), 1);
+  EXPECT_EQ(found.texts.at("slowest_host"), "b");
+  EXPECT_GE(found.numbers.at("slowest_lag_s"), 0.02);
+  EXPECT_GT(found.numbers.at("slowest_lag_share"), 0.05);
+  EXPECT_LE(found.numbers.at("slowest_lag_share"), 1);
+}
+
+TEST_F(RanksOfATraining, ThisRankIsTheSlowestWhereTheOtherWaits) {
+  other_waited_ns = 10'000'000'000;
+  EXPECT_EQ(train(), kExitOk);
+  const auto found = of("step").at(3);
+  EXPECT_EQ(found.numbers.at("slowest_rank"), 0);
+  EXPECT_EQ(found.texts.at("slowest_host"), "a");
+  EXPECT_NEAR(found.numbers.at("slowest_lag_s"), 5, 1) << "of two steps";
+  EXPECT_EQ(found.numbers.at("slowest_lag_share"), 1) << "by another clock";
+}
+
+// Only one of them writes.
+TEST_F(RanksOfATraining, NobodyIsSlowWhoSaves) {
+  options.save_every = {1, 0};
+  bool was_saved = false;
+  saver_options.format.write = [&](const std::vector<StoredEntry>&, const Sink&) { was_saved = true; };
+  const auto others = comm.other;
+  comm.other = [&](int64_t own, size_t i) {
+    if (comm.asked == 1 && std::exchange(was_saved, false)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return others(own, i);
+  };
+  EXPECT_EQ(train(), kExitOk);
+  for (const size_t due : {1, 3, 5}) EXPECT_LT(of("step").at(due).numbers.at("slowest_lag_s"), 0.09) << "of 200 ms";
+}
+
+TEST_F(RanksOfATraining, SayTheMostMemoryOfAny) {
+  EXPECT_EQ(train(), kExitOk);
+  auto numbers = of("step").back().numbers;
+  EXPECT_EQ(numbers.at("memory_rank"), 1);
+  EXPECT_EQ(numbers.at("memory_bytes"), 20);
+  EXPECT_EQ(numbers.at("memory_peak_bytes"), 30);
+  EXPECT_EQ(numbers.at("memory_total_bytes"), 3);
+  options.length = 8;
+  other_peak = 1;
+  EXPECT_EQ(train_on(), kExitOk);
+  numbers = of("step").back().numbers;
+  EXPECT_EQ(numbers.at("memory_rank"), 0);
+  EXPECT_EQ(numbers.at("memory_peak_bytes"), 2);
+}
+
+// What waits in a recording cannot be timed.
+TEST_F(RanksOfATraining, NameNoSlowestWhereStepsAreRecorded) {
+  run.host.services.records_steps = true;
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_FALSE(run.host.services.timed_wait);
+  EXPECT_FALSE(of("step").back().numbers.contains("slowest_rank"));
+  EXPECT_EQ(of("step").back().numbers.at("memory_rank"), 1);
+}
+
 TEST_F(RanksTest, OfOneNobodyIsAsked) {
   services.world.size = 1;
   Counts counts = {{"samples", 4}};
@@ -143,6 +243,7 @@ TEST_F(RanksTest, OfOneNobodyIsAsked) {
   ranks.sum(std::vector<at::Tensor>{scalar(1)});
   ranks.must_be_alike({scalar(1)}, "the parameters");
   EXPECT_EQ(ranks.most(3), 3);
+  EXPECT_EQ(ranks.of_each({3, 4}), (std::vector<std::vector<int64_t>>{{3}, {4}}));
   EXPECT_EQ(comm.calls, 0);
 }
 

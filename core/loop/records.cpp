@@ -10,7 +10,8 @@ bool is_step_column(std::string_view name) {
   static constexpr std::string_view kColumns =
       " step of loss lr grad_norm samples tokens epoch micros due skipped skipped_parameter skipped_reason "
       "samples_per_s tokens_per_s flop_per_s mfu "
-      "throughput_unit data_wait_share idle_share left_s memory_bytes memory_peak_bytes memory_total_bytes ";
+      "throughput_unit data_wait_share idle_share left_s memory_bytes memory_peak_bytes memory_total_bytes "
+      "memory_rank slowest_rank slowest_lag_s slowest_lag_share slowest_host ";
   return name.find(' ') == name.npos && kColumns.find(" " + std::string(name) + " ") != kColumns.npos;
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/ops/stack.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 namespace mortise {
 namespace {
 
@@ -19,6 +21,18 @@ void Reports::begin(c10::Device device) {
   if (!device.is_cpu()) begins_ = mark(device);
 }
 
+void Reports::wait(c10::Device device, const std::function<void()>& body) {
+  if (!takes_waits_) return body();
+  takes_waits_ = false;
+  const auto before = std::chrono::steady_clock::now();
+  std::optional<c10::Event> begins;
+  if (!device.is_cpu()) begins = mark(device);
+  body();
+  if (begins) waits_.emplace_back(*std::move(begins), mark(device));
+  else waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  takes_waits_ = true;
+}
+
 void Reports::push(StepReport begun, const StepScalars& scalars) {
   const at::Tensor& verdict = scalars.verdict;
   std::vector<at::Tensor> all = {scalars.verdict, scalars.loss, scalars.norm, scalars.lr};
@@ -28,6 +42,8 @@ void Reports::push(StepReport begun, const StepScalars& scalars) {
   }
   Pending& pending = pending_.emplace_back(std::move(begun), at::stack(all));
   pending.begins = std::exchange(begins_, std::nullopt);
+  pending.waits = std::exchange(waits_, {});
+  pending.report.waited_s = std::exchange(waited_s_, 0);
   pending.follows = !std::exchange(is_paused_, false);
   const c10::Device device = pending.packed.device();
   if (device.is_cpu()) return;
@@ -52,7 +68,11 @@ std::optional<StepReport> Reports::take(bool now, const std::function<void()>& a
   pending_.pop_front();
   const auto* values = first.packed.const_data_ptr<double>();
   StepReport r = first.report;
-  if (first.begins) r.idle_s = last_ && first.follows ? last_->elapsedTime(*first.begins) / 1e3 : 0;
+  if (first.begins) {
+    r.idle_s = last_ && first.follows ? last_->elapsedTime(*first.begins) / 1e3 : 0;
+    r.waited_s = std::min(r.waited_s, *r.idle_s);
+    for (const auto& [begins, ends] : first.waits) r.waited_s += begins.elapsedTime(ends) / 1e3;
+  }
   r.applied = values[0] != 0;
   r.loss = values[1];
   r.norm = values[2];

@@ -3,6 +3,10 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <thread>
+
 namespace mortise {
 namespace {
 
@@ -70,6 +74,34 @@ TEST(Reports, KeepWhatWasPushed) {
   const StepReport r = *reports.take(true);
   EXPECT_FALSE(r.applied);
   EXPECT_EQ(r.loss, 4);
+}
+
+// In milliseconds; a sleep is never shorter than it was asked to be.
+TEST(Reports, KnowHowLongStepsWaited) {
+  Reports reports(1);
+  const auto wait = [&](
+                        int ms, const std::function<void()>& inside = [] {}) {
+    reports.wait(at::kCPU, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+      inside();
+    });
+  };
+  wait(600);  // before the first step
+  reports.start();
+  wait(0, [&] { wait(300); });  // once
+  push(reports, 0);
+  wait(30);  // between two steps
+  reports.start();
+  push(reports, 1);
+  reports.pause();
+  wait(600);
+  reports.start();
+  push(reports, 2);
+  for (const auto& [least, most] : {std::pair(0.3, 0.6), std::pair(0.03, 0.5), std::pair(0.0, 0.5)}) {
+    const double waited_s = reports.take(true)->waited_s;
+    EXPECT_GE(waited_s, least);
+    EXPECT_LT(waited_s, most);
+  }
 }
 
 }  // namespace

@@ -29,6 +29,10 @@ Step::Step(const Parts& parts)
   for (const auto& o : p_.optimizers)
     if (o.writes_value())
       for (const mortise_param* p : o.params()) written_[p->index] = true;
+  if (!ranks_.alone() && !services_.records_steps)  // what was marked while it was recorded has no time
+    services_.timed_wait = [this](bool on_host, const std::function<void()>& body) {
+      reports_.wait(on_host ? c10::Device(c10::kCPU) : p_.host.device(), body);
+    };
   p_.chains.provide(kStep, [this](mortise_call& step) {
     if (has_gradients_)
       throw PluginError(MORTISE_E_ARGUMENT, "a wrapper of `step` called `next` twice: it would be two steps");
@@ -85,6 +89,7 @@ void Step::run() {
   is_updated_ = has_gradients_ = false;
   reported_.clear();
   is_under_way_ = true;
+  reports_.start();
   services_.clock.epoch = cursor_ / p_.samples.micros_per_epoch("train");  // as an unbroken run has it here
   p_.listeners.notify(kStepBegin, {});
   load_window();
@@ -126,7 +131,7 @@ void Step::gradients(const mortise_call& call) {
     p_.passes.micro(call.args[m].v.b, static_cast<int32_t>(m), m + 1 == call.n_args, denominators_, p_.ledger.scale,
                     sums_);
   }
-  p_.replicas.call(&mortise_replicas::finish, "finish", uint32_t{0});
+  services_.wait(false, [this] { p_.replicas.call(&mortise_replicas::finish, "finish", uint32_t{0}); });
 }
 
 void Step::update() {
@@ -139,7 +144,7 @@ void Step::update() {
   is_updated_ = true;
   for (auto& o : p_.optimizers) o.step(p_.ledger);
   if (std::ranges::any_of(p_.optimizers, &Optimizer::is_cut)) {
-    p_.replicas.call(&mortise_replicas::gather, "gather", uint32_t{0});
+    services_.wait(false, [this] { p_.replicas.call(&mortise_replicas::gather, "gather", uint32_t{0}); });
     p_.host.parameters().masters_arrived();
   }
   p_.host.parameters().publish(written_);

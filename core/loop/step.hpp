@@ -28,6 +28,9 @@ class Step {
   };
   // Provides `step` and `gradients` to the chains.
   explicit Step(const Parts& parts);
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  ~Step() { services_.timed_wait = nullptr; }
 
   // Begins a step. The clock's `attempted` has it when this returns; `applied`, `samples` and `tokens` have it when its
   // report was taken.

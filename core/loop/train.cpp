@@ -1,6 +1,7 @@
 #include "core/loop/train.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -89,6 +90,7 @@ void Training::begin() {
   r.text("dtypes", s.dtypes);
   r.text("name", o_.name).text("plan", o_.plan_hash);
   r.integer("step", applied()).integer("steps", s.steps).integer("parameters", s.parameters);
+  if (!o_.hosts.empty()) r.integer("hosts", static_cast<int64_t>(std::set(o_.hosts.begin(), o_.hosts.end()).size()));
   const FilterScope scope(services_, Filter::kScale);
   notify(r, kRunBegin);
 }
@@ -122,9 +124,11 @@ void Training::report(const StepReport& r) {
     last_loss_ = r.loss;
     if (std::isfinite(r.loss)) p_.saver.confirm(applied() - 1);
   }
+  ++interval_.steps;
   interval_.samples += r.samples;
   interval_.tokens += r.tokens;
   interval_.data_wait_s += r.data_wait_s;
+  interval_.waited_s += r.waited_s;
   if (r.idle_s) interval_.idle_s = interval_.idle_s.value_or(0) + *r.idle_s;
   const mortise_clock& c = services_.clock;
   const bool due = (r.applied && log_every_.due(applied())) || applied() >= o_.length;
@@ -177,8 +181,28 @@ void Training::add_rates(RecordBuilder& record, double seconds) {
   record.number("data_wait_share", std::min(interval_.data_wait_s / seconds, 1.0));
   if (interval_.idle_s) record.number("idle_share", std::min(*interval_.idle_s / seconds, 1.0));
   record.number("left_s", left_s());
+  add_memory(record, seconds);
+}
+
+// Of the rank that has the most; and who keeps the others waiting. Every rank gets here after the same steps.
+void Training::add_memory(RecordBuilder& record, double seconds) {
   int64_t used = 0, peak = 0, total = 0;
   p_.device.call(&mortise_device::memory, "memory", &used, &peak, &total);
+  if (!ranks_.alone()) {
+    const auto each = ranks_.of_each({static_cast<int64_t>(interval_.waited_s * 1e9), used, peak});
+    const auto [least, most] = std::ranges::minmax_element(each[0]);  // the slowest waits least
+    const auto fullest = std::ranges::max_element(each[2]);
+    used = std::ranges::max(each[1]);
+    peak = *fullest;
+    record.integer("memory_rank", fullest - each[2].begin());
+    if (!services_.records_steps) {
+      const double lag_s = static_cast<double>(*most - *least) / 1e9;
+      record.integer("slowest_rank", least - each[0].begin());
+      record.number("slowest_lag_s", lag_s / static_cast<double>(interval_.steps));
+      record.number("slowest_lag_share", std::min(lag_s / seconds, 1.0));
+      if (!o_.hosts.empty()) record.text("slowest_host", o_.hosts.at(static_cast<size_t>(least - each[0].begin())));
+    }
+  }
   record.integer("memory_bytes", used).integer("memory_peak_bytes", peak).integer("memory_total_bytes", total);
 }
 

@@ -29,8 +29,9 @@ struct TrainOptions {
   bool first_rank_saves = false;  // the others then take part, and give it what they hold
   double time_limit_s = 0;        // of this process; 0: none
   std::string dir, name, plan_hash;
-  std::string resume_command;  // how a person goes on with the run
-  std::string prompt;          // what to propose for a sample; "": nothing
+  std::vector<std::string> hosts;  // of several ranks, of each
+  std::string resume_command;      // how a person goes on with the run
+  std::string prompt;              // what to propose for a sample; "": nothing
   Summary summary;
   double first_loss = NAN;                      // of the run, if it went on
   int64_t evaluated = -1;                       // likewise: the last step that was evaluated
@@ -65,8 +66,8 @@ class Training {
   // What happened since the last step record that was due.
   struct Interval {
     Clock::time_point since = Clock::now();
-    int64_t samples = 0, tokens = 0;
-    double data_wait_s = 0;
+    int64_t steps = 0, samples = 0, tokens = 0;
+    double data_wait_s = 0, waited_s = 0;
     std::optional<double> idle_s = {};  // of a device
   };
 
@@ -82,6 +83,7 @@ class Training {
   void report(const StepReport& r);
   [[noreturn]] void refuse_data();
   void add_rates(RecordBuilder& record, double seconds);
+  void add_memory(RecordBuilder& record, double seconds);
   void act_on_applied_step();
   bool take_due_evaluation();  // after this step
   // True: it was the best so far, and is to be kept. False also where it was given up.

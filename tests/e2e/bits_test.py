@@ -17,6 +17,10 @@ CLOCKED = {
     "memory_bytes",
     "memory_peak_bytes",
     "memory_total_bytes",
+    "memory_rank",
+    "slowest_rank",
+    "slowest_lag_s",
+    "slowest_lag_share",
     "seconds",
     "held_seconds",
 }

@@ -241,6 +241,7 @@ class Tables(e2e.Case):
         table = e2e.TINY.replace('[data.text]\npath = "notes.txt"\n',
                                  '[data.table]\npath = "rows.csv"\nprompt = "q"\ncompletion = "a"\n')
         told.append(self.mortise("train", self.file("third.toml", table), *listening))
+        told.append(self.ok("train", *listening, "--ranks", "2", "--set", "run.dir=fourth"))
         page = (GUIDE / "records.md").read_text()
         tags = {"INT": "3", "FLOAT": "4", "TEXT": "6"}
         rows = {kind: rows_of(page, kind) for kind in ("run", "step", "eval", "sample", "saved", "note", "end")}

@@ -113,6 +113,33 @@ class Numbers(Ranks):
             self.assertEqual(alone[name], two[name])
 
 
+class Memory(Ranks):
+    """At rest, after the first steps, as gpu_memory_test.py compares one GPU; the record has the most of any rank."""
+
+    def test_the_fullest_rank_has_what_is_planned(self):
+        from gpu_memory_test import GPT2, MIB, RUN
+        zero = "[parallel.zero]\nstage = {}\n"
+        for name, more in (("ddp", ""), *((f"zero {stage}", zero.format(stage)) for stage in (1, 2, 3))):
+            for dtype in ("fp32", "bf16"):
+                with self.subTest(f"{name} {dtype}"):
+                    text = RUN.format(model=GPT2, optimizer="optimizer.adamw")
+                    self.file("run.toml", text + f"[precision.{dtype}]\n" + CUDA + more)
+                    parts = json.loads(self.ok("plan", "run.toml", "--ranks", "2", "--json").out)["memory"]
+                    parts = {part.removesuffix("_bytes"): n for part, n in parts.items() if part != "copy_bytes"}
+                    total = sum(parts.values())
+                    subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+                    self.ok("train", "run.toml", "--ranks", "2",
+                            env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+                    records = self.records(self.dir / "runs/run")[4:-1]
+                    used = max(record["memory_bytes"] for record in records)
+                    said = ", ".join(f"{part} {n / MIB:.1f}" for part, n in parts.items())
+                    print(f"    {name}, {dtype}: planned {total / MIB:.1f} MiB ({said}); the allocator of rank "
+                          f"{records[0]['memory_rank']} holds {used / MIB:.1f}, {used / total - 1:+.2%}", flush=True)
+                    # What is gathered for a while is planned as a bound, and need not be there between two steps.
+                    self.assertLess(used, 1.05 * total)
+                    self.assertGreater(used, 0.95 * (total - parts["transient"]))
+
+
 EXPERTS = '\n[layer.moe]\nwhere = "h.*.mlp"\nexperts = 4\n'
 
 
@@ -329,6 +356,30 @@ class Budget(Ranks):
             self.assertIn("error[out_of_memory]: not enough memory on the GPU", refused.err)
             self.assertEqual(trained.code, 0, trained)
             subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+
+
+class Slowest(Ranks):
+    """The device's time, in steps that are not recorded; seen on rank 0, whose records are there."""
+
+    def test_a_rank_that_waits_for_nobody_is_named(self):
+        """By a fixture that sleeps while a micro-batch of rank 1 is loaded, where nothing is loaded ahead."""
+        fixtures = os.environ.get("FIXTURES", str(e2e.SOURCE / "build/fixtures/gpu"))
+        for name, more, slow in (("alike", "", 0), ("ddp", "", 30), ("zero_3", SHARDED.format(3), 30)):
+            with self.subTest(name):
+                text = BASE.replace("every = 1\n", "every = 8\n") + CUDA + more + "\n[loader.prefetch]\nworkers = 0\n"
+                text += f"[test.slow]\nmilliseconds = {slow}\nrank = 1\n"
+                _, run = self.of_two(name, text, "--plugin-path", fixtures)
+                last = self.records(run)[-1]
+                print(f"    {name}: rank {last['slowest_rank']} is {1e3 * last['slowest_lag_s']:.1f} ms behind, "
+                      f"{last['slowest_lag_share']:.0%} of a step; idle {last['idle_share']:.0%}", flush=True)
+                if slow:
+                    self.assertEqual(last["slowest_rank"], 1)
+                    self.assertTrue(0.01 < last["slowest_lag_s"] < 0.3, last)
+
+    def test_nobody_is_named_where_steps_are_recorded(self):
+        _, run = self.of_two("recorded", BASE + CUDA + GRAPH)
+        self.assertNotIn("slowest_rank", self.records(run)[-1])
+        self.assertIn("memory_rank", self.records(run)[-1])
 
 
 class Waits(Ranks):

@@ -209,7 +209,7 @@ struct Interval {
   std::optional<double> per_s;
   bool tokens = false;
   double flop_per_s = 0, mfu = 0;
-  std::string memory;
+  std::string memory, slowest;
   double left_s = 0;
 };
 
@@ -218,6 +218,17 @@ std::string memory(const Columns& c) {
   const double used = c.number("memory_bytes"), total = c.number("memory_total_bytes");
   if (!(total > 0)) return byte_size(used);
   return in_unit(used, unit_of(total)) + "/" + in_unit(total, unit_of(total)) + " " + unit_of(total).name;
+}
+
+constexpr double kMuch = 0.05;  // of the time, for nothing
+
+// For whom the other ranks wait much. `hosts`: on how many they are.
+std::string slowest(const Columns& c, int64_t hosts) {
+  if (!(c.number("slowest_lag_share") > kMuch)) return "";
+  std::string s = "rank " + std::to_string(c.integer("slowest_rank"));
+  if (hosts > 1) s += " (host " + std::string(c.text("slowest_host")) + ")";
+  const double lag_s = c.number("slowest_lag_s");
+  return s + " is " + (lag_s < 0.9995 ? format("%.*f ms", lag_s < 0.00995, 1000 * lag_s) : duration(lag_s)) + " behind";
 }
 
 // A record that is due says it itself.
@@ -239,8 +250,6 @@ struct Clause {
   Line line;
 };
 
-constexpr double kMuch = 0.05;  // of the time, for nothing
-
 std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
   std::vector<Clause> all;
   const auto say = [&](int rank) -> Line& { return all.emplace_back(Clause{rank, {}}).line; };
@@ -256,6 +265,7 @@ std::vector<Clause> clauses_of(const Columns& c, const Interval& interval) {
   if (const double data = std::min(c.number("data_wait_share"), idle); data > kMuch)
     say(1).add(format("  waiting for data %.0f%%", 100 * data), Look::kWarning);
   else if (c.has("idle_share") && idle > kMuch) say(1).add(format("  device idle %.0f%%", 100 * idle), Look::kWarning);
+  if (!interval.slowest.empty()) say(1).add("  " + interval.slowest, Look::kWarning);
   if (interval.left_s >= 0.5) say(5).add("  " + duration(interval.left_s, false)).label(" left");
   return all;
 }
@@ -387,13 +397,15 @@ class Console {
   using Clock = std::chrono::steady_clock;
 
   void begin(const Columns& columns) {
+    hosts_ = columns.integer("hosts", 1);
     for (const mortise_column& c : columns.all())
       for (const char* row : {"run", "model", "weights", "data", "device", "batch"})
         if (view(c.name) == row && c.value.tag == MORTISE_TEXT) print(Line(row).add(view(c.value.v.s)));
   }
 
   void step(const Columns& c) {
-    const Interval interval = meanwhile_.take(c);
+    Interval interval = meanwhile_.take(c);
+    interval.slowest = slowest(c, hosts_);
     const bool scrolls = c.integer("due", 1) != 0 || c.integer("skipped") != 0;
     if (scrolls) print(step_line(c, interval, lines_.terminal ? width_of(STDOUT_FILENO) : std::string::npos));
     if (!scrolls || !lines_shown_) draw(c, interval);
@@ -441,6 +453,7 @@ class Console {
   Meanwhile meanwhile_;
   Clock::time_point drawn_{};
   bool shown_ = false;
+  int64_t hosts_ = 1;
   bool begun_ = false, ended_ = false;  // "run" and "end" come as events of their own and may come as records too
 };
 }  // namespace

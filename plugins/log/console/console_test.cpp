@@ -107,6 +107,24 @@ TEST_F(Console, SaysWhenTheDeviceWaitsForData) {
   EXPECT_EQ(waiting(0.01, 0.3), "step    1/2  device idle 30%\n");
 }
 
+TEST_F(Console, NamesTheRankForWhichTheOthersWaitMuch) {
+  const auto waiting = [&](double seconds, double share) {
+    return printed(step(1, 2)
+                       .add("slowest_rank", 1)
+                       .add("slowest_lag_s", seconds)
+                       .add("slowest_lag_share", share)
+                       .add("slowest_host", "b")
+                       .add("left_s", 4.4));
+  };
+  EXPECT_EQ(waiting(0.0123, 0.2), "step    1/2  rank 1 is 12 ms behind  4s left\n");
+  EXPECT_EQ(waiting(0.0123, 0.05), "step    1/2  4s left\n");
+  EXPECT_EQ(waiting(0.0004, 0.2), "step    1/2  rank 1 is 0.4 ms behind  4s left\n");
+  EXPECT_EQ(waiting(0.00994, 0.2), "step    1/2  rank 1 is 9.9 ms behind  4s left\n");
+  EXPECT_EQ(waiting(0.9996, 0.2), "step    1/2  rank 1 is 1.0s behind  4s left\n");
+  printed(FakeRecord("run").add("hosts", 2), "run.begin");
+  EXPECT_EQ(waiting(0.0123, 0.2), "step    1/2  rank 1 (host b) is 12 ms behind  4s left\n");
+}
+
 TEST_F(Console, SaysNothingOfTheTimeLeftAtTheEnd) {
   EXPECT_EQ(printed(step(2, 2).add("loss", 1.0).add("left_s", 0.0)), "step    2/2  loss 1.000\n");
 }
