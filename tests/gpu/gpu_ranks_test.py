@@ -20,8 +20,8 @@ import sys
 import time
 import unittest
 
-from gpu_memory_test import RUN
-from gpu_test import CUDA, GRAPH, HAS_GPU, MATH, SKIPPED, TINY, Gpu
+from gpu_memory_test import GPT2, MIB, RUN
+from gpu_test import CUDA, FIXTURES, GRAPH, HAS_GPU, MATH, SKIPPED, TINY, Gpu
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: E402
@@ -117,7 +117,6 @@ class Memory(Ranks):
     """At rest, after the first steps, as gpu_memory_test.py compares one GPU; the record has the most of any rank."""
 
     def test_the_fullest_rank_has_what_is_planned(self):
-        from gpu_memory_test import GPT2, MIB, RUN
         zero = "[parallel.zero]\nstage = {}\n"
         for name, more in (("ddp", ""), *((f"zero {stage}", zero.format(stage)) for stage in (1, 2, 3))):
             for dtype in ("fp32", "bf16"):
@@ -337,7 +336,7 @@ class Budget(Ranks):
                                                         "transient"))
 
     def test_what_does_not_fit_whole_trains_in_parts(self):
-        text = RUN.format(model='preset = "gpt2_355m"\nvocabulary = 50304', optimizer="optimizer.adamw")
+        text = RUN.format(model=GPT2.replace("124m", "355m"), optimizer="optimizer.adamw")
         ways = {"ddp": "", "zero_3": "[parallel.zero]\nstage = 3\n",
                 "zero_3_offloaded": "[parallel.zero]\nstage = 3\n[offload.optimizer]\n"}
         needs = {name: self.planned(name, text + "[precision.bf16]\n" + more + CUDA) for name, more in ways.items()}
@@ -363,12 +362,11 @@ class Slowest(Ranks):
 
     def test_a_rank_that_waits_for_nobody_is_named(self):
         """By a fixture that sleeps while a micro-batch of rank 1 is loaded, where nothing is loaded ahead."""
-        fixtures = os.environ.get("FIXTURES", str(e2e.SOURCE / "build/fixtures/gpu"))
         for name, more, slow in (("alike", "", 0), ("ddp", "", 30), ("zero_3", SHARDED.format(3), 30)):
             with self.subTest(name):
                 text = BASE.replace("every = 1\n", "every = 8\n") + CUDA + more + "\n[loader.prefetch]\nworkers = 0\n"
                 text += f"[test.slow]\nmilliseconds = {slow}\nrank = 1\n"
-                _, run = self.of_two(name, text, "--plugin-path", fixtures)
+                _, run = self.of_two(name, text, "--plugin-path", str(FIXTURES))
                 last = self.records(run)[-1]
                 print(f"    {name}: rank {last['slowest_rank']} is {1e3 * last['slowest_lag_s']:.1f} ms behind, "
                       f"{last['slowest_lag_share']:.0%} of a step; idle {last['idle_share']:.0%}", flush=True)
