@@ -56,6 +56,54 @@ TEST_F(ServicesTest, AColumnIsANumberOrATextOfARecordThatIsTold) {
 
 TEST_F(ServicesTest, AClockNeedsAPlace) { EXPECT_EQ(loop.clock(&window, nullptr), MORTISE_E_ARGUMENT); }
 
+// Rank 5 of eight, two along each of two axes.
+TEST_F(ServicesTest, APlaceIsThatAlongTheAxisOrAmongThoseOfOtherSamples) {
+  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+  edge.services.world.rank = 5, edge.services.world.size = 8;
+  edge.services.mesh = Mesh(
+      5, 8, {{.name = "tensor", .by = "", .size = 2, .shares_data = true}, {.name = "experts", .by = "", .size = 2}});
+  auto* const along = reinterpret_cast<mortise_rank_group*>(this);
+  edge.services.groups.along = {nullptr, along};
+  mortise_rank_group* group = nullptr;
+  int32_t rank = -1, size = -1;
+  EXPECT_EQ(comm.axis(&window, MORTISE_STR("experts"), &group, &rank, &size), MORTISE_OK);
+  EXPECT_EQ(std::pair(rank, size), std::pair(0, 2));
+  EXPECT_EQ(group, along);
+  EXPECT_EQ(comm.data_place(&window, &rank, &size), MORTISE_OK);
+  EXPECT_EQ(std::pair(rank, size), std::pair(2, 4));
+  EXPECT_EQ(comm.place(&window, &rank, &size), MORTISE_OK);
+  EXPECT_EQ(std::pair(rank, size), std::pair(5, 8));
+}
+
+// One after another, where `comm` cannot begin them together; each has its own work.
+TEST_F(ServicesTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
+  static mortise_tensor* started[2];
+  static int n;
+  n = 0;
+  mortise_comm object{};
+  object.struct_size = sizeof object;
+  object.start = [](void*, const mortise_collective* what, mortise_work** out) noexcept {
+    started[n++] = what->out;
+    *out = reinterpret_cast<mortise_work*>(what->out);
+    return mortise_status{MORTISE_OK};
+  };
+  PluginInfo info;
+  const Member member{&info, nullptr};
+  Instance by;
+  by.member = &member;
+  edge.services.comm = {&object, &by};
+  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+  auto* const first = reinterpret_cast<mortise_tensor*>(this);
+  auto* const second = reinterpret_cast<mortise_tensor*>(&object);
+  const mortise_collective a = {.struct_size = sizeof a, .out = first}, b = {.struct_size = sizeof b, .out = second};
+  const mortise_collective* const both[] = {&a, &b};
+  mortise_work* works[2] = {};
+  ASSERT_EQ(comm.start_all(&window, both, 2, works), MORTISE_OK);
+  EXPECT_EQ(std::pair(started[0], started[1]), std::pair(first, second));
+  EXPECT_EQ(static_cast<void*>(works[0]), first);
+  EXPECT_EQ(static_cast<void*>(works[1]), second);
+}
+
 // By its name, among what the same plugin keeps.
 TEST_F(ServicesTest, AStateIsKeptOnceOfEachPlugin) {
   const auto save = [](void*, const mortise_sink*) noexcept { return mortise_status{MORTISE_OK}; };

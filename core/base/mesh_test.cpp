@@ -47,6 +47,15 @@ TEST(Mesh, AlongAnAxisThatSharesDataRanksCountAsOne) {
   EXPECT_TRUE(Mesh(1, 4, axes).is_first_copy(0)) << "what lies along it has other elements there";
 }
 
+// Four ranks, all of which see the same samples: two along each of two axes.
+TEST(Mesh, AlongTwoAxesThatShareDataRanksCountAsOne) {
+  const std::vector<Axis> axes = {{.name = "tensor", .by = "", .size = 2, .shares_data = true},
+                                  {.name = "sequence", .by = "", .size = 2, .shares_data = true}};
+  EXPECT_EQ(Mesh(0, 8, axes).copies(), 4);
+  EXPECT_EQ(each(8, axes, [](const Mesh& m) { return m.data_rank(); }), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(Mesh(3, 8, axes).sharers(kOfAll), (Ranks{3, 7}));
+}
+
 // Eight ranks: those that share data stand side by side, whoever was named first.
 TEST(Mesh, OfTwoAxes) {
   const std::vector<Axis> axes = {{.name = "experts", .by = "", .size = 2},
