@@ -124,6 +124,8 @@ TEST(Layers, AProviderHearsWhetherTheStepIsRecorded) {
     return run;
   };
   EXPECT_EQ(Ready(planned("capacity_factor = 1.25\n")).provider("h.1.mlp"), "layer.moe");
+  EXPECT_EQ(Ready(planned("modes = [\"eval\", \"sample\"]\n")).provider("h.1.mlp", MORTISE_EVAL), "layer.moe")
+      << "who evaluates is not";
   try {
     const Ready waits(planned(""));
     ADD_FAILURE() << "not refused";
@@ -448,6 +450,34 @@ TEST(Axes, WhoDoesNotSayWhatIsSummedIsRefused) {
   } catch (const Failure& f) {
     EXPECT_EQ(f.diagnostic.code, "not_proven");
   }
+}
+
+TEST(Axes, OfTwoNamesWantAsManyRanksAsTheyMultiplyTo) {
+  PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n", {"data.random.samples=2"});
+  auto& facts = planned.catalogue.at("data.random").facts["ranks"];
+  facts["axis"] = {std::string("tensor"), {}};
+  facts["size"] = {std::string("samples"), {}};
+  try {
+    declare_second_of_two(planned);
+    FAIL() << "not refused";
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.diagnostic.code, "axes_do_not_fit");
+    EXPECT_NE(f.diagnostic.message.find(" want a number of ranks that 4 divides; there are 2"), std::string::npos)
+        << f.diagnostic.message;
+  }
+}
+
+// Work is counted of all ranks, and so is what devices reach.
+TEST(Ranks, ReachTogetherWhatTheirDevicesDo) {
+  const PlannedRun planned(kSharded);
+  Declared d = declare_second_of_two(planned);
+  mortise_device device = *d.device.object;
+  device.products = [](void*, mortise_str, double* flop_per_s) noexcept {
+    *flop_per_s = 1e12;
+    return mortise_status{MORTISE_OK};
+  };
+  d.device.object = &device;
+  EXPECT_EQ(summary_of(d, "").flop_per_s_at_most, 2e12);
 }
 
 TEST(Axes, OfOneNameAreOne) {

@@ -38,6 +38,35 @@ TEST(Work, OfALayerIsThatOfTheTokensItSees) {
   EXPECT_EQ(run.flop(), 6 * (2 * kAttention + 1.25 * kMlp + kHead + 2 * kPairs));
 }
 
+// Attention as layers of other plugins declare it: over a window of keys, and around the layer that computes it.
+TEST(Work, OfAttentionIsThatOfTheKeysItSeesAndOfItsInnermostLayer) {
+  const auto flop_with = [](int64_t window, bool around) {
+    Ready run;
+    auto& layers = run.d.edge->declaration().layers;
+    for (mortise_layer& layer : layers) {
+      const auto has = [&](std::string_view key) {
+        return std::ranges::any_of(layer.attrs, [&](const mortise_attr& a) { return view(a.key) == key; });
+      };
+      if (!layer.path.starts_with("h.0.") || !has("heads") || !has("head_dim")) continue;
+      if (window > 0) layer.attrs.insert(layer.attrs.begin(), {MORTISE_STR("window"), {MORTISE_INT, 0, {.i = window}}});
+      if (around) const_cast<mortise_layer*>(layer.declarer.layer)->attrs = layer.attrs;
+    }
+    return run.flop();
+  };
+  const double as_it_is = 6 * (2 * (kAttention + kMlp) + kHead + 2 * kPairs);
+  EXPECT_EQ(flop_with(2, false), as_it_is - 6 * kPairs * 3 / 4) << "two keys of eight";
+  EXPECT_EQ(flop_with(100, false), as_it_is) << "there are eight";
+  EXPECT_EQ(flop_with(0, true), as_it_is) << "counted once";
+}
+
+// What other ranks multiply is work of a token, too.
+TEST(Work, IsThatOfTheModelWhateverThisRankHasOfIt) {
+  Ready run;
+  place(*run.d.edge->declaration().find("h.0.mlp.c_fc.weight"), {0, "experts", 0, 2}, int64_t{1});
+  EXPECT_EQ(run.d.edge->declaration().find("h.0.mlp.c_fc.weight")->info.numel, 0);
+  EXPECT_EQ(run.flop(), Ready().flop());
+}
+
 TEST(Work, IsInTheElementTypeOfMostProducts) {
   EXPECT_EQ(Ready().factors(), "fp32");
   EXPECT_EQ(Ready("[precision.bf16]\n").factors(), "bf16");
