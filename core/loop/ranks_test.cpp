@@ -236,6 +236,19 @@ TEST_F(RanksOfATraining, NameNoSlowestWhereStepsAreRecorded) {
   EXPECT_EQ(of("step").back().numbers.at("memory_rank"), 1);
 }
 
+// Who ended sooner would be taken for lost while others still save.
+TEST_F(RanksOfATraining, MeetOnceMoreWhenAllIsSaved) {
+  std::vector<std::string> order;
+  comm.other = [&](int64_t own, size_t i) {
+    if (i == 0) order.emplace_back("they meet");
+    return own;
+  };
+  run.listen(kRecord, [&](const mortise_event& e) { order.emplace_back(view(e.record->kind)); });
+  EXPECT_EQ(train(), kExitOk);
+  ASSERT_GE(order.size(), 3U);
+  EXPECT_EQ(std::vector(order.end() - 3, order.end()), (std::vector<std::string>{"saved", "they meet", "end"}));
+}
+
 TEST_F(RanksTest, OfOneNobodyIsAsked) {
   services.world.size = 1;
   Counts counts = {{"samples", 4}};

@@ -128,6 +128,18 @@ TEST_F(Stored, AreUpdatedThereAndAreThereAsMemory) {
   EXPECT_TRUE(all_are(w->master, 2 - 0.5 * 1.0) && all_are(w->value, 2 - 0.5 * 1.0));
 }
 
+TEST_F(Stored, AreTheOptimizersInTheirOrder) {
+  optimizer.object.step = [](void*, const mortise_slice* slices, uint32_t n, const mortise_ledger*) noexcept {
+    for (uint32_t i = 0; i < n; ++i)
+      for (uint32_t s = 0; s < slices[i].n_states; ++s) share(slices[i].states[s]).add_(s + 1);
+    return mortise_status{MORTISE_OK};
+  };
+  begin(5);
+  updates->step(ledger);
+  const std::vector<NamedState> states = updates->states();
+  EXPECT_TRUE(all_are(states[0].tensor, 1) && all_are(states[1].tensor, 2.5));
+}
+
 // The next piece comes while one is updated: it is fetched before that is taken.
 TEST_F(Stored, ComeAndGoInPartsOfWhatIsLarge) {
   begin(9 * kMi);

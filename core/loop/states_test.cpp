@@ -79,6 +79,24 @@ TEST_F(Parts, AreFlatAndLieInTheMaster) {
   EXPECT_EQ(named[2].tensor[0].item<double>(), 4) << "a copy of its part of the master";
 }
 
+// What is large is updated in parts, each with its own numbers of the states.
+TEST_F(Parts, OfAPartBeginWhereItDoes) {
+  ParamStates declared = beside({{0, 4}, {4, 6}});
+  declared.states.erase(declared.states.begin() + 1);
+  declared.at_most = 4;
+  States states({declared}, host);
+  states.copy_masters();
+  const auto& slices = states.slices(States::Which::kAll);
+  ASSERT_EQ(slices.size(), 2U);
+  for (const auto& [i, offset, length] : {std::tuple(0, 4, 4), std::tuple(1, 8, 2)}) {
+    const mortise_slice& slice = slices[static_cast<size_t>(i)];
+    EXPECT_EQ(std::pair(slice.offset, slice.length), std::pair(int64_t{offset}, int64_t{length}));
+    EXPECT_EQ(share(slice.master)[0].item<double>(), offset);
+    EXPECT_EQ(share(slice.states[1]).numel(), length);
+    EXPECT_EQ(share(slice.states[1])[0].item<double>(), offset) << "a copy of the master's";
+  }
+}
+
 TEST_F(Parts, OfWhomAnotherRankHasAllThereIsNoSlice) {
   States states({beside({{0, 10}, {0, 0}})}, host);
   EXPECT_TRUE(states.slices(States::Which::kAll).empty());

@@ -146,7 +146,10 @@ TEST(GivenTerms, HaveNamesOfTheirOwn) {
   const auto metric = [](const char* name) {
     return refused([&](TestRun& run, const at::Tensor& w) { run.term(name, w.mul(1), "one", 0); });
   };
-  EXPECT_NE(metric("grad_norm").find("each step has a column `grad_norm` of the core's already"), std::string::npos);
+  for (const std::string name : {"step", "of", "grad_norm", "flop_per_s", "mfu", "memory_total_bytes"})
+    EXPECT_NE(metric(name.c_str()).find("each step has a column `" + name + "` of the core's already"),
+              std::string::npos)
+        << name;
   EXPECT_EQ(metric("mine"), "");
 }
 

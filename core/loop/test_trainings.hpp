@@ -91,7 +91,9 @@ class Trainings : public ::testing::Test {
                        *run.ledger,
                        {&device.object, &device.instance},
                        capture,
-                       sample},
+                       sample,
+                       [] {},
+                       others_have_parts},
                       options);
     const int exit = training.run([this] { return interrupt ? interrupt() : Interrupt::kNone; });
     best = saver.best();
@@ -125,7 +127,7 @@ class Trainings : public ::testing::Test {
   fs::path dir;
   std::function<Interrupt()> interrupt;
   std::function<std::string()> sample;
-  bool capture_fails = false;
+  bool capture_fails = false, others_have_parts = false;
   std::vector<Told> told;
   std::vector<RunState> captured;
   std::vector<std::string> warnings;

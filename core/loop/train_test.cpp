@@ -442,6 +442,20 @@ TEST_F(Trainings, AListenerThatFailsBetweenStepsLosesNothing) {
   EXPECT_EQ(saved(), (Steps{4}));
 }
 
+// They know of no failure, and would not be asked for them.
+TEST_F(Trainings, AFailureSavesNothingOfWhichOtherRanksHaveParts) {
+  FakeListener fails([](const mortise_event& e) {
+    if (view(e.record->kind) == "eval") throw std::runtime_error("no such metric");
+  });
+  run.listeners.add(kRecord, FakeListener::run, fails.instance);
+  run.data.validation = 2;
+  options.eval_every = {4, 0};
+  options.eval_at_start = false;
+  others_have_parts = true;
+  failure_of([&] { train(); });
+  EXPECT_EQ(saved(), Steps{});
+}
+
 TEST_F(Trainings, ADeviceThatIsLostGivesNothingToSave) {
   FakeListener fails([](const mortise_event& e) {
     if (view(e.record->kind) == "eval") throw std::runtime_error("no more");
