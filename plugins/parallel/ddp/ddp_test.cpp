@@ -91,6 +91,17 @@ TEST_F(Ddp, SendsABucketOnceItIsFullAndInOneOrder) {
   EXPECT_EQ(host_.collectives.size(), 2U);
 }
 
+TEST_F(Ddp, WaitsInEachStepForWhatABucketHas) {
+  begin({{"a", 10}, {"b", 20}});
+  for (size_t step = 0; step < 3; ++step) {
+    ready({"b"});
+    EXPECT_EQ(host_.collectives.size(), step);
+    ready({"a"});
+    EXPECT_EQ(host_.collectives.size(), step + 1);
+    EXPECT_EQ(finish(), MORTISE_OK);
+  }
+}
+
 TEST_F(Ddp, SendsWhatIsLeftInTheEnd) {
   begin({{"a", 10}});
   EXPECT_EQ(finish(), MORTISE_OK);

@@ -19,6 +19,7 @@ class Zero : public testing::Test {
     host_.set("bucket_mib", 1).set("unused", "first_step").set("stage", 1).set("whole_below", 100);
     host_.op("aten::fill_.Scalar", [](auto args) { return mortise::Tensor::share(args[0].v.t); });
     host_.op("aten::narrow", [this](auto args) {
+      narrowed_.emplace_back(args[2].v.i, args[3].v.i);
       return host_.tensor<float>({args[3].v.i}, std::vector<float>(static_cast<size_t>(args[3].v.i)));
     });
   }
@@ -83,6 +84,7 @@ class Zero : public testing::Test {
   FakeHost host_;
   std::optional<Plugin> plugin_;
   size_t seen_ = 0;
+  Parts narrowed_;  // what `aten::narrow` was asked for
 };
 
 TEST_F(Zero, GivesEachRankAsMuchOfAParameter) {
@@ -119,10 +121,12 @@ TEST_F(Zero, SendsEachPartFromWhoUpdatedIt) {
 
 TEST_F(Zero, GathersEvenPartsAtOnce) {
   host_.set("stage", 1);
+  host_.rank = 2;
   mortise_param* const p = host_.add_param("a", "matrix", {384});
   parts("a", 384);
   ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK);
   ASSERT_EQ(started(), Kinds{MORTISE_ALL_GATHER});
+  EXPECT_EQ(narrowed_, (Parts{{256, 128}})) << "this rank is the third";
   EXPECT_EQ(host_.masters.at(0).param, p);
   EXPECT_EQ(host_.masters[0].length, 384);
 }
@@ -147,10 +151,18 @@ TEST_F(Zero, ShardsWhatIsLargeAndOfStage3WhatIsFrozenToo) {
     host_.set("stage", stage);
     return Kinds{declare(large), declare(small), declare(frozen)};
   };
+  mortise_param* const limit = host_.add_param("limit", "vector", {100});
   EXPECT_EQ(all(1), (Kinds{MORTISE_WHOLE, MORTISE_WHOLE, MORTISE_WHOLE}));
   EXPECT_EQ(all(2), (Kinds{MORTISE_SHARDED, MORTISE_WHOLE, MORTISE_WHOLE}));
   EXPECT_EQ(all(3), (Kinds{MORTISE_COMES_AND_GOES, MORTISE_WHOLE, MORTISE_COMES_AND_GOES}));
   EXPECT_EQ(host_.rooms.at(large), 3 * 384) << "parts of one length";
+  EXPECT_EQ(declare(limit), uint32_t{MORTISE_COMES_AND_GOES}) << "no fewer than are whole";
+}
+
+TEST_F(Zero, SharesNothingOutThatNoOtherRankHas) {
+  host_.ranks = 1;
+  host_.set("stage", 3);
+  EXPECT_EQ(declare(host_.add_param("a", "matrix", {1000})), uint32_t{MORTISE_WHOLE});
 }
 
 TEST_F(Zero, GivesWhatIsNotCutRoomForItselfAlone) {
@@ -191,6 +203,22 @@ TEST_F(Zero, BringsGradientsBeforeMoreAreOnTheirWayThanABucketHas) {
   EXPECT_TRUE(host_.added.empty());
   ready(params[1]);
   EXPECT_EQ(host_.added.size(), 1U) << "two of them are more than a MiB";
+}
+
+TEST_F(Zero, BringsThemNoEarlierInTheNextStep) {
+  host_.set("stage", 2);
+  std::vector<mortise_param*> params;
+  for (const char* name : {"a", "b", "c"}) params.push_back(host_.add_param(name, "matrix", {90'000}));
+  for (mortise_param* p : params) declare(p);
+  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+  for (size_t before = 0; before < 6; before += 3) {
+    ready(params[2]);
+    ready(params[1]);
+    EXPECT_EQ(host_.added.size(), before) << "two of them are less than a MiB";
+    ready(params[0]);
+    EXPECT_EQ(host_.added.size(), before + 1);
+    ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
+  }
 }
 
 TEST_F(Zero, GathersASegmentAndTheNextAndDropsTheOneBefore) {
@@ -268,6 +296,14 @@ TEST_F(Zero, GathersAgainWhatWasWritten) {
   ASSERT_EQ(object().written(plugin_->self(), w[0]), MORTISE_OK);
   need(w[0], 0, 0);
   EXPECT_EQ(started().size(), 1U);
+}
+
+// Gradients of two segments, of which each is whole and, on its way, has this rank's part beside it.
+TEST_F(Zero, CountsThePartsOfGradientsThatAreOnTheirWay) {
+  model(2, 2);
+  int64_t said = 0;
+  ASSERT_EQ(object().transient(plugin_->self(), &said), MORTISE_OK);
+  EXPECT_EQ(said, 2 * 192 * 4 + 2 * 64 * 4);
 }
 
 TEST_F(Zero, SaysNoLessThanItHolds) {
