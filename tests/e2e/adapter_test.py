@@ -200,9 +200,11 @@ class Moe(e2e.Case):
             self.assertGreaterEqual(step["moe_load"], 1)
             self.assertLessEqual(step["moe_load"], 1.5)  # of 2 choices among 3 an expert has half at most
             self.assertNotIn("moe_dropped", step)
-        tight = self.train("tight", self.TEXT + MOE + "capacity_factor = 0.5\n", *SAVED)
-        for step in self.records(tight, "step"):
-            self.assertTrue(0.45 <= step["moe_dropped"] <= 0.75, step)
+        for name, moe in (("tight", MOE), ("both", MOE.replace(", every = 2, from = 1", ""))):  # their mean
+            tight = self.train(name, self.TEXT + moe + "capacity_factor = 0.5\n", *SAVED)
+            for step in self.records(tight, "step"):
+                self.assertTrue(0.45 <= step["moe_dropped"] <= 0.75, step)
+                self.assertTrue(1 <= step["moe_load"] <= 1.5, step)
 
     def test_bits_are_those_of_a_resumed_run_and_of_checkpointing(self):
         for name, more in (("all", ""), ("some", "capacity_factor = 0.7\n"), ("groups", 'products = "grouped"\n')):

@@ -83,7 +83,20 @@ at::Tensor plain(const Shape& s, const at::Tensor& x, Leaves& p, bool gated, con
   return at::stack(rows);
 }
 
-void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding = {}) {
+// What a batch of 3 × 5 tokens says of padding, in one of its fields.
+at::Tensor told_in(const std::string& field, const std::vector<bool>& padding) {
+  at::Tensor numbers = at::empty({15}, at::kLong);
+  for (int64_t t = 0; t < 15; ++t) {
+    const bool is_padding = padding[static_cast<size_t>(t)];
+    if (field == "attention_mask") numbers[t] = is_padding ? 0 : 1;
+    else if (field == "segments") numbers[t] = is_padding ? -1 : t % 5 / 2;
+    else numbers[t] = is_padding ? 0 : t % 5;  // positions
+  }
+  return numbers.reshape({3, 5});
+}
+
+void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding = {},
+                  const std::string& field = "attention_mask") {
   MoeBench b(s);
   auto* layer = b.mlp(gated);
   const at::Tensor x = numbers({3, 5, kWidth}, at::kFloat, true), g = numbers({3, 5, kWidth}, at::kFloat);
@@ -93,12 +106,7 @@ void expect_plain(const Shape& s, bool gated, const std::vector<bool>& padding =
   const at::Tensor y0 = plain(s, x0.reshape({-1, kWidth}), p, gated, padding, &terms).reshape(x.sizes());
   ((y0 * g).sum() + terms).backward();
   mortise_batch batch;
-  if (!padding.empty()) {
-    at::Tensor mask = at::ones({15}, at::kLong);
-    for (size_t t = 0; t < padding.size(); ++t)
-      if (padding[t]) mask[static_cast<int64_t>(t)] = 0;
-    batch.fields.emplace_back("attention_mask", mask.reshape({3, 5}));
-  }
+  if (!padding.empty()) batch.fields.emplace_back(field, told_in(field, padding));
   Pass how;
   how.batch = &batch;
   const at::Tensor y = b.call(layer, {x}, 1, how)[0];
@@ -165,6 +173,12 @@ TEST(Moe, PaddingTakesNoExpertAndNoPartOfACapacity) {
   }
 }
 
+TEST(Moe, PaddingIsWhatSegmentsOrPositionsSay) {
+  std::vector<bool> some(15);
+  for (const size_t t : {3u, 4u, 9u, 13u}) some[t] = true;  // a row's first token has the position 0, too
+  for (const char* field : {"segments", "positions"}) expect_plain({}, false, some, field);
+}
+
 // The rows of an expert that nobody took are zeros, and what it makes of them reaches nobody, be it NaN: neither where
 // there are rows enough nor where most choices have none.
 TEST(Moe, ARowOfNobodyReachesNobodyAndHasNoGradient) {
@@ -195,9 +209,22 @@ TEST(Moe, ARowOfNobodyReachesNobodyAndHasNoGradient) {
   }
 }
 
-TEST(Moe, DropsNothingInAnEvaluation) {
-  const auto result = [](double capacity_factor) {
-    MoeBench b({.capacity_factor = capacity_factor, .jitter = 0.1});
+TEST(Moe, ARouterThatIsFrozenEvensNothingOut) {
+  const auto gradient = [](double balance, double z_loss) {
+    MoeBench b({.balance = balance, .z_loss = z_loss});
+    auto* layer = b.layer(at::kFloat, "mlp", {{"width", kWidth}, {"inner", kInner}}, {"it.router.weight"});
+    for (auto& s : b.get().parameters().all()) s.master.copy_(random(s.master.sizes(), s.declared->index + 1));
+    const at::Tensor x = random({15, kWidth}, 3).requires_grad_();
+    const at::Tensor y = b.call(layer, {x})[0];
+    b.backward({y}, {random({15, kWidth}, 4)});
+    return x.grad();
+  };
+  EXPECT_TRUE(bitwise(gradient(0.5, 0.25), gradient(0, 0)));
+}
+
+TEST(Moe, DropsAndJittersNothingInAnEvaluation) {
+  const auto result = [](double capacity_factor, double jitter) {
+    MoeBench b({.capacity_factor = capacity_factor, .jitter = jitter});
     auto* layer = b.mlp();
     for (auto& s : b.get().parameters().all()) s.master.copy_(random(s.master.sizes(), s.declared->index + 1));
     Pass eval;
@@ -205,7 +232,7 @@ TEST(Moe, DropsNothingInAnEvaluation) {
     eval.flags = 0;
     return b.call(layer, {random({15, kWidth}, 3)}, 1, eval)[0];
   };
-  EXPECT_TRUE(bitwise(result(0.5), result(0)));
+  EXPECT_TRUE(bitwise(result(0.5, 0.1), result(0, 0)));
 }
 
 struct Outcome {

@@ -115,15 +115,15 @@ TEST_F(Moe, RefusesSharedExpertsInGroupsOrRecorded) {
             "  fix: expert_parallel = 1, or leave out what records the step");
 }
 
-// Of four experts each of two ranks has two, with what an adapter adds to them.
+// Of six experts each of two ranks has three, with what an adapter adds to them.
 TEST_F(Moe, PutsExpertsOnTheirRanks) {
   host.axes["experts"] = {1, 2};
-  host.set("experts", 4);
+  host.set("experts", 6);
   Plugin plugin(host, MORTISE_PLUGIN_FILE);
   build.layer(plugin, "mlp", "h.1.mlp", {attr("name", "h.1.mlp"), attr("width", 16), attr("inner", 64)});
   const std::pair<const char*, const char*> expected[] = {
-      {"h.1.mlp.experts.0.c_fc.weight", "0"}, {"h.1.mlp.experts.1.c_fc.bias", "0"},
-      {"h.1.mlp.experts.2.c_fc.weight", "1"}, {"h.1.mlp.experts.3.c_fc.lora_A.weight", "1"},
+      {"h.1.mlp.experts.0.c_fc.weight", "0"}, {"h.1.mlp.experts.2.c_fc.bias", "0"},
+      {"h.1.mlp.experts.3.c_fc.weight", "1"}, {"h.1.mlp.experts.5.c_fc.lora_A.weight", "1"},
       {"h.1.mlp.router.weight", ""},          {"h.0.mlp.c_fc.weight", ""}};
   for (const auto& [name, rank] : expected) {
     mortise_event event{};
