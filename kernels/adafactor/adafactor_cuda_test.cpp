@@ -116,6 +116,7 @@ class AdafactorCuda : public testing::Test {
                            {3, 64, 8},
                            {1, 1, 2500},
                            {2, 67, 1027},
+                           {3, 130, 9},
                            {1, 321, 44},
                            {1, 1, 1, true},
                            {1, 1, 1024, true},

@@ -60,7 +60,7 @@ class Case {
       for (int i = 0; i < s.batch * s.queries * s.keys; ++i)
         added.push_back(i / s.keys % s.queries / 64 == i % s.keys / 64 ? 0 : -std::numeric_limits<float>::infinity());
     if (s.added == Shape::kFull)
-      for (int i = 0; i < s.batch * s.queries * s.keys; ++i) added.push_back(std::sin(static_cast<float>(i)));
+      for (int i = 0; i < s.batch * s.heads * s.queries * s.keys; ++i) added.push_back(std::sin(static_cast<float>(i)));
   }
 
   void run() {
@@ -73,7 +73,9 @@ class Case {
     a.added = added.empty() ? nullptr : added.data();
     if (s.added == Shape::kKeys) a.added_strides[3] = 1;
     if (s.added == Shape::kFull || s.added == Shape::kBlocks)
-      a.added_strides[0] = int64_t{s.queries} * s.keys, a.added_strides[2] = s.keys, a.added_strides[3] = 1;
+      a.added_strides[0] = int64_t{added_heads()} * s.queries * s.keys, a.added_strides[2] = s.keys,
+      a.added_strides[3] = 1;
+    if (s.added == Shape::kFull) a.added_strides[1] = int64_t{s.queries} * s.keys;
     a.dropout = s.dropout;
     a.place = {kPlace, &step};
     ASSERT_EQ(tiled_attention_cuda(a, y.view(), rows.data(), nullptr), nullptr);
@@ -114,9 +116,11 @@ class Case {
   static constexpr int64_t step = 1200;
 
   double scale() const { return 1 / std::sqrt(s.width); }
-  double added_at(int b, int t, int i) const {
+  int added_heads() const { return s.added == Shape::kFull ? s.heads : 1; }
+  double added_at(int b, int h, int t, int i) const {
     if (s.added == Shape::kNothing) return 0;
-    const int at = s.added == Shape::kKeys ? i : (b * s.queries + t) * s.keys + i;
+    const int head = b * added_heads() + h % added_heads();
+    const int at = s.added == Shape::kKeys ? i : (head * s.queries + t) * s.keys + i;
     return double{added[size_t(at)]};
   }
   // 0 if it is dropped.
@@ -142,7 +146,7 @@ class Case {
     for (int i = 0; i < n; ++i) {
       double x = 0;
       for (int e = 0; e < s.width; ++e) x += q.number(b, h, t, e) * k.number(b, g, i, e);
-      p[size_t(i)] = x * scale() + added_at(b, t, i);
+      p[size_t(i)] = x * scale() + added_at(b, h, t, i);
       most = std::max(most, p[size_t(i)]);
     }
     for (double& x : p) sum += x = std::exp(x - most);
@@ -201,8 +205,10 @@ TEST(TiledAttention, Causal) { expect_near({.heads = 2, .queries = 130, .keys = 
 TEST(TiledAttention, CausalWithFewerQueriesThanKeys) {
   expect_near({.heads = 2, .queries = 70, .keys = 150, .causal = true, .dropout = 0.1});
 }
-TEST(TiledAttention, WithHiddenKeys) { expect_near({.batch = 2, .queries = 64, .keys = 96, .added = Shape::kKeys}); }
-TEST(TiledAttention, WithANumberForEachPair) {
+TEST(TiledAttention, WithHiddenKeys) {
+  expect_near({.batch = 2, .heads = 2, .queries = 64, .keys = 96, .added = Shape::kKeys});
+}
+TEST(TiledAttention, WithANumberForEachPairOfEachHead) {
   expect_near({.batch = 2, .heads = 2, .queries = 40, .keys = 72, .added = Shape::kFull});
 }
 TEST(TiledAttention, WithWholeTilesHiddenByAnInfinity) {
