@@ -15,17 +15,12 @@ Medians of the steady steps, ms:
 """
 
 import argparse
-import os
-import pathlib
-import random
 import statistics
-import subprocess
 import sys
-import tempfile
 
 import ranks as several
 import traced
-from bench import GPT2, MORTISE, REST
+from bench import GPT2, REST
 from traced import cuda_trace
 
 STEPS = 40
@@ -36,26 +31,9 @@ def is_sum(work):
 
 
 def steps_of(batch, tables, ranks):
-    """The steady steps of rank 0, which alone is traced: all would write one file."""
-    with tempfile.TemporaryDirectory() as folder:
-        trace = pathlib.Path(folder, "trace.txt")
-        text = GPT2.format(batch=batch, steps=STEPS, samples=4 * batch * ranks, vocabulary=50304) + REST + tables
-        pathlib.Path(folder, "run.toml").write_text(text)
-        started, port = [], random.randrange(20000, 32000)  # below those that the system gives out by itself
-        for rank in range(ranks):
-            env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            if rank == 0:
-                env |= {"CUDA_INJECTION64_PATH": str(traced.TRACER), "CUDA_TRACE": str(trace)}
-            if ranks > 1:
-                env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
-                        "LOCAL_WORLD_SIZE": str(ranks)}
-            started.append(subprocess.Popen([MORTISE, "train", "run.toml"], cwd=folder, env=env, text=True,
-                                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
-        errors = [process.communicate()[1] for process in started]
-        for process, error in zip(started, errors):
-            if process.returncode:
-                sys.exit((error.splitlines() or [f"exit {process.returncode}"])[0])
-        return cuda_trace.steady(cuda_trace.read(trace).steps())
+    text = GPT2.format(batch=batch, steps=STEPS, samples=4 * batch * ranks, vocabulary=50304) + REST + tables
+    steps, said = traced.train(text, ranks=ranks)
+    return steps if steps is not None else sys.exit(said)
 
 
 def parts(step):

@@ -4,6 +4,7 @@
 import collections
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -27,16 +28,26 @@ def begin():
     print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.split(" (")[0])
 
 
-def train(manifest, *flags):
-    """The steady steps, and the lines that it printed; or None, and why."""
+def train(manifest, *flags, ranks=1):
+    """The steady steps, and the lines that it printed; or None, and why. Of several ranks those of rank 0, which alone
+    is traced: all would write one file."""
     with tempfile.TemporaryDirectory() as folder:
         path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
         path.write_text(manifest)
-        done = subprocess.run([MORTISE, "train", path, *flags], cwd=folder, capture_output=True, text=True, check=False,
-                              env={**os.environ, "CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)})
-        if done.returncode:
-            return None, (done.stderr.splitlines() or [f"exit {done.returncode}"])[0]
-        return cuda_trace.steady(cuda_trace.read(trace).steps()), done.stdout.splitlines()
+        port = random.randrange(20000, 32000)  # below those that the system gives out by itself
+        started = []
+        for rank in range(ranks):
+            env = {"CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)} if rank == 0 else {}
+            if ranks > 1:
+                env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                        "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+            started.append(subprocess.Popen([MORTISE, "train", path, *flags], cwd=folder, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True, env={**os.environ, **env}))
+        said = [process.communicate() for process in started]
+        for process, (_, error) in zip(started, said):
+            if process.returncode:
+                return None, (error.splitlines() or [f"exit {process.returncode}"])[0]
+        return cuda_trace.steady(cuda_trace.read(trace).steps()), said[0][0].splitlines()
 
 
 def print_kernels(steps, most):

@@ -117,6 +117,15 @@ class Trainings : public ::testing::Test {
     return steps;
   }
   int64_t attempted() const { return run.host.services.clock.attempted; }
+  // Whoever hears of the evaluation behind step 4 does.
+  void fail_with_an_evaluation(const char* why) {
+    run.listen(kRecord, [why](const mortise_event& e) {
+      if (view(e.record->kind) == "eval") throw std::runtime_error(why);
+    });
+    run.data.validation = 2;
+    options.eval_every = {4, 0};
+    options.eval_at_start = false;
+  }
 
   TestRun run;
   FakeDevice device;

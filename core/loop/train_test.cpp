@@ -431,39 +431,21 @@ TEST_F(Trainings, AFailingListenerOfARecordBlamesTheStepBehindIt) {
 
 // Between steps the model is whole, and what was trained is worth keeping.
 TEST_F(Trainings, AListenerThatFailsBetweenStepsLosesNothing) {
-  FakeListener fails([](const mortise_event& e) {
-    if (view(e.record->kind) == "eval") throw std::runtime_error("no such metric");
-  });
-  run.listeners.add(kRecord, FakeListener::run, fails.instance);
-  run.data.validation = 2;
-  options.eval_every = {4, 0};
-  options.eval_at_start = false;
+  fail_with_an_evaluation("no such metric");
   failure_of([&] { train(); });
   EXPECT_EQ(saved(), (Steps{4}));
 }
 
 // They know of no failure, and would not be asked for them.
 TEST_F(Trainings, AFailureSavesNothingOfWhichOtherRanksHaveParts) {
-  FakeListener fails([](const mortise_event& e) {
-    if (view(e.record->kind) == "eval") throw std::runtime_error("no such metric");
-  });
-  run.listeners.add(kRecord, FakeListener::run, fails.instance);
-  run.data.validation = 2;
-  options.eval_every = {4, 0};
-  options.eval_at_start = false;
+  fail_with_an_evaluation("no such metric");
   others_have_parts = true;
   failure_of([&] { train(); });
   EXPECT_EQ(saved(), Steps{});
 }
 
 TEST_F(Trainings, ADeviceThatIsLostGivesNothingToSave) {
-  FakeListener fails([](const mortise_event& e) {
-    if (view(e.record->kind) == "eval") throw std::runtime_error("no more");
-  });
-  run.listeners.add(kRecord, FakeListener::run, fails.instance);
-  run.data.validation = 2;
-  options.eval_every = {4, 0};
-  options.eval_at_start = false;
+  fail_with_an_evaluation("no more");
   const auto before = std::exchange(lost_device, [] { return std::string("the GPU says: it is gone"); });
   const Diagnostic d = failure_of([&] { train(); });
   lost_device = before;

@@ -212,7 +212,6 @@ class Shards {
   }
 
   void bring_first() {
-    if (!sent_.front().work) start_sums();
     const Sent first = std::move(sent_.front());
     sent_.pop_front();
     on_its_way_ -= first.unit->grad_bytes;
