@@ -82,7 +82,7 @@ class Step:
 def union(work, begin, end, least_gap=0):
     """ns of [begin, end) in which one of them ran, or that lay in a gap of less than `least_gap`."""
     busy, at = 0, begin
-    for w in sorted(work, key=lambda w: w.start):
+    for w in sorted((w for w in work if w.start < end), key=lambda w: w.start):
         stop = min(w.end, end)
         if stop > at:
             busy += stop - (at if w.start - at < least_gap else max(w.start, at))

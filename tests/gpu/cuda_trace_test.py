@@ -69,6 +69,11 @@ class Steps(unittest.TestCase):
         self.assertEqual(step.busy(51), 100)
         self.assertEqual(step.starved_share(), 0, "all of it is shorter")
 
+    def test_what_lies_outside_of_a_stretch_is_none_of_it(self):
+        work = of(*NAMES, *(("kernel", start, start + 10, 7, 2, 5) for start in (0, 20, 40, 80)), ("end",)).work
+        self.assertEqual(cuda_trace.union(work, 12, 45), 15, "one whole, and 5 of the next")
+        self.assertEqual(cuda_trace.union(work, 52, 70), 0)
+
     def test_memory_that_is_asked_for_is_counted(self):
         [step] = of(*NAMES, *report(100, 1), ("call", 110, 112, 9, 2, 4), *report(200, 4), ("end",)).steps()
         self.assertEqual((step.count(cuda_trace.ALLOCATIONS), step.count(cuda_trace.WAITS)), (1, 0))
