@@ -326,17 +326,6 @@ void order_samples(Declared& d) {
   if (d.order) d.samples->order_by(d.data, d.order, static_cast<int64_t>(d.lengths.samples_per_step));
 }
 
-// What is gathered and dropped again has another address each time.
-void check_recording(const Declared& d) {
-  if (std::ranges::none_of(d.edge->declaration().params, &mortise_param::is_sharded)) return;
-  for (const Attached& wrapper : d.plan->at[kStep].wrappers)
-    if (wrapper.band == "capture") {
-      const std::string& by = d.plan->members[static_cast<size_t>(wrapper.member)].info->schema.id;
-      throw Failure(mistake("conflict", by + " records a step, and " + d.replicas.by->id() + " shards parameters", {},
-                            "leave out [" + by + "], or keep parameters and gradients whole on every rank"));
-    }
-}
-
 void fill(Declared& d, const DeclareRequest& request) {
   Instances& plugins = *d.instances;
   // Before LibTorch is touched for anything else: a device may have to load first.
@@ -382,7 +371,6 @@ void fill(Declared& d, const DeclareRequest& request) {
     d.optimizers = declare_optimizers(plugins, d.edge->declaration(), *d.manifest, d.replicas, mesh, &d.groups);
     for (KeptTensors& kept : d.edge->services.kept) shard_kept(kept.beside, kept.host->id);
     proof_of(d);
-    check_recording(d);
   }
   d.layers->check();
   d.listeners = std::make_unique<Listeners>(plugins, request.world);

@@ -506,19 +506,5 @@ TEST(Axes, OfOneProcessThatDoesNotTrainHaveOneRank) {
   }
 }
 
-TEST(Shards, AndARecordedStepAreRefused) {
-  PlannedRun planned(kSharded);
-  Attached recorder;
-  recorder.band = "capture";
-  planned.plan.at[kStep].wrappers.push_back(recorder);
-  const std::string by = planned.plan.members[0].info->schema.id;
-  try {
-    declare_second_of_two(planned);
-    FAIL() << "not refused";
-  } catch (const Failure& f) {
-    EXPECT_EQ(f.diagnostic.message, by + " records a step, and parallel.zero shards parameters");
-  }
-}
-
 }  // namespace
 }  // namespace mortise::testing

@@ -51,6 +51,41 @@ TEST(Replay, HasTheNumbersThatPlayingPutsIntoTheSameTensors) {
   EXPECT_TRUE(run.host.parameters().state(*run.param).has_gradient);
 }
 
+// What lies in parts: the gradient that was summed is where it was, and whoever reads a value after it gathers it.
+TEST(Replay, OfShardsHasTheirGradientsAndGathersWhatItReads) {
+  TestRun run;
+  int old = 0;
+  run.replicas.written = [&](mortise_param& p) { old += &p == run.param; };
+  run.replicas.ready = [&](mortise_param& p) {
+    Parameters& all = run.host.parameters();
+    all.add_gradient(p, all.take_gradient(p));
+  };
+  std::vector<int> old_at_begin;
+  run.wrap(kStep, [&](mortise_call&, const std::function<void()>& next) {
+    old_at_begin.push_back(old);
+    next();
+  });
+  Recorder recorder(run);
+  const PluginHost& watcher = run.host.add_plugin("test.watcher", nullptr, nullptr);
+  std::vector<at::Tensor> gradients;
+  run.listen(kStepEnd, [&](auto&) {
+    const mortise_slice* slices = nullptr;
+    uint32_t n = 0;
+    run.services->slices(watcher, &slices, &n);
+    ASSERT_EQ(n, 1U);
+    gradients.push_back(share(slices[0].grad));
+  });
+  run.host.services.records_steps = true;
+  run.build({.sharded = true});
+  EXPECT_EQ(run.run().norm, 1.5);
+  EXPECT_EQ(old, 1);
+  EXPECT_EQ(run.run().norm, 1.5);
+  EXPECT_EQ(old, 3);
+  EXPECT_EQ(old_at_begin, (std::vector<int>{1, 2}));
+  EXPECT_EQ(gradients[0].const_data_ptr(), gradients[1].const_data_ptr());
+  EXPECT_EQ(gradients[1].item<double>(), 1.5);
+}
+
 TEST(Replay, TheNumberOfAStepIsOnTheDeviceBeforeItBegins) {
   TestRun run;
   std::vector<int64_t> seen;

@@ -67,7 +67,7 @@ void Step::load_window() {
   }
   begun_ = {};
   begun_.data_wait_s = now() - before;
-  ranks_.sum(counts, agreed_names_);
+  ranks_.sum(counts, names_);
   reports_.begin(p_.host.device());
   denominators_.set(counts);
   batches_.clear();
@@ -101,6 +101,7 @@ void Step::run() {
   std::vector<mortise_value> batches;
   for (const BatchPtr& batch : batches_) batches.push_back({MORTISE_BATCH, 0, {.b = batch.get()}});
   set_values(call, batches.data(), static_cast<uint32_t>(batches.size()), nullptr, 0);
+  forget_gathered();
   p_.host.checks_dtypes = !dtypes_are_checked_;
   n_reported_before_ = std::ssize(reported_);
   invoke(p_.chains.at(kStep, MORTISE_TRAIN), call);
@@ -206,9 +207,12 @@ uint64_t Step::recorded() {
   if (!is_under_way_ || !has_gradients_)
     throw PluginError(MORTISE_E_ARGUMENT, "a step is recorded after `next` in a wrapper of `step`");
   p_.host.parameters().keep_gradients();
-  Recording& r = recordings_.emplace_back(norm_, sums_.given());
+  Recording& r = recordings_.emplace_back(norm_, squares_, sums_.given());
   std::copy(reported_.begin() + n_reported_before_, reported_.end(), std::back_inserter(r.reported));
-  for (const auto& s : p_.host.parameters().all()) r.has_gradient.push_back(s.has_gradient);
+  for (const auto& s : p_.host.parameters().all()) {
+    r.has_gradient.push_back(s.has_gradient);
+    r.own_grads.push_back(s.own_grad);
+  }
   return recordings_.size();
 }
 
@@ -220,10 +224,23 @@ void Step::replayed(uint64_t token) {
   const Recording& r = recordings_[token - 1];
   has_gradients_ = is_updated_ = true;
   norm_ = r.norm;
+  squares_ = r.squares;
   sums_.set_given(r.given);
   std::ranges::copy(r.reported, std::back_inserter(reported_));
   size_t i = 0;
-  for (auto& s : p_.host.parameters().all()) s.has_gradient = r.has_gradient[i++];
+  for (auto& s : p_.host.parameters().all()) {
+    s.has_gradient = r.has_gradient[i];
+    s.own_grad = r.own_grads[i++];
+  }
+  forget_gathered();
+}
+
+// A recording gathers what it reads, whatever was gathered before it begins, by an evaluation; and what was gathered
+// before is old when it was played.
+void Step::forget_gathered() {
+  if (!services_.records_steps) return;
+  for (const auto& s : p_.host.parameters().all())
+    if (s.declared->is_sharded()) p_.replicas.call(&mortise_replicas::written, "written", s.declared);
 }
 
 std::string Step::first_nonfinite() {
@@ -239,11 +256,7 @@ std::string Step::first_nonfinite() {
 StepScalars Step::scalars() {
   StepScalars s;
   s.verdict = p_.ledger.verdict;
-  if (const std::string names = ranks_.alone() ? "" : sums_.names(); names != agreed_names_) {
-    agreed_names_ = names;
-    Counts none;
-    ranks_.sum(none, names);  // before numbers meet that do not belong together
-  }
+  names_ = ranks_.alone() ? "" : sums_.names();
   ranks_.sum_of_samples(sums_.totals());
   s.loss = sums_.loss(denominators_);
   s.norm = norm();

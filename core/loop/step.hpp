@@ -30,7 +30,6 @@ class Step {
   explicit Step(const Parts& parts);
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
-  ~Step() { services_.timed_wait = nullptr; }
 
   // Begins a step. The clock's `attempted` has it when this returns; `applied`, `samples` and `tokens` have it when its
   // report was taken.
@@ -67,12 +66,14 @@ class Step {
   void load_window();
   void gradients(const mortise_call& call);
   void update();
+  void forget_gathered();
   StepScalars scalars();
 
   // What a call of `step` leaves beside numbers on the device.
   struct Recording {
-    at::Tensor norm;
+    at::Tensor norm, squares;
     std::vector<bool> given, has_gradient;       // of terms, of parameters
+    std::vector<at::Tensor> own_grads;           // of parameters
     std::vector<Reported<at::Tensor>> reported;  // inside the call
   };
 
@@ -83,7 +84,7 @@ class Step {
   std::vector<BatchPtr> batches_;
   Denominators denominators_;
   TermSums sums_;
-  std::string agreed_names_;   // of the sums, on all ranks
+  std::string names_;          // of the last step's sums, which ranks compare in the next
   at::Tensor norm_, squares_;  // `squares_`: of what ranks have in parts, one after another, over all
   bool has_gradients_ = false, is_updated_ = false;  // of this step
   int gradients_run_ = 0;                            // how often wrappers of `gradients` went on in it

@@ -130,11 +130,18 @@ struct FakeOptimizer : FakePlugin {
 };
 
 struct FakeReplicas : FakePlugin {
+  std::function<void(mortise_param&)> ready = [](auto&) {}, written = [](auto&) {};
   mortise_replicas object{};
   FakeReplicas() : FakePlugin("parallel.fake") {
     object.struct_size = sizeof object;
-    object.ready = [](void*, mortise_param*, int32_t, int32_t) noexcept { return mortise_status{MORTISE_OK}; };
+    object.ready = [](void* self, mortise_param* p, int32_t, int32_t) noexcept {
+      return guarded([&] { static_cast<FakeReplicas*>(self)->ready(*p); });
+    };
     object.finish = [](void*, uint32_t) noexcept { return mortise_status{MORTISE_OK}; };
+    object.need = [](void*, mortise_param*, int32_t, int32_t) noexcept { return mortise_status{MORTISE_OK}; };
+    object.written = [](void* self, mortise_param* p) noexcept {
+      return guarded([&] { static_cast<FakeReplicas*>(self)->written(*p); });
+    };
   }
 };
 
@@ -168,6 +175,7 @@ struct RunOptions {
   int depth = 0;   // how many steps may be under way while their reports are not read
   int window = 1;  // micro-batches a step
   bool shuffle = false;
+  bool sharded = false;            // the parameter: this rank has all of it
   std::vector<double> lr = {0.5};  // a group each; the parameter is in the first
   Horizon horizon = {0, 1000};
 };
@@ -180,6 +188,7 @@ class TestRun {
   FakeData data;
   FakeSchedule schedule;
   FakeOptimizer optimizer;
+  FakeReplicas replicas;
   PointTable points;
   Host host{points, 1};
   Listeners listeners{points};
@@ -198,7 +207,7 @@ class TestRun {
     s.shuffle = options.shuffle;
     samples = std::make_unique<Samples>(data.provided(), s);
     feed = std::make_unique<Feed>(data.provided(), *samples, FeedOptions{0, 1, true, false});
-    declare();
+    declare(options.sharded);
     passes = std::make_unique<Passes>(host, chains, *feed, *samples);
     services = std::make_unique<RunServices>(host, *passes);
     host.loop = services.get();
@@ -215,9 +224,9 @@ class TestRun {
                                               *samples,
                                               *ledger,
                                               optimizers,
-                                              {&replicas_.object, &replicas_.instance},
+                                              {&replicas.object, &replicas.instance},
                                               options.depth});
-    services->train(*ledger, {&replicas_.object, &replicas_.instance}, *step);
+    services->train(*ledger, {&replicas.object, &replicas.instance}, *step);
     link();
   }
   void term(const char* name, const at::Tensor& sum, const char* unit = "tokens", double weight = 1) {
@@ -247,7 +256,7 @@ class TestRun {
   mortise_param* param = nullptr;
 
  private:
-  void declare() {
+  void declare(bool sharded) {
     mortise_builder b{host.declaration(), {}};
     add_segment(b, "h.0", MORTISE_BLOCK);
     mortise_param_spec spec{};
@@ -258,6 +267,7 @@ class TestRun {
     param = add_param(b, spec);
     mortise_param_info& info = param->info;
     info.value_dtype = info.master_dtype = info.grad_dtype = MORTISE_F64;
+    if (sharded) param->shards = {.pieces = {{0, 1}}, .own = {0, 1}, .room = 1};
     host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
       m.fill_(2.0);
       return true;
@@ -294,7 +304,6 @@ class TestRun {
     chains.add_segment({block, block, block});
   }
 
-  FakeReplicas replicas_;
   DeclaredOptimizer declared_;
   std::deque<FakeListener> heard_;
   std::map<uint32_t, std::deque<FakeWrapper>> wraps_;

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -70,6 +71,10 @@ class Buckets {
     // lies decides in which order its sum is added up, and a run that goes on has to add up as if it had never stopped.
     for (size_t i = params_.size(); i-- > 0;)
       if (takes(*params_[i].info)) add(i);
+    // They are sent in the order in which they are full: norms and biases of all layers may be in one.
+    std::ranges::stable_sort(buckets_, std::greater{}, [](const Bucket& b) { return b.params.back(); });
+    for (size_t b = 0; b < buckets_.size(); ++b)
+      for (const size_t i : buckets_[b].params) params_[i].bucket = b;
     place();
   }
 
@@ -88,20 +93,19 @@ class Buckets {
 
   void start(Bucket& b) { b.work = start_collective(sums_, {}, b.sums, b.group); }
 
-  // To the last bucket, each of one dtype and summed over one group of ranks, and not larger than asked for unless one
-  // parameter is.
+  // To the last bucket of its dtype whose sum is over the same ranks, unless that becomes larger than asked for.
   void add(size_t index) {
-    Param& p = params_[index];
+    const Param& p = params_[index];
     const int64_t length = (p.info->numel + kAlignment - 1) / kAlignment * kAlignment;
     const auto bytes = static_cast<int64_t>(mortise_dtype_of(p.info->grad_dtype)->bytes);
+    const uint32_t dtype = p.info->grad_dtype;
     const mortise_rank_group* const group = group_of(p.handle);
-    if (buckets_.empty() || buckets_.back().dtype != p.info->grad_dtype || buckets_.back().group != group ||
-        (buckets_.back().length + length) * bytes > most_) {
-      buckets_.emplace_back().dtype = p.info->grad_dtype;
-      buckets_.back().group = group;
-    }
-    Bucket& b = buckets_.back();
-    p.bucket = buckets_.size() - 1;
+    const auto is_alike = [&](const Bucket& b) { return b.dtype == dtype && b.group == group; };
+    const auto last = std::find_if(buckets_.rbegin(), buckets_.rend(), is_alike);
+    const bool fits = last != buckets_.rend() && (last->length + length) * bytes <= most_;
+    Bucket& b = fits ? *last : buckets_.emplace_back();
+    b.dtype = dtype;
+    b.group = group;
     b.params.push_back(index);
     b.offsets.push_back(b.length);
     b.length += length;

@@ -30,6 +30,7 @@ GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*"))) if HAS_GPU else 0
 TWO = "\n[step.accumulation]\ncount = 2\n"
 SHARDED = "\n[parallel.zero]\nstage = {}\nwhole_below = 64\n"
 BASE = TINY.replace("length = 40", "length = 24") + MATH
+NARROW = '\n[precision.bf16]\ngradients = "bf16"\n'
 SAVED = BASE.replace("at_end = false", "at_end = true")
 TIMEOUT_S = 6
 # A loss that stays, so that one which lacks a rank is seen.
@@ -58,7 +59,7 @@ class Ranks(Gpu):
 class Numbers(Ranks):
     def test_two_ranks_are_one_that_accumulates_two(self):
         for name, more, bound in (("fp32", "", 1e-5), ("accumulated", "", 1e-5), ("bf16", "\n[precision.bf16]\n", 5e-3),
-                                  ("zero", "\n[parallel.zero]\n", 1e-5),
+                                  ("bf16_gradients", NARROW, 5e-3), ("zero", "\n[parallel.zero]\n", 1e-5),
                                   ("zero_2", SHARDED.format(2), 1e-5), ("zero_3", SHARDED.format(3), 1e-5),
                                   ("zero_3_bf16", SHARDED.format(3) + "[precision.bf16]\n", 5e-3),
                                   ("checkpointed", "\n[activation.checkpointing]\n", 1e-5)):
@@ -73,7 +74,10 @@ class Numbers(Ranks):
 
     def test_the_same_bits_run_to_run_and_recorded(self):
         for name, more in (("fp32", ""), ("accumulated", TWO), ("bf16", "\n[precision.bf16]\n"),
-                           ("fp16", "\n[precision.fp16]\n"), ("zero", "\n[parallel.zero]\n")):
+                           ("bf16_gradients", NARROW), ("fp16", "\n[precision.fp16]\n"),
+                           ("zero", "\n[parallel.zero]\n"), ("zero_bf16_gradients", "\n[parallel.zero]\n" + NARROW),
+                           *((f"zero_{stage}", SHARDED.format(stage) + TWO) for stage in (2, 3)),
+                           *((f"zero_{stage}_bf16", SHARDED.format(stage) + NARROW) for stage in (2, 3))):
             with self.subTest(name):
                 first = self.of_two(f"{name}_first", SAVED + CUDA + more)
                 again = self.of_two(f"{name}_again", SAVED + CUDA + more)
@@ -86,7 +90,8 @@ class Numbers(Ranks):
     def test_lengths_of_their_own_are_recorded_by_each_rank(self):
         """One plays what it has recorded while the other sees such batches for the first time."""
         text = BASE.replace("high = 64\n", "high = 64\nshortest = 8\n").replace("samples = 64", "samples = 128") + CUDA
-        for name, more in (("ddp", ""), ("zero", "\n[parallel.zero]\nwhole_below = 64\n")):
+        for name, more in (("ddp", ""), ("zero", "\n[parallel.zero]\nwhole_below = 64\n"),
+                           ("zero_2", SHARDED.format(2)), ("zero_3", SHARDED.format(3))):
             with self.subTest(name):
                 eager = self.of_two(f"varied_{name}", text + more)[0]
                 recorded = self.of_two(f"varied_{name}_graph", text + more + GRAPH + "signatures = 3\n")[0]
@@ -103,11 +108,12 @@ class Numbers(Ranks):
     def test_evaluations(self):
         more = "\n[eval]\nevery = 8\n" + CUDA
         text = BASE.replace("samples = 64", "samples = 96\nvalidation_samples = 8")
-        alone = self.train("eval_one", text + more + TWO)
-        _, run = self.of_two("eval_two", text + more)
-        self.near([r["eval.loss"] for r in self.records(alone, "eval")],
-                  [r["eval.loss"] for r in self.records(run, "eval")], 1e-5)
-
+        alone = [r["eval.loss"] for r in self.records(self.train("eval_one", text + more + TWO), "eval")]
+        for name, way in (("ddp", ""), ("recorded", GRAPH), *(
+                (f"zero_{stage}_recorded", SHARDED.format(stage) + GRAPH) for stage in (2, 3))):
+            with self.subTest(name):
+                _, run = self.of_two(f"eval_{name}", text + more + way)
+                self.near(alone, [r["eval.loss"] for r in self.records(run, "eval")], 1e-5)
 
     def test_an_evaluation_by_itself(self):
         text = SAVED.replace("samples = 64", "samples = 96\nvalidation_samples = 9") + CUDA
@@ -173,12 +179,14 @@ class Groups(Ranks):
             if (self.dir / "runs/run/metrics.jsonl").exists() and self.records(self.dir / "runs/run", "saved"):
                 break
             time.sleep(0.1)
+        self.assertTrue(self.records(self.dir / "runs/run", "saved"), "it has not begun to train")
         children = [int(stat.parent.name) for stat in pathlib.Path("/proc").glob("[0-9]*/stat")
                     if stat.read_text().rpartition(")")[2].split()[1] == str(parent.pid)]
         os.kill(children[1], signal.SIGKILL)
         _, err = parent.communicate(timeout=60)
         self.assertEqual(parent.returncode, 75, err)
         self.assertIn(b"error[rank_lost]: ", err)
+        self.assertIn(b"the other rank was ended too", err, "it waits in NCCL")
 
 
 class Resume(Ranks):
@@ -266,6 +274,7 @@ class Lost(Ranks):
         self.assertRegex(err.decode(), r"error\[rank_lost\]: rank [01] ended: signal 9 \(Killed\)")
         for pid in children:
             self.assertFalse(pathlib.Path(f"/proc/{pid}").exists(), "a rank is left")
+        self.assertIn(b"the other rank was ended too", err, "it waits in NCCL")
 
 
 class Places(Ranks):

@@ -79,6 +79,23 @@ TEST_F(Ddp, PutsNothingTogetherThatOtherRanksAddUp) {
   EXPECT_EQ(finish(), MORTISE_OK);
 }
 
+// As with gradients of matrices in bf16: norms and biases of all layers are sent once, when the last is there.
+TEST_F(Ddp, HasABucketOfEachDtypeAndSendsFirstWhatIsFullFirst) {
+  for (const char* name : {"0.w", "0.b", "1.w", "1.b", "2.w", "2.b"}) {
+    params_[name] = host_.add_param(name, "vector", {name[2] == 'w' ? 400'000 : 10});
+    host_.has_gradient[params_[name]] = 1;
+    if (name[2] == 'w') const_cast<mortise_param_info&>(mortise::info_of(params_[name])).grad_dtype = MORTISE_BF16;
+  }
+  begin({});
+  EXPECT_EQ(bucket("0.b"), bucket("2.b"));
+  for (const char* name : {"0.w", "1.w"}) EXPECT_NE(bucket(name), bucket("2.w"));
+  ready({"2.b", "2.w"});
+  EXPECT_EQ(sent({"2.w", "1.w", "0.w", "0.b"}), (std::vector<std::string>{"2.w"}));
+  ready({"1.b", "1.w", "0.b", "0.w"});
+  EXPECT_EQ(sent({"2.w", "1.w", "0.w", "0.b"}), (std::vector<std::string>{"1.w", "0.b", "0.w"}));
+  EXPECT_EQ(finish(), MORTISE_OK);
+}
+
 TEST_F(Ddp, SendsABucketOnceItIsFullAndInOneOrder) {
   begin({{"a", 200'000}, {"b", 100'000}, {"c", 10}});
   ready({"a", "c"});

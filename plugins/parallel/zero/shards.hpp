@@ -102,13 +102,15 @@ class Shards {
   // ---- gradients ----
 
   void ready(mortise_param* param) {
+    begin_micro();
     unit_of_.at(param)->is_ready = true;
     const bool is_last = ++n_ready_ == order_.size();
     while (next_ < order_.size() && (is_last || (!values_go_ && order_[next_]->is_ready))) send(*order_[next_++]);
     if (!is_last) return;
     start_sums();
     for (Unit* u : order_) u->is_ready = false;
-    n_ready_ = next_ = 0;
+    n_ready_ = 0;
+    is_micro_over_ = true;  // backward may go on below, where nothing is sharded or trained
   }
 
   void finish() {
@@ -140,13 +142,19 @@ class Shards {
 
   static int64_t bytes_of(uint32_t dtype) { return static_cast<int64_t>(mortise_dtype_of(dtype)->bytes); }
 
+  void begin_micro() {
+    if (std::exchange(is_micro_over_, false)) next_ = 0;
+  }
+
   // What was not used here is not used again until another segment needs it.
   void enter(int32_t segment, bool backward) {
     here_ = segment;
     is_backward_ = backward;
-    if (values_go_ && backward)
+    if (!backward) begin_micro();
+    if (values_go_ && backward) {
       while (next_ < order_.size() && order_[next_]->segment > here_) send(*order_[next_++]);
-    start_sums();
+      start_sums();
+    }
     if (values_go_)
       for (Unit& u : units_)
         if (u.segment != here_ && u.used_in != here_) forget(u);
@@ -229,6 +237,7 @@ class Shards {
   bool is_backward_ = false;
   std::set<int32_t> entered_in_backward_;
   size_t n_ready_ = 0, next_ = 0;  // of this micro-batch
+  bool is_micro_over_ = false;     // every gradient of it is sent
   std::deque<Sent> sent_;          // gradients on their way
   int64_t on_its_way_ = 0;         // bytes of them
   int64_t waiting_ = 0;            // of these, of gradients that wait in `sums_` for more

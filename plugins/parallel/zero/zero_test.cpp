@@ -270,6 +270,35 @@ TEST_F(Zero, SendsTheSameWhateverThisRankUsed) {
   EXPECT_EQ(host_.taken, (Params{w[2], w[1], w[0]}));
 }
 
+// As with LoRA whose adapters are small: below the last gradient that is sent backward goes on.
+TEST_F(Zero, SendsEachGradientOnceWhereLowerSegmentsAreFrozen) {
+  const auto w = model(2, 3);
+  for (const int64_t more : {2, 4}) {
+    for (int32_t i = 0; i < 2; ++i) need(w[static_cast<size_t>(i)], i + 1, 0);
+    need(w[1], 2, 1);
+    ready(w[1]);
+    need(w[0], 1, 1);
+    ready(w[0]);
+    need(w[0], 0, 1);
+    EXPECT_EQ(host_.taken.size(), static_cast<size_t>(more));
+    ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
+    ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK) << host_.error();
+  }
+}
+
+// Ranks that have no gradient of one: what is sent together is the same on all of them, wherever a segment begins.
+TEST_F(Zero, EndsALotOfStage2ByBytesAlone) {
+  const auto w = model(3, 2);
+  for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  started();
+  ready(w[2]);
+  need(w[1], 1, 1);
+  ready(w[1]);
+  EXPECT_TRUE(started().empty()) << "they are less than half a MiB";
+  ready(w[0]);
+  EXPECT_EQ(started(), Kinds(3, MORTISE_REDUCE_SCATTER));
+}
+
 TEST_F(Zero, GathersAheadInBackwardWhatBackwardCameToBefore) {
   const auto w = model(3, 3);
   const auto step = [&] {
