@@ -1,5 +1,6 @@
 """Training on one GPU and on several: GPT-2 (124 M, sequence 1,024, bf16, no dropout, AdamW, clipping), 4 and 16
-samples a GPU, as it is and recorded. usage: ranks.py [--ranks N] [--peer] [ROW…], with MORTISE naming the binary.
+samples a GPU, as it is, recorded, and recorded with gradients in bf16. usage: ranks.py [--ranks N] [--peer] [ROW…],
+with MORTISE naming the binary.
 
 Each row is one run on 1 GPU and one on N, once more with NCCL_P2P_DISABLE=1, where the GPUs exchange through the host's
 memory, with [parallel.dp], both ways, and with the stages of [parallel.zero]. A figure is tokens a second of all ranks,
@@ -23,7 +24,8 @@ STEPS, SEQUENCE = 60, 1024
 DP = "[parallel.dp]\n"
 ZERO = "[parallel.zero]\nstage = {}\n"
 ROWS = {f"batch {batch}{name}": (batch, tables) for batch in (4, 16)
-        for name, tables in (("", BF16), (", recorded", BF16 + GRAPH))}
+        for name, tables in (("", BF16), (", recorded", BF16 + GRAPH),
+                             (", bf16 gradients", BF16 + 'gradients = "bf16"\n' + GRAPH))}
 
 
 def mortise(batch, tables, ranks, **env):
@@ -117,8 +119,7 @@ def main():
         told(f"{name}, without P2P", one, mortise(batch, tables, ranks, NCCL_P2P_DISABLE="1"), ranks)
         told(f"{name}, dp", one, mortise(batch, tables + DP, ranks), ranks)
         for stage in (1, 2, 3):
-            if stage == 1 or GRAPH not in tables:  # parts that come and go are in no recorded step
-                told(f"{name}, zero {stage}", one, mortise(batch, tables + ZERO.format(stage), ranks), ranks)
+            told(f"{name}, zero {stage}", one, mortise(batch, tables + ZERO.format(stage), ranks), ranks)
         told(f"{name}, dp without P2P", one, mortise(batch, tables + DP, ranks, NCCL_P2P_DISABLE="1"), ranks)
     for batch in (4, 16) if arguments.peer else ():
         told(f"Trainer, batch {batch}", peer(batch, 1), peer(batch, ranks), ranks)
