@@ -134,9 +134,9 @@ int64_t transient_bytes(const Declared& d) {
   return bytes;
 }
 
-// As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it, where each keeps its part half of that, and of
-// what each has a part of the others' parts. Sharded gradients are sent by micro-batch; values that come and go twice
-// in it.
+// As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it; half of that where each keeps its part, or one
+// rank all, and of what each has a part of, or one rank all, for the others. Sharded gradients are sent by micro-batch;
+// values that come and go twice in it.
 int64_t sent_bytes(const Declared& d, int64_t micros) {
   int64_t all = 0;
   for (const mortise_param& p : d.edge->declaration().params) {
@@ -144,7 +144,7 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
     const auto of = [&](uint32_t dtype) { return p.info.numel * mortise_dtype_of(dtype)->bytes; };
     const int64_t gradient = p.info.trainable ? of(p.info.grad_dtype) : 0;
     if (!p.is_sharded()) {
-      bytes += 2 * gradient;
+      bytes += (d.replicas.has(&mortise_replicas::norm) ? 1 : 2) * gradient;
       if (p.info.trainable && d.replicas.has(&mortise_replicas::gather)) bytes += of(p.info.master_dtype);
     } else {
       const int64_t values = p.shards.comes_and_goes ? 2 * micros : 1;

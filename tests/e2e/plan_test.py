@@ -36,6 +36,24 @@ class Plan(e2e.Case):
         order = [line.split()[1] for line in out.split("in order\n")[1].split("listening")[0].splitlines()]
         self.assertEqual(order, ["parallel.none", "guard.nonfinite", "gradient.clip", "optimizer.adamw"])
 
+    def test_what_ranks_send(self):
+        """Of two ranks, where all matrices are cut: half of each gradient goes out and half of each sum comes back."""
+        def sent(more):
+            self.file("run.toml", TINY + more)
+            return json.loads(self.ok("plan", "--json", "--ranks", "2").out)["length"]["sent_bytes"]
+
+        zero = "[parallel.zero]\nwhole_below = 0\nstage = {}\n"
+        ddp = sent("")
+        parameters = ddp // 4
+        self.assertEqual(sent("[parallel.dp]\n"), ddp, "a gradient one way, a value the other")
+        self.assertEqual(sent(zero.format(1)), ddp + 2 * parameters)
+        self.assertEqual(sent(zero.format(2)), ddp)
+        self.assertEqual(sent(zero.format(3)), ddp + 2 * parameters)
+        bf16, all_bf16 = (sent("[precision.bf16]\n" + more) for more in ("", 'gradients = "bf16"\n'))
+        self.assertEqual(bf16, ddp)
+        # All but norms and biases.
+        self.assertTrue(0.5 < all_bf16 / ddp < 0.6, all_bf16 / ddp)
+
     def test_an_optimizer_of_matrices_refuses_what_is_none_by_name(self):
         self.file("run.toml", TINY.replace("[optimizer.adamw]", "[optimizer.muon]"))
         result = self.mortise("plan")
