@@ -127,12 +127,12 @@ struct Rank {
   bool ended_by_us = false;
 };
 
-class Ranks {
+class Children {
  public:
-  Ranks(int n, const Patience& patience);
-  ~Ranks();
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  Children(int n, const Patience& patience);
+  ~Children();
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
   void start(const std::vector<std::string>& words, const std::string& program);
   void wait();
   int tell(const std::vector<std::string>& words) const;
@@ -166,7 +166,7 @@ class Ranks {
   std::optional<Clock::time_point> until_;
 };
 
-Ranks::Ranks(int n, const Patience& patience) : all_(static_cast<size_t>(n)), patience_(patience) {
+Children::Children(int n, const Patience& patience) : all_(static_cast<size_t>(n)), patience_(patience) {
   for (int i = 0; i < n; ++i) all_[static_cast<size_t>(i)].number = i;
   ::signal(SIGCHLD, SIG_DFL);  // whoever started this may have it ignored, and then nobody can be waited for
   sigset_t set;
@@ -180,7 +180,7 @@ Ranks::Ranks(int n, const Patience& patience) : all_(static_cast<size_t>(n)), pa
   if (signals_ < 0 || null_ < 0) refuse_start("the ranks cannot be watched");
 }
 
-Ranks::~Ranks() {
+Children::~Children() {
   for (const Rank& rank : all_)  // only if starting them failed
     if (rank.pid > 0 && ::kill(rank.pid, SIGKILL) == 0) ::waitpid(rank.pid, nullptr, 0);
   for (const Rank& rank : all_)
@@ -189,7 +189,7 @@ Ranks::~Ranks() {
     if (fd >= 0) ::close(fd);
 }
 
-void Ranks::start(const std::vector<std::string>& words, const std::string& program) {
+void Children::start(const std::vector<std::string>& words, const std::string& program) {
   int port = 0;
   const int listens = listening_socket(port);
   std::cout.flush();
@@ -202,8 +202,8 @@ void Ranks::start(const std::vector<std::string>& words, const std::string& prog
   ::close(listens);  // when rank 0 is gone, nobody listens there
 }
 
-void Ranks::start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens,
-                  int port) {
+void Children::start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens,
+                     int port) {
   if (rank.number > 0) {
     rank.says = ::memfd_create(("rank " + std::to_string(rank.number)).c_str(), MFD_CLOEXEC);
     if (rank.says < 0) refuse_start("a rank has nothing to write to");
@@ -224,14 +224,14 @@ void Ranks::start(Rank& rank, const std::vector<std::string>& words, const std::
   if (rank.pid < 0) refuse_start("rank " + std::to_string(rank.number) + " cannot be started");
 }
 
-sigset_t Ranks::blocked_in_a_rank(const std::vector<std::string>& words) const {
+sigset_t Children::blocked_in_a_rank(const std::vector<std::string>& words) const {
   sigset_t set = others_;
   if (!only_measures(words))
     for (const int signal : kHandled) sigaddset(&set, signal);
   return set;
 }
 
-void Ranks::wait() {
+void Children::wait() {
   while (ended_.size() < all_.size()) {
     pollfd signals{signals_, POLLIN, 0};
     ::poll(&signals, 1, until_next());
@@ -242,13 +242,13 @@ void Ranks::wait() {
   }
 }
 
-int Ranks::until_next() const {
+int Children::until_next() const {
   Clock::duration left = kLook;
   if (until_) left = std::clamp(*until_ - Clock::now(), Clock::duration(0), left);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
-void Ranks::take_signals() {
+void Children::take_signals() {
   for (signalfd_siginfo s{}; ::read(signals_, &s, sizeof s) == sizeof s;) {
     const int signal = static_cast<int>(s.ssi_signo);
     if (signal == SIGINT || signal == SIGTERM) asked_ = signal;
@@ -260,7 +260,7 @@ void Ranks::take_signals() {
 }
 
 // The second time the person does not want to wait: the ranks have left, or hang.
-void Ranks::interrupted() {
+void Children::interrupted() {
   constexpr auto kOnePress = std::chrono::milliseconds(500);  // `timeout -s INT` sends its signal twice
   const auto now = Clock::now();
   if (!interrupted_) interrupted_ = now;
@@ -270,7 +270,7 @@ void Ranks::interrupted() {
   next_ = SIGKILL;
 }
 
-void Ranks::send(int signal, bool to_end) {
+void Children::send(int signal, bool to_end) {
   for (Rank& rank : all_)
     if (rank.pid > 0) {
       if (to_end) rank.ended_by_us = true;
@@ -278,14 +278,14 @@ void Ranks::send(int signal, bool to_end) {
     }
 }
 
-void Ranks::take_ended() {
+void Children::take_ended() {
   for (Rank& rank : all_) {
     int status = 0;
     if (rank.pid > 0 && ::waitpid(rank.pid, &status, WNOHANG) == rank.pid) ended(rank, status);
   }
 }
 
-void Ranks::ended(Rank& rank, int status) {
+void Children::ended(Rank& rank, int status) {
   rank.pid = -1;
   rank.status = status;
   ended_.push_back(&rank);
@@ -296,7 +296,7 @@ void Ranks::ended(Rank& rank, int status) {
   if (next_ == SIGTERM) until_ = std::min(until_.value_or(until), until);
 }
 
-void Ranks::end_others() {
+void Children::end_others() {
   if (!until_ || Clock::now() < *until_) return;
   send(next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
@@ -304,7 +304,7 @@ void Ranks::end_others() {
 }
 
 // What a rank says is in memory: of a long run only the end is kept.
-void Ranks::forget_old_words() {
+void Children::forget_old_words() {
   for (const Rank& rank : all_) {
     struct stat said{};
     if (rank.says < 0 || ::fstat(rank.says, &said) != 0 || said.st_size <= kMostSaid) continue;
@@ -315,20 +315,20 @@ void Ranks::forget_old_words() {
 // ---- how they ended ----
 
 // Ended by a signal that nobody here has sent.
-bool Ranks::is_lost(const Rank& rank) const {
+bool Children::is_lost(const Rank& rank) const {
   if (!WIFSIGNALED(rank.status)) return false;
   const int signal = WTERMSIG(rank.status);
   return signal != asked_ && !(rank.ended_by_us && (signal == SIGTERM || signal == SIGKILL));
 }
 
 // Of one that was ended before it could handle the signal, what it would have been.
-int Ranks::exit_of(const Rank& rank) const {
+int Children::exit_of(const Rank& rank) const {
   if (WIFEXITED(rank.status)) return WEXITSTATUS(rank.status);
   return !rank.ended_by_us && WTERMSIG(rank.status) == SIGINT ? kExitInterrupted : kExitResumable;
 }
 
 // From its first error on; without one, all that is left.
-std::vector<std::string> Ranks::last_lines(const Rank& rank) const {
+std::vector<std::string> Children::last_lines(const Rank& rank) const {
   struct stat said{};
   if (rank.says < 0 || ::fstat(rank.says, &said) != 0 || said.st_size == 0) return {};
   std::string text(static_cast<size_t>(std::min(said.st_size, kMostSaid)), '\0');
@@ -345,7 +345,7 @@ std::vector<std::string> Ranks::last_lines(const Rank& rank) const {
   return lines;
 }
 
-void Ranks::tell_words(const Rank& rank) const {
+void Children::tell_words(const Rank& rank) const {
   const std::string number = std::to_string(rank.number), unknown = "\"rank\":null";
   for (std::string line : last_lines(rank)) {
     if (const size_t at = line.find(unknown); globals().json && line.starts_with("{") && at != std::string::npos)
@@ -366,12 +366,17 @@ std::string command_to_go_on(std::vector<std::string> words, size_t ranks) {
   return command + flag;
 }
 
-int Ranks::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
+int Children::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
   if (rank.number == 0 && stderr_is_redrawn()) std::cerr << "\n";  // it may have been within a line
   tell_words(rank);
   Diagnostic d = trouble(waits_no_more_ ? kExitInterrupted : kExitResumable, "rank_lost",
                          "rank " + std::to_string(rank.number) + message);
-  d.effect = all_.size() == 2 ? "the other rank was ended too" : "the other ranks were ended too";
+  const auto was_killed = [&](const Rank& r) {
+    return &r != &rank && r.ended_by_us && WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGKILL;
+  };
+  const std::string verb = all_.size() == 2 ? "was" : "were";
+  d.effect = all_.size() == 2 ? "the other rank " : "the other ranks ";
+  d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : verb + " ended too";
   d.effect += only_measures(words) ? "; nothing was measured" : "; what was saved before is there";
   d.fixes = {command_to_go_on(words, all_.size())};
   say(d);
@@ -379,7 +384,7 @@ int Ranks::tell_lost(const Rank& rank, const std::string& message, const std::ve
 }
 
 // Whoever failed first. Those that stopped did so because of it, or as they were asked to; a kill follows from nothing.
-const Rank* Ranks::to_blame() const {
+const Rank* Children::to_blame() const {
   for (const Rank* r : ended_)
     if (is_lost(*r) && WTERMSIG(r->status) == SIGKILL) return r;
   for (const Rank* r : ended_)
@@ -389,7 +394,7 @@ const Rank* Ranks::to_blame() const {
   return nullptr;
 }
 
-int Ranks::tell(const std::vector<std::string>& words) const {
+int Children::tell(const std::vector<std::string>& words) const {
   const Rank* blamed = to_blame();
   if (blamed && is_lost(*blamed)) {
     const int signal = WTERMSIG(blamed->status);
@@ -452,7 +457,7 @@ int ranks_asked(const Verb& verb, const Arguments& args) {
 }
 
 int run_ranks(int n, const std::vector<std::string>& words, const std::string& program, const Patience& patience) {
-  Ranks ranks(n, patience);
+  Children ranks(n, patience);
   ranks.start(words, program);
   ranks.wait();
   return ranks.tell(words);

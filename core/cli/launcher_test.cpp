@@ -27,7 +27,7 @@ constexpr auto kEndless = std::chrono::seconds(60);  // of what no test waits fo
 constexpr Patience kShort = {.lost = milliseconds(200), .stopped = kEndless, .killed = milliseconds(300)};
 
 // A process that calls run_ranks(), whose signals and whose death are its own.
-class RanksTest : public testing::Test {
+class StartedRanks : public testing::Test {
  protected:
   void SetUp() override {
     const char* name = testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -94,7 +94,7 @@ class RanksTest : public testing::Test {
 
 const char* const kSleep = "echo $$ > p$RANK && mv p$RANK pid$RANK\nexec sleep 60\n";
 
-TEST_F(RanksTest, HaveTheVariablesOfALauncher) {
+TEST_F(StartedRanks, HaveTheVariablesOfALauncher) {
   EXPECT_EQ(run(3,
                 "env > env$RANK; readlink /proc/self/fd/0 > in$RANK; echo \"$1\" > word$RANK\n"
                 "test $RANK != 0 || readlink /proc/self/fd/$MORTISE_LISTEN_FD > listens\n"),
@@ -119,7 +119,7 @@ TEST_F(RanksTest, HaveTheVariablesOfALauncher) {
 }
 
 // Once rank 0 is gone, nobody can be met there, and whoever tries is told at once.
-TEST_F(RanksTest, TheFirstAloneListens) {
+TEST_F(StartedRanks, TheFirstAloneListens) {
   start(2, "test $RANK != 0 || readlink /proc/self/fd/$MORTISE_LISTEN_FD > listens\n" + std::string(kSleep));
   const pid_t first = pid_of(0), second = pid_of(1);
   const std::string listens = text("listens");
@@ -134,7 +134,7 @@ TEST_F(RanksTest, TheFirstAloneListens) {
   EXPECT_FALSE(has_it(parent_));
 }
 
-TEST_F(RanksTest, ShareTheProcessors) {
+TEST_F(StartedRanks, ShareTheProcessors) {
   start(2, "echo $OMP_NUM_THREADS > threads$RANK", [] { unsetenv("OMP_NUM_THREADS"); });
   EXPECT_EQ(end(), 0);
   const int each = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
@@ -142,18 +142,18 @@ TEST_F(RanksTest, ShareTheProcessors) {
   EXPECT_EQ(text("threads1"), std::to_string(each) + "\n");
 }
 
-TEST_F(RanksTest, OnlyTheFirstSpeaks) {
+TEST_F(StartedRanks, OnlyTheFirstSpeaks) {
   EXPECT_EQ(run(3, "echo out $RANK; echo err $RANK >&2"), 0);
   EXPECT_EQ(text("out"), "out 0\n");
   EXPECT_EQ(text("err"), "err 0\n");
 }
 
-TEST_F(RanksTest, ThatFailAlikeAreToldOnce) {
+TEST_F(StartedRanks, ThatFailAlikeAreToldOnce) {
   EXPECT_EQ(run(3, "echo 'error[bad_data]: it is bad' >&2; exit 65"), 65);
   EXPECT_EQ(text("err"), "error[bad_data]: it is bad\n");
 }
 
-TEST_F(RanksTest, OneThatFailsOtherwiseIsToldWithItsNumber) {
+TEST_F(StartedRanks, OneThatFailsOtherwiseIsToldWithItsNumber) {
   EXPECT_EQ(run(3,
                 "test $RANK = 2 || exec sleep 60\n"
                 "echo begun\necho 'error[bad_data]: it is bad' >&2; echo '  fix: another' >&2; exit 3"),
@@ -161,7 +161,7 @@ TEST_F(RanksTest, OneThatFailsOtherwiseIsToldWithItsNumber) {
   EXPECT_EQ(text("err"), "rank 2: error[bad_data]: it is bad\nrank 2:   fix: another\n");
 }
 
-TEST_F(RanksTest, OfALongTextTheEndIsTold) {
+TEST_F(StartedRanks, OfALongTextTheEndIsTold) {
   EXPECT_EQ(run(2,
                 "test $RANK = 1 || exit 0\n"
                 "i=0; while test $i -lt 9000; do echo line $i of many; i=$((i+1)); done; exit 3"),
@@ -172,13 +172,13 @@ TEST_F(RanksTest, OfALongTextTheEndIsTold) {
   EXPECT_TRUE(err.ends_with("rank 1: line 8999 of many\n")) << err;
 }
 
-TEST_F(RanksTest, TheOthersMayEndByThemselves) {
+TEST_F(StartedRanks, TheOthersMayEndByThemselves) {
   patience_.lost = kEndless;
   EXPECT_EQ(run(2, "test $RANK = 1 && exit 3; sleep 0.05; echo done > late; exit 75"), 3);
   EXPECT_EQ(text("late"), "done\n");
 }
 
-TEST_F(RanksTest, OneThatIsKilledEndsAll) {
+TEST_F(StartedRanks, OneThatIsKilledEndsAll) {
   start(3, kSleep);
   const pid_t first = pid_of(0), second = pid_of(1), third = pid_of(2);
   kill(third, SIGKILL);
@@ -190,14 +190,14 @@ TEST_F(RanksTest, OneThatIsKilledEndsAll) {
             "  fix: program rank.sh 'a b' --ranks 3\n");
 }
 
-TEST_F(RanksTest, OneThatDiesOfItselfIsToldWithWhatItSaid) {
+TEST_F(StartedRanks, OneThatDiesOfItselfIsToldWithWhatItSaid) {
   EXPECT_EQ(run(2, "test $RANK = 1 || exec sleep 60\necho terminate called >&2; kill -ABRT $$"), kExitResumable);
   EXPECT_TRUE(text("err").starts_with("rank 1: terminate called\nerror[rank_lost]: rank 1 ended: signal 6 (Aborted)\n"))
       << text("err");
 }
 
 // Others die of it too, in their own ways.
-TEST_F(RanksTest, AKillIsTheReasonNotWhatFollows) {
+TEST_F(StartedRanks, AKillIsTheReasonNotWhatFollows) {
   start(2,
         "echo $$ > p$RANK && mv p$RANK pid$RANK\ntest $RANK = 1 && exec sleep 60\n"
         "while test -d /proc/$(cat pid1 2>/dev/null || echo self); do sleep 0.01; done\nexit 71");
@@ -207,7 +207,7 @@ TEST_F(RanksTest, AKillIsTheReasonNotWhatFollows) {
   EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 ended: signal 9 (Killed)\n")) << text("err");
 }
 
-TEST_F(RanksTest, WhoDoesNotEndIsKilled) {
+TEST_F(StartedRanks, WhoDoesNotEndIsKilled) {
   start(2,
         "trap '' TERM\necho $$ > p$RANK && mv p$RANK pid$RANK\ntest $RANK = 1 && exit 3\n"
         "while :; do sleep 0.05; done");
@@ -216,14 +216,26 @@ TEST_F(RanksTest, WhoDoesNotEndIsKilled) {
   EXPECT_FALSE(is_there(first));
 }
 
-TEST_F(RanksTest, WhoStopsIsWaitedForLonger) {
+TEST_F(StartedRanks, WhoDoesNotSeeThatAnotherIsLostIsKilledToo) {
+  start(2,
+        "trap '' TERM\necho $$ > p$RANK && mv p$RANK pid$RANK\ntest $RANK = 1 && exec sleep 60\n"
+        "while :; do sleep 0.05; done");
+  const pid_t first = pid_of(0);
+  kill(pid_of(1), SIGKILL);
+  EXPECT_EQ(end(), kExitResumable);
+  EXPECT_FALSE(is_there(first));
+  EXPECT_NE(text("err").find("  effect: the other rank did not end, and was killed; what was saved"), std::string::npos)
+      << text("err");
+}
+
+TEST_F(StartedRanks, WhoStopsIsWaitedForLonger) {
   // Longer than a rank that fails would be: rank 0 saves.
   EXPECT_EQ(run(2, "test $RANK = 1 && exit 75; sleep 0.6; echo done > saved; exit 75"), kExitResumable);
   EXPECT_EQ(text("saved"), "done\n");
   EXPECT_EQ(text("err"), "");
 }
 
-TEST_F(RanksTest, WhoHangsWhenTheOthersStopIsTold) {
+TEST_F(StartedRanks, WhoHangsWhenTheOthersStopIsTold) {
   patience_.stopped = milliseconds(300);
   EXPECT_EQ(run(2, "test $RANK = 1 && exec sleep 60; exit 75"), kExitResumable);
   EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
@@ -252,7 +264,7 @@ write("got" + rank, " ".join(f"{signal.Signals(s).name} {k}" for s, k in sorted(
 os._exit(130 if signal.SIGINT in n else 75)
 )";
 
-class RanksSignals : public RanksTest {
+class StartedRanksSignals : public StartedRanks {
  protected:
   void start_python() {
     std::ofstream("rank.py") << kPython;
@@ -262,7 +274,7 @@ class RanksSignals : public RanksTest {
   }
 };
 
-TEST_F(RanksSignals, OfTheParentReachEveryRank) {
+TEST_F(StartedRanksSignals, OfTheParentReachEveryRank) {
   start_python();
   kill(parent_, SIGUSR1);
   std::this_thread::sleep_for(milliseconds(100));
@@ -272,14 +284,14 @@ TEST_F(RanksSignals, OfTheParentReachEveryRank) {
   EXPECT_EQ(text("err"), "");
 }
 
-TEST_F(RanksSignals, AnInterruptOfTheParentAloneReachesThemOnce) {
+TEST_F(StartedRanksSignals, AnInterruptOfTheParentAloneReachesThemOnce) {
   start_python();
   kill(parent_, SIGINT);
   EXPECT_EQ(end(), kExitInterrupted);
   for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGINT 1\n");
 }
 
-TEST_F(RanksSignals, ThatComeBeforeTheyAreHandledAreNotLost) {
+TEST_F(StartedRanksSignals, ThatComeBeforeTheyAreHandledAreNotLost) {
   std::ofstream("slow") << "";
   std::ofstream("rank.py") << kPython;
   start(2, "exec python3 rank.py");
@@ -291,7 +303,7 @@ TEST_F(RanksSignals, ThatComeBeforeTheyAreHandledAreNotLost) {
 }
 
 // A rank that hangs hears nothing; who interrupts twice does not wait a minute for it.
-TEST_F(RanksSignals, TheSecondInterruptEndsThePatience) {
+TEST_F(StartedRanksSignals, TheSecondInterruptEndsThePatience) {
   start_python();
   kill(pid_of(1), SIGSTOP);
   kill(parent_, SIGINT);
@@ -304,7 +316,7 @@ TEST_F(RanksSignals, TheSecondInterruptEndsThePatience) {
       << text("err");
 }
 
-TEST_F(RanksSignals, ThatCameTwiceAtOnceAreOne) {
+TEST_F(StartedRanksSignals, ThatCameTwiceAtOnceAreOne) {
   start_python();
   kill(pid_of(1), SIGSTOP);
   for (int i = 0; i < 2; ++i) kill(parent_, SIGINT), std::this_thread::sleep_for(milliseconds(50));
@@ -317,7 +329,7 @@ TEST_F(RanksSignals, ThatCameTwiceAtOnceAreOne) {
 }
 
 // A training holds them until it handles them; an evaluation has nothing to save.
-TEST_F(RanksTest, OnlyATrainingBeginsWithSignalsHeld) {
+TEST_F(StartedRanks, OnlyATrainingBeginsWithSignalsHeld) {
   for (const auto& [verb, held] : {std::pair("train", true), std::pair("eval", false)}) {
     words_ = {"sh", verb};
     EXPECT_EQ(run(2, "exec grep SigBlk /proc/self/status > mask$RANK"), 0);
@@ -326,7 +338,7 @@ TEST_F(RanksTest, OnlyATrainingBeginsWithSignalsHeld) {
   }
 }
 
-TEST_F(RanksTest, NoneStaysWhenTheParentIsKilled) {
+TEST_F(StartedRanks, NoneStaysWhenTheParentIsKilled) {
   start(3, kSleep);
   const pid_t all[] = {pid_of(0), pid_of(1), pid_of(2)};
   kill(parent_, SIGKILL);
@@ -334,7 +346,7 @@ TEST_F(RanksTest, NoneStaysWhenTheParentIsKilled) {
   for (const pid_t pid : all) EXPECT_TRUE(is_gone(pid));
 }
 
-TEST_F(RanksTest, AProgramThatIsNotThereIsSaidOnce) {
+TEST_F(StartedRanks, AProgramThatIsNotThereIsSaidOnce) {
   std::ofstream("rank.sh") << "";
   parent_ = fork();
   if (parent_ == 0) {

@@ -1,6 +1,7 @@
 #include "core/declare/join.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/text.hpp"
 #include "core/plan/facts.hpp"
@@ -79,12 +80,17 @@ mortise_rank_group* group_of(const Provided<mortise_comm>& comm, const std::vect
   return group;
 }
 
-// Along an axis always in an order of their own, be it all ranks: gradients are sent meanwhile.
+// Along an axis always in an order of their own, be it all ranks: gradients are sent meanwhile. Of those that share
+// parameters the same ranks are one group.
 void make_groups(Services& services) {
   const Mesh& mesh = services.mesh;
+  std::map<std::vector<int32_t>, mortise_rank_group*> made;
   const auto sharers_of = [&](int axis) {
     const std::vector<int32_t> ranks = mesh.sharers(axis);
-    return std::ssize(ranks) == mesh.size() ? nullptr : group_of(services.comm, ranks);
+    if (std::ssize(ranks) == mesh.size()) return static_cast<mortise_rank_group*>(nullptr);
+    const auto [group, is_new] = made.try_emplace(ranks);
+    if (is_new) group->second = group_of(services.comm, ranks);
+    return group->second;
   };
   for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
     services.groups.along.push_back(group_of(services.comm, mesh.along(axis)));

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -63,16 +64,29 @@ void Ranks::sum(Counts& counts, const std::string& names) const {
   for (auto& [unit, n] : counts) n = numbers[i++] / services_.mesh.copies();
 }
 
-void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group) const {
+void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group,
+                size_t at_least) const {
   if (alone() || scalars.empty()) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor packed = at::stack(scalars);
+  std::vector<at::Tensor> all = scalars;
+  if (all.size() < at_least) all.resize(at_least, at::zeros({}, scalars[0].options()));
+  const at::Tensor packed = at::stack(all);
   exchange({.struct_size = sizeof(mortise_collective),
             .kind = MORTISE_ALL_REDUCE,
             .op = op,
             .out = borrow(packed),
             .group = group});
   for (size_t i = 0; i < scalars.size(); ++i) scalars[i].copy_(packed[static_cast<int64_t>(i)]);
+}
+
+void Ranks::sum_of_samples(const std::vector<at::Tensor>& scalars) const {
+  if (alone() || scalars.empty()) return;
+  constexpr size_t kMost = 64;
+  if (scalars.size() > kMost)
+    throw PluginError(MORTISE_E_UNSUPPORTED, "the model has " + std::to_string(scalars.size()) +
+                                                 " terms; of several ranks at most " + std::to_string(kMost) +
+                                                 " are put together");
+  sum(scalars, MORTISE_SUM, services_.groups.data, kMost);
 }
 
 void Ranks::must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const {

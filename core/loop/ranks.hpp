@@ -19,10 +19,9 @@ class Ranks {
   void sum(Counts& counts, const std::string& names) const;
   // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
   void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const { sum(scalars, op, nullptr); }
-  // The same of what each sample brings: of ranks that see the same, once.
-  void sum_of_samples(const std::vector<at::Tensor>& scalars) const {
-    sum(scalars, MORTISE_SUM, services_.groups.data);
-  }
+  // The same of what each sample brings: of ranks that see the same, once. As many numbers are sent however many there
+  // are: ranks that have others find it out when they add counts up next. Throws PluginError: there are too many.
+  void sum_of_samples(const std::vector<at::Tensor>& scalars) const;
   int64_t most(int64_t number) const;
   // Each of these numbers, of every rank: [number][rank].
   std::vector<std::vector<int64_t>> of_each(const std::vector<int64_t>& own) const;
@@ -35,7 +34,9 @@ class Ranks {
   void must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const;
 
  private:
-  void sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group) const;
+  // `at_least`: so many numbers are sent.
+  void sum(const std::vector<at::Tensor>& scalars, uint32_t op, const mortise_rank_group* group,
+           size_t at_least = 0) const;
   void exchange(const mortise_collective& collective) const;
   void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op) const;
   const Services& services_;

@@ -109,6 +109,20 @@ TEST_F(RanksTest, AddScalarsUpWhereTheyAre) {
   EXPECT_EQ(comm.calls, 1) << "in one piece";
 }
 
+TEST_F(RanksTest, SendAsManySumsWhateverTermsTheyHave) {
+  comm.meet = [](const at::Tensor& own, uint32_t) {
+    EXPECT_EQ(own.numel(), 64);
+    own.add_(10);
+  };
+  const at::Tensor a = scalar(1), b = scalar(2);
+  ranks.sum_of_samples({a, b});
+  ranks.sum_of_samples({a});
+  EXPECT_EQ(a.item<double>(), 21);
+  EXPECT_EQ(b.item<double>(), 12);
+  EXPECT_EQ(error_of([&] { ranks.sum_of_samples(std::vector<at::Tensor>(65, a)); }),
+            "the model has 65 terms; of several ranks at most 64 are put together");
+}
+
 TEST_F(RanksTest, TakeTheStrongestWish) {
   comm.other = [](int64_t, size_t) { return 5; };
   EXPECT_EQ(ranks.most(2), 5);

@@ -345,6 +345,12 @@ class Reader {
       if (axis && !ranks.find(fact))
         add_mistake("schema_broken", "[ranks] has an axis, and no `" + fact + "`", position(axis->at, "ranks.axis"),
                     fact + " = " + usual);
+    const TomlNode* size = ranks.find("size");
+    const auto& keys = info_.schema.config.keys;
+    const auto key = size && size->text() ? keys.find(*size->text()) : keys.end();
+    if (axis && key != keys.end() && (key->second.type != "int" || key->second.min.value_or(0) < 1))
+      add_mistake("schema_broken", "[config." + key->first + "] is the size of an axis, and may be below 1",
+                  position(size->at, "ranks.size"), "type = \"int\" and min = 1");
   }
 
   // The points of kind Object, core/plan/points.def, that can be a table.

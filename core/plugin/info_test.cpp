@@ -135,7 +135,12 @@ TEST(PluginToml, SaysAllOfAnAxis) {
   const std::string whole =
       "[ranks]\naxis = \"rows\"\nsize = \"n\"\nsees = \"same\"\ngives = \"same\"\ngives_back = \"same\"\n"
       "gradient = \"whole\"\n[config.n]\ntype = \"int\"\ndefault = 1\nchange = \"free\"\ndoc = \"Ranks.\"\n";
-  EXPECT_EQ(read_after_head(whole).errors, Errors{});
+  EXPECT_EQ(read_after_head(whole + "min = 1\n").errors, Errors{});
+  const Errors may_be_none = {
+      "schema_broken 9:8 [config.n] is the size of an axis, and may be below 1 | "
+      "type = \"int\" and min = 1"};
+  EXPECT_EQ(read_after_head(whole).errors, may_be_none);
+  EXPECT_EQ(read_after_head(whole + "min = 0\n").errors, may_be_none);
   EXPECT_EQ(read_after_head("[ranks]\naxis = \"rows\"\n").errors,
             (Errors{"schema_broken 8:8 [ranks] has an axis, and no `gives` | gives = \"cut\"",
                     "schema_broken 8:8 [ranks] has an axis, and no `gives_back` | gives_back = \"cut\"",

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -153,6 +155,27 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
                 "MASTER_PORT, a firewall)");
   }
   return std::move(*made);
+}
+
+namespace {
+struct Level {
+  std::mutex mutex;
+  int quiet = 0, before = 0;
+};
+Level& level() {
+  static auto& one = *new Level;  // a thread that stays behind may end after everything else
+  return one;
+}
+}  // namespace
+
+Quiet::Quiet() {
+  const std::lock_guard lock(level().mutex);
+  if (level().quiet++ == 0) level().before = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
+}
+
+Quiet::~Quiet() {
+  const std::lock_guard lock(level().mutex);
+  if (--level().quiet == 0) FLAGS_caffe2_log_level = level().before;
 }
 
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while,

@@ -1,7 +1,5 @@
 // How the ranks find one another, and what they have from then on: a store of texts and two process groups.
 #pragma once
-#include <c10/util/Logging.h>
-
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <chrono>
@@ -52,15 +50,13 @@ void within(Milliseconds limit, std::function<void()> body, const std::function<
             Milliseconds patience = Milliseconds(1000));
 
 // c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
+// As long as there is one, on any thread.
 class Quiet {
  public:
-  Quiet() : before_(std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL)) {}
+  Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;
-  ~Quiet() { FLAGS_caffe2_log_level = before_; }
-
- private:
-  const int before_;
+  ~Quiet();
 };
 
 // "1.5 s"

@@ -10,7 +10,7 @@ After each process:
     announced   each checkpoint that was "saved" is there, and bit for bit that of the run never disturbed
     newest      the run goes on from the newest checkpoint that is whole
     named       the parent says which rank was lost, with exit 75; of one that hangs, the others say it
-    nobody      no rank is left, and none waits longer than PATIENCE_S
+    nobody      no rank is left, and each ends by itself when another is lost
     end         the last checkpoint is that of the run never disturbed, and every step has one record
 
 MORTISE_TRACE=1 prints each event.
@@ -194,6 +194,8 @@ class Disturbed:
             return True
         if moment != "in a save":  # else it is the time from the start on
             self.case.slowest = max(self.case.slowest, took)
+        if "did not end, and w" in process.err:
+            self.violation("nobody", f"a rank did not see that another was lost: {process.err[-400:]}")
         if code is None:
             self.violation("nobody", f"it does not end: {process.err[-400:]}")
         elif moment is None or (code, struck) == (0, True):
