@@ -115,6 +115,8 @@ class Zero(Ranks):
                                 ("[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
                                 ("[precision.half]\n", "[optimizer.adamw_anyprecision]"), (NARROW, ADAMW),
                                 (LORA + "[ema.weights]\n", ADAMW),
+                                # One of the last block alone is large and trained: backward goes on below it.
+                                (LORA + 'also = ["h.1.mlp.c_fc.weight"]\n', ADAMW),
                                 (MOE + "[activation.checkpointing]\n", ADAMW),
                                 (MOE + 'products = "grouped"\n', ADAMW)):
             ddp = self.saved(2, more, optimizer)
