@@ -1,8 +1,8 @@
 #include "core/loop/ranks.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -68,9 +68,9 @@ void Ranks::sum(const std::vector<at::Tensor>& scalars, uint32_t op, const morti
                 size_t at_least) const {
   if (alone() || scalars.empty()) return;
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> all = scalars;
-  if (all.size() < at_least) all.resize(at_least, at::zeros({}, scalars[0].options()));
-  const at::Tensor packed = at::stack(all);
+  at::Tensor packed = at::stack(scalars);
+  const auto more = static_cast<int64_t>(at_least) - packed.numel();
+  if (more > 0) packed = at::constant_pad_nd(packed, {0, more});
   exchange({.struct_size = sizeof(mortise_collective),
             .kind = MORTISE_ALL_REDUCE,
             .op = op,
