@@ -4,11 +4,9 @@
 import collections
 import os
 import pathlib
-import random
 import shutil
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
@@ -29,25 +27,8 @@ def begin():
 
 
 def train(manifest, *flags, ranks=1):
-    """The steady steps, and the lines that it printed; or None, and why. Of several ranks those of rank 0, which alone
-    is traced: all would write one file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
-        path.write_text(manifest)
-        port = random.randrange(20000, 32000)  # below those that the system gives out by itself
-        started = []
-        for rank in range(ranks):
-            env = {"CUDA_INJECTION64_PATH": str(TRACER), "CUDA_TRACE": str(trace)} if rank == 0 else {}
-            if ranks > 1:
-                env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
-                        "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-            started.append(subprocess.Popen([MORTISE, "train", path, *flags], cwd=folder, stdout=subprocess.PIPE,
-                                            stderr=subprocess.PIPE, text=True, env={**os.environ, **env}))
-        said = [process.communicate() for process in started]
-        for process, (_, error) in zip(started, said):
-            if process.returncode:
-                return None, (error.splitlines() or [f"exit {process.returncode}"])[0]
-        return cuda_trace.steady(cuda_trace.read(trace).steps()), said[0][0].splitlines()
+    """The steady steps of a training, and the lines that it printed; or None, and why."""
+    return cuda_trace.train(MORTISE, TRACER, manifest, *flags, ranks=ranks)
 
 
 def print_kernels(steps, most):

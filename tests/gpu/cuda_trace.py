@@ -10,9 +10,14 @@ the end of the next. The host is some steps ahead, so the two are of the same st
 import bisect
 import collections
 import dataclasses
+import os
+import pathlib
+import random
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 
 PINNED, DEVICE = 2, 3
 LEAST_REPORT = 32  # bytes; a single number that somebody reads has 8
@@ -160,6 +165,28 @@ def read(path):
 def steady(steps, last=4):
     """The later half, without the steps that the end of a run waits for."""
     return steps[len(steps) // 2:-last]
+
+
+def train(mortise, tracer, manifest, *flags, ranks=1):
+    """The steady steps of a training, and the lines that it printed; or None, and why. Of several ranks those of rank 0,
+    which alone is traced: all would write one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
+        path.write_text(manifest, encoding="utf-8")
+        port = random.randrange(20000, 32000)  # below those that the system gives out by itself
+        started = []
+        for rank in range(ranks):
+            env = {"CUDA_INJECTION64_PATH": str(tracer), "CUDA_TRACE": str(trace)} if rank == 0 else {}
+            if ranks > 1:
+                env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                        "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+            started.append(subprocess.Popen([mortise, "train", path, *flags], cwd=folder, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True, env={**os.environ, **env}))
+        said = [process.communicate() for process in started]
+        for process, (_, error) in zip(started, said):
+            if process.returncode:
+                return None, (error.splitlines() or [f"exit {process.returncode}"])[0]
+        return steady(read(trace).steps()), said[0][0].splitlines()
 
 
 def median(steps, of):

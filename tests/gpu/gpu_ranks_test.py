@@ -402,36 +402,16 @@ class Waits(Ranks):
             with self.subTest(name):
                 counted = []
                 for ranks in (1, 2):
-                    path = self.dir / "trace.txt"
-                    self.file("run.toml", STEPS + MATH + CUDA + more)
-                    self.traced(path, ranks)
-                    steps = cuda_trace.steady(cuda_trace.read(path).steps())
-                    path.unlink()
+                    steps, said = cuda_trace.train(e2e.MORTISE, TRACER, STEPS + MATH + CUDA + more, ranks=ranks)
+                    self.assertTrue(steps, said)
                     print(f"    {name}, {ranks} ranks: {cuda_trace.text(cuda_trace.summary(steps))}", flush=True)
                     counted.append(sorted(sum(bool(re.search("Synchronize", call.name)) for call in step.calls)
                                           for step in steps)[len(steps) // 2])
                 self.assertEqual(counted[0], counted[1])
-
-    def traced(self, path, ranks):
-        """Rank 0 alone is traced: both would write one file."""
-        subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
-        env = self.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(e2e.free_port()))
-        started = []
-        for rank in range(ranks):
-            own = {"CUDA_INJECTION64_PATH": str(TRACER_OF_RANK[0]), "CUDA_TRACE": str(path)} if rank == 0 else {}
-            if ranks > 1:
-                own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-            started.append(subprocess.Popen([e2e.MORTISE, "train"], cwd=self.dir, stdout=subprocess.DEVNULL,
-                                            stderr=subprocess.PIPE, env={**env, **own}))
-        for process in started:
-            _, err = process.communicate(timeout=300)
-            self.assertEqual(process.returncode, 0, err.decode())
 
 
 if __name__ == "__main__":
     if GPUS < 2:
         print(f"skipped: {GPUS} GPUs, and these tests want two")
         sys.exit(SKIPPED)
-    from gpu_counts_test import TRACER
-    TRACER_OF_RANK = [TRACER]
     unittest.main(verbosity=2)
