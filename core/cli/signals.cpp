@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <string_view>
@@ -81,6 +82,22 @@ void handle_signals(bool says) {
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+WhileItBegins::WhileItBegins(const std::function<std::string(int exit)>& leave) {
+  waits_ = std::thread([leave, begun = begun_.get_future()] {
+    constexpr std::chrono::milliseconds kLook{100};
+    for (int looks = 20; looks > 0; looks -= end_asked() != 0)
+      if (begun.wait_for(kLook) == std::future_status::ready) return;
+    const int exit = exit_asked();
+    if (const std::string text = leave(exit); !text.empty()) say(text);
+    _exit(exit);
+  });
+}
+
+WhileItBegins::~WhileItBegins() {
+  begun_.set_value();
+  waits_.join();
+}
+
 UntilInterruptedTwice::UntilInterruptedTwice(std::function<std::string()> leave) {
   sem_init(&interrupted_twice, 0, 0);
   over = false;
@@ -104,6 +121,7 @@ UntilInterruptedTwice::~UntilInterruptedTwice() {
 }
 
 int end_asked() { return end; }
+int exit_asked() { return end == 0 ? kExitOk : end == SIGINT ? kExitInterrupted : kExitResumable; }
 bool save_asked() { return save.exchange(false); }
 
 }  // namespace mortise::cli

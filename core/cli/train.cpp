@@ -37,12 +37,6 @@ Interrupt interrupt() {
   }
 }
 
-// The exit of a run that was asked to end before it had begun; 0 if it was not.
-int exit_asked() {
-  const int signal = end_asked();
-  return signal == 0 ? kExitOk : signal == SIGINT ? kExitInterrupted : kExitResumable;
-}
-
 // As the line `device` names it, without why it is this one, which is of one attempt.
 std::string device_of(const Planned& p, const Summary& summary) {
   const Claim& claim = p.plan.at[kDevice].providers.back();
@@ -187,10 +181,15 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     // Of a run that was not restored, what was true before still is.
     if (run || checkpoint.path.empty()) directory.end(exit, step());
   });
+  std::optional<WhileItBegins> begins([&](int exit) {
+    if (checkpoint.path.empty()) directory.end(exit, 0);
+    return "stopped before the first step; next    " + resume_command(planned, directory.path()) + "\n";
+  });
   run = make_run(planned, {.dir = directory.path(),
                            .before_save = [&] { directory.must_be_here(); },
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
+  begins.reset();
   // Standard output is for records, of the plugin that took it when it was made; what others print goes elsewhere.
   if (globals().json) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<Diagnostic> warnings = run->summary().warnings;
@@ -231,7 +230,9 @@ int train_along(const Session& session) {
   const Planned& planned = session.shown();
   set_log_level(log_level(planned.manifest));
   if (const int exit = exit_asked()) return exit;
+  std::optional<WhileItBegins> begins([](int) { return ""; });
   const auto run = make_run(planned, {.fixed = fixed_of(recorded(*session.run), session.run->catalogue)});
+  begins.reset();
   return run->train(interrupt);
 }
 

@@ -115,11 +115,11 @@ class Case(unittest.TestCase):
         )
         return Result(done)
 
-    def start(self, *args, **more):
+    def start(self, *args, env=None, **more):
         process = subprocess.Popen(
             [MORTISE, *map(str, args)],
             cwd=self.dir,
-            env=self.environment(),
+            env=self.environment(**(env or {})),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **more,

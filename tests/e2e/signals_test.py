@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import time
 
@@ -83,6 +84,29 @@ class Twice(e2e.Case):
         self.assertEqual(self.ok("checkpoint", "list", "runs/run").out,
                          "runs/run has no checkpoint, and no process is training it\n")
         self.assertEqual(self.mortise("checkpoint", "verify", "runs/run").code, 65)  # there is nothing that is whole
+
+    def test_who_waits_for_other_ranks_leaves_two_seconds_after_either(self):
+        env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+               "MASTER_PORT": str(e2e.free_port())}
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 75)):
+            for env["RANK"] in ("0", "1"):
+                with self.subTest(number.name, rank=env["RANK"]):
+                    shutil.rmtree(self.dir / "runs", ignore_errors=True)
+                    self.file("run.toml", TINY)
+                    process = self.start("train", env=env)
+                    while "comm.gloo.so" not in pathlib.Path(f"/proc/{process.pid}/maps").read_text():
+                        self.assertIsNone(process.poll(), "it ended")
+                    time.sleep(0.5)
+                    process.send_signal(number)
+                    began = time.monotonic()
+                    _, err = process.communicate(timeout=e2e.LIMIT_S)
+                    self.assertEqual(process.returncode, code, err)
+                    self.assertLess(time.monotonic() - began, 10)
+                    if env["RANK"] == "1":
+                        continue
+                    self.assertIn(b"stopped before the first step; next    mortise resume runs/run\n", err)
+                    status = json.loads((self.dir / "runs/run/status.json").read_text())
+                    self.assertEqual((status["state"], status["exit"], status["step"]), ("stopped", code, 0))
 
     def test_a_termination_before_does_not_make_the_first_interrupt_the_second(self):
         process = self.begun()
