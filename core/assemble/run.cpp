@@ -159,10 +159,10 @@ Found chosen_by_first(const Declared& d, const Found& own) {
 // Ranks whose parameters begin otherwise would never be one model.
 void must_begin_alike(const Allocated& a) {
   diagnosed(*a.declared.instances, [&] {
-    std::vector<at::Tensor> masters;
-    for (const ParameterState& s : a.host().parameters().all())
-      if (!s.declared->is_in_parts()) masters.push_back(s.master);
-    Ranks(a.host().services).must_be_alike(masters, "the parameters");
+    const std::string name = Ranks(a.host().services).first_unlike(whole_masters(a.host()));
+    if (!name.empty())
+      throw PluginError(MORTISE_E_DATA, name + " does not begin with the same bits on every rank",
+                        a.declared.comm.by->id());
   });
 }
 
@@ -251,7 +251,10 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                            return snapshot;
                          },
                          sample,
-                         [&] { gathered = gather(r); },
+                         [&] {
+                           gathered = gather(r);
+                           return first_unlike(r);
+                         },
                          std::ranges::any_of(*r.optimizers, [](const auto& o) { return o.is_in_parts(); })};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
   if (parts_->request.world.size > 1) {

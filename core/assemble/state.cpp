@@ -362,6 +362,26 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   return state.cursor / before * per_epoch(micro * clock.ranks) + taken / clock.ranks;
 }
 
+std::vector<std::pair<std::string, at::Tensor>> whole_masters(Host& host) {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (const ParameterState& s : host.parameters().all())
+    if (!s.declared->is_in_parts()) all.emplace_back(s.declared->name, s.master);
+  return all;
+}
+
+std::string first_unlike(const Runnable& r) {
+  if (Ranks(r.host().services).alone()) return "";
+  auto all = whole_masters(r.host());
+  const auto add = [&](const std::string& by, const std::vector<NamedState>& states) {
+    for (const NamedState& s : states)
+      if (!s.is_part) all.emplace_back(s.name + " of " + by, s.tensor);
+  };
+  if (!r.store)  // states on a disk would all be read
+    for (const auto& o : *r.optimizers) add(o.id(), o.states());
+  for (const auto& [plugin, states] : r.allocated.services->kept()) add(plugin->id, states.named());
+  return Ranks(r.host().services).first_unlike(all);
+}
+
 Gathered gather(const Runnable& r) {
   Gathered all;
   const Ranks ranks(r.host().services);

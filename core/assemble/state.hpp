@@ -40,6 +40,10 @@ std::optional<Diagnostic> changed_data(const Declared& d, const Found& checkpoin
 using Gathered = std::map<std::string, std::vector<NamedState>>;
 // Every rank calls it.
 Gathered gather(const Runnable& r);
+// Of what every rank has whole the masters; and the name of the first of them, of states and of what plugins keep, that
+// is not the same on every rank, of which the first rank's is saved. On every rank.
+std::vector<std::pair<std::string, at::Tensor>> whole_masters(Host& host);
+std::string first_unlike(const Runnable& r);
 
 // Borrows the memory of what lies on the host; what does not is copied, into memory of `earlier` where it has some.
 // `beside`: of the folder that the run began from. `gathered`: see above.

@@ -4,6 +4,9 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/stack.h>
 
+#include <array>
+#include <bit>
+
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
 #include "core/host/handle.hpp"
@@ -89,18 +92,28 @@ void Ranks::sum_of_samples(const std::vector<at::Tensor>& scalars) const {
   sum(scalars, MORTISE_SUM, services_.groups.data, kMost);
 }
 
-void Ranks::must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const {
-  if (alone()) return;
-  uint64_t hash = 0;
-  for (const at::Tensor& t : tensors) {
-    const auto bits = t.element_size() == 8 ? at::kLong : t.element_size() == 4 ? at::kInt : at::kShort;
-    hash = hash * 31 + static_cast<uint64_t>(t.contiguous().view(bits).sum(at::kLong).item<int64_t>());
+// A number of which the ranks have others is one whose least and largest are not the same.
+std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const {
+  if (alone()) return "";
+  const auto first = [&](const std::vector<uint64_t>& own) {
+    std::vector<int64_t> ends;
+    for (const uint64_t n : own)
+      for (const int64_t sign : {1, -1}) ends.push_back(sign * static_cast<int64_t>(n >> 1));
+    host_all_reduce(ends, MORTISE_MAX);
+    size_t i = 0;
+    while (i < own.size() && ends[2 * i] == -ends[2 * i + 1]) ++i;
+    return i;
+  };
+  std::string names;
+  std::vector<uint64_t> hashes;
+  for (const auto& [name, t] : tensors) {
+    names += name + "\n";
+    const auto bits = std::array{at::kByte, at::kShort, at::kInt, at::kLong}.at(std::bit_width(static_cast<uint64_t>(t.element_size())) - 1);
+    hashes.push_back(static_cast<uint64_t>(t.contiguous().view(bits).sum(at::kLong).item<int64_t>()) * 2);
   }
-  const auto own = static_cast<int64_t>(hash >> 1);
-  std::vector<int64_t> ends = {own, -own};
-  host_all_reduce(ends, MORTISE_MAX);
-  if (ends[0] == -ends[1]) return;
-  throw PluginError(MORTISE_E_DATA, what + " of the ranks are not the same bits", services_.comm.by->id());
+  if (first({hash_text(names)}) == 0) return "what every rank has whole";
+  const size_t i = first(hashes);
+  return i < tensors.size() ? tensors[i].first : "";
 }
 
 void Ranks::must_be_there() const {

@@ -2,6 +2,7 @@
 // has it all.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/abi/services.hpp"
@@ -30,8 +31,8 @@ class Ranks {
   // Fills `t` with what number `root` of a parameter's replicas has in it, or of the ranks along an axis.
   void broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const;
   void broadcast_along(int axis, const at::Tensor& t, int32_t root) const;
-  // Throws PluginError: these are not bit for bit those of the other ranks.
-  void must_be_alike(const std::vector<at::Tensor>& tensors, const std::string& what) const;
+  // The first of these that is not bit for bit that of every rank; "" if all are.
+  std::string first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const;
 
  private:
   // `at_least`: so many numbers are sent.

@@ -138,12 +138,19 @@ TEST_F(RanksTest, KnowTheNumbersOfEach) {
   EXPECT_EQ(ranks.of_each({7, -8}), (std::vector<std::vector<int64_t>>{{5, 7}, {6, -8}}));
 }
 
-TEST_F(RanksTest, RefuseParametersOfOtherBits) {
-  const std::vector<at::Tensor> all = {at::full({3}, 0.5, at::kFloat), at::full({2}, 0.5, at::kBFloat16)};
-  ranks.must_be_alike(all, "the parameters");
-  comm.other = [](int64_t own, size_t i) { return i == 0 ? own + 1 : own - 1; };
-  EXPECT_EQ(error_of([&] { ranks.must_be_alike(all, "the parameters"); }),
-            "the parameters of the ranks are not the same bits");
+TEST_F(RanksTest, NameTheFirstThatHasOtherBits) {
+  const std::vector<std::pair<std::string, at::Tensor>> all = {{"a", at::full({3}, -0.5, at::kFloat)},
+                                                               {"b", at::full({2}, 0.5, at::kBFloat16)},
+                                                               {"c", at::full({2}, 7, at::kByte)}};
+  EXPECT_EQ(ranks.first_unlike(all), "");
+  for (const size_t unlike : {1U, 2U}) {
+    comm.other = [&](int64_t own, size_t i) {
+      return comm.asked == 2 || i / 2 != unlike ? own : i % 2 == 0 ? own + 1 : own - 1;
+    };
+    EXPECT_EQ(ranks.first_unlike(all), all[unlike].first);
+  }
+  comm.other = [](int64_t own, size_t) { return own + 1; };
+  EXPECT_EQ(ranks.first_unlike(all), "what every rank has whole") << "they have others";
 }
 
 // A plugin that votes sees its own rank's numbers; masters that only one rank updated would part for good.
@@ -268,7 +275,7 @@ TEST_F(RanksTest, OfOneNobodyIsAsked) {
   Counts counts = {{"samples", 4}};
   ranks.sum(counts, "");
   ranks.sum(std::vector<at::Tensor>{scalar(1)});
-  ranks.must_be_alike({scalar(1)}, "the parameters");
+  EXPECT_EQ(ranks.first_unlike({{"a", scalar(1)}}), "");
   EXPECT_EQ(ranks.most(3), 3);
   EXPECT_EQ(ranks.of_each({3, 4}), (std::vector<std::vector<int64_t>>{{3}, {4}}));
   EXPECT_EQ(comm.calls, 0);

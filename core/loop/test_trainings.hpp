@@ -92,7 +92,7 @@ class Trainings : public ::testing::Test {
                        {&device.object, &device.instance},
                        capture,
                        sample,
-                       [] {},
+                       [this] { return unlike; },
                        others_have_parts},
                       options);
     const int exit = training.run([this] { return interrupt ? interrupt() : Interrupt::kNone; });
@@ -137,6 +137,7 @@ class Trainings : public ::testing::Test {
   std::function<Interrupt()> interrupt;
   std::function<std::string()> sample;
   bool capture_fails = false, others_have_parts = false;
+  std::string unlike;  // of what is to be the same on every rank
   std::vector<Told> told;
   std::vector<RunState> captured;
   std::vector<std::string> warnings;

@@ -279,8 +279,13 @@ void Training::save() {
   p_.step.pause();
   take_reports(true);
   p_.step.check_tensors("when it is to be saved");
-  p_.gather();
+  const std::string unlike = p_.gather();
   ranks_.must_be_there();  // what comes from a lost one is nothing
+  if (!unlike.empty() && !std::exchange(has_warned_of_unlike_, true))
+    notify(RecordBuilder("note")
+               .text("text", unlike + " is not the same on every rank, and the first rank's is saved: what one rank "
+                                      "changes alone has to be sent to the others")
+               .text("level", "warning"));
   if (!p_.saver.can_save()) return;
   const mortise_clock& c = services_.clock;
   p_.saver.save(applied(), [&] {

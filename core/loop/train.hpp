@@ -51,7 +51,8 @@ struct TrainParts {
   Provided<mortise_device> device;
   std::function<Snapshot(const RunState&)> capture;
   std::function<std::string()> sample;   // a text from the model; empty: nothing samples
-  std::function<void()> gather = [] {};  // what the first rank captures of the others; called on every rank
+  // What the first rank captures of the others; called on every rank. Returns what is not the same on all of them.
+  std::function<std::string()> gather = [] { return std::string(); };
   bool others_have_parts = false;        // so that it gathers any
 };
 
@@ -134,6 +135,7 @@ class Training {
   int64_t evaluated_at_ = -1;
   std::function<Interrupt()> interrupt_;
   bool save_asked_ = false;
+  bool has_warned_of_unlike_ = false;
 };
 
 }  // namespace mortise

@@ -84,6 +84,18 @@ TEST_F(Trainings, EndWhereNothingIsAppliedAnyMore) {
   EXPECT_EQ(of("step").size(), 1'001u) << "the first, and a thousand that were skipped";
 }
 
+TEST_F(Trainings, SayOnceThatRanksHaveParted) {
+  options.save_every = {1, 0};
+  unlike = "w";
+  run.build();
+  EXPECT_EQ(train_on(), kExitOk);
+  EXPECT_GT(captured.size(), 1U);
+  ASSERT_EQ(of("note").size(), 1U);
+  EXPECT_EQ(of("note")[0].texts.at("text"),
+            "w is not the same on every rank, and the first rank's is saved: what one rank changes alone has to be sent to "
+            "the others");
+}
+
 TEST_F(Trainings, SaveTheCountsAsTheyAre) {
   run.listen(kStepWindow, [this](auto&) { run.host.services.window = 2; });
   options.save_every = {2, 0};

@@ -1,9 +1,11 @@
 #include "side.hpp"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "collective.hpp"
@@ -17,7 +19,8 @@ Milliseconds duration_of(const char* key) {
   return std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(v.v.f)));
 }
 
-Side::Side(const char* id, Milliseconds timeout, int threads) : id_(id), threads_(threads), timeout_(timeout) {}
+Side::Side(const char* id, Milliseconds timeout, int threads, bool checks)
+    : id_(id), threads_(threads), timeout_(timeout), checks_(checks) {}
 
 Side::~Side() {
   end_groups();
@@ -56,10 +59,25 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
   if (n > 0 && !numbers) throw Error(MORTISE_E_ARGUMENT, std::string(kName) + ": the numbers are NULL");
   need_all();
   if (n == 0 || is_alone()) return;
+  must_be_alike("host_all_reduce, " + std::to_string(op) + " of " + std::to_string(n) + " numbers");
   or_lost(kName, Clock::now(), [&] {
     std::vector<at::Tensor> one = {at::from_blob(numbers, {n}, at::TensorOptions().dtype(at::kLong))};
     met_.numbers->allreduce(one, options)->wait();
   });
+}
+
+void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group) {
+  if (!checks_ || is_alone()) return;
+  const auto hash = static_cast<int64_t>(std::hash<std::string>()(what) >> 1);
+  const at::Tensor ends = at::tensor({hash, -hash}, at::kLong);
+  or_lost("check of " + what, Clock::now(), [&] {
+    std::vector<at::Tensor> one = {ends};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MAX;
+    (group ? *group : *met_.numbers).allreduce(one, options)->wait();
+  });
+  if (ends[0].item<int64_t>() != -ends[1].item<int64_t>())
+    throw Error(MORTISE_E_ARGUMENT, "the ranks do not begin the same; this one: " + what);
 }
 
 void Side::share(mortise_str key, mortise_str text) {

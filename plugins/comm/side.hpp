@@ -25,8 +25,9 @@ class Side {
   void fetch(mortise_str key, mortise_str* text);
 
  protected:
-  // `id`: who this is, the same on every rank. `threads`: of the process group `own`.
-  Side(const char* id, Milliseconds timeout, int threads);
+  // `id`: who this is, the same on every rank. `threads`: of the process group `own`. `checks`: what the ranks begin is
+  // compared.
+  Side(const char* id, Milliseconds timeout, int threads, bool checks = false);
   virtual ~Side();
   // Ends both process groups, after `others`, and what is under way in them. False: a rank is lost, and a thread of
   // gloo's waits for ever for what was on its way from it; it stays behind, and uses what it was given.
@@ -57,6 +58,9 @@ class Side {
   // A rank was lost: nobody will come to what is under way. On any thread.
   virtual void give_up() {}
 
+  // If it `checks`: the ranks of a group, of all if it is none, begin the same, which `what` says.
+  void must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group = nullptr);
+
   // Whatever `body` throws means that a rank is gone: what could be wrong on this one was checked.
   template <class Body>
   void or_lost(const std::string& name, Clock::time_point began, Body&& body) {
@@ -84,6 +88,7 @@ class Side {
   const char* id_;
   int threads_;
   const Milliseconds timeout_;
+  const bool checks_;
   std::optional<World> world_;                              // once the ranks have met
   Meeting met_;                                             // of several ranks
   std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other

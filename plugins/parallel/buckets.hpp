@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collective.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -131,7 +131,7 @@ class Buckets {
     }
     if (used_.empty() || every_step_) {
       used_ = used;
-      check(api.comm->host_all_reduce(api.host, used_.data(), static_cast<uint32_t>(used_.size()), MORTISE_MAX));
+      host_all_reduce(used_, MORTISE_MAX);
     }
     for (size_t i = 0; i < params_.size(); ++i) {
       if (used[i] > used_[i])

@@ -3,7 +3,7 @@
 #include <deque>
 #include <utility>
 
-#include "collective.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 
 namespace mortise {

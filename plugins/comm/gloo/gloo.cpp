@@ -79,7 +79,7 @@ c10::intrusive_ptr<c10d::Work> begin(c10d::ProcessGroupGloo& group, const mortis
 
 class Gloo : public comm::Side {
  public:
-  Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads) {}
+  Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads, config::flag("check")) {}
   // What is under way ends, before the tensors go. What does not end keeps them.
   ~Gloo() override {
     all_ = {};
@@ -120,7 +120,7 @@ class Gloo : public comm::Side {
     need_all();
     if (!group.ranks) {
       if (made->in) copy(made->in, made->out);
-    } else if (!comm::is_of_nothing(*c)) {
+    } else if (must_be_alike(what_is(*c), c->group ? group.ranks.get() : nullptr); !comm::is_of_nothing(*c)) {
       or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
     }
     *out = made.get();
@@ -142,6 +142,14 @@ class Gloo : public comm::Side {
   }
 
  private:
+  // All in which ranks must not differ; of rows each sends its own number.
+  static std::string what_is(const mortise_collective& c) {
+    const Info out(c.out);
+    std::string text = std::string(comm::name_of(c)) + " of " + mortise_dtype_of(out.dtype)->name + ", " +
+                       std::to_string(c.op) + " to " + std::to_string(c.root);
+    if (c.kind != MORTISE_ALL_TO_ALL) text += ", " + std::to_string(out.numel) + " elements";
+    return text;
+  }
   static void copy(const Tensor& from, const Tensor& to) {
     const Info in(from), out(to);
     if (out.numel > 0 && in.data != out.data)

@@ -25,11 +25,13 @@ constexpr double kNaming = 4;   // s, in which the others find out which rank it
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 mortise_str str(std::string_view text) { return mortise::str(text); }
 
+bool checks = false;  // the key `check`
+
 // One rank, in its process.
 struct Rank {
   Rank(int rank_, int size_, const Place& place, double timeout_s, const char* address = "127.0.0.1")
       : rank(rank_), size(size_) {
-    host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = timeout_s}});
+    host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = timeout_s}}).set("check", checks);
     plugin.emplace(host, MORTISE_PLUGIN_FILE);
     comm = &plugin->object<mortise_comm>("comm");
     world = {sizeof world, rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0, str(address)};
@@ -327,6 +329,36 @@ TEST(Gloo, GroupsKeepAnOrderOfTheirOwn) {
       ASSERT_EQ(elements_of(at.host, some), std::vector<double>(1000, 4));
     }
   });
+}
+
+// Each rank begins another call than the others do in its place, and the next is the same again.
+TEST(Gloo, FindsWhoBeginsAnotherCallWhereItChecks) {
+  checks = true;
+  in_ranks(3, [](Rank& at) {
+    const Tensor a = mortise::empty(MORTISE_F64, {4}), b = mortise::empty(MORTISE_F64, {8});
+    mortise_rank_group* const some = at.rank < 2 ? at.group({0, 1}) : at.group({2});
+    const auto last = [&](auto&& mine, auto&& others) { return at.rank == 2 ? mine() : others(); };
+    const auto sum = [&] { return at.run(MORTISE_ALL_REDUCE, nullptr, a.get()); };
+    const auto differ = [&](const mortise_status status) {
+      EXPECT_EQ(status, MORTISE_E_ARGUMENT);
+      EXPECT_TRUE(at.host.error().starts_with("the ranks do not begin the same; this one: ")) << at.host.error();
+    };
+    EXPECT_EQ(sum(), MORTISE_OK);
+    differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, b.get()); }, sum));
+    differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, a.get(), MORTISE_MAX); }, sum));
+    differ(last([&] { return at.run(MORTISE_BROADCAST, nullptr, a.get()); }, sum));
+    differ(last([&] { return at.sum({1, 2}); }, sum));
+    differ(last([&] { return at.sum({1, 2}); }, [&] { return at.sum({1}); }));
+    if (at.rank < 2) {
+      const auto of_some = [&](mortise_tensor* out) {
+        return at.run({.kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = out, .group = some});
+      };
+      differ(of_some(at.rank == 0 ? a.get() : b.get()));
+      EXPECT_EQ(of_some(a.get()), MORTISE_OK) << at.host.error();
+    }
+    EXPECT_EQ(sum(), MORTISE_OK) << at.host.error();
+  });
+  checks = false;
 }
 
 TEST(Gloo, RefusesWhatIsNoGroupAndNoExchange) {

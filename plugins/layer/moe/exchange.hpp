@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -32,9 +33,7 @@ inline Tensor exchanged(const mortise_rank_group* group, Ref rows, const Ways& w
                                   .group = group,
                                   .in_rows = ways.to.data(),
                                   .out_rows = ways.from.data()};
-  mortise_work* work = nullptr;
-  check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
-  check(api.comm->wait(api.host, work));
+  run_collective(all);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mortise/cpp/call.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -87,8 +88,7 @@ class F1 {
   static std::vector<int64_t> summed(const Tensor& t) {
     std::vector<int64_t> all(t ? static_cast<size_t>(Info(t).numel) : 0);
     if (t) check(api.tensor->read(api.host, t.get(), all.data(), all.size() * sizeof all[0]));
-    if (api.comm)
-      check(api.comm->host_all_reduce(api.host, all.data(), static_cast<uint32_t>(all.size()), MORTISE_SUM));
+    if (api.comm) host_all_reduce(all);
     return all;
   }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../collective.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 #include "mortise/dtype.h"

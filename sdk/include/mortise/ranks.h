@@ -68,13 +68,14 @@ typedef struct mortise_comm {
   MORTISE_PLUG(start_all, const mortise_collective *const *, uint32_t n, mortise_work **works);
 } mortise_comm;
 
-/** "mortise.comm/0": the run's `comm`, for any other plugin. Since 0.2 */
+/** "mortise.comm/0": the run's `comm`, for any other plugin, as the object above says it: every rank makes the same
+ * calls in the same order, and waits for each work that it starts. Since 0.2 */
 typedef struct mortise_comm_api {
   uint32_t struct_size;
   MORTISE_FN(place, int32_t *rank, int32_t *size); /* [any-thread] */
-  MORTISE_FN(start, const mortise_collective *, mortise_work **);
-  MORTISE_FN(wait, mortise_work *);
-  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
+  MORTISE_FN(start, const mortise_collective *, mortise_work **);          /* [loop, autograd] */
+  MORTISE_FN(wait, mortise_work *);                                        /* [loop, autograd] */
+  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);         /* [build, loop] */
   /** An axis that a plugin of the run has ([ranks] axis of plugin.toml): the ranks along it, as a group, and this one's
    * number among them. In a plan, which meets nobody, the group is NULL. MORTISE_E_NOT_FOUND: no plugin has it.
    * [build, loop] Since 0.2 */
@@ -83,7 +84,7 @@ typedef struct mortise_comm_api {
    * Since 0.2 */
   MORTISE_FN(data_place, int32_t *rank, int32_t *size);
   /** n collectives that are sent together, which is less work than one by one where they are small: a work for each.
-   * Since 0.2 */
+   * [loop, autograd] Since 0.2 */
   MORTISE_FN(start_all, const mortise_collective *const *, uint32_t n, mortise_work **works);
 } mortise_comm_api;
 

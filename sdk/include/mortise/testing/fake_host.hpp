@@ -274,6 +274,8 @@ class FakeHost : public mortise_host {
     const mortise_rank_group* group = nullptr;
   };
   std::deque<Collective> collectives;
+  // What the other ranks do to `out` of one; a test says it, as of host_all_reduce `others`.
+  std::function<void(const Collective&)> meet = [](const Collective&) {};
   struct Axis {
     int32_t rank = 0, size = 1;
   };
@@ -956,6 +958,7 @@ class FakeHost : public mortise_host {
           if (!c || !out || !c->out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
           Collective& begun =
               of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
+          of(h).meet(begun);
           return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
         },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {

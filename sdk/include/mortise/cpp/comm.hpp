@@ -1,4 +1,5 @@
-// Collectives of the run's `comm`, as the plugins of this folder start them.
+// Collectives of the run's `comm` (mortise.comm/0, ranks.h). Every rank starts the same ones in the same order, on the
+// thread that trains or in backward, and waits for each. All throw Error.
 #pragma once
 #include <utility>
 #include <vector>
@@ -7,7 +8,13 @@
 
 namespace mortise {
 
-// The ranks that add up the gradient of this parameter; NULL: all.
+// Numbers on the host, in place; waits.
+inline void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op = MORTISE_SUM) {
+  const auto& comm = need(api.comm, "mortise.comm/0");
+  check(comm.host_all_reduce(api.host, numbers.data(), static_cast<uint32_t>(numbers.size()), op));
+}
+
+// Of a provider of `replicas`: the ranks that add up the gradient of this parameter; NULL: all.
 inline const mortise_rank_group* group_of(const mortise_param* param) {
   const mortise_rank_group* group = nullptr;
   check(need(api.replicas, "mortise.replicas/0").group(api.host, param, &group));
@@ -32,6 +39,16 @@ inline mortise_work* start_collective(uint32_t kind, const Tensor& in, const Ten
   mortise_work* work = nullptr;
   check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
   return work;
+}
+
+// From here on `out` has the result, for the current stream.
+inline void wait_for_collective(mortise_work* work) { check(need(api.comm, "mortise.comm/0").wait(api.host, work)); }
+
+// Starts one and waits for it.
+inline void run_collective(const mortise_collective& all) {
+  mortise_work* work = nullptr;
+  check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
+  wait_for_collective(work);
 }
 
 // Collectives that are sent together: of a hundred small ones each alone would take longer to begin than to send.
@@ -63,7 +80,5 @@ class Together {
   std::vector<mortise_work**> works_;
   std::vector<Tensor> tensors_;
 };
-
-inline void wait_for_collective(mortise_work* work) { check(need(api.comm, "mortise.comm/0").wait(api.host, work)); }
 
 }  // namespace mortise
