@@ -61,12 +61,12 @@ BUDGETS = {
     "plan": 1960,
     "model": 415,
     "host": 2345,
-    "loop": 2590,
+    "loop": 2622,
     "abi": 1725,
     "declare": 1956,
-    "assemble": 1260,
+    "assemble": 1300,
     "store": 1390,
-    "cli": 6775,
+    "cli": 6810,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "core/abi/error.hpp"
 #include "core/abi/lost_device.hpp"
@@ -121,30 +122,50 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   return o;
 }
 
+// "in [optimizer] `lr = 0.1`, where rank 0 has `lr = 0.2`": the first line that is not the same, without its comment.
+std::string first_difference(const std::string& own, const std::string& first) {
+  std::istringstream mine(own), its(first);
+  std::string a, b, table;
+  const auto next = [](std::istringstream& from, std::string& line) {
+    line.clear();
+    if (!std::getline(from, line)) return false;
+    line.resize(std::min(line.size(), line.starts_with("#") ? 0 : line.find("  # ")));
+    const size_t begin = line.find_first_not_of(' '), end = line.find_last_not_of(' ');
+    line = begin == line.npos ? "" : line.substr(begin, end + 1 - begin);
+    return true;
+  };
+  for (bool more = true; more && a == b;) {
+    if (a.starts_with("[")) table = "in " + a + " ";
+    const bool has_mine = next(mine, a), has_its = next(its, b);
+    more = has_mine || has_its;
+  }
+  if (a == b) return "its values are from elsewhere";
+  const auto said = [](const std::string& line) { return line.empty() ? "nothing" : "`" + escape_control(line) + "`"; };
+  return table + said(a) + ", where rank 0 has " + said(b);
+}
+
 // Ranks of different runs would wait for one another, or add up what does not belong together.
 void must_agree(const Declared& d, const std::string& what, const std::string& text, Purpose purpose) {
-  const std::string own = sha256_of(text.data(), text.size());
-  if (said_by_first(d, what, own) == own) return;
-  Diagnostic refused = mistake(
-      "ranks_differ", "rank " + std::to_string(d.edge->services.world.rank) + " has another " + what + " than rank 0",
-      {}, "the same manifest, plugins, data and version of Mortise on every host");
+  const std::string first = said_by_first(d, what, text);
+  if (Ranks(d.edge->services).most(first != text) == 0) return;
+  Diagnostic refused =
+      mistake("ranks_differ", "", {}, "the same manifest, plugins, data and version of Mortise on every host");
+  if (first == text) refused.message = "another rank has another " + what + " than rank 0: it says which";
+  else
+    refused.message = "rank " + std::to_string(d.edge->services.world.rank) + " has another " + what +
+                      " than rank 0: " + first_difference(text, first);
   refused.effect = purpose == Purpose::kTrain ? "nothing was trained" : "nothing was measured";
   throw Failure(refused);
 }
 
 // The name of each rank's host.
 std::vector<std::string> hosts_of_ranks(const Declared& d) {
-  const World& world = d.edge->services.world;
-  const auto key = [](int rank) { return "host/" + std::to_string(rank); };
+  const Ranks ranks(d.edge->services);
   char own[256] = {};
   if (::gethostname(own, sizeof own - 1) != 0) own[0] = '\0';
-  d.comm.call(&mortise_comm::share, "share", str(key(world.rank)), str(own));
   std::vector<std::string> hosts;
-  for (int rank = 0; rank < world.size; ++rank) {
-    mortise_str name{};
-    d.comm.call(&mortise_comm::fetch, "fetch", str(key(rank)), &name);
-    hosts.emplace_back(view(name));
-  }
+  for (int rank = 0; rank < d.edge->services.world.size; ++rank)
+    hosts.push_back(ranks.said_by(rank, "host/" + std::to_string(rank), own));
   return hosts;
 }
 

@@ -372,13 +372,14 @@ std::vector<std::pair<std::string, at::Tensor>> whole_masters(Host& host) {
 std::string first_unlike(const Runnable& r) {
   if (Ranks(r.host().services).alone()) return "";
   auto all = whole_masters(r.host());
+  const bool is_all = all.size() == r.host().parameters().all().size();
   const auto add = [&](const std::string& by, const std::vector<NamedState>& states) {
-    for (const NamedState& s : states)
-      if (!s.is_part) all.emplace_back(s.name + " of " + by, s.tensor);
+    for (const NamedState& s : states) all.emplace_back(s.name + " of " + by, s.tensor);
   };
-  if (!r.store)  // states on a disk would all be read
-    for (const auto& o : *r.optimizers) add(o.id(), o.states());
-  for (const auto& [plugin, states] : r.allocated.services->kept()) add(plugin->id, states.named());
+  for (const auto& o : *r.optimizers)
+    if (!o.is_in_parts() && !r.store) add(o.id(), o.states());  // those on a disk would all be read
+  for (const auto& [plugin, states] : r.allocated.services->kept())
+    if (is_all) add(plugin->id, states.named());
   return Ranks(r.host().services).first_unlike(all);
 }
 

@@ -75,6 +75,8 @@ static World& own_world() {
 
 const World& world() { return own_world(); }
 
+std::string ranks_flag() { return world().by == kOwnLauncher ? " --ranks " + std::to_string(world().size) : ""; }
+
 void plan_for(int ranks) {
   World& world = own_world() = World();
   world.size = world.local_size = ranks;
@@ -381,8 +383,7 @@ std::string resume_command(const Planned& p, const std::string& dir) {
   std::string command = globals().name + " resume " + shell_word(dir);
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
     if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
-  if (world().by == kOwnLauncher) command += " --ranks " + std::to_string(world().size);
-  return command;
+  return command + ranks_flag();
 }
 
 }  // namespace mortise::cli

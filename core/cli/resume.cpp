@@ -97,7 +97,7 @@ void refuse_beginning(const std::string& dir, bool begins) {
   Diagnostic d = trouble(kExitData, "no_checkpoint",
                          dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from",
                          "", "put one back into " + dir + "/checkpoints");
-  d.fixes.push_back("begin again: mortise train " + shell_word(dir + "/run.toml"));
+  d.fixes.push_back("begin again: mortise train " + shell_word(dir + "/run.toml") + ranks_flag());
   d.effect = "nothing was started; the run and its history are as they were";
   throw Failure(d);
 }
@@ -135,7 +135,7 @@ void refuse_another_place(const std::string& dir, const Value& was, const Value&
   Diagnostic d = mistake("fixed_key", "`run.dir` does not move a run: it goes on in " + dir, now.origin);
   d.effect = "nothing was started";
   const std::string to = shell_word(now.as_text());
-  d.fixes = {"mv " + shell_word(dir) + " " + to + " && mortise resume " + to};
+  d.fixes = {"mv " + shell_word(dir) + " " + to + " && mortise resume " + to + ranks_flag()};
   throw Failure(d);
 }
 
@@ -200,6 +200,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   if (const std::string flags = flags_for(changes, now, dir); !flags.empty())
     d.fixes.push_back("continue changed:     " + again + flags + "     (recorded in the run)");
   d.fixes.push_back("begin again:          mortise train " + shell_word(now.manifest.path) + without(args, "--resume") +
+                    ranks_flag() +
                     (now.manifest.get("run", "dir").is_set() ? " --set run.dir=" + shell_word(next_name(dir)) : ""));
   throw Failure(d);
 }
@@ -218,7 +219,7 @@ int resume(const Arguments& args) {
     if (c.change == "fixed") {
       Diagnostic d =
           mistake("fixed_key", "`" + c.key + "` is fixed for a run; its checkpoints are of " + c.was, c.is_at,
-                  "begin again: mortise train " + shell_word(source.file) + without(args, "--from"));
+                  "begin again: mortise train " + shell_word(source.file) + without(args, "--from") + ranks_flag());
       d.effect = "with " + c.is + " it would be another run";
       throw Failure(d);
     }

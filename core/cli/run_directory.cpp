@@ -213,7 +213,7 @@ void RunDirectory::must_be_here() const {
   Diagnostic d = trouble(
       kExitIo, "dir_moved",
       path_ + (removed ? " was removed while it was trained in" : " was moved or replaced while it was trained in"), "",
-      removed ? "train it again: its checkpoints are gone" : "mortise resume " + shell_word(now));
+      removed ? "train it again: its checkpoints are gone" : "mortise resume " + shell_word(now) + ranks_flag());
   d.effect = removed ? "stopped; nothing of the run is left" : "stopped; nothing was written to what has that name now";
   throw Failure(d);
 }

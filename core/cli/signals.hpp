@@ -15,9 +15,9 @@ void hold_signals();
 // is ignored. The first thing that `train` and `resume` do. `says`: a SIGINT is answered on stderr.
 void handle_signals(bool says);
 
-// While it lives, a run is made, which may wait for other ranks, and nothing of it is there that could be lost: when two
-// seconds have passed since a SIGINT or a SIGTERM, `leave` is called with the exit code on a thread of its own, what it
-// gives is printed, and the process ends.
+// While it lives, a run is made, which may wait for other ranks, and nothing of it is there that could be lost: two
+// seconds after a SIGINT or a SIGTERM `leave` is called with the exit code on a thread of its own, what it gives is
+// printed, and the process ends.
 class WhileItBegins {
  public:
   explicit WhileItBegins(const std::function<std::string(int exit)>& leave);

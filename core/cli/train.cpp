@@ -106,7 +106,8 @@ void say_not_saved(const Planned& p, const std::string& dir, int64_t step) {
   try {
     const std::vector<Found> saved = checkpoints_in(dir + "/checkpoints");
     d.effect = saved.empty() ? "nothing of it is saved" : "the newest checkpoint is step " + with_commas(saved[0].step);
-    if (saved.empty()) d.fixes = {"begin again where it can be saved: mortise train " + shell_word(dir + "/run.toml")};
+    if (saved.empty())
+      d.fixes = {"begin again where it can be saved: mortise train " + shell_word(dir + "/run.toml") + ranks_flag()};
   } catch (const Failure& f) {
     d.effect = f.diagnostic.message;
   }
@@ -264,7 +265,7 @@ int train(const Arguments& args) {
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   if (!source.dir.empty() && !globals().quiet && !globals().json)
     std::cerr << "begins  another run like " << escape_control(source.dir)
-              << "; to go on with that one: mortise resume " << shell_word(source.dir) << "\n";
+              << "; to go on with that one: mortise resume " << shell_word(source.dir) << ranks_flag() << "\n";
   return train_in(directory, session, {});
 }
 

@@ -47,7 +47,8 @@ class KeptElsewhere final : public ta::SavedVariableHooks {
 
 // Values of parameters lie where they lie.
 bool is_value(const at::Tensor& t, Host& host) {
-  return std::ranges::any_of(host.parameters().all(), [&](const ParameterState& s) { return t.is_alias_of(s.value); });
+  return std::ranges::any_of(host.parameters().all(),
+                             [&](const ParameterState& s) { return s.value.defined() && t.is_alias_of(s.value); });
 }
 
 }  // namespace

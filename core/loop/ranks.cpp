@@ -92,6 +92,16 @@ void Ranks::sum_of_samples(const std::vector<at::Tensor>& scalars) const {
   sum(scalars, MORTISE_SUM, services_.groups.data, kMost);
 }
 
+std::string Ranks::said_by(int32_t number, const std::string& key, const std::string& own) const {
+  if (number == rank()) {
+    services_.comm.call(&mortise_comm::share, "share", str(key), str(own));
+    return own;
+  }
+  mortise_str text{};
+  services_.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
+  return std::string(view(text));
+}
+
 // A number of which the ranks have others is one whose least and largest are not the same.
 std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const {
   if (alone()) return "";
@@ -108,7 +118,8 @@ std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Ten
   std::vector<uint64_t> hashes;
   for (const auto& [name, t] : tensors) {
     names += name + "\n";
-    const auto bits = std::array{at::kByte, at::kShort, at::kInt, at::kLong}.at(std::bit_width(static_cast<uint64_t>(t.element_size())) - 1);
+    const auto bits = std::array{at::kByte, at::kShort, at::kInt, at::kLong}.at(
+        std::bit_width(static_cast<uint64_t>(t.element_size())) - 1);
     hashes.push_back(static_cast<uint64_t>(t.contiguous().view(bits).sum(at::kLong).item<int64_t>()) * 2);
   }
   if (first({hash_text(names)}) == 0) return "what every rank has whole";

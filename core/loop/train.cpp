@@ -364,9 +364,15 @@ Training::Wish Training::wish(bool requests) {
 
 bool Training::must_end_now() { return wish(/*requests=*/false) >= Wish::kTerminate; }
 
-Requests::Request Training::request_to_abort() const {
+// What the first rank that asks for it has said, on every rank. Once a run.
+Requests::Request Training::request_for(uint32_t what) const {
   const Requests::Request own = services_.requests.strongest();
-  return own.what == MORTISE_ABORT ? own : Requests::Request{MORTISE_ABORT, "another rank asks for it", "another rank"};
+  if (ranks_.alone()) return own;
+  const auto asks = ranks_.of_each({own.what == what})[0];
+  const auto first = static_cast<int32_t>(std::ranges::max_element(asks) - asks.begin());
+  const std::string key = "request/" + std::to_string(what);
+  const std::string by = own.by + " on rank " + std::to_string(first);
+  return {what, ranks_.said_by(first, key, own.reason), ranks_.said_by(first, key + "/by", by)};
 }
 
 int Training::exit_asked_for() {
@@ -376,8 +382,8 @@ int Training::exit_asked_for() {
     asked = wish();  // what came to light may be worse
   }
   switch (asked) {
-    case Wish::kAbort: abort(request_to_abort());
-    case Wish::kStop: return end(kExitOk, services_.requests.strongest().reason);
+    case Wish::kAbort: abort(request_for(MORTISE_ABORT));
+    case Wish::kStop: return end(kExitOk, request_for(MORTISE_STOP).reason);
     case Wish::kTimeIsUp: return end(kExitResumable, "the time limit of run.time_limit is reached");
     case Wish::kInterrupt: return end(kExitInterrupted, "interrupted");
     case Wish::kTerminate: return end(kExitResumable, "terminated");
@@ -400,7 +406,7 @@ int Training::end(int exit, const std::string& reason) {
   const bool evaluates = exit == kExitOk && validates() && o_.eval_at_end && evaluated_at_ != applied();
   const bool improved = evaluates && evaluate();
   if (exit == kExitOk && p_.sample) sample();
-  if (exit == kExitOk && wish() == Wish::kAbort) abort(request_to_abort());
+  if (exit == kExitOk && wish() == Wish::kAbort) abort(request_for(MORTISE_ABORT));
   if (exit == kExitOk ? o_.save_at_end || improved : exit != kExitGuard && exit != kExitData) save();
   if (exit == kExitOk && std::isfinite(last_loss_)) p_.saver.confirm(applied());  // no step will follow to say so
   if (!saved(true) && exit == kExitOk) exit = kExitIo;

@@ -50,10 +50,10 @@ struct TrainParts {
   Ledger& ledger;
   Provided<mortise_device> device;
   std::function<Snapshot(const RunState&)> capture;
-  std::function<std::string()> sample;   // a text from the model; empty: nothing samples
+  std::function<std::string()> sample;  // a text from the model; empty: nothing samples
   // What the first rank captures of the others; called on every rank. Returns what is not the same on all of them.
   std::function<std::string()> gather = [] { return std::string(); };
-  bool others_have_parts = false;        // so that it gathers any
+  bool others_have_parts = false;  // so that it gathers any
 };
 
 class Training {
@@ -102,7 +102,7 @@ class Training {
   // In rising strength. Of several ranks the strongest counts, and all hear of it at the same place.
   enum class Wish { kNone, kSave, kTerminate, kInterrupt, kTimeIsUp, kStop, kAbort };
   Wish wish(bool requests = true);  // of plugins, too
-  Requests::Request request_to_abort() const;
+  Requests::Request request_for(uint32_t what) const;
   bool must_end_now();  // as a signal or the time limit has it
   [[noreturn]] void abort(const Requests::Request& request);
   void close_after_error(mortise_status status);

@@ -91,9 +91,10 @@ TEST_F(Trainings, SayOnceThatRanksHaveParted) {
   EXPECT_EQ(train_on(), kExitOk);
   EXPECT_GT(captured.size(), 1U);
   ASSERT_EQ(of("note").size(), 1U);
-  EXPECT_EQ(of("note")[0].texts.at("text"),
-            "w is not the same on every rank, and the first rank's is saved: what one rank changes alone has to be sent to "
-            "the others");
+  EXPECT_EQ(
+      of("note")[0].texts.at("text"),
+      "w is not the same on every rank, and the first rank's is saved: what one rank changes alone has to be sent to "
+      "the others");
 }
 
 TEST_F(Trainings, SaveTheCountsAsTheyAre) {

@@ -86,7 +86,7 @@ void must_be_the_same(c10d::Store& store, const std::string& id, const World& wo
       throw Error(MORTISE_E_CONFIG,
                   "open: rank " + std::to_string(r) + " came with " + other + ", rank " + std::to_string(world.rank) +
                       " with " + id,
-                  "[" + id + "] in the manifest, or the same devices for every rank");
+                  "the same [comm.…] in the manifest, the same devices and the same WORLD_SIZE for every rank");
 }
 
 }  // namespace
@@ -119,6 +119,7 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
                 "open: `" + world.address + "` is this host itself, and ranks of other hosts do not reach " + own,
                 kNameIt);
   const auto began = Clock::now();
+  const std::string here = id + " of " + std::to_string(world.size) + " ranks";
   const auto made = std::make_shared<Meeting>();
   const auto has_store = std::make_shared<std::atomic<bool>>(false);
   made->is_server = world.rank == 0;
@@ -127,8 +128,11 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
     const auto meet_all = [=] {
       made->store = open_store(world, made->is_server, timeout);
       *has_store = true;
-      await_all(*made->store, "here", id, world, timeout);
-      must_be_the_same(*made->store, id, world);
+      const std::string rank = std::to_string(world.rank);
+      if (made->store->add("processes/" + rank, 1) > 1)
+        throw Error(MORTISE_E_CONFIG, "open: another process is rank " + rank + " too", "a RANK of its own for each");
+      await_all(*made->store, "here", here, world, timeout);
+      must_be_the_same(*made->store, here, world);
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
       if (world.size > 2)  // of two, who is lost is the other one

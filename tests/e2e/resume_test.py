@@ -44,6 +44,10 @@ class Told(Stopped):
         status = json.loads((self.dir / "runs/run/status.json").read_text())
         self.assertEqual((status["state"], status["step"], status["of"], status["exit"]), ("finished", 3, 6, 0))
         self.assertTrue((self.dir / "runs/run/checkpoints/step-3").is_dir())
+        self.ok("train", "--use", "guard.enough", "--plugin-path", "more", "--set", "run.name=two", "--ranks", "2",
+                env={"STOPS_ON": "1"})
+        end = self.records(self.dir / "runs/two", "end")[-1]
+        self.assertEqual((end["steps"], end["reason"]), (3, "enough"), "what another rank has said")
 
 
 class Device(Stopped):

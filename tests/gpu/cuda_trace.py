@@ -168,8 +168,8 @@ def steady(steps, last=4):
 
 
 def train(mortise, tracer, manifest, *flags, ranks=1):
-    """The steady steps of a training, and the lines that it printed; or None, and why. Of several ranks those of rank 0,
-    which alone is traced: all would write one file."""
+    """The steady steps of a training, and the lines that it printed; or None, and why. Of several ranks those of rank
+    0, which alone is traced: all would write one file."""
     with tempfile.TemporaryDirectory() as folder:
         path, trace = pathlib.Path(folder, "run.toml"), pathlib.Path(folder, "trace.txt")
         path.write_text(manifest, encoding="utf-8")

@@ -72,10 +72,10 @@ typedef struct mortise_comm {
  * calls in the same order, and waits for each work that it starts. Since 0.2 */
 typedef struct mortise_comm_api {
   uint32_t struct_size;
-  MORTISE_FN(place, int32_t *rank, int32_t *size); /* [any-thread] */
-  MORTISE_FN(start, const mortise_collective *, mortise_work **);          /* [loop, autograd] */
-  MORTISE_FN(wait, mortise_work *);                                        /* [loop, autograd] */
-  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);         /* [build, loop] */
+  MORTISE_FN(place, int32_t *rank, int32_t *size);                 /* [any-thread] */
+  MORTISE_FN(start, const mortise_collective *, mortise_work **);  /* [loop, autograd] */
+  MORTISE_FN(wait, mortise_work *);                                /* [loop, autograd] */
+  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op); /* [build, loop] */
   /** An axis that a plugin of the run has ([ranks] axis of plugin.toml): the ranks along it, as a group, and this one's
    * number among them. In a plan, which meets nobody, the group is NULL. MORTISE_E_NOT_FOUND: no plugin has it.
    * [build, loop] Since 0.2 */

@@ -30,7 +30,9 @@ inline mortise_collective collective_of(uint32_t kind, const Tensor& in, const T
           .root = root,
           .in = in.get(),
           .out = out.get(),
-          .group = group};
+          .group = group,
+          .in_rows = nullptr,
+          .out_rows = nullptr};
 }
 
 inline mortise_work* start_collective(uint32_t kind, const Tensor& in, const Tensor& out,
