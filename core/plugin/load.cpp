@@ -146,6 +146,9 @@ std::string loader_text(std::string text, const std::string& path, const std::st
 
 void refuse_unloaded(const PluginInfo& info, const std::string& said, const std::string& path) {
   const std::string text = loader_text(said, path, info.library);
+  if (text.ends_with("failed to map segment from shared object") || text.ends_with("Cannot allocate memory"))
+    throw Failure(trouble(kExitUnavailable, "out_of_memory", "no memory for the library of " + info.schema.id,
+                          info.library, "end other programs, or raise the limit: ulimit -v, or that of the container"));
   std::vector<std::string> fixes = {kRebuild};
   if (text.find("undefined symbol") != text.npos)
     fixes.insert(fixes.begin(),
