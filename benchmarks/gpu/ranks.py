@@ -29,9 +29,13 @@ ROWS = {f"batch {batch}{name}": (batch, tables) for batch in (4, 16)
 
 
 def mortise(batch, tables, ranks, **env):
+    text = GPT2.format(batch=batch, steps=STEPS, samples=4 * batch * ranks, vocabulary=50304) + REST + tables
+    return trained(text, ranks, **env)
+
+
+def trained(manifest, ranks, **env):
     with tempfile.TemporaryDirectory() as folder:
-        text = GPT2.format(batch=batch, steps=STEPS, samples=4 * batch * ranks, vocabulary=50304) + REST + tables
-        pathlib.Path(folder, "run.toml").write_text(text)
+        pathlib.Path(folder, "run.toml").write_text(manifest)
         done = subprocess.run([MORTISE, "train", "run.toml", "--json", *(["--ranks", str(ranks)] if ranks > 1 else [])],
                               cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, **env})
         if done.returncode:
@@ -40,7 +44,8 @@ def mortise(batch, tables, ranks, **env):
     due = [r for r in records if r["event"] == "step" and "tokens_per_s" in r]
     steady = due[len(due) // 2:-1]
     return {"tokens_per_s": statistics.median(r["tokens_per_s"] for r in steady),
-            "mib": max(r["memory_peak_bytes"] for r in due) / 2**20}
+            "mib": max(r["memory_peak_bytes"] for r in due) / 2**20,
+            "rest_mib": max(r["memory_bytes"] for r in steady) / 2**20}
 
 
 def peer(batch, ranks):
