@@ -1,9 +1,9 @@
 """What more GPUs of one host give. usage: scaling.py [--ranks N] [SECTION…], with MORTISE naming the binary.
 
-  curve    GPT-2 124M as in ranks.py, parallel.ddp, recorded, on 1, 2, 4, … N GPUs: tokens/s of all, and the share of as
-           many times one GPU; batches of 4 and 16, gradients in fp32 and in bf16
-  large    GPT-2 1.5B, batch 4, on N: parallel.ddp and each stage of parallel.zero, with the fullest rank's memory at rest
-           beside what `mortise plan` says, without what is gathered for a while
+  curve    GPT-2 124M as in ranks.py, parallel.ddp, recorded, on 1, 2, 4, … N GPUs: tokens/s of all, and the share of
+           as many times one GPU; batches of 4 and 16, gradients in fp32 and in bf16
+  large    GPT-2 1.5B, batch 4, on N: parallel.ddp and each stage of parallel.zero, with the fullest rank's memory at
+           rest beside what `mortise plan` says, without what is gathered for a while
   experts  a Llama with 8 experts as in experts.py, on one GPU and shared by N ranks
   lost     a rank is killed, 0 and the last: how long the others take to end, what they say, and that half as many go on
 """
@@ -112,7 +112,8 @@ def lost(ranks):
             resumed = subprocess.run([MORTISE, "resume", "runs/run", "--ranks", str(ranks // 2), "-q", "--set",
                                       f"run.length={saved + 20}"], cwd=folder, capture_output=True, text=True,
                                      check=False)
-            print(f"    from step {saved} on {ranks // 2}: exit {resumed.returncode} {resumed.stderr.strip()}", flush=True)
+            print(f"    from step {saved} on {ranks // 2}: exit {resumed.returncode} {resumed.stderr.strip()}",
+                  flush=True)
 
 
 SECTIONS = {"curve": curve, "large": large, "experts": of_experts, "lost": lost}
