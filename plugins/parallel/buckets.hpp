@@ -91,7 +91,7 @@ class Buckets {
     bool is_full() const { return ready >= params.size(); }
   };
 
-  void start(Bucket& b) { b.work = start_collective(sums_, {}, b.sums, b.group); }
+  void start(Bucket& b) { b.work = start_collective(collective_of(sums_, {}, b.sums, b.group)); }
 
   // To the last bucket of its dtype whose sum is over the same ranks, unless that becomes larger than asked for.
   void add(size_t index) {

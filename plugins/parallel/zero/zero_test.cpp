@@ -53,11 +53,11 @@ class Zero : public testing::Test {
     return what;
   }
   // A parameter of each of `n` segments, sharded.
-  std::vector<mortise_param*> model(int32_t n, int64_t stage) {
+  std::vector<mortise_param*> model(int32_t n, int64_t stage, int64_t numel = 192) {
     host_.set("stage", stage);
     std::vector<mortise_param*> params;
     for (int32_t i = 0; i < n; ++i) {
-      params.push_back(host_.add_param("w" + std::to_string(i), "matrix", {192}));
+      params.push_back(host_.add_param("w" + std::to_string(i), "matrix", {numel}));
       host_.put_into(params.back(), i);
       host_.has_gradient[params.back()] = 1;
     }
@@ -194,11 +194,7 @@ TEST_F(Zero, SendsAGradientOnceItAndAllBeforeItAreReady) {
 }
 
 TEST_F(Zero, BringsGradientsBeforeMoreAreOnTheirWayThanABucketHas) {
-  host_.set("stage", 2);
-  std::vector<mortise_param*> params;
-  for (const char* name : {"a", "b", "c"}) params.push_back(host_.add_param(name, "matrix", {180'000}));
-  for (mortise_param* p : params) declare(p);
-  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+  const auto params = model(3, 2, 180'000);
   ready(params[2]);
   EXPECT_TRUE(host_.added.empty());
   ready(params[1]);
@@ -206,11 +202,7 @@ TEST_F(Zero, BringsGradientsBeforeMoreAreOnTheirWayThanABucketHas) {
 }
 
 TEST_F(Zero, BringsThemNoEarlierInTheNextStep) {
-  host_.set("stage", 2);
-  std::vector<mortise_param*> params;
-  for (const char* name : {"a", "b", "c"}) params.push_back(host_.add_param(name, "matrix", {90'000}));
-  for (mortise_param* p : params) declare(p);
-  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK);
+  const auto params = model(3, 2, 90'000);
   for (size_t before = 0; before < 6; before += 3) {
     ready(params[2]);
     ready(params[1]);

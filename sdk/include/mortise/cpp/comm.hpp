@@ -35,9 +35,7 @@ inline mortise_collective collective_of(uint32_t kind, const Tensor& in, const T
           .out_rows = nullptr};
 }
 
-inline mortise_work* start_collective(uint32_t kind, const Tensor& in, const Tensor& out,
-                                      const mortise_rank_group* group, int32_t root = 0) {
-  const mortise_collective all = collective_of(kind, in, out, group, root);
+inline mortise_work* start_collective(const mortise_collective& all) {
   mortise_work* work = nullptr;
   check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
   return work;
@@ -47,11 +45,7 @@ inline mortise_work* start_collective(uint32_t kind, const Tensor& in, const Ten
 inline void wait_for_collective(mortise_work* work) { check(need(api.comm, "mortise.comm/0").wait(api.host, work)); }
 
 // Starts one and waits for it.
-inline void run_collective(const mortise_collective& all) {
-  mortise_work* work = nullptr;
-  check(need(api.comm, "mortise.comm/0").start(api.host, &all, &work));
-  wait_for_collective(work);
-}
+inline void run_collective(const mortise_collective& all) { wait_for_collective(start_collective(all)); }
 
 // Collectives that are sent together: of a hundred small ones each alone would take longer to begin than to send.
 class Together {
