@@ -10,6 +10,7 @@
 #include "core/assemble/allocated.hpp"
 #include "core/assemble/state.hpp"
 #include "core/base/text.hpp"
+#include "core/declare/join.hpp"
 #include "core/loop/ranks.hpp"
 #include "core/loop/train.hpp"
 #include "core/plan/facts.hpp"
@@ -160,12 +161,12 @@ void must_agree(const Declared& d, const std::string& what, const std::string& t
 
 // The name of each rank's host.
 std::vector<std::string> hosts_of_ranks(const Declared& d) {
-  const Ranks ranks(d.edge->services);
+  const Services& services = d.edge->services;
   char own[256] = {};
   if (::gethostname(own, sizeof own - 1) != 0) own[0] = '\0';
   std::vector<std::string> hosts;
-  for (int rank = 0; rank < d.edge->services.world.size; ++rank)
-    hosts.push_back(ranks.said_by(rank, "host/" + std::to_string(rank), own));
+  for (int rank = 0; rank < services.world.size; ++rank)
+    hosts.push_back(said_by(services, rank, "host/" + std::to_string(rank), own));
   return hosts;
 }
 

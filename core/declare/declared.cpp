@@ -394,13 +394,7 @@ int32_t Declared::window() const {
 }
 
 std::string said_by_first(const Declared& d, std::string_view key, const std::string& own) {
-  if (d.edge->services.world.rank == 0) {
-    d.comm.call(&mortise_comm::share, "share", str(key), str(own));
-    return own;
-  }
-  mortise_str text{};
-  d.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
-  return std::string(view(text));
+  return said_by(d.edge->services, 0, key, own);
 }
 
 Diagnostic diagnostic_of(const FormatError& error) { return trouble(kExitData, error.code, error.message, error.path); }

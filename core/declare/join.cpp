@@ -131,6 +131,16 @@ void join_ranks(Declared& d, const DeclareRequest& request) {
   if (request.world.size > 1) make_groups(services);
 }
 
+std::string said_by(const Services& services, int32_t number, std::string_view key, const std::string& own) {
+  if (number == services.world.rank) {
+    services.comm.call(&mortise_comm::share, "share", str(key), str(own));
+    return own;
+  }
+  mortise_str text{};
+  services.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
+  return std::string(view(text));
+}
+
 void count_replicas(Declaration& declaration, const Mesh& mesh) {
   for (mortise_param& p : declaration.params) {
     const std::vector<int32_t> sharers = mesh.sharers(p.placement.axis);

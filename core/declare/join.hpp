@@ -6,6 +6,8 @@ namespace mortise {
 
 // Meets the other ranks, unless the run is only planned. Throws Failure: the axes do not fit the ranks.
 void join_ranks(Declared& d, const DeclareRequest& request);
+// What rank `number` says, on every rank; `key` once a run.
+std::string said_by(const Services& services, int32_t number, std::string_view key, const std::string& own);
 // What every parameter says of its replicas.
 void count_replicas(Declaration& declaration, const Mesh& mesh);
 

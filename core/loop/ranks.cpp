@@ -92,38 +92,27 @@ void Ranks::sum_of_samples(const std::vector<at::Tensor>& scalars) const {
   sum(scalars, MORTISE_SUM, services_.groups.data, kMost);
 }
 
-std::string Ranks::said_by(int32_t number, const std::string& key, const std::string& own) const {
-  if (number == rank()) {
-    services_.comm.call(&mortise_comm::share, "share", str(key), str(own));
-    return own;
-  }
-  mortise_str text{};
-  services_.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
-  return std::string(view(text));
-}
-
 // A number of which the ranks have others is one whose least and largest are not the same.
 std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const {
   if (alone()) return "";
-  const auto first = [&](const std::vector<uint64_t>& own) {
+  const auto first = [&](const std::vector<int64_t>& own) {
     std::vector<int64_t> ends;
-    for (const uint64_t n : own)
-      for (const int64_t sign : {1, -1}) ends.push_back(sign * static_cast<int64_t>(n >> 1));
+    for (const int64_t n : own) ends.insert(ends.end(), {n, -n});
     host_all_reduce(ends, MORTISE_MAX);
     size_t i = 0;
     while (i < own.size() && ends[2 * i] == -ends[2 * i + 1]) ++i;
     return i;
   };
   std::string names;
-  std::vector<uint64_t> hashes;
+  std::vector<int64_t> sums;  // of bits, not negative: each has an opposite
   for (const auto& [name, t] : tensors) {
     names += name + "\n";
     const auto bits = std::array{at::kByte, at::kShort, at::kInt, at::kLong}.at(
         std::bit_width(static_cast<uint64_t>(t.element_size())) - 1);
-    hashes.push_back(static_cast<uint64_t>(t.contiguous().view(bits).sum(at::kLong).item<int64_t>()) * 2);
+    sums.push_back(t.contiguous().view(bits).sum(at::kLong).item<int64_t>() & INT64_MAX);
   }
-  if (first({hash_text(names)}) == 0) return "what every rank has whole";
-  const size_t i = first(hashes);
+  if (first({static_cast<int64_t>(hash_text(names) >> 1)}) == 0) return "what every rank has whole";
+  const size_t i = first(sums);
   return i < tensors.size() ? tensors[i].first : "";
 }
 

@@ -31,8 +31,6 @@ class Ranks {
   // Fills `t` with what number `root` of a parameter's replicas has in it, or of the ranks along an axis.
   void broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const;
   void broadcast_along(int axis, const at::Tensor& t, int32_t root) const;
-  // What rank `number` says, on every rank; `key` once a run.
-  std::string said_by(int32_t number, const std::string& key, const std::string& own) const;
   // The first of these that is not bit for bit that of every rank; "" if all are.
   std::string first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const;
 

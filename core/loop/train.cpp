@@ -5,6 +5,7 @@
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
+#include "core/declare/join.hpp"
 
 namespace mortise {
 namespace {
@@ -372,7 +373,7 @@ Requests::Request Training::request_for(uint32_t what) const {
   const auto first = static_cast<int32_t>(std::ranges::max_element(asks) - asks.begin());
   const std::string key = "request/" + std::to_string(what);
   const std::string by = own.by + " on rank " + std::to_string(first);
-  return {what, ranks_.said_by(first, key, own.reason), ranks_.said_by(first, key + "/by", by)};
+  return {what, said_by(services_, first, key, own.reason), said_by(services_, first, key + "/by", by)};
 }
 
 int Training::exit_asked_for() {
