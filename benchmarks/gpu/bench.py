@@ -61,6 +61,7 @@ at_end = false
 [device.cuda]
 """
 BF16, FP32, TF32, GRAPH = "[precision.bf16]\n", "[precision.fp32]\n", "[precision.tf32]\n", "[compile.cuda_graph]\n"
+NARROW = BF16 + 'gradients = "bf16"\n'
 # name: model, batch, what is on beside; None is the peer, with its arguments
 ROWS = {
     **{f"gpt2 bf16 batch {batch}{name}": ("gpt2", batch, tables)

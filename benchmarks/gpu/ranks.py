@@ -18,14 +18,14 @@ import sys
 import tempfile
 import time
 
-from bench import BF16, GPT2, GRAPH, MORTISE, REST
+from bench import BF16, GPT2, GRAPH, MORTISE, NARROW, REST
 
 STEPS, SEQUENCE = 60, 1024
 DP = "[parallel.dp]\n"
 ZERO = "[parallel.zero]\nstage = {}\n"
 ROWS = {f"batch {batch}{name}": (batch, tables) for batch in (4, 16)
         for name, tables in (("", BF16), (", recorded", BF16 + GRAPH),
-                             (", bf16 gradients", BF16 + 'gradients = "bf16"\n' + GRAPH))}
+                             (", bf16 gradients", NARROW + GRAPH))}
 
 
 def mortise(batch, tables, ranks, **env):

@@ -20,9 +20,8 @@ import time
 
 import experts
 import ranks as several
-from bench import BF16, GPT2, GRAPH, MORTISE, REST
+from bench import BF16, GPT2, GRAPH, MORTISE, NARROW, REST
 
-NARROW = BF16 + 'gradients = "bf16"\n'
 LOST = """\
 [run]
 length = {length}
@@ -54,11 +53,10 @@ def curve(ranks):
                 n *= 2
 
 
-def planned(tables, ranks):
+def planned(manifest, ranks):
     """Bytes of a rank at rest on its GPU."""
     with tempfile.TemporaryDirectory() as folder:
-        text = GPT2.format(batch=4, steps=1, samples=4 * ranks, vocabulary=50304) + REST + tables
-        pathlib.Path(folder, "run.toml").write_text(text)
+        pathlib.Path(folder, "run.toml").write_text(manifest)
         said = subprocess.run([MORTISE, "plan", "run.toml", "--ranks", str(ranks), "--json"], cwd=folder, text=True,
                               capture_output=True, check=True)
     memory = json.loads(said.stdout)["memory"]
@@ -66,15 +64,14 @@ def planned(tables, ranks):
 
 
 def large(ranks):
-    several.GPT2 = GPT2.replace("gpt2_124m", "gpt2_1558m")
-    globals()["GPT2"] = several.GPT2
-    several.STEPS = 30
+    model = GPT2.replace("gpt2_124m", "gpt2_1558m")
+    text = model.format(batch=4, steps=30, samples=16 * ranks, vocabulary=50304) + REST + NARROW
     for way, more in (("ddp", ""), *((f"zero {stage}", several.ZERO.format(stage)) for stage in (1, 2, 3))):
-        result = several.mortise(4, NARROW + more, ranks)
+        result = several.trained(text + more, ranks)
         if "error" in result:
             print(f"1.5B, {way}: {result['error']}", flush=True)
             continue
-        plan = planned(NARROW + more, ranks) / 2**20
+        plan = planned(text + more, ranks) / 2**20
         print(f"1.5B, {way:8} {result['tokens_per_s']:>10,.0f} tok/s  peak {result['mib']:>7,.0f} MiB  at rest "
               f"{result['rest_mib']:>7,.0f}, planned {plan:>7,.0f}, {result['rest_mib'] / plan - 1:+.1%}", flush=True)
 
