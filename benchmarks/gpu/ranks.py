@@ -9,6 +9,7 @@ under torchrun too, which needs PyTorch, transformers and accelerate in this Pyt
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -94,12 +95,14 @@ def train_peer(batch):
                           "mib": torch.cuda.max_memory_allocated() / 2**20}), flush=True)
 
 
-def told(name, one, several, ranks):
-    for what, result in ((f"{name}, 1 GPU", one), (f"{name}, {ranks} GPUs", several)):
+def told(name, one, several):
+    """`several`: pairs of how many ranks and their result, told as they come."""
+    for ranks, result in itertools.chain([(1, one)], several):
+        what = f"{name}, {ranks} GPU{'s' if ranks > 1 else ''}"
         if "error" in result:
             print(f"{what:44} {result['error']}", flush=True)
             return
-        share = "" if result is one else f"  {100 * several['tokens_per_s'] / ranks / one['tokens_per_s']:.1f} %"
+        share = f"  {100 * result['tokens_per_s'] / ranks / one['tokens_per_s']:.1f} %" if ranks > 1 else ""
         print(f"{what:44} {result['tokens_per_s']:>12,.0f} tok/s  {result['mib']:>8,.0f} MiB{share}", flush=True)
 
 
@@ -120,14 +123,14 @@ def main():
         if arguments.rows and name not in arguments.rows:
             continue
         one = mortise(batch, tables, 1)
-        told(name, one, mortise(batch, tables, ranks), ranks)
-        told(f"{name}, without P2P", one, mortise(batch, tables, ranks, NCCL_P2P_DISABLE="1"), ranks)
-        told(f"{name}, dp", one, mortise(batch, tables + DP, ranks), ranks)
+        told(name, one, [(ranks, mortise(batch, tables, ranks))])
+        told(f"{name}, without P2P", one, [(ranks, mortise(batch, tables, ranks, NCCL_P2P_DISABLE="1"))])
+        told(f"{name}, dp", one, [(ranks, mortise(batch, tables + DP, ranks))])
         for stage in (1, 2, 3):
-            told(f"{name}, zero {stage}", one, mortise(batch, tables + ZERO.format(stage), ranks), ranks)
-        told(f"{name}, dp without P2P", one, mortise(batch, tables + DP, ranks, NCCL_P2P_DISABLE="1"), ranks)
+            told(f"{name}, zero {stage}", one, [(ranks, mortise(batch, tables + ZERO.format(stage), ranks))])
+        told(f"{name}, dp without P2P", one, [(ranks, mortise(batch, tables + DP, ranks, NCCL_P2P_DISABLE="1"))])
     for batch in (4, 16) if arguments.peer else ():
-        told(f"Trainer, batch {batch}", peer(batch, 1), peer(batch, ranks), ranks)
+        told(f"Trainer, batch {batch}", peer(batch, 1), [(ranks, peer(batch, ranks))])
 
 
 if __name__ == "__main__":

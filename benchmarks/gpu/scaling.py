@@ -4,7 +4,7 @@
            as many times one GPU; batches of 4 and 16, gradients in fp32 and in bf16
   large    GPT-2 1.5B, batch 4, on N: parallel.ddp and each stage of parallel.zero, with the fullest rank's memory at
            rest beside what `mortise plan` says, without what is gathered for a while
-  experts  a Llama with 8 experts as in experts.py, on one GPU and shared by N ranks
+  experts  a Llama with 8 experts as in experts.py, on one GPU and shared by N ranks; rows as there
   lost     a rank is killed, 0 and the last: how long the others take to end, what they say, and that half as many go on
 """
 
@@ -46,11 +46,8 @@ keep = 2
 def curve(ranks):
     for batch in (4, 16):
         for name, tables in (("fp32", BF16 + GRAPH), ("bf16", NARROW + GRAPH)):
-            one, n = several.mortise(batch, tables, 1), 2
-            several.told(f"batch {batch}, {name} gradients", one, one, 1)
-            while n <= ranks:
-                several.told(f"batch {batch}, {name} gradients", one, several.mortise(batch, tables, n), n)
-                n *= 2
+            several.told(f"batch {batch}, {name} gradients", several.mortise(batch, tables, 1),
+                         ((n, several.mortise(batch, tables, n)) for n in (2, 4, 8, 16) if n <= ranks))
 
 
 def planned(manifest, ranks):
@@ -78,9 +75,12 @@ def large(ranks):
 
 def of_experts(ranks):
     text = experts.LLAMA.format(steps=60, batch=experts.BATCH, sequence=experts.SEQUENCE, inner=2048,
-                                samples=4 * experts.BATCH * ranks) + REST + BF16 + experts.MOE
-    one = several.trained(text, 1)
-    several.told("8 experts", one, several.trained(text + f"expert_parallel = {ranks}\n", ranks), ranks)
+                                samples=4 * experts.BATCH * ranks) + REST + BF16
+    capacity = experts.MOE + "capacity_factor = 1.25\n"
+    for name, layer, more in (("each", experts.MOE, ""), ("capacity", capacity, ""),
+                              ("capacity, graph", capacity, GRAPH)):
+        one, along = several.trained(text + layer + more, 1), f"expert_parallel = {ranks}\n"
+        several.told(f"8 experts, {name}", one, [(ranks, several.trained(text + layer + along + more, ranks))])
 
 
 def children_of(pid):

@@ -172,6 +172,7 @@ void declare_model(Declared& d) {
   declaration.classes = classes_of(d.data);
   if (!declaration.classes.empty()) declaration.facts["classes"] = static_cast<int64_t>(declaration.classes.size());
   declaration.facts["sequence_length"] = d.sequence_length;
+  declaration.facts["micro_batch_size"] = d.key("data", "micro_batch_size").as_int();
   for (const auto& field : fields_of(d.data)) declaration.facts["field." + field.name] = 1;
   if (d.samples->count("validation") > 0) declaration.facts["validation"] = 1;
   for (const Member& member : d.plan->members)

@@ -112,7 +112,7 @@ struct Declaration {
   std::deque<mortise_layer> layers;
   std::deque<mortise_param> params;
   std::vector<Merge> merges;
-  std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length", "field.NAME"
+  std::map<std::string, int64_t> facts;  // "vocabulary", "classes", "sequence_length", … (build.h)
   std::vector<std::string> classes;      // what labels of whole samples mean
   // Where they stand; of thousands of experts each is looked for by its name.
   std::multimap<std::string, uint32_t, std::less<>> layers_at;  // by path

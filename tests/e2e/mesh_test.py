@@ -20,7 +20,30 @@ EXPERTS = '[layer.moe]\nexperts = 4\nwhere = "h.*.mlp"\n'
 SHARED = EXPERTS + "expert_parallel = {}\n"
 EVEN = "balance = 0.0\n"  # no loss that is one of each micro-batch
 CLIP = "[gradient.clip]\nnorm = 0.05\n"
+TWICE = """\
+[plugin]
+id      = "test.twice"
+version = "0.1.0"
+summary = "A norm that gives each row twice"
+status  = "alpha"
+abi     = "0.2"
+
+[points]
+provides = ["residual_norm"]
+
+[residual_norm]
+attributes = ["name", "width", "eps", "kind", "dropout"]
+"""
 CUT = '[test.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
+NEEDS_A_COMPILER = unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
+
+
+def compiled(folder, source):
+    """The plugin that the folder is named after."""
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
+                    f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
+                    '-DMORTISE_PLUGIN_TOML="plugin.toml"', source, "-o", f"{folder.name}.so"],
+                   cwd=folder, check=True, timeout=e2e.LIMIT_S)
 
 
 class Meshed(Ranks):
@@ -56,6 +79,16 @@ class Experts(Meshed):
                     with self.subTest(ranks=ranks, along=size, stage=stage):
                         self.equal(one, self.shared(ranks, size, CLIP + zero(stage), **shape))
 
+    def test_with_a_capacity_and_lengths_that_differ_between_ranks(self):
+        """Ranks send as many rows whatever they have: `random` gives lengths of 4 to 24, and a last row alone."""
+        for capacity in ("1.25", "0.5", "4.0"):
+            for ranks, along in ((2, 2), (4, 2), (4, 4)):
+                with self.subTest(capacity=capacity, ranks=ranks, along=along):
+                    moe = EXPERTS.replace("experts = 4", "experts = 8") + f"capacity_factor = {capacity}\n"
+                    shape = {"manifest": STEPS, "samples": 161}
+                    one = self.run_of(1, 2, FP64 + COUNT.format(ranks) + moe, **shape)
+                    self.equal(one, self.run_of(ranks, 2, FP64 + moe + f"expert_parallel = {along}\n", **shape))
+
     def test_with_what_else_there_is(self):
         shape = {"manifest": EVALUATED.replace('"2 epochs"', "8"), "samples": 96}
         for more, optimizer in (("[activation.checkpointing]\n[gradient.noise]\n[ema.weights]\n[eval]\nevery = 3\n",
@@ -75,6 +108,18 @@ class Experts(Meshed):
                 for stage in (0, 2):
                     two = self.run_of(2, 2, SHARED.format(2) + more + zero(stage), **shape)
                     self.near(one[1], two[1], tolerance)
+
+    @NEEDS_A_COMPILER
+    def test_with_a_capacity_there_is_room_for_a_micro_batch_and_no_more(self):
+        self.file("more/test.twice/plugin.toml", TWICE)
+        compiled(self.dir / "more/test.twice", e2e.SOURCE / "tests/e2e/fixtures/twice.cpp")
+        text = '[plugins]\npath = ["more"]\n' + self.text(2, SHARED.format(2) + "capacity_factor = 1.0\n")
+        self.file("run.toml", text + '[test.twice]\nwhere = "h.1.ln_2"\n')
+        result = self.mortise("train", "run.toml", "--ranks", "2")
+        self.assertEqual(result.code, 71, result)
+        self.assertRegex(result.err, r"error\[plugin_failed\]: ranks that share experts with a capacity make room for "
+                         r"data.micro_batch_size × data.sequence_length positions; here are 4 × \d+\n")
+        self.assertIn("  fix: capacity_factor = 0, or expert_parallel = 1\n", result.err)
 
     def test_a_run_goes_on_on_other_ranks_and_along_others(self):
         more = FP64 + EXPERTS + EVEN + "[step.accumulation]\nglobal_batch_size = 12\n[ema.weights]\n"
@@ -126,7 +171,7 @@ class Experts(Meshed):
                      "error[refused_value]: 3 ranks do not share 4 experts evenly")
 
 
-@unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
+@NEEDS_A_COMPILER
 class WithCut(Meshed):
     def build(self, old="", new=""):
         """The plugin, with another text in its plugin.toml."""
@@ -137,10 +182,7 @@ class WithCut(Meshed):
         toml = (source / "plugin.toml").read_text()
         self.assertIn(old, toml)
         (folder / "plugin.toml").write_text(toml.replace(old, new) if old else toml)
-        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
-                        f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', "cut.cpp", "-o", "test.cut.so"],
-                       cwd=folder, check=True, timeout=e2e.LIMIT_S)
+        compiled(folder, "cut.cpp")
 
     def text(self, micro, more, **shape):
         return '[plugins]\npath = ["more"]\n' + super().text(micro, more, **shape)

@@ -30,6 +30,7 @@ GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*"))) if HAS_GPU else 0
 TWO = "\n[step.accumulation]\ncount = 2\n"
 SHARDED = "\n[parallel.zero]\nstage = {}\nwhole_below = 64\n"
 BASE = TINY.replace("length = 40", "length = 24") + MATH
+VARIED = BASE.replace("high = 64\n", "high = 64\nshortest = 8\n").replace("samples = 64", "samples = 128")
 NARROW = '\n[precision.bf16]\ngradients = "bf16"\n'
 SAVED = BASE.replace("at_end = false", "at_end = true")
 TIMEOUT_S = 6
@@ -89,7 +90,7 @@ class Numbers(Ranks):
 
     def test_lengths_of_their_own_are_recorded_by_each_rank(self):
         """One plays what it has recorded while the other sees such batches for the first time."""
-        text = BASE.replace("high = 64\n", "high = 64\nshortest = 8\n").replace("samples = 64", "samples = 128") + CUDA
+        text = VARIED + CUDA
         for name, more in (("ddp", ""), ("zero", "\n[parallel.zero]\nwhole_below = 64\n"),
                            ("zero_2", SHARDED.format(2)), ("zero_3", SHARDED.format(3))):
             with self.subTest(name):
@@ -164,6 +165,19 @@ class Groups(Ranks):
                 alone = self.losses(f"{name}_one", BASE + CUDA + EXPERTS + TWO + more)
                 shared = self.of_two(f"{name}_two", BASE + CUDA + EXPERTS + "expert_parallel = 2\n" + more)
                 self.near(alone, shared[0], bound)
+
+    def test_recorded_they_have_the_bits_of_steps_that_are_called(self):
+        """With a capacity each rank sends as many rows for each expert, whatever the length of its batch."""
+        capacity = EXPERTS + "expert_parallel = 2\ncapacity_factor = 1.25\n"
+        for name, more, bound in (("fp32", "", 1e-5), ("bf16", "\n[precision.bf16]\n", 5e-3),
+                                  ("zero_2", SHARDED.format(2), 1e-5)):
+            with self.subTest(name):
+                text = VARIED + CUDA + more
+                alone = self.losses(f"{name}_alone", text + EXPERTS + "capacity_factor = 1.25\n" + TWO)
+                called = self.of_two(f"{name}_called", text + capacity)
+                recorded = self.of_two(f"{name}_recorded", text + capacity + GRAPH + "signatures = 3\n")
+                self.near(alone, called[0], bound)
+                self.assertEqual(called[0], recorded[0])
 
     def test_the_same_bits_run_to_run_and_a_checkpoint_of_one(self):
         text = SAVED + CUDA + EXPERTS + "expert_parallel = 2\n[step.accumulation]\nglobal_batch_size = 8\n"

@@ -121,6 +121,21 @@ class Exchange {
     return Trip::of(group_, ops::index_select(compute(x, sizes_L), back), ways.back());
   }
 
+  // The same with `capacity` rows for each expert, whatever it was given, on every rank alike: nobody tells anybody how
+  // many there are, so nothing waits for the device.
+  template <class Compute>
+  Tensor computed_evenly(const Tensor& rows, int64_t capacity, const Compute& compute) const {
+    const std::vector<int64_t> as_many(static_cast<size_t>(size_), each_ * capacity);
+    const Ways ways = {as_many, as_many};
+    const auto turned = [&](const Tensor& x, int64_t outer, int64_t inner) {  // from [outer, inner] to [inner, outer]
+      const int64_t width = Info(x).size(1);
+      return ops::reshape(ops::transpose(ops::reshape(x, {outer, inner, capacity, width}), 0, 1), {-1, width});
+    };
+    const std::vector<int64_t> sizes_L(static_cast<size_t>(each_), size_ * capacity);
+    const Tensor y = compute(turned(Trip::of(group_, rows, ways), size_, each_), sizes_L);
+    return Trip::of(group_, turned(y, each_, size_), ways);
+  }
+
  private:
   // How many rows each rank has for each expert of this one. The host waits for it.
   std::vector<int64_t> told(const std::vector<int64_t>& sizes) const {

@@ -117,7 +117,9 @@ class Moe : public Layers {
 class Experts {
  public:
   Experts(const Builder& build, const LayerSpec& spec, Settings& settings)
-      : settings_(settings), width_(spec.integer("width")), exchange_(settings.experts) {
+      : settings_(settings), width_(spec.integer("width")), exchange_(settings.experts),
+        micro_batch_size_(build.fact("micro_batch_size").value_or(0)),
+        sequence_length_(build.fact("sequence_length").value_or(0)) {
     ++settings.layers;
     router_ = build.layer("linear", spec.path() + ".router",
                           {attr("name", spec.name() + ".router"), attr("in", width_), attr("out", settings.experts),
@@ -155,14 +157,14 @@ class Experts {
     const Tensor begin_E1 = begins_in(sorted_A, count_to(settings_.experts + 1));  // the last: where padding's begin
     const int64_t assignments = settings_.top_k * n;
     const Tensor rank_A = index_add(zeros_of(MORTISE_I64, {assignments}), order_A, count_to(assignments));
-    const int64_t capacity = capacity_of(call, n);
+    const int64_t capacity = capacity_of(call, Info(x));
     const Rows rows = capacity            ? of_capacity(expert_KN, order_A, begin_E1, rank_A, capacity)
                       : settings_.grouped ? of_groups(order_A, begin_E1, rank_A, padding_N)
                                           : of_all(order_A, begin_E1, rank_A);
 
     const Tensor copies_KNW = ops::expand(ops::unsqueeze(x_NW, 0), {settings_.top_k, n, width_});
     const Tensor x_RW = zeroed(ops::index_select(ops::reshape(copies_KNW, {-1, width_}), rows.from_R), rows.nobodys_R);
-    const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : apart(x_RW, rows.sizes);
+    const Tensor y_RW = settings_.grouped ? in_groups(x_RW, rows) : apart(x_RW, rows.sizes, capacity);
     const Tensor y_AW = zeroed(ops::index_select(y_RW, rows.of_A), rows.dropped_A);
     const Tensor y_KNW = ops::reshape(y_AW, {settings_.top_k, n, width_});
     const Tensor weight_KN = cast(ops::t(weight_NK), Info(y_RW).dtype);
@@ -199,9 +201,23 @@ class Experts {
     Tensor limit;                 // how many an expert takes at most, 0-dim; empty: all
   };
 
-  // How many rows an expert has, as far as the host knows: padding counts. 0: as many as it was given.
-  int64_t capacity_of(const mortise_call* call, int64_t n) const {
+  // How many positions a micro-batch may have on any rank, whatever this one has.
+  int64_t most_of_any_rank(const Info& x) const {
+    const int64_t rows = x.size(0), length = x.rank > 2 ? x.size(1) : 1;
+    if (rows > micro_batch_size_ || (sequence_length_ > 0 && length > sequence_length_))
+      throw Error(MORTISE_E_PLUGIN,
+                  "ranks that share experts with a capacity make room for data.micro_batch_size × data.sequence_length "
+                  "positions; here are " +
+                      std::to_string(rows) + " × " + std::to_string(length),
+                  "capacity_factor = 0, or expert_parallel = 1");
+    return micro_batch_size_ * (sequence_length_ > 0 ? sequence_length_ : length);
+  }
+
+  // How many rows an expert has, as far as the host knows: padding counts. Of shared ones as many on every rank, since
+  // ranks do not tell one another. 0: as many as it was given.
+  int64_t capacity_of(const mortise_call* call, const Info& x) const {
     if (settings_.capacity_factor == 0 || call->mode != MORTISE_TRAIN) return 0;
+    const int64_t n = exchange_.is_shared() ? most_of_any_rank(x) : x.numel / width_;
     const double even = static_cast<double>(settings_.top_k * n) / static_cast<double>(settings_.experts);
     // A token takes an expert once.
     return std::max<int64_t>(std::llround(std::min(std::ceil(settings_.capacity_factor * even), 1.0 * n)), 1);
@@ -255,13 +271,15 @@ class Experts {
   }
 
   // On the rank that has the expert.
-  Tensor apart(const Tensor& x_RW, std::vector<int64_t> sizes) const {
+  Tensor apart(const Tensor& x_RW, std::vector<int64_t> sizes, int64_t capacity) const {
     if (!exchange_.is_shared()) return one_by_one(x_RW, sizes);
+    const auto compute = [this](const Tensor& rows, const std::vector<int64_t>& of_each) {
+      return one_by_one(rows, of_each);
+    };
+    if (capacity > 0) return exchange_.computed_evenly(x_RW, capacity, compute);
     const int64_t padding = std::ssize(sizes) > settings_.experts ? sizes.back() : 0;
     sizes.resize(static_cast<size_t>(settings_.experts));
-    const Tensor y = exchange_.computed(
-        ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding), sizes,
-        [this](const Tensor& rows, const std::vector<int64_t>& of_each) { return one_by_one(rows, of_each); });
+    const Tensor y = exchange_.computed(ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding), sizes, compute);
     const Tensor zeros = zeros_of(Info(y).dtype, {padding, width_});
     return padding == 0 ? y : ops::cat({y.get(), zeros.get()}, 0);
   }
@@ -325,6 +343,7 @@ class Experts {
   mortise_layer* router_;
   mortise_param* router_weight_ = nullptr;
   moe::Exchange exchange_;
+  int64_t micro_batch_size_, sequence_length_;  // 0: the data has none
   std::vector<mortise_layer*> experts_;
 };
 
@@ -358,12 +377,8 @@ Refused refusal(const Settings& settings, const mortise_place* place) {
     return {"its jitter was built for the CPU only", "jitter = 0"};
   if (settings.grouped && (attrs.integer("width") % 8 || attrs.integer("inner") % 8))
     return {"grouped products need sizes that are multiples of 8", "products = \"each\""};
-  const bool is_shared = moe::Exchange(settings.experts).is_shared();
-  if (is_shared && settings.grouped)
+  if (settings.grouped && moe::Exchange(settings.experts).is_shared())
     return {"grouped products are of experts that are on one rank", "products = \"each\", or expert_parallel = 1"};
-  if (is_shared && place->is_recorded)
-    return {"the step is recorded, and ranks that share experts tell one another on the host how many rows they send",
-            "expert_parallel = 1, or leave out what records the step"};
   if (settings.grouped && on_gpu && settings.experts > 1023)
     return {"grouped products on a GPU are of 1,023 experts at most", "experts = 1023, or products = \"each\""};
   if (place->is_recorded && settings.grouped && !(on_gpu && in_bf16))

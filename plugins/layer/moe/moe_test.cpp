@@ -96,23 +96,22 @@ TEST_F(Moe, RefusesGroupsWhereTheyCannotBeOrWait) {
             "grouped products on a GPU are of 1,023 experts at most\n  fix: experts = 1023, or products = \"each\"");
 }
 
-// They tell one another on the host how many rows they send.
-TEST_F(Moe, RefusesSharedExpertsInGroupsOrRecorded) {
+// With a capacity they need not tell one another how many rows they send.
+TEST_F(Moe, RefusesSharedExpertsInGroupsOrRecordedWithoutACapacity) {
   host.axes["experts"] = {0, 3};
-  const auto refusal = [&](const char* products, bool is_recorded) {
-    host.set("products", products).set("capacity_factor", 1.25);
+  const auto refusal = [&](const char* products, double capacity_factor, bool is_recorded) {
+    host.set("products", products).set("capacity_factor", capacity_factor);
     const Plugin plugin(host, MORTISE_PLUGIN_FILE);
     mortise_place place{};
     place.device = MORTISE_CUDA, place.compute_dtype = MORTISE_BF16, place.is_recorded = is_recorded;
     return FakeBuild::refusal(plugin, "mlp", place, {attr("width", 16), attr("inner", 64)});
   };
-  EXPECT_EQ(refusal("each", false), "");
-  EXPECT_EQ(refusal("grouped", false),
+  EXPECT_EQ(refusal("each", 0, false), "");
+  EXPECT_EQ(refusal("each", 1.25, true), "");
+  EXPECT_EQ(refusal("grouped", 1.25, false),
             "grouped products are of experts that are on one rank\n"
             "  fix: products = \"each\", or expert_parallel = 1");
-  EXPECT_EQ(refusal("each", true),
-            "the step is recorded, and ranks that share experts tell one another on the host how many rows they send\n"
-            "  fix: expert_parallel = 1, or leave out what records the step");
+  EXPECT_NE(refusal("each", 0, true), "");
 }
 
 // Of six experts each of two ranks has three, with what an adapter adds to them.

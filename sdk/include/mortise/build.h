@@ -70,9 +70,9 @@ typedef struct mortise_build_api {
    * parameters of its own. Its table has a `where`; without one no other claim is left. */
   MORTISE_FN(layer, mortise_builder *, const mortise_layer_spec *, mortise_layer **);
   MORTISE_FN(param, mortise_builder *, const mortise_param_spec *, mortise_param **);
-  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "classes" (data), "sequence_length"
-   * (manifest), "field.NAME" (1: the data has a field of that name), "validation" (1: the run is evaluated).
-   * MORTISE_E_NOT_FOUND if nobody did. */
+  /** A number that somebody else decided: "vocabulary" (tokenizer or data), "classes" (data), "sequence_length" (0:
+   * the data has none) and "micro_batch_size" (manifest), "field.NAME" (1: the data has a field of that name),
+   * "validation" (1: the run is evaluated). MORTISE_E_NOT_FOUND if nobody did. */
   MORTISE_FN(fact, mortise_builder *, mortise_str name, int64_t *);
   /** How parameters that were added to a model go back into its own. Since 0.2 */
   MORTISE_FN(merge, mortise_builder *, const mortise_merge_spec *);

@@ -151,7 +151,7 @@ class Run {
 
   // ---- before the loop ----
 
-  // A number that the data or the manifest decided: "vocabulary", "classes", "sequence_length", "field.NAME".
+  // A number that the data or the manifest decided: "vocabulary", "classes", "sequence_length", … (build.h).
   std::optional<int64_t> fact(std::string_view name) const {
     must_be_before("facts are asked for");
     return Builder(program_->builder()).fact(name);
