@@ -2,8 +2,9 @@
 
   curve    GPT-2 124M as in ranks.py, parallel.ddp, recorded, on 1, 2, 4, … N GPUs: tokens/s of all, and the share of
            as many times one GPU; batches of 4 and 16, gradients in fp32 and in bf16
-  large    GPT-2 1.5B, batch 4, on N: parallel.ddp and each stage of parallel.zero, with the fullest rank's memory at
-           rest beside what `mortise plan` says, without what is gathered for a while
+  large    GPT-2 1.5B, batch 4, on one GPU and on N with parallel.ddp and each stage of parallel.zero, as it is and
+           recorded, with the fullest rank's memory at rest beside what `mortise plan` says, without what is gathered
+           for a while
   experts  a Llama with 8 experts as in experts.py, on one GPU and shared by N ranks; rows as there
   lost     a rank is killed, 0 and the last: how long the others take to end, what they say, and that half as many go on
 """
@@ -63,13 +64,16 @@ def planned(manifest, ranks):
 def large(ranks):
     model = GPT2.replace("gpt2_124m", "gpt2_1558m")
     text = model.format(batch=4, steps=30, samples=16 * ranks, vocabulary=50304) + REST + NARROW
-    for way, more in (("ddp", ""), *((f"zero {stage}", several.ZERO.format(stage)) for stage in (1, 2, 3))):
-        result = several.trained(text + more, ranks)
+    ways = (("one GPU", "", 1), ("ddp", "", ranks), *((f"zero {stage}", several.ZERO.format(stage), ranks)
+                                                      for stage in (1, 2, 3)))
+    for way, more, n in ((way + how, more + graph, n) for how, graph in (("", ""), (", graph", GRAPH))
+                         for way, more, n in ways):
+        result = several.trained(text + more, n)
         if "error" in result:
             print(f"1.5B, {way}: {result['error']}", flush=True)
             continue
-        plan = planned(text + more, ranks) / 2**20
-        print(f"1.5B, {way:8} {result['tokens_per_s']:>10,.0f} tok/s  peak {result['mib']:>7,.0f} MiB  at rest "
+        plan = planned(text + more, n) / 2**20
+        print(f"1.5B, {way:14} {result['tokens_per_s']:>10,.0f} tok/s  peak {result['mib']:>7,.0f} MiB  at rest "
               f"{result['rest_mib']:>7,.0f}, planned {plan:>7,.0f}, {result['rest_mib'] / plan - 1:+.1%}", flush=True)
 
 

@@ -135,8 +135,7 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
       must_be_the_same(*made->store, here, world);
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
-      if (world.size > 2)  // of two, who is lost is the other one
-        made->roll_call = std::make_unique<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
+      made->roll_call = std::make_unique<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
       await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {

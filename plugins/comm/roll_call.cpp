@@ -2,9 +2,10 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "meeting.hpp"
 
@@ -17,6 +18,13 @@ constexpr Milliseconds kForEver{std::chrono::hours(24 * 20)};  // as long as pol
 std::string asked(int rank) { return "asked/" + std::to_string(rank); }
 std::string over(int rank) { return "over/" + std::to_string(rank); }
 std::string there(int rank) { return "there/" + std::to_string(rank); }
+
+// "rank 2", "ranks 1, 3", or "".
+std::string named(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text.empty() ? text : (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
 
 }  // namespace
 
@@ -44,24 +52,27 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
   }).detach();
 }
 
-std::string RollCall::lost(c10d::Store& store, int rank, int size, Milliseconds patience) {
+std::vector<int> RollCall::absent(c10d::Store& store, const std::vector<int>& ranks, Milliseconds patience) {
   std::vector<std::string> answers;
-  for (int r = 0; r < size; ++r) {
-    if (r == rank) continue;
+  for (const int r : ranks) {
     store.set(asked(r), "1");
     answers.push_back(there(r));
   }
-  std::string ranks;
+  std::vector<int> absent;
   try {
     store.wait(answers, patience);
   } catch (const std::exception&) {
-    int n = 0;
-    for (int r = 0; r < size; ++r)
-      if (r != rank && !store.check({there(r)})) ranks += (n++ ? ", " : "") + std::to_string(r);
-    if (n > 0) ranks = (n == 1 ? "rank " : "ranks ") + ranks;
+    std::ranges::copy_if(ranks, std::back_inserter(absent), [&](int r) { return !store.check({there(r)}); });
   }
-  store.set(kLost, ranks);
-  return ranks;
+  store.set(kLost, named(absent));
+  return absent;
+}
+
+std::string RollCall::lost(c10d::Store& store, int rank, int size, Milliseconds patience) {
+  std::vector<int> others;
+  for (int r = 0; r < size; ++r)
+    if (r != rank) others.push_back(r);
+  return named(absent(store, others, patience));
 }
 
 std::string RollCall::found() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace mortise::comm {
 
@@ -16,8 +17,10 @@ class RollCall {
   // `store`: a connection that nobody else uses.
   RollCall(c10::intrusive_ptr<c10d::Store> store, int rank);
 
-  // Asks them all, over another connection; "rank 2", "ranks 1, 3", or "" if all are there. What one rank has found
-  // counts for the others, who notice later, when that one has ended too. Throws: the store does not answer.
+  // Asks `ranks` over another connection: those that do not answer. What one rank has found counts for the others, who
+  // notice later, when that one has ended too; each answers once. Throws: the store does not answer.
+  static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience);
+  // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there.
   static std::string lost(c10d::Store& store, int rank, int size, std::chrono::milliseconds patience);
   std::string found() const;  // by another rank; "": by none yet
   // Nobody will ask any more.

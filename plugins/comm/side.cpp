@@ -185,7 +185,7 @@ std::string Side::other_rank() const {
 
 std::string Side::lost_ranks() {
   constexpr Milliseconds kPatience{1000};
-  if (!met_.roll_call || !met_.store) return other_rank();
+  if (world_->size == 2 || !met_.roll_call || !met_.store) return other_rank();
   if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
   const auto lost = std::make_shared<std::string>();
   try {
@@ -208,6 +208,29 @@ void Side::over_store(const std::string& name, std::function<void()> body) {
   }
 }
 
+namespace {
+
+std::string goodbye(int rank) { return "goodbye/" + std::to_string(rank); }
+
+// All have said it, but those that ended without it.
+void wait_for_goodbyes(c10d::Store& store, int size, Milliseconds limit) {
+  constexpr Milliseconds kSoon{1000};
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) keys.push_back(goodbye(r));
+  try {
+    return store.wait(keys, std::min(kSoon, limit));
+  } catch (const std::exception&) {  // ask those that are late
+  }
+  std::vector<int> late;
+  for (int r = 0; r < size; ++r)
+    if (!store.check({goodbye(r)})) late.push_back(r);
+  const std::vector<int> absent = RollCall::absent(store, late, kSoon);
+  std::erase_if(keys, [&](const std::string& key) { return std::ranges::find(absent, key, goodbye) != absent.end(); });
+  store.wait(keys, limit);
+}
+
+}  // namespace
+
 // The store ends with its server's process, and others may still fetch what was shared last: it waits for them, but
 // not for one that is lost. Whoever knows of a loss only says it, to a server that may be the one that is stopped.
 void Side::say_goodbye() noexcept {
@@ -218,10 +241,8 @@ void Side::say_goodbye() noexcept {
     const auto say = [store = met_.store, world = *world_, roll_call = std::shared_ptr(std::move(met_.roll_call)),
                       waits = met_.is_server && !lost, limit] {
       if (roll_call) roll_call->end(*store, limit);
-      std::vector<std::string> keys;
-      for (int r = 0; r < world.size; ++r) keys.push_back("goodbye/" + std::to_string(r));
-      store->set(keys[static_cast<size_t>(world.rank)], "1");
-      if (waits) store->wait(keys, limit);
+      store->set(goodbye(world.rank), "1");
+      if (waits) wait_for_goodbyes(*store, world.size, limit);
     };
     within(limit, say, {}, Milliseconds(lost ? 100 : 1000));
   } catch (const std::exception&) {  // they ended in another way

@@ -605,6 +605,23 @@ TEST_P(Ranks, EndSoonWhenRankZeroEnds) {
   });
 }
 
+// As at the end of a run, where nothing is sent any more that would tell of it. Who is only late is waited for.
+TEST_P(Ranks, WaitForNoGoodbyeOfOneThatIsKilled) {
+  in_ranks(GetParam(),
+           [](Rank& at) {
+             ASSERT_EQ(at.sum({1}), MORTISE_OK);
+             if (at.rank == 1) ::raise(SIGKILL);
+             if (at.rank == 2) ::usleep(2'500'000);
+             const Clock::time_point from = Clock::now();
+             at.plugin.reset();
+             if (at.rank == 0) {
+               EXPECT_LT(seconds_since(from), 5);
+               EXPECT_GT(seconds_since(from), at.size > 2 ? 2 : 0.5);
+             }
+           },
+           20, {1});
+}
+
 // Rank 0 has the store: while it is stopped, even the store's own timeout does not end.
 TEST(Gloo, EndsAtTheTimeoutWhenTheStoreStops) {
   in_ranks(3,

@@ -3,8 +3,8 @@
 //
 // All ranks make the same calls in the same order, whatever each of them computes (an expert that is used on one rank
 // alone): what is gathered is a segment's, whoever uses some of it, and gradients go against the order of declaration,
-// those of a segment when backward has come to the one before. Where values stay, nothing is gathered in backward, and
-// gradients go as soon as they are ready and together are worth it.
+// those of a segment when backward has come to the one before, which they have the time of to arrive. Where values stay,
+// nothing is gathered in backward, and gradients go as soon as they are ready and together are worth it.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -23,7 +23,7 @@ namespace mortise::zero {
 
 class Shards {
  public:
-  // `most`: bytes of gradients that are on their way at once.
+  // `most`: bytes of gradients that are on their way at once, where values stay; a lot is half of it.
   Shards(int64_t most, bool values_go) : most_(most), values_go_(values_go) {}
 
   // `owner`: who has all elements; -1: each rank has `each` of them, the last ones fewer. Returns the room it needs.
@@ -42,8 +42,8 @@ class Shards {
     return room;
   }
 
-  // Of two segments the values; of one the gradients that are made, of as much as may be on its way those that were,
-  // and of whatever waits for its last use the largest.
+  // Of two segments the values; of one the gradients that are made, of as much as may be on its way (where values go a
+  // segment) those that were, and of whatever waits for its last use the largest.
   int64_t transient() const {
     std::map<int32_t, int64_t> values, gradients;
     int64_t all = 0, largest = 0;
@@ -61,7 +61,7 @@ class Shards {
       of_two = std::max(of_two, bytes + (next == values.end() ? 0 : next->second));
     }
     for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
-    const int64_t on_its_way = std::min(all, std::max(most_, largest));
+    const int64_t on_its_way = std::min(all, values_go_ ? of_one : std::max(most_, largest));
     return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / replicas;
   }
 
@@ -85,6 +85,7 @@ class Shards {
     if (segment != here_ || backward != is_backward_) enter(segment, backward);
     Unit& u = *unit_of_.at(param);
     u.used_in = segment;
+    if (u.segment != segment) add_member(segment, u);
     if (u.value == Value::kOld) {
       gather(u);
       gathered_.start();
@@ -131,7 +132,7 @@ class Shards {
     mortise_param* param = nullptr;
     Value value = Value::kOld;
     mortise_work* gathering = nullptr;
-    int32_t used_in = -1;   // which segment needed it last
+    int32_t used_in = -1;   // which segment needs it, or did last
     bool is_ready = false;  // the gradient of this micro-batch
   };
   struct Sent {
@@ -152,12 +153,13 @@ class Shards {
     is_backward_ = backward;
     if (!backward) begin_micro();
     if (values_go_ && backward) {
+      finish();
       while (next_ < order_.size() && order_[next_]->segment > here_) send(*order_[next_++]);
       start_sums();
     }
     if (values_go_)
       for (Unit& u : units_)
-        if (u.segment != here_ && u.used_in != here_) forget(u);
+        if (u.used_in != here_) forget(u);
     gather_segment(here_);
     // Backward does not come to every segment: the first has often nothing that needs its values there.
     const int32_t next = here_ + (backward ? -1 : 1);
@@ -165,11 +167,19 @@ class Shards {
     if (backward) entered_in_backward_.insert(here_);
   }
 
+  // Tied: gathered ahead from the second time on.
+  void add_member(int32_t segment, Unit& u) {
+    std::vector<Unit*>& members = members_[segment];
+    if (std::ranges::find(members, &u) == members.end()) members.push_back(&u);
+  }
+
   void gather_segment(int32_t segment) {
     const auto members = members_.find(segment);
     if (members == members_.end()) return;
-    for (Unit* u : members->second)
+    for (Unit* u : members->second) {
+      u->used_in = segment;
       if (u->value == Value::kOld) gather(*u);
+    }
     gathered_.start();
   }
 
@@ -211,7 +221,7 @@ class Shards {
     on_its_way_ += u.grad_bytes;
     waiting_ += u.grad_bytes;
     if (waiting_ > most_ / 2) start_sums();
-    while (on_its_way_ > most_ && sent_.size() > 1) bring_first();
+    while (!values_go_ && on_its_way_ > most_ && sent_.size() > 1) bring_first();
   }
 
   void start_sums() {

@@ -240,6 +240,21 @@ TEST_F(Zero, KeepsWhatIsTiedWhileItsSecondSegmentUsesIt) {
   EXPECT_FALSE(host_.held.contains(w[0]));
 }
 
+TEST_F(Zero, GathersWhatIsTiedAheadFromTheSecondTimeOn) {
+  const auto w = model(4, 3);
+  const auto forward = [&] {
+    for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  };
+  forward();
+  need(w[0], 3, 0);
+  ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK) << host_.error();
+  forward();
+  EXPECT_EQ(host_.held, (std::set<const mortise_param*>{w[2], w[3], w[0]}));
+  started();
+  need(w[0], 3, 0);
+  EXPECT_TRUE(started().empty());
+}
+
 TEST_F(Zero, SendsASegmentsGradientsWhenBackwardHasLeftIt) {
   const auto w = model(3, 3);
   for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
@@ -251,6 +266,18 @@ TEST_F(Zero, SendsASegmentsGradientsWhenBackwardHasLeftIt) {
   ready(w[1]);
   ready(w[0]);
   EXPECT_EQ(host_.taken, (Params{w[2], w[1], w[0]})) << "in the end whatever is left";
+}
+
+// However much they are: until then they arrive beside what is computed.
+TEST_F(Zero, BringsASegmentsGradientsWhenBackwardHasLeftTheNext) {
+  const auto w = model(4, 3, 180'000);
+  for (int32_t i = 0; i < 4; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  need(w[1], 1, 1);
+  EXPECT_EQ(host_.taken, (Params{w[3], w[2]})) << "more than a MiB";
+  EXPECT_TRUE(host_.added.empty());
+  need(w[0], 0, 1);
+  EXPECT_EQ(host_.added.size(), 2U);
+  EXPECT_EQ(host_.taken, (Params{w[3], w[2], w[1]}));
 }
 
 TEST_F(Zero, SendsTheSameWhateverThisRankUsed) {
