@@ -147,7 +147,7 @@ std::string can_start(const PluginInfo& info, int64_t first_device = 0);
 Plan plan_here(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, Report& report);
 // The ranks that this process is one of, by its environment. Throws Failure.
 const World& world();
-// " --ranks N", which a command that goes on with this run has to say; "" where somebody else starts ranks, or there is
+// " --ranks N", which a command that goes on with this run has to say; "" where ranks are on several hosts, or there is
 // one.
 std::string ranks_flag();
 // From here on `world` is rank 0 of so many on this machine, as `--ranks` starts them: for a plan that starts none.

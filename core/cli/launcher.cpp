@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -18,6 +19,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
@@ -39,7 +41,12 @@ constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said
 
 constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // by a training
 
-int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+// That this process may have: taskset and a container give it some of all.
+int processors() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 // ---- what a rank begins with ----
 
@@ -62,20 +69,22 @@ int listening_socket(int& port) {
 }
 
 // This environment, with a rank's own variables in it.
-std::vector<std::string> environment_of(int rank, int ranks, int port, int listens) {
+std::vector<std::string> environment_of(int rank, int ranks, int port, int listens, int told) {
   const auto text = [](int n) { return std::to_string(n); };
   std::vector<std::string> all = {"RANK=" + text(rank),         "WORLD_SIZE=" + text(ranks),
                                   "LOCAL_RANK=" + text(rank),   "LOCAL_WORLD_SIZE=" + text(ranks),
                                   "MASTER_ADDR=127.0.0.1",      "MASTER_PORT=" + text(port),
                                   "MORTISE_LAUNCHED_BY=--ranks"};
   if (rank == 0) all.push_back("MORTISE_LISTEN_FD=" + text(listens));
+  if (rank == 0) all.push_back(std::string(kToldTo) + "=" + text(told));
   // More threads than processors make each of them wait for the others.
   if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(std::max(1, processors() / ranks)));
   const size_t own = all.size();
   for (char** v = environ; *v; ++v) {
     const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
     const auto is = [&](const std::string& other) { return other.substr(0, other.find('=')) == name; };
-    if (name != "MORTISE_LISTEN_FD" && std::none_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(own), is))
+    if (name != "MORTISE_LISTEN_FD" && name != kToldTo &&
+        std::none_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(own), is))
       all.emplace_back(*v);
   }
   return all;
@@ -96,7 +105,7 @@ struct Start {
   char *const *words, *const *environment;
   sigset_t blocked;
   pid_t parent;
-  int listens, null, says;  // `says` -1: it has its parent's input and output
+  int listens, told, null, says;  // `says` -1: it has its parent's input and output
 };
 
 // Between fork and exec: nothing but system calls. Signals that a training handles stay held until it does: none is
@@ -106,7 +115,8 @@ struct Start {
   if (::getppid() != start.parent) ::_exit(kNotStarted);  // it was gone before that call
   sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
-  if (start.listens >= 0) ::fcntl(start.listens, F_SETFD, 0);
+  for (const int fd : {start.listens, start.told})
+    if (fd >= 0) ::fcntl(fd, F_SETFD, 0);
   if (start.says >= 0 && (::dup2(start.null, STDIN_FILENO) < 0 || ::dup2(start.says, STDOUT_FILENO) < 0 ||
                           ::dup2(start.says, STDERR_FILENO) < 0))
     ::_exit(kNotStarted);
@@ -139,7 +149,7 @@ class Children {
 
  private:
   void start(Rank& rank, const std::vector<std::string>& words, const std::string& program, int listens, int port);
-  sigset_t blocked_in_a_rank(const std::vector<std::string>& words) const;
+  sigset_t blocked_in_a_rank() const;
   int until_next() const;
   void take_signals();
   void interrupted();
@@ -151,6 +161,9 @@ class Children {
   bool is_lost(const Rank& rank) const;
   const Rank* to_blame() const;
   int exit_of(const Rank& rank) const;
+  bool others_may_save(const Rank& rank) const;
+  std::string told_to_go_on() const;
+  std::string same_command(const std::vector<std::string>& words) const;
   std::vector<std::string> last_lines(const Rank& rank) const;
   void tell_words(const Rank& rank) const;
   int tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const;
@@ -160,6 +173,8 @@ class Children {
   Patience patience_;
   sigset_t others_;  // signals that were blocked before this process blocked its own
   int signals_ = -1, null_ = -1, asked_ = 0;
+  int told_ = -1;          // in memory: by rank 0, the command that goes on with the run that it has begun
+  bool measures_ = false;  // only
   std::optional<Clock::time_point> interrupted_;  // first
   bool waits_no_more_ = false;                    // it was interrupted again
   int next_ = SIGTERM;                            // for those that do not end
@@ -177,7 +192,8 @@ Children::Children(int n, const Patience& patience) : all_(static_cast<size_t>(n
   sigprocmask(SIG_BLOCK, &set, &others_);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   null_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (signals_ < 0 || null_ < 0) refuse_start("the ranks cannot be watched");
+  told_ = ::memfd_create("told", MFD_CLOEXEC);
+  if (signals_ < 0 || null_ < 0 || told_ < 0) refuse_start("the ranks cannot be watched");
 }
 
 Children::~Children() {
@@ -185,11 +201,12 @@ Children::~Children() {
     if (rank.pid > 0 && ::kill(rank.pid, SIGKILL) == 0) ::waitpid(rank.pid, nullptr, 0);
   for (const Rank& rank : all_)
     if (rank.says >= 0) ::close(rank.says);
-  for (const int fd : {signals_, null_})
+  for (const int fd : {signals_, null_, told_})
     if (fd >= 0) ::close(fd);
 }
 
 void Children::start(const std::vector<std::string>& words, const std::string& program) {
+  measures_ = only_measures(words);
   int port = 0;
   const int listens = listening_socket(port);
   std::cout.flush();
@@ -209,14 +226,15 @@ void Children::start(Rank& rank, const std::vector<std::string>& words, const st
     if (rank.says < 0) refuse_start("a rank has nothing to write to");
     ::fcntl(rank.says, F_SETFL, O_APPEND);
   }
-  const auto environment = environment_of(rank.number, static_cast<int>(all_.size()), port, listens);
+  const auto environment = environment_of(rank.number, static_cast<int>(all_.size()), port, listens, told_);
   const std::vector<char*> word_pointers = pointers(words), variables = pointers(environment);
   const Start begin{.program = program.c_str(),
                     .words = word_pointers.data(),
                     .environment = variables.data(),
-                    .blocked = blocked_in_a_rank(words),
+                    .blocked = blocked_in_a_rank(),
                     .parent = ::getpid(),
                     .listens = rank.number == 0 ? listens : -1,
+                    .told = rank.number == 0 ? told_ : -1,
                     .null = null_,
                     .says = rank.says};
   rank.pid = ::fork();
@@ -224,9 +242,9 @@ void Children::start(Rank& rank, const std::vector<std::string>& words, const st
   if (rank.pid < 0) refuse_start("rank " + std::to_string(rank.number) + " cannot be started");
 }
 
-sigset_t Children::blocked_in_a_rank(const std::vector<std::string>& words) const {
+sigset_t Children::blocked_in_a_rank() const {
   sigset_t set = others_;
-  if (!only_measures(words))
+  if (!measures_)
     for (const int signal : kHandled) sigaddset(&set, signal);
   return set;
 }
@@ -291,8 +309,7 @@ void Children::ended(Rank& rank, int status) {
   ended_.push_back(&rank);
   const int exit = exit_of(rank);
   if (exit == kExitOk || rank.ended_by_us) return;
-  const bool stopped = exit == kExitResumable || exit == kExitInterrupted || exit == kExitGuard;
-  const auto until = Clock::now() + (stopped && !is_lost(rank) ? patience_.stopped : patience_.lost);
+  const auto until = Clock::now() + (others_may_save(rank) ? patience_.stopped : patience_.lost);
   if (next_ == SIGTERM) until_ = std::min(until_.value_or(until), until);
 }
 
@@ -321,9 +338,20 @@ bool Children::is_lost(const Rank& rank) const {
   return signal != asked_ && !(rank.ended_by_us && (signal == SIGTERM || signal == SIGKILL));
 }
 
+// It stopped as all were asked to. Asked by nobody here, rank 0, which saves, is the last to do so.
+bool Children::others_may_save(const Rank& rank) const {
+  const int exit = exit_of(rank);
+  if (is_lost(rank) || (rank.number == 0 && !asked_)) return false;
+  if (exit != kExitResumable && exit != kExitInterrupted && exit != kExitGuard) return false;
+  return std::ranges::none_of(last_lines(rank), [](const std::string& line) {  // else it has lost another
+    return line.find("rank_lost") != std::string::npos;
+  });
+}
+
 // Of one that was ended before it could handle the signal, what it would have been.
 int Children::exit_of(const Rank& rank) const {
   if (WIFEXITED(rank.status)) return WEXITSTATUS(rank.status);
+  if (measures_ && !rank.ended_by_us) return 128 + WTERMSIG(rank.status);  // as a shell says of one process
   return !rank.ended_by_us && WTERMSIG(rank.status) == SIGINT ? kExitInterrupted : kExitResumable;
 }
 
@@ -354,16 +382,24 @@ void Children::tell_words(const Rank& rank) const {
   }
 }
 
-// The command that goes on with the run; `--from` would set aside again what was saved since.
-std::string command_to_go_on(std::vector<std::string> words, size_t ranks) {
-  const std::string flag = " --ranks " + std::to_string(ranks);
-  // Of a run that was begun only rank 0 knew the directory: there may be others of its name.
-  if (words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0)
-    return globals().name + " resume DIR" + flag + ", where DIR is what the line `run` has named";
-  words = without_flag(words, "--from");
+// Of a run that these ranks have begun, what goes on with it; "": it has no checkpoint yet, or there is none.
+std::string Children::told_to_go_on() const {
+  std::string told(16 << 10, '\0');
+  told.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, told.data(), told.size(), 0), 0)));
+  const size_t end = told.find('\n');
+  if (end == std::string::npos) return "";
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(told.substr(0, end) + "/checkpoints", ignored))
+    if (entry.path().filename().string().starts_with("step-")) return told.substr(end + 1);
+  return "";
+}
+
+// Their own words again; `--from` would set aside again what was saved since.
+std::string Children::same_command(const std::vector<std::string>& words) const {
+  const std::vector<std::string> kept = without_flag(words, "--from");
   std::string command = globals().name;
-  for (size_t i = 1; i < words.size(); ++i) command += " " + shell_word(words[i]);
-  return command + flag;
+  for (size_t i = 1; i < kept.size(); ++i) command += " " + shell_word(kept[i]);
+  return command + " --ranks " + std::to_string(all_.size());
 }
 
 int Children::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
@@ -376,9 +412,13 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   };
   const std::string verb = all_.size() == 2 ? "was" : "were";
   d.effect = all_.size() == 2 ? "the other rank " : "the other ranks ";
-  d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : verb + " ended too";
-  d.effect += only_measures(words) ? "; nothing was measured" : "; what was saved before is there";
-  d.fixes = {command_to_go_on(words, all_.size())};
+  d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : "ended too";
+  const bool begins = words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0;
+  const std::string go_on = begins ? told_to_go_on() : "";
+  d.effect += measures_                 ? "; nothing was measured"
+              : begins && go_on.empty() ? "; nothing was saved yet"
+                                        : "; what was saved before is there";
+  d.fixes = {go_on.empty() ? same_command(words) : go_on};
   say(d);
   return d.exit;
 }
@@ -402,11 +442,13 @@ int Children::tell(const std::vector<std::string>& words) const {
   }
   if (!blamed)
     for (const Rank* r : ended_)
-      if (WIFSIGNALED(r->status) && r->ended_by_us)
+      if (WIFSIGNALED(r->status) && r->ended_by_us) {
+        if (ended_.front() != r) tell_words(*ended_.front());  // why it did not wait for this one
         return tell_lost(*r,
                          std::string(" did not end when ") +
                              (waits_no_more_ ? "it was interrupted again" : "another had") + ", and was killed",
                          words);
+      }
   const Rank* const first = &all_.front();
   if (!blamed) blamed = first;
   for (const Rank* r : ended_)

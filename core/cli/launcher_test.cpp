@@ -186,7 +186,7 @@ TEST_F(StartedRanks, OneThatIsKilledEndsAll) {
   EXPECT_FALSE(is_there(first) || is_there(second));
   EXPECT_EQ(text("err"),
             "error[rank_lost]: rank 2 ended: signal 9 (Killed)\n"
-            "  effect: the other ranks were ended too; what was saved before is there\n"
+            "  effect: the other ranks ended too; what was saved before is there\n"
             "  fix: program rank.sh 'a b' --ranks 3\n");
 }
 
@@ -233,6 +233,36 @@ TEST_F(StartedRanks, WhoStopsIsWaitedForLonger) {
   EXPECT_EQ(run(2, "test $RANK = 1 && exit 75; sleep 0.6; echo done > saved; exit 75"), kExitResumable);
   EXPECT_EQ(text("saved"), "done\n");
   EXPECT_EQ(text("err"), "");
+}
+
+TEST_F(StartedRanks, WhoEndsBecauseItHasLostAnotherIsNotWaitedForSo) {
+  EXPECT_EQ(run(2,
+                "test $RANK = 0 && exec sleep 60\n"
+                "echo 'error[rank_lost]: rank 0 ended, or did not come' >&2; exit 75"),
+            kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("rank 1: error[rank_lost]: rank 0 ended, or did not come\n")) << text("err");
+}
+
+TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
+  EXPECT_EQ(run(2, "test $RANK = 0 && exit 75; trap '' TERM; while :; do sleep 0.05; done"), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
+      << text("err");
+}
+
+TEST_F(StartedRanks, OfARunThatHasSavedTheCommandThatGoesOnIsTold) {
+  words_ = {"sh", "train", "run.toml"};
+  const auto lost = [&](const std::string& more) {
+    return run(2, "test $RANK = 0 && { " + more + " sleep 0.4; exit 75; }; sleep 0.3; kill -9 $$");
+  };
+  for (const auto& [dir, effect, fix] :
+       {std::tuple("none", "nothing was saved yet", "program train run.toml --ranks 2"),
+        std::tuple("saved", "what was saved before is there", "program resume saved --ranks 2")}) {
+    fs::create_directories("saved/checkpoints/step-20");
+    EXPECT_EQ(lost("printf '" + std::string(dir) + "\\nprogram resume saved --ranks 2' >&$MORTISE_TOLD_FD;"),
+              kExitResumable);
+    EXPECT_EQ(text("err"), "error[rank_lost]: rank 1 ended: signal 9 (Killed)\n  effect: the other rank ended too; " +
+                               std::string(effect) + "\n  fix: " + fix + "\n");
+  }
 }
 
 TEST_F(StartedRanks, WhoHangsWhenTheOthersStopIsTold) {

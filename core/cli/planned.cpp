@@ -75,7 +75,10 @@ static World& own_world() {
 
 const World& world() { return own_world(); }
 
-std::string ranks_flag() { return world().by == kOwnLauncher ? " --ranks " + std::to_string(world().size) : ""; }
+std::string ranks_flag() {
+  const bool all_here = world().size > 1 && world().local_size == world().size;
+  return all_here ? " --ranks " + std::to_string(world().size) : "";
+}
 
 void plan_for(int ranks) {
   World& world = own_world() = World();

@@ -182,6 +182,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     // Of a run that was not restored, what was true before still is.
     if (run || checkpoint.path.empty()) directory.end(exit, step());
   });
+  tell_parent(directory.path(), resume_command(planned, directory.path()));
   std::optional<WhileItBegins> begins([&](int exit) {
     if (checkpoint.path.empty()) directory.end(exit, 0);
     return "stopped before the first step; next    " + resume_command(planned, directory.path()) + "\n";

@@ -109,6 +109,21 @@ class Experts(Meshed):
                     two = self.run_of(2, 2, SHARED.format(2) + more + zero(stage), **shape)
                     self.near(one[1], two[1], tolerance)
 
+    def test_where_experts_of_one_rank_learn_and_nothing_before_them(self):
+        """All ranks go back through the exchange, or those that do wait for the others."""
+        lora = '[adapter.lora]\nrank = 2\nwhere = {}\n'
+        frozen = '[parameters.still]\nwhere = {{ match = "*", except = {} }}\nfreeze = true\n'
+        wait = '[comm.gloo]\ntimeout = "20 s"\n'
+        for more in (lora.format('["h.0.mlp.experts.0.*", "h.1.attn.c_attn"]'), lora.format('"h.0.mlp.experts.1*"'),
+                     lora.format('["h.0.mlp.experts.0.*", "h.1.mlp.experts.3.*"]'),
+                     frozen.format('["h.0.mlp.experts.0.*", "ln_f*"]')):
+            for capacity in ("", "capacity_factor = 1.25\n"):
+                with self.subTest(f"{more} {capacity}"):
+                    one = self.run_of(1, 2, FP64 + more + COUNT.format(2) + EXPERTS + capacity, samples=32)
+                    for stage in (0, 3):
+                        two = FP64 + more + wait + zero(stage) + SHARED.format(2) + capacity
+                        self.equal(one, self.run_of(2, 2, two, samples=32))
+
     @NEEDS_A_COMPILER
     def test_with_a_capacity_there_is_room_for_a_micro_batch_and_no_more(self):
         self.file("more/test.twice/plugin.toml", TWICE)

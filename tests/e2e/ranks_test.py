@@ -40,8 +40,8 @@ write("got" + rank, " ".join(f"{signal.Signals(s).name} {k}" for s, k in sorted(
 sys.exit(130 if signal.SIGINT in n else 75)
 """
 LOST = ("error[rank_lost]: rank {} ended: signal 9 (Killed)\n"
-        "  effect: the other rank was ended too; what was saved before is there\n"
-        "  fix: mortise resume DIR --ranks 2, where DIR is what the line `run` has named\n")
+        "  effect: the other rank ended too; nothing was saved yet\n"
+        "  fix: mortise train run.toml --ranks 2\n")
 
 
 def is_gone(pid):
@@ -194,7 +194,7 @@ class Started(Ranks):
         kill = {"DOES": "rank == '1' and os.kill(os.getpid(), signal.SIGKILL)"}
         self.assertEqual(self.run_it("eval", "runs/run", "--ranks", "2", env=kill), (75, "", (
             "error[rank_lost]: rank 1 ended: signal 9 (Killed)\n"
-            "  effect: the other rank was ended too; nothing was measured\n"
+            "  effect: the other rank ended too; nothing was measured\n"
             "  fix: mortise eval runs/run --ranks 2\n")))
 
     def test_a_second_interrupt_waits_for_no_rank_that_hangs(self):

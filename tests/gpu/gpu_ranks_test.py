@@ -278,7 +278,7 @@ class Lost(Ranks):
         self.assertRegex(err.decode(), r"error\[rank_lost\]: rank [01] ended: signal 9 \(Killed\)")
         for pid in children:
             self.assertFalse(pathlib.Path(f"/proc/{pid}").exists(), "a rank is left")
-        self.assertIn(b"the other rank was ended too", err, "it waits in NCCL")
+        self.assertIn(b"the other rank ended too", err, "it waits in NCCL")
 
 
 class Places(Ranks):

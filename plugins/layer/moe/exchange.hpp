@@ -37,16 +37,17 @@ inline Tensor exchanged(const mortise_rank_group* group, Ref rows, const Ways& w
   return out;
 }
 
-// The same, differentiated: gradients go back where the rows came from. Every rank calls it, and its backward.
+// The same, differentiated: gradients go back where the rows came from. Every rank calls it, and its backward if `learns`,
+// which is the same on all of them: experts that learn may be on other ranks alone, and before the layer nothing.
 class Trip {
  public:
-  static Tensor of(const mortise_rank_group* group, Ref rows, Ways ways) {
-    static const mortise_node_fns functions = {.struct_size = sizeof functions,
-                                               .flags = 0,
-                                               .name = MORTISE_STR("exchange of rows among experts"),
-                                               .forward = forward,
-                                               .backward = backward,
-                                               .drop = drop};
+  static Tensor of(const mortise_rank_group* group, Ref rows, Ways ways, bool learns) {
+    const mortise_node_fns functions = {.struct_size = sizeof functions,
+                                        .flags = learns ? uint32_t{MORTISE_NODE_REQUIRES_GRAD} : 0,
+                                        .name = MORTISE_STR("exchange of rows among experts"),
+                                        .forward = forward,
+                                        .backward = backward,
+                                        .drop = drop};
     const mortise_value in = value(rows);
     mortise_value out = none();
     auto trip = std::unique_ptr<Trip>(new Trip(group, std::move(ways), Info(rows)));
@@ -104,9 +105,9 @@ class Exchange {
   int64_t first() const { return is_shared() ? rank_ * each_ : 0; }  // of the experts that this rank has
 
   // `compute(rows, sizes)` gives what the experts of this rank make of rows that stand side by side, `sizes` of each.
-  // `rows`: those for all experts, one after another, `sizes` of each.
+  // `rows`: those for all experts, one after another, `sizes` of each. `learns`: some expert does, on whatever rank.
   template <class Compute>
-  Tensor computed(const Tensor& rows, const std::vector<int64_t>& sizes, const Compute& compute) const {
+  Tensor computed(const Tensor& rows, const std::vector<int64_t>& sizes, bool learns, const Compute& compute) const {
     const std::vector<int64_t> from_SL = told(sizes);
     Ways ways;
     std::vector<int64_t> sizes_L(static_cast<size_t>(each_));
@@ -117,14 +118,14 @@ class Exchange {
       for (int64_t l = 0; l < each_; ++l) sizes_L[static_cast<size_t>(l)] += of_rank(from_SL)[l];
     }
     const auto [order, back] = by_expert(from_SL);
-    const Tensor x = ops::index_select(Trip::of(group_, rows, ways), order);
-    return Trip::of(group_, ops::index_select(compute(x, sizes_L), back), ways.back());
+    const Tensor x = ops::index_select(Trip::of(group_, rows, ways, learns), order);
+    return Trip::of(group_, ops::index_select(compute(x, sizes_L), back), ways.back(), learns);
   }
 
   // The same with `capacity` rows for each expert, whatever it was given, on every rank alike: nobody tells anybody how
   // many there are, so nothing waits for the device.
   template <class Compute>
-  Tensor computed_evenly(const Tensor& rows, int64_t capacity, const Compute& compute) const {
+  Tensor computed_evenly(const Tensor& rows, int64_t capacity, bool learns, const Compute& compute) const {
     const std::vector<int64_t> as_many(static_cast<size_t>(size_), each_ * capacity);
     const Ways ways = {as_many, as_many};
     const auto turned = [&](const Tensor& x, int64_t outer, int64_t inner) {  // from [outer, inner] to [inner, outer]
@@ -132,8 +133,8 @@ class Exchange {
       return ops::reshape(ops::transpose(ops::reshape(x, {outer, inner, capacity, width}), 0, 1), {-1, width});
     };
     const std::vector<int64_t> sizes_L(static_cast<size_t>(each_), size_ * capacity);
-    const Tensor y = compute(turned(Trip::of(group_, rows, ways), size_, each_), sizes_L);
-    return Trip::of(group_, turned(y, each_, size_), ways);
+    const Tensor y = compute(turned(Trip::of(group_, rows, ways, learns), size_, each_), sizes_L);
+    return Trip::of(group_, turned(y, each_, size_), ways, learns);
   }
 
  private:

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <deque>
 
 #include "exchange.hpp"
 #include "kernels/jitter/jitter.hpp"
@@ -101,6 +102,15 @@ struct Settings {
   int64_t layers = 0;  // of the model, once it is declared
 };
 
+// Whatever belongs to the experts of a layer, an adapter's parameters too; those of other ranks as well.
+struct OfExperts {
+  std::string begin;  // of their names
+  std::vector<mortise_param*> params;
+  bool learn() const {
+    return std::ranges::any_of(params, [](mortise_param* p) { return trainable(p); });
+  }
+};
+
 class Moe : public Layers {
  public:
   Moe() {
@@ -108,16 +118,16 @@ class Moe : public Layers {
       config::refuse("top_k", "a token cannot take more experts than there are, " + std::to_string(settings.experts),
                      "top_k = " + std::to_string(settings.experts) + ", or more experts");
   }
-  // Where ranks share the experts, what belongs to one, an adapter's parameters too, lies on its rank.
-  void place(const mortise_event* e) const;
+  // Where ranks share the experts, what belongs to one lies on its rank.
+  void place(const mortise_event* e);
   Settings settings;
-  std::vector<std::string> places;  // of all layers: what names of their experts' parameters begin with
+  std::deque<OfExperts> all;  // of each layer
 };
 
 class Experts {
  public:
-  Experts(const Builder& build, const LayerSpec& spec, Settings& settings)
-      : settings_(settings), width_(spec.integer("width")), exchange_(settings.experts),
+  Experts(const Builder& build, const LayerSpec& spec, Settings& settings, const OfExperts& params)
+      : settings_(settings), params_(params), width_(spec.integer("width")), exchange_(settings.experts),
         micro_batch_size_(build.fact("micro_batch_size").value_or(0)),
         sequence_length_(build.fact("sequence_length").value_or(0)) {
     ++settings.layers;
@@ -209,7 +219,7 @@ class Experts {
                   "ranks that share experts with a capacity make room for data.micro_batch_size × data.sequence_length "
                   "positions; here are " +
                       std::to_string(rows) + " × " + std::to_string(length),
-                  "capacity_factor = 0, or expert_parallel = 1");
+                  "data.sequence_length of as many or more, capacity_factor = 0, or expert_parallel = 1");
     return micro_batch_size_ * (sequence_length_ > 0 ? sequence_length_ : length);
   }
 
@@ -276,10 +286,11 @@ class Experts {
     const auto compute = [this](const Tensor& rows, const std::vector<int64_t>& of_each) {
       return one_by_one(rows, of_each);
     };
-    if (capacity > 0) return exchange_.computed_evenly(x_RW, capacity, compute);
+    if (capacity > 0) return exchange_.computed_evenly(x_RW, capacity, params_.learn(), compute);
     const int64_t padding = std::ssize(sizes) > settings_.experts ? sizes.back() : 0;
     sizes.resize(static_cast<size_t>(settings_.experts));
-    const Tensor y = exchange_.computed(ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding), sizes, compute);
+    const Tensor y =
+        exchange_.computed(ops::narrow(x_RW, 0, 0, Info(x_RW).size(0) - padding), sizes, params_.learn(), compute);
     const Tensor zeros = zeros_of(Info(y).dtype, {padding, width_});
     return padding == 0 ? y : ops::cat({y.get(), zeros.get()}, 0);
   }
@@ -339,6 +350,7 @@ class Experts {
   }
 
   const Settings& settings_;
+  const OfExperts& params_;
   int64_t width_;
   mortise_layer* router_;
   mortise_param* router_weight_ = nullptr;
@@ -347,14 +359,15 @@ class Experts {
   std::vector<mortise_layer*> experts_;
 };
 
-void Moe::place(const mortise_event* e) const {
+void Moe::place(const mortise_event* e) {
   const moe::Exchange exchange(settings.experts);
   if (!exchange.is_shared()) return;
   const std::string_view name = view(info_of(e->param).name);
-  for (const std::string& begin : places) {
+  for (OfExperts& of : all) {
     int64_t expert = 0;
-    if (!name.starts_with(begin)) continue;
-    std::from_chars(name.data() + begin.size(), name.data() + name.size(), expert);
+    if (!name.starts_with(of.begin)) continue;
+    of.params.push_back(e->param);
+    std::from_chars(name.data() + of.begin.size(), name.data() + name.size(), expert);
     check(api.params->set(api.host, e->param, MORTISE_STR("place.experts"), value(exchange.owner(expert))));
   }
 }
@@ -362,8 +375,8 @@ void Moe::place(const mortise_event* e) const {
 mortise_status declare(void* self, mortise_builder* b, const mortise_layer_spec* s, void** data) noexcept {
   return guard([&] {
     Moe& moe = *static_cast<Moe*>(self);
-    moe.places.push_back(LayerSpec(s).name() + ".experts.");
-    *data = moe.keep(std::make_unique<Experts>(Builder(b), LayerSpec(s), moe.settings));
+    const OfExperts& params = moe.all.emplace_back(OfExperts{LayerSpec(s).name() + ".experts.", {}});
+    *data = moe.keep(std::make_unique<Experts>(Builder(b), LayerSpec(s), moe.settings, params));
   });
 }
 // Why the layer cannot stand there, and what to write instead; nothing: it can.
