@@ -142,6 +142,7 @@ std::string first_difference(const std::string& own, const std::string& first) {
   }
   if (a == b) return "its values are from elsewhere";
   const auto said = [](const std::string& line) { return line.empty() ? "nothing" : "`" + escape_control(line) + "`"; };
+  if (a.starts_with("[") || b.starts_with("[")) table.clear();  // a table that one of them has not
   return table + said(a) + ", where rank 0 has " + said(b);
 }
 

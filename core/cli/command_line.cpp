@@ -58,7 +58,8 @@ std::string as_key(const std::string& flag) {
 }
 
 // What was meant by a flag that there is not: a flag of the verb whose value is called so (--output: -o OUT), that has
-// another dash or says what the key says (--max_new_tokens: --tokens); a key of the manifest; a typo.
+// another dash, lacks an s (--rank: --ranks) or says what the key says (--max_new_tokens: --tokens); a key of the
+// manifest; a typo.
 std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
                                     const std::string& value) {
   const std::string key = as_key(name);
@@ -71,7 +72,7 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
   const std::vector<std::string> keys = words.keys_called(key);
   for (const Flag& flag : verb.flags)
     if (const std::string own = as_key(flag.name);
-        !flag.value.empty() && (upper.substr(0, std::max<size_t>(flag.value.size(), 3)) == flag.value || own == key ||
+        !flag.value.empty() && (upper.substr(0, std::max<size_t>(flag.value.size(), 3)) == flag.value || own == key || own == key + "s" ||
                                 (keys.size() == 1 && keys[0].ends_with("." + own))))
       return {flag.name + " " + (value.empty() ? flag.value : shell_word(value))};
   if (verb.takes_layers)

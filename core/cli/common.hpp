@@ -147,6 +147,8 @@ std::string can_start(const PluginInfo& info, int64_t first_device = 0);
 Plan plan_here(const Manifest& manifest, const std::map<std::string, PluginInfo>& catalogue, Report& report);
 // The ranks that this process is one of, by its environment. Throws Failure.
 const World& world();
+// Throws Failure if a launcher has started several of this process: `why` one does it, and what they would have done.
+void must_be_alone(const std::string& why, const std::string& effect);
 // " --ranks N", which a command that goes on with this run has to say; "" where ranks are on several hosts, or there is
 // one.
 std::string ranks_flag();

@@ -297,6 +297,7 @@ void tell(const Ask& ask, const CheckpointManifest& saved, const Exported& e) {
 }  // namespace
 
 int export_model(const Arguments& args) {
+  must_be_alone("a model is exported by one", "each process would have written the same files");
   const Ask ask = ask_of(args);
   with_checkpoint(ask.dir, ask.checkpoint,
                   [&](const Verified& checkpoint) { tell(ask, checkpoint.manifest, write(ask, checkpoint)); });

@@ -480,7 +480,7 @@ int parsed_ranks(const std::string& text) {
     throw Failure(mistake(
         "wrong_type",
         "--ranks is a number of processes from 1 to " + std::to_string(kMostRanks) + ", or all; this is `" + text + "`",
-        {}, "--ranks 2, or --ranks all: one for each GPU"));
+        {}, "--ranks 2, or --ranks all: one for each GPU, without one for each processor"));
   return n;
 }
 

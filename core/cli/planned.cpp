@@ -75,6 +75,15 @@ static World& own_world() {
 
 const World& world() { return own_world(); }
 
+void must_be_alone(const std::string& why, const std::string& effect) {
+  if (world().size == 1) return;
+  Diagnostic d = mistake("ranks_not_started",
+                         world().by + " started " + std::to_string(world().size) + " processes, and " + why, {},
+                         "start one process, without " + world().by);
+  d.effect = effect;
+  throw Failure(d);
+}
+
 std::string ranks_flag() {
   const bool all_here = world().size > 1 && world().local_size == world().size;
   return all_here ? " --ranks " + std::to_string(world().size) : "";

@@ -72,7 +72,7 @@ bool is_finished(const std::string& dir, const Planned& p, const std::vector<Cha
   const auto length = std::ranges::find(asked, "run.length", &Change::key);
   if (length != asked.end() && steps < status->step) refuse_length(status->step, steps, status->step + 1, p.manifest);
   if (!asked.empty()) refuse_unused(dir, *status, asked);
-  if (globals().quiet || globals().json) return true;
+  if (globals().quiet || globals().json || world().rank > 0) return true;
   const bool early = status->step < status->of;
   std::cerr << escape_control(told_finished(dir, *status)) << (early ? "; go on from there: " : "; longer: ")
             << resume_command(p, dir) << (early ? " --from " + std::to_string(status->step) : " --set run.length=…")

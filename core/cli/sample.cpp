@@ -135,20 +135,11 @@ void use_tokenizer(const std::string& named, Arguments& args) {
   throw Failure(d);
 }
 
-// A text comes token by token, each from those before it: there is nothing to share out.
-void refuse_ranks(const World& world) {
-  if (world.size == 1) return;
-  Diagnostic d = mistake("ranks_not_started",
-                         world.by + " started " + std::to_string(world.size) + " processes, and a text is made by one",
-                         {}, "start one process, without " + world.by);
-  d.effect = "each process would have given the same text";
-  throw Failure(d);
-}
-
 }  // namespace
 
 int sample(const Arguments& asked) {
-  refuse_ranks(world());
+  // It comes token by token, each from those before it: there is nothing to share out.
+  must_be_alone("a text is made by one", "each process would have given the same text");
   Arguments args = asked;
   if (args.has("--tokenizer")) use_tokenizer(args.last("--tokenizer"), args);
   const std::string dir = run_directory_at(args.positional[0], "sample");

@@ -21,6 +21,7 @@
 #include "core/cli/json.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/training.hpp"
+#include "core/cli/world.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/plugin/load.hpp"
 #include "core/store/checkpoint.hpp"

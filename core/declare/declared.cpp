@@ -303,9 +303,10 @@ void limit_to_data(Declared& d, int64_t micros, int64_t per_epoch) {
                                           at, "a smaller batch, or more data")));
 }
 
-void measure_lengths(Declared& d) {
+// Who only measures has no step that a batch would have to be split for.
+void measure_lengths(Declared& d, bool trains) {
   mortise_clock& clock = d.edge->services.clock;
-  const int64_t micros = d.window(), per_epoch = d.samples->micros_per_epoch("train");
+  const int64_t micros = trains ? d.window() : 1, per_epoch = d.samples->micros_per_epoch("train");
   const int64_t steps_per_epoch = per_epoch / micros + (per_epoch % micros != 0);
   // In floating point: a manifest may ask for more than 64 bits count, which is refused below.
   d.lengths.steps_per_epoch = static_cast<double>(steps_per_epoch);
@@ -375,7 +376,7 @@ void fill(Declared& d, const DeclareRequest& request) {
   }
   d.layers->check();
   d.listeners = std::make_unique<Listeners>(plugins, request.world);
-  measure_lengths(d);
+  measure_lengths(d, request.train_samples);
   if (request.train_samples) order_samples(d);
 }
 

@@ -111,7 +111,7 @@ class Asked(Ranks):
         for word in ("0", "-1", "two", "1.5", "1025", "99999999999", "2x"):
             self.assertEqual(self.run_it("train", "--ranks", word), (64, "", (
                 f"error[wrong_type]: --ranks is a number of processes from 1 to 1024, or all; this is `{word}`\n"
-                "  fix: --ranks 2, or --ranks all: one for each GPU\n")))
+                "  fix: --ranks 2, or --ranks all: one for each GPU, without one for each processor\n")))
         self.assertIn("error[flag_twice]: ", self.run_it("train", "--ranks", "2", "--ranks", "3")[2])
         self.assertIn("error[unknown_flag]: ", self.run_it("sample", "runs/run", "--ranks", "2")[2])
 

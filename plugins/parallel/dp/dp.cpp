@@ -19,7 +19,7 @@ class Dp : public Buckets {
 
   void own(const mortise_param_info* info, int64_t, int32_t rank, int64_t* offset, int64_t* length) {
     if (info->axis.len > 0)
-      throw Error(MORTISE_E_UNSUPPORTED,
+      throw Error(MORTISE_E_CONFIG,
                   "the first rank has all of the model, and of " + std::string(view(info->name)) + " ranks along `" +
                       std::string(view(info->axis)) + "` have parts",
                   "parallel.ddp, or parallel.zero");

@@ -24,6 +24,12 @@ std::string broken(double x) {
 constexpr int64_t kMostMicros = 1'000'000;  // as plugin.toml has it: the host counts micro-batches in 32 bits
 constexpr double kMostCounted = 0x1p53;     // beyond it, whole numbers have gaps in a double
 
+int64_t greatest_divisor(int64_t n, int64_t most) {
+  int64_t divisor = std::min(n, most);
+  while (n % divisor != 0) --divisor;
+  return divisor;
+}
+
 class Accumulation {
  public:
   Accumulation() : size_(config::get("global_batch_size")) {
@@ -74,13 +80,23 @@ class Accumulation {
     const double share = static_cast<double>(size) / static_cast<double>(once);
     const std::string works =
         "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
+    std::string fix = "--set " + (tokens ? "'" + works + " tokens'" : works);
+    const int64_t samples = size / length, of_rank = samples / clock.ranks;
+    if (size % length == 0 && samples % clock.ranks == 0 && of_rank > 0)
+      fix = "--set data.micro_batch_size=" + std::to_string(greatest_divisor(of_rank, clock.micro_batch_size)) +
+            ", or " + fix;
+    for (int64_t fewer = clock.ranks - 1; fewer > 0; --fewer)
+      if (size % (once / clock.ranks * fewer) == 0) {
+        fix = "--ranks " + std::to_string(fewer) + ", or " + fix;
+        break;
+      }
     config::refuse(
         {.code = "batch_arithmetic",
          .key = "global_batch_size",
          .why = with_commas(size) + (tokens ? " tokens" : " samples") + " a step cannot be split over " + over,
          .beside =
              std::to_string(size) + " / " + (divisor == micro ? micro : "(" + divisor + ")") + " = " + broken(share),
-         .fix = "--set " + (tokens ? "'" + works + " tokens'" : works)});
+         .fix = fix});
   }
 
   mortise_value size_;

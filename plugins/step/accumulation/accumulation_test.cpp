@@ -51,7 +51,18 @@ TEST_F(Accumulation, RefusesABatchThatCannotBeSplitAndNamesTheNearest) {
   EXPECT_EQ(host.blamed->why, "512 samples a step cannot be split over 6 ranks of 16");
   EXPECT_EQ(host.blamed->code, "batch_arithmetic");
   EXPECT_EQ(host.blamed->beside, "512 / (16 × 6) = 5.33");
-  EXPECT_EQ(host.blamed->fix, "--set step.accumulation.global_batch_size=480");
+  EXPECT_EQ(host.blamed->fix, "--ranks 4, or --set step.accumulation.global_batch_size=480");
+}
+
+TEST_F(Accumulation, NamesTheMicroBatchThatKeepsTheBatch) {
+  host.set("global_batch_size", amount(24, MORTISE_SAMPLES));
+  host.clock.ranks = 2;
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->fix, "--set data.micro_batch_size=12, or --set step.accumulation.global_batch_size=32");
+  host.set("global_batch_size", amount(int64_t{26} * 1024, MORTISE_TOKENS));
+  EXPECT_EQ(window(), -1);
+  EXPECT_EQ(host.blamed->fix,
+            "--set data.micro_batch_size=13, or --set 'step.accumulation.global_batch_size=32768 tokens'");
 }
 
 TEST_F(Accumulation, RefusesTokensLikewise) {
