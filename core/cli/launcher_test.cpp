@@ -230,9 +230,31 @@ TEST_F(StartedRanks, WhoDoesNotSeeThatAnotherIsLostIsKilledToo) {
 
 TEST_F(StartedRanks, WhoStopsIsWaitedForLonger) {
   // Longer than a rank that fails would be: rank 0 saves.
-  EXPECT_EQ(run(2, "test $RANK = 1 && exit 75; sleep 0.6; echo done > saved; exit 75"), kExitResumable);
-  EXPECT_EQ(text("saved"), "done\n");
-  EXPECT_EQ(text("err"), "");
+  for (const int exit : {kExitResumable, kExitInterrupted, kExitGuard}) {
+    const std::string code = std::to_string(exit);
+    EXPECT_EQ(run(2, "test $RANK = 1 && exit " + code + "; sleep 0.6; echo done > saved" + code + "; exit " + code),
+              exit);
+    EXPECT_EQ(text("saved" + code), "done\n");
+    EXPECT_EQ(text("err"), "");
+  }
+}
+
+TEST_F(StartedRanks, TheFirstThatFailsSaysHowLongTheOthersAreWaitedFor) {
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(3, "test $RANK = 1 && exit 3; test $RANK = 2 && sleep 0.05 && exit 75; exec sleep 60"), 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20)) << "not as long as who stops";
+}
+
+TEST_F(StartedRanks, AnEvaluationThatIsEndedEndsAsOneProcessDoes) {
+  words_ = {"sh", "eval"};
+  for (const int signal : {SIGTERM, SIGINT}) {
+    fs::remove("pid0"), fs::remove("pid1");
+    start(2, kSleep);
+    pid_of(0), pid_of(1);
+    kill(parent_, signal);
+    EXPECT_EQ(end(), 128 + signal);
+    EXPECT_EQ(text("err"), "");
+  }
 }
 
 TEST_F(StartedRanks, WhoEndsBecauseItHasLostAnotherIsNotWaitedForSo) {

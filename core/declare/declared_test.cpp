@@ -491,6 +491,18 @@ TEST(Axes, OfOneNameAreOne) {
   EXPECT_NE(d.message.find("data.random.samples = 12"), std::string::npos);
 }
 
+TEST(Axes, OfOneNameSeeTheSameOrNeitherDoes) {
+  PlannedRun planned(
+      "[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n"
+      "[adapter.lora]\nrank = 2\nwhere = \"h.0.attn.c_attn\"\n");
+  auto& facts = planned.catalogue.at("adapter.lora").facts["ranks"];
+  facts["axis"] = {std::string("experts"), {}};
+  facts["size"] = {std::string("rank"), {}};
+  facts["sees"] = {std::string("same"), {}};
+  const Diagnostic d = refusal_of_two(planned);
+  EXPECT_EQ(d.code, "axes_do_not_fit") << d.message;
+}
+
 TEST(Axes, OfOneProcessThatDoesNotTrainHaveOneRank) {
   const PlannedRun planned("[layer.moe]\nexperts = 4\nexpert_parallel = 2\nwhere = \"h.0.mlp\"\n");
   DeclareRequest request = planned.request();

@@ -170,6 +170,19 @@ TEST(Samples, AnOrderIsOfWhatIsNotHeldOutAndNotDropped) {
   for (uint32_t i = 0; i < m.n; ++i) EXPECT_EQ(std::ranges::count(held, m.numbers()[i]), 0);
 }
 
+TEST(Samples, AnOrderOfSeveralRanksIsOfWhatAllTakeTogether) {
+  Data data;
+  SampleOptions o = options();
+  o.drop_last = true;
+  o.ranks = 5;
+  Samples samples(data.provided(), o);
+  Order order;
+  samples.order_by(data.provided(), order.provided(), 8);
+  const int64_t together = 5 * o.micro_batch_size;
+  EXPECT_NE(100 / together * together, 100 / o.micro_batch_size * o.micro_batch_size) << "else it shows nothing";
+  EXPECT_EQ(order.ask.per_epoch, 100 / together * together);
+}
+
 TEST(Samples, AnOrderOfSamplesThatThereAreNotIsRefused) {
   Data data;
   Order order;

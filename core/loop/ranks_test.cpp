@@ -79,6 +79,20 @@ TEST_F(RanksTest, CountWhatSeveralSeeOnce) {
   EXPECT_EQ(comm.group, nullptr) << "of all ranks";
 }
 
+TEST_F(RanksTest, CompareUnitsAndTerms) {
+  std::set<int64_t> sent;
+  comm.other = [&](int64_t own, size_t i) {
+    if (i == 32) sent.insert(own);
+    return own;
+  };
+  for (const auto& [unit, terms] :
+       {std::pair("samples", "loss"), std::pair("tokens", "loss"), std::pair("tokens", "")}) {
+    Counts counts = {{unit, 4}};
+    ranks.sum(counts, terms);
+  }
+  EXPECT_EQ(sent.size(), 3U);
+}
+
 TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {
   comm.other = [](int64_t own, size_t i) { return i == 32 ? own + 1 : own; };
   Counts counts = {{"samples", 4}};

@@ -38,11 +38,11 @@ CUT = '[test.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
 NEEDS_A_COMPILER = unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
 
 
-def compiled(folder, source):
+def compiled(folder, source, *definitions):
     """The plugin that the folder is named after."""
     subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
                     f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                    '-DMORTISE_PLUGIN_TOML="plugin.toml"', source, "-o", f"{folder.name}.so"],
+                    '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions, source, "-o", f"{folder.name}.so"],
                    cwd=folder, check=True, timeout=e2e.LIMIT_S)
 
 
@@ -127,14 +127,15 @@ class Experts(Meshed):
     @NEEDS_A_COMPILER
     def test_with_a_capacity_there_is_room_for_a_micro_batch_and_no_more(self):
         self.file("more/test.twice/plugin.toml", TWICE)
-        compiled(self.dir / "more/test.twice", e2e.SOURCE / "tests/e2e/fixtures/twice.cpp")
         text = '[plugins]\npath = ["more"]\n' + self.text(2, SHARED.format(2) + "capacity_factor = 1.0\n")
         self.file("run.toml", text + '[test.twice]\nwhere = "h.1.ln_2"\n')
-        result = self.mortise("train", "run.toml", "--ranks", "2")
-        self.assertEqual(result.code, 71, result)
-        self.assertRegex(result.err, r"error\[plugin_failed\]: ranks that share experts with a capacity make room for "
-                         r"data.micro_batch_size × data.sequence_length positions; here are 4 × \d+\n")
-        self.assertIn("  fix: capacity_factor = 0, or expert_parallel = 1\n", result.err)
+        for along, shape in ((0, r"4 × \d+"), (1, r"2 × (2[5-9]|[34]\d)")):
+            compiled(self.dir / "more/test.twice", e2e.SOURCE / "tests/e2e/fixtures/twice.cpp", f"-DALONG={along}")
+            result = self.mortise("train", "run.toml", "--ranks", "2")
+            self.assertEqual(result.code, 71, result)
+            self.assertRegex(result.err, r"error\[plugin_failed\]: ranks that share experts with a capacity make room "
+                             rf"for data.micro_batch_size × data.sequence_length positions; here are {shape}\n")
+            self.assertIn("capacity_factor = 0, or expert_parallel = 1\n", result.err)
 
     def test_a_run_goes_on_on_other_ranks_and_along_others(self):
         more = FP64 + EXPERTS + EVEN + "[step.accumulation]\nglobal_batch_size = 12\n[ema.weights]\n"

@@ -335,7 +335,8 @@ TEST(Gloo, GroupsKeepAnOrderOfTheirOwn) {
 TEST(Gloo, FindsWhoBeginsAnotherCallWhereItChecks) {
   checks = true;
   in_ranks(3, [](Rank& at) {
-    const Tensor a = mortise::empty(MORTISE_F64, {4}), b = mortise::empty(MORTISE_F64, {8});
+    const Tensor a = mortise::empty(MORTISE_F64, {4}), b = mortise::empty(MORTISE_F64, {8}),
+                 whole = mortise::empty(MORTISE_I64, {4});
     mortise_rank_group* const some = at.rank < 2 ? at.group({0, 1}) : at.group({2});
     const auto last = [&](auto&& mine, auto&& others) { return at.rank == 2 ? mine() : others(); };
     const auto sum = [&] { return at.run(MORTISE_ALL_REDUCE, nullptr, a.get()); };
@@ -347,6 +348,9 @@ TEST(Gloo, FindsWhoBeginsAnotherCallWhereItChecks) {
     differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, b.get()); }, sum));
     differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, a.get(), MORTISE_MAX); }, sum));
     differ(last([&] { return at.run(MORTISE_BROADCAST, nullptr, a.get()); }, sum));
+    differ(at.run(MORTISE_BROADCAST, nullptr, a.get(), MORTISE_SUM, at.rank == 2 ? 1 : 0));
+    differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, whole.get()); }, sum));
+    differ(last([&] { return at.sum({1}, MORTISE_MAX); }, [&] { return at.sum({1}); }));
     differ(last([&] { return at.sum({1, 2}); }, sum));
     differ(last([&] { return at.sum({1, 2}); }, [&] { return at.sum({1}); }));
     if (at.rank < 2) {
@@ -666,6 +670,44 @@ TEST(Gloo, NamesAllThatAreGone) {
                  << at.host.error();
            },
            kShort, {1, 3});
+}
+
+TEST(Gloo, RefusesASecondProcessOfOneRank) {
+  const Place place;
+  int refused[2];
+  ASSERT_EQ(::pipe(refused), 0);
+  for (const int r : {0, 1, 1})
+    fork_into([&, r] {
+      Rank at(r, 2, place, 20);
+      if (at.open() == MORTISE_OK) return;
+      EXPECT_TRUE(at.host.error().starts_with("open: another process is rank 1 too")) << at.host.error();
+      EXPECT_EQ(::write(refused[1], "!", 1), 1);
+    });
+  for (int i = 0, status = 0; i < 3; ++i) {
+    ::wait(&status);
+    EXPECT_EQ(status, 0);
+  }
+  ::close(refused[1]);
+  char all[4];
+  EXPECT_EQ(::read(refused[0], all, sizeof all), 1) << "one of them";
+  ::close(refused[0]);
+}
+
+TEST(Gloo, NamesWhoCountsOtherRanks) {
+  const Place place;
+  const pid_t other = fork_into([&] { Rank(1, 3, place, 20).open(); });
+  const pid_t first = fork_into([&] {
+    Rank at(0, 2, place, 20);
+    EXPECT_EQ(at.open(), MORTISE_E_CONFIG);
+    EXPECT_TRUE(
+        at.host.error().starts_with("open: rank 1 came with comm.gloo of 3 ranks, rank 0 with comm.gloo of 2 ranks"))
+        << at.host.error();
+  });
+  int status = 0;
+  ::waitpid(first, &status, 0);
+  EXPECT_EQ(status, 0);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
 }
 
 TEST(Gloo, NamesTheRanksThatDoNotCome) {

@@ -50,39 +50,28 @@ class Trip {
                                         .drop = drop};
     const mortise_value in = value(rows);
     mortise_value out = none();
-    auto trip = std::unique_ptr<Trip>(new Trip(group, std::move(ways), Info(rows)));
+    auto trip = std::unique_ptr<Trip>(new Trip(group, std::move(ways)));
     check(api.autograd->apply(api.host, &functions, trip.release(), &in, 1, &out, 1));
     return take(out);
   }
 
  private:
-  Trip(const mortise_rank_group* group, Ways ways, const Info& rows)
-      : group_(group), ways_(std::move(ways)), dtype_(rows.dtype), width_(rows.size(1)) {}
+  Trip(const mortise_rank_group* group, Ways ways) : group_(group), ways_(std::move(ways)) {}
 
   static mortise_status forward(void* self, mortise_node*, const mortise_value* in, uint32_t, mortise_value* out,
                                 uint32_t) noexcept {
     const Trip& trip = *static_cast<Trip*>(self);
     return guard([&] { *out = value(exchanged(trip.group_, *in, trip.ways_).release()); });
   }
-  // A rank that brought nothing sends zeros: the others wait for it.
   static mortise_status backward(void* self, mortise_node*, mortise_tensor* const* grad_out, uint32_t,
                                  mortise_tensor** grad_in, uint32_t) noexcept {
     const Trip& trip = *static_cast<Trip*>(self);
-    return guard([&] {
-      Tensor gradient = Tensor::share(grad_out[0]);
-      if (!gradient) {
-        gradient = empty(trip.dtype_, {trip.ways_.arriving(), trip.width_});
-        ops::fill_(gradient, 0);
-      }
-      *grad_in = exchanged(trip.group_, gradient, trip.ways_.back()).release();
-    });
+    return guard([&] { *grad_in = exchanged(trip.group_, grad_out[0], trip.ways_.back()).release(); });
   }
   static void drop(void* self) noexcept { delete static_cast<Trip*>(self); }
 
   const mortise_rank_group* group_;
   Ways ways_;
-  uint32_t dtype_;
-  int64_t width_;
 };
 
 class Exchange {

@@ -101,6 +101,27 @@ TEST_F(Zero, GivesWhatIsNotCutToWhoeverHasTheFewest) {
   EXPECT_EQ(parts("a", 300, 300), (Parts{{0, 300}, {0, 0}, {0, 0}})) << "and says the same again";
 }
 
+// Ranks along an axis are others than all: each list begins with its own first.
+TEST_F(Zero, CountsWhatRanksHaveByAxis) {
+  const auto owner = [&](const std::string& axis, int32_t replicas) {
+    mortise_param_info info{};
+    info.struct_size = sizeof info;
+    const std::string name = axis + std::to_string(replicas);
+    info.name = {name.data(), name.size()};
+    info.axis = {axis.data(), axis.size()};
+    info.numel = 3;
+    info.replicas = replicas;
+    for (int32_t rank = 0; rank < replicas; ++rank) {
+      int64_t offset = -1, length = -1;
+      EXPECT_EQ(object().own(plugin_->self(), &info, 1, rank, &offset, &length), MORTISE_OK);
+      if (length > 0) return rank;
+    }
+    return -1;
+  };
+  EXPECT_EQ(owner("experts", 2), 0);
+  EXPECT_EQ(owner("", 3), 0);
+}
+
 TEST_F(Zero, SendsEachPartFromWhoUpdatedIt) {
   auto* const a = host_.add_param("a", "matrix", {256});
   auto* const b = host_.add_param("b", "vector", {10});
@@ -336,6 +357,14 @@ TEST_F(Zero, GathersAheadInBackwardWhatBackwardCameToBefore) {
   EXPECT_EQ(gathers, Kinds(4, MORTISE_ALL_GATHER)) << "three, one again in backward, and nothing that is not used";
 }
 
+TEST_F(Zero, GivesNothingBackBeforeItHasArrived) {
+  const auto w = model(2, 3);
+  need(w[0], 0, 0);
+  ASSERT_EQ(object().written(plugin_->self(), w[1]), MORTISE_OK) << "gathered ahead, and not used";
+  EXPECT_TRUE(host_.collectives[1].is_waited_for);
+  EXPECT_FALSE(host_.held.contains(w[1]));
+}
+
 TEST_F(Zero, GathersAgainWhatWasWritten) {
   const auto w = model(2, 2);
   need(w[0], 0, 0);
@@ -352,6 +381,18 @@ TEST_F(Zero, CountsThePartsOfGradientsThatAreOnTheirWay) {
   int64_t said = 0;
   ASSERT_EQ(object().transient(plugin_->self(), &said), MORTISE_OK);
   EXPECT_EQ(said, 2 * 192 * 4 + 2 * 64 * 4);
+}
+
+// Of what fewer ranks have, each has a larger part.
+TEST_F(Zero, CountsThePartsOfTheFewestReplicas) {
+  host_.set("stage", 2);
+  for (const auto& [name, ranks] : {std::pair("expert", 2), std::pair("rest", 4)}) {
+    host_.ranks = ranks;
+    EXPECT_NE(declare(host_.add_param(name, "matrix", {256})), uint32_t{MORTISE_WHOLE});
+  }
+  int64_t said = 0;
+  ASSERT_EQ(object().transient(plugin_->self(), &said), MORTISE_OK);
+  EXPECT_EQ(said, 2 * 256 * 4 + 2 * 128 * 4);
 }
 
 TEST_F(Zero, SaysNoLessThanItHolds) {
