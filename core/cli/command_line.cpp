@@ -72,8 +72,8 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
   const std::vector<std::string> keys = words.keys_called(key);
   for (const Flag& flag : verb.flags)
     if (const std::string own = as_key(flag.name);
-        !flag.value.empty() && (upper.substr(0, std::max<size_t>(flag.value.size(), 3)) == flag.value || own == key || own == key + "s" ||
-                                (keys.size() == 1 && keys[0].ends_with("." + own))))
+        !flag.value.empty() && (upper.substr(0, std::max<size_t>(flag.value.size(), 3)) == flag.value || own == key ||
+                                own == key + "s" || (keys.size() == 1 && keys[0].ends_with("." + own))))
       return {flag.name + " " + (value.empty() ? flag.value : shell_word(value))};
   if (verb.takes_layers)
     if (const std::vector<std::string> typed = words.typed_for(key, value); !typed.empty()) return typed;

@@ -77,9 +77,9 @@ const World& world() { return own_world(); }
 
 void must_be_alone(const std::string& why, const std::string& effect) {
   if (world().size == 1) return;
-  Diagnostic d = mistake("ranks_not_started",
-                         world().by + " started " + std::to_string(world().size) + " processes, and " + why, {},
-                         "start one process, without " + world().by);
+  Diagnostic d =
+      mistake("ranks_not_started", world().by + " started " + std::to_string(world().size) + " processes, and " + why,
+              {}, "start one process, without " + world().by);
   d.effect = effect;
   throw Failure(d);
 }

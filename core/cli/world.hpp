@@ -6,7 +6,7 @@
 
 namespace mortise::cli {
 
-inline constexpr const char* kOwnLauncher = "--ranks";  // World::by of ranks that `--ranks N` started
+inline constexpr const char* kOwnLauncher = "--ranks";     // World::by of ranks that `--ranks N` started
 inline constexpr const char* kToldTo = "MORTISE_TOLD_FD";  // of rank 0: where `--ranks N` hears of it
 
 // Which run this process has begun, and what goes on with it, for the parent of `--ranks N` if that started it: the

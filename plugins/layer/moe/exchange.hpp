@@ -37,8 +37,9 @@ inline Tensor exchanged(const mortise_rank_group* group, Ref rows, const Ways& w
   return out;
 }
 
-// The same, differentiated: gradients go back where the rows came from. Every rank calls it, and its backward if `learns`,
-// which is the same on all of them: experts that learn may be on other ranks alone, and before the layer nothing.
+// The same, differentiated: gradients go back where the rows came from. Every rank calls it, and its backward if
+// `learns`, which is the same on all of them: experts that learn may be on other ranks alone, and before the layer
+// nothing.
 class Trip {
  public:
   static Tensor of(const mortise_rank_group* group, Ref rows, Ways ways, bool learns) {

@@ -3,8 +3,8 @@
 //
 // All ranks make the same calls in the same order, whatever each of them computes (an expert that is used on one rank
 // alone): what is gathered is a segment's, whoever uses some of it, and gradients go against the order of declaration,
-// those of a segment when backward has come to the one before, which they have the time of to arrive. Where values stay,
-// nothing is gathered in backward, and gradients go as soon as they are ready and together are worth it.
+// those of a segment when backward has come to the one before, which they have the time of to arrive. Where values
+// stay, nothing is gathered in backward, and gradients go as soon as they are ready and together are worth it.
 #pragma once
 #include <algorithm>
 #include <deque>
