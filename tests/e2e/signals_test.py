@@ -104,7 +104,7 @@ class Twice(e2e.Case):
                     self.assertLess(time.monotonic() - began, 10)
                     if env["RANK"] == "1":
                         continue
-                    self.assertIn(b"stopped before the first step; next    mortise resume runs/run\n", err)
+                    self.assertIn(b"stopped before the first step; next    mortise resume runs/run --ranks 2\n", err)
                     status = json.loads((self.dir / "runs/run/status.json").read_text())
                     self.assertEqual((status["state"], status["exit"], status["step"]), ("stopped", code, 0))
 

@@ -210,6 +210,7 @@ class Lost(Ranks):
                                       stderr=subprocess.PIPE, text=True,
                                       env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
         for process in all_ranks:
+            self.addCleanup(process.stderr.close)
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
         return all_ranks

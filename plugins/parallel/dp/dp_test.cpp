@@ -50,7 +50,7 @@ TEST_F(Dp, RefusesWhatRanksHaveInParts) {
   mortise_param_info info = mortise::info_of(params_[0]);
   info.axis = MORTISE_STR("experts");
   int64_t offset = 0, length = 0;
-  EXPECT_EQ(object.own(plugin_->self(), &info, 64, 0, &offset, &length), MORTISE_E_UNSUPPORTED);
+  EXPECT_EQ(object.own(plugin_->self(), &info, 64, 0, &offset, &length), MORTISE_E_CONFIG);
   EXPECT_EQ(host_.error(),
             "the first rank has all of the model, and of a ranks along `experts` have parts\n"
             "  fix: parallel.ddp, or parallel.zero");

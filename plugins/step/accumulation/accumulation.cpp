@@ -82,7 +82,7 @@ class Accumulation {
         "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
     std::string fix = "--set " + (tokens ? "'" + works + " tokens'" : works);
     const int64_t samples = size / length, of_rank = samples / clock.ranks;
-    if (size % length == 0 && samples % clock.ranks == 0 && of_rank > 0)
+    if (clock.ranks > 1 && size % length == 0 && samples % clock.ranks == 0 && of_rank > 0)
       fix = "--set data.micro_batch_size=" + std::to_string(greatest_divisor(of_rank, clock.micro_batch_size)) +
             ", or " + fix;
     for (int64_t fewer = clock.ranks - 1; fewer > 0; --fewer)
