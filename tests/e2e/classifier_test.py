@@ -175,6 +175,18 @@ class Images(e2e.Case):
             self.assertEqual(after[name], tensor, name)
         self.assertEqual(set(after), set(tensors))
 
+    def test_shared_experts_have_room_for_all_patches(self):
+        """Data of images has no sequence length; the patches of an image are as many on every rank."""
+        text = ("[run]\nlength = 8\n[log]\nevery = 1\n[data]\nmicro_batch_size = 4\n[data.bars]\n[optimizer]\n"
+                "lr = 1e-2\n[optimizer.adamw]\n[model.vit]\nimage_size = 8\npatch_size = 2\nchannels = 1\nlayers = 1\n"
+                'heads = 2\nwidth = 16\ninner = 32\n{}[layer.moe]\nwhere = "*.mlp"\nexperts = 4\n'
+                "capacity_factor = 1.25\n")
+        own = ("--plugin-path", ".")
+        one = self.train("one", text.format("[step.accumulation]\ncount = 2\n"), *own)
+        two = self.train("two", text.format("") + "expert_parallel = 2\n", *own, "--ranks", "2")
+        for a, b in zip(self.records(one, "step"), self.records(two, "step"), strict=True):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
+
 
 if __name__ == "__main__":
     e2e.main()
