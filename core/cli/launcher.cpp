@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -19,15 +18,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
 
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/wait_policy.hpp"
 #include "core/cli/world.hpp"
 #include "core/plan/devices.hpp"
+#include "core/store/checkpoint.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -41,11 +41,9 @@ constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said
 
 constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // by a training
 
-// That this process may have: taskset and a container give it some of all.
 int processors() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int here = processors_here();
+  return here > 0 ? here : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // ---- what a rank begins with ----
@@ -75,8 +73,7 @@ std::vector<std::string> environment_of(int rank, int ranks, int port, int liste
                                   "LOCAL_RANK=" + text(rank),   "LOCAL_WORLD_SIZE=" + text(ranks),
                                   "MASTER_ADDR=127.0.0.1",      "MASTER_PORT=" + text(port),
                                   "MORTISE_LAUNCHED_BY=--ranks"};
-  if (rank == 0) all.push_back("MORTISE_LISTEN_FD=" + text(listens));
-  if (rank == 0) all.push_back(std::string(kToldTo) + "=" + text(told));
+  if (rank == 0) all.insert(all.end(), {"MORTISE_LISTEN_FD=" + text(listens), std::string(kToldTo) + "=" + text(told)});
   // More threads than processors make each of them wait for the others.
   if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(std::max(1, processors() / ranks)));
   const size_t own = all.size();
@@ -172,9 +169,9 @@ class Children {
   std::vector<const Rank*> ended_;  // in that order
   Patience patience_;
   sigset_t others_;  // signals that were blocked before this process blocked its own
-  int signals_ = -1, null_ = -1, asked_ = 0;
-  int told_ = -1;          // in memory: by rank 0, the command that goes on with the run that it has begun
-  bool measures_ = false;  // only
+  // `told_`: in memory, where rank 0 says which run it has begun.
+  int signals_ = -1, null_ = -1, told_ = -1, asked_ = 0;
+  bool measures_ = false;                         // only
   std::optional<Clock::time_point> interrupted_;  // first
   bool waits_no_more_ = false;                    // it was interrupted again
   int next_ = SIGTERM;                            // for those that do not end
@@ -307,8 +304,7 @@ void Children::ended(Rank& rank, int status) {
   rank.pid = -1;
   rank.status = status;
   ended_.push_back(&rank);
-  const int exit = exit_of(rank);
-  if (exit == kExitOk || rank.ended_by_us) return;
+  if (exit_of(rank) == kExitOk || rank.ended_by_us) return;
   const auto until = Clock::now() + (others_may_save(rank) ? patience_.stopped : patience_.lost);
   if (next_ == SIGTERM) until_ = std::min(until_.value_or(until), until);
 }
@@ -387,10 +383,10 @@ std::string Children::told_to_go_on() const {
   std::string told(16 << 10, '\0');
   told.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, told.data(), told.size(), 0), 0)));
   const size_t end = told.find('\n');
-  if (end == std::string::npos) return "";
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(told.substr(0, end) + "/checkpoints", ignored))
-    if (entry.path().filename().string().starts_with("step-")) return told.substr(end + 1);
+  try {
+    if (end != told.npos && !checkpoints_in(told.substr(0, end) + "/checkpoints").empty()) return told.substr(end + 1);
+  } catch (const Failure&) {  // nor can it be gone on from
+  }
   return "";
 }
 

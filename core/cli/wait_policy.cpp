@@ -28,6 +28,11 @@ const char* policy_for(int processors, const char* loadavg) noexcept {
   return alone && processors >= kManyProcessors ? "" : "passive";
 }
 
+int processors_here() noexcept {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
 const char* policy_here() noexcept {
   char text[64] = "";
   const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
@@ -36,9 +41,8 @@ const char* policy_here() noexcept {
     text[length > 0 ? length : 0] = '\0';
     close(file);
   }
-  cpu_set_t set;
-  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  return policy_for(known ? CPU_COUNT(&set) : kManyProcessors, text);
+  const int processors = processors_here();
+  return policy_for(processors > 0 ? processors : kManyProcessors, text);
 }
 
 void begin_anew_waiting(const std::string& policy) {

@@ -4,6 +4,9 @@
 
 namespace mortise::cli {
 
+// That this process may have: taskset and a container give it some of all. 0: it cannot be said.
+int processors_here() noexcept;
+
 // "passive", or "" where spinning as the library does by default is faster: many processors, and nothing else runs.
 // `loadavg` as /proc/loadavg has it. Usable before any library has begun.
 const char* policy_for(int processors, const char* loadavg) noexcept;

@@ -1,10 +1,7 @@
 """What is done with a micro-batch on its way to the model, and which samples it is made of: data.pack, data.masking,
 data.mixture."""
 import json
-import os
 import re
-import shutil
-import subprocess
 
 import e2e
 from resume_test import Stopped
@@ -96,17 +93,10 @@ class Pack(Case):
         return lines
 
     def build(self):
-        compiler = shutil.which(os.environ.get("CXX", "c++"))
-        if compiler is None:
-            self.skipTest("no C++ compiler")
         self.file("more/test.logits/plugin.toml",
                   '[plugin]\nid = "test.logits"\nversion = "0.1.0"\nsummary = "logits"\nstatus = "alpha"\nabi = "0.2"\n'
                   '[points]\nwraps = [{ point = "forward", band = "watch" }]\n')
-        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
-                        f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        '-DMORTISE_PLUGIN_TOML="plugin.toml"', e2e.SOURCE / "tests/e2e/fixtures/logits.cpp",
-                        "-o", "test.logits.so"],
-                       cwd=self.dir / "more/test.logits", check=True, timeout=e2e.LIMIT_S)
+        self.compiled(self.dir / "more/test.logits", e2e.SOURCE / "tests/e2e/fixtures/logits.cpp")
 
     def test_no_sample_sees_another(self):
         for model in (GPT, LLAMA):

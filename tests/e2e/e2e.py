@@ -128,6 +128,15 @@ class Case(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def compiled(self, folder, source, *definitions):
+        """The C++ plugin that a folder with a plugin.toml is named after."""
+        compiler = shutil.which(os.environ.get("CXX", "c++"))
+        if compiler is None:
+            self.skipTest("no C++ compiler")
+        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{SOURCE}/sdk/include",
+                        f"-Wl,--version-script={SOURCE}/sdk/cmake/plugin.map", '-DMORTISE_PLUGIN_TOML="plugin.toml"',
+                        *definitions, source, "-o", f"{folder.name}.so"], cwd=folder, check=True, timeout=LIMIT_S)
+
     def ok(self, *args, **more):
         result = self.mortise(*args, **more)
         self.assertEqual(result.code, 0, result)

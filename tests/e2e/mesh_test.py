@@ -6,10 +6,7 @@ In fp64 every tensor within 1e-9 of its largest element, as joint_batch_test.py 
 ranks in other groups, and sums are grouped otherwise.
 """
 import json
-import os
 import shutil
-import subprocess
-import unittest
 
 import e2e
 from accumulation_test import ADAMW, FP64, MANIFEST, tensors
@@ -35,15 +32,6 @@ provides = ["residual_norm"]
 attributes = ["name", "width", "eps", "kind", "dropout"]
 """
 CUT = '[test.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
-NEEDS_A_COMPILER = unittest.skipIf(shutil.which(os.environ.get("CXX", "c++")) is None, "no C++ compiler")
-
-
-def compiled(folder, source, *definitions):
-    """The plugin that the folder is named after."""
-    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden",
-                    f"-I{e2e.SOURCE}/sdk/include", f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                    '-DMORTISE_PLUGIN_TOML="plugin.toml"', *definitions, source, "-o", f"{folder.name}.so"],
-                   cwd=folder, check=True, timeout=e2e.LIMIT_S)
 
 
 class Meshed(Ranks):
@@ -124,13 +112,12 @@ class Experts(Meshed):
                         two = FP64 + more + wait + zero(stage) + SHARED.format(2) + capacity
                         self.equal(one, self.run_of(2, 2, two, samples=32))
 
-    @NEEDS_A_COMPILER
     def test_with_a_capacity_there_is_room_for_a_micro_batch_and_no_more(self):
         self.file("more/test.twice/plugin.toml", TWICE)
         text = '[plugins]\npath = ["more"]\n' + self.text(2, SHARED.format(2) + "capacity_factor = 1.0\n")
         self.file("run.toml", text + '[test.twice]\nwhere = "h.1.ln_2"\n')
         for along, shape in ((0, r"4 × \d+"), (1, r"2 × (2[5-9]|[34]\d)")):
-            compiled(self.dir / "more/test.twice", e2e.SOURCE / "tests/e2e/fixtures/twice.cpp", f"-DALONG={along}")
+            self.compiled(self.dir / "more/test.twice", e2e.SOURCE / "tests/e2e/fixtures/twice.cpp", f"-DALONG={along}")
             result = self.mortise("train", "run.toml", "--ranks", "2")
             self.assertEqual(result.code, 71, result)
             self.assertRegex(result.err, r"error\[plugin_failed\]: ranks that share experts with a capacity make room "
@@ -187,7 +174,6 @@ class Experts(Meshed):
                      "error[refused_value]: 3 ranks do not share 4 experts evenly")
 
 
-@NEEDS_A_COMPILER
 class WithCut(Meshed):
     def build(self, old="", new=""):
         """The plugin, with another text in its plugin.toml."""
@@ -198,7 +184,7 @@ class WithCut(Meshed):
         toml = (source / "plugin.toml").read_text()
         self.assertIn(old, toml)
         (folder / "plugin.toml").write_text(toml.replace(old, new) if old else toml)
-        compiled(folder, "cut.cpp")
+        self.compiled(folder, "cut.cpp")
 
     def text(self, micro, more, **shape):
         return '[plugins]\npath = ["more"]\n' + super().text(micro, more, **shape)

@@ -1,7 +1,6 @@
 """Text from a run directory."""
 import json
 import shutil
-import subprocess
 
 import e2e
 from e2e import TINY
@@ -244,11 +243,7 @@ class Cache(e2e.Case):
     def test_is_given_up_aloud_over_a_provider_that_wants_as_many_queries_as_keys(self):
         toml = (e2e.PLUGINS / "attention.math.toml").read_text().replace("attention.math", "attention.as_many")
         folder = self.file("more/attention.as_many/plugin.toml", toml).parent
-        subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{e2e.SOURCE}/sdk/include",
-                        "-static-libgcc", "-static-libstdc++", '-DMORTISE_PLUGIN_TOML="plugin.toml"',
-                        f"-Wl,--version-script={e2e.SOURCE}/sdk/cmake/plugin.map",
-                        e2e.SOURCE / "tests/e2e/fixtures/as_many.cpp", "-o", "attention.as_many.so"],
-                       cwd=folder, check=True, timeout=e2e.LIMIT_S)
+        self.compiled(folder, e2e.SOURCE / "tests/e2e/fixtures/as_many.cpp")
         more = ("--plugin-path", "more")
         self.train("kept", manifest(GPT, '[attention.as_many]\nwhere = "h.*"\n'), *more)
         flags = ("sample", "runs/kept", *more, "--prompt", "1 2", "--prompt", "3", "--tokens", "9")
