@@ -349,7 +349,7 @@ TEST(LengthsOfARun, SequencesAreAsLongAsTheModelTakes) {
 // ---- several ranks ----
 
 constexpr const char* kSharded =
-    "[comm.gloo]\n[ema.weights]\n[parallel.zero]\nstage = 3\nwhole_below = 65\nbucket_mib = 1\n"
+    "[ema.weights]\n[parallel.zero]\nstage = 3\nwhole_below = 65\nbucket_mib = 1\n"
     "[parameters.fixed]\nwhere = \"wpe.*\"\nfreeze = true\n";
 
 Declared declare_second_of_two(const PlannedRun& planned) {

@@ -46,18 +46,20 @@ struct Tensor {
   }
   int64_t length() const { return static_cast<int64_t>(p.size() - offset); }
   AdamWSlice slice(int group, uint32_t grad, uint32_t copy_dtype) {
-    return {&p[offset],
-            &m[offset],
-            &v[offset],
-            &g[offset],
-            copy_dtype ? &copy[offset] : nullptr,
+    return {p.data() + offset,
+            m.data() + offset,
+            v.data() + offset,
+            g.data() + offset,
+            copy_dtype ? copy.data() + offset : nullptr,
             length(),
             group,
             static_cast<uint16_t>(grad),
             static_cast<uint16_t>(copy_dtype)};
   }
   void update_on_host(const AdamWStep& step, uint32_t master, uint32_t grad, bool copies) {
-    adamw_update(step, {master, grad, &p[offset], &m[offset], &v[offset], &g[offset], copies ? &copy[offset] : nullptr},
+    adamw_update(step,
+                 {master, grad, p.data() + offset, m.data() + offset, v.data() + offset, g.data() + offset,
+                  copies ? copy.data() + offset : nullptr},
                  0, length());
   }
   bool operator==(const Tensor& o) const { return p == o.p && m == o.m && v == o.v && copy == o.copy; }
