@@ -169,18 +169,20 @@ class Zero(Ranks):
 
     def test_the_scale_is_found_as_by_ddp(self):
         # From a scale at which every rank's gradients overflow, down past those at which one rank's do.
-        def steps(stage):
-            more = "[precision.fp16]\ninitial = 68719476736.0\n[log.jsonl]\n" + zero(stage)
+        # What is named is the first that overflowed: with adapters not the first that a rank has a part of.
+        def steps(stage, more):
+            more += "[precision.fp16]\ninitial = 68719476736.0\n[log.jsonl]\n" + zero(stage)
             e2e.shutil.rmtree(self.dir / "runs", True)
             run = self.train("scaled", self.text(2, more).replace('"2 epochs"', "5"), "--ranks", "2")
             return [[r.get(name) for name in ("loss", "skipped", "skipped_parameter", "scale")]
                     for r in self.records(run, "step")]
 
-        ddp = steps(0)
-        self.assertEqual({bool(skipped) for _, skipped, _, _ in ddp}, {True, False})
-        for stage in self.STAGES:
-            with self.subTest(stage=stage):
-                self.assertEqual(ddp, steps(stage))
+        for more in ("", LORA.replace("rank = 2", "rank = 8")):
+            ddp = steps(0, more)
+            self.assertEqual({bool(skipped) for _, skipped, _, _ in ddp}, {True, False})
+            for stage in self.STAGES:
+                with self.subTest(more, stage=stage):
+                    self.assertEqual(ddp, steps(stage, more))
 
     def test_evaluations_and_samples_are_those_of_ddp(self):
         # Of the mean of the weights, whose place is that of the masters meanwhile.
@@ -363,6 +365,31 @@ class Evaluated(Ranks):
             self.assertEqual((several.code, several.err.replace("rank 1: ", "")), (alone.code, alone.err))
 
 
+ASKS = """\
+[plugin]
+id      = "test.asks"
+version = "0.1.0"
+summary = "Asks for the end of the run"
+status  = "alpha"
+abi     = "0.2"
+
+[points]
+listens = [{ point = "step.end" }]
+"""
+
+
+class Ended(Ranks):
+    def test_what_most_asks_for_has_its_own_reason(self):
+        """Rank 0 asks for a stop, 1 and 2 for an abort, which ends all, as the first of them says."""
+        self.file("more/test.asks/plugin.toml", ASKS)
+        self.compiled(self.dir / "more/test.asks", e2e.SOURCE / "tests/e2e/fixtures/asks.cpp")
+        self.file("run.toml", '[plugins]\npath = ["more"]\n' + self.text(2, "[test.asks]\n"))
+        result = self.mortise("train", "run.toml", "--ranks", "3")
+        self.assertEqual(result.code, 76, result)
+        self.assertTrue(result.err.startswith("error[diverged]: what 1 saw\n"
+                                              "  at: step 4, asked for by test.asks on rank 1\n"), result.err)
+
+
 class Launched(Ranks):
     """As torchrun starts them, by its variables."""
 
@@ -385,6 +412,14 @@ class Launched(Ranks):
         self.assertEqual((first[0], second), (0, (0, "", "")), first)
         self.assertIn("(4 a device × 1 accumulated × 2 ranks)", first[1])
         self.assertEqual(sorted(os.listdir(self.dir / "runs")), ["latest", "run"])
+
+    def test_who_waits_for_the_others_says_so_after_ten_seconds(self):
+        self.file("run.toml", self.text(4, '[comm.gloo]\ntimeout = "11 s"\n'))
+        env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        port = str(e2e.free_port())
+        result = self.mortise("train", "run.toml", env={**env, "MASTER_PORT": port})
+        self.assertEqual(result.code, 75, result)
+        self.assertIn(f"rank 0 waits for the other ranks at 127.0.0.1 port {port}\n", result.out + result.err)
 
     def test_a_rank_that_is_asked_to_stop_stops_all(self):
         self.file("run.toml", self.text(4, "").replace('"2 epochs"', "1_000_000") + "[log.jsonl]\n")
