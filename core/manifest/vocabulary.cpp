@@ -307,8 +307,12 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
                     list = "mortise plugin list" + (ids_of(family).empty() ? "" : " " + family);
   const auto written = [&](const std::string& other) { return flag.empty() ? in_brackets(other) : flag + other; };
   // The own name by itself, or behind another family.
-  std::vector<std::string> likely = ids_called(dot == std::string::npos ? id : id.substr(dot + 1));
+  const std::string own = dot == std::string::npos ? id : id.substr(dot + 1);
+  std::vector<std::string> likely = ids_called(own);
   if (ids_of(family).size() > 0 && dot != std::string::npos) likely.clear();
+  if (likely.empty())
+    if (const Foreign known = foreign_key("", own); known.is_name)
+      if (const std::string table = table_and_key(known.texts[0]).first; catalogue_.contains(table)) likely = {table};
   if (likely.empty())
     if (const std::string near = nearest(id, ids_of(family)); !near.empty()) likely = {near};
   if (likely.empty())

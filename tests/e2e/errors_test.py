@@ -182,6 +182,12 @@ class Manifests(e2e.Case):
                      f"  --> run.toml:13:1    looked in {self.dir}/home/.local/share/mortise/plugins, {e2e.PLUGINS}\n"
                      "  fix: [optimizer.adamw]    others: mortise plugin list optimizer\n" + NOTHING)
 
+    def test_a_plugin_by_the_name_it_has_elsewhere(self):
+        self.file("run.toml", TINY + "[parallel.fsdp]\n")
+        result = self.mortise("train")
+        self.assertEqual(result.code, 64)
+        self.assertIn("  fix: [parallel.zero]    others: mortise plugin list parallel\n", result.err)
+
     def test_a_missing_include_names_the_file_that_is_near(self):
         self.file("common/base.toml", TINY)
         self.file("nlp/run.toml", 'include = ["common/base.toml"]\n' + TINY)
