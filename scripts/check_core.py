@@ -56,7 +56,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 740,
-    "manifest": 1996,
+    "manifest": 2000,
     "plugin": 1830,
     "plan": 1960,
     "model": 415,
@@ -66,7 +66,7 @@ BUDGETS = {
     "declare": 1956,
     "assemble": 1300,
     "store": 1390,
-    "cli": 6865,
+    "cli": 6890,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -277,8 +277,7 @@ int Run::train(const std::function<Interrupt()>& interrupt) {
                          [&] {
                            gathered = gather(r);
                            return first_unlike(r);
-                         },
-                         std::ranges::any_of(*r.optimizers, [](const auto& o) { return o.is_in_parts(); })};
+                         }};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
   if (parts_->request.world.size > 1) {
     options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();

@@ -134,6 +134,12 @@ struct Rank {
   bool ended_by_us = false;
 };
 
+// By rank 0: of the run that these ranks have begun the folder, and the command that goes on with it.
+struct Told {
+  std::string dir, go_on;
+  bool has_saved() const;
+};
+
 class Children {
  public:
   Children(int n, const Patience& patience);
@@ -159,7 +165,8 @@ class Children {
   const Rank* to_blame() const;
   int exit_of(const Rank& rank) const;
   bool others_may_save(const Rank& rank) const;
-  std::string told_to_go_on() const;
+  Told told() const;
+  bool has_begun() const { return measures_ || !told().dir.empty(); }
   std::string same_command(const std::vector<std::string>& words) const;
   std::vector<std::string> last_lines(const Rank& rank) const;
   void tell_words(const Rank& rank) const;
@@ -171,11 +178,11 @@ class Children {
   sigset_t others_;  // signals that were blocked before this process blocked its own
   // `told_`: in memory, where rank 0 says which run it has begun.
   int signals_ = -1, null_ = -1, told_ = -1, asked_ = 0;
-  bool measures_ = false;                         // only
-  std::optional<Clock::time_point> interrupted_;  // first
-  bool waits_no_more_ = false;                    // it was interrupted again
-  int next_ = SIGTERM;                            // for those that do not end
-  std::optional<Clock::time_point> until_;
+  bool measures_ = false;                           // only
+  std::optional<Clock::time_point> interrupted_;    // first
+  bool waits_no_more_ = false;                      // it was interrupted again
+  int next_ = SIGTERM;                              // for those that do not end
+  std::optional<Clock::time_point> until_, limit_;  // `limit_`: if they have begun a run
 };
 
 Children::Children(int n, const Patience& patience) : all_(static_cast<size_t>(n)), patience_(patience) {
@@ -270,7 +277,9 @@ void Children::take_signals() {
     if (signal == SIGINT) interrupted();
     // A terminal's Ctrl-C has reached the ranks too, which are of this process's group.
     const bool by_terminal = signal == SIGINT && s.ssi_code == SI_KERNEL;
-    if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
+    // Rank 0 tells the others that all are to save. If each were told, they might save twice.
+    if (signal == SIGUSR1 && all_[0].pid > 0) ::kill(all_[0].pid, signal);
+    else if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
   }
 }
 
@@ -304,13 +313,21 @@ void Children::ended(Rank& rank, int status) {
   rank.pid = -1;
   rank.status = status;
   ended_.push_back(&rank);
-  if (exit_of(rank) == kExitOk || rank.ended_by_us) return;
-  const auto until = Clock::now() + (others_may_save(rank) ? patience_.stopped : patience_.lost);
-  if (next_ == SIGTERM) until_ = std::min(until_.value_or(until), until);
+  if (exit_of(rank) == kExitOk || rank.ended_by_us || next_ != SIGTERM) return;
+  const auto now = Clock::now(), until = now + (others_may_save(rank) ? patience_.stopped : patience_.lost);
+  limit_ = std::min(limit_.value_or(until), until);
+  until_ = std::min(has_begun() ? *limit_ : now + patience_.begins, *limit_);
 }
 
 void Children::end_others() {
   if (!until_ || Clock::now() < *until_) return;
+  if (next_ == SIGTERM && Clock::now() < *limit_) {
+    if (has_begun()) {
+      until_ = limit_;
+      return;
+    }
+    next_ = SIGKILL;  // there is nothing to save
+  }
   send(next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
   next_ = SIGKILL;
@@ -378,16 +395,17 @@ void Children::tell_words(const Rank& rank) const {
   }
 }
 
-// Of a run that these ranks have begun, what goes on with it; "": it has no checkpoint yet, or there is none.
-std::string Children::told_to_go_on() const {
-  std::string told(16 << 10, '\0');
-  told.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, told.data(), told.size(), 0), 0)));
-  const size_t end = told.find('\n');
-  try {
-    if (end != told.npos && !checkpoints_in(told.substr(0, end) + "/checkpoints").empty()) return told.substr(end + 1);
-  } catch (const Failure&) {  // nor can it be gone on from
-  }
-  return "";
+Told Children::told() const {
+  std::string text(16 << 10, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, text.data(), text.size(), 0), 0)));
+  const size_t end = text.find('\n');
+  return end == text.npos ? Told() : Told{text.substr(0, end), text.substr(end + 1)};
+}
+
+bool Told::has_saved() const try {
+  return !dir.empty() && !checkpoints_in(dir + "/checkpoints").empty();
+} catch (const Failure&) {
+  return false;  // nor can it be gone on from
 }
 
 // Their own words again; `--from` would set aside again what was saved since.
@@ -404,17 +422,18 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   Diagnostic d = trouble(waits_no_more_ ? kExitInterrupted : kExitResumable, "rank_lost",
                          "rank " + std::to_string(rank.number) + message);
   const auto was_killed = [&](const Rank& r) {
-    return &r != &rank && r.ended_by_us && WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGKILL;
+    return &r != &rank && r.ended_by_us && WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGKILL &&
+           has_begun();  // else it was not asked to end
   };
   const std::string verb = all_.size() == 2 ? "was" : "were";
   d.effect = all_.size() == 2 ? "the other rank " : "the other ranks ";
   d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : "ended too";
   const bool begins = words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0;
-  const std::string go_on = begins ? told_to_go_on() : "";
-  d.effect += measures_                 ? "; nothing was measured"
-              : begins && go_on.empty() ? "; nothing was saved yet"
-                                        : "; what was saved before is there";
-  d.fixes = {go_on.empty() ? same_command(words) : go_on};
+  const Told its = told();
+  d.effect += measures_                    ? "; nothing was measured"
+              : begins && !its.has_saved() ? "; nothing was saved yet"
+                                           : "; what was saved before is there";
+  d.fixes = {begins && !its.go_on.empty() ? its.go_on : same_command(words)};
   say(d);
   return d.exit;
 }

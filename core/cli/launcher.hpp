@@ -20,8 +20,9 @@ std::vector<std::string> without_flag(const std::vector<std::string>& words, con
 
 // How long the others are waited for when a rank has ended.
 struct Patience {
-  std::chrono::milliseconds lost = std::chrono::seconds(2);      // it was lost, or failed; then SIGTERM. Or this
-                                                                 // process was interrupted twice; then SIGKILL
+  std::chrono::milliseconds begins = std::chrono::milliseconds(300);  // before there is a run; then SIGKILL
+  std::chrono::milliseconds lost = std::chrono::seconds(2);           // it was lost, or failed; then SIGTERM. Or this
+                                                                      // process was interrupted twice; then SIGKILL
   std::chrono::milliseconds stopped = std::chrono::seconds(60);  // it stopped as it was asked to: rank 0 may be saving
   std::chrono::milliseconds killed = std::chrono::seconds(5);    // from SIGTERM to SIGKILL
 };

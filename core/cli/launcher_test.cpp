@@ -43,7 +43,8 @@ class StartedRanks : public testing::Test {
 
   // `script`: what each rank does; `first` is called before they are started.
   void start(int n, const std::string& script, const std::function<void()>& first = [] {}) {
-    std::ofstream(words_[1]) << script;
+    const char* begins = "test $RANK = 0 && printf 'run\\n' >&$MORTISE_TOLD_FD\n";
+    std::ofstream(words_[1]) << (begins_ ? begins : "") << script;
     parent_ = fork();
     if (parent_ > 0) return;
     setpgid(0, 0);
@@ -93,6 +94,7 @@ class StartedRanks : public testing::Test {
   pid_t parent_ = -1;
   std::vector<std::string> words_ = {"sh", "rank.sh", "a b"};
   Patience patience_ = kShort;
+  bool begins_ = true;  // rank 0 says that it has begun a run
   fs::path dir_;
 };
 
@@ -269,6 +271,15 @@ TEST_F(StartedRanks, WhoEndsBecauseItHasLostAnotherIsNotWaitedForSo) {
   expect_soon();
 }
 
+// The others wait for one that will not come.
+TEST_F(StartedRanks, BeforeARunHasBegunNobodyIsWaitedFor) {
+  begins_ = false;
+  patience_ = {.begins = milliseconds(100), .lost = std::chrono::seconds(30), .stopped = std::chrono::seconds(30)};
+  EXPECT_EQ(run(3, "test $RANK = 0 && { echo refused >&2; exit 73; }; trap '' TERM; while :; do sleep 0.05; done"), 73);
+  EXPECT_EQ(text("err"), "refused\n");
+  expect_soon();
+}
+
 TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
   EXPECT_EQ(run(2, "test $RANK = 0 && exit 75; trap '' TERM; while :; do sleep 0.05; done"), kExitResumable);
   EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
@@ -278,11 +289,12 @@ TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
 
 TEST_F(StartedRanks, OfARunThatHasSavedTheCommandThatGoesOnIsTold) {
   words_ = {"sh", "train", "run.toml"};
+  begins_ = false;
   const auto lost = [&](const std::string& more) {
     return run(2, "test $RANK = 0 && { " + more + " sleep 0.4; exit 75; }; sleep 0.3; kill -9 $$");
   };
   for (const auto& [dir, effect, fix] :
-       {std::tuple("none", "nothing was saved yet", "program train run.toml --ranks 2"),
+       {std::tuple("none", "nothing was saved yet", "program resume saved --ranks 2"),
         std::tuple("saved", "what was saved before is there", "program resume saved --ranks 2")}) {
     fs::create_directories("saved/checkpoints/step-20");
     EXPECT_EQ(lost("printf '" + std::string(dir) + "\\nprogram resume saved --ranks 2' >&$MORTISE_TOLD_FD;"),
@@ -337,7 +349,8 @@ TEST_F(StartedRanksSignals, OfTheParentReachEveryRank) {
   std::this_thread::sleep_for(milliseconds(100));
   kill(parent_, SIGTERM);
   EXPECT_EQ(end(), kExitResumable);
-  for (const char* got : {"got0", "got1"}) EXPECT_EQ(text(got), "SIGUSR1 1 SIGTERM 1\n");
+  EXPECT_EQ(text("got0"), "SIGUSR1 1 SIGTERM 1\n");
+  EXPECT_EQ(text("got1"), "SIGTERM 1\n") << "rank 0 tells the others that all are to save";
   EXPECT_EQ(text("err"), "");
 }
 

@@ -92,8 +92,7 @@ class Trainings : public ::testing::Test {
                        {&device.object, &device.instance},
                        capture,
                        sample,
-                       [this] { return unlike; },
-                       others_have_parts},
+                       [this] { return unlike; }},
                       options);
     const int exit = training.run([this] { return interrupt ? interrupt() : Interrupt::kNone; });
     best = saver.best();
@@ -136,7 +135,7 @@ class Trainings : public ::testing::Test {
   fs::path dir;
   std::function<Interrupt()> interrupt;
   std::function<std::string()> sample;
-  bool capture_fails = false, others_have_parts = false;
+  bool capture_fails = false;
   std::string unlike;  // of what is to be the same on every rank
   std::vector<Told> told;
   std::vector<RunState> captured;

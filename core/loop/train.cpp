@@ -458,8 +458,8 @@ void Training::close_after_error(mortise_status status) {
 void Training::fail(const PluginError& e) {
   const int64_t begun = applied() + p_.step.under_way();
   Diagnostic d = p_.instances.diagnose(e);
-  // Between steps the model is whole, and worth keeping, where it needs nobody else's part: they know of no failure.
-  const bool is_there = d.code != "device_lost" && !p_.others_have_parts;
+  // Between steps the model is whole, and worth keeping. Other ranks know of no failure, and would not join in a save.
+  const bool is_there = d.code != "device_lost" && ranks_.alone();
   const bool is_whole = is_there && !in_step_ && !is_evaluating_ && p_.step.under_way() == 0 && !is_ending_;
   if (is_whole && has_stepped() && !p_.saver.has(applied())) try_to([&] { save(); });
   close_after_error(e.status());

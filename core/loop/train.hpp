@@ -53,7 +53,6 @@ struct TrainParts {
   std::function<std::string()> sample;  // a text from the model; empty: nothing samples
   // What the first rank captures of the others; called on every rank. Returns what is not the same on all of them.
   std::function<std::string()> gather = [] { return std::string(); };
-  bool others_have_parts = false;  // so that it gathers any
 };
 
 class Training {

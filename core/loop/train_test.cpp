@@ -449,14 +449,6 @@ TEST_F(Trainings, AListenerThatFailsBetweenStepsLosesNothing) {
   EXPECT_EQ(saved(), (Steps{4}));
 }
 
-// They know of no failure, and would not be asked for them.
-TEST_F(Trainings, AFailureSavesNothingOfWhichOtherRanksHaveParts) {
-  fail_with_an_evaluation("no such metric");
-  others_have_parts = true;
-  failure_of([&] { train(); });
-  EXPECT_EQ(saved(), Steps{});
-}
-
 TEST_F(Trainings, ADeviceThatIsLostGivesNothingToSave) {
   fail_with_an_evaluation("no more");
   const auto before = std::exchange(lost_device, [] { return std::string("the GPU says: it is gone"); });

@@ -57,9 +57,8 @@ class Buckets {
   // Of the gradients that `takes` wants; the others are somebody else's, but ranks agree on which there are of all.
   template <class Takes>
   void lay_out(const Takes& takes) {
-    int32_t is_recorded = 0;
-    check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded));
-    every_step_ = every_step_ && !is_recorded;  // nobody agrees with a rank that plays what it has recorded
+    check(need(api.replicas, "mortise.replicas/0").recorded(api.host, &is_recorded_));
+    every_step_ = every_step_ && !is_recorded_;  // nobody agrees with a rank that plays what it has recorded
     const mortise_slice* slices = nullptr;
     uint32_t n = 0;
     check(api.params->slices(api.host, &slices, &n));
@@ -137,7 +136,8 @@ class Buckets {
       if (used[i] > used_[i])
         throw Error(MORTISE_E_UNSUPPORTED,
                     std::string(view(params_[i].info->name)) + " has a gradient, and had none in the first step",
-                    "`unused = \"every_step\"` in its table");
+                    is_recorded_ ? "leave out [compile.cuda_graph], or freeze what only some steps use"
+                                 : "`unused = \"every_step\"` in its table");
       check(api.replicas->set_has_gradient(api.host, params_[i].handle, static_cast<int32_t>(used_[i])));
     }
   }
@@ -145,6 +145,7 @@ class Buckets {
   int64_t most_;
   uint32_t sums_;
   bool every_step_;
+  int32_t is_recorded_ = 0;
   std::vector<Param> params_;
   std::map<mortise_param*, size_t> index_of_;
   std::deque<Bucket> buckets_;

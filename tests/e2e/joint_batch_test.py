@@ -374,17 +374,30 @@ status  = "alpha"
 abi     = "0.2"
 
 [points]
-listens = [{ point = "step.end" }]
+listens = [{ point = "step.end" }, { point = "record" }]
 """
 
 
 class Ended(Ranks):
+    def asked(self, ranks, fails):
+        self.file("more/test.asks/plugin.toml", ASKS)
+        self.compiled(self.dir / "more/test.asks", e2e.SOURCE / "tests/e2e/fixtures/asks.cpp", f"-DFAILS={fails}")
+        self.file("run.toml", '[plugins]\npath = ["more"]\n' + self.text(2, "[test.asks]\n"))
+        return self.mortise("train", "run.toml", "--ranks", str(ranks))
+
+    def test_who_fails_between_steps_saves_nothing_alone(self):
+        """A save is everybody's, and the other rank is at the next step."""
+        result = self.asked(2, fails=1)
+        self.assertIn("error[bad_data]: what 0 met\n  at: after step 3; in plugin test.asks, record\n", result.err)
+        self.assertEqual(self.checkpoints(), [])
+        self.assertEqual(result.code, 65, result)
+
+    def checkpoints(self):
+        return sorted(path.name for path in self.dir.glob("runs/run/checkpoints/step-*"))
+
     def test_what_most_asks_for_has_its_own_reason(self):
         """Rank 0 asks for a stop, 1 and 2 for an abort, which ends all, as the first of them says."""
-        self.file("more/test.asks/plugin.toml", ASKS)
-        self.compiled(self.dir / "more/test.asks", e2e.SOURCE / "tests/e2e/fixtures/asks.cpp")
-        self.file("run.toml", '[plugins]\npath = ["more"]\n' + self.text(2, "[test.asks]\n"))
-        result = self.mortise("train", "run.toml", "--ranks", "3")
+        result = self.asked(3, fails=0)
         self.assertEqual(result.code, 76, result)
         self.assertTrue(result.err.startswith("error[diverged]: what 1 saw\n"
                                               "  at: step 4, asked for by test.asks on rank 1\n"), result.err)

@@ -87,7 +87,10 @@ struct Connection {
     is_over = true;
     const c10::DeviceGuard guard(device);
     const bool is_free = calls.try_lock_for(Milliseconds(200));
+    // Together: one alone may wait for the kernels of the others (github.com/NVIDIA/nccl, issue 1013).
+    nccl.group_start();
     for (comm::Communicator* each : communicators) nccl.abort(each);
+    nccl.group_end();
     if (is_free) calls.unlock();
     ended.set_value();
   }
@@ -131,8 +134,8 @@ class Nccl : public comm::Side {
     Side::open(given);
     if (is_alone()) return;
     // Multicast over NVLink hangs on hosts whose fabric is not set up for it. Connections are made now, not in the
-    // first call that wants one, which could not be given up. And ranks need not all record the same step: a buffer
-    // that is registered while it is recorded would have to be by all.
+    // first call that wants one, which could not be given up; but for rows, whose calls make them. And ranks need not
+    // all record the same step: a buffer that is registered while it is recorded would have to be by all.
     for (const char* variable : {"NCCL_NVLS_ENABLE", "NCCL_RUNTIME_CONNECT", "NCCL_GRAPH_REGISTER"})
       set_unless_set(variable);
     const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);

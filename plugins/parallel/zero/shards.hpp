@@ -23,7 +23,7 @@ namespace mortise::zero {
 
 class Shards {
  public:
-  // `most`: bytes of gradients that are on their way at once, where values stay; a lot is half of it.
+  // `most`: bytes of gradients that are on their way in a group at once, where values stay; a lot is half of it.
   Shards(int64_t most, bool values_go) : most_(most), values_go_(values_go) {}
 
   // `owner`: who has all elements; -1: each rank has `each` of them, the last ones fewer. Returns the room it needs.
@@ -47,13 +47,13 @@ class Shards {
   int64_t transient() const {
     std::map<int32_t, int64_t> values, gradients;
     int64_t all = 0, largest = 0;
-    int32_t replicas = units_.empty() ? 1 : units_[0].replicas;  // at least
+    std::set<int32_t> replicas;  // nearly a group each
     for (const Unit& u : units_) {
       values[u.segment] += u.value_bytes;
       gradients[u.segment] += u.grad_bytes;
       all += u.grad_bytes;
       largest = std::max(largest, u.grad_bytes);
-      replicas = std::min(replicas, u.replicas);
+      replicas.insert(u.replicas);
     }
     int64_t of_two = 0, of_one = 0;
     for (const auto& [segment, bytes] : values) {
@@ -61,8 +61,10 @@ class Shards {
       of_two = std::max(of_two, bytes + (next == values.end() ? 0 : next->second));
     }
     for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
-    const int64_t on_its_way = std::min(all, values_go_ ? of_one : std::max(most_, largest));
-    return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / replicas;
+    if (units_.empty()) return 0;
+    const int64_t most = std::max(most_ * static_cast<int64_t>(replicas.size()), largest);
+    const int64_t on_its_way = std::min(all, values_go_ ? of_one : most);
+    return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / *replicas.begin();
   }
 
   bool has(const mortise_param* param) const { return unit_of_.contains(param); }
@@ -72,6 +74,7 @@ class Shards {
     for (Unit& u : units_) {
       check(api.params->find(api.host, str(u.name), &u.param));
       u.group = group_of(u.param);
+      u.lane = &lane_of(u.group);
       unit_of_[u.param] = &u;
       members_[u.segment].push_back(&u);
       if (u.is_trainable) order_.push_back(&u);
@@ -108,23 +111,26 @@ class Shards {
     const bool is_last = ++n_ready_ == order_.size();
     while (next_ < order_.size() && (is_last || (!values_go_ && order_[next_]->is_ready))) send(*order_[next_++]);
     if (!is_last) return;
-    start_sums();
+    start_all_sums();
     for (Unit* u : order_) u->is_ready = false;
     n_ready_ = 0;
     is_micro_over_ = true;  // backward may go on below, where nothing is sharded or trained
   }
 
   void finish() {
-    while (!sent_.empty()) bring_first();
+    for (Lane& lane : lanes_)
+      while (!lane.sent.empty()) bring_first(lane);
   }
 
  private:
   enum class Value { kOld, kOnItsWay, kThere };
+  struct Lane;
   struct Unit {
     std::string name;
     int32_t segment = 0, owner = -1;
     int32_t replica = 0, replicas = 1;  // which rank this is of those that have it
     const mortise_rank_group* group = nullptr;
+    Lane* lane = nullptr;  // the group's
     bool is_trainable = false;
     int64_t each = 0;
     uint32_t grad_dtype = 0;
@@ -139,6 +145,15 @@ class Shards {
     Unit* unit;
     Tensor own;
     mortise_work* work = nullptr;
+  };
+  // Gradients on their way in a group. Its ranks have the same parameters of it, so that they cut its lots at the same
+  // places, whatever else each of them trains (experts of its own).
+  struct Lane {
+    const mortise_rank_group* group;
+    std::deque<Sent> sent;
+    int64_t on_its_way = 0;  // bytes of them
+    int64_t waiting = 0;     // of these, of gradients that wait in `sums` for more
+    Together sums;
   };
 
   static int64_t bytes_of(uint32_t dtype) { return static_cast<int64_t>(mortise_dtype_of(dtype)->bytes); }
@@ -155,7 +170,7 @@ class Shards {
     if (values_go_ && backward) {
       finish();
       while (next_ < order_.size() && order_[next_]->segment > here_) send(*order_[next_++]);
-      start_sums();
+      start_all_sums();
     }
     if (values_go_)
       for (Unit& u : units_)
@@ -210,29 +225,38 @@ class Shards {
   void send(Unit& u) {
     Tensor whole;
     check(api.replicas->take_gradient(api.host, u.param, whole.put()));
-    Sent& sent = sent_.emplace_back(Sent{&u, {}});
+    Lane& lane = *u.lane;
+    Sent& sent = lane.sent.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // what is there on the others is nothing, and they keep nothing of it
       sent.own = Tensor::share(whole.get());
-      sums_.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.group, u.owner);
+      lane.sums.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.group, u.owner);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      sums_.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.group);
+      lane.sums.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.group);
     }
-    on_its_way_ += u.grad_bytes;
-    waiting_ += u.grad_bytes;
-    if (waiting_ > most_ / 2) start_sums();
-    while (!values_go_ && on_its_way_ > most_ && sent_.size() > 1) bring_first();
+    lane.on_its_way += u.grad_bytes;
+    lane.waiting += u.grad_bytes;
+    if (lane.waiting > most_ / 2) start_sums(lane);
+    while (!values_go_ && lane.on_its_way > most_ && lane.sent.size() > 1) bring_first(lane);
   }
 
-  void start_sums() {
-    sums_.start();
-    waiting_ = 0;
+  Lane& lane_of(const mortise_rank_group* group) {
+    const auto its = std::ranges::find(lanes_, group, &Lane::group);
+    return its != lanes_.end() ? *its : lanes_.emplace_back(Lane{.group = group});
   }
 
-  void bring_first() {
-    const Sent first = std::move(sent_.front());
-    sent_.pop_front();
-    on_its_way_ -= first.unit->grad_bytes;
+  static void start_sums(Lane& lane) {
+    lane.sums.start();
+    lane.waiting = 0;
+  }
+  void start_all_sums() {
+    for (Lane& lane : lanes_) start_sums(lane);
+  }
+
+  static void bring_first(Lane& lane) {
+    const Sent first = std::move(lane.sent.front());
+    lane.sent.pop_front();
+    lane.on_its_way -= first.unit->grad_bytes;
     wait_for_collective(first.work);
     check(api.replicas->add_gradient(api.host, first.unit->param, first.own.get()));
   }
@@ -248,10 +272,8 @@ class Shards {
   std::set<int32_t> entered_in_backward_;
   size_t n_ready_ = 0, next_ = 0;  // of this micro-batch
   bool is_micro_over_ = false;     // every gradient of it is sent
-  std::deque<Sent> sent_;          // gradients on their way
-  int64_t on_its_way_ = 0;         // bytes of them
-  int64_t waiting_ = 0;            // of these, of gradients that wait in `sums_` for more
-  Together sums_, gathered_;
+  std::deque<Lane> lanes_;
+  Together gathered_;
 };
 
 }  // namespace mortise::zero

@@ -53,12 +53,14 @@ class Zero : public testing::Test {
     return what;
   }
   // A parameter of each of `n` segments, sharded.
-  std::vector<mortise_param*> model(int32_t n, int64_t stage, int64_t numel = 192) {
+  using Groups = std::map<int32_t, const mortise_rank_group*>;  // of parameters that not all ranks have
+  std::vector<mortise_param*> model(int32_t n, int64_t stage, int64_t numel = 192, const Groups& groups = {}) {
     host_.set("stage", stage);
     std::vector<mortise_param*> params;
     for (int32_t i = 0; i < n; ++i) {
       params.push_back(host_.add_param("w" + std::to_string(i), "matrix", {numel}));
       host_.put_into(params.back(), i);
+      if (const auto its = groups.find(i); its != groups.end()) host_.groups[params.back()] = its->second;
       host_.has_gradient[params.back()] = 1;
     }
     for (mortise_param* p : params) EXPECT_NE(declare(p), uint32_t{MORTISE_WHOLE});
@@ -337,6 +339,23 @@ TEST_F(Zero, EndsALotOfStage2ByBytesAlone) {
   EXPECT_TRUE(started().empty()) << "they are less than half a MiB";
   ready(w[0]);
   EXPECT_EQ(started(), Kinds(3, MORTISE_REDUCE_SCATTER));
+}
+
+// What other ranks of `all` have in its place is no reason to send theirs.
+TEST_F(Zero, EndsALotOfAGroupByTheGroupsBytesAlone) {
+  const int here = 0;
+  const auto* some = reinterpret_cast<const mortise_rank_group*>(&here);
+  const auto w = model(3, 2, 100'000, {{1, some}});
+  for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
+  started();
+  ready(w[2]);
+  ready(w[1]);
+  EXPECT_TRUE(started().empty()) << "of each group they are less than half a MiB";
+  const size_t before = host_.collectives.size();
+  ready(w[0]);
+  std::vector<const mortise_rank_group*> groups;
+  for (size_t i = before; i < host_.collectives.size(); ++i) groups.push_back(host_.collectives[i].group);
+  EXPECT_EQ(groups, (std::vector<const mortise_rank_group*>{nullptr, nullptr, some}));
 }
 
 TEST_F(Zero, GathersAheadInBackwardWhatBackwardCameToBefore) {

@@ -101,8 +101,9 @@ typedef struct mortise_replicas {
   /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
   /** [build] The elements of a parameter that a rank updates, and keeps states of: `*length` from `*offset` on, each a
-   * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter in order of declaration, of
-   * each of its `replicas`, whose elements together are the parameter, each once. NULL: all update all. Since 0.2 */
+   * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter, in an order
+   * that is the same on every rank, of each of its `replicas`, whose elements together are the parameter, each once.
+   * NULL: all update all. Since 0.2 */
   MORTISE_PLUG(own, const mortise_param_info *, int64_t cut, int32_t rank, int64_t *offset, int64_t *length);
   /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream),
    * but for what is sharded, whose gathered values are old from now on. Stands where `own` stands. Since 0.2 */
