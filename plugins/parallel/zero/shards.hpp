@@ -45,6 +45,7 @@ class Shards {
   // Of two segments the values; of one the gradients that are made, of as much as may be on its way (where values go a
   // segment) those that were, and of whatever waits for its last use the largest.
   int64_t transient() const {
+    if (units_.empty()) return 0;
     std::map<int32_t, int64_t> values, gradients;
     int64_t all = 0, largest = 0;
     std::set<int32_t> replicas;  // nearly a group each
@@ -61,7 +62,6 @@ class Shards {
       of_two = std::max(of_two, bytes + (next == values.end() ? 0 : next->second));
     }
     for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
-    if (units_.empty()) return 0;
     const int64_t most = std::max(most_ * static_cast<int64_t>(replicas.size()), largest);
     const int64_t on_its_way = std::min(all, values_go_ ? of_one : most);
     return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / *replicas.begin();
@@ -73,8 +73,7 @@ class Shards {
     std::ranges::stable_sort(units_, {}, &Unit::segment);
     for (Unit& u : units_) {
       check(api.params->find(api.host, str(u.name), &u.param));
-      u.group = group_of(u.param);
-      u.lane = &lane_of(u.group);
+      u.lane = &lane_of(group_of(u.param));
       unit_of_[u.param] = &u;
       members_[u.segment].push_back(&u);
       if (u.is_trainable) order_.push_back(&u);
@@ -129,8 +128,7 @@ class Shards {
     std::string name;
     int32_t segment = 0, owner = -1;
     int32_t replica = 0, replicas = 1;  // which rank this is of those that have it
-    const mortise_rank_group* group = nullptr;
-    Lane* lane = nullptr;  // the group's
+    Lane* lane = nullptr;               // of its group
     bool is_trainable = false;
     int64_t each = 0;
     uint32_t grad_dtype = 0;
@@ -202,10 +200,10 @@ class Shards {
   void gather(Unit& u) {
     Tensor flat;
     check(api.replicas->hold(api.host, u.param, flat.put()));
-    if (u.owner >= 0) gathered_.add(&u.gathering, MORTISE_BROADCAST, {}, std::move(flat), u.group, u.owner);
+    if (u.owner >= 0) gathered_.add(&u.gathering, MORTISE_BROADCAST, {}, std::move(flat), u.lane->group, u.owner);
     else {
       Tensor own = ops::narrow(flat, 0, u.replica * u.each, u.each);
-      gathered_.add(&u.gathering, MORTISE_ALL_GATHER, std::move(own), std::move(flat), u.group);
+      gathered_.add(&u.gathering, MORTISE_ALL_GATHER, std::move(own), std::move(flat), u.lane->group);
     }
     u.value = Value::kOnItsWay;
   }
@@ -229,10 +227,10 @@ class Shards {
     Sent& sent = lane.sent.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // what is there on the others is nothing, and they keep nothing of it
       sent.own = Tensor::share(whole.get());
-      lane.sums.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.group, u.owner);
+      lane.sums.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.lane->group, u.owner);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      lane.sums.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.group);
+      lane.sums.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.lane->group);
     }
     lane.on_its_way += u.grad_bytes;
     lane.waiting += u.grad_bytes;
