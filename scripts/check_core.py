@@ -63,7 +63,7 @@ BUDGETS = {
     "host": 2345,
     "loop": 2622,
     "abi": 1725,
-    "declare": 1956,
+    "declare": 1960,
     "assemble": 1300,
     "store": 1390,
     "cli": 6890,

@@ -118,7 +118,7 @@ struct Start {
                           ::dup2(start.says, STDERR_FILENO) < 0))
     ::_exit(kNotStarted);
   ::execve(start.program, start.words, start.environment);
-  const char* why = std::strerror(errno);
+  const char* why = ::strerrordesc_np(errno);  // takes no lock, as strerror may
   for (const char* part : {"error: ", start.program, " cannot be started: ", why, "\n"})
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
   ::_exit(kNotStarted);

@@ -50,6 +50,7 @@ class Half(e2e.Case):
             self.assertIn(f"{dtype}, batch", self.ok("eval", "eval.toml").out)
             return json.loads(self.ok("eval", "eval.toml", "--json").out)["eval.loss"]
         wide = loss("", "fp32")
+        self.assertAlmostEqual(loss('[parameters.all]\nwhere = "*"\ndtype = "fp64"\n', "fp64"), wide, delta=1e-5)
         for dtype in ("bf16", "fp16"):  # the optimizer of the run, AdamW, trains no such weights, and need not
             half = loss(f'[precision.half]\ndtype = "{dtype}"\n', dtype)
             self.assertNotEqual(half, wide)

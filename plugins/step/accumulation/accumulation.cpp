@@ -80,16 +80,15 @@ class Accumulation {
     const double share = static_cast<double>(size) / static_cast<double>(once);
     const std::string works =
         "step.accumulation.global_batch_size=" + std::to_string(std::max<int64_t>(1, std::llround(share)) * once);
-    std::string fix = "--set " + (tokens ? "'" + works + " tokens'" : works);
+    // Another size is another run: on several ranks it is proposed only where nothing else works.
+    std::string fix;
+    for (int64_t fewer = clock.ranks - 1; fewer > 0 && fix.empty(); --fewer)
+      if (size % (once / clock.ranks * fewer) == 0) fix = "--ranks " + std::to_string(fewer);
     const int64_t samples = size / length, of_rank = samples / clock.ranks;
     if (clock.ranks > 1 && size % length == 0 && samples % clock.ranks == 0 && of_rank > 0)
-      fix = "--set data.micro_batch_size=" + std::to_string(greatest_divisor(of_rank, clock.micro_batch_size)) +
-            ", or " + fix;
-    for (int64_t fewer = clock.ranks - 1; fewer > 0; --fewer)
-      if (size % (once / clock.ranks * fewer) == 0) {
-        fix = "--ranks " + std::to_string(fewer) + ", or " + fix;
-        break;
-      }
+      fix += std::string(fix.empty() ? "" : ", or ") +
+             "--set data.micro_batch_size=" + std::to_string(greatest_divisor(of_rank, clock.micro_batch_size));
+    if (fix.empty()) fix = "--set " + (tokens ? "'" + works + " tokens'" : works);
     config::refuse(
         {.code = "batch_arithmetic",
          .key = "global_batch_size",
