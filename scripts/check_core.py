@@ -60,7 +60,7 @@ BUDGETS = {
     "plugin": 1830,
     "plan": 1960,
     "model": 415,
-    "host": 2345,
+    "host": 2360,
     "loop": 2622,
     "abi": 1725,
     "declare": 1960,

@@ -109,7 +109,7 @@ int eval(const Arguments& args) {
     return kExitOk;
   }
   const std::string said = planned_compute_dtype(planned->plan, MORTISE_EVAL);
-  const std::string dtype = said.empty() ? run->summary().value_dtypes : said;
+  const std::string dtype = said.empty() ? run->summary().widest : said;
   std::vector<std::string> values;
   for (const auto& [name, value] : m.values) values.push_back(name + " " + fmt::format("{:.4g}", value));
   const std::string ranks = world().size > 1 ? fmt::format(" × {} ranks", world().size) : "";

@@ -56,16 +56,11 @@ std::string dtypes_text(const std::map<uint32_t, int64_t>& counts) {
   return texts.empty() ? "none" : join(texts, ", ");
 }
 
-std::string value_dtypes(const Declared& d) {
-  std::map<uint32_t, int64_t> values;
-  for (const mortise_param& p : d.edge->declaration().params) ++values[p.info.value_dtype];
-  return dtypes_text(values);
-}
-
 // What the first step is compared with.
 std::string dtypes_text(const Declared& d) {
-  std::map<uint32_t, int64_t> masters, gradients, states;
+  std::map<uint32_t, int64_t> values, masters, gradients, states;
   for (const mortise_param& p : d.edge->declaration().params) {
+    ++values[p.info.value_dtype];
     ++masters[p.info.master_dtype];
     if (p.info.trainable) ++gradients[p.info.grad_dtype];
   }
@@ -73,8 +68,9 @@ std::string dtypes_text(const Declared& d) {
     for (const ParamStates& beside : o.states)
       for (const StateSpec& s : beside.states) ++states[s.dtype];
   const std::string compute = planned_compute_dtype(*d.plan, MORTISE_TRAIN);
-  return "values " + value_dtypes(d) + " · masters " + dtypes_text(masters) + " · gradients " + dtypes_text(gradients) +
-         " · states " + dtypes_text(states) + " · computes " + (compute.empty() ? "as stored" : "in " + compute);
+  return "values " + dtypes_text(values) + " · masters " + dtypes_text(masters) + " · gradients " +
+         dtypes_text(gradients) + " · states " + dtypes_text(states) + " · computes " +
+         (compute.empty() ? "as stored" : "in " + compute);
 }
 
 // "h.0.attn.c_attn.weight  [out 2304, in 768]  matrix  frozen"
@@ -254,8 +250,11 @@ Summary summary_of(const Declared& d, const std::string& dir) {
     std::string& detail = s.details[id];
     detail += (detail.empty() ? "kept apart at " : "; kept apart at ") + join(places, "; ");
   }
-  s.value_dtypes = value_dtypes(d);
   s.dtypes = dtypes_text(d);
+  const mortise_dtype_row* widest = mortise_dtype_of(MORTISE_NO_DTYPE);
+  for (const mortise_param& p : declaration.params)
+    if (const mortise_dtype_row* own = mortise_dtype_of(p.info.value_dtype); own->bytes > widest->bytes) widest = own;
+  s.widest = widest->name;
 
   const Memory m = weights_and_gradients(declaration);
   s.weights_bytes = m.weights;

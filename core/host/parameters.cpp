@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/unbind.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -220,28 +221,43 @@ static at::Tensor norm_of(const at::Tensor& t) {
 }
 
 // On the CPU the pieces are shared among the threads, and each is one thread's: however many there are, the bits are
-// the same. A GPU takes them all in a few launches.
+// the same. A GPU takes them all in a few launches, each whole.
 static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& grads) {
-  std::vector<at::Tensor> norms;
-  if (grads.front().is_cpu()) {
-    const auto pieces = in_pieces(grads);
-    norms.resize(pieces.size());
+  const bool in_a_few = !grads.front().is_cpu();
+  const auto pieces = in_a_few ? grads : in_pieces(grads);
+  std::vector<at::Tensor> norms(pieces.size());
+  if (!in_a_few) {
     at::parallel_for(0, std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
       const at::NoGradGuard no_grad;  // of each thread
       for (int64_t i = begin; i < end; ++i) norms[static_cast<size_t>(i)] = norm_of(pieces[static_cast<size_t>(i)]);
     });
     return norms;
   }
-  std::vector<at::Tensor> wide, half;
-  for (const auto& t : grads) (at::isReducedFloatingType(t.scalar_type()) ? half : wide).push_back(t);
-  if (!wide.empty()) norms = at::_foreach_norm(wide, 2);
-  if (!half.empty())
-    for (auto& n : at::_foreach_norm(half, 2, at::kFloat)) norms.push_back(std::move(n));
+  for (const bool half : {false, true}) {
+    std::vector<at::Tensor> alike;
+    std::vector<size_t> which;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (at::isReducedFloatingType(pieces[i].scalar_type()) != half) continue;
+      alike.push_back(pieces[i]);
+      which.push_back(i);
+    }
+    if (alike.empty()) continue;
+    const auto found = half ? at::_foreach_norm(alike, 2, at::kFloat) : at::_foreach_norm(alike, 2);
+    for (size_t i = 0; i < which.size(); ++i) norms[which[i]] = found[i];
+  }
   return norms;
 }
 
 static at::Tensor norm_of_all(const std::vector<at::Tensor>& grads) {
   return at::linalg_vector_norm(at::stack(norms_of(grads)).to(at::kDouble));
+}
+
+// [n]
+static at::Tensor norm_of_each(const std::vector<at::Tensor>& grads) {
+  if (!grads.front().is_cpu()) return at::stack(norms_of(grads)).to(at::kDouble);
+  std::vector<at::Tensor> norms;
+  for (const auto& g : grads) norms.push_back(norm_of_all({g}));
+  return at::stack(norms);
 }
 
 at::Tensor Parameters::norm() const {
@@ -255,16 +271,24 @@ at::Tensor Parameters::norm() const {
 
 at::Tensor Parameters::squares_of_parts() const {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> squares;
   const at::Tensor nothing = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  std::vector<at::Tensor> squares, own;
+  std::vector<size_t> which;
   for (const auto& s : states_) {
     const mortise_param& p = *s.declared;
     if (!p.is_in_parts()) continue;
-    const at::Tensor& own = p.is_sharded() ? s.own_grad : s.grad;
-    const bool has = p.counts && s.has_gradient && own.numel() > 0;
-    squares.push_back(has ? norm_of_all({own}).square() : nothing);
+    const at::Tensor& part = p.is_sharded() ? s.own_grad : s.grad;
+    if (p.counts && s.has_gradient && part.numel() > 0) {
+      own.push_back(part);
+      which.push_back(squares.size());
+    }
+    squares.push_back(nothing);
   }
-  return squares.empty() ? at::Tensor() : at::stack(squares);
+  if (squares.empty()) return {};
+  if (own.empty()) return at::stack(squares);
+  const auto found = norm_of_each(own).square().unbind();
+  for (size_t i = 0; i < which.size(); ++i) squares[which[i]] = found[i];
+  return at::stack(squares);
 }
 
 void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t offset) {
@@ -285,22 +309,20 @@ void Parameters::place(const mortise_param& p, const at::Tensor& flat, int64_t o
 
 void Parameters::publish(const std::vector<bool>& written) {
   for (const auto& s : states_)
-    if (const mortise_param& p = *s.declared;
-        s.has_gradient && !written[p.index] && !p.is_sharded() && !p.is_updated_on_host())
-      cast(p);
+    if (const mortise_param& p = *s.declared; s.has_gradient && !written[p.index] && !p.is_updated_on_host()) cast(p);
 }
 
 void Parameters::cast(const mortise_param& p) {
   at::NoGradGuard no_grad;
   ParameterState& s = states_[p.index];
-  if (s.own_value.defined()) s.own_value.copy_(s.master.view(-1));
+  if (s.own_value.defined()) s.own_value.copy_(s.master);
   if (!p.is_sharded() && !s.value.is_same(s.master)) s.value.copy_(s.master);
 }
 
 at::Tensor Parameters::updated_value(const mortise_param& p, const Piece& piece) {
   const ParameterState& s = states_[p.index];
   if (!s.own_value.defined()) return s.value.view(-1).narrow(0, piece.offset, piece.length);
-  return s.own_value.narrow(0, piece.offset - p.shards.own.offset, piece.length);
+  return s.own_value.view(-1).narrow(0, piece.offset - p.shards.own.offset, piece.length);
 }
 
 // A value of the master's type has what this rank has updated already, and takes the rest where it is.

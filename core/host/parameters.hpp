@@ -36,7 +36,8 @@ struct ParameterState {
   at::Tensor master;     // sharded: flat, this rank's elements; in the memory of a value that stays, if of its type
   at::Tensor grad;       // undefined until it is needed
   at::Tensor own_grad;   // sharded: of this rank's elements, of this step, summed over the ranks
-  at::Tensor own_value;  // sharded, updated on the host: of this rank's elements; in the memory of a value that stays
+  at::Tensor own_value;  // sharded: the compute copy of this rank's elements, in the memory of a value that stays, or
+                         // on the device of what is updated on the host; undefined where it is cast as it is gathered
   at::Tensor arriving;   // updated on the host: the master, on the device, while ranks send it to one another
   bool has_gradient = false;  // got a contribution this step
   bool begun = false;         // `grad` has one; until then it has anything

@@ -34,18 +34,15 @@ void Parameters::keep_own(ParameterState& s, const at::Tensor& whole) {
   const mortise_param& p = *s.declared;
   const at::Tensor own = part_of(whole.view(-1), p.shards.own);
   if (!p.shards.comes_and_goes) s.value = with_room(p, p.info.value_dtype);
-  if (p.is_updated_on_host()) {
-    s.master = shaped(own.clone(), p);
-    const auto options = at::TensorOptions().device(device_).dtype(scalar_type(p.info.value_dtype));
-    s.own_value = s.value.defined() ? part_of(over(s.value, {p.info.numel}), p.shards.own)
-                                    : at::empty({p.shards.own.length}, options);
-    s.own_value.copy_(own);
-    return;
-  }
-  const bool in_value = s.value.defined() && p.info.value_dtype == p.info.master_dtype;
-  const at::Tensor flat = in_value ? part_of(over(s.value, {p.info.numel}), p.shards.own) : at::empty_like(own);
+  const at::Tensor there = s.value.defined() ? part_of(over(s.value, {p.info.numel}), p.shards.own) : at::Tensor();
+  const bool is_value = there.defined() && p.info.value_dtype == p.info.master_dtype && !p.is_updated_on_host();
+  const at::Tensor flat = is_value ? there : at::empty_like(own);
   flat.copy_(own);
   s.master = shaped(flat, p);
+  if (is_value || (!there.defined() && !p.is_updated_on_host())) return;
+  const auto options = at::TensorOptions().device(device_).dtype(scalar_type(p.info.value_dtype));
+  s.own_value = shaped(there.defined() ? there : at::empty({p.shards.own.length}, options), p);
+  s.own_value.copy_(s.master);
 }
 
 ParameterState& Parameters::sharded(const mortise_param& p) {

@@ -19,6 +19,15 @@ at::Tensor part_of(const at::Tensor& t, const Piece& present, const Piece& wante
   return present.length == wanted.length ? t : part_of(t, {wanted.offset - present.offset, wanted.length});
 }
 
+// The compute copy, or undefined: it is the master, comes from the host, or is cast later, when every rank has all
+// masters or the value is gathered.
+at::Tensor value_to_write(const ParameterState& p, const ParamStates& states, const Piece& wanted) {
+  if (p.declared->is_updated_on_host()) return {};
+  if (p.declared->is_sharded())
+    return p.own_value.defined() ? part_of(p.own_value, present(*p.declared), wanted) : at::Tensor();
+  return !states.pieces.empty() || p.value.is_same(p.master) ? at::Tensor() : p.value;
+}
+
 }  // namespace
 
 // Of what lies along an axis each rank there sends what it has.
@@ -158,9 +167,8 @@ const std::vector<mortise_slice>& States::slices(Which which) {
         part.grad = wanted.is_same(grad) ? at::Tensor() : wanted;  // one that is whole must go when its step is over
         slice.grad = borrow(wanted);
       }
-      // Where there are parts it is cast when every rank has all masters; what is updated on the host comes from there.
-      const bool is_elsewhere = !s.declared.pieces.empty() || declared.is_updated_on_host();
-      slice.value = is_elsewhere || p.value.is_same(p.master) ? nullptr : borrow(p.value);
+      part.value = value_to_write(p, s.declared, part.elements);
+      slice.value = borrow(part.value);
       slice.states = part.handles.data();
     }
   }

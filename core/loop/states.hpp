@@ -62,7 +62,7 @@ class States {
     Piece elements;
     std::vector<at::Tensor> states;
     std::vector<mortise_tensor*> handles;
-    at::Tensor master, grad;
+    at::Tensor master, grad, value;
   };
   struct Slot {
     ParameterState* parameter;

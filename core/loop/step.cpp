@@ -28,7 +28,7 @@ Step::Step(const Parts& parts)
       reports_(parts.report_depth) {
   for (const auto& o : p_.optimizers)
     if (o.writes_value())
-      for (const mortise_param* p : o.params()) written_[p->index] = true;
+      for (const mortise_param* p : o.params()) written_[p->index] = p->is_sharded() || !o.is_cut();
   if (!ranks_.alone() && !services_.records_steps)  // what was marked while it was recorded has no time
     services_.timed_wait = [this](bool on_host, const std::function<void()>& body) {
       reports_.wait(on_host ? c10::Device(c10::kCPU) : p_.host.device(), body);

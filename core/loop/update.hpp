@@ -23,7 +23,7 @@ class Optimizer {
   // Updates what got a gradient in this step.
   void step(const Ledger& ledger);
   const std::string& id() const { return declared_.by->id(); }
-  bool writes_value() const { return declared_.writes_value() && !is_cut(); }
+  bool writes_value() const { return declared_.writes_value(); }
   bool is_cut() const { return declared_.is_cut(); }
   bool is_in_parts() const { return declared_.is_in_parts(); }
   const std::vector<mortise_param*>& params() const { return declared_.params; }

@@ -185,20 +185,21 @@ class Zero(Ranks):
                     self.assertEqual(ddp, steps(stage, more))
 
     def test_evaluations_and_samples_are_those_of_ddp(self):
-        # Of the mean of the weights, whose place is that of the masters meanwhile.
-        def told(stage):
+        # Of the mean of the weights, whose place is that of the masters meanwhile; in bf16 it is cast, and cast back.
+        def told(stage, more):
             e2e.shutil.rmtree(self.dir / "runs", True)
             text = e2e.TINY.replace("[data]\n", "[data]\nvalidation = 0.2\n") + zero(stage)
-            text += "[eval]\nevery = 2\n[ema.weights]\n[sample.text]\ntokens = 8\n[log.jsonl]\n"
+            text += "[eval]\nevery = 2\n[ema.weights]\n[sample.text]\ntokens = 8\n[log.jsonl]\n" + more
             run = self.train("told", text, "--ranks", "2")
             return [(r["event"], r.get("eval.loss"), r.get("text")) for kind in ("eval", "sample")
                     for r in self.records(run, kind)]
 
-        ddp = told(0)
-        self.assertEqual({event for event, _, _ in ddp}, {"eval", "sample"})
-        for stage in self.STAGES:
-            with self.subTest(stage=stage):
-                self.assertEqual(ddp, told(stage))
+        for more in ("", "[precision.bf16]\n"):
+            ddp = told(0, more)
+            self.assertEqual({event for event, _, _ in ddp}, {"eval", "sample"})
+            for stage in self.STAGES:
+                with self.subTest(more, stage=stage):
+                    self.assertEqual(ddp, told(stage, more))
 
     def plan(self, name, ranks):
         env = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
