@@ -223,22 +223,22 @@ static at::Tensor norm_of(const at::Tensor& t) {
 // On the CPU the pieces are shared among the threads, and each is one thread's: however many there are, the bits are
 // the same. A GPU takes them all in a few launches, each whole.
 static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& grads) {
-  const bool in_a_few = !grads.front().is_cpu();
-  const auto pieces = in_a_few ? grads : in_pieces(grads);
-  std::vector<at::Tensor> norms(pieces.size());
-  if (!in_a_few) {
+  if (grads.front().is_cpu()) {
+    const auto pieces = in_pieces(grads);
+    std::vector<at::Tensor> norms(pieces.size());
     at::parallel_for(0, std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
       const at::NoGradGuard no_grad;  // of each thread
       for (int64_t i = begin; i < end; ++i) norms[static_cast<size_t>(i)] = norm_of(pieces[static_cast<size_t>(i)]);
     });
     return norms;
   }
+  std::vector<at::Tensor> norms(grads.size());
   for (const bool half : {false, true}) {
     std::vector<at::Tensor> alike;
     std::vector<size_t> which;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      if (at::isReducedFloatingType(pieces[i].scalar_type()) != half) continue;
-      alike.push_back(pieces[i]);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (at::isReducedFloatingType(grads[i].scalar_type()) != half) continue;
+      alike.push_back(grads[i]);
       which.push_back(i);
     }
     if (alike.empty()) continue;
