@@ -34,7 +34,7 @@ struct Summary {
   std::vector<std::string> parameter_lines;    // `plan --weights`: name, sizes, role, dtype
   std::vector<Diagnostic> warnings;            // of what the manifest asks for, and the run cannot do
   std::vector<std::string> advice;             // lines of `plan`
-  std::string widest;                          // dtype of a value
+  std::string widest;                          // dtype of a parameter's value
   std::string dtypes;                          // what the first step is compared with
 };
 

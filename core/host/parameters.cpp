@@ -271,22 +271,22 @@ at::Tensor Parameters::norm() const {
 
 at::Tensor Parameters::squares_of_parts() const {
   at::NoGradGuard no_grad;
-  const at::Tensor nothing = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  std::vector<at::Tensor> squares, own;
+  std::vector<at::Tensor> own;
   std::vector<size_t> which;
+  size_t n = 0;
   for (const auto& s : states_) {
     const mortise_param& p = *s.declared;
     if (!p.is_in_parts()) continue;
     const at::Tensor& part = p.is_sharded() ? s.own_grad : s.grad;
     if (p.counts && s.has_gradient && part.numel() > 0) {
       own.push_back(part);
-      which.push_back(squares.size());
+      which.push_back(n);
     }
-    squares.push_back(nothing);
+    ++n;
   }
-  if (squares.empty()) return {};
-  if (own.empty()) return at::stack(squares);
-  const auto found = norm_of_each(own).square().unbind();
+  if (n == 0) return {};
+  std::vector<at::Tensor> squares(n, at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_)));
+  const auto found = own.empty() ? own : norm_of_each(own).square().unbind();
   for (size_t i = 0; i < which.size(); ++i) squares[which[i]] = found[i];
   return at::stack(squares);
 }

@@ -227,10 +227,10 @@ class Shards {
     Sent& sent = lane.sent.emplace_back(Sent{&u, {}});
     if (u.owner >= 0) {  // what is there on the others is nothing, and they keep nothing of it
       sent.own = Tensor::share(whole.get());
-      lane.sums.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), u.lane->group, u.owner);
+      lane.sums.add(&sent.work, MORTISE_REDUCE, {}, std::move(whole), lane.group, u.owner);
     } else {
       sent.own = empty(u.grad_dtype, {u.each});
-      lane.sums.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), u.lane->group);
+      lane.sums.add(&sent.work, MORTISE_REDUCE_SCATTER, std::move(whole), Tensor::share(sent.own.get()), lane.group);
     }
     lane.on_its_way += u.grad_bytes;
     lane.waiting += u.grad_bytes;
