@@ -277,9 +277,7 @@ void Children::take_signals() {
     if (signal == SIGINT) interrupted();
     // A terminal's Ctrl-C has reached the ranks too, which are of this process's group.
     const bool by_terminal = signal == SIGINT && s.ssi_code == SI_KERNEL;
-    // Rank 0 tells the others that all are to save. If each were told, they might save twice.
-    if (signal == SIGUSR1 && all_[0].pid > 0) ::kill(all_[0].pid, signal);
-    else if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
+    if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
   }
 }
 

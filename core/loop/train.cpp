@@ -347,9 +347,15 @@ bool Training::time_is_up() const {
   return has_stepped() && o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s;
 }
 
+// A launcher signals every rank, and some hear of it steps after others: for a second one save answers all.
+bool Training::was_answered(Interrupt asked) const {
+  return asked == Interrupt::kSave && !ranks_.alone() && seconds_since(answered_) < 1;
+}
+
 Training::Wish Training::wish(bool requests) {
   const auto own = [&] {
-    const Interrupt asked = interrupt_();
+    Interrupt asked = interrupt_();
+    if (was_answered(asked)) asked = Interrupt::kNone;
     const uint32_t request = services_.requests.strongest().what;
     if (request && requests) return request == MORTISE_ABORT ? Wish::kAbort : Wish::kStop;
     if (time_is_up()) return Wish::kTimeIsUp;
@@ -394,6 +400,7 @@ int Training::exit_asked_for() {
   if (save_asked_ && has_stepped()) {  // before there is nothing to save that is not there already
     save();
     save_asked_ = false;
+    answered_ = Clock::now();
     save_every_.restart();
   }
   return -1;

@@ -246,7 +246,7 @@ class Started(Ranks):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(self.ended(process), (75, "", ""))
         for number in range(2):
-            self.assertEqual(self.got(number), "SIGTERM 1" if number else "SIGUSR1 1 SIGTERM 1")
+            self.assertEqual(self.got(number), "SIGUSR1 1 SIGTERM 1")
 
     def test_an_interrupt_of_the_parent_alone(self):
         process = self.begin("train", "--ranks", "2")

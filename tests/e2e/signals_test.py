@@ -119,5 +119,38 @@ class Twice(e2e.Case):
         self.assertEqual(self.ended(process, within=2), 130)
 
 
+class Save(e2e.Case):
+    def saves(self):
+        return [r["step"] for r in self.records(self.dir / "runs/run", "saved")]
+
+    def until(self, saves, *processes):
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not (self.dir / "runs/run/metrics.jsonl").exists() or len(self.saves()) < saves:
+            self.assertEqual([p.poll() for p in processes], [None] * len(processes))
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_one_that_every_rank_is_asked_for(self):
+        """As a launcher asks them that signals all: one hears of it some steps after another."""
+        self.file("run.toml", TINY.replace("length = 6", "length = 1_000_000"))
+        env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+               "MASTER_PORT": str(e2e.free_port())}
+        ranks = [self.start("train", "--set", "log.every=1", env=env | {"RANK": rank, "LOCAL_RANK": rank})
+                 for rank in "01"]
+        self.until(0, *ranks)
+        for saves in (1, 2):
+            ranks[1].send_signal(signal.SIGUSR1)
+            time.sleep(0.2)
+            ranks[0].send_signal(signal.SIGUSR1)
+            self.until(saves, *ranks)
+            time.sleep(1.5)
+            self.assertEqual(len(self.saves()), saves)
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        for rank in ranks:
+            _, err = rank.communicate(timeout=e2e.LIMIT_S)
+            self.assertEqual(rank.returncode, 75, err)
+
+
 if __name__ == "__main__":
     e2e.main()
