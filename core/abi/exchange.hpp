@@ -1,6 +1,8 @@
 // What a run and whoever runs it exchange.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,8 @@ struct Measured {
 
 // What a person or a scheduler asked for meanwhile; polled between steps and between the batches of an evaluation.
 enum class Interrupt { kNone, kSave, kInterrupt, kTerminate };
+// Of saves only one that was asked for after `since`.
+using Interrupts = std::function<Interrupt(std::chrono::steady_clock::time_point since)>;
 
 struct SampleRequest {
   std::string prompt;       // "": the plugin's own

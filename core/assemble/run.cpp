@@ -245,7 +245,7 @@ const Summary& Run::summary() const { return parts_->summary; }
 int64_t Run::step() const { return parts_->declared().edge->services.clock.applied; }
 bool Run::can_sample() const { return static_cast<bool>(parts_->declared().sampler); }
 
-int Run::train(const std::function<Interrupt()>& interrupt) {
+int Run::train(const Interrupts& interrupt) {
   const Runnable& r = parts_->runnable;
   const Declared& d = r.declared();
   Saver saver(saver_options(d, parts_->request, parts_->state));

@@ -57,7 +57,7 @@ class Run {
 
   const Summary& summary() const;
   // Trains to the end, or to an interrupt; the exit code. Throws Failure.
-  int train(const std::function<Interrupt()>& interrupt);
+  int train(const Interrupts& interrupt);
   // On the split of the request. Throws Failure.
   Measured evaluate();
   // Pieces of text go to `emit` as they come.

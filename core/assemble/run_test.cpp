@@ -30,7 +30,7 @@ struct Runs : InFolder {
     return CheckpointFolder((folder / dir / "checkpoints").string()).all();
   }
   std::string hash(const Found& found) { return verify_checkpoint(found).manifest.sha256; }
-  static Interrupt nobody() { return Interrupt::kNone; }
+  static Interrupt nobody(std::chrono::steady_clock::time_point) { return Interrupt::kNone; }
 };
 
 TEST_F(Runs, GoOnWhereTheyWereStopped) {
@@ -43,7 +43,8 @@ TEST_F(Runs, GoOnWhereTheyWereStopped) {
   int polls = 0;
   {
     mortise::Run part(request(planned, "part"));
-    EXPECT_EQ(part.train([&] { return ++polls == 4 ? Interrupt::kTerminate : Interrupt::kNone; }), kExitResumable);
+    EXPECT_EQ(part.train([&](auto) { return ++polls == 4 ? Interrupt::kTerminate : Interrupt::kNone; }),
+              kExitResumable);
     EXPECT_EQ(part.step(), 3);
   }
   RunRequest again = request(planned, "part");

@@ -16,7 +16,7 @@ namespace mortise::cli {
 namespace {
 
 std::atomic<int> end{0};
-std::atomic<bool> save{false};
+std::atomic<int64_t> save_asked_at{0};
 
 // What a handler may read and do: plain memory, write(), sem_post().
 std::atomic<bool> answers{false}, trains{false}, over{false};
@@ -34,10 +34,15 @@ void say(std::string_view text) {
 // `timeout -s INT` sends its signal twice, to the process and to its group.
 constexpr int64_t kOnePressNs = 500'000'000;
 
-void on_interrupt() {
+// As std::chrono::steady_clock counts.
+int64_t now_ns() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
-  const int64_t now = t.tv_sec * 1'000'000'000 + t.tv_nsec;
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+void on_interrupt() {
+  const int64_t now = now_ns();
   int64_t first = 0;
   end = SIGINT;
   if (interrupted_at.compare_exchange_strong(first, now))
@@ -52,7 +57,7 @@ void on_signal(int signal) {
   const int error = errno;
   if (signal == SIGINT) on_interrupt();
   if (signal == SIGTERM) end = SIGTERM;
-  if (signal == SIGUSR1) save = true;
+  if (signal == SIGUSR1) save_asked_at = now_ns();
   errno = error;
 }
 
@@ -122,6 +127,9 @@ UntilInterruptedTwice::~UntilInterruptedTwice() {
 
 int end_asked() { return end; }
 int exit_asked() { return end == 0 ? kExitOk : end == SIGINT ? kExitInterrupted : kExitResumable; }
-bool save_asked() { return save.exchange(false); }
+bool save_asked(std::chrono::steady_clock::time_point since) {
+  const int64_t at = save_asked_at.exchange(0);
+  return at != 0 && std::chrono::nanoseconds(at) > since.time_since_epoch();
+}
 
 }  // namespace mortise::cli

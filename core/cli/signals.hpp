@@ -1,5 +1,6 @@
 // What a person or a scheduler asks of a training by a signal.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <future>
 #include <string>
@@ -47,7 +48,7 @@ class UntilInterruptedTwice {
 // 0.
 int end_asked();
 int exit_asked();
-// True once for each SIGUSR1.
-bool save_asked();
+// True once for each SIGUSR1 that came after `since`.
+bool save_asked(std::chrono::steady_clock::time_point since);
 
 }  // namespace mortise::cli

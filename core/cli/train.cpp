@@ -30,11 +30,11 @@
 namespace mortise::cli {
 namespace {
 
-Interrupt interrupt() {
+Interrupt interrupt(std::chrono::steady_clock::time_point since) {
   switch (end_asked()) {
     case SIGINT: return Interrupt::kInterrupt;
     case SIGTERM: return Interrupt::kTerminate;
-    default: return save_asked() ? Interrupt::kSave : Interrupt::kNone;
+    default: return save_asked(since) ? Interrupt::kSave : Interrupt::kNone;
   }
 }
 
@@ -132,12 +132,12 @@ int train_from_here(RunDirectory& directory, Run& run, const std::string& again)
   RunUnderWay::set_step(step + 1);
   // Of several ranks all hear of it at the same place, in the training.
   if (const int exit = exit_asked(); exit && world().size == 1) return exit;
-  return run.train([&] {
+  return run.train([&](std::chrono::steady_clock::time_point since) {
     const std::lock_guard lock(writes);
     step = run.step();
     directory.progress(step);
     RunUnderWay::set_step(step + 1);
-    return interrupt();
+    return interrupt(since);
   });
 }
 

@@ -94,7 +94,10 @@ class Trainings : public ::testing::Test {
                        sample,
                        [this] { return unlike; }},
                       options);
-    const int exit = training.run([this] { return interrupt ? interrupt() : Interrupt::kNone; });
+    const int exit = training.run([this](auto since) {
+      asked_since = since;
+      return interrupt ? interrupt() : Interrupt::kNone;
+    });
     best = saver.best();
     return exit;
   }
@@ -134,6 +137,7 @@ class Trainings : public ::testing::Test {
   SaverOptions saver_options;
   fs::path dir;
   std::function<Interrupt()> interrupt;
+  std::chrono::steady_clock::time_point asked_since;  // of saves: what came before is answered
   std::function<std::string()> sample;
   bool capture_fails = false;
   std::string unlike;  // of what is to be the same on every rank

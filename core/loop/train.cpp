@@ -34,7 +34,7 @@ Training::Training(const TrainParts& parts, const TrainOptions& options)
       begun_at_(services_.clock.applied), attempted_at_(services_.clock.attempted), first_loss_(options.first_loss),
       evaluated_at_(options.evaluated) {}
 
-int Training::run(const std::function<Interrupt()>& interrupt) {
+int Training::run(const Interrupts& interrupt) {
   interrupt_ = interrupt;
   try {
     return train();
@@ -347,15 +347,10 @@ bool Training::time_is_up() const {
   return has_stepped() && o_.time_limit_s > 0 && seconds_since(started_) >= o_.time_limit_s;
 }
 
-// A launcher signals every rank, and some hear of it steps after others: for a second one save answers all.
-bool Training::was_answered(Interrupt asked) const {
-  return asked == Interrupt::kSave && !ranks_.alone() && seconds_since(answered_) < 1;
-}
-
 Training::Wish Training::wish(bool requests) {
   const auto own = [&] {
-    Interrupt asked = interrupt_();
-    if (was_answered(asked)) asked = Interrupt::kNone;
+    // A launcher signals every rank, and some hear of it after others: for a second one save answers all.
+    const Interrupt asked = interrupt_(ranks_.alone() ? Clock::time_point() : answered_ + std::chrono::seconds(1));
     const uint32_t request = services_.requests.strongest().what;
     if (request && requests) return request == MORTISE_ABORT ? Wish::kAbort : Wish::kStop;
     if (time_is_up()) return Wish::kTimeIsUp;

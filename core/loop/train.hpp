@@ -59,7 +59,7 @@ class Training {
  public:
   Training(const TrainParts& parts, const TrainOptions& options);
   // To the end, or to an interrupt; the exit code. Throws Failure.
-  int run(const std::function<Interrupt()>& interrupt);
+  int run(const Interrupts& interrupt);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -101,7 +101,6 @@ class Training {
   // In rising strength. Of several ranks the strongest counts, and all hear of it at the same place.
   enum class Wish { kNone, kSave, kTerminate, kInterrupt, kTimeIsUp, kStop, kAbort };
   Wish wish(bool requests = true);  // of plugins, too
-  bool was_answered(Interrupt asked) const;
   Requests::Request request_for(uint32_t what) const;
   bool must_end_now();  // as a signal or the time limit has it
   [[noreturn]] void abort(const Requests::Request& request);
@@ -133,7 +132,7 @@ class Training {
   int64_t begun_at_ = 0, attempted_at_ = 0;  // when this process began
   double first_loss_ = NAN, last_loss_ = NAN;
   int64_t evaluated_at_ = -1;
-  std::function<Interrupt()> interrupt_;
+  Interrupts interrupt_;
   bool save_asked_ = false;
   Clock::time_point answered_;  // when a save that was asked for had been made
   bool has_warned_of_unlike_ = false;

@@ -51,7 +51,7 @@ struct Answered {
               {},
               {}},
              options)
-        .run([] { return Interrupt::kNone; });
+        .run([](auto) { return Interrupt::kNone; });
     return *static_cast<const int64_t*>(plugin.self);
   }
 };

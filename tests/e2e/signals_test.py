@@ -8,6 +8,7 @@ import time
 
 import e2e
 from e2e import TINY
+from refusals_test import Fixtures
 
 # One step of a hundred thousand micro-batches: minutes.
 ENDLESS = (
@@ -119,37 +120,56 @@ class Twice(e2e.Case):
         self.assertEqual(self.ended(process, within=2), 130)
 
 
-class Save(e2e.Case):
-    def saves(self):
-        return [r["step"] for r in self.records(self.dir / "runs/run", "saved")]
+class Save(Fixtures):
+    """One that every rank is asked for, as a launcher asks them that signals all, and some hear of it after others."""
 
-    def until(self, saves, *processes):
+    def started(self, **env):
+        self.built("guard.slow", '\n[points]\nlistens = [{ point = "step.begin" }]\n', source="slow.c")
+        self.file("run.toml", TINY.replace("length = 6", "length = 1_000_000") + "[guard.slow]\n")
+        env |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(e2e.free_port())}
+        self.ranks = [self.start(*self.train("--set", "log.every=1"), env=env | {"RANK": rank, "LOCAL_RANK": rank})
+                      for rank in "01"]
+        self.until((self.dir / "runs/run/metrics.jsonl").exists)
+
+    def saves(self):
+        return len(self.records(self.dir / "runs/run", "saved"))
+
+    def until(self, is_so):
         deadline = time.monotonic() + e2e.LIMIT_S
-        while not (self.dir / "runs/run/metrics.jsonl").exists() or len(self.saves()) < saves:
-            self.assertEqual([p.poll() for p in processes], [None] * len(processes))
+        while not is_so():
+            self.assertEqual([rank.poll() for rank in self.ranks], [None] * 2)
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
 
-    def test_one_that_every_rank_is_asked_for(self):
-        """As a launcher asks them that signals all: one hears of it some steps after another."""
-        self.file("run.toml", TINY.replace("length = 6", "length = 1_000_000"))
-        env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-               "MASTER_PORT": str(e2e.free_port())}
-        ranks = [self.start("train", "--set", "log.every=1", env=env | {"RANK": rank, "LOCAL_RANK": rank})
-                 for rank in "01"]
-        self.until(0, *ranks)
-        for saves in (1, 2):
-            ranks[1].send_signal(signal.SIGUSR1)
-            time.sleep(0.2)
-            ranks[0].send_signal(signal.SIGUSR1)
-            self.until(saves, *ranks)
-            time.sleep(1.5)
-            self.assertEqual(len(self.saves()), saves)
-        for rank in ranks:
+    def all_end(self):
+        for rank in self.ranks:
             rank.send_signal(signal.SIGTERM)
-        for rank in ranks:
+        for rank in self.ranks:
             _, err = rank.communicate(timeout=e2e.LIMIT_S)
             self.assertEqual(rank.returncode, 75, err)
+
+    def test_is_one_and_so_is_the_next(self):
+        self.started()
+        for saves in (1, 2):
+            self.ranks[1].send_signal(signal.SIGUSR1)
+            time.sleep(0.2)
+            self.ranks[0].send_signal(signal.SIGUSR1)
+            self.until(lambda: self.saves() >= saves)
+            time.sleep(1.5)
+            self.assertEqual(self.saves(), saves)
+        self.all_end()
+
+    def test_is_one_where_a_step_takes_longer_than_all_need_to_hear_of_it(self):
+        self.started(SLOW_RANK="", SLOW_MS="1500")
+        self.until(lambda: self.records(self.dir / "runs/run", "step"))
+        self.ranks[1].send_signal(signal.SIGUSR1)
+        self.until((self.dir / "runs/run/checkpoints/latest").exists)
+        self.ranks[0].send_signal(signal.SIGUSR1)
+        steps = len(self.records(self.dir / "runs/run", "step"))
+        self.until(lambda: len(self.records(self.dir / "runs/run", "step")) >= steps + 3)
+        self.assertEqual(self.saves(), 1)
+        self.all_end()
 
 
 if __name__ == "__main__":
