@@ -26,7 +26,12 @@ std::vector<mortise_state_spec> asked(const DeclaredOptimizer& o, const mortise_
   // A plugin that writes a few too many is refused below; it does not write over the host's memory.
   std::vector<mortise_state_spec> specs(8 * MORTISE_MAX_STATES);
   uint32_t n = 0;
-  o.object.call(&mortise_optimizer::states, "states of " + p.name, &p.info, specs.data(), &n);
+  mortise_param_info info = p.info;
+  if (info.numel == 0) {  // another rank's: what that one keeps, since all gather it together
+    info.sizes = p.whole_sizes().data();
+    info.numel = p.whole_numel();
+  }
+  o.object.call(&mortise_optimizer::states, "states of " + p.name, &info, specs.data(), &n);
   if (n > MORTISE_MAX_STATES)
     throw PluginError(MORTISE_E_PLUGIN, o.by->id() + " keeps " + std::to_string(n) + " states; at most 8 can be kept",
                       o.by->id());

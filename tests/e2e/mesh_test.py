@@ -89,7 +89,8 @@ class Experts(Meshed):
     def test_the_loss_with_a_capacity_in_sixteen_bits_and_by_rows_and_columns(self):
         for more, optimizer, tolerance in (("capacity_factor = 1.0\n", ADAMW, 1e-5),
                                            ("[precision.bf16]\n", ADAMW, 1e-3),
-                                           ("", "[optimizer.adafactor]", 1e-5), ("", "[optimizer.adamw_8bit]", 1e-5)):
+                                           ("", "[optimizer.adafactor]", 1e-5), ("", "[optimizer.adamw_8bit]", 1e-5),
+                                           ("", "[optimizer.adamw_8bit]\nmin_8bit_size = 1", 1e-3)):
             with self.subTest(f"{more} {optimizer}"):
                 shape = {"samples": 48, "optimizer": optimizer}
                 one = self.run_of(1, 2, EXPERTS + more + COUNT.format(2), **shape)
