@@ -136,6 +136,7 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
       made->roll_call = std::make_unique<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
+      made->asks = open_store(world, /*is_server=*/false, timeout);
       await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {
@@ -187,18 +188,19 @@ void within(Milliseconds limit, std::function<void()> body, const std::function<
   std::packaged_task<void()> task(std::move(body));
   std::future<void> done = task.get_future();
   std::thread([task = std::move(task)]() mutable {
-    // gloo writes to connections that a lost rank has closed. Its threads begin here, and have this mask.
-    sigset_t broken_pipe;
-    ::sigemptyset(&broken_pipe);
-    ::sigaddset(&broken_pipe, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+    take_no_signals();
     task();
   }).detach();
   constexpr Milliseconds kAWhile{10'000};
   if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
-  if (done.wait_for(limit + patience) != std::future_status::ready)
-    throw std::runtime_error("the store did not answer");
+  if (done.wait_for(limit + patience) != std::future_status::ready) throw std::runtime_error("no answer came");
   done.get();
+}
+
+void take_no_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
 std::string seconds(Clock::duration time) {

@@ -31,8 +31,9 @@ struct Meeting {
   // what the plugin itself sends.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> own, numbers;
   std::unique_ptr<RollCall> roll_call;
-  bool is_server = false;  // the store's memory is in this process
-  std::string address;     // of this host, by which the others reach this rank
+  c10::intrusive_ptr<c10d::Store> asks;  // by which others are called, also while `store` is waited for
+  bool is_server = false;                // the store's memory is in this process
+  std::string address;                   // of this host, by which the others reach this rank
 };
 // `id`: of the plugin that meets; `threads`: of `own`. Throws Error: MORTISE_E_LOST with the ranks that did not come,
 // MORTISE_E_IO if rank 0 cannot listen, MORTISE_E_CONFIG if another rank came with another plugin.
@@ -48,6 +49,10 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c
 // its store waits without end for a server that is stopped. The thread then stays behind, so `body` owns what it uses.
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {},
             Milliseconds patience = Milliseconds(1000));
+
+// Of a thread that comm begins, and of gloo's that begin in it: signals are for the run, and a connection that a lost
+// rank has closed ends nothing.
+void take_no_signals();
 
 // c10d tells standard error of whatever takes too long, with its stack; all of it is in what it throws, and said there.
 // As long as there is one, on any thread.

@@ -1,7 +1,5 @@
 #include "roll_call.hpp"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <iterator>
 #include <thread>
@@ -13,11 +11,18 @@ namespace mortise::comm {
 namespace {
 
 constexpr const char* kLost = "lost";
-constexpr Milliseconds kForEver{std::chrono::hours(24 * 20)};  // as long as poll() can wait
 
 std::string asked(int rank) { return "asked/" + std::to_string(rank); }
 std::string over(int rank) { return "over/" + std::to_string(rank); }
 std::string there(int rank) { return "there/" + std::to_string(rank); }
+
+// However long the run takes: one wait takes no more than some weeks. Throws: the store is gone.
+void await(c10d::Store& store, const std::string& key) {
+  while (!store.check({key})) try {
+      store.wait({key}, std::chrono::hours(1));
+    } catch (const std::exception&) {  // not yet, or gone
+    }
+}
 
 // "rank 2", "ranks 1, 3", or "".
 std::string named(const std::vector<int>& ranks) {
@@ -33,10 +38,10 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
   std::packaged_task<void()> answer([store = std::move(store), found = found_, rank] {
     const Quiet quiet;
     try {
-      store->wait({asked(rank)}, kForEver);
+      await(*store, asked(rank));
       if (store->check({over(rank)})) return;
       store->set(there(rank), "1");
-      store->wait({kLost}, kForEver);
+      await(*store, kLost);
       const std::string ranks = store->get_to_str(kLost);
       const std::lock_guard lock(found->mutex);
       found->ranks = ranks;
@@ -45,9 +50,7 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
   });
   over_ = answer.get_future();
   std::thread([answer = std::move(answer)]() mutable {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    take_no_signals();
     answer();
   }).detach();
 }

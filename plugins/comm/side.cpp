@@ -179,23 +179,26 @@ void Side::lose(const std::string& text) {
   give_up();
 }
 
-std::string Side::other_rank() const {
-  return world_ && world_->size == 2 ? "rank " + std::to_string(1 - world_->rank) : "a rank";
+std::string Side::absent_ranks() {
+  constexpr Milliseconds kPatience{1000};
+  const std::lock_guard lock(roll_call_mutex_);
+  if (!met_.roll_call) return "";
+  if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
+  const auto absent = std::make_shared<std::string>();
+  try {
+    within(
+        kPatience, [=, store = met_.asks, w = *world_] { *absent = RollCall::lost(*store, w.rank, w.size, kPatience); },
+        {}, kPatience);
+  } catch (const std::exception&) {
+    return world_->rank > 0 ? "rank 0" : "";  // the store, which is in it, does not answer
+  }
+  return *absent;
 }
 
 std::string Side::lost_ranks() {
-  constexpr Milliseconds kPatience{1000};
-  if (world_->size == 2 || !met_.roll_call || !met_.store) return other_rank();
-  if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
-  const auto lost = std::make_shared<std::string>();
-  try {
-    within(
-        kPatience, [=, store = met_.store, w = *world_] { *lost = RollCall::lost(*store, w.rank, w.size, kPatience); },
-        {}, kPatience);
-  } catch (const std::exception&) {
-    return world_->rank > 0 ? "rank 0" : other_rank();  // the store, which is in it, does not answer
-  }
-  return lost->empty() ? other_rank() : *lost;
+  if (world_->size == 2) return "rank " + std::to_string(1 - world_->rank);
+  const std::string absent = absent_ranks();
+  return absent.empty() ? "a rank" : absent;
 }
 
 void Side::over_store(const std::string& name, std::function<void()> body) {

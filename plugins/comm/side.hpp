@@ -77,12 +77,14 @@ class Side {
   }
   // What every rank says under a key of its own, in order of rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& own);
-  std::string other_rank() const;  // "rank 1", "a rank": the one that is lost
+  // Once something shows that one is lost: "rank 1", "ranks 1, 3", by a roll call; or "a rank". On any thread, a second
+  // or two.
+  std::string lost_ranks();
+  // Who does not answer a roll call; "": all do, or nobody can be asked.
+  std::string absent_ranks();
 
  private:
   void over_store(const std::string& name, std::function<void()> body);
-  // As other_rank(), by name if a roll call shows it.
-  std::string lost_ranks();
   void say_goodbye() noexcept;
 
   const char* id_;
@@ -94,6 +96,7 @@ class Side {
   std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other
   std::string fetched_;
   int groups_ = 0;  // made so far
+  std::mutex roll_call_mutex_;
   mutable std::mutex lost_mutex_;
   std::string lost_;  // what is said of every call from then on
 };

@@ -202,13 +202,14 @@ class Resume(Ranks):
 class Lost(Ranks):
     """Killed or stopped in the middle of training: the others end, say who it was, and the run goes on."""
 
-    def launched(self, text):
+    def launched(self, text, ranks=2):
         self.file("run.toml", text)
-        env = self.environment(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-                               MASTER_PORT=str(e2e.free_port()))
+        env = self.environment(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                               MASTER_PORT=str(e2e.free_port()), CUDA_VISIBLE_DEVICES=",".join(map(str, range(ranks))))
         all_ranks = [subprocess.Popen([e2e.MORTISE, "train"], cwd=self.dir, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.PIPE, text=True,
-                                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+                                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+                     for rank in range(ranks)]
         for process in all_ranks:
             self.addCleanup(process.stderr.close)
             self.addCleanup(process.wait)
@@ -267,17 +268,48 @@ class Lost(Ranks):
         self.ok("resume", "runs/run", "--ranks", "2", "--set", f"run.length={last + 20}")
         self.assertEqual(self.records(run, "end")[-1]["exit"], 0)
 
+    @unittest.skipIf(GPUS < 3, "three GPUs")
+    def test_of_three_the_others_name_it(self):
+        for lost in range(3):
+            with self.subTest(lost):
+                subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+                processes = self.launched(LONG + CUDA, ranks=3)
+                self.until_saved(processes, 20)
+                processes[lost].kill()
+                began = time.monotonic()
+                for process in processes[:lost] + processes[lost + 1:]:
+                    _, err = process.communicate(timeout=30)
+                    self.assertEqual(process.returncode, 75, err)
+                    self.assertIn(f"rank {lost} ended", err)
+                print(f"    rank {lost} of 3 killed: all ended after {time.monotonic() - began:.1f} s", flush=True)
+
+    def test_a_rank_that_stops_while_they_connect(self):
+        """In the meeting, or while NCCL begins: it is lost, and no trouble of NCCL's."""
+        for after_s in (0, 0.1, 0.2, 0.4, 0.8):
+            with self.subTest(after_s):
+                subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+                processes = self.launched(LONG + CUDA)
+                while "comm.nccl.so" not in pathlib.Path(f"/proc/{processes[1].pid}/maps").read_text():
+                    self.assertIsNone(processes[1].poll())
+                time.sleep(after_s)
+                processes[1].send_signal(signal.SIGSTOP)
+                _, err = processes[0].communicate(timeout=60)
+                print(f"    stopped {after_s} s after comm.nccl was there: {err.splitlines()[:1]}", flush=True)
+                self.assertEqual(processes[0].returncode, 75, err)
+                self.assertRegex(err, r"rank 1 |did not come within 6.0 s: 1")
+                processes[1].kill()
+                processes[1].wait()
+
     def test_started_by_ranks_the_parent_names_it(self):
         self.file("run.toml", LONG + CUDA)
         parent = self.start("train", "--ranks", "2")
         self.until_saved([], 10)
-        children = [int(stat.parent.name) for stat in pathlib.Path("/proc").glob("[0-9]*/stat")
-                    if stat.read_text().rpartition(")")[2].split()[1] == str(parent.pid)]
+        children = e2e.ranks_of(parent.pid)
         os.kill(children[1], signal.SIGKILL)
         _, err = parent.communicate(timeout=60)
         self.assertEqual(parent.returncode, 75, err)
-        self.assertRegex(err.decode(), r"error\[rank_lost\]: rank [01] ended: signal 9 \(Killed\)")
-        for pid in children:
+        self.assertRegex(err.decode(), r"error\[rank_lost\]: rank 1 ended: signal 9 \(Killed\)")
+        for pid in children.values():
             self.assertFalse(pathlib.Path(f"/proc/{pid}").exists(), "a rank is left")
         self.assertIn(b"the other rank ended too", err, "it waits in NCCL")
 

@@ -131,27 +131,28 @@ class Nccl : public comm::Side {
   }
 
   void open(const mortise_world* given) {
-    Side::open(given);
-    if (is_alone()) return;
     // Multicast over NVLink hangs on hosts whose fabric is not set up for it. Connections are made now, not in the
     // first call that wants one, which could not be given up; but for rows, whose calls make them. And ranks need not
-    // all record the same step: a buffer that is registered while it is recorded would have to be by all.
+    // all record the same step: a buffer that is registered while it is recorded would have to be by all. Before
+    // threads begin, which might read the environment.
     for (const char* variable : {"NCCL_NVLS_ENABLE", "NCCL_RUNTIME_CONNECT", "NCCL_GRAPH_REGISTER"})
       set_unless_set(variable);
+    Side::open(given);
+    if (is_alone()) return;
     const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
     const c10::Device device = cuda.getDevice();
     refuse_one_gpu_twice(comm::name_of_gpu(device.index()));
     connection_ = std::make_shared<Connection>(device);
-    connect(all_, {world().rank, world().size, "all"});
+    connect("open", all_, {world().rank, world().size, "all"});
     progress_.emplace(*connection_, cuda.getStream(device));
-    watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(other_rank() + " " + why); });
+    watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(lost_ranks() + " " + why); });
   }
 
   void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
     if (!out) throw Error(MORTISE_E_ARGUMENT, "group: there is no place for it");
     const Members some = members_of(ranks, n);
     const auto made = groups_.emplace_back(std::make_shared<mortise_rank_group>());
-    if (some.size > 1) connect(made, some);
+    if (some.size > 1) connect("group", made, some);
     *out = made.get();
   }
 
@@ -211,22 +212,25 @@ class Nccl : public comm::Side {
   }
 
   // The first of a group has the id by which the others find it.
-  void connect(const std::shared_ptr<mortise_rank_group>& group, const Members& some) {
+  void connect(const std::string& name, const std::shared_ptr<mortise_rank_group>& group, const Members& some) {
     group->rank = some.rank;
     group->size = some.size;
     comm::UniqueId id{};
     if (some.rank == 0) {
       if (const auto result = connection_->nccl.get_unique_id(&id); result != comm::kSuccess)
-        throw Error(MORTISE_E_IO, "open: NCCL cannot begin: " + connection_->nccl.text(result, nullptr));
+        throw Error(MORTISE_E_IO, name + ": NCCL cannot begin: " + connection_->nccl.text(result, nullptr));
     }
     said_by_first_of(some, {id.bytes.data(), id.bytes.size()}).copy(id.bytes.data(), id.bytes.size());
     const auto began = Clock::now();
     try {
       comm::within(timeout(), [made = connection_, id, group] { made->connect(id, *group); });
     } catch (const std::exception& e) {
-      throw Error(MORTISE_E_IO,
-                  "open: the GPUs are not connected, " + comm::seconds(Clock::now() - began) +
-                      " after NCCL began: " + comm::plain(e),
+      need_all();
+      const std::string when = comm::seconds(Clock::now() - began) + " after NCCL began: " + comm::plain(e);
+      if (const std::string absent = absent_ranks(); !absent.empty())
+        lose(name + ": " + absent + " ended, or does not answer, " + when);
+      need_all();
+      throw Error(MORTISE_E_IO, name + ": the GPUs are not connected, " + when,
                   "NCCL_DEBUG=INFO says more; or [comm.gloo] with --use device.cpu");
     }
     const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
@@ -268,7 +272,7 @@ class Nccl : public comm::Side {
     if (result == comm::kSuccess) return;
     const std::string text =
         std::string(comm::name_of(c)) + ": " + connection_->nccl.text(result, group_of(c).communicator);
-    if (result == comm::kRemoteError) lose(other_rank() + " cannot be reached: " + text);
+    if (result == comm::kRemoteError) lose(lost_ranks() + " cannot be reached: " + text);
     need_all();
     throw Error(MORTISE_E_PLUGIN, "NCCL refuses " + text);
   }

@@ -209,7 +209,7 @@ TEST(Watch, HearsAtOnceOfARankThatIsKilled) {
           ::usleep(300'000);  // the other has met it too
           if (at.rank == killed) ::raise(SIGKILL);
           const std::string why = at.heard(3);
-          EXPECT_TRUE(why.starts_with("ended, or was stopped, ")) << why;
+          EXPECT_TRUE(why.starts_with("ended or stopped, ")) << why;
         },
         killed);
 }

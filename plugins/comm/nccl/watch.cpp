@@ -1,7 +1,6 @@
 #include "watch.hpp"
 
 #include <ATen/ops/from_blob.h>
-#include <signal.h>
 
 #include <utility>
 
@@ -27,9 +26,7 @@ bool Watch::is_over(Milliseconds after) {
 }
 
 void Watch::run() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the others, and none is for a closed connection
+  take_no_signals();
   try {
     progress_.begin();
     progress_.mark();
@@ -48,7 +45,7 @@ std::string Watch::look() {
     std::vector<at::Tensor> one = {at::from_blob(&number, {1}, at::TensorOptions().dtype(at::kLong))};
     beats_.allreduce(one)->wait();
   } catch (const std::exception& e) {
-    return "ended, or was stopped, " + seconds(Clock::now() - began) + " ago: " + plain(e);
+    return "ended or stopped, " + seconds(Clock::now() - began) + " ago: " + plain(e);
   }
   if (const std::string trouble = progress_.trouble(); !trouble.empty()) return "cannot be reached: " + trouble;
   if (progress_.is_reached()) {
