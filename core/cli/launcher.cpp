@@ -1,13 +1,9 @@
 #include "core/cli/launcher.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,15 +12,13 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
-#include <thread>
 
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/wait_policy.hpp"
+#include "core/cli/rank_process.hpp"
 #include "core/cli/world.hpp"
 #include "core/plan/devices.hpp"
 #include "core/store/checkpoint.hpp"
@@ -33,96 +27,18 @@ namespace mortise::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMostRanks = 1024;
-constexpr int kNotStarted = 127;                  // as a shell has it
 constexpr off_t kMostSaid = 64 << 10;             // bytes that are kept of what a rank says
 constexpr size_t kMostLines = 40;                 // of them, that are told
 constexpr auto kLook = std::chrono::seconds(10);  // at what the ranks have said meanwhile
 
 constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // by a training
 
-int processors() {
-  const int here = processors_here();
-  return here > 0 ? here : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-// ---- what a rank begins with ----
-
 [[noreturn]] void refuse_start(const std::string& what) {
   throw Failure(trouble(kExitUnavailable, "ranks_not_started", what + ": " + std::strerror(errno)));
 }
 
-// On a port that nobody has, of this machine alone.
-int listening_socket(int& port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&at), size) != 0 || ::listen(fd, kMostRanks) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0)
-    refuse_start("the ranks have no socket to meet at");
-  port = ntohs(at.sin_port);
-  return fd;
-}
-
-// This environment, with a rank's own variables in it.
-std::vector<std::string> environment_of(int rank, int ranks, int port, int listens, int told) {
-  const auto text = [](int n) { return std::to_string(n); };
-  std::vector<std::string> all = {"RANK=" + text(rank),         "WORLD_SIZE=" + text(ranks),
-                                  "LOCAL_RANK=" + text(rank),   "LOCAL_WORLD_SIZE=" + text(ranks),
-                                  "MASTER_ADDR=127.0.0.1",      "MASTER_PORT=" + text(port),
-                                  "MORTISE_LAUNCHED_BY=--ranks"};
-  if (rank == 0) all.insert(all.end(), {"MORTISE_LISTEN_FD=" + text(listens), std::string(kToldTo) + "=" + text(told)});
-  // More threads than processors make each of them wait for the others.
-  if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(std::max(1, processors() / ranks)));
-  const size_t own = all.size();
-  for (char** v = environ; *v; ++v) {
-    const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
-    const auto is = [&](const std::string& other) { return other.substr(0, other.find('=')) == name; };
-    if (name != "MORTISE_LISTEN_FD" && name != kToldTo &&
-        std::none_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(own), is))
-      all.emplace_back(*v);
-  }
-  return all;
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (const std::string& text : texts) all.push_back(const_cast<char*>(text.c_str()));
-  all.push_back(nullptr);
-  return all;
-}
-
 // Of `mortise eval`: signals end it as they end any program, and there is nothing to go on with.
 bool only_measures(const std::vector<std::string>& words) { return words.size() > 1 && words[1] == "eval"; }
-
-struct Start {
-  const char* program;
-  char *const *words, *const *environment;
-  sigset_t blocked;
-  pid_t parent;
-  int listens, told, null, says;  // `says` -1: it has its parent's input and output
-};
-
-// Between fork and exec: nothing but system calls. Signals that a training handles stay held until it does: none is
-// lost, and none ends a rank that has hardly begun.
-[[noreturn]] void become(const Start& start) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != start.parent) ::_exit(kNotStarted);  // it was gone before that call
-  sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
-  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
-  for (const int fd : {start.listens, start.told})
-    if (fd >= 0) ::fcntl(fd, F_SETFD, 0);
-  if (start.says >= 0 && (::dup2(start.null, STDIN_FILENO) < 0 || ::dup2(start.says, STDOUT_FILENO) < 0 ||
-                          ::dup2(start.says, STDERR_FILENO) < 0))
-    ::_exit(kNotStarted);
-  ::execve(start.program, start.words, start.environment);
-  const char* why = ::strerrordesc_np(errno);  // takes no lock, as strerror may
-  for (const char* part : {"error: ", start.program, " cannot be started: ", why, "\n"})
-    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
-  ::_exit(kNotStarted);
-}
 
 // ---- the ranks ----
 
@@ -213,6 +129,7 @@ void Children::start(const std::vector<std::string>& words, const std::string& p
   measures_ = only_measures(words);
   int port = 0;
   const int listens = listening_socket(port);
+  if (listens < 0) refuse_start("the ranks have no socket to meet at");
   std::cout.flush();
   try {
     for (Rank& rank : all_) start(rank, words, program, listens, port);
@@ -230,19 +147,16 @@ void Children::start(Rank& rank, const std::vector<std::string>& words, const st
     if (rank.says < 0) refuse_start("a rank has nothing to write to");
     ::fcntl(rank.says, F_SETFL, O_APPEND);
   }
-  const auto environment = environment_of(rank.number, static_cast<int>(all_.size()), port, listens, told_);
-  const std::vector<char*> word_pointers = pointers(words), variables = pointers(environment);
-  const Start begin{.program = program.c_str(),
-                    .words = word_pointers.data(),
-                    .environment = variables.data(),
-                    .blocked = blocked_in_a_rank(),
-                    .parent = ::getpid(),
-                    .listens = rank.number == 0 ? listens : -1,
-                    .told = rank.number == 0 ? told_ : -1,
-                    .null = null_,
-                    .says = rank.says};
-  rank.pid = ::fork();
-  if (rank.pid == 0) become(begin);
+  rank.pid = begin_rank({.words = words,
+                         .program = program,
+                         .rank = rank.number,
+                         .ranks = static_cast<int>(all_.size()),
+                         .port = port,
+                         .listens = rank.number == 0 ? listens : -1,
+                         .told = rank.number == 0 ? told_ : -1,
+                         .null = null_,
+                         .says = rank.says,
+                         .blocked = blocked_in_a_rank()});
   if (rank.pid < 0) refuse_start("rank " + std::to_string(rank.number) + " cannot be started");
 }
 
@@ -417,7 +331,8 @@ std::string Children::same_command(const std::vector<std::string>& words) const 
 int Children::tell_lost(const Rank& rank, const std::string& message, const std::vector<std::string>& words) const {
   if (rank.number == 0 && stderr_is_redrawn()) std::cerr << "\n";  // it may have been within a line
   tell_words(rank);
-  Diagnostic d = trouble(waits_no_more_ ? kExitInterrupted : kExitResumable, "rank_lost",
+  const bool interrupted = waits_no_more_ || (asked_ == SIGINT && rank.ended_by_us);
+  Diagnostic d = trouble(interrupted ? kExitInterrupted : kExitResumable, "rank_lost",
                          "rank " + std::to_string(rank.number) + message);
   const auto was_killed = [&](const Rank& r) {
     return &r != &rank && r.ended_by_us && WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGKILL &&
@@ -431,7 +346,8 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   d.effect += measures_                    ? "; nothing was measured"
               : begins && !its.has_saved() ? "; nothing was saved yet"
                                            : "; what was saved before is there";
-  d.fixes = {begins && !its.go_on.empty() ? its.go_on : same_command(words)};
+  const std::string again = begins && !its.dir.empty() ? same_command(words) + " --resume" : same_command(words);
+  d.fixes = {begins && its.has_saved() ? its.go_on : again};
   say(d);
   return d.exit;
 }
@@ -456,6 +372,7 @@ int Children::tell(const std::vector<std::string>& words) const {
   if (!blamed)
     for (const Rank* r : ended_)
       if (WIFSIGNALED(r->status) && r->ended_by_us) {
+        if (asked_ && !has_begun()) return asked_ == SIGINT ? kExitInterrupted : kExitResumable;  // nothing is lost
         if (ended_.front() != r) tell_words(*ended_.front());  // why it did not wait for this one
         return tell_lost(*r,
                          std::string(" did not end when ") +
@@ -482,9 +399,13 @@ std::vector<std::string> without_flag(const std::vector<std::string>& words, con
 
 // ---- --ranks ----
 
-int parsed_ranks(const std::string& text) {
+int ranks_of_flag(const Arguments& args) {
+  const std::string text = args.last("--ranks");
   if (text == "all") {
-    const int n = devices_seen("CUDA_VISIBLE_DEVICES", "/dev/nvidia");
+    std::vector<std::string> searched;
+    Report report;  // whoever needs a plugin that cannot be read says so
+    int n = 0;
+    for (const auto& [id, info] : catalogue(args, nullptr, searched, report)) n = std::max(n, devices_seen(info));
     return std::min(n > 0 ? n : processors(), kMostRanks);
   }
   int n = 0;
@@ -500,7 +421,7 @@ int parsed_ranks(const std::string& text) {
 int ranks_asked(const Verb& verb, const Arguments& args) {
   const bool trains = verb.name == "train" || verb.name == "resume";
   if (!trains && verb.name != "eval") return 1;
-  const int ranks = args.has("--ranks") ? parsed_ranks(args.last("--ranks")) : 1;
+  const int ranks = args.has("--ranks") ? ranks_of_flag(args) : 1;
   const World world = world_of_environment();
   if (trains && !args.has("--ranks")) refuse_tasks_not_started(world);
   if (world.size == 1 || !args.has("--ranks")) return ranks;

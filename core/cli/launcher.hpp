@@ -12,8 +12,9 @@ namespace mortise::cli {
 // work itself. Throws Failure, also where a launcher has started it as a rank already, or should have.
 int ranks_asked(const Verb& verb, const Arguments& args);
 
-// The number that `--ranks N|all` says. Throws Failure.
-int parsed_ranks(const std::string& text);
+// The number that `--ranks N|all` says: of all, one for each device of the kind there are most of, else for each
+// processor. Throws Failure.
+int ranks_of_flag(const Arguments& args);
 
 // The words without a flag and its value.
 std::vector<std::string> without_flag(const std::vector<std::string>& words, const std::string& flag);

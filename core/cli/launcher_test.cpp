@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,6 +179,30 @@ TEST_F(StartedRanks, OfALongTextTheEndIsTold) {
   EXPECT_TRUE(err.ends_with("rank 1: line 8999 of many\n")) << err;
 }
 
+// Of a run that takes weeks.
+TEST_F(StartedRanks, OfALongTextTheEndIsKept) {
+  start(2,
+        "test $RANK = 0 && exec sleep 60\n"
+        "i=0; while test $i -lt 400; do printf %08192d 0; i=$((i+1)); done\n"
+        "echo $$ > p$RANK && mv p$RANK pid$RANK; exec sleep 60");
+  pid_of(1);
+  const auto kept = [&] {
+    int64_t bytes = 0;
+    for (const auto& fd : fs::directory_iterator("/proc/" + std::to_string(parent_) + "/fd")) {
+      struct stat said{};
+      std::error_code error;
+      if (fs::read_symlink(fd, error).string().find("memfd:rank 1") != std::string::npos &&
+          stat(fd.path().c_str(), &said) == 0)
+        bytes += said.st_blocks * 512;
+    }
+    return bytes;
+  };
+  EXPECT_GT(kept(), 3 << 20);
+  kill(parent_, SIGHUP);  // it looks, and tells nobody
+  for (int i = 0; i < 500 && kept() > 1 << 20; ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_LT(kept(), 1 << 20);
+}
+
 TEST_F(StartedRanks, TheOthersMayEndByThemselves) {
   patience_.lost = kEndless;
   EXPECT_EQ(run(2, "test $RANK = 1 && exit 3; sleep 0.05; echo done > late; exit 75"), 3);
@@ -294,7 +319,7 @@ TEST_F(StartedRanks, OfARunThatHasSavedTheCommandThatGoesOnIsTold) {
     return run(2, "test $RANK = 0 && { " + more + " sleep 0.4; exit 75; }; sleep 0.3; kill -9 $$");
   };
   for (const auto& [dir, effect, fix] :
-       {std::tuple("none", "nothing was saved yet", "program resume saved --ranks 2"),
+       {std::tuple("none", "nothing was saved yet", "program train run.toml --ranks 2 --resume"),
         std::tuple("saved", "what was saved before is there", "program resume saved --ranks 2")}) {
     fs::create_directories("saved/checkpoints/step-20");
     EXPECT_EQ(lost("printf '" + std::string(dir) + "\\nprogram resume saved --ranks 2' >&$MORTISE_TOLD_FD;"),

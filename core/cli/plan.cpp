@@ -175,7 +175,7 @@ PlanSource source_of_plan(const Arguments& args) {
 
 int plan(const Arguments& args) {
   if (args.has("--layer")) return print_layer(args);
-  if (args.has("--ranks")) plan_for(parsed_ranks(args.last("--ranks")));
+  if (args.has("--ranks")) plan_for(ranks_of_flag(args));
   const auto planned = make_planned(args, source_of_plan(args));
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--keys")) {

@@ -7,6 +7,7 @@
 
 namespace mortise {
 
+namespace {
 int devices_seen(const std::string& variable, const std::string& files) {
   int n = 0;
   if (const char* shown = variable.empty() ? nullptr : std::getenv(variable.c_str())) {
@@ -26,6 +27,7 @@ int devices_seen(const std::string& variable, const std::string& files) {
   }
   return n;
 }
+}  // namespace
 
 int devices_seen(const PluginInfo& info) {
   const Value *variable = fact_of(info, "needs", "hidden_by"), *files = fact_of(info, "needs", "numbered");

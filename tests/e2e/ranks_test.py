@@ -42,7 +42,7 @@ sys.exit(130 if signal.SIGINT in n else 75)
 """
 LOST = ("error[rank_lost]: rank {} ended: signal 9 (Killed)\n"
         "  effect: the other rank ended too; nothing was saved yet\n"
-        "  fix: mortise train run.toml --ranks 2\n")
+        "  fix: mortise train run.toml --ranks 2 --resume\n")
 
 
 def is_gone(pid):
@@ -222,7 +222,8 @@ class Started(Ranks):
         fails = "rank == '1' and (print('error[bad_data]: broken', file=sys.stderr), os._exit(65))"
         self.assertEqual(self.run_it("train", "--ranks", "2", env={"DOES": fails}),
                          (65, "", "rank 1: error[bad_data]: broken\n"))
-        fails = """rank == '1' and (print('{"level":"error","code":"bad_data","rank":null}', file=sys.stderr),
+        fails = """rank == '1' and (print('{"level":"warning","rank":null}', file=sys.stderr),
+                                    print('{"level":"error","code":"bad_data","rank":null}', file=sys.stderr),
                                     os._exit(65))"""
         code, out, err = self.run_it("train", "--json", "--ranks", "2", env={"DOES": fails})
         self.assertEqual((code, out), (65, ""))
