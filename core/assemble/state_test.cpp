@@ -13,6 +13,7 @@
 #include <map>
 
 #include "core/assemble/test_assembled.hpp"
+#include "core/loop/test_comm.hpp"
 #include "core/store/folder.hpp"
 
 namespace mortise::testing {
@@ -268,6 +269,27 @@ TEST_F(States, SayThePlaceOfEachOptimizerState) {
     EXPECT_EQ(e.whole, e.sizes) << e.name;
     EXPECT_EQ(e.offset, std::vector<int64_t>(e.sizes.size(), 0)) << e.name;
   }
+}
+
+// Which tensors a save finds to be others on another rank: this one's, one after another.
+TEST_F(States, AreComparedWithThoseOfOtherRanks) {
+  Assembled run("[ema.weights]\n");
+  FakeComm comm;
+  run.host().services.comm = {&comm.object, &comm.instance};
+  run.host().services.world.size = 2;
+  std::vector<std::string> found;
+  for (size_t unlike = 0;; ++unlike) {
+    comm.other = [&](int64_t own, size_t i) {
+      return comm.asked == 2 || i / 2 != unlike ? own : i % 2 == 0 ? own + 1 : own - 1;
+    };
+    const std::string name = first_unlike(run.r);
+    if (name.empty()) break;
+    found.push_back(name);
+  }
+  for (const std::string parameter : {"h.0.mlp.c_fc.weight", "ln_f.bias"})
+    for (const std::string& what : {std::string(), std::string("/exp_avg of optimizer.adamw"),
+                                    std::string("/exp_avg_sq of optimizer.adamw"), std::string("/mean of ema.weights")})
+      EXPECT_TRUE(std::ranges::count(found, parameter + what)) << parameter << what;
 }
 
 }  // namespace

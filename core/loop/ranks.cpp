@@ -1,6 +1,7 @@
 #include "core/loop/ranks.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/stack.h>
 
@@ -92,6 +93,18 @@ void Ranks::sum_of_samples(const std::vector<at::Tensor>& scalars) const {
   sum(scalars, MORTISE_SUM, services_.groups.data, kMost);
 }
 
+namespace {
+// Of integers [n]: the sums of every 1,021st, each with a weight. Where rows of a matrix change places it is another
+// one, unless their length is a multiple of this prime.
+int64_t digest_of(const at::Tensor& bits) {
+  constexpr int64_t kWidth = 1021;
+  const int64_t whole = bits.numel() / kWidth * kWidth, rest = bits.numel() - whole;
+  at::Tensor sums = bits.narrow(0, 0, whole).view({-1, kWidth}).sum(0, false, at::kLong);
+  sums.narrow(0, 0, rest).add_(bits.narrow(0, whole, rest));
+  return sums.mul_(at::arange(1, 2 * kWidth, 2, sums.options())).sum().item<int64_t>();
+}
+}  // namespace
+
 // A number of which the ranks have others is one whose least and largest are not the same.
 std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Tensor>>& tensors) const {
   if (alone()) return "";
@@ -104,15 +117,18 @@ std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Ten
     return i;
   };
   std::string names;
-  std::vector<int64_t> sums;  // of bits, not negative: each has an opposite
+  std::vector<int64_t> digests;  // not negative: each has an opposite
   for (const auto& [name, t] : tensors) {
     names += name + "\n";
     const auto bits = std::array{at::kByte, at::kShort, at::kInt, at::kLong}.at(
         std::bit_width(static_cast<uint64_t>(t.element_size())) - 1);
-    sums.push_back(t.contiguous().view(bits).sum(at::kLong).item<int64_t>() & INT64_MAX);
+    digests.push_back(digest_of(t.contiguous().view(bits).flatten()) & INT64_MAX);
   }
-  if (first({static_cast<int64_t>(hash_text(names) >> 1)}) == 0) return "what every rank has whole";
-  const size_t i = first(sums);
+  if (first({static_cast<int64_t>(hash_text(names) >> 1)}) == 0)
+    throw PluginError(MORTISE_E_PLUGIN, "the ranks do not have the same tensors whole, of which this one has " +
+                                            std::to_string(tensors.size()) +
+                                            ": a plugin places a parameter, or keeps something, on some of them alone");
+  const size_t i = first(digests);
   return i < tensors.size() ? tensors[i].first : "";
 }
 

@@ -18,7 +18,8 @@ class Ranks {
   // Adds up, unit by unit; samples that several ranks see count once. `names`: whatever else must be the same on every
   // rank by now. Throws PluginError: something is not.
   void sum(Counts& counts, const std::string& names) const;
-  // Adds up scalars, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX likewise.
+  // Adds up small tensors of one shape, in place: on the device, in stream order. `op`: MORTISE_MIN and MORTISE_MAX
+  // likewise.
   void sum(const std::vector<at::Tensor>& scalars, uint32_t op = MORTISE_SUM) const { sum(scalars, op, nullptr); }
   // The same of what each sample brings: of ranks that see the same, once. As many numbers are sent however many there
   // are: ranks that have others find it out when they add counts up next. Throws PluginError: there are too many.

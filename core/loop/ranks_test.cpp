@@ -1,6 +1,7 @@
 // What several ranks put together, over a stand-in for the others.
 #include "core/loop/ranks.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -8,47 +9,16 @@
 #include <thread>
 
 #include "core/host/handle.hpp"
+#include "core/loop/test_comm.hpp"
 #include "core/loop/test_trainings.hpp"
 
 namespace mortise {
 namespace {
 
 using testing::error_of;
-using testing::FakePlugin;
+using testing::FakeComm;
 using testing::scalar;
-
-// This is rank 0 of two; the other brings what a test says.
-struct FakeComm : FakePlugin {
-  std::function<int64_t(int64_t own, size_t i)> other = [](int64_t own, size_t) { return own; };
-  std::function<void(at::Tensor own, uint32_t op)> meet = [](const at::Tensor& own, uint32_t) { own.mul_(2); };
-  int calls = 0;
-  uint32_t asked = 0;                         // numbers of the last call
-  const mortise_rank_group* group = nullptr;  // of the last collective
-  mortise_status status = MORTISE_OK;
-  mortise_comm object{};
-  FakeComm() : FakePlugin("comm.fake") {
-    object.struct_size = sizeof object;
-    object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
-      auto& comm = *static_cast<FakeComm*>(self);
-      ++comm.calls;
-      comm.asked = n;
-      for (size_t i = 0; i < n; ++i) {
-        const int64_t theirs = comm.other(numbers[i], i);
-        numbers[i] = op == MORTISE_SUM ? numbers[i] + theirs : std::max(numbers[i], theirs);
-      }
-      return comm.status;
-    };
-    object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
-      auto& comm = *static_cast<FakeComm*>(self);
-      ++comm.calls;
-      comm.group = c->group;
-      comm.meet(share(c->out), c->op);
-      *work = nullptr;
-      return mortise_status{MORTISE_OK};
-    };
-    object.wait = [](void*, mortise_work*) noexcept { return mortise_status{MORTISE_OK}; };
-  }
-};
+using testing::Steps;
 
 struct RanksTest : ::testing::Test {
   RanksTest() {
@@ -164,7 +134,27 @@ TEST_F(RanksTest, NameTheFirstThatHasOtherBits) {
     EXPECT_EQ(ranks.first_unlike(all), all[unlike].first);
   }
   comm.other = [](int64_t own, size_t) { return own + 1; };
-  EXPECT_EQ(ranks.first_unlike(all), "what every rank has whole") << "they have others";
+  EXPECT_EQ(error_of([&] { ranks.first_unlike(all); }),
+            "the ranks do not have the same tensors whole, of which this one has 3: a plugin places a parameter, or "
+            "keeps something, on some of them alone");
+}
+
+// What this rank sends of a tensor, of which the ranks are to have the same.
+TEST_F(RanksTest, TellRowsThatChangedPlaces) {
+  const auto sent_of = [&](const at::Tensor& t) {
+    int64_t sent = 0;
+    comm.other = [&](int64_t own, size_t i) { return i == 0 ? sent = own : own; };
+    ranks.first_unlike({{"w", t}});
+    return sent;
+  };
+  for (const auto& [rows, columns] : {std::pair{3, 2}, std::pair{700, 768}, std::pair{5, 1021}}) {
+    const at::Tensor w = at::arange(rows * columns, at::kFloat).view({rows, columns});
+    EXPECT_EQ(sent_of(w), sent_of(w.clone()));
+    at::Tensor swapped = w.clone();
+    swapped[0][0] = w[0][1], swapped[0][1] = w[0][0];
+    EXPECT_NE(sent_of(w), sent_of(swapped)) << columns;
+    EXPECT_EQ(sent_of(w) == sent_of(w.flip(0)), columns == 1021) << columns;
+  }
 }
 
 // A plugin that votes sees its own rank's numbers; masters that only one rank updated would part for good.
@@ -183,6 +173,59 @@ TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
   };
   EXPECT_TRUE(run.run().applied);
   EXPECT_NE(run.value(), before);
+}
+
+// Terms that only some ranks give in a step would be added up beside others.
+TEST(RanksOfAStep, SayWhichTermsTheyGive) {
+  FakeComm comm;
+  testing::TestRun run;
+  run.host.services.comm = {&comm.object, &comm.instance};
+  run.host.services.world.size = 2;
+  std::vector<int64_t> hashes;
+  comm.meet = [](const at::Tensor& own, uint32_t op) {
+    if (op == MORTISE_SUM) own.mul_(2);
+  };
+  comm.other = [&](int64_t own, size_t i) {
+    if (comm.asked == 33 && i == 32) hashes.push_back(own);
+    return own;
+  };
+  bool gives_more = false;
+  const auto loss = run.terms;
+  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
+    loss(call, w, x);
+    if (gives_more) run.term("more", w.sum());
+  };
+  run.build();
+  for (const bool more : {false, false, true, true, false, false}) {
+    gives_more = more;
+    run.run();
+  }
+  ASSERT_EQ(hashes.size(), 6U) << "each of what the step before gave";
+  EXPECT_EQ(hashes[1], hashes[2]);
+  EXPECT_NE(hashes[2], hashes[3]) << "one more term";
+  EXPECT_EQ(hashes[3], hashes[4]);
+  EXPECT_NE(hashes[4], hashes[5]) << "which was not given";
+}
+
+TEST(RanksOfAStep, SayHowManyMicroBatchesItHas) {
+  std::vector<int64_t> hashes;
+  for (const int window : {1, 2}) {
+    FakeComm comm;
+    testing::TestRun run;
+    run.host.services.comm = {&comm.object, &comm.instance};
+    run.host.services.world.size = 2;
+    comm.meet = [](const at::Tensor& own, uint32_t op) {
+      if (op == MORTISE_SUM) own.mul_(2);
+    };
+    comm.other = [&](int64_t own, size_t i) {
+      if (comm.asked == 33 && i == 32) hashes.push_back(own);
+      return own;
+    };
+    run.build({.window = window});
+    run.run();
+  }
+  ASSERT_EQ(hashes.size(), 2U);
+  EXPECT_NE(hashes[0], hashes[1]);
 }
 
 // This is rank 0, which has used 1 byte, 2 at most (FakeDevice).
@@ -231,6 +274,14 @@ TEST_F(RanksOfATraining, ThisRankIsTheSlowestWhereTheOtherWaits) {
   EXPECT_EQ(found.texts.at("slowest_host"), "a");
   EXPECT_NEAR(found.numbers.at("slowest_lag_s"), 5, 1) << "of two steps";
   EXPECT_EQ(found.numbers.at("slowest_lag_share"), 1) << "by another clock";
+}
+
+// Whoever hears of a signal within a second of a save that it asked for has its answer.
+TEST_F(RanksOfATraining, ASaveAnswersEveryRank) {
+  interrupt = [this] { return attempted() == 2 ? Interrupt::kSave : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 6}));
+  EXPECT_GT(asked_since, std::chrono::steady_clock::now()) << "no step took a second";
 }
 
 // Only one of them writes.

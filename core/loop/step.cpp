@@ -67,7 +67,7 @@ void Step::load_window() {
   }
   begun_ = {};
   begun_.data_wait_s = now() - before;
-  ranks_.sum(counts, names_);
+  ranks_.sum(counts, ranks_.alone() ? "" : names_ + ", in " + std::to_string(micros) + " micro-batches of");
   reports_.begin(p_.host.device());
   denominators_.set(counts);
   batches_.clear();

@@ -34,6 +34,7 @@ TEST(Terms, BeginAnewInEachStep) {
   sums.restart();
   sums.add({term("loss", "tokens", 1, 4)});
   EXPECT_EQ(loss_of(sums, counts), 4);
+  EXPECT_EQ(sums.names(), "loss by tokens, right by tokens (not given)") << "which ranks compare";
   EXPECT_TRUE(sums.metrics(counts).empty()) << "not given in this step";
   EXPECT_EQ(sums.all()[0].total.data_ptr(), place) << "a recorded step adds to the same memory";
 }

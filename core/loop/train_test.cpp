@@ -364,6 +364,25 @@ TEST_F(Trainings, SaveWhenAskedToAndGoOn) {
   EXPECT_EQ(saved(), (Steps{2, 6}));
 }
 
+TEST_F(Trainings, OfOneRankSaveAsOftenAsTheyAreAsked) {
+  interrupt = [this] { return attempted() == 2 || attempted() == 4 ? Interrupt::kSave : Interrupt::kNone; };
+  EXPECT_EQ(train(), kExitOk);
+  EXPECT_EQ(saved(), (Steps{2, 4, 6}));
+  EXPECT_EQ(asked_since, std::chrono::steady_clock::time_point());
+}
+
+TEST_F(Trainings, SaveByTheClockOnceAPeriod) {
+  constexpr double kPeriod = 0.05;  // s
+  options.save_every = {0, kPeriod};
+  options.length = 40;
+  run.listen(kStepEnd, [](auto&) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); });
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(train(), kExitOk);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  EXPECT_GE(of("saved").size(), 2U);
+  EXPECT_LE(static_cast<double>(of("saved").size()), took.count() / kPeriod + 1) << "and one at the end";
+}
+
 TEST_F(Trainings, DivergedNameTheLastGoodCheckpointAndSaveNothing) {
   options.save_every = {2, 0};
   run.listen(kStepEnd, [&](auto&) {
