@@ -19,12 +19,12 @@ constexpr int64_t kAlignment = 64;  // elements, which kernels read at once: gra
 
 class Buckets {
  public:
-  // As the keys `bucket_mib` and `unused` say. `sums`: the collective that adds a bucket up.
-  Buckets(int64_t bucket_mib, std::string_view unused, uint32_t sums = MORTISE_ALL_REDUCE)
-      : most_(bucket_mib << 20), sums_(sums), every_step_(unused == "every_step") {}
+  // As the keys `bucket_mib` and `unused` say. `kind`: of the collective that adds a bucket up.
+  Buckets(int64_t bucket_mib, std::string_view unused, uint32_t kind = MORTISE_ALL_REDUCE)
+      : most_(bucket_mib << 20), kind_(kind), every_step_(unused == "every_step") {}
 
   void layout(uint32_t) {
-    lay_out([](const mortise_param_info&) { return true; });
+    lay_out([](const Param&) { return true; });
   }
 
   void ready(mortise_param* param, int32_t, int32_t last) {
@@ -69,7 +69,7 @@ class Buckets {
     // Backward goes against the order of declaration, nearly. It is not waited for to know better: where an element
     // lies decides in which order its sum is added up, and a run that goes on has to add up as if it had never stopped.
     for (size_t i = params_.size(); i-- > 0;)
-      if (takes(*params_[i].info)) add(i);
+      if (takes(params_[i])) add(i);
     // They are sent in the order in which they are full: norms and biases of all layers may be in one.
     std::ranges::stable_sort(buckets_, std::greater{}, [](const Bucket& b) { return b.params.back(); });
     for (size_t b = 0; b < buckets_.size(); ++b)
@@ -90,7 +90,7 @@ class Buckets {
     bool is_full() const { return ready >= params.size(); }
   };
 
-  void start(Bucket& b) { b.work = start_collective(collective_of(sums_, {}, b.sums, b.group)); }
+  void start(Bucket& b) { b.work = start_collective(collective_of(kind_, {}, b.sums, b.group)); }
 
   // To the last bucket of its dtype whose sum is over the same ranks, unless that becomes larger than asked for.
   void add(size_t index) {
@@ -143,7 +143,7 @@ class Buckets {
   }
 
   int64_t most_;
-  uint32_t sums_;
+  uint32_t kind_;
   bool every_step_;
   int32_t is_recorded_ = 0;
   std::vector<Param> params_;

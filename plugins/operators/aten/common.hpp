@@ -65,7 +65,7 @@ inline void rows_gradient(mortise_param* p, Ref g_NO) {
                                                               stream_now()));
       }
   if (const Tensor out = gradient_buffer(p, info_of(p).grad_dtype)) return ops::sum_rows_out(g_NO, out);
-  sum_gradient(p, ops::sum_rows(g_NO));
+  sum_gradient(p, ops::sum_rows(g_NO, info_of(p).grad_dtype));
 }
 
 inline bool drops(const mortise_call* call, double p) { return p > 0 && call->mode == MORTISE_TRAIN; }

@@ -42,18 +42,20 @@ class Shards {
     return room;
   }
 
-  // Of two segments the values; of one the gradients that are made, of as much as may be on its way (where values go a
-  // segment) those that were, and of whatever waits for its last use the largest.
+  // Of two segments the values, and of what one of them uses of a third, such as a tied embedding; of one the gradients
+  // that are made, of as much as may be on its way (where values go a segment) those that were, and of whatever waits
+  // for its last use the largest.
   int64_t transient() const {
     if (units_.empty()) return 0;
     std::map<int32_t, int64_t> values, gradients;
-    int64_t all = 0, largest = 0;
+    int64_t all = 0, largest = 0, largest_value = 0;
     std::set<int32_t> replicas;  // nearly a group each
     for (const Unit& u : units_) {
       values[u.segment] += u.value_bytes;
       gradients[u.segment] += u.grad_bytes;
       all += u.grad_bytes;
       largest = std::max(largest, u.grad_bytes);
+      largest_value = std::max(largest_value, u.value_bytes);
       replicas.insert(u.replicas);
     }
     int64_t of_two = 0, of_one = 0;
@@ -64,6 +66,7 @@ class Shards {
     for (const auto& [segment, bytes] : gradients) of_one = std::max(of_one, bytes);
     const int64_t most = std::max(most_ * static_cast<int64_t>(replicas.size()), largest);
     const int64_t on_its_way = std::min(all, values_go_ ? of_one : most);
+    if (values.size() > 2) of_two += largest_value;
     return (values_go_ ? of_two : 0) + std::min(all, of_one + largest + on_its_way) + on_its_way / *replicas.begin();
   }
 

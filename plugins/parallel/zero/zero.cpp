@@ -44,12 +44,7 @@ class Zero : public Buckets {
 
   void layout(uint32_t) {
     shards_.layout();
-    const auto is_sharded = [this](const mortise_param_info& info) {
-      mortise_param* param = nullptr;
-      check(api.params->find(api.host, info.name, &param));
-      return shards_.has(param);
-    };
-    lay_out([&](const mortise_param_info& info) { return !is_sharded(info); });
+    lay_out([this](const Param& p) { return !shards_.has(p.handle); });
   }
 
   // What is whole beside what is sharded goes in the end: it is little, and so comes in one order on every rank.

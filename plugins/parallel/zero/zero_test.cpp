@@ -93,6 +93,7 @@ TEST_F(Zero, GivesEachRankAsMuchOfAParameter) {
   EXPECT_EQ(parts("a", 1920), (Parts{{0, 640}, {640, 640}, {1280, 640}}));
   EXPECT_EQ(parts("b", 1000), (Parts{{0, 384}, {384, 384}, {768, 232}})) << "in parts of 64";
   EXPECT_EQ(parts("c", 1024, 256), (Parts{{0, 512}, {512, 512}, {1024, 0}})) << "in blocks of 256";
+  EXPECT_EQ(parts("d", 480, 48), (Parts{{0, 192}, {192, 192}, {384, 96}})) << "of 64 and more, in blocks of 48";
 }
 
 TEST_F(Zero, GivesWhatIsNotCutToWhoeverHasTheFewest) {
@@ -214,6 +215,41 @@ TEST_F(Zero, SendsAGradientOnceItAndAllBeforeItAreReady) {
   ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
   EXPECT_EQ(host_.added.size(), 6U);
   EXPECT_EQ(host_.added[0].second, 64) << "elements that a rank owns";
+}
+
+// Backward takes another order on each rank where it is not said that it takes none.
+TEST_F(Zero, SumsWhatIsWholeWhenAllThatIsShardedIsSent) {
+  for (const int64_t stage : {2, 3}) {
+    plugin_.reset();
+    host_.set("stage", stage);
+    mortise_param* const large = host_.add_param("large" + std::to_string(stage), "matrix", {192});
+    mortise_param* const small = host_.add_param("small" + std::to_string(stage), "vector", {10});
+    EXPECT_NE(declare(large), uint32_t{MORTISE_WHOLE});
+    EXPECT_EQ(declare(small), uint32_t{MORTISE_WHOLE});
+    ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK) << host_.error();
+    started();
+    ready(small);
+    EXPECT_TRUE(started().empty());
+    ready(large);
+    ASSERT_EQ(object().finish(plugin_->self(), 0), MORTISE_OK) << host_.error();
+    EXPECT_EQ(started(), (Kinds{MORTISE_REDUCE_SCATTER, MORTISE_ALL_REDUCE})) << "stage " << stage;
+  }
+}
+
+TEST_F(Zero, SendsASegmentsGradientsAlsoWhereItWasDeclaredAfterTheNext) {
+  host_.set("stage", 3);
+  mortise_param* const second = host_.add_param("second", "matrix", {192});
+  mortise_param* const first = host_.add_param("first", "matrix", {192});
+  host_.put_into(second, 1);
+  host_.put_into(first, 0);
+  for (mortise_param* p : {second, first}) EXPECT_NE(declare(p), uint32_t{MORTISE_WHOLE});
+  ASSERT_EQ(object().layout(plugin_->self(), 0), MORTISE_OK) << host_.error();
+  need(first, 0, 0);
+  need(second, 1, 0);
+  need(second, 1, 1);
+  ready(second);
+  need(first, 0, 1);
+  EXPECT_EQ(host_.taken, Params{second});
 }
 
 TEST_F(Zero, BringsGradientsBeforeMoreAreOnTheirWayThanABucketHas) {

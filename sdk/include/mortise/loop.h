@@ -38,12 +38,14 @@ enum {
 /** "mortise.loop/0" */
 typedef struct mortise_loop_api {
   uint32_t struct_size;
-  MORTISE_FN(clock, mortise_clock *);           /* [loop] */
-  MORTISE_FN(ledger, const mortise_ledger **);  /* [any-thread] once there is one */
-  MORTISE_FN(set_window, int32_t micros);       /* [loop] only in step.window */
-  MORTISE_FN(vote, mortise_tensor *ok);         /* [loop] only in step.verdict: 0-dim, 0 and NaN mean skip, all else
+  MORTISE_FN(clock, mortise_clock *);          /* [loop] */
+  MORTISE_FN(ledger, const mortise_ledger **); /* [any-thread] once there is one */
+  MORTISE_FN(set_window, int32_t micros);      /* [loop] only in step.window; the same on every rank */
+  MORTISE_FN(vote, mortise_tensor *ok);        /* [loop] only in step.verdict: 0-dim, 0 and NaN mean skip, all else
                                                    apply; one vote to skip is enough */
-  MORTISE_FN(multiply, mortise_tensor *factor); /* [loop] only in grad.transform: 0-dim, into the multiplier */
+  MORTISE_FN(
+      multiply,
+      mortise_tensor *factor); /* [loop] only in grad.transform: 0-dim, into the multiplier; the same on every rank */
   /** A term of the loss: `sum` (0-dim) over this micro-batch, divided by the step's count of `unit` ("tokens",
    * "samples", "one", or one of the data's own). Weight 0 makes it a metric, a column of the record. Inside `forward`
    * only; of a wrapper of `forward` the last of a name counts. Who trains a model must give at least one term of

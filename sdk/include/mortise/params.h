@@ -58,9 +58,9 @@ enum { MORTISE_MAX_STATES = 8 }; /* of one plugin beside one parameter */
 
 /** A piece of a parameter as an optimizer sees it. All tensors are contiguous. Master, gradient, value and states that
  * are "same" or "copy" have `length` elements; of "blocks:N" a piece has a number for every N of its elements; "rows",
- * "columns" and "scalar" are those of the whole parameter, which is then not cut. `value` is the compute copy when that
- * is other memory than `master` (NULL otherwise): an optimizer that declares MORTISE_WRITES_VALUE fills it too, else
- * the core casts. */
+ * "columns" and "scalar" are those of the whole parameter, which is then not cut. `value` is their compute copy: an
+ * optimizer that declares MORTISE_WRITES_VALUE fills it, of any other the core casts. NULL, and then nothing is to be
+ * filled: it is the master's memory, or ranks put masters together before the core casts. */
 typedef struct mortise_slice {
   uint32_t struct_size, n_states;
   int32_t group; /* index into the ledger's lr and weight_decay */

@@ -25,7 +25,7 @@ typedef struct mortise_rank_group mortise_rank_group;
 enum {
   MORTISE_ALL_REDUCE = 0,     /* out: in place, `in` is not read */
   MORTISE_REDUCE_SCATTER = 1, /* in [n * k], out [k]: the k of this rank */
-  MORTISE_ALL_GATHER = 2,     /* in [k], out [n * k], rank after rank */
+  MORTISE_ALL_GATHER = 2,     /* in [k], out [n * k], rank after rank; `in` may be this rank's part of `out` */
   MORTISE_BROADCAST = 3,      /* out: of rank `root`, `in` is not read */
   MORTISE_ALL_TO_ALL = 4,     /* in: rows, along the first dimension, for one rank after another; out: from each. They
                                  share no memory */
@@ -54,7 +54,8 @@ typedef struct mortise_comm {
   MORTISE_PLUG(start, const mortise_collective *, mortise_work **);
   /** The current stream waits for it (on the CPU the thread does); releases it. [loop, autograd] */
   MORTISE_PLUG(wait, mortise_work *);
-  /** Over numbers on the host; never touches the device. Waits. [build, loop] */
+  /** Over numbers on the host; never touches the device. Waits. Of no numbers (n 0) nothing is exchanged: an error if a
+   * rank is known to be lost. [build, loop] */
   MORTISE_PLUG(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
   /** A text under a key, once a run; and whatever a rank shared under it, waiting for that. It lives until the next
    * call of `fetch`. [build, loop] */
@@ -101,9 +102,9 @@ typedef struct mortise_replicas {
   /** [build] Parameters have memory and values on every rank; gradients are to be placed. May be NULL. Since 0.2 */
   MORTISE_PLUG(layout, uint32_t reserved);
   /** [build] The elements of a parameter that a rank updates, and keeps states of: `*length` from `*offset` on, each a
-   * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter, in an order
-   * that is the same on every rank, of each of its `replicas`, whose elements together are the parameter, each once.
-   * NULL: all update all. Since 0.2 */
+   * multiple of `cut` but for the end of the parameter. Asked of every trainable parameter, in an order that is the
+   * same on every rank, of each of its `replicas`, whose elements together are the parameter, each once. NULL: all
+   * update all. Since 0.2 */
   MORTISE_PLUG(own, const mortise_param_info *, int64_t cut, int32_t rank, int64_t *offset, int64_t *length);
   /** [loop] Each rank has updated its elements. Every rank has all masters when this returns (or will, on the stream),
    * but for what is sharded, whose gathered values are old from now on. Stands where `own` stands. Since 0.2 */

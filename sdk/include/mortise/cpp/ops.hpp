@@ -164,7 +164,10 @@ inline std::vector<Tensor> split(Ref a, std::span<const int64_t> sizes) {
   return op_split().list(sizes.size(), a, ints(sizes), 0);
 }
 // Sum over the first dimension of a matrix.
-inline Tensor sum_rows(Ref a) { return op_sum_dim()(a, ints({0}), false, none()); }
+// Added up in this type, or in that of `a`.
+inline Tensor sum_rows(Ref a, uint32_t dtype = MORTISE_NO_DTYPE) {
+  return op_sum_dim()(a, ints({0}), false, dtype == MORTISE_NO_DTYPE ? none() : dtype_value(dtype));
+}
 inline Tensor sum_over(Ref a, int dim) { return op_sum_dim()(a, ints({dim}), false, none()); }
 inline Tensor sum(Ref a) { return op_sum()(a, none()); }
 inline Tensor to(Ref a, uint32_t dtype) { return op_to()(a, dtype_value(dtype), false, false, none()); }
