@@ -46,9 +46,11 @@ keep = 2
 
 def curve(ranks):
     for batch in (4, 16):
-        for name, tables in (("fp32", BF16 + GRAPH), ("bf16", NARROW + GRAPH)):
-            several.told(f"batch {batch}, {name} gradients", several.mortise(batch, tables, 1),
-                         ((n, several.mortise(batch, tables, n)) for n in (2, 4, 8, 16) if n <= ranks))
+        for name, alone, more in (("fp32", BF16 + GRAPH, ""), ("bf16", NARROW + GRAPH, ""),
+                                  ("bf16", NARROW + GRAPH, several.ZERO.format(2))):
+            several.told(f"batch {batch}, {name} gradients" + ", zero 2" * bool(more),
+                         several.mortise(batch, alone, 1),
+                         ((n, several.mortise(batch, alone + more, n)) for n in (2, 4, 8, 16) if n <= ranks))
 
 
 def planned(manifest, ranks):
@@ -87,8 +89,10 @@ def of_experts(ranks):
         several.told(f"8 experts, {name}", one, [(ranks, several.trained(text + layer + along + more, ranks))])
 
 
-def children_of(pid):
-    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def rank_of(parent, number):
+    children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return next(int(child) for child in children if f"\0RANK={number}\0".encode()
+                in b"\0" + pathlib.Path(f"/proc/{child}/environ").read_bytes())
 
 
 def lost(ranks):
@@ -101,10 +105,7 @@ def lost(ranks):
                 if run.poll() is not None:
                     sys.exit(run.communicate()[1])
                 time.sleep(0.1)
-            victim = next(child for child in children_of(run.pid)
-                          if f"\0RANK={number}\0".encode()
-                          in b"\0" + pathlib.Path(f"/proc/{child}/environ").read_bytes())
-            os.kill(victim, signal.SIGKILL)
+            os.kill(rank_of(run.pid, number), signal.SIGKILL)
             began = time.monotonic()
             said = run.communicate(timeout=60)[1]
             print(f"rank {number} of {ranks} killed: all have ended after {time.monotonic() - began:.1f} s, exit "

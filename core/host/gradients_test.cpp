@@ -224,6 +224,23 @@ TEST(Ready, OfAGraphThatIsRetainedSumsTheSameAgain) {
   EXPECT_EQ(host.count("ready w"), 1u);
 }
 
+TEST(Ready, OfAWeightOfWhichOneUseIsLeftOutIsInEveryMicroBatch) {
+  TestHost host;
+  host.declare([](Builder& b) {
+    b.segment("s");
+    b.param("w", {4, 4});
+  });
+  const auto steps = [&](int micros) {
+    host.step(micros, [&](Call& c) {
+      const at::Tensor left_out = at::tanh(c.use("w"));
+      return at::sin(c.use("w")).sum();
+    });
+    return host.grad("w").clone();
+  };
+  const at::Tensor once = steps(1);
+  EXPECT_TRUE(bitwise(steps(3), once + once + once));
+}
+
 TEST(Ready, OfAnEarlierMicroBatchIsASumOnly) {
   Stack stack(1, 4);
   stack.host.step(2, [&](Call& c) { return c.model({random({2, 4}, 1)})[0].sum(); });

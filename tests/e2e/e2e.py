@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,19 @@ def in_memory():
         return None
     fits = found.f_bavail * found.f_frsize >= 2 << 30 and not found.f_flag & os.ST_NOEXEC
     return "/dev/shm" if fits and os.access("/dev/shm", os.W_OK) and "TMPDIR" not in os.environ else None
+
+
+def ranks_of(parent):
+    """The processes that `--ranks` has started, by number, as far as they have begun."""
+    found = {}
+    for pid in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        try:
+            rank = re.search(rb"\0RANK=(\d+)\0", b"\0" + pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        except OSError:
+            continue
+        if rank:
+            found[int(rank[1])] = int(pid)
+    return found
 
 
 def free_port():

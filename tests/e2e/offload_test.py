@@ -70,6 +70,10 @@ class Offloaded(Ranks):
                     self.assertTrue(self.saved(more + zero(stage), optimizer, 2) ==
                                     self.saved(more + zero(stage) + self.table, optimizer, 2))
 
+    def test_three_ranks_whose_parts_are_not_even(self):
+        more = "[precision.bf16]\n" + zero(1)
+        self.assertTrue(self.saved(more, ADAMW, 3) == self.saved(more + self.table, ADAMW, 3))
+
 
 if __name__ == "__main__":
     e2e.main()

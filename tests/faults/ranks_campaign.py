@@ -86,14 +86,7 @@ class Process:
         while len(self.pids) < self.ranks:
             if self.process.poll() is not None:
                 return False
-            pid = self.process.pid
-            for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-                try:
-                    rank = re.search(rb"\0RANK=(\d+)\0", b"\0" + pathlib.Path(f"/proc/{child}/environ").read_bytes())
-                except OSError:
-                    continue
-                if rank:
-                    self.pids[int(rank[1])] = int(child)
+            self.pids |= e2e.ranks_of(self.process.pid)
             time.sleep(0.01)
         return True
 
