@@ -61,12 +61,12 @@ BUDGETS = {
     "plan": 1960,
     "model": 415,
     "host": 2360,
-    "loop": 2622,
-    "abi": 1725,
-    "declare": 1960,
+    "loop": 2631,
+    "abi": 1727,
+    "declare": 1963,
     "assemble": 1300,
     "store": 1390,
-    "cli": 6890,
+    "cli": 6925,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 
