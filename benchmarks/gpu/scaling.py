@@ -22,6 +22,10 @@ import time
 import experts
 import ranks as several
 from bench import BF16, GPT2, GRAPH, MORTISE, NARROW, REST
+from traced import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+import e2e  # noqa: E402
 
 LOST = """\
 [run]
@@ -46,11 +50,12 @@ keep = 2
 
 def curve(ranks):
     for batch in (4, 16):
-        for name, alone, more in (("fp32", BF16 + GRAPH, ""), ("bf16", NARROW + GRAPH, ""),
-                                  ("bf16", NARROW + GRAPH, several.ZERO.format(2))):
-            several.told(f"batch {batch}, {name} gradients" + ", zero 2" * bool(more),
-                         several.mortise(batch, alone, 1),
-                         ((n, several.mortise(batch, alone + more, n)) for n in (2, 4, 8, 16) if n <= ranks))
+        for name, tables, ways in (("fp32", BF16 + GRAPH, ("",)),
+                                   ("bf16", NARROW + GRAPH, ("", several.ZERO.format(2)))):
+            one = several.mortise(batch, tables, 1)
+            for way in ways:
+                several.told(f"batch {batch}, {name} gradients" + ", zero 2" * bool(way), one,
+                             ((n, several.mortise(batch, tables + way, n)) for n in (2, 4, 8, 16) if n <= ranks))
 
 
 def planned(manifest, ranks):
@@ -89,12 +94,6 @@ def of_experts(ranks):
         several.told(f"8 experts, {name}", one, [(ranks, several.trained(text + layer + along + more, ranks))])
 
 
-def rank_of(parent, number):
-    children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return next(int(child) for child in children if f"\0RANK={number}\0".encode()
-                in b"\0" + pathlib.Path(f"/proc/{child}/environ").read_bytes())
-
-
 def lost(ranks):
     for number in (0, ranks - 1):
         with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +104,7 @@ def lost(ranks):
                 if run.poll() is not None:
                     sys.exit(run.communicate()[1])
                 time.sleep(0.1)
-            os.kill(rank_of(run.pid, number), signal.SIGKILL)
+            os.kill(e2e.ranks_of(run.pid)[number], signal.SIGKILL)
             began = time.monotonic()
             said = run.communicate(timeout=60)[1]
             print(f"rank {number} of {ranks} killed: all have ended after {time.monotonic() - began:.1f} s, exit "

@@ -275,13 +275,10 @@ TEST_F(States, SayThePlaceOfEachOptimizerState) {
 TEST_F(States, AreComparedWithThoseOfOtherRanks) {
   Assembled run("[ema.weights]\n");
   FakeComm comm;
-  run.host().services.comm = {&comm.object, &comm.instance};
-  run.host().services.world.size = 2;
+  comm.join(run.host().services);
   std::vector<std::string> found;
   for (size_t unlike = 0;; ++unlike) {
-    comm.other = [&](int64_t own, size_t i) {
-      return comm.asked == 2 || i / 2 != unlike ? own : i % 2 == 0 ? own + 1 : own - 1;
-    };
+    comm.differ_in(unlike);
     const std::string name = first_unlike(run.r);
     if (name.empty()) break;
     found.push_back(name);

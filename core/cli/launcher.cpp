@@ -343,11 +343,12 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : "ended too";
   const bool begins = words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0;
   const Told its = told();
-  d.effect += measures_                    ? "; nothing was measured"
-              : begins && !its.has_saved() ? "; nothing was saved yet"
-                                           : "; what was saved before is there";
-  const std::string again = begins && !its.dir.empty() ? same_command(words) + " --resume" : same_command(words);
-  d.fixes = {begins && its.has_saved() ? its.go_on : again};
+  const bool has_saved = its.has_saved();
+  d.effect += measures_              ? "; nothing was measured"
+              : begins && !has_saved ? "; nothing was saved yet"
+                                     : "; what was saved before is there";
+  const std::string again = same_command(words) + (begins && !its.dir.empty() ? " --resume" : "");
+  d.fixes = {begins && has_saved ? its.go_on : again};
   say(d);
   return d.exit;
 }
@@ -406,15 +407,15 @@ int ranks_of_flag(const Arguments& args) {
     Report report;  // whoever needs a plugin that cannot be read says so
     int n = 0;
     for (const auto& [id, info] : catalogue(args, nullptr, searched, report)) n = std::max(n, devices_seen(info));
-    return std::min(n > 0 ? n : processors(), kMostRanks);
+    return std::min(n > 0 ? n : processors(), kMostStarted);
   }
   int n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kMostRanks)
-    throw Failure(mistake(
-        "wrong_type",
-        "--ranks is a number of processes from 1 to " + std::to_string(kMostRanks) + ", or all; this is `" + text + "`",
-        {}, "--ranks 2, or --ranks all: one for each GPU, without one for each processor"));
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kMostStarted)
+    throw Failure(mistake("wrong_type",
+                          "--ranks is a number of processes from 1 to " + std::to_string(kMostStarted) +
+                              ", or all; this is `" + text + "`",
+                          {}, "--ranks 2, or --ranks all: one for each GPU, without one for each processor"));
   return n;
 }
 

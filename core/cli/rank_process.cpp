@@ -83,7 +83,7 @@ int listening_socket(int& port) {
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof at;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&at), size) != 0 || ::listen(fd, kMostRanks) != 0 ||
+  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&at), size) != 0 || ::listen(fd, kMostStarted) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0)
     return -1;
   port = ntohs(at.sin_port);

@@ -8,7 +8,7 @@
 
 namespace mortise::cli {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMostStarted = 1024;
 
 int processors();  // for this process
 

@@ -26,19 +26,23 @@ struct Loop final : NoLoop {
 
 class Shards : public ::testing::Test {
  protected:
-  // A parameter of 5 x 2, of which this rank, the second of two, has the last 4 elements; room for 12.
-  mortise_param& declare(bool comes_and_goes, uint32_t value_dtype = MORTISE_F32, Piece own = {6, 4}) {
-    mortise_builder b{host.declaration(), {}};
-    add_segment(b, "h.0", MORTISE_BLOCK);
-    const int64_t sizes[] = {5, 2};
+  // A matrix of `in` x 2.
+  mortise_param& add(const char* name, int64_t in) {
+    const int64_t sizes[] = {in, 2};
+    const mortise_str dims[] = {MORTISE_STR("in"), MORTISE_STR("out")};
     mortise_param_spec spec{};
     spec.struct_size = sizeof spec;
-    spec.name = MORTISE_STR("w");
+    spec.name = str(name);
     spec.role = MORTISE_STR("matrix");
     spec.init = MORTISE_STR("ones");
+    spec.dims = dims;
     spec.sizes = sizes;
     spec.rank = 2;
-    mortise_param& p = *add_param(b, spec);
+    return *add_param(builder, spec);
+  }
+  // A parameter of 5 x 2, of which this rank, the second of two, has the last 4 elements; room for 12.
+  mortise_param& declare(bool comes_and_goes, uint32_t value_dtype = MORTISE_F32, Piece own = {6, 4}) {
+    mortise_param& p = add("w", 5);
     p.info.value_dtype = value_dtype;
     p.shards = {{{0, own.offset}, own}, own, 12, comes_and_goes};
     parameters.allocate(host.declaration(), at::kCPU, 1, [](const mortise_param&, at::Tensor& m) {
@@ -65,9 +69,13 @@ class Shards : public ::testing::Test {
   }
   void contribute(const mortise_param& p, double v) { parameters.sum(p, at::full({5, 2}, v)); }
 
-  Shards() { host.loop = &loop; }
+  Shards() {
+    add_segment(builder, "h.0", MORTISE_BLOCK);
+    host.loop = &loop;
+  }
   PointTable points;
   Host host{points, 1};
+  mortise_builder builder{host.declaration(), {}};
   Loop loop{host};
   Parameters& parameters = host.parameters();
 };
@@ -176,22 +184,7 @@ TEST_F(Shards, OfWhomAnotherRankHasAllKeepNoMemory) {
 
 // Along an axis of two: of 4 x 2, which begins with 0 1 2 …, this rank has the second half of the columns.
 TEST_F(Shards, WhatLiesAlongAnAxisIsAPartOfTheWhole) {
-  mortise_builder b{host.declaration(), {}};
-  add_segment(b, "h.0", MORTISE_BLOCK);
-  const auto declare_one = [&](const char* name) -> mortise_param& {
-    const int64_t sizes[] = {4, 2};
-    const mortise_str dims[] = {MORTISE_STR("in"), MORTISE_STR("out")};
-    mortise_param_spec spec{};
-    spec.struct_size = sizeof spec;
-    spec.name = str(name);
-    spec.role = MORTISE_STR("matrix");
-    spec.init = MORTISE_STR("ones");
-    spec.dims = dims;
-    spec.sizes = sizes;
-    spec.rank = 2;
-    return *add_param(b, spec);
-  };
-  mortise_param &cut = declare_one("cut"), &here = declare_one("here"), &there = declare_one("there");
+  mortise_param &cut = add("cut", 4), &here = add("here", 4), &there = add("there", 4);
   place(cut, {0, "tensor", 1, 2}, "out");
   place(here, {1, "experts", 0, 2}, int64_t{0});
   place(there, {1, "experts", 0, 2}, int64_t{1});
@@ -221,19 +214,7 @@ TEST_F(Shards, WhatLiesAlongAnAxisIsAPartOfTheWhole) {
 // of numbers that are alike always to the same side: 2^-24 of the sum so far, half of it on the average, 2^16 times, is
 // at most 2^-9; LibTorch adds up in at least 32 lanes, so 2^-14.
 TEST_F(Shards, HaveTheNormOfManyElementsAsExactlyAsWholeOnes) {
-  mortise_builder b{host.declaration(), {}};
-  add_segment(b, "h.0", MORTISE_BLOCK);
-  const int64_t sizes[] = {1 << 23, 2};
-  const mortise_str dims[] = {MORTISE_STR("in"), MORTISE_STR("out")};
-  mortise_param_spec spec{};
-  spec.struct_size = sizeof spec;
-  spec.name = MORTISE_STR("w");
-  spec.role = MORTISE_STR("matrix");
-  spec.init = MORTISE_STR("ones");
-  spec.dims = dims;
-  spec.sizes = sizes;
-  spec.rank = 2;
-  mortise_param& cut = *add_param(b, spec);
+  mortise_param& cut = add("w", 1 << 23);
   place(cut, {0, "tensor", 1, 2}, "out");
   parameters.allocate(host.declaration(), at::kCPU, 1, [](const mortise_param&, at::Tensor&) { return true; });
   parameters.begin_step();

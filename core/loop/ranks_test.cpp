@@ -21,10 +21,7 @@ using testing::scalar;
 using testing::Steps;
 
 struct RanksTest : ::testing::Test {
-  RanksTest() {
-    services.comm = {&comm.object, &comm.instance};
-    services.world.size = 2;
-  }
+  RanksTest() { comm.join(services); }
   FakeComm comm;
   Services services;
   Ranks ranks{services};
@@ -128,9 +125,7 @@ TEST_F(RanksTest, NameTheFirstThatHasOtherBits) {
                                                                {"c", at::full({2}, 7, at::kByte)}};
   EXPECT_EQ(ranks.first_unlike(all), "");
   for (const size_t unlike : {1U, 2U}) {
-    comm.other = [&](int64_t own, size_t i) {
-      return comm.asked == 2 || i / 2 != unlike ? own : i % 2 == 0 ? own + 1 : own - 1;
-    };
+    comm.differ_in(unlike);
     EXPECT_EQ(ranks.first_unlike(all), all[unlike].first);
   }
   comm.other = [](int64_t own, size_t) { return own + 1; };
@@ -161,8 +156,7 @@ TEST_F(RanksTest, TellRowsThatChangedPlaces) {
 TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
   FakeComm comm;
   testing::TestRun run;
-  run.host.services.comm = {&comm.object, &comm.instance};
-  run.host.services.world.size = 2;
+  comm.join(run.host.services);
   run.build();
   const double before = run.value();
   comm.meet = [](const at::Tensor& own, uint32_t op) { op == MORTISE_MIN ? own.zero_() : own.mul_(2); };
@@ -179,12 +173,8 @@ TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
 TEST(RanksOfAStep, SayWhichTermsTheyGive) {
   FakeComm comm;
   testing::TestRun run;
-  run.host.services.comm = {&comm.object, &comm.instance};
-  run.host.services.world.size = 2;
+  comm.join(run.host.services);
   std::vector<int64_t> hashes;
-  comm.meet = [](const at::Tensor& own, uint32_t op) {
-    if (op == MORTISE_SUM) own.mul_(2);
-  };
   comm.other = [&](int64_t own, size_t i) {
     if (comm.asked == 33 && i == 32) hashes.push_back(own);
     return own;
@@ -212,11 +202,7 @@ TEST(RanksOfAStep, SayHowManyMicroBatchesItHas) {
   for (const int window : {1, 2}) {
     FakeComm comm;
     testing::TestRun run;
-    run.host.services.comm = {&comm.object, &comm.instance};
-    run.host.services.world.size = 2;
-    comm.meet = [](const at::Tensor& own, uint32_t op) {
-      if (op == MORTISE_SUM) own.mul_(2);
-    };
+    comm.join(run.host.services);
     comm.other = [&](int64_t own, size_t i) {
       if (comm.asked == 33 && i == 32) hashes.push_back(own);
       return own;
@@ -233,13 +219,9 @@ struct RanksOfATraining : testing::Trainings {
   static constexpr size_t kWaited = 1, kUsed = 3, kPeak = 5;  // where the other's numbers stand in what is exchanged
   void SetUp() override {
     Trainings::SetUp();
-    run.host.services.comm = {&comm.object, &comm.instance};
-    run.host.services.world.size = 2;
+    comm.join(run.host.services);
     options.log_every = {2, 0};
     options.hosts = {"a", "b"};
-    comm.meet = [](const at::Tensor& own, uint32_t op) {
-      if (op == MORTISE_SUM) own.mul_(2);
-    };
     comm.other = [this](int64_t own, size_t i) {
       if (comm.asked == 33 && i == 32) std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
       if (comm.asked != 6) return own;

@@ -18,10 +18,12 @@ std::string there(int rank) { return "there/" + std::to_string(rank); }
 
 // However long the run takes: one wait takes no more than some weeks. Throws: the store is gone.
 void await(c10d::Store& store, const std::string& key) {
-  while (!store.check({key})) try {
+  while (!store.check({key})) {
+    try {
       store.wait({key}, std::chrono::hours(1));
-    } catch (const std::exception&) {  // not yet, or gone
+    } catch (const std::exception&) {  // not yet; or gone, which `check` says
     }
+  }
 }
 
 // "rank 2", "ranks 1, 3", or "".
