@@ -58,15 +58,15 @@ BUDGETS = {
     "base": 740,
     "manifest": 2000,
     "plugin": 1830,
-    "plan": 1960,
+    "plan": 1964,
     "model": 415,
-    "host": 2360,
+    "host": 2361,
     "loop": 2631,
-    "abi": 1727,
+    "abi": 1729,
     "declare": 1963,
     "assemble": 1300,
     "store": 1390,
-    "cli": 6925,
+    "cli": 6929,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -206,6 +206,9 @@ Diagnostic Instances::diagnose(const PluginError& error) const {
   Diagnostic d = trouble(exit, code, message, join(lines, "; "));
   d.fixes = std::move(fixes);
   d.plugin = error.plugin();
+  for (const auto& i : started_)  // it named no key: the whole table
+    if (error.status() == MORTISE_E_CONFIG && i && i->id() == d.plugin && i->member->table)
+      d.positions = {i->member->table->origin};
   if (message.ends_with(kNotRepeatable)) d.code = "not_repeatable", d.exit = kExitUsage;
   if (!lost_device().empty()) return lost(d);
   if (error.status() == MORTISE_E_MEMORY && d.fixes.empty())

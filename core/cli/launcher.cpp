@@ -19,9 +19,9 @@
 #include "core/base/progress.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/rank_process.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/cli/world.hpp"
 #include "core/plan/devices.hpp"
-#include "core/store/checkpoint.hpp"
 
 namespace mortise::cli {
 namespace {
@@ -53,7 +53,6 @@ struct Rank {
 // By rank 0: of the run that these ranks have begun the folder, and the command that goes on with it.
 struct Told {
   std::string dir, go_on;
-  bool has_saved() const;
 };
 
 class Children {
@@ -314,12 +313,6 @@ Told Children::told() const {
   return end == text.npos ? Told() : Told{text.substr(0, end), text.substr(end + 1)};
 }
 
-bool Told::has_saved() const try {
-  return !dir.empty() && !checkpoints_in(dir + "/checkpoints").empty();
-} catch (const Failure&) {
-  return false;  // nor can it be gone on from
-}
-
 // Their own words again; `--from` would set aside again what was saved since.
 std::string Children::same_command(const std::vector<std::string>& words) const {
   const std::vector<std::string> kept = without_flag(words, "--from");
@@ -343,12 +336,12 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   d.effect += std::ranges::any_of(all_, was_killed) ? "did not end, and " + verb + " killed" : "ended too";
   const bool begins = words.size() > 1 && words[1] == "train" && std::ranges::count(words, "--resume") == 0;
   const Told its = told();
-  const bool has_saved = its.has_saved();
+  const bool can_go_on = !its.dir.empty() && has_saved(its.dir);
   d.effect += measures_              ? "; nothing was measured"
-              : begins && !has_saved ? "; nothing was saved yet"
+              : begins && !can_go_on ? "; nothing was saved yet"
                                      : "; what was saved before is there";
   const std::string again = same_command(words) + (begins && !its.dir.empty() ? " --resume" : "");
-  d.fixes = {begins && has_saved ? its.go_on : again};
+  d.fixes = {begins && can_go_on ? its.go_on : again};
   say(d);
   return d.exit;
 }

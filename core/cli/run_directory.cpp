@@ -150,6 +150,12 @@ std::optional<Status> status_of(const std::string& dir) {
 
 bool is_being_trained(const std::string& dir) { return FolderLock(dir, FolderLock::Kind::kShared).is_refused(); }
 
+bool has_saved(const std::string& dir) try {
+  return !checkpoints_in(dir + "/checkpoints").empty();
+} catch (const Failure&) {
+  return false;
+}
+
 std::string next_name(const std::string& dir) {
   std::error_code error;
   int n = 2;
@@ -300,18 +306,17 @@ void RunDirectory::status(const std::string& state, std::optional<int> exit) {
   if (!is_here()) return;
   try {
     const Value &tags = manifest_.get("run", "tags"), &notes = manifest_.get("run", "notes");
-    const std::string text =
-        text_of({{"state", state},
-                 {"step", step_},
-                 {"of", steps_},
-                 {"updated", utc_now()},
-                 {"pid", ::getpid()},
-                 {"host", host_name()},
-                 {"exit", exit ? Json(*exit) : Json()},
-                 {"resumable", state != "finished" && !checkpoints_in(path_ + "/checkpoints").empty()},
-                 {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},
-                 {"notes", notes.is_set() ? Json(notes.as_text()) : Json("")}}) +
-        "\n";
+    const std::string text = text_of({{"state", state},
+                                      {"step", step_},
+                                      {"of", steps_},
+                                      {"updated", utc_now()},
+                                      {"pid", ::getpid()},
+                                      {"host", host_name()},
+                                      {"exit", exit ? Json(*exit) : Json()},
+                                      {"resumable", state != "finished" && has_saved(path_)},
+                                      {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},
+                                      {"notes", notes.is_set() ? Json(notes.as_text()) : Json("")}}) +
+                             "\n";
     // How it ended is to stay; what it is doing is old in two seconds, and a sync would hold up the training.
     if (exit) write("status.json", text);
     else show_file(path_ + "/status.json", text);

@@ -41,6 +41,8 @@ struct Status {
 };
 // A process holds it.
 bool is_being_trained(const std::string& dir);
+// There is a checkpoint in it that may be gone on from.
+bool has_saved(const std::string& dir);
 // The first of DIR-2, DIR-3, … that is not there.
 std::string next_name(const std::string& dir);
 std::optional<Status> status_of(const std::string& dir);

@@ -99,6 +99,12 @@ void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
 }
 
+// Of a launcher that is not our own, which says it for all ranks.
+void add_fix_of_lost_rank(Diagnostic& d, const Planned& p, const std::string& dir) {
+  if (d.code != "rank_lost" || !d.fixes.empty() || world().by == kOwnLauncher) return;
+  d.fixes = {has_saved(dir) ? resume_command(p, dir) : "nothing is saved yet: start it again as before, with --resume"};
+}
+
 // Nobody should take a run for done whose end is nowhere.
 void say_not_saved(const Planned& p, const std::string& dir, int64_t step) {
   Diagnostic d = trouble(kExitIo, "checkpoint_not_saved",
@@ -220,8 +226,9 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     if (exit == kExitIo) say_not_saved(planned, directory.path(), step());
     say_how_to_go_on(planned, directory.path(), exit);
     return exit;
-  } catch (const Failure& f) {
+  } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
+    add_fix_of_lost_rank(f.diagnostic, planned, directory.path());
     throw;
   } catch (...) {
     directory.end(kExitBug, step());

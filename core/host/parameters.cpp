@@ -248,7 +248,7 @@ static std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& grads) {
   return norms;
 }
 
-static at::Tensor norm_of_all(const std::vector<at::Tensor>& grads) {
+at::Tensor norm_of_gradients(const std::vector<at::Tensor>& grads) {
   return at::linalg_vector_norm(at::stack(norms_of(grads)).to(at::kDouble));
 }
 
@@ -256,7 +256,7 @@ static at::Tensor norm_of_all(const std::vector<at::Tensor>& grads) {
 static at::Tensor norm_of_each(const std::vector<at::Tensor>& grads) {
   if (!grads.front().is_cpu()) return at::stack(norms_of(grads)).to(at::kDouble);
   std::vector<at::Tensor> norms;
-  for (const auto& g : grads) norms.push_back(norm_of_all({g}));
+  for (const auto& g : grads) norms.push_back(norm_of_gradients({g}));
   return at::stack(norms);
 }
 
@@ -266,7 +266,7 @@ at::Tensor Parameters::norm() const {
   for (const auto& s : states_)
     if (s.has_gradient && !s.declared->is_in_parts()) grads.push_back(s.grad);
   if (grads.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  return norm_of_all(grads);
+  return norm_of_gradients(grads);
 }
 
 at::Tensor Parameters::squares_of_parts() const {

@@ -49,6 +49,9 @@ struct ParameterState {
   uint32_t version = 0;
 };
 
+// As they are in memory: float64, 0-dim.
+at::Tensor norm_of_gradients(const std::vector<at::Tensor>& grads);
+
 class Parameters {
  public:
   explicit Parameters(Edge& edge) : edge_(edge) {}

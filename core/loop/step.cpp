@@ -1,13 +1,12 @@
 #include "core/loop/step.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/all.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -243,12 +242,14 @@ void Step::forget_gathered() {
     if (s.declared->is_sharded()) p_.replicas.call(&mortise_replicas::written, "written", s.declared);
 }
 
+// By its norm, which may be infinite where no element is.
 std::string Step::first_nonfinite() {
-  int64_t shard = 0;
+  int64_t part = 0;
   for (const auto& s : p_.host.parameters().all()) {
-    const bool is_part = s.declared->is_in_parts();
-    const at::Tensor& all = is_part ? squares_[shard++] : s.grad;
-    if (s.has_gradient && !at::all(at::isfinite(all)).item<bool>()) return s.declared->name;
+    const int64_t at = s.declared->is_in_parts() ? part++ : -1;
+    if (!s.has_gradient) continue;
+    const at::Tensor norm = at < 0 ? norm_of_gradients({s.grad}) : squares_[at];
+    if (!std::isfinite(norm.item<double>())) return s.declared->name;
   }
   return "";
 }

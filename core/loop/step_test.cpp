@@ -403,15 +403,40 @@ TEST(Step, RefusesAModelThatChangesItsParameters) {
   EXPECT_NE(error_of([&] { run.run(); }).find("parameter w was written in place during forward"), std::string::npos);
 }
 
+// Others may have a gradient where this rank has none: what is sent for it is nothing, not what the last step left.
+TEST(Step, GivesAParameterThatWasNotUsedAGradientOfZeros) {
+  TestRun run;
+  bool uses = true;
+  run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
+    run.term("loss", (uses ? w : at::ones_like(w).requires_grad_()).mul(x).sum());
+  };
+  run.replicas.object.layout = [](void*, uint32_t) noexcept { return mortise_status{MORTISE_OK}; };
+  std::vector<double> sent;
+  run.replicas.ready = [&](mortise_param& p) {
+    ParameterState& s = run.host.parameters().state(p);
+    sent.push_back(run.host.parameters().gradient(s).item<double>());
+  };
+  run.build();
+  run.run();
+  uses = false;
+  run.run();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_NE(sent[0], 0);
+  EXPECT_EQ(sent[1], 0);
+}
+
 TEST(Step, NamesTheFirstGradientThatIsNotFinite) {
   TestRun run;
   double factor = 1;
   run.terms = [&](mortise_call&, const at::Tensor& w, const at::Tensor& x) {
-    run.term("loss", w.mul(x).sum().mul(factor));
+    run.term("loss", w.sum().mul(x.sum()).mul(factor));
   };
-  run.build();
+  run.build({.elements = 2});
   run.run();
   EXPECT_EQ(run.step->first_nonfinite(), "");
+  factor = 1e200;  // finite, and its square is not
+  run.run();
+  EXPECT_EQ(run.step->first_nonfinite(), "w");
   factor = INFINITY;
   run.run();
   EXPECT_EQ(run.step->first_nonfinite(), "w");

@@ -176,6 +176,7 @@ struct RunOptions {
   int window = 1;  // micro-batches a step
   bool shuffle = false;
   bool sharded = false;            // the parameter: this rank has all of it
+  int64_t elements = 0;            // of the parameter, a vector; 0: it is a scalar
   std::vector<double> lr = {0.5};  // a group each; the parameter is in the first
   Horizon horizon = {0, 1000};
 };
@@ -207,7 +208,7 @@ class TestRun {
     s.shuffle = options.shuffle;
     samples = std::make_unique<Samples>(data.provided(), s);
     feed = std::make_unique<Feed>(data.provided(), *samples, FeedOptions{0, 1, true, false});
-    declare(options.sharded);
+    declare(options);
     passes = std::make_unique<Passes>(host, chains, *feed, *samples);
     services = std::make_unique<RunServices>(host, *passes);
     host.loop = services.get();
@@ -256,7 +257,7 @@ class TestRun {
   mortise_param* param = nullptr;
 
  private:
-  void declare(bool sharded) {
+  void declare(const RunOptions& options) {
     mortise_builder b{host.declaration(), {}};
     add_segment(b, "h.0", MORTISE_BLOCK);
     mortise_param_spec spec{};
@@ -264,10 +265,12 @@ class TestRun {
     spec.name = MORTISE_STR("w");
     spec.role = MORTISE_STR("matrix");
     spec.init = MORTISE_STR("ones");
+    const mortise_str dim = MORTISE_STR("width");
+    if (options.elements > 0) spec.rank = 1, spec.dims = &dim, spec.sizes = &options.elements;
     param = add_param(b, spec);
     mortise_param_info& info = param->info;
     info.value_dtype = info.master_dtype = info.grad_dtype = MORTISE_F64;
-    if (sharded) param->shards = {.pieces = {{0, 1}}, .own = {0, 1}, .room = 1};
+    if (options.sharded) param->shards = {.pieces = {{0, 1}}, .own = {0, 1}, .room = 1};
     host.parameters().allocate(host.declaration(), host.device(), 1, [](const mortise_param&, at::Tensor& m) {
       m.fill_(2.0);
       return true;

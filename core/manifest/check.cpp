@@ -204,6 +204,7 @@ class Checker {
                         : too_high  ? "at most " + whole_text(*high)
                         : low       ? whole_text(*low) + " or more"
                                     : "more than " + whole_text(*above);
+    if (is("duration") && schema_.choices.size() == 1) range += " " + schema_.choices[0];
     std::string fix = suggestion(node);
     const bool guess = !schema_.default_value.is_set() && !is("duration");
     if (low == 0 && high == 1 && value > 1 && value <= 100)

@@ -115,6 +115,11 @@ TEST(Check, DurationAmountBytes) {
   EXPECT_EQ(check("duration", "\"500\""), "wrong_type: table.key is a duration, this is \"500\" | key = 500");
   EXPECT_EQ(check("duration", "2.5"), "wrong_type: table.key is a duration, this is 2.5 | key = \"500 steps\"");
   EXPECT_EQ(check("duration", "-1"), "out_of_range: table.key is 0 or more, this is -1 | key = \"500 steps\"");
+  KeySchema wait = of_type("duration");
+  wait.choices = {"seconds"};
+  wait.max = 600;
+  EXPECT_EQ(check(wait, "\"1 h\""),
+            "out_of_range: table.key is 0 to 600 seconds, this is \"1 h\" | key = \"500 seconds\"");
   KeySchema share = of_type("duration");
   share.choices = {"steps", "percent"};
   EXPECT_EQ(check(share, "\"600%\""),

@@ -59,7 +59,8 @@ class Proof {
       lines.push_back("gradients of " + with_commas(n) + (n == 1 ? " tensor: " : " tensors: ") + text);
     lines.push_back("norm: each element counts once" + norms_text());
     for (const Member& member : plan_.members) check_terms(*member.info);
-    lines.push_back("terms: each is divided once, by what " + ranks(mesh_.data_size()) + " have counted" +
+    lines.push_back("terms: each is divided once, by what " + ranks(mesh_.data_size()) +
+                    (mesh_.data_size() == 1 ? " has counted" : " have counted") +
                     (mesh_.copies() > 1 ? ", the others see the same samples" : ""));
     return lines;
   }
@@ -105,7 +106,8 @@ class Proof {
     return {};
   }
 
-  // Who sums the gradient of a parameter. Of a plugin with layers those of its layers are meant.
+  // Who sums the gradient of a parameter, the provider of `replicas` first: it is not the one too many. Of a plugin
+  // with layers those of its layers are meant.
   std::vector<const PluginInfo*> summers_of(const RankedParameter& p) const {
     const auto is_layer = [&](const std::string& slot) {
       const int point = plan_.points.find(slot);
@@ -117,9 +119,13 @@ class Proof {
       if (sums_of(info).empty()) continue;
       if (std::ranges::none_of(info.schema.provides, is_layer) ||
           std::ranges::find(p.inside, &info, &RankedLayer::by) != p.inside.end())
-        all.push_back(&info);
+        all.insert(provides(info, kReplicas) ? all.begin() : all.end(), &info);
     }
     return all;
+  }
+
+  bool provides(const PluginInfo& info, Point point) const {
+    return std::ranges::count(info.schema.provides, plan_.points[point].name) > 0;
   }
 
   // Do ranks that add up the gradient of a parameter stand along an axis?

@@ -101,8 +101,8 @@ TEST_F(RankProof, FindsOneSumTooMany) {
   EXPECT_EQ(error(4, 2, 1),
             "the gradient of h.0.proj.weight is summed 2 times over the 2 ranks that see other samples\n"
             "each rank has that of the samples which it sees\n"
-            "layer.tensor sums it over the 2 ranks that have the same elements and see other samples\n"
-            "parallel.none sums it over the 2 ranks that have the same elements and see other samples");
+            "parallel.none sums it over the 2 ranks that have the same elements and see other samples\n"
+            "layer.tensor sums it over the 2 ranks that have the same elements and see other samples");
   EXPECT_EQ(error(2, 2, 1), "") << "it has no replicas";
   // Who has no layers sums them all.
   listener("gradient.sum", "sums", "replicas");

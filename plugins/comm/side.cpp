@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "collective.hpp"
 
@@ -80,7 +81,29 @@ void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group)
     (group ? *group : *met_.numbers).allreduce(one, options)->wait();
   });
   if (ends[0].item<int64_t>() != -ends[1].item<int64_t>())
-    throw Error(MORTISE_E_ARGUMENT, "the ranks do not begin the same; this one: " + what);
+    throw Error(MORTISE_E_ARGUMENT, "the ranks do not begin the same; this one: " + what + unlike(what));
+}
+
+// What another began instead, which all that compared it come to say; "": nobody comes.
+std::string Side::unlike(const std::string& what) {
+  constexpr Milliseconds kSoon{1000};
+  const auto said = std::make_shared<std::string>();
+  const auto ask = [=, store = met_.asks, rank = world_->rank, size = world_->size, time = unlike_++] {
+    const auto key = [&](int r) { return "unlike/" + std::to_string(time) + "/" + std::to_string(r); };
+    store->set(key(rank), what);
+    for (const Clock::time_point until = Clock::now() + kSoon; said->empty() && Clock::now() < until;) {
+      for (int r = 0; r < size && said->empty(); ++r)
+        if (r != rank && store->check({key(r)}) && store->get_to_str(key(r)) != what)
+          *said = "; rank " + std::to_string(r) + ": " + store->get_to_str(key(r));
+      if (said->empty()) std::this_thread::sleep_for(Milliseconds(20));
+    }
+  };
+  try {
+    within(kSoon, ask);
+  } catch (const std::exception&) {
+    return "";  // the thread that asks may still write
+  }
+  return *said;
 }
 
 void Side::share(mortise_str key, mortise_str text) {

@@ -231,6 +231,7 @@ class TwoHosts(Launched):
             self.assertEqual(code, 75, err)
             lost = "ranks 2, 3" if rank < 2 else "rank 0"  # who has the store, without which nobody is asked
             self.assertRegex(err, rf"error\[rank_lost\]: \w+: {lost} ended, or did not come, ")
+            self.assertEqual("  fix: mortise resume runs/run\n" in err, rank == 0, err)
         # And it goes on, to the same end as if nothing had been.
         self.hosts.cable("up")
         newest = max(int(p.name[5:]) for p in (run / "checkpoints").glob("step-*"))

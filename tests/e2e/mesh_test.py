@@ -1,6 +1,6 @@
 """Ranks along an axis: experts of which each rank has some, and a linear of which each has a part (the plugin of
-fixtures/cut). They equal one rank that has everything: of experts one that accumulates as many micro-batches, since
-tokens are balanced by micro-batch.
+examples/05_tensor_parallel). They equal one rank that has everything: of experts one that accumulates as many
+micro-batches, since tokens are balanced by micro-batch.
 
 In fp64 every tensor within 1e-9 of its largest element, as joint_batch_test.py has it: an expert's rows come from other
 ranks in other groups, and sums are grouped otherwise.
@@ -31,7 +31,7 @@ provides = ["residual_norm"]
 [residual_norm]
 attributes = ["name", "width", "eps", "kind", "dropout"]
 """
-CUT = '[test.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
+CUT = '[linear.cut]\nwhere = "h.*.mlp.c_proj"\nranks = {}\n'
 
 
 class Meshed(Ranks):
@@ -178,8 +178,8 @@ class Experts(Meshed):
 class WithCut(Meshed):
     def build(self, old="", new=""):
         """The plugin, with another text in its plugin.toml."""
-        source = e2e.SOURCE / "tests/e2e/fixtures/cut"
-        folder = self.dir / "more/test.cut"
+        source = e2e.SOURCE / "examples/05_tensor_parallel"
+        folder = self.dir / "more/linear.cut"
         shutil.rmtree(folder, True)
         shutil.copytree(source, folder)
         toml = (source / "plugin.toml").read_text()
@@ -220,7 +220,7 @@ class Cut(WithCut):
         run = self.train("begun", self.text(2, more + CUT.format(2)).replace('"2 epochs"', "2"), "--ranks", "2")
         for ranks, along, until in ((4, 2, 4), (1, 1, 6), (4, 4, 8)):
             result = self.mortise("resume", "runs/begun", "--ranks", ranks, "--set", f"run.length={until}", "--set",
-                                  f"test.cut.ranks={along}", "--plugin-path", "more")
+                                  f"linear.cut.ranks={along}", "--plugin-path", "more")
             self.assertEqual(result.code, 0, result)
         self.near(self.losses(whole), self.losses(run), 1e-12)
         for file in ("model/model.safetensors", "plugins/ema.weights.rank-0.safetensors"):
@@ -229,14 +229,14 @@ class Cut(WithCut):
     def test_the_plan_says_who_sees_the_same(self):
         parted = self.plan(self.text(2, CUT.format(2)), 4)
         self.assertEqual(parted["length"]["axes"], [
-            "tensor: along 2 ranks (test.cut.ranks), which see the same samples, lie 4 of 28 tensors, each the same on "
-            "2 ranks"])
+            "tensor: along 2 ranks (linear.cut.ranks), which see the same samples, lie 4 of 28 tensors, each the same "
+            "on 2 ranks"])
         self.assertEqual(parted["length"]["samples_per_step"], 4)
 
     def test_ranks_that_do_not_fit_are_refused(self):
         for ranks, there in ((1, "there is 1"), (3, "there are 3")):
             with self.subTest(ranks=ranks):
-                self.refuses(self.text(2, CUT.format(2)), ranks, "error[axes_do_not_fit]: test.cut.ranks = 2 wants a "
+                self.refuses(self.text(2, CUT.format(2)), ranks, "error[axes_do_not_fit]: linear.cut.ranks = 2 wants a "
                              f"number of ranks that 2 divides; {there}\n")
 
     def test_what_needs_the_whole_matrix_is_refused(self):

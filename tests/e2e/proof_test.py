@@ -20,10 +20,10 @@ class Proofs(Meshed, Fixtures):
     def with_plugins(self, more, **shape):
         return '[plugins]\npath = ["more"]\n' + Ranks.text(self, 2, more, **shape)
 
-    def disproved(self, more, ranks, message, *path):
+    def disproved(self, more, ranks, message, *path, fix="leave out ["):
         """Refused by `plan` and by `train`, which leaves nothing behind."""
         self.file("refused.toml", self.with_plugins(more))
-        said = [f"error[not_proven]: {message}", *[f"  {line}" for line in path], "  fix: leave out ["]
+        said = [f"error[not_proven]: {message}", *[f"  {line}" for line in path], f"  fix: {fix}"]
         for verb in ("plan", "train"):
             result = self.mortise(verb, "refused.toml", "--ranks", ranks)
             self.assertEqual(result.code, 64, result)
@@ -111,15 +111,15 @@ class DoesNotHold(Proofs):
 
 
 class OfALayer(WithCut, Proofs):
-    """The linear of fixtures/cut, whose plugin.toml says something else."""
+    """The linear of examples/05_tensor_parallel, whose plugin.toml says something else."""
 
     def test_holds_as_it_is(self):
         self.build()
         for more in ("", zero(2)):
             lines = self.proof(CUT.format(2) + more, 4)
             self.assertRegex(lines[0], r"^gradients of 24 tensors: summed once over 2 ranks by parallel\.")
-            self.assertRegex(lines[1], "^gradients of 4 tensors: whole along `tensor` by test.cut, summed once over 2 "
-                                       r"ranks by parallel\.")
+            self.assertRegex(lines[1], "^gradients of 4 tensors: whole along `tensor` by linear.cut, summed once over "
+                                       r"2 ranks by parallel\.")
             self.assertEqual(lines[3], "terms: each is divided once, by what 2 ranks have counted, the others see the "
                                        "same samples")
         both = EXPERTS.replace("h.*", "h.1") + "expert_parallel = 2\n" + CUT.format(2).replace("mlp", "attn")
@@ -128,29 +128,30 @@ class OfALayer(WithCut, Proofs):
     def test_a_partial_sum_that_it_gives(self):
         self.build('gives = "same" ', 'gives = "partial" ')
         self.disproved(CUT.format(2), 2,
-                       "test.cut at h.0.mlp.c_proj gives a partial sum along `tensor`, and the same on "
+                       "linear.cut at h.0.mlp.c_proj gives a partial sum along `tensor`, and the same on "
                        "each rank is expected", "ranks along `tensor` see the same samples",
-                       'test.cut: [ranks] gives = "partial"')
+                       'linear.cut: [ranks] gives = "partial"')
 
     def test_a_partial_sum_that_it_gives_back(self):
         self.build('gives_back = "same"', 'gives_back = "partial"')
         self.disproved(CUT.format(2), 2,
-                       "test.cut at h.0.mlp.c_proj gives back a partial sum along `tensor`, and the same "
+                       "linear.cut at h.0.mlp.c_proj gives back a partial sum along `tensor`, and the same "
                        "on each rank is expected", "ranks along `tensor` see the same samples",
-                       'test.cut: [ranks] gives_back = "partial"')
+                       'linear.cut: [ranks] gives_back = "partial"')
 
     def test_one_sum_too_many(self):
         self.build('gradient = "whole"', 'gradient = "whole"\nsums = "replicas"')
         both = "sums it over the 2 ranks that have the same elements and see other samples"
         self.disproved(CUT.format(2), 4, f"the gradient of h.0.mlp.c_proj.weight is summed 2 times over {OF_OTHERS}",
-                       "each rank has that of the samples which it sees", f"parallel.ddp {both}", f"test.cut {both}")
+                       "each rank has that of the samples which it sees", f"parallel.ddp {both}", f"linear.cut {both}",
+                       fix="leave out [linear.cut]")
 
     def test_a_gradient_that_nothing_can_add_up(self):
         self.build('gradient = "whole"', 'gradient = "partial"')
         self.disproved(CUT.format(2), 2,
                        "the gradient of h.0.mlp.c_proj.weight is partial along `tensor`, where no other "
                        "rank has its elements: nothing can add it up",
-                       "test.cut at h.0.mlp.c_proj leaves it partial along `tensor`",
+                       "linear.cut at h.0.mlp.c_proj leaves it partial along `tensor`",
                        "parallel.ddp sums it over no other rank")
 
 

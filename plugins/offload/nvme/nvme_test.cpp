@@ -151,6 +151,24 @@ TEST_F(Nvme, ReservesItsRoomOrSaysWhatIsMissing) {
       << host.error();
 }
 
+TEST_F(Nvme, LeavesNoFileOpenWhenItsRoomCannotBeReserved) {
+  const auto open_files = [] {
+    const fs::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+  };
+  const auto before = open_files();
+  rlimit was{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &was), 0);
+  const rlimit small = {kBlock, was.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_EQ(open(4), MORTISE_E_IO);
+  ::setrlimit(RLIMIT_FSIZE, &was);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_NE(host.error().find("File too large\n  fix: [offload.nvme] path = "), std::string::npos) << host.error();
+  EXPECT_EQ(open_files(), before);
+}
+
 TEST_F(Nvme, RefusesAFolderThatIsNotThere) {
   fs::remove_all(folder);
   mortise_str about{};

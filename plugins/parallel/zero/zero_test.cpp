@@ -143,6 +143,18 @@ TEST_F(Zero, SendsEachPartFromWhoUpdatedIt) {
   }
 }
 
+TEST_F(Zero, SendsWhatAMiddleRankHasAlone) {
+  auto* const a = host_.add_param("a", "vector", {10});
+  auto* const b = host_.add_param("b", "vector", {10});
+  parts("a", 10);
+  EXPECT_EQ(parts("b", 10), (Parts{{0, 0}, {0, 10}, {0, 0}}));
+  ASSERT_EQ(object().gather(plugin_->self(), 0), MORTISE_OK);
+  ASSERT_EQ(started(), (Kinds{MORTISE_BROADCAST, MORTISE_BROADCAST}));
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(host_.collectives[i].root, static_cast<int32_t>(i));
+  EXPECT_EQ(host_.masters[0].param, a);
+  EXPECT_EQ(host_.masters[1].param, b);
+}
+
 TEST_F(Zero, GathersEvenPartsAtOnce) {
   host_.set("stage", 1);
   host_.rank = 2;
