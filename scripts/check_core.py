@@ -66,7 +66,7 @@ BUDGETS = {
     "declare": 1963,
     "assemble": 1300,
     "store": 1390,
-    "cli": 6929,
+    "cli": 6927,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

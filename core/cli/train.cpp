@@ -99,12 +99,6 @@ void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
 }
 
-// Of a launcher that is not our own, which says it for all ranks.
-void add_fix_of_lost_rank(Diagnostic& d, const Planned& p, const std::string& dir) {
-  if (d.code != "rank_lost" || !d.fixes.empty() || world().by == kOwnLauncher) return;
-  d.fixes = {has_saved(dir) ? resume_command(p, dir) : "nothing is saved yet: start it again as before, with --resume"};
-}
-
 // Nobody should take a run for done whose end is nowhere.
 void say_not_saved(const Planned& p, const std::string& dir, int64_t step) {
   Diagnostic d = trouble(kExitIo, "checkpoint_not_saved",
@@ -228,7 +222,9 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    add_fix_of_lost_rank(f.diagnostic, planned, directory.path());
+    // The parent of `--ranks` says it for all of them; other launchers do not know.
+    if (f.diagnostic.code == "rank_lost" && f.diagnostic.fixes.empty() && world().by != kOwnLauncher)
+      f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with --resume"};
     throw;
   } catch (...) {
     directory.end(kExitBug, step());

@@ -122,6 +122,26 @@ class Launched(e2e.Case):
 
 
 class OneHost(Launched):
+    def test_lost_before_the_first_save(self):
+        words = [e2e.MORTISE, "train", "--set", "run.length=400", "--set", "checkpoint.every=400"]
+        variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(e2e.free_port())}
+        processes = self.start_all([(words, {**variables, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")])
+        metrics = self.dir / "runs/run/metrics.jsonl"
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not (metrics.exists() and self.records(self.dir / "runs/run", "step")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        processes[1].kill()
+        code, _, err = self.ended(processes)[0]
+        self.assertEqual(code, 75, err)
+        self.assertRegex(err, r"error\[rank_lost\]: \w+: rank 1 ended, or did not come, ")
+        self.assertIn("\n  fix: nothing is saved yet: start it again as before, with --resume\n", err)
+        again = self.start_all([([*words, "--resume"], {**variables, "RANK": rank, "LOCAL_RANK": rank})
+                                for rank in ("0", "1")])
+        for code, out, err in self.ended(again):
+            self.assertEqual(code, 0, out + err)
+
     @unittest.skipUnless(TORCHRUN, "no torchrun")
     def test_torchrun(self):
         for how in (["--standalone"], ["--master-port", str(e2e.free_port())]):
