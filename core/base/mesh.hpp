@@ -40,8 +40,9 @@ class Mesh {
   // Of the ranks that have the same elements of it and see the same samples, this is the first: the one that counts.
   bool is_first_copy(int axis) const;
 
+  static int place_of(int rank, const Axis& axis) { return rank / axis.stride % axis.size; }
+
  private:
-  int place_of(int rank, const Axis& axis) const { return rank / axis.stride % axis.size; }
   int rank_ = 0, size_ = 1, copies_ = 1;
   std::vector<Axis> axes_;
 };

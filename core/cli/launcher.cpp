@@ -50,9 +50,10 @@ struct Rank {
   bool ended_by_us = false;
 };
 
-// By rank 0: of the run that these ranks have begun the folder, and the command that goes on with it.
+// By rank 0: of the run that these ranks have begun the folder, the command that goes on with it, and what one that
+// begins it once more says beside.
 struct Told {
-  std::string dir, go_on;
+  std::string dir, go_on, again;
 };
 
 class Children {
@@ -80,6 +81,7 @@ class Children {
   const Rank* to_blame() const;
   int exit_of(const Rank& rank) const;
   bool others_may_save(const Rank& rank) const;
+  bool is_stopped(const Rank& rank) const;
   Told told() const;
   bool has_begun() const { return measures_ || !told().dir.empty(); }
   std::string same_command(const std::vector<std::string>& words) const;
@@ -263,9 +265,11 @@ bool Children::is_lost(const Rank& rank) const {
 }
 
 // It stopped as all were asked to. Asked by nobody here, rank 0, which saves, is the last to do so.
-bool Children::others_may_save(const Rank& rank) const {
+bool Children::others_may_save(const Rank& rank) const { return is_stopped(rank) && (rank.number > 0 || asked_); }
+
+bool Children::is_stopped(const Rank& rank) const {
   const int exit = exit_of(rank);
-  if (is_lost(rank) || (rank.number == 0 && !asked_)) return false;
+  if (is_lost(rank)) return false;
   if (exit != kExitResumable && exit != kExitInterrupted && exit != kExitGuard) return false;
   return std::ranges::none_of(last_lines(rank), [](const std::string& line) {  // else it has lost another
     return line.find("rank_lost") != std::string::npos;
@@ -309,8 +313,8 @@ void Children::tell_words(const Rank& rank) const {
 Told Children::told() const {
   std::string text(16 << 10, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, text.data(), text.size(), 0), 0)));
-  const size_t end = text.find('\n');
-  return end == text.npos ? Told() : Told{text.substr(0, end), text.substr(end + 1)};
+  const std::vector<std::string> lines = split(text, '\n');
+  return lines.size() < 2 ? Told() : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : ""};
 }
 
 // Their own words again; `--from` would set aside again what was saved since.
@@ -340,7 +344,7 @@ int Children::tell_lost(const Rank& rank, const std::string& message, const std:
   d.effect += measures_              ? "; nothing was measured"
               : begins && !can_go_on ? "; nothing was saved yet"
                                      : "; what was saved before is there";
-  const std::string again = same_command(words) + (begins && !its.dir.empty() ? " --resume" : "");
+  const std::string again = same_command(words) + (begins && !its.dir.empty() ? its.again + " --resume" : "");
   d.fixes = {begins && can_go_on ? its.go_on : again};
   say(d);
   return d.exit;
@@ -366,6 +370,7 @@ int Children::tell(const std::vector<std::string>& words) const {
   if (!blamed)
     for (const Rank* r : ended_)
       if (WIFSIGNALED(r->status) && r->ended_by_us) {
+        if (!asked_ && !has_begun() && is_stopped(*ended_.front())) return exit_of(*ended_.front());
         if (asked_ && !has_begun()) return asked_ == SIGINT ? kExitInterrupted : kExitResumable;  // nothing is lost
         if (ended_.front() != r) tell_words(*ended_.front());  // why it did not wait for this one
         return tell_lost(*r,
@@ -378,7 +383,8 @@ int Children::tell(const std::vector<std::string>& words) const {
   for (const Rank* r : ended_)
     if (exit_of(*blamed) == kExitOk) blamed = r;
   if (exit_of(*blamed) != exit_of(*first)) tell_words(*blamed);
-  return exit_of(*blamed);
+  const bool is_interrupted = exit_of(*blamed) == kExitResumable && exit_of(*ended_.front()) == kExitInterrupted;
+  return is_interrupted ? kExitInterrupted : exit_of(*blamed);
 }
 
 }  // namespace

@@ -305,6 +305,25 @@ TEST_F(StartedRanks, BeforeARunHasBegunNobodyIsWaitedFor) {
   expect_soon();
 }
 
+// A signal that one rank got alone: it was interrupted, and nobody is lost.
+TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
+  begins_ = false;
+  EXPECT_EQ(run(2, "test $RANK = 1 || exit 130\nexec sleep 60\n"), 130);
+  EXPECT_EQ(text("err"), "");
+  expect_soon();
+  begins_ = true;
+  EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 75' TERM\nwhile :; do sleep 0.01; done\n"), 130);
+  EXPECT_EQ(text("err"), "");
+}
+
+TEST_F(StartedRanks, AreWaitedForWhereTheParentsParentIgnoresThem) {
+  start(2, "exit 0\n", [] { ::signal(SIGCHLD, SIG_IGN); });
+  EXPECT_EQ(end(), 0);
+  expect_soon();
+}
+
+TEST_F(StartedRanks, WhoDoesNotEndWellIsTheExit) { EXPECT_EQ(run(2, "test $RANK = 0 || exit 75\n"), 75); }
+
 TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
   EXPECT_EQ(run(2, "test $RANK = 0 && exit 75; trap '' TERM; while :; do sleep 0.05; done"), kExitResumable);
   EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))

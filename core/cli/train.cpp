@@ -183,7 +183,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     // Of a run that was not restored, what was true before still is.
     if (run || checkpoint.path.empty()) directory.end(exit, step());
   });
-  tell_parent(directory.path(), resume_command(planned, directory.path()));
+  // With a number behind its name, or where `run.dir` says.
+  const bool is_named = directory.path() == directory_of(planned.manifest);
+  const std::string again = is_named ? "" : " --set run.dir=" + shell_word(directory.path());
+  tell_parent(directory.path(), resume_command(planned, directory.path()), again);
   std::optional<WhileItBegins> begins([&](int exit) {
     if (checkpoint.path.empty()) directory.end(exit, 0);
     return "stopped before the first step; next    " + resume_command(planned, directory.path()) + "\n";
@@ -210,7 +213,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   print_plan(plan, *session.run, run->summary());
   directory.write("plan.txt", plan.str());
   directory.write("env.json", environment(device));
-  directory.add_command(globals().command);
+  directory.add_command(globals().command + (world().by == kOwnLauncher ? ranks_flag() : ""));
   try {
     int exit = train_from_here(directory, *run, resume_command(planned, directory.path()));
     step();
@@ -224,7 +227,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     directory.end(f.diagnostic.exit, step());
     // The parent of `--ranks` says it for all of them; other launchers do not know.
     if (f.diagnostic.code == "rank_lost" && f.diagnostic.fixes.empty() && world().by != kOwnLauncher)
-      f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with --resume"};
+      f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with" + again + " --resume"};
     throw;
   } catch (...) {
     directory.end(kExitBug, step());

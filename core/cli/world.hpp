@@ -11,7 +11,8 @@ inline constexpr const char* kToldTo = "MORTISE_TOLD_FD";  // of rank 0: where `
 
 // Which run this process has begun, and what goes on with it, for the parent of `--ranks N` if that started it: the
 // directory, and on a second line the command.
-void tell_parent(const std::string& dir, const std::string& resume_command);
+// `again`: words that a start from nothing needs to find it.
+void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again);
 
 // As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody
 // started several. Throws Failure where the variables contradict one another, or lack what the ranks need to meet.

@@ -1,6 +1,7 @@
 #include "core/declare/join.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <map>
 
 #include "core/base/text.hpp"
@@ -44,7 +45,7 @@ std::vector<Asked> axes_of(const Plan& plan, bool trains) {
     asked.axis.name = name->as_text();
     asked.axis.by = member.info->schema.id + "." + key->as_text();
     const auto* ranks = size ? std::get_if<int64_t>(&size->data) : nullptr;
-    if (trains && ranks) asked.axis.size = static_cast<int>(*ranks);
+    if (trains && ranks) asked.axis.size = static_cast<int>(std::min<int64_t>(*ranks, INT_MAX));
     asked.axis.shares_data = fact_of(*member.info, "ranks", "sees") != nullptr;
     if (size) asked.at = size->origin;
     const auto first = std::ranges::find(all, asked.axis.name, [](const Asked& a) { return a.axis.name; });
@@ -60,7 +61,7 @@ void must_fit(const std::vector<Asked>& all, int ranks) {
   std::vector<std::string> sizes, keys;
   for (const auto& [axis, at] : all) {
     if (axis.size == 1) continue;
-    together *= axis.size;
+    together *= together > ranks ? 1 : axis.size;  // more than there are, however many
     sizes.push_back(said(axis));
     keys.push_back("--set " + axis.by + "=1");
     refused.positions.push_back(at);

@@ -24,13 +24,16 @@ void Reports::begin(c10::Device device) {
 void Reports::wait(c10::Device device, const std::function<void()>& body) {
   if (!takes_waits_) return body();
   takes_waits_ = false;
+  struct Again {  // also after a rank that was lost
+    bool& takes;
+    ~Again() { takes = true; }
+  } const again{takes_waits_};
   const auto before = std::chrono::steady_clock::now();
   std::optional<c10::Event> begins;
   if (!device.is_cpu()) begins = mark(device);
   body();
   if (begins) waits_.emplace_back(*std::move(begins), mark(device));
   else waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-  takes_waits_ = true;
 }
 
 void Reports::push(StepReport begun, const StepScalars& scalars) {

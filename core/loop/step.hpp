@@ -28,7 +28,6 @@ class Step {
   };
   // Provides `step` and `gradients` to the chains.
   explicit Step(const Parts& parts);
-  ~Step() { services_.timed_wait = nullptr; }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "core/abi/error.hpp"
 #include "core/base/text.hpp"
@@ -329,7 +330,8 @@ bool Training::saved(bool wait) {
 }
 
 void Training::report_failed_save(const Saved& s) {
-  if (!o_.warn) return;
+  const bool is_told = s.step == std::exchange(told_failure_, s.step);  // it was tried once more, at the end
+  if (!o_.warn || is_told) return;
   Diagnostic d = *s.failure;
   const int64_t last = p_.saver.last_step();
   const std::string kept =

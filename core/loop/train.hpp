@@ -134,6 +134,7 @@ class Training {
   int64_t evaluated_at_ = -1;
   Interrupts interrupt_;
   bool save_asked_ = false;
+  int64_t told_failure_ = -1;   // the step whose save failed last
   Clock::time_point answered_;  // when a save that was asked for had been made
   bool has_warned_of_unlike_ = false;
 };

@@ -24,8 +24,6 @@ std::string sums_of(const PluginInfo& info) {
 
 std::string ranks(int n) { return std::to_string(n) + (n == 1 ? " rank" : " ranks"); }
 
-int place(int rank, const Axis& axis) { return rank / axis.stride % axis.size; }
-
 // The axes as the mesh numbers them, and behind them one without a name, whose ranks see other samples and have the
 // same of every parameter.
 std::vector<Axis> axes_of(const Mesh& mesh) {
@@ -134,8 +132,9 @@ class Proof {
     return over == "all" || (over == "replicas" && share_along(p.axis, axis));
   }
   bool share_along(int parameter_axis, const Axis& axis) const {
-    return std::ranges::any_of(mesh_.sharers(parameter_axis),
-                               [&](int32_t rank) { return place(rank, axis) != place(mesh_.rank(), axis); });
+    return std::ranges::any_of(mesh_.sharers(parameter_axis), [&](int32_t rank) {
+      return Mesh::place_of(rank, axis) != Mesh::place_of(mesh_.rank(), axis);
+    });
   }
 
   std::string says(const PluginInfo& by, const RankedParameter& p) const {

@@ -87,7 +87,7 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
   } catch (const Failure& f) {
     saved.failure = not_saved(step, f.diagnostic.message);
     if (f.diagnostic.code == "no_space")
-      saved.failure->fixes = {free_space(last_step_ >= 0 ? options_.retention.keep : 0)};
+      saved.failure->fixes = {free_space(folder_.all().size() > 1 ? options_.retention.keep : 0)};
   } catch (const std::exception& e) {
     saved.failure = not_saved(step, e.what());
   }

@@ -79,6 +79,8 @@ c10d::ReduceOp op_of(uint32_t op, const char* name) {
   }
 }
 
+const char* op_name(uint32_t op) { return op == MORTISE_SUM ? "sum" : op == MORTISE_MAX ? "max" : "min"; }
+
 void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
   const Info out = operand(c, c.out, "`out`", device);
   if (c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE) {

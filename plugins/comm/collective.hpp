@@ -12,6 +12,7 @@ namespace mortise::comm {
 
 const char* name_of(const mortise_collective&);  // throws Error if there is no such kind
 c10d::ReduceOp op_of(uint32_t op, const char* name);
+const char* op_name(uint32_t op);  // of one that `op_of` knows
 inline bool reads_in(const mortise_collective& c) {
   return c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_ALL_GATHER || c.kind == MORTISE_ALL_TO_ALL;
 }

@@ -135,13 +135,14 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
       must_be_the_same(*made->store, here, world);
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
-      made->roll_call = std::make_unique<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
+      made->roll_call = std::make_shared<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
       made->asks = open_store(world, /*is_server=*/false, timeout);
       await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {
       log_line(MORTISE_LOG_INFO, "rank " + std::to_string(world.rank) + " waits for the other ranks at " +
-                                     world.address + " port " + std::to_string(world.port));
+                                     world.address + " port " + std::to_string(world.port) + ", " + seconds(timeout) +
+                                     " at most");
     });
   } catch (const Error&) {
     throw;
@@ -152,8 +153,9 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
       throw Error(MORTISE_E_LOST, "open: a rank ended, or did not answer," + after,
                   "what that rank says is the reason");
     if (made->is_server)
-      throw Error(MORTISE_E_IO, "open: rank 0 cannot listen at " + place + ": " + plain(e),
-                  "another port for all ranks (MASTER_PORT), or end whoever has this one");
+      throw Error(
+          MORTISE_E_IO, "open: rank 0 cannot listen at " + place + ": " + plain(e),
+          "an address of this host (MASTER_ADDR), and a port that nobody has (MASTER_PORT), the same for all ranks");
     throw Error(MORTISE_E_LOST, "open: rank 0 does not answer at " + place + "," + after,
                 "what rank 0 says is the reason; if it says nothing, every host must reach this place (MASTER_ADDR, "
                 "MASTER_PORT, a firewall)");
@@ -187,10 +189,15 @@ void within(Milliseconds limit, std::function<void()> body, const std::function<
   const Quiet quiet;
   std::packaged_task<void()> task(std::move(body));
   std::future<void> done = task.get_future();
-  std::thread([task = std::move(task)]() mutable {
-    take_no_signals();
-    task();
-  }).detach();
+  try {
+    std::thread([task = std::move(task)]() mutable {
+      take_no_signals();
+      task();
+    }).detach();
+  } catch (const std::system_error& e) {  // of this host, and of no other rank
+    throw Error(MORTISE_E_MEMORY, std::string("no thread can be started: ") + e.what(),
+                "a higher limit of processes and threads (ulimit -u, or that of the container)");
+  }
   constexpr Milliseconds kAWhile{10'000};
   if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
   if (done.wait_for(limit + patience) != std::future_status::ready) throw std::runtime_error("no answer came");

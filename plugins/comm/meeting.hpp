@@ -30,7 +30,7 @@ struct Meeting {
   // Each keeps its own order of collectives. Their threads end before the store's: last made, first gone. `own` is for
   // what the plugin itself sends.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> own, numbers;
-  std::unique_ptr<RollCall> roll_call;
+  std::shared_ptr<RollCall> roll_call;
   c10::intrusive_ptr<c10d::Store> asks;  // by which others are called, also while `store` is waited for
   bool is_server = false;                // the store's memory is in this process
   std::string address;                   // of this host, by which the others reach this rank

@@ -1,6 +1,7 @@
 #include "roll_call.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -10,11 +11,16 @@
 namespace mortise::comm {
 namespace {
 
-constexpr const char* kLost = "lost";
+constexpr const char *kCall = "call ", *kLost = "lost ", *kOver = "over";  // what a letter begins with
 
-std::string asked(int rank) { return "asked/" + std::to_string(rank); }
-std::string over(int rank) { return "over/" + std::to_string(rank); }
-std::string there(int rank) { return "there/" + std::to_string(rank); }
+std::string mailbox(int rank) { return "mail/" + std::to_string(rank); }
+std::string there(const std::string& call, int rank) { return "there/" + call + "/" + std::to_string(rank); }
+
+// To the thread of a rank, which reads its letters in their order.
+void post(c10d::Store& store, int rank, const std::string& letter) {
+  const std::string box = mailbox(rank);
+  store.set(box + "/" + std::to_string(store.add(box, 1)), letter);
+}
 
 // However long the run takes: one wait takes no more than some weeks. Throws: the store is gone.
 void await(c10d::Store& store, const std::string& key) {
@@ -40,13 +46,18 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
   std::packaged_task<void()> answer([store = std::move(store), found = found_, rank] {
     const Quiet quiet;
     try {
-      await(*store, asked(rank));
-      if (store->check({over(rank)})) return;
-      store->set(there(rank), "1");
-      await(*store, kLost);
-      const std::string ranks = store->get_to_str(kLost);
-      const std::lock_guard lock(found->mutex);
-      found->ranks = ranks;
+      for (int64_t n = 1;; ++n) {
+        const std::string key = mailbox(rank) + "/" + std::to_string(n);
+        await(*store, key);
+        const std::string letter = store->get_to_str(key);
+        if (letter == kOver) return;
+        if (letter.starts_with(kCall)) {
+          store->set(there(letter.substr(std::strlen(kCall)), rank), "1");
+          continue;
+        }
+        const std::lock_guard lock(found->mutex);
+        if (found->ranks.empty()) found->ranks = letter.substr(std::strlen(kLost));
+      }
     } catch (const std::exception&) {  // the store is gone
     }
   });
@@ -58,26 +69,30 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
 }
 
 std::vector<int> RollCall::absent(c10d::Store& store, const std::vector<int>& ranks, Milliseconds patience) {
+  const std::string call = std::to_string(store.add("calls", 1));
   std::vector<std::string> answers;
   for (const int r : ranks) {
-    store.set(asked(r), "1");
-    answers.push_back(there(r));
+    post(store, r, kCall + call);
+    answers.push_back(there(call, r));
   }
   std::vector<int> absent;
   try {
     store.wait(answers, patience);
   } catch (const std::exception&) {
-    std::ranges::copy_if(ranks, std::back_inserter(absent), [&](int r) { return !store.check({there(r)}); });
+    std::ranges::copy_if(ranks, std::back_inserter(absent), [&](int r) { return !store.check({there(call, r)}); });
   }
-  store.set(kLost, named(absent));
   return absent;
 }
 
-std::string RollCall::lost(c10d::Store& store, int rank, int size, Milliseconds patience) {
+std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience) const {
   std::vector<int> others;
   for (int r = 0; r < size; ++r)
-    if (r != rank) others.push_back(r);
-  return named(absent(store, others, patience));
+    if (r != rank_) others.push_back(r);
+  const std::string names = named(absent(store, others, patience));
+  if (const std::string earlier = found(); !earlier.empty()) return earlier;  // that one may have ended meanwhile
+  if (!names.empty())
+    for (const int r : others) post(store, r, kLost + names);
+  return names;
 }
 
 std::string RollCall::found() const {
@@ -85,9 +100,12 @@ std::string RollCall::found() const {
   return found_->ranks;
 }
 
+void RollCall::leave(c10d::Store& store) {
+  if (!has_left_.exchange(true)) post(store, rank_, kOver);
+}
+
 void RollCall::end(c10d::Store& store, Milliseconds limit) {
-  store.set(over(rank_), "1");
-  store.set(asked(rank_), "1");
+  leave(store);
   over_.wait_for(limit);
 }
 

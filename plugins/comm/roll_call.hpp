@@ -3,6 +3,7 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -17,13 +18,15 @@ class RollCall {
   // `store`: a connection that nobody else uses.
   RollCall(c10::intrusive_ptr<c10d::Store> store, int rank);
 
-  // Asks `ranks` over another connection: those that do not answer. What one rank has found counts for the others, who
-  // notice later, when that one has ended too; each answers once. Throws: the store does not answer.
+  // Asks `ranks` over another connection: those that do not answer. Throws: the store does not answer.
   static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience);
-  // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there.
-  static std::string lost(c10d::Store& store, int rank, int size, std::chrono::milliseconds patience);
+  // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there. What one rank has found first counts for all, who
+  // notice later, when that one has ended too. Throws likewise.
+  std::string lost(c10d::Store& store, int size, std::chrono::milliseconds patience) const;
   std::string found() const;  // by another rank; "": by none yet
-  // Nobody will ask any more.
+  // From here on this rank does not answer: it ends, and others may hear of that before it has.
+  void leave(c10d::Store& store);
+  // The thread has ended when this returns, or the limit is over.
   void end(c10d::Store& store, std::chrono::milliseconds limit);
 
  private:
@@ -34,6 +37,7 @@ class RollCall {
   const int rank_;
   const std::shared_ptr<Found> found_ = std::make_shared<Found>();
   std::future<void> over_;
+  std::atomic<bool> has_left_ = false;
 };
 
 }  // namespace mortise::comm

@@ -28,7 +28,18 @@ Side::~Side() {
   if (met_.store) say_goodbye();
 }
 
+// Before its connections close, of which the others hear: who then asks finds that this one is the lost one.
+void Side::leave_roll_call() noexcept {
+  constexpr Milliseconds kLimit{200};
+  if (!met_.roll_call || is_lost()) return;
+  try {
+    within(kLimit, [store = met_.asks, roll_call = met_.roll_call] { roll_call->leave(*store); }, {}, Milliseconds(0));
+  } catch (const std::exception&) {  // the store does not answer
+  }
+}
+
 bool Side::end_groups(std::function<void()> others) {
+  leave_roll_call();
   auto end = [others = std::move(others), numbers = std::move(met_.numbers), own = std::move(met_.own)]() mutable {
     if (others) others();
     numbers.reset();
@@ -50,7 +61,7 @@ void Side::open(const mortise_world* world) {
   if (!world) throw Error(MORTISE_E_ARGUMENT, "open: the world is NULL");
   if (world_) throw Error(MORTISE_E_ARGUMENT, "open: it was called before");
   const World checked(*world);
-  if (checked.size > 1) met_ = meet(checked, timeout_, id_, threads_);
+  if (checked.size > 1) met_ = meet(checked, timeout_, checks_ ? std::string(id_) + " that checks" : id_, threads_);
   if (checked.size == 1 && checked.listen_fd >= 0) ::close(checked.listen_fd);  // nobody will come
   world_ = checked;
 }
@@ -63,7 +74,7 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
   if (n > 0 && !numbers) throw Error(MORTISE_E_ARGUMENT, std::string(kName) + ": the numbers are NULL");
   need_all();
   if (n == 0 || is_alone()) return;
-  must_be_alike("host_all_reduce, " + std::to_string(op) + " of " + std::to_string(n) + " numbers");
+  must_be_alike(std::string("host_all_reduce, ") + op_name(op) + " of " + std::to_string(n) + " numbers");
   or_lost(kName, Clock::now(), [&] {
     std::vector<at::Tensor> one = {at::from_blob(numbers, {n}, at::TensorOptions().dtype(at::kLong))};
     met_.numbers->allreduce(one, options)->wait();
@@ -209,9 +220,12 @@ std::string Side::absent_ranks() {
   if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
   const auto absent = std::make_shared<std::string>();
   try {
-    within(
-        kPatience, [=, store = met_.asks, w = *world_] { *absent = RollCall::lost(*store, w.rank, w.size, kPatience); },
-        {}, kPatience);
+    const auto ask = [=, store = met_.asks, roll_call = met_.roll_call, size = world_->size] {
+      *absent = roll_call->lost(*store, size, kPatience);
+    };
+    within(kPatience, ask, {}, kPatience);
+  } catch (const Error&) {
+    return "";
   } catch (const std::exception&) {
     return world_->rank > 0 ? "rank 0" : "";  // the store, which is in it, does not answer
   }
@@ -264,7 +278,7 @@ void Side::say_goodbye() noexcept {
   try {
     const bool lost = is_lost();
     const Milliseconds limit = std::min(timeout_, lost ? kOfLost : kMost);
-    const auto say = [store = met_.store, world = *world_, roll_call = std::shared_ptr(std::move(met_.roll_call)),
+    const auto say = [store = met_.store, world = *world_, roll_call = std::move(met_.roll_call),
                       waits = met_.is_server && !lost, limit] {
       if (roll_call) roll_call->end(*store, limit);
       store->set(goodbye(world.rank), "1");

@@ -68,6 +68,8 @@ class Side {
       body();
     } catch (const std::bad_alloc&) {
       throw;
+    } catch (const Error&) {  // of this host
+      throw;
     } catch (const std::exception& e) {
       need_all();
       const std::string when = seconds(Clock::now() - began) + " after it began: " + plain(e);
@@ -86,6 +88,7 @@ class Side {
  private:
   void over_store(const std::string& name, std::function<void()> body);
   std::string unlike(const std::string& what);
+  void leave_roll_call() noexcept;
   void say_goodbye() noexcept;
 
   const char* id_;

@@ -112,7 +112,8 @@ class Case(unittest.TestCase):
         tests."""
         env = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
         env.update(HOME=str(self.dir / "home"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", LC_ALL="C.UTF-8",
-                   CUDA_VISIBLE_DEVICES="")  # the processor, on a machine with a GPU too
+                   CUDA_VISIBLE_DEVICES="",  # the processor, on a machine with a GPU too
+                   MALLOC_PERTURB_="85")  # what is freed is overwritten
         env.update(more)
         return env
 

@@ -7,6 +7,7 @@ What one rank accumulates micro-batch by micro-batch is bit for bit what as many
 """
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -111,7 +112,7 @@ class Zero(Ranks):
 
     def test_two_ranks_are_ddp_bit_for_bit(self):
         for more, optimizer in (("", ADAMW), ("", "[optimizer.sgd]\nmomentum = 0.9\n"), ("", "[optimizer.adafactor]"),
-                                ("", MUON), ("", "[optimizer.adamw_8bit]"),
+                                ("", MUON), (LORA, MUON), ("", "[optimizer.adamw_8bit]"),
                                 ("[precision.bf16]\n", "[optimizer.adamw_anyprecision]"),
                                 ("[precision.half]\n", "[optimizer.adamw_anyprecision]"), (NARROW, ADAMW),
                                 (LORA + "[ema.weights]\n", ADAMW),
@@ -316,6 +317,37 @@ class Resumed(Ranks):
         self.assertIn("error[batch_changed]: the run was 2 ranks with 8 samples a step; with 1 a step has 4\n",
                       result.err)
         self.assertEqual(before, sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file()))
+
+
+    def test_ranks_that_drop_other_samples_are_refused(self):
+        text = self.text(2, "[step.accumulation]\nglobal_batch_size = 8\n", samples=45).replace('"2 epochs"', "4")
+        run = self.train("begun", text, "--ranks", "2", "--set", "data.drop_last=true")
+        result = self.resumed(run, 4, 8)
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[batch_changed]: the run was 2 ranks, and `data.drop_last` leaves other samples out with 4\n",
+                      result.err)
+        self.assertEqual(self.resumed(run, 1, 8).code, 0)
+        self.assertEqual((run / "sources/command.txt").read_text().splitlines()[0].split()[-2:], ["--ranks", "2"])
+
+    def test_lost_before_the_first_save_it_begins_again_where_it_was(self):
+        text = self.text(2, "").replace('"2 epochs"', "400")
+        self.train("begun", text.replace("400", "2"))
+        self.file("run.toml", text)
+        words = [e2e.MORTISE, "train", "run.toml", "--ranks", "2", "--set", "run.name=begun"]
+        process = subprocess.Popen(words, cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+        run = self.dir / "runs/begun-2"
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not ((run / "metrics.jsonl").exists() and self.records(run, "step")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        ranks = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(ranks[1]), signal.SIGKILL)
+        _, err = process.communicate(timeout=e2e.LIMIT_S)
+        fix = "train run.toml --set run.name=begun --ranks 2 --set run.dir=runs/begun-2 --resume"
+        self.assertIn(f"  fix: mortise {fix}\n", err)
+        self.ok(*fix.split())
+        self.assertEqual(len(self.records(run, "step")), 400)
 
 
 class Evaluated(Ranks):

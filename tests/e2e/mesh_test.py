@@ -233,7 +233,18 @@ class Cut(WithCut):
             "on 2 ranks"])
         self.assertEqual(parted["length"]["samples_per_step"], 4)
 
+    def test_a_linear_without_a_bias_and_in_bf16(self):
+        llama = STEPS.replace("[model.gpt]", "[model.llama]").replace("width = 16", "width = 32")
+        cut = CUT.format(2).replace("h.*.mlp.c_proj", "*.mlp.down_proj")
+        for more in (FP64, "[precision.bf16]\n"):
+            one = self.run_of(1, 4, more, manifest=llama, samples=64)
+            two = self.run_of(2, 4, more + cut, manifest=llama, samples=64)
+            self.assertEqual(sorted(one[0]), sorted(two[0]))
+            # Products in bf16 have 8 bits, and are of other sizes.
+            self.near(one[1], two[1], 1e-9 if more == FP64 else 2e-2)
+
     def test_ranks_that_do_not_fit_are_refused(self):
+        self.refuses(self.text(2, CUT.format(2**32)), 2, "error[axes_do_not_fit]: linear.cut.ranks = ")
         for ranks, there in ((1, "there is 1"), (3, "there are 3")):
             with self.subTest(ranks=ranks):
                 self.refuses(self.text(2, CUT.format(2)), ranks, "error[axes_do_not_fit]: linear.cut.ranks = 2 wants a "

@@ -82,6 +82,8 @@ class Gloo : public comm::Side {
   Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads, config::flag("check")) {}
   // What is under way ends, before the tensors go. What does not end keeps them.
   ~Gloo() override {
+    if (!works_.empty() && !is_lost())
+      log_line(MORTISE_LOG_WARNING, std::to_string(works_.size()) + " collectives were begun, and never waited for");
     all_ = {};
     if (!end_groups([groups = std::move(groups_)]() mutable { groups.clear(); }))
       static_cast<void>(new auto(std::move(works_)));
@@ -145,8 +147,13 @@ class Gloo : public comm::Side {
   // All in which ranks must not differ; of rows each sends its own number.
   static std::string what_is(const mortise_collective& c) {
     const Info out(c.out);
-    std::string text = std::string(comm::name_of(c)) + " of " + mortise_dtype_of(out.dtype)->name + ", " +
-                       std::to_string(c.op) + " to " + std::to_string(c.root);
+    const bool reduces = c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE;
+    const bool has_root = c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE;
+    std::string text = comm::name_of(c);
+    if (reduces) text += std::string(", ") + comm::op_name(c.op);
+    const char* const dtype = mortise_dtype_of(out.dtype)->name;  // integers have none
+    text += std::string(" of ") + (*dtype ? dtype : c10::toString(comm::type_of(out.dtype)));
+    if (has_root) text += ", root " + std::to_string(c.root);
     if (c.kind != MORTISE_ALL_TO_ALL) text += ", " + std::to_string(out.numel) + " elements";
     return text;
   }

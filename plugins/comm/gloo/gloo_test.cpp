@@ -346,7 +346,7 @@ TEST(Gloo, FindsWhoBeginsAnotherCallWhereItChecks) {
     };
     EXPECT_EQ(sum(), MORTISE_OK);
     differ(last([&] { return at.run(MORTISE_ALL_REDUCE, nullptr, b.get()); }, sum));
-    const std::string of = "all_reduce of fp64, 0 to 0, ", four = of + "4 elements", eight = of + "8 elements";
+    const std::string of = "all_reduce, sum of fp64, ", four = of + "4 elements", eight = of + "8 elements";
     const std::string& error = at.host.error();
     if (at.rank == 2) {
       EXPECT_TRUE(error.ends_with("this one: " + eight + "; rank 0: " + four) ||
@@ -415,7 +415,7 @@ TEST(Gloo, OfAGroupARankThatIsKilledIsLost) {
            [](Rank& at) {
              mortise_rank_group* const pair = at.rank == 0 ? at.group({0}) : at.group({1, 2});
              if (at.rank == 2) ::raise(SIGKILL);
-             if (at.rank == 0) return;
+             if (at.rank == 0) return static_cast<void>(::usleep(2'500'000));
              const Tensor in = mortise::empty(MORTISE_F32, {2}), out = mortise::empty(MORTISE_F32, {2});
              EXPECT_EQ(at.run({.kind = MORTISE_ALL_TO_ALL, .in = in.get(), .out = out.get(), .group = pair}),
                        MORTISE_E_LOST);
@@ -666,6 +666,23 @@ TEST(Gloo, SaysNoLongGoodbyeToAStoreThatIsStopped) {
              EXPECT_LT(seconds_since(from), kShort + 1);
            },
            kShort, {0});
+}
+
+// After an error of its own it is still there for a while, and so is the thread that answers the roll call.
+TEST(Gloo, NamesWhoEndsByItself) {
+  in_ranks(3,
+           [](Rank& at) {
+             ASSERT_EQ(at.sum({1}), MORTISE_OK);
+             if (at.rank == 1) {
+               at.plugin.reset();
+               ::usleep(3'000'000);
+               return;
+             }
+             EXPECT_EQ(at.sum({1}), MORTISE_E_LOST);
+             EXPECT_TRUE(at.host.error().starts_with("host_all_reduce: rank 1 ended, or did not come, "))
+                 << at.host.error();
+           },
+           20, {1});
 }
 
 TEST(Gloo, NamesAllThatAreGone) {

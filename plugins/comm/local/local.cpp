@@ -39,7 +39,7 @@ class Local {
   }
 
  private:
-  // What several ranks would refuse, one refuses too.
+  // A kind and a reduction that there are none of; whatever else several ranks would refuse is done.
   static void know(bool known, const char* what, uint32_t number) {
     if (!known)
       throw Error(MORTISE_E_ARGUMENT, "no " + std::string(what) + " has the number " + std::to_string(number));

@@ -80,8 +80,10 @@ class Exchange {
   // Shapes as suffixes: S ranks along the axis, L experts of each of them, W width.
   explicit Exchange(int64_t experts) {
     mortise_rank_group* group = nullptr;
-    if (!api.comm || api.comm->axis(api.host, MORTISE_STR("experts"), &group, &rank_, &size_) != MORTISE_OK)
-      rank_ = 0, size_ = 1;
+    const mortise_status status = !api.comm ? mortise_status{MORTISE_E_NOT_FOUND}
+                                            : api.comm->axis(api.host, MORTISE_STR("experts"), &group, &rank_, &size_);
+    if (status != MORTISE_E_NOT_FOUND) check(status);
+    else rank_ = 0, size_ = 1;
     if (experts % size_ != 0)
       config::refuse("expert_parallel",
                      std::to_string(size_) + " ranks do not share " + std::to_string(experts) + " experts evenly",

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mortise/cpp/comm.hpp"
