@@ -61,12 +61,12 @@ BUDGETS = {
     "plan": 1964,
     "model": 415,
     "host": 2361,
-    "loop": 2631,
+    "loop": 2636,
     "abi": 1729,
-    "declare": 1963,
-    "assemble": 1300,
-    "store": 1390,
-    "cli": 6927,
+    "declare": 1964,
+    "assemble": 1302,
+    "store": 1396,
+    "cli": 6932,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

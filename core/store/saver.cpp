@@ -76,6 +76,11 @@ void Saver::save(int64_t step, const std::function<Snapshot()>& capture) {
   take(std::move(saved));
 }
 
+// Of one it would be no help to keep less.
+bool Saver::has_two() const try { return folder_.all().size() > 1; } catch (const Failure&) {
+  return false;
+}
+
 Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
   Saved saved;
   const auto before = Clock::now();
@@ -86,8 +91,7 @@ Saved Saver::write(const Snapshot& s, int64_t step, int64_t best_step) {
     saved.bytes = static_cast<int64_t>(folder_.save(s, options_.format, step, options_.plugins).bytes());
   } catch (const Failure& f) {
     saved.failure = not_saved(step, f.diagnostic.message);
-    if (f.diagnostic.code == "no_space")
-      saved.failure->fixes = {free_space(folder_.all().size() > 1 ? options_.retention.keep : 0)};
+    if (f.diagnostic.code == "no_space") saved.failure->fixes = {free_space(has_two() ? options_.retention.keep : 0)};
   } catch (const std::exception& e) {
     saved.failure = not_saved(step, e.what());
   }

@@ -72,6 +72,7 @@ class Saver {
   int64_t newest_confirmed() const;                 // the one to go back to when the run diverges; -1
 
  private:
+  bool has_two() const;
   Saved write(const Snapshot& s, int64_t step, int64_t best_step);
   void take(Saved saved);
 

@@ -245,14 +245,15 @@ TEST_F(Savers, SayWhatHelpsWhenTheDiskIsFull) {
   for (const auto& [keep, fix] : fixes) {
     options.retention.keep = keep;
     Saver saver(options);
-    for (const std::string& wanted : {std::string("free space"), fix}) {  // none is kept, one is
+    int64_t step = 5;
+    for (const std::string& wanted : {std::string("free space"), std::string("free space"), fix}) {  // of 0, 1, 2
       before_writing = full;
-      save(saver, 6);
+      save(saver, 100);
       const std::vector<Saved> outcomes = saver.outcomes(true);
       ASSERT_TRUE(outcomes.at(0).failure);
       EXPECT_EQ(outcomes[0].failure->fixes, std::vector<std::string>{wanted});
       before_writing = [] {};
-      save(saver, 5);
+      save(saver, step++);
       saver.outcomes(true);
     }
   }

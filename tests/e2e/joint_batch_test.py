@@ -324,8 +324,8 @@ class Resumed(Ranks):
         run = self.train("begun", text, "--ranks", "2", "--set", "data.drop_last=true")
         result = self.resumed(run, 4, 8)
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[batch_changed]: the run was 2 ranks, and `data.drop_last` leaves other samples out with 4\n",
-                      result.err)
+        self.assertIn("error[batch_changed]: the run was 2 ranks, and `data.drop_last` leaves other samples out with "
+                      "4\n", result.err)
         self.assertEqual(self.resumed(run, 1, 8).code, 0)
         self.assertEqual((run / "sources/command.txt").read_text().splitlines()[0].split()[-2:], ["--ranks", "2"])
 
@@ -462,7 +462,8 @@ class Launched(Ranks):
         port = str(e2e.free_port())
         result = self.mortise("train", "run.toml", env={**env, "MASTER_PORT": port})
         self.assertEqual(result.code, 75, result)
-        self.assertIn(f"rank 0 waits for the other ranks at 127.0.0.1 port {port}\n", result.out + result.err)
+        self.assertIn(f"rank 0 waits for the other ranks at 127.0.0.1 port {port}, 11.0 s at most\n",
+                      result.out + result.err)
 
     def test_a_rank_that_is_asked_to_stop_stops_all(self):
         self.file("run.toml", self.text(4, "").replace('"2 epochs"', "1_000_000") + "[log.jsonl]\n")

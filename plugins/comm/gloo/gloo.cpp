@@ -82,8 +82,6 @@ class Gloo : public comm::Side {
   Gloo() : Side("comm.gloo", comm::duration_of("timeout"), kThreads, config::flag("check")) {}
   // What is under way ends, before the tensors go. What does not end keeps them.
   ~Gloo() override {
-    if (!works_.empty() && !is_lost())
-      log_line(MORTISE_LOG_WARNING, std::to_string(works_.size()) + " collectives were begun, and never waited for");
     all_ = {};
     if (!end_groups([groups = std::move(groups_)]() mutable { groups.clear(); }))
       static_cast<void>(new auto(std::move(works_)));

@@ -92,9 +92,9 @@ typedef struct mortise_comm_api {
 /** The object of `replicas`. */
 typedef struct mortise_replicas {
   uint32_t struct_size, reserved;
-  /** [autograd] This micro-batch's gradient is complete; in the order of this rank's backward, which others may not have:
-   * collectives need one of their own. Each trainable parameter comes once a micro-batch that is `last`, a sharded one in
-   * every one; one that brought no gradient on this rank is 0 then. */
+  /** [autograd] This micro-batch's gradient is complete; in the order of this rank's backward, which others may not
+   * have: collectives need one of their own. Each trainable parameter comes once a micro-batch that is `last`, a
+   * sharded one in every one; one that brought no gradient on this rank is 0 then. */
   MORTISE_PLUG(ready, mortise_param *, int32_t micro, int32_t last);
   /** [loop] Every gradient is summed over its replicas (params.h) when this returns (or will be, on the stream); if
    * `norm` stands here, on one rank. */
