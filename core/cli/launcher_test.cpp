@@ -353,6 +353,9 @@ TEST_F(StartedRanks, WhoHangsWhenTheOthersStopIsTold) {
   EXPECT_EQ(run(2, "test $RANK = 1 && exec sleep 60; exit 75"), kExitResumable);
   EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
       << text("err");
+  // One that ended well is not among those that did not end.
+  EXPECT_EQ(run(3, "test $RANK = 1 && exec sleep 60; exit 75"), kExitResumable);
+  EXPECT_NE(text("err").find("  effect: the other ranks ended too; "), std::string::npos) << text("err");
 }
 
 // Like a training it begins with its signals held, and handles them a while later. A shell would not do: it takes
@@ -427,6 +430,16 @@ TEST_F(StartedRanksSignals, TheSecondInterruptEndsThePatience) {
   EXPECT_EQ(text("got0"), "SIGINT 1\n");
   EXPECT_TRUE(
       text("err").starts_with("error[rank_lost]: rank 1 did not end when it was interrupted again, and was killed\n"))
+      << text("err");
+}
+
+TEST_F(StartedRanksSignals, AnInterruptIsOneWhereARankHangs) {
+  patience_.stopped = milliseconds(300);
+  start_python();
+  kill(pid_of(1), SIGSTOP);
+  kill(parent_, SIGINT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
       << text("err");
 }
 

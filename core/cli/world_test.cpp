@@ -155,6 +155,11 @@ TEST(World, IsAsAStepOfSlurmSays) {
   Variables without_list = kSlurm;
   without_list.erase("SLURM_STEP_NODELIST");
   EXPECT_EQ(world_with(without_list).address, "10.0.0.1");
+  // Of the step, whatever the allocation is for; an old srun tells of the step by the job's names.
+  EXPECT_EQ(world_with(with(kSlurm, {{"SLURM_NTASKS_PER_NODE", "4"}})).local_size, 8);
+  Variables old = with(kSlurm, {{"SLURM_NTASKS", "16"}});
+  old.erase("SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(world_with(old).size, 16);
 }
 
 TEST(World, IsOfOneInAnAllocationWithoutSrun) {
@@ -216,6 +221,11 @@ TEST(World, IsOfTheInnermostLauncher) {
   EXPECT_EQ(world_with(with(kSlurm, kOpenMpi)).by, "Open MPI");
   // srun speaks PMI too.
   EXPECT_EQ(world_with(with(kSlurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}})).by, "Slurm");
+  // mpirun of another MPI in a step of one task.
+  const Variables inside = {{"SLURM_STEP_NUM_TASKS", "1"},      {"SLURM_PROCID", "0"},    {"SLURM_LOCALID", "0"},
+                            {"SLURM_STEP_TASKS_PER_NODE", "1"}, {"PMI_RANK", "3"},        {"PMI_SIZE", "4"},
+                            {"MPI_LOCALRANKID", "3"},           {"MPI_LOCALNRANKS", "4"}, {"MASTER_PORT", "4000"}};
+  EXPECT_EQ(world_with(with(kSlurm, inside)).size, 4);
   EXPECT_EQ(world_with(with(kOpenMpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})).size, 1) << "each a run of its own";
 }
 
@@ -227,6 +237,8 @@ TEST(World, RefusesVariablesThatContradict) {
   EXPECT_EQ(refused_with({{"RANK", "1"}}), "RANK=1 is set, and WORLD_SIZE is not");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_RANK", "4"}})),
             "LOCAL_RANK=4 is no rank of 4 on this host, of 8 in all");
+  EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "16"}})),
+            "LOCAL_RANK=1 is no rank of 16 on this host, of 8 in all");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}})),
             "WORLD_SIZE=8 is set, and LOCAL_WORLD_SIZE is not");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"MASTER_PORT", "70000"}})),

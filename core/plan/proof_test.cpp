@@ -121,6 +121,8 @@ TEST_F(RankProof, FindsASumOfWhatIsWhole) {
             "the gradient of wte.weight is whole along `tensor`, and summed there: it counts 2 times\n"
             "each rank has that of the samples which it sees\n"
             "parallel.none sums it over all 4 ranks");
+  listener("gradient.twice", "sums", "all");
+  EXPECT_NE(error(2, 2, 1).find("whole along `tensor`, and summed there: it counts 4 times\n"), std::string::npos);
 }
 
 TEST_F(RankProof, FindsAGradientThatNothingCanAddUp) {
@@ -157,6 +159,7 @@ TEST_F(RankProof, FindsANormOverReplicasAndOneOfAPart) {
             "2 ranks have the same elements of it\n"
             "gradient.norm: [ranks] norms = \"all\"");
   EXPECT_EQ(error(2, 1, 1, true), "") << "in parts, of which each rank has another one";
+  EXPECT_EQ(error(2, 1, 2, true), "") << "nor of those along an axis";
   EXPECT_TRUE(error(4, 2, 1, true).starts_with("gradient.norm counts wte.weight 2 times in a norm\n"));
   says("gradient.norm", {{"norms", "none"}});
   EXPECT_EQ(error(2, 1, 1), "");

@@ -389,7 +389,8 @@ TEST(Gloo, RefusesWhatIsNoGroupAndNoExchange) {
     refuses({at.rank, 2}, "group: rank 2 is named twice, or is none of 2");
 
     const Tensor three = mortise::empty(MORTISE_F32, {3, 2}), four = mortise::empty(MORTISE_F32, {4, 2}),
-                 wide = mortise::empty(MORTISE_F32, {4, 3}), other = mortise::empty(MORTISE_F32, {4, 2});
+                 wide = mortise::empty(MORTISE_F32, {4, 3}), other = mortise::empty(MORTISE_F32, {4, 2}),
+                 other_rows = mortise::empty(MORTISE_F32, {2, 2});
     const int64_t two[] = {2, 2}, less[] = {1, 1}, negative[] = {5, -1};
     const auto says = [&](mortise_status expected, const std::string& text, mortise_collective c) {
       c.kind = MORTISE_ALL_TO_ALL;
@@ -398,6 +399,7 @@ TEST(Gloo, RefusesWhatIsNoGroupAndNoExchange) {
     };
     says(MORTISE_E_SHAPE, "`in` has 3 rows, which 2 ranks do not share evenly",
          {.in = three.get(), .out = three.get()});
+    says(MORTISE_E_SHAPE, "`in` and `out` have other sizes", {.in = four.get(), .out = other_rows.get()});
     says(MORTISE_E_SHAPE, "rows of `in` and of `out` have other sizes", {.in = four.get(), .out = wide.get()});
     says(MORTISE_E_ARGUMENT, "`in` and `out` are one memory", {.in = four.get(), .out = four.get()});
     says(MORTISE_E_ARGUMENT, "`in_rows` and `out_rows` are given together, or neither",

@@ -462,6 +462,20 @@ TEST_F(Zero, CountsThePartsOfTheFewestReplicas) {
   EXPECT_EQ(said, 2 * 256 * 4 + 2 * 128 * 4);
 }
 
+// Of two segments, and of what one of them uses of a third, as a tied embedding.
+TEST_F(Zero, CountsAValueOfAThirdSegment) {
+  const auto said = [&](int32_t segments) {
+    plugin_.reset();
+    model(segments, 3);
+    int64_t bytes = 0;
+    EXPECT_EQ(object().transient(plugin_->self(), &bytes), MORTISE_OK);
+    return bytes;
+  };
+  const int64_t of_two = said(2), of_three = said(3);
+  EXPECT_EQ(of_three - of_two, 2 * 192 * 4) << "and a gradient more that is on its way";
+  EXPECT_EQ(said(4), of_three);
+}
+
 TEST_F(Zero, SaysNoLessThanItHolds) {
   const auto w = model(5, 3);
   int64_t said = 0;
