@@ -357,12 +357,12 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   const auto per_epoch = [&](int64_t together) {
     return d.key("data", "drop_last").as_bool() ? samples / together : (samples + together - 1) / together;
   };
-  const int64_t before = per_epoch(micro * state.ranks), taken = state.cursor % before * state.ranks;
+  const int64_t before = per_epoch(micro * state.ranks), now = per_epoch(micro * clock.ranks),
+                taken = state.cursor % before * state.ranks;
   if (taken % clock.ranks != 0) refuse_ranks("; " + are + " cannot go on where these were within an epoch");
-  const int64_t now = per_epoch(micro * clock.ranks) * micro * clock.ranks;
-  if (d.key("data", "drop_last").as_bool() && before * micro * state.ranks != now)
+  if (d.key("data", "drop_last").as_bool() && before * state.ranks != now * clock.ranks)
     refuse_ranks(", and `data.drop_last` leaves other samples out with " + are);
-  return state.cursor / before * per_epoch(micro * clock.ranks) + taken / clock.ranks;
+  return state.cursor / before * now + taken / clock.ranks;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> whole_masters(Host& host) {

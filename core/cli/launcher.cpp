@@ -370,8 +370,8 @@ int Children::tell(const std::vector<std::string>& words) const {
   if (!blamed)
     for (const Rank* r : ended_)
       if (WIFSIGNALED(r->status) && r->ended_by_us) {
-        if (!asked_ && !has_begun() && is_stopped(*ended_.front())) return exit_of(*ended_.front());
         if (asked_ && !has_begun()) return asked_ == SIGINT ? kExitInterrupted : kExitResumable;  // nothing is lost
+        if (!has_begun() && is_stopped(*ended_.front())) return exit_of(*ended_.front());         // by its own signal
         if (ended_.front() != r) tell_words(*ended_.front());  // why it did not wait for this one
         return tell_lost(*r,
                          std::string(" did not end when ") +

@@ -10,8 +10,7 @@ inline constexpr const char* kOwnLauncher = "--ranks";     // World::by of ranks
 inline constexpr const char* kToldTo = "MORTISE_TOLD_FD";  // of rank 0: where `--ranks N` hears of it
 
 // Which run this process has begun, and what goes on with it, for the parent of `--ranks N` if that started it: the
-// directory, and on a second line the command.
-// `again`: words that a start from nothing needs to find it.
+// directory, and on lines of their own the command and `again`, words by which a start from nothing finds it.
 void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again);
 
 // As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody

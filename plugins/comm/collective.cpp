@@ -83,11 +83,11 @@ const char* op_name(uint32_t op) { return op == MORTISE_SUM ? "sum" : op == MORT
 
 void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
   const Info out = operand(c, c.out, "`out`", device);
-  if (c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE) {
+  if (reduces(c)) {
     op_of(c.op, name_of(c));
     if (out.dtype == MORTISE_BOOL && c.op == MORTISE_SUM) refuse(c, "booleans have no sum");
   }
-  if ((c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE) && (c.root < 0 || c.root >= n))
+  if (has_root(c) && (c.root < 0 || c.root >= n))
     refuse(c, "`root` is " + std::to_string(c.root) + ", of " + std::to_string(n) + " ranks");
   if (!reads_in(c)) return;
   const Info in = operand(c, c.in, "`in`", device);

@@ -7,7 +7,6 @@ What one rank accumulates micro-batch by micro-batch is bit for bit what as many
 """
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time
@@ -341,8 +340,7 @@ class Resumed(Ranks):
         while not ((run / "metrics.jsonl").exists() and self.records(run, "step")):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
-        ranks = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(ranks[1]), signal.SIGKILL)
+        os.kill(e2e.ranks_of(process.pid)[1], signal.SIGKILL)
         _, err = process.communicate(timeout=e2e.LIMIT_S)
         fix = "train run.toml --set run.name=begun --ranks 2 --set run.dir=runs/begun-2 --resume"
         self.assertIn(f"  fix: mortise {fix}\n", err)

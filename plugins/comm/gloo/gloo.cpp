@@ -145,13 +145,11 @@ class Gloo : public comm::Side {
   // All in which ranks must not differ; of rows each sends its own number.
   static std::string what_is(const mortise_collective& c) {
     const Info out(c.out);
-    const bool reduces = c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE;
-    const bool has_root = c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE;
     std::string text = comm::name_of(c);
-    if (reduces) text += std::string(", ") + comm::op_name(c.op);
+    if (comm::reduces(c)) text += std::string(", ") + comm::op_name(c.op);
     const char* const dtype = mortise_dtype_of(out.dtype)->name;  // integers have none
     text += std::string(" of ") + (*dtype ? dtype : c10::toString(comm::type_of(out.dtype)));
-    if (has_root) text += ", root " + std::to_string(c.root);
+    if (comm::has_root(c)) text += ", root " + std::to_string(c.root);
     if (c.kind != MORTISE_ALL_TO_ALL) text += ", " + std::to_string(out.numel) + " elements";
     return text;
   }
