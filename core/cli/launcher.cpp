@@ -76,6 +76,8 @@ class Children {
   void take_ended();
   void ended(Rank& rank, int status);
   void end_others();
+  void others_are_to_end() { silent_until_ = Clock::now() + patience_.silent; }
+  void say_who_is_waited_for();
   void forget_old_words();
   bool is_lost(const Rank& rank) const;
   const Rank* to_blame() const;
@@ -100,6 +102,7 @@ class Children {
   bool waits_no_more_ = false;                      // it was interrupted again
   int next_ = SIGTERM;                              // for those that do not end
   std::optional<Clock::time_point> until_, limit_;  // `limit_`: if they have begun a run
+  std::optional<Clock::time_point> silent_until_;   // after they were asked to end, or another has
 };
 
 Children::Children(int n, const Patience& patience) : all_(static_cast<size_t>(n)), patience_(patience) {
@@ -175,24 +178,30 @@ void Children::wait() {
     take_signals();
     take_ended();
     end_others();
+    say_who_is_waited_for();
     forget_old_words();
   }
 }
 
 int Children::until_next() const {
   Clock::duration left = kLook;
-  if (until_) left = std::clamp(*until_ - Clock::now(), Clock::duration(0), left);
+  for (const auto& next : {until_, silent_until_})
+    if (next) left = std::clamp(*next - Clock::now(), Clock::duration(0), left);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
 void Children::take_signals() {
   for (signalfd_siginfo s{}; ::read(signals_, &s, sizeof s) == sizeof s;) {
     const int signal = static_cast<int>(s.ssi_signo);
-    if (signal == SIGINT || signal == SIGTERM) asked_ = signal;
+    const bool hangs_up = signal == SIGHUP && !measures_;  // a training goes on
+    if (signal != SIGCHLD && signal != SIGUSR1 && !hangs_up) {
+      if (!asked_) others_are_to_end();
+      asked_ = signal;
+    }
     if (signal == SIGINT) interrupted();
     // A terminal's Ctrl-C has reached the ranks too, which are of this process's group.
     const bool by_terminal = signal == SIGINT && s.ssi_code == SI_KERNEL;
-    if (signal != SIGCHLD && signal != SIGHUP && !by_terminal) send(signal, /*to_end=*/false);
+    if (signal != SIGCHLD && !hangs_up && !by_terminal) send(signal, /*to_end=*/false);
   }
 }
 
@@ -226,6 +235,7 @@ void Children::ended(Rank& rank, int status) {
   rank.pid = -1;
   rank.status = status;
   ended_.push_back(&rank);
+  if (exit_of(rank) == kExitOk && !asked_) others_are_to_end();
   if (exit_of(rank) == kExitOk || rank.ended_by_us || next_ != SIGTERM) return;
   const auto now = Clock::now(), until = now + (others_may_save(rank) ? patience_.stopped : patience_.lost);
   limit_ = std::min(limit_.value_or(until), until);
@@ -244,6 +254,20 @@ void Children::end_others() {
   send(next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
   next_ = SIGKILL;
+}
+
+void Children::say_who_is_waited_for() {
+  if (!silent_until_ || Clock::now() < *silent_until_) return;
+  silent_until_.reset();
+  const auto first = std::ranges::find_if(all_, [](const Rank& rank) { return rank.pid > 0; });
+  std::ostream* const out = progress_screen().out;
+  if (first == all_.end() || !out) return;
+  const size_t others = all_.size() - ended_.size() - 1;
+  *out << "waiting for rank " << first->number
+       << (others > 1 ? " and " + std::to_string(others) + " others"
+           : others   ? " and another"
+                      : "")
+       << ", which has not ended; Ctrl-C (SIGINT) " << (interrupted_ ? "once more" : "twice") << " ends it\n";
 }
 
 // What a rank says is in memory: of a long run only the end is kept.

@@ -26,6 +26,7 @@ struct Patience {
                                                                       // process was interrupted twice; then SIGKILL
   std::chrono::milliseconds stopped = std::chrono::seconds(60);  // it stopped as it was asked to: rank 0 may be saving
   std::chrono::milliseconds killed = std::chrono::seconds(5);    // from SIGTERM to SIGKILL
+  std::chrono::milliseconds silent = std::chrono::seconds(10);   // all are to end; then a line says who has not
 };
 
 // `words`: the command line, with the program's name and without `--ranks`. Returns when every rank has ended: rank 0's

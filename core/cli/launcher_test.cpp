@@ -316,6 +316,29 @@ TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
   EXPECT_EQ(text("err"), "");
 }
 
+// There was no run when another failed, and there is one when the patience with ranks that begin ends.
+TEST_F(StartedRanks, ARunThatBeginsMeanwhileIsAskedToEnd) {
+  begins_ = false;
+  patience_ = {.begins = milliseconds(1500), .lost = milliseconds(2000), .killed = std::chrono::seconds(30)};
+  EXPECT_EQ(run(2,
+                "test $RANK = 0 || exit 65\ntrap 'echo asked > got; exit 75' TERM\n"
+                "sleep 0.2; printf 'run\\n' >&$MORTISE_TOLD_FD; while :; do sleep 0.05; done"),
+            65);
+  EXPECT_EQ(text("got"), "asked\n");
+}
+
+TEST_F(StartedRanks, WhoInterruptsTwiceBeforeThereIsARunHasLostNothing) {
+  begins_ = false;
+  start(2, "trap '' INT\n" + std::string(kSleep));
+  pid_of(0), pid_of(1);
+  kill(parent_, SIGINT);
+  std::this_thread::sleep_for(milliseconds(600));
+  kill(parent_, SIGINT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  EXPECT_EQ(text("err"), "");
+  expect_soon();
+}
+
 TEST_F(StartedRanks, AreWaitedForWhereTheParentsParentIgnoresThem) {
   start(2, "exit 0\n", [] { ::signal(SIGCHLD, SIG_IGN); });
   EXPECT_EQ(end(), 0);
@@ -431,6 +454,34 @@ TEST_F(StartedRanksSignals, TheSecondInterruptEndsThePatience) {
   EXPECT_TRUE(
       text("err").starts_with("error[rank_lost]: rank 1 did not end when it was interrupted again, and was killed\n"))
       << text("err");
+}
+
+TEST_F(StartedRanksSignals, WhoDoesNotEndIsSaid) {
+  patience_.silent = milliseconds(300);
+  start_python();
+  kill(pid_of(1), SIGSTOP);
+  kill(parent_, SIGTERM);
+  const char* const waits = "waiting for rank 1, which has not ended; Ctrl-C (SIGINT) twice ends it\n";
+  for (int i = 0; i < 2000 && text("err") != waits; ++i) std::this_thread::sleep_for(milliseconds(10));
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_EQ(text("err"), waits) << "once";
+  kill(pid_of(1), SIGCONT);
+  EXPECT_EQ(end(), kExitResumable);
+}
+
+TEST_F(StartedRanks, WhoDoesNotEndWhenOthersAreDoneIsSaid) {
+  patience_.silent = milliseconds(100);
+  EXPECT_EQ(run(3, "test $RANK = 1 || exit 0\nwhile ! test -s err; do sleep 0.05; done"), 0);
+  EXPECT_EQ(text("err"), "waiting for rank 1, which has not ended; Ctrl-C (SIGINT) twice ends it\n");
+}
+
+// As any program: an evaluation has nothing to save.
+TEST_F(StartedRanks, AHangupEndsAnEvaluation) {
+  words_ = {"sh", "eval"};
+  start(2, kSleep);
+  pid_of(0), pid_of(1);
+  kill(parent_, SIGHUP);
+  EXPECT_EQ(end(), 128 + SIGHUP);
 }
 
 TEST_F(StartedRanksSignals, AnInterruptIsOneWhereARankHangs) {

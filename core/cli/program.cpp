@@ -1,7 +1,9 @@
 // bin/mortise. What computes nothing is done here, without LibTorch; every other verb is a function of libmortise.so,
 // which is loaded when it is needed.
 #include <dlfcn.h>
+#include <sys/prctl.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
@@ -75,6 +77,7 @@ void refuse_early(const Verb& verb, const Arguments& args) {
 
 int main(int argc, char** argv) {
   using namespace mortise::cli;
+  ::prctl(PR_SET_NAME, program_invocation_short_name);  // ranks are begun from /proc/self/exe: `exe` in top
   return command_line(argc, argv, [&](const Verb& verb, const Arguments& args) {
     if (verb.name == "train" || verb.name == "resume") hold_signals();
     const int ranks = ranks_asked(verb, args);

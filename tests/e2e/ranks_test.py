@@ -12,8 +12,13 @@ import time
 import e2e
 
 LIBRARY = r"""
+#include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 int mortise_main(int argc, char **argv) {
+  char name[16];
+  prctl(PR_GET_NAME, name);
+  setenv("IN_TOP", name, 1);
   char *words[64] = {"python3", "rank.py"};
   for (int i = 1; i < argc && i < 60; ++i) words[i + 1] = argv[i];
   execvp(words[0], words);
@@ -170,6 +175,7 @@ class Started(Ranks):
                 self.assertEqual([env[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")],
                                  [str(number), "2", str(number), "2"])
                 self.assertEqual("MORTISE_LISTEN_FD" in env, number == 0)
+                self.assertEqual(env["IN_TOP"], "mortise")
                 ports.add((env["MASTER_ADDR"], env["MASTER_PORT"]))
             self.assertEqual(len(ports), 1)
 
@@ -217,6 +223,12 @@ class Started(Ranks):
         code, _, err = self.run_it("resume", "runs/run", "--from", "100", "--ranks", "2", env=kill)
         self.assertEqual(code, 75)
         self.assertTrue(err.endswith("  fix: mortise resume runs/run --ranks 2\n"), err)
+
+    def test_what_to_do_when_a_start_with_resume_lost_a_rank(self):
+        kill = {"DOES": "rank == '1' and os.kill(os.getpid(), signal.SIGKILL)"}
+        code, _, err = self.run_it("train", "run.toml", "--resume", "--ranks", "2", env=kill)
+        self.assertEqual(code, 75)
+        self.assertTrue(err.endswith("  fix: mortise train run.toml --resume --ranks 2\n"), err)
 
     def test_a_rank_that_fails_alone_is_told(self):
         fails = "rank == '1' and (print('error[bad_data]: broken', file=sys.stderr), os._exit(65))"
