@@ -206,7 +206,9 @@ class Checker {
                                     : "more than " + whole_text(*above);
     if (is("duration") && schema_.choices.size() == 1) range += " " + schema_.choices[0];
     std::string fix = suggestion(node);
-    const bool guess = !schema_.default_value.is_set() && !is("duration");
+    // Of a few numbers the nearest; else what is usual is better than a limit.
+    const bool few = low && high && is("int") && *high - *low < 8;
+    const bool guess = !is("duration") && (!schema_.default_value.is_set() || (few && too_high));
     if (low == 0 && high == 1 && value > 1 && value <= 100)
       fix = (is_list_ ? number_text(value / 100) : assigned(number_text(value / 100))) + "   for " + shown(node) +
             " per cent";

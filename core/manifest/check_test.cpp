@@ -80,6 +80,12 @@ TEST(Check, Ranges) {
   schema.min = 1;
   schema.default_value.data = 1.5;
   EXPECT_EQ(check(schema, "7"), "out_of_range: table.key is 1 to 2, this is 7 | key = 1.5");
+
+  KeySchema stage = of_type("int");
+  stage.min = 1, stage.max = 3;
+  stage.default_value.data = int64_t{2};
+  EXPECT_EQ(check(stage, "4"), "out_of_range: table.key is 1 to 3, this is 4 | key = 3");
+  EXPECT_EQ(check(stage, "0"), "out_of_range: table.key is 1 to 3, this is 0 | key = 2");
 }
 
 TEST(Check, StringAndChoice) {
