@@ -6,20 +6,13 @@
 
 #include <vector>
 
-#include "mortise/cpp/core.hpp"
+#include "mortise/cpp/comm.hpp"
 
 namespace mortise::comm {
 
 const char* name_of(const mortise_collective&);  // throws Error if there is no such kind
 c10d::ReduceOp op_of(uint32_t op, const char* name);
 const char* op_name(uint32_t op);  // of one that `op_of` knows
-inline bool reads_in(const mortise_collective& c) {
-  return c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_ALL_GATHER || c.kind == MORTISE_ALL_TO_ALL;
-}
-inline bool reduces(const mortise_collective& c) {
-  return c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE;
-}
-inline bool has_root(const mortise_collective& c) { return c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE; }
 // Is nothing to be sent by any rank? Of an exchange no rank knows what the others have.
 inline bool is_of_nothing(const mortise_collective& c) {
   return c.kind != MORTISE_ALL_TO_ALL && Info(c.out).numel == 0;

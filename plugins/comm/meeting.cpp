@@ -126,18 +126,21 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   made->address = own;
   try {
     const auto meet_all = [=] {
+      const auto left = [=] {
+        return std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(began + timeout - Clock::now()));
+      };
       made->store = open_store(world, made->is_server, timeout);
       *has_store = true;
       const std::string rank = std::to_string(world.rank);
       if (made->store->add("processes/" + rank, 1) > 1)
         throw Error(MORTISE_E_CONFIG, "open: another process is rank " + rank + " too", "a RANK of its own for each");
-      await_all(*made->store, "here", here, world, timeout);
+      await_all(*made->store, "here", here, world, left());
       must_be_the_same(*made->store, here, world);
       made->own = open_group(made->store, own, "own", world.rank, world.size, threads, timeout);
       made->numbers = open_group(made->store, own, "numbers", world.rank, world.size, 1, timeout);
       made->roll_call = std::make_shared<RollCall>(open_store(world, /*is_server=*/false, timeout), world.rank);
       made->asks = open_store(world, /*is_server=*/false, timeout);
-      await_all(*made->store, "met", id, world, timeout);  // who is done leaves nobody that still connects to it
+      await_all(*made->store, "met", id, world, left());  // who is done leaves nobody that still connects to it
     };
     within(timeout, meet_all, [&] {
       log_line(MORTISE_LOG_INFO, "rank " + std::to_string(world.rank) + " waits for the other ranks at " +
@@ -187,21 +190,29 @@ Quiet::~Quiet() {
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while,
             Milliseconds patience) {
   const Quiet quiet;
+  const auto until = Clock::now() + limit + patience;
   std::packaged_task<void()> task(std::move(body));
   std::future<void> done = task.get_future();
-  try {
+  with_threads([&] {
     std::thread([task = std::move(task)]() mutable {
       take_no_signals();
       task();
     }).detach();
-  } catch (const std::system_error& e) {  // of this host, and of no other rank
+    constexpr Milliseconds kAWhile{10'000};
+    if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
+    if (done.wait_until(until) != std::future_status::ready) throw std::runtime_error("no answer came");
+    done.get();
+  });
+}
+
+void with_threads(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) throw;
     throw Error(MORTISE_E_MEMORY, std::string("no thread can be started: ") + e.what(),
                 "a higher limit of processes and threads (ulimit -u, or that of the container)");
   }
-  constexpr Milliseconds kAWhile{10'000};
-  if (after_a_while && kAWhile < limit && done.wait_for(kAWhile) != std::future_status::ready) after_a_while();
-  if (done.wait_for(limit + patience) != std::future_status::ready) throw std::runtime_error("no answer came");
-  done.get();
 }
 
 void take_no_signals() {

@@ -50,6 +50,9 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {},
             Milliseconds patience = Milliseconds(1000));
 
+// Runs `body`. A thread that this host does not give is its own trouble, MORTISE_E_MEMORY, and no rank's loss.
+void with_threads(const std::function<void()>& body);
+
 // Of a thread that comm begins, and of gloo's that begin in it: signals are for the run, and a connection that a lost
 // rank has closed ends nothing.
 void take_no_signals();

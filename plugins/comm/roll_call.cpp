@@ -88,10 +88,12 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience) 
   std::vector<int> others;
   for (int r = 0; r < size; ++r)
     if (r != rank_) others.push_back(r);
-  const std::string names = named(absent(store, others, patience));
+  const std::vector<int> away = absent(store, others, patience);
+  const std::string names = named(away);
   if (const std::string earlier = found(); !earlier.empty()) return earlier;  // that one may have ended meanwhile
   if (!names.empty())
-    for (const int r : others) post(store, r, kLost + names);
+    for (const int r : others)
+      if (std::ranges::count(away, r) == 0) post(store, r, kLost + names);  // one that only stopped did not lose itself
   return names;
 }
 

@@ -99,7 +99,8 @@ class Side {
   Meeting met_;                                             // of several ranks
   std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other
   std::string fetched_;
-  int groups_ = 0, unlike_ = 0;  // made so far; begun that were not the same
+  int groups_ = 0;  // made so far
+  int unlike_ = 0;  // collectives that the ranks began and that were not the same
   std::mutex roll_call_mutex_;
   mutable std::mutex lost_mutex_;
   std::string lost_;  // what is said of every call from then on

@@ -112,7 +112,7 @@ class Gloo : public comm::Side {
     const mortise_rank_group& group = c->group ? *c->group : all_;
     comm::check_fit(*c, group.size, MORTISE_CPU);
     auto made = std::make_unique<mortise_work>();
-    if (comm::reads_in(*c)) made->in = Tensor::share(c->in);
+    if (reads_in(*c)) made->in = Tensor::share(c->in);
     made->out = Tensor::share(c->out);
     made->name = name;
     made->began = Clock::now();
@@ -146,10 +146,10 @@ class Gloo : public comm::Side {
   static std::string what_is(const mortise_collective& c) {
     const Info out(c.out);
     std::string text = comm::name_of(c);
-    if (comm::reduces(c)) text += std::string(", ") + comm::op_name(c.op);
+    if (reduces(c)) text += std::string(", ") + comm::op_name(c.op);
     const char* const dtype = mortise_dtype_of(out.dtype)->name;  // integers have none
     text += std::string(" of ") + (*dtype ? dtype : c10::toString(comm::type_of(out.dtype)));
-    if (comm::has_root(c)) text += ", root " + std::to_string(c.root);
+    if (has_root(c)) text += ", root " + std::to_string(c.root);
     if (c.kind != MORTISE_ALL_TO_ALL) text += ", " + std::to_string(out.numel) + " elements";
     return text;
   }

@@ -687,6 +687,27 @@ TEST(Gloo, NamesWhoEndsByItself) {
            20, {1});
 }
 
+TEST(Gloo, WhoWasStoppedDoesNotNameItself) {
+  in_ranks(
+      3,
+      [](Rank& at) {
+        ASSERT_EQ(at.sum({1}), MORTISE_OK);
+        if (at.rank == 1) {
+          const pid_t stopped = ::getpid();
+          if (::fork() == 0) {
+            ::usleep(static_cast<useconds_t>(1e6 * (kShort + kNaming)));
+            ::kill(stopped, SIGCONT);
+            ::_exit(0);
+          }
+          ::raise(SIGSTOP);
+        }
+        EXPECT_EQ(at.sum({1}), MORTISE_E_LOST);
+        EXPECT_EQ(at.host.error().find("rank 1 ended") != std::string::npos, at.rank != 1) << at.host.error();
+        if (at.rank != 1) ::usleep(static_cast<useconds_t>(1e6 * (kShort + kNaming)));  // and can be asked
+      },
+      kShort);
+}
+
 TEST(Gloo, NamesAllThatAreGone) {
   in_ranks(4,
            [](Rank& at) {

@@ -2,6 +2,7 @@
 #include <map>
 #include <string>
 
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/plugin.hpp"
 
@@ -19,9 +20,8 @@ class Local {
   }
   void start(const mortise_collective* c, mortise_work** out) {
     know(c->kind <= MORTISE_REDUCE, "collective", c->kind);
-    know(c->op <= MORTISE_MIN, "reduction", c->op);
-    const bool reads_in = c->kind != MORTISE_ALL_REDUCE && c->kind != MORTISE_BROADCAST && c->kind != MORTISE_REDUCE;
-    if (reads_in) ops::copy_(c->out, c->in);
+    know(!reduces(*c) || c->op <= MORTISE_MIN, "reduction", c->op);
+    if (reads_in(*c)) ops::copy_(c->out, ops::view(c->in, Info(c->out).shape()));
     *out = &done_;
   }
   void wait(mortise_work*) {}

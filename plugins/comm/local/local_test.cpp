@@ -40,17 +40,26 @@ TEST_F(LocalComm, LeavesWhatItReducesAsItIs) {
     EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), counts, 2, op), MORTISE_OK);
   }
   for (const uint32_t kind : {MORTISE_BROADCAST, MORTISE_REDUCE}) EXPECT_EQ(run(kind, nullptr, t.get()), MORTISE_OK);
+  EXPECT_EQ(run(MORTISE_BROADCAST, nullptr, t.get(), 17), MORTISE_OK) << "no reduction";
   EXPECT_EQ(host_.values<float>(t), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(counts[0], 5);
   EXPECT_EQ(counts[1], -6);
 }
 
 TEST_F(LocalComm, CopiesWhatGoesFromOneTensorToAnother) {
+  std::vector<int64_t> as;
+  host_.op("aten::view", [&](std::span<const mortise_value> args) {
+    as.assign(args[1].v.is, args[1].v.is + args[1].count);
+    return mortise::Tensor::share(args[0].v.t);
+  });
   for (const uint32_t kind : {MORTISE_REDUCE_SCATTER, MORTISE_ALL_GATHER, MORTISE_ALL_TO_ALL}) {
     const mortise::Tensor in = host_.tensor<float>({2}, {1, 2}), out = host_.tensor<float>({2}, {0, 0});
     EXPECT_EQ(run(kind, in.get(), out.get()), MORTISE_OK);
     EXPECT_EQ(host_.values<float>(out), (std::vector<float>{1, 2}));
   }
+  const mortise::Tensor in = host_.tensor<float>({1, 2}, {1, 2}), out = host_.tensor<float>({2}, {0, 0});
+  EXPECT_EQ(run(MORTISE_REDUCE_SCATTER, in.get(), out.get()), MORTISE_OK);
+  EXPECT_EQ(as, (std::vector<int64_t>{2})) << "as `out` has it";
 }
 
 TEST_F(LocalComm, KeepsWhatItShares) {

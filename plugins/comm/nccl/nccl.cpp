@@ -83,14 +83,17 @@ struct Connection {
   }
   // Kernels that wait for another rank end, with whatever they have. A call that hangs in the driver behind such a
   // kernel is not waited for.
-  void abort() {
+  void abort() noexcept {
     is_over = true;
-    const c10::DeviceGuard guard(device);
     const bool is_free = calls.try_lock_for(Milliseconds(200));
-    // Together: one alone may wait for the kernels of the others (github.com/NVIDIA/nccl, issue 1013).
-    nccl.group_start();
-    for (comm::Communicator* each : communicators) nccl.abort(each);
-    nccl.group_end();
+    try {
+      const c10::DeviceGuard guard(device);
+      // Together: one alone may wait for the kernels of the others (github.com/NVIDIA/nccl, issue 1013).
+      nccl.group_start();
+      for (comm::Communicator* each : communicators) nccl.abort(each);
+      nccl.group_end();
+    } catch (const std::exception&) {  // a device that has failed
+    }
     if (is_free) calls.unlock();
     ended.set_value();
   }
@@ -145,7 +148,9 @@ class Nccl : public comm::Side {
     connection_ = std::make_shared<Connection>(device);
     connect("open", all_, {world().rank, world().size, "all"});
     progress_.emplace(*connection_, cuda.getStream(device));
-    watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(lost_ranks() + " " + why); });
+    comm::with_threads([&] {
+      watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(lost_ranks() + " " + why); });
+    });
   }
 
   void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
@@ -166,7 +171,7 @@ class Nccl : public comm::Side {
       need_open(comm::name_of(c));
       comm::check_fit(c, group_of(c).size, MORTISE_CUDA);
       mortise_work& work = *made.emplace_back(std::make_unique<mortise_work>());
-      if (comm::reads_in(c)) work.in = Tensor::share(c.in);
+      if (reads_in(c)) work.in = Tensor::share(c.in);
       work.out = Tensor::share(c.out);
     }
     const std::lock_guard lock(mutex_);
@@ -194,8 +199,8 @@ class Nccl : public comm::Side {
   // collectives.
   void await_ending() {
     const bool is_over = connection_->ended.get_future().wait_for(Milliseconds(500)) == std::future_status::ready;
-    if (is_over) connection_->ending.join();
-    else connection_->ending.detach();
+    if (!connection_->ending.joinable()) return;
+    is_over ? connection_->ending.join() : connection_->ending.detach();
   }
 
   // NCCL waits for ever where two ranks have one GPU, or says it of none by name.
@@ -245,7 +250,8 @@ class Nccl : public comm::Side {
     std::optional<c10::Event> before;
     for (size_t i = 0; i < works.size(); ++i) {
       const mortise_rank_group& group = group_of(*all[i]);
-      if (!group.communicator && works[i]->in) ops::copy_(works[i]->out, works[i]->in.get());
+      if (!group.communicator && works[i]->in)
+        ops::copy_(works[i]->out, ops::view(works[i]->in, Info(works[i]->out).shape()));
       if (!group.communicator || comm::is_of_nothing(*all[i])) continue;
       std::shared_ptr<c10::Event>& its = done[&group];
       if (!its) {
@@ -323,7 +329,13 @@ class Nccl : public comm::Side {
 
   void give_up() override {
     if (!connection_ || !all_->communicator) return;
-    std::call_once(connection_->ends, [this] { connection_->ending = std::thread([c = connection_] { c->abort(); }); });
+    std::call_once(connection_->ends, [this] {
+      try {
+        connection_->ending = std::thread([c = connection_] { c->abort(); });
+      } catch (const std::system_error&) {  // there is no thread for it
+        connection_->abort();
+      }
+    });
   }
 
   std::shared_ptr<Connection> connection_;  // of several ranks

@@ -32,9 +32,9 @@ void Watch::run() {
     progress_.mark();
     marked_ = Clock::now();
     std::string why;
-    while (!is_over(kBeat) && why.empty()) why = look();
-    if (!is_over(Milliseconds(0))) lost_(why);  // who leaves when all is done is not lost
-  } catch (const std::exception&) {             // what a device says that fails, everybody hears who uses it
+    while (!is_over(kBeat) && why.empty()) why = look();  // after a loss, a beat more: this rank may be ending too
+    if (!is_over(Milliseconds(0))) lost_(why);            // who leaves when all is done is not lost
+  } catch (const std::exception&) {                       // what a device says that fails, everybody hears who uses it
   }
 }
 

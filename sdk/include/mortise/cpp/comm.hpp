@@ -8,6 +8,14 @@
 
 namespace mortise {
 
+inline bool reads_in(const mortise_collective& c) {
+  return c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_ALL_GATHER || c.kind == MORTISE_ALL_TO_ALL;
+}
+inline bool reduces(const mortise_collective& c) {
+  return c.kind == MORTISE_ALL_REDUCE || c.kind == MORTISE_REDUCE_SCATTER || c.kind == MORTISE_REDUCE;
+}
+inline bool has_root(const mortise_collective& c) { return c.kind == MORTISE_BROADCAST || c.kind == MORTISE_REDUCE; }
+
 // Numbers on the host, in place; waits.
 inline void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op = MORTISE_SUM) {
   const auto& comm = need(api.comm, "mortise.comm/0");
