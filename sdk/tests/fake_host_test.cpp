@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "mortise/cpp/call.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/cpp/operator.hpp"
 #include "mortise/cpp/ops.hpp"
 #include "mortise/cpp/transformer.hpp"
@@ -346,6 +347,62 @@ TEST(FakeHost, GathersGradientsAndSaysWhereTheyAreAddedTo) {
   host.set_gradient(w, {});
   sum_gradient(w, host.tensor<float>({2}, {3, 4}));
   EXPECT_EQ(host.values<float>(host.gradient(w)), (std::vector<float>{3, 4}));
+}
+
+TEST(FakeHost, RefusesCollectivesThatARunRefuses) {
+  FakeHost host;
+  host.ranks = 3;
+  host.axes["experts"] = {0, 2};
+  const Tensor part = empty(MORTISE_F32, {2, 2}), whole = empty(MORTISE_F32, {6, 2}), ids = empty(MORTISE_I64, {6, 2}),
+               wide = empty(MORTISE_F32, {4, 3});
+  mortise_rank_group* two = nullptr;
+  int32_t rank = -1, size = 0;
+  ASSERT_EQ(api.comm->axis(&host, MORTISE_STR("experts"), &two, &rank, &size), MORTISE_OK);
+  const auto status = [&](mortise_collective c) {
+    mortise_work* work = nullptr;
+    const mortise_status answer = api.comm->start(&host, &c, &work);
+    EXPECT_EQ(work != nullptr, answer == MORTISE_OK);
+    return answer;
+  };
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_GATHER, part, whole, nullptr)), MORTISE_OK);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_GATHER, part, whole, two)), MORTISE_E_SHAPE) << "of two ranks";
+  EXPECT_EQ(status(collective_of(MORTISE_REDUCE_SCATTER, whole, part, nullptr)), MORTISE_OK);
+  EXPECT_EQ(status(collective_of(MORTISE_REDUCE_SCATTER, part, whole, nullptr)), MORTISE_E_SHAPE);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_GATHER, part, ids, nullptr)), MORTISE_E_SHAPE) << "two types";
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_GATHER, Tensor(), whole, nullptr)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, nullptr, 2)), MORTISE_OK);
+  EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, two, 2)), MORTISE_E_ARGUMENT) << "no such root";
+
+  const auto* const nobody = reinterpret_cast<const mortise_rank_group*>(&host);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_REDUCE, Tensor(), whole, nobody)), MORTISE_E_ARGUMENT);
+
+  const Tensor other = empty(MORTISE_F32, {6, 2});
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, other, two)), MORTISE_OK);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, whole, two)), MORTISE_E_ARGUMENT) << "one memory";
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, wide, two)), MORTISE_E_SHAPE);
+  mortise_collective uneven = collective_of(MORTISE_ALL_TO_ALL, whole, part, two);
+  const int64_t sent[] = {5, 1}, taken[] = {0, 2}, too_many[] = {3, 2};
+  uneven.in_rows = sent, uneven.out_rows = taken;
+  EXPECT_EQ(status(uneven), MORTISE_OK);
+  uneven.out_rows = too_many;
+  EXPECT_EQ(status(uneven), MORTISE_E_SHAPE);
+  uneven.out_rows = nullptr;
+  EXPECT_EQ(status(uneven), MORTISE_E_ARGUMENT);
+}
+
+TEST(FakeHost, PlacesParametersAsStrictlyAsARun) {
+  FakeHost host;
+  host.point = "params.declared";
+  host.axes["tensor"] = {1, 2};
+  mortise_param* w = host.add_param("w", "matrix", {4, 3});
+  host.name_dims(w, {"out", "in"});
+  const auto place = [&](mortise_value v) { return api.params->set(&host, w, MORTISE_STR("place.tensor"), v); };
+  EXPECT_EQ(place(value("in")), MORTISE_E_ARGUMENT) << "3 on two ranks";
+  EXPECT_EQ(place(value("heads")), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(place(value(2)), MORTISE_E_ARGUMENT);
+  EXPECT_TRUE(host.places.empty());
+  EXPECT_EQ(place(value("out")), MORTISE_OK);
+  EXPECT_EQ(host.places.at(w), "out");
 }
 
 TEST(FakeChain, SaysItsPointAndWhoProvides) {

@@ -66,8 +66,8 @@ TEST_F(Ddp, PutsGradientsSideBySideFromTheLastToTheFirst) {
 }
 
 TEST_F(Ddp, PutsNothingTogetherThatOtherRanksAddUp) {
-  int of_experts = 0;
-  const auto* const group = reinterpret_cast<const mortise_rank_group*>(&of_experts);
+  host_.axes["experts"] = {.rank = 0, .size = 2};
+  const mortise_rank_group* const group = host_.group_along("experts");
   params_["b"] = host_.add_param("b", "vector", {10});
   host_.groups[params_["b"]] = group;
   begin({{"a", 10}, {"c", 10}});

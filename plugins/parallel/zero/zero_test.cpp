@@ -391,8 +391,8 @@ TEST_F(Zero, EndsALotOfStage2ByBytesAlone) {
 
 // What other ranks of `all` have in its place is no reason to send theirs.
 TEST_F(Zero, EndsALotOfAGroupByTheGroupsBytesAlone) {
-  const int here = 0;
-  const auto* some = reinterpret_cast<const mortise_rank_group*>(&here);
+  host_.axes["experts"] = {.rank = 0, .size = 3};
+  const mortise_rank_group* const some = host_.group_along("experts");
   const auto w = model(3, 2, 100'000, {{1, some}});
   for (int32_t i = 0; i < 3; ++i) need(w[static_cast<size_t>(i)], i, 0);
   started();

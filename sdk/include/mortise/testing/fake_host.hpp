@@ -56,7 +56,7 @@
 #include <optional>
 #include <set>
 
-#include "mortise/cpp/core.hpp"
+#include "mortise/cpp/comm.hpp"
 #include "mortise/dtype.h"
 
 namespace mortise::testing {
@@ -281,7 +281,10 @@ class FakeHost : public mortise_host {
   };
   std::map<std::string, Axis, std::less<>> axes;
   std::map<const mortise_param*, std::string> places;  // along an axis: the number of a rank, or a dimension
-  std::map<const mortise_param*, const mortise_rank_group*> groups;  // over which gradients are summed; else all
+  std::map<const mortise_param*, const mortise_rank_group*> groups;  // `group_along`; else all sum its gradient
+  const mortise_rank_group* group_along(const std::string& axis) const {
+    return reinterpret_cast<const mortise_rank_group*>(&axes.at(axis));
+  }
   struct Placed {
     mortise_tensor* flat = nullptr;
     int64_t offset = 0;
@@ -954,19 +957,24 @@ class FakeHost : public mortise_host {
         .place = [](mortise_host* h, int32_t* rank, int32_t* size) noexcept -> mortise_status {
           return *rank = of(h).rank, *size = of(h).ranks, MORTISE_OK;
         },
-        .start = [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept -> mortise_status {
-          if (!c || !out || !c->out) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
-          Collective& begun =
-              of(h).collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
-          of(h).meet(begun);
-          return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
-        },
+        .start =
+            [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept {
+              return answer(h, [&](FakeHost& f) -> mortise_status {
+                if (!c || !out || !c->out) return f.note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
+                if (const mortise_status status = f.check_fit(*c)) return status;
+                Collective& begun =
+                    f.collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
+                f.meet(begun);
+                return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
+              });
+            },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
           for (Collective& c : of(h).collectives)
             if (as_handle<mortise_work>(&c) == work && !c.is_waited_for) return c.is_waited_for = true, MORTISE_OK;
           return of(h).note_failure(MORTISE_E_ARGUMENT, "there is no such work");
         },
         .host_all_reduce = [](mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) noexcept -> mortise_status {
+          if (op > MORTISE_MIN) return of(h).note_failure(MORTISE_E_ARGUMENT, "no such reduction");
           std::vector<int64_t> all(numbers, numbers + n);
           of(h).others(all, op);
           return std::ranges::copy(all, numbers), MORTISE_OK;
@@ -1037,10 +1045,57 @@ class FakeHost : public mortise_host {
     };
     return table;
   }
+  // What a run refuses of a collective.
+  mortise_status check_fit(const mortise_collective& c) {
+    const auto refuse = [&](const std::string& what, mortise_status status = MORTISE_E_SHAPE) {
+      return note_failure(status, "a collective: " + what);
+    };
+    const auto along = std::ranges::find_if(axes, [&](const auto& axis) { return group_along(axis.first) == c.group; });
+    if (c.group && along == axes.end()) return refuse("a group that is none of `axes`", MORTISE_E_ARGUMENT);
+    const int64_t n = c.group ? along->second.size : ranks;
+    if (c.kind > MORTISE_REDUCE) return refuse("no such kind", MORTISE_E_ARGUMENT);
+    if (has_root(c) && (c.root < 0 || c.root >= n)) return refuse("`root` is no rank", MORTISE_E_ARGUMENT);
+    if (reduces(c) && c.op > MORTISE_MIN) return refuse("no such reduction", MORTISE_E_ARGUMENT);
+    if (reduces(c) && c.op == MORTISE_SUM && need_tensor(c.out)->dtype == MORTISE_BOOL)
+      return refuse("booleans have no sum", MORTISE_E_ARGUMENT);
+    if (!reads_in(c)) return MORTISE_OK;
+    if (!c.in) return refuse("`in` is NULL", MORTISE_E_ARGUMENT);
+    const FakeTensor &in = *need_tensor(c.in), &out = *need_tensor(c.out);
+    if (in.dtype != out.dtype) return refuse("`in` and `out` are of two element types");
+    if (c.kind != MORTISE_ALL_TO_ALL) {
+      const bool scatters = c.kind == MORTISE_REDUCE_SCATTER;
+      const bool fits = scatters ? in.numel == n * out.numel : out.numel == n * in.numel;
+      return fits ? MORTISE_OK : refuse(scatters ? "`in` is not `out` of each rank" : "`out` is not `in` of each rank");
+    }
+    if (&in == &out) return refuse("`in` and `out` are one memory", MORTISE_E_ARGUMENT);
+    if (!c.in_rows != !c.out_rows) return refuse("`in_rows` without `out_rows`, or these alone", MORTISE_E_ARGUMENT);
+    const auto has_rows = [&](const FakeTensor& t, const int64_t* of_each) {
+      if (t.sizes.empty()) return false;
+      if (!of_each) return t.sizes[0] % n == 0;
+      return std::ranges::none_of(of_each, of_each + n, [](int64_t rows) { return rows < 0; }) &&
+             std::accumulate(of_each, of_each + n, int64_t{0}) == t.sizes[0];
+    };
+    const bool fits = has_rows(in, c.in_rows) && has_rows(out, c.out_rows) &&
+                      std::equal(in.sizes.begin() + 1, in.sizes.end(), out.sizes.begin() + 1, out.sizes.end()) &&
+                      (c.in_rows || in.sizes[0] == out.sizes[0]);
+    return fits ? MORTISE_OK : refuse("rows of `in` or of `out` that the ranks do not have");
+  }
+
   mortise_status put_on(const mortise_param* p, const std::string& axis, const mortise_value& v) {
     if (!axes.contains(axis)) return note_failure(MORTISE_E_NOT_FOUND, "no axis `" + axis + "`");
     if (v.tag != MORTISE_INT && v.tag != MORTISE_TEXT)
       return note_failure(MORTISE_E_ARGUMENT, "a place is the number of a rank, or the name of a dimension");
+    const int64_t size = axes.find(axis)->second.size;
+    if (v.tag == MORTISE_INT && (v.v.i < 0 || v.v.i >= size))
+      return note_failure(MORTISE_E_ARGUMENT, "no rank along `" + axis + "` has the number " + std::to_string(v.v.i));
+    if (v.tag == MORTISE_TEXT) {
+      const mortise_param_info& info = need_param(p)->info;
+      const auto found = std::find_if(info.dims, info.dims + info.rank,
+                                      [&](const mortise_str& dim) { return view(dim) == view(v.v.s); });
+      if (found == info.dims + info.rank || info.sizes[found - info.dims] % size != 0)
+        return note_failure(MORTISE_E_ARGUMENT, "no dimension `" + std::string(view(v.v.s)) +
+                                                    "` that the ranks along `" + axis + "` share evenly");
+    }
     places[p] = v.tag == MORTISE_INT ? std::to_string(v.v.i) : std::string(view(v.v.s));
     return MORTISE_OK;
   }
