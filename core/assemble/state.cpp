@@ -32,7 +32,7 @@ constexpr size_t kMaxData = size_t{64} << 10;
 }
 
 std::string extension(const Declared& d) { return std::string(view(d.format.object->extension)); }
-// Every rank has the same states, and the first saves them.
+// The states of all ranks together, which the first saves.
 const std::string kRankFile = "optimizer/rank-0", kModelFile = "model/model";
 std::string kept_file(const PluginHost& plugin) { return "plugins/" + plugin.id + ".rank-0"; }
 
@@ -340,11 +340,13 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   const mortise_clock& clock = d.edge->services.clock;
   if (state.ranks == clock.ranks) return state.cursor;
   const auto step = static_cast<int64_t>(d.lengths.samples_per_step);
-  const std::string were = with_commas(state.ranks) + (state.ranks == 1 ? " rank" : " ranks"),
-                    are = std::to_string(clock.ranks);
+  // Ranks that see the same samples count once in a clock, and each is a process.
+  const int64_t processes = state.ranks * (d.edge->services.world.size / clock.ranks);
+  const std::string were = with_commas(processes) + (processes == 1 ? " rank" : " ranks"),
+                    are = std::to_string(d.edge->services.world.size);
   const auto refuse_ranks = [&](const std::string& why) {
     Diagnostic refused = mistake("batch_changed", "the run was " + were + why, {},
-                                 "--ranks " + std::to_string(state.ranks) + ", as before");
+                                 "--ranks " + std::to_string(processes) + ", as before");
     refused.fixes.push_back("of a run that is to have other ranks: state the batch of a step, of all ranks together");
     refused.effect = "nothing was restored";
     throw Failure(refused);

@@ -63,7 +63,9 @@ void random_stream(mortise_host* h, mortise_str name, mortise_philox* out) {
   const uint64_t place = hash_text(view(name));
   begin_place(out, host, hash_text(plugin_of(h).id));
   out->site = mix(static_cast<uint32_t>(place >> 32), static_cast<uint32_t>(place), 0, 0);
-  out->micro = 0;
+  // Each part of a parameter that ranks have cut has bits of its own.
+  const mortise_param* const p = host.declaration().find(view(name));
+  out->micro = p && p->is_placed() && p->placement.owner < 0 ? static_cast<uint32_t>(p->placement.rank) : 0;
 }
 
 }  // namespace

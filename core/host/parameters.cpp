@@ -143,10 +143,10 @@ void Parameters::count_use(const mortise_param& p, uint32_t flags) {
 at::Tensor Parameters::target(const mortise_param& p, at::ScalarType dtype, bool* add) {
   ParameterState& s = states_[p.index];
   if (!p.info.trainable || scalar_type(p.info.grad_dtype) != dtype || (s.begun && !add)) return {};
-  if (s.is_taken)
+  if (s.is_taken || (s.ready && p.info.replicas > 1))
     throw PluginError(MORTISE_E_UNSUPPORTED, "a gradient of " + p.name +
-                                                 " comes after that of this micro-batch was sent to the other ranks; "
-                                                 "a sharded parameter has one backward a micro-batch");
+                                                 " comes after that of this micro-batch was sent to the other ranks, "
+                                                 "which add up one backward a micro-batch");
   if (add) *add = s.begun;
   if (!s.begun) {
     s.has_gradient = s.begun = true;

@@ -9,6 +9,7 @@
 #include "core/abi/test_loop.hpp"
 #include "core/host/handle.hpp"
 #include "core/host/host.hpp"
+#include "core/host/tables.hpp"
 
 namespace mortise::testing {
 namespace {
@@ -196,6 +197,15 @@ TEST_F(Shards, WhatLiesAlongAnAxisIsAPartOfTheWhole) {
   });
   EXPECT_TRUE(parameters.state(cut).master.equal(at::arange(1, 8, 2).to(at::kFloat).view({4, 1})));
   EXPECT_EQ(parameters.state(here).master.numel(), 8);
+  PluginHost& plugin = host.add_plugin("test.noise", nullptr, nullptr);
+  const auto part_drawn = [&](const char* name) {
+    mortise_philox place{};
+    EXPECT_EQ(kRandomApi.stream(&plugin, str(name), &place), MORTISE_OK);
+    return place.micro;
+  };
+  EXPECT_EQ(part_drawn("cut"), 1u) << "other bits than those of the first part";
+  EXPECT_EQ(part_drawn("here"), 0u);
+  EXPECT_EQ(part_drawn("no parameter"), 0u);
   EXPECT_EQ(parameters.state(there).master.sizes(), at::IntArrayRef({0, 2}));
   EXPECT_THROW(parameters.value(there), PluginError) << "its value is on another rank";
   parameters.begin_step();
@@ -222,6 +232,22 @@ TEST_F(Shards, HaveTheNormOfManyElementsAsExactlyAsWholeOnes) {
   parameters.gradient(parameters.state(cut)).fill_(0.1f);
   const double expected = (1 << 23) * static_cast<double>(0.1f) * static_cast<double>(0.1f);
   EXPECT_NEAR(parameters.squares_of_parts()[0].item<double>(), expected, 0x1p-14 * expected);
+}
+
+// A sum over the ranks may be under way in the memory of a gradient that is whole.
+TEST_F(Shards, RefuseASecondBackwardOfWhatOtherRanksAddUp) {
+  for (const int32_t replicas : {1, 2}) {
+    mortise_param& p = add(replicas == 1 ? "alone" : "shared", 5);
+    p.info.replicas = replicas;
+    parameters.allocate(host.declaration(), at::kCPU, 1, [](const mortise_param&, at::Tensor&) { return true; });
+    parameters.begin_step();
+    parameters.begin_micro(0, true);
+    parameters.count_use(p, MORTISE_FIRST_PASS);
+    contribute(p, 1);
+    parameters.arrive(p);
+    if (replicas == 1) contribute(p, 1);
+    else EXPECT_THROW(contribute(p, 1), PluginError);
+  }
 }
 
 TEST_F(Shards, RefuseAGradientThatComesTooLate) {

@@ -3,9 +3,11 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "core/host/handle.hpp"
@@ -132,6 +134,17 @@ TEST_F(RanksTest, NameTheFirstThatHasOtherBits) {
   EXPECT_EQ(error_of([&] { ranks.first_unlike(all); }),
             "the ranks do not have the same tensors whole, of which this one has 3: a plugin places a parameter, or "
             "keeps something, on some of them alone");
+}
+
+TEST_F(RanksTest, TellTensorsOfOtherNames) {
+  const auto first_sent = [&](const std::string& name) {
+    std::optional<int64_t> sent;
+    comm.other = [&](int64_t own, size_t) { return sent = sent.value_or(own), own; };
+    EXPECT_EQ(ranks.first_unlike({{name, at::ones({2})}}), "");
+    return sent.value_or(0);
+  };
+  EXPECT_NE(first_sent("w"), first_sent("v"));
+  EXPECT_EQ(first_sent("w"), first_sent("w"));
 }
 
 // What this rank sends of a tensor, of which the ranks are to have the same.

@@ -25,8 +25,8 @@ typedef struct mortise_random_api {
    * (element/8, site, step, micro). A site: the layer's place in the plan, which call of it this is within its segment,
    * and `draw`; so a recompute and a resumed run draw the same bits, with nothing saved. */
   MORTISE_FN(site, const mortise_call *, uint32_t draw, mortise_philox *);
-  /** A place of the plugin's own, outside of layers: key = (run.seed, the plugin's id), site = `name`, step = the step
-   * under way, or the next one; the same on every rank. Since 0.2 */
+  /** A place of the plugin's own, outside of layers: key = (run.seed, the plugin's id), site = `name`, step = the one
+   * under way or the next; the same on every rank, but for parts of a parameter `name` that ranks cut. Since 0.2 */
   MORTISE_FN(stream, mortise_str name, mortise_philox *);
 } mortise_random_api;
 
