@@ -56,17 +56,17 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 740,
-    "manifest": 2000,
+    "manifest": 2001,
     "plugin": 1830,
     "plan": 1964,
     "model": 415,
-    "host": 2361,
+    "host": 2362,
     "loop": 2636,
     "abi": 1729,
     "declare": 1964,
-    "assemble": 1302,
+    "assemble": 1303,
     "store": 1396,
-    "cli": 6932,
+    "cli": 6959,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -226,6 +226,14 @@ class Cut(WithCut):
         for file in ("model/model.safetensors", "plugins/ema.weights.rank-0.safetensors"):
             self.same_tensors(tensors(self.checkpoint(whole) / file), tensors(self.checkpoint(run) / file))
 
+    def test_ranks_that_see_the_same_samples_count_where_others_are_refused(self):
+        self.train("begun", self.text(2, CUT.format(2)).replace('"2 epochs"', "2"), "--ranks", "4")
+        result = self.mortise("resume", "runs/begun", "--ranks", "2", "--set", "run.length=4", "--plugin-path", "more")
+        self.assertEqual(result.code, 64, result)
+        self.assertIn("error[batch_changed]: the run was 4 ranks with 4 samples a step; with 2 a step has 2\n",
+                      result.err)
+        self.assertIn("  fix: --ranks 4, as before\n", result.err)
+
     def test_the_plan_says_who_sees_the_same(self):
         parted = self.plan(self.text(2, CUT.format(2)), 4)
         self.assertEqual(parted["length"]["axes"], [
