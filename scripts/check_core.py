@@ -56,7 +56,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 740,
-    "manifest": 2001,
+    "manifest": 2004,
     "plugin": 1830,
     "plan": 1964,
     "model": 415,
@@ -64,9 +64,9 @@ BUDGETS = {
     "loop": 2636,
     "abi": 1729,
     "declare": 1964,
-    "assemble": 1303,
+    "assemble": 1311,
     "store": 1396,
-    "cli": 6959,
+    "cli": 6982,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -182,7 +182,15 @@ Found chosen_by_first(const Declared& d, const Found& own) {
 // Ranks whose parameters begin otherwise would never be one model.
 void must_begin_alike(const Allocated& a) {
   diagnosed(*a.declared.instances, [&] {
-    const std::string name = Ranks(a.host().services).first_unlike(whole_masters(a.host()));
+    const Ranks ranks(a.host().services);
+    std::string places;
+    for (const mortise_param& p : a.host().declaration().params)
+      for (const auto n : {p.placement.axis, p.placement.owner, static_cast<int>(p.placement.dim)})
+        places += std::to_string(n) + " ";
+    const auto hash = static_cast<int64_t>(hash_text(places) >> 1);
+    if (ranks.most(hash) != -ranks.most(-hash))
+      throw PluginError(MORTISE_E_PLUGIN, "`place.AXIS` of a parameter is not the same on every rank");
+    const std::string name = ranks.first_unlike(whole_masters(a.host()));
     if (!name.empty())
       throw PluginError(MORTISE_E_DATA, name + " does not begin with the same bits on every rank",
                         a.declared.comm.by->id());

@@ -345,15 +345,15 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   const std::string were = with_commas(processes) + (processes == 1 ? " rank" : " ranks"),
                     are = std::to_string(d.edge->services.world.size);
   const auto refuse_ranks = [&](const std::string& why) {
-    Diagnostic refused = mistake("batch_changed", "the run was " + were + why, {},
-                                 "--ranks " + std::to_string(processes) + ", as before");
-    refused.fixes.push_back("of a run that is to have other ranks: state the batch of a step, of all ranks together");
+    Diagnostic refused = mistake("batch_changed", "the run has steps of " + were + why, {},
+                                 "--ranks " + std::to_string(processes) + ", which has the same steps");
+    refused.fixes.push_back("a new run, whose manifest states the samples of a step: that one can have other ranks");
     refused.effect = "nothing was restored";
     throw Failure(refused);
   };
   if (state.step_samples == 0) refuse_ranks("; how many samples a step had is not recorded");
   if (state.step_samples != step)
-    refuse_ranks(" with " + with_commas(state.step_samples) + " samples a step; with " + are + " a step has " +
+    refuse_ranks(" with " + with_commas(state.step_samples) + " samples; with " + are + " a step has " +
                  with_commas(step));
   const int64_t samples = d.samples->count("train"), micro = clock.micro_batch_size;
   const auto per_epoch = [&](int64_t together) {

@@ -37,6 +37,11 @@ constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // by a training
   throw Failure(trouble(kExitUnavailable, "ranks_not_started", what + ": " + std::strerror(errno)));
 }
 
+bool is_ignored(int signal) {
+  struct sigaction now{};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 // Of `mortise eval`: signals end it as they end any program, and there is nothing to go on with.
 bool only_measures(const std::vector<std::string>& words) { return words.size() > 1 && words[1] == "eval"; }
 
@@ -193,8 +198,8 @@ int Children::until_next() const {
 void Children::take_signals() {
   for (signalfd_siginfo s{}; ::read(signals_, &s, sizeof s) == sizeof s;) {
     const int signal = static_cast<int>(s.ssi_signo);
-    const bool hangs_up = signal == SIGHUP && !measures_;  // a training goes on
-    if (signal != SIGCHLD && signal != SIGUSR1 && !hangs_up) {
+    const bool hangs_up = signal == SIGHUP && (!measures_ || is_ignored(SIGHUP));  // a training goes on
+    if (signal != SIGCHLD && (signal != SIGUSR1 || measures_) && !hangs_up) {
       if (!asked_) others_are_to_end();
       asked_ = signal;
     }
@@ -267,7 +272,8 @@ void Children::say_who_is_waited_for() {
        << (others > 1 ? " and " + std::to_string(others) + " others"
            : others   ? " and another"
                       : "")
-       << ", which has not ended; Ctrl-C (SIGINT) " << (interrupted_ ? "once more" : "twice") << " ends it\n";
+       << (others > 0 ? ", which have" : ", which has") << " not ended; Ctrl-C (SIGINT) "
+       << (interrupted_ ? "once more" : "twice") << " ends it\n";
 }
 
 // What a rank says is in memory: of a long run only the end is kept.
@@ -406,7 +412,10 @@ int Children::tell(const std::vector<std::string>& words) const {
   if (!blamed) blamed = first;
   for (const Rank* r : ended_)
     if (exit_of(*blamed) == kExitOk) blamed = r;
-  if (exit_of(*blamed) != exit_of(*first)) tell_words(*blamed);
+  // Of ranks that lost one another who ended first saw it first; rank 0 has spoken.
+  const bool lost = exit_of(*blamed) == kExitResumable && exit_of(*first) == kExitResumable;
+  const Rank* const speaks = lost && !is_stopped(*ended_.front()) ? ended_.front() : blamed;
+  if (lost || exit_of(*blamed) != exit_of(*first)) tell_words(*speaks);
   const bool is_interrupted = exit_of(*blamed) == kExitResumable && exit_of(*ended_.front()) == kExitInterrupted;
   return is_interrupted ? kExitInterrupted : exit_of(*blamed);
 }
@@ -440,6 +449,11 @@ int ranks_of_flag(const Arguments& args) {
                               ", or all; this is `" + text + "`",
                           {}, "--ranks 2, or --ranks all: one for each GPU, without one for each processor"));
   return n;
+}
+
+int ranks_here(const Verb& verb, const Arguments& args) {
+  if (verb.name == "plan") return args.has("--ranks") ? ranks_of_flag(args) : 1;
+  return verb.name == "train" || verb.name == "resume" || verb.name == "eval" ? world_of_environment().local_size : 1;
 }
 
 int ranks_asked(const Verb& verb, const Arguments& args) {

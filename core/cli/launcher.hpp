@@ -16,6 +16,9 @@ int ranks_asked(const Verb& verb, const Arguments& args);
 // processor. Throws Failure.
 int ranks_of_flag(const Arguments& args);
 
+// How many ranks share this host: what started this one says it, or `--ranks` of a plan. Throws Failure.
+int ranks_here(const Verb& verb, const Arguments& args);
+
 // The words without a flag and its value.
 std::vector<std::string> without_flag(const std::vector<std::string>& words, const std::string& flag);
 

@@ -49,6 +49,7 @@ class StartedRanks : public testing::Test {
     parent_ = fork();
     if (parent_ > 0) return;
     setpgid(0, 0);
+    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // as a shell's background ignores them
     if (!freopen("out", "w", stdout) || !freopen("err", "w", stderr)) _exit(99);
     setenv("OMP_NUM_THREADS", "7", 1);
     globals().name = "program";
@@ -312,6 +313,7 @@ TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
   EXPECT_EQ(text("err"), "");
   expect_soon();
   begins_ = true;
+  patience_.stopped = milliseconds(300);
   EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 75' TERM\nwhile :; do sleep 0.01; done\n"), 130);
   EXPECT_EQ(text("err"), "");
 }
@@ -457,13 +459,19 @@ TEST_F(StartedRanksSignals, TheSecondInterruptEndsThePatience) {
 }
 
 TEST_F(StartedRanksSignals, WhoDoesNotEndIsSaid) {
-  patience_.silent = milliseconds(300);
+  patience_.silent = milliseconds(1000);
   start_python();
+  kill(parent_, SIGUSR1);  // no end
+  std::this_thread::sleep_for(milliseconds(1300));
+  EXPECT_EQ(text("err"), "");
   kill(pid_of(1), SIGSTOP);
   kill(parent_, SIGTERM);
+  const auto asked = std::chrono::steady_clock::now();
   const char* const waits = "waiting for rank 1, which has not ended; Ctrl-C (SIGINT) twice ends it\n";
   for (int i = 0; i < 2000 && text("err") != waits; ++i) std::this_thread::sleep_for(milliseconds(10));
-  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(8));
+  kill(parent_, SIGTERM);
+  std::this_thread::sleep_for(milliseconds(1300));
   EXPECT_EQ(text("err"), waits) << "once";
   kill(pid_of(1), SIGCONT);
   EXPECT_EQ(end(), kExitResumable);
@@ -471,8 +479,38 @@ TEST_F(StartedRanksSignals, WhoDoesNotEndIsSaid) {
 
 TEST_F(StartedRanks, WhoDoesNotEndWhenOthersAreDoneIsSaid) {
   patience_.silent = milliseconds(100);
-  EXPECT_EQ(run(3, "test $RANK = 1 || exit 0\nwhile ! test -s err; do sleep 0.05; done"), 0);
-  EXPECT_EQ(text("err"), "waiting for rank 1, which has not ended; Ctrl-C (SIGINT) twice ends it\n");
+  for (const auto& [ranks, who] :
+       {std::pair(2, "1, which has"), {3, "1 and another, which have"}, {4, "1 and 2 others, which have"}}) {
+    EXPECT_EQ(run(ranks, "test $RANK = 0 && exit 0\nwhile ! test -s err; do sleep 0.05; done"), 0);
+    EXPECT_EQ(text("err"), "waiting for rank " + std::string(who) + " not ended; Ctrl-C (SIGINT) twice ends it\n");
+  }
+}
+
+TEST_F(StartedRanks, WhatMoreAnInterruptWants) {
+  patience_.silent = milliseconds(600);
+  start(2, "trap '' INT\n" + std::string(kSleep));
+  pid_of(0), pid_of(1);
+  kill(parent_, SIGINT);
+  const char* const waits = "waiting for rank 0 and another, which have not ended; Ctrl-C (SIGINT) once more ends it\n";
+  for (int i = 0; i < 2000 && text("err") != waits; ++i) std::this_thread::sleep_for(milliseconds(10));
+  kill(parent_, SIGINT);
+  EXPECT_EQ(end(), kExitInterrupted);
+  EXPECT_TRUE(text("err").starts_with(waits)) << text("err");
+}
+
+// An end that was asked for hides no failure.
+TEST_F(StartedRanks, AFailureAfterAnInterruptIsTheExit) {
+  EXPECT_EQ(run(2, "test $RANK = 0 && exit 130\nsleep 0.1; exit 65"), 65);
+}
+
+// Of ranks that lost one another the first that ended saw it first; rank 0, which was stopped, blames them.
+TEST_F(StartedRanks, WhoEndedFirstOfThoseThatAreLostIsTold) {
+  patience_.lost = kEndless;
+  EXPECT_EQ(run(2,
+                "test $RANK = 0 && { sleep 0.3; echo 'error[rank_lost]: rank 1 ended' >&2; exit 75; }\n"
+                "echo 'error[rank_lost]: rank 0 ended' >&2; exit 75"),
+            kExitResumable);
+  EXPECT_EQ(text("err"), "error[rank_lost]: rank 1 ended\nrank 1: error[rank_lost]: rank 0 ended\n");
 }
 
 // As any program: an evaluation has nothing to save.

@@ -11,6 +11,7 @@
 #include "core/cli/command_line.hpp"
 #include "core/cli/common.hpp"
 #include "core/cli/launcher.hpp"
+#include "core/cli/rank_process.hpp"
 #include "core/cli/signals.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/declare/declared.hpp"
@@ -82,6 +83,7 @@ int main(int argc, char** argv) {
     if (verb.name == "train" || verb.name == "resume") hold_signals();
     const int ranks = ranks_asked(verb, args);
     if (ranks > 1) plan_for(ranks);
+    else share_processors(ranks_here(verb, args));
     refuse_early(verb, args);
     if (ranks > 1) return run_ranks(ranks, without_flag(globals().words, "--ranks"));
     if (!verb.work) return run_in_library(verb.name, "", argc, argv);

@@ -31,8 +31,7 @@ std::vector<std::string> environment_of(const RankStart& s) {
                                   "MORTISE_LAUNCHED_BY=--ranks"};
   if (s.listens >= 0) all.push_back("MORTISE_LISTEN_FD=" + text(s.listens));
   if (s.told >= 0) all.push_back(std::string(kToldTo) + "=" + text(s.told));
-  // More threads than processors make each of them wait for the others.
-  if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(std::max(1, processors() / s.ranks)));
+  if (!std::getenv("OMP_NUM_THREADS")) all.push_back("OMP_NUM_THREADS=" + text(threads_of_each(s.ranks)));
   const size_t own = all.size();
   for (char** v = environ; *v; ++v) {
     const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
@@ -75,6 +74,13 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 int processors() {
   const int here = processors_here();
   return here > 0 ? here : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int threads_of_each(int ranks) { return std::max(1, processors() / ranks); }
+
+void share_processors(int ranks) {
+  const bool has_some = processors() < ::sysconf(_SC_NPROCESSORS_ONLN);  // as mpirun and srun bind
+  if (ranks > 1 && !has_some) ::setenv("OMP_NUM_THREADS", std::to_string(threads_of_each(ranks)).c_str(), 0);
 }
 
 int listening_socket(int& port) {

@@ -11,6 +11,10 @@ namespace mortise::cli {
 constexpr int kMostStarted = 1024;
 
 int processors();  // for this process
+// Threads for one of so many ranks of this host: more than processors make each wait for the others. Tells LibTorch,
+// which is not loaded yet, if nobody has: in a rank that a launcher has started on processors of all ranks.
+int threads_of_each(int ranks);
+void share_processors(int ranks);
 
 // A socket on a port that nobody has, of this machine alone; -1: errno says why there is none.
 int listening_socket(int& port);

@@ -86,6 +86,8 @@ TEST(Check, Ranges) {
   stage.default_value.data = int64_t{2};
   EXPECT_EQ(check(stage, "4"), "out_of_range: table.key is 1 to 3, this is 4 | key = 3");
   EXPECT_EQ(check(stage, "0"), "out_of_range: table.key is 1 to 3, this is 0 | key = 2");
+  stage.max = 9;
+  EXPECT_EQ(check(stage, "10"), "out_of_range: table.key is 1 to 9, this is 10 | key = 2");
 }
 
 TEST(Check, StringAndChoice) {

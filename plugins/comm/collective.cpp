@@ -42,12 +42,17 @@ void check_rows(const mortise_collective& c, mortise_tensor* t, const int64_t* o
            MORTISE_E_SHAPE);
 }
 
-void check_exchange(const mortise_collective& c, const Info& in, const Info& out, int64_t n) {
+void check_exchange(const mortise_collective& c, const Info& in, const Info& out, int64_t rank, int64_t n) {
   if (!c.in_rows != !c.out_rows) refuse(c, "`in_rows` and `out_rows` are given together, or neither");
   check_rows(c, c.in, c.in_rows, n, "`in`");
   check_rows(c, c.out, c.out_rows, n, "`out`");
   if (!std::ranges::equal(in.shape().subspan(1), out.shape().subspan(1)))
     refuse(c, "rows of `in` and of `out` have other sizes", MORTISE_E_SHAPE);
+  if (c.in_rows && c.in_rows[rank] != c.out_rows[rank])
+    refuse(c,
+           "this rank is to send itself " + std::to_string(c.in_rows[rank]) + " rows and has room for " +
+               std::to_string(c.out_rows[rank]),
+           MORTISE_E_SHAPE);
   if (!c.in_rows && in.size(0) != out.size(0)) refuse(c, "`in` and `out` have other sizes", MORTISE_E_SHAPE);
   if (in.numel > 0 && in.data == out.data) refuse(c, "`in` and `out` are one memory");
 }
@@ -81,7 +86,7 @@ c10d::ReduceOp op_of(uint32_t op, const char* name) {
 
 const char* op_name(uint32_t op) { return op == MORTISE_SUM ? "sum" : op == MORTISE_MAX ? "max" : "min"; }
 
-void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
+void check_fit(const mortise_collective& c, int64_t rank, int64_t n, uint32_t device) {
   const Info out = operand(c, c.out, "`out`", device);
   if (reduces(c)) {
     op_of(c.op, name_of(c));
@@ -92,7 +97,7 @@ void check_fit(const mortise_collective& c, int64_t n, uint32_t device) {
   if (!reads_in(c)) return;
   const Info in = operand(c, c.in, "`in`", device);
   if (in.dtype != out.dtype) refuse(c, "`in` and `out` are of two element types", MORTISE_E_SHAPE);
-  if (c.kind == MORTISE_ALL_TO_ALL) return check_exchange(c, in, out, n);
+  if (c.kind == MORTISE_ALL_TO_ALL) return check_exchange(c, in, out, rank, n);
   const bool scatters = c.kind == MORTISE_REDUCE_SCATTER;
   const int64_t whole = scatters ? in.numel : out.numel, part = scatters ? out.numel : in.numel;
   if (whole != n * part)

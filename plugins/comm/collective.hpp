@@ -17,9 +17,9 @@ const char* op_name(uint32_t op);  // of one that `op_of` knows
 inline bool is_of_nothing(const mortise_collective& c) {
   return c.kind != MORTISE_ALL_TO_ALL && Info(c.out).numel == 0;
 }
-// Everything that can be wrong with it on this rank, of n, whose tensors are to be on `device` (MORTISE_CPU, …): throws
-// Error.
-void check_fit(const mortise_collective&, int64_t n, uint32_t device);
+// Everything that can be wrong with it on this rank, number `rank` of n, whose tensors are to be on `device`
+// (MORTISE_CPU, …): throws Error.
+void check_fit(const mortise_collective&, int64_t rank, int64_t n, uint32_t device);
 at::ScalarType type_of(uint32_t dtype);  // throws Error if there is no such type
 
 // Of an exchange among n ranks: [rows, elements of a row], and how many rows go to each, or come from each.

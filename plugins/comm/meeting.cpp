@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -112,7 +113,24 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c
                                                      options);
 }
 
+// Files, the store's connections and those of two groups. What lacks one of them later knows no rank to blame, or ends
+// the process.
+static void need_files(const World& world) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  const auto need = static_cast<rlim_t>(64 + (world.rank == 0 ? 5 : 2) * world.size);
+  if (files.rlim_cur < need)
+    throw Error(MORTISE_E_MEMORY,
+                "open: this process may open " + std::to_string(files.rlim_cur) + " files, and rank " +
+                    std::to_string(world.rank) + " of " + std::to_string(world.size) + " needs some " +
+                    std::to_string(need),
+                "ulimit -n " + std::to_string(std::max<rlim_t>(1024, need)));
+}
+
 Meeting meet(const World& world, Milliseconds timeout, const std::string& id, int threads) {
+  need_files(world);
   const std::string own = own_address(world);
   if (is_loopback(own) && world.local_size < world.size)
     throw Error(MORTISE_E_ARGUMENT,

@@ -47,6 +47,7 @@ class Side {
   const World& world() const { return *world_; }
   const Meeting& met() const { return met_; }
   bool is_alone() const { return world_->size == 1; }
+  bool checks() const { return checks_; }
   Milliseconds timeout() const { return timeout_; }
   c10d::ProcessGroupGloo& own() { return *met_.own; }
   void need_open(const char* name) const;

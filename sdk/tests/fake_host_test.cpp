@@ -373,17 +373,36 @@ TEST(FakeHost, RefusesCollectivesThatARunRefuses) {
   EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, nullptr, 2)), MORTISE_OK);
   EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, two, 2)), MORTISE_E_ARGUMENT) << "no such root";
 
+  mortise_collective reduced = collective_of(MORTISE_ALL_REDUCE, Tensor(), whole, nullptr);
+  reduced.op = MORTISE_MIN + 1;
+  EXPECT_EQ(status(reduced), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_REDUCE, Tensor(), empty(MORTISE_BOOL, {2}), nullptr)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(status(collective_of(MORTISE_REDUCE + 1, Tensor(), whole, nullptr)), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, nullptr, -1)), MORTISE_E_ARGUMENT);
+  int64_t number = 1;
+  EXPECT_EQ(api.comm->host_all_reduce(&host, &number, 1, MORTISE_MIN + 1), MORTISE_E_ARGUMENT);
   const auto* const nobody = reinterpret_cast<const mortise_rank_group*>(&host);
   EXPECT_EQ(status(collective_of(MORTISE_ALL_REDUCE, Tensor(), whole, nobody)), MORTISE_E_ARGUMENT);
 
-  const Tensor other = empty(MORTISE_F32, {6, 2});
-  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, other, two)), MORTISE_OK);
+  const Tensor as_whole = empty(MORTISE_F32, {6, 2});
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, as_whole, two)), MORTISE_OK);
   EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, whole, two)), MORTISE_E_ARGUMENT) << "one memory";
   EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, wide, two)), MORTISE_E_SHAPE);
   mortise_collective uneven = collective_of(MORTISE_ALL_TO_ALL, whole, part, two);
-  const int64_t sent[] = {5, 1}, taken[] = {0, 2}, too_many[] = {3, 2};
+  const Tensor odd = empty(MORTISE_F32, {3, 2}), four = empty(MORTISE_F32, {4, 2}),
+               number_alone = empty(MORTISE_F32, {});
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, odd, empty(MORTISE_F32, {3, 2}), two)), MORTISE_E_SHAPE);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, whole, four, two)), MORTISE_E_SHAPE);
+  EXPECT_EQ(status(collective_of(MORTISE_ALL_TO_ALL, number_alone, empty(MORTISE_F32, {}), two)), MORTISE_E_SHAPE);
+  const int64_t sent[] = {1, 5}, taken[] = {1, 1}, too_many[] = {1, 2}, other[] = {2, 4}, less[] = {7, -1};
   uneven.in_rows = sent, uneven.out_rows = taken;
   EXPECT_EQ(status(uneven), MORTISE_OK);
+  EXPECT_EQ(host.collectives.back().in_rows, (std::vector<int64_t>{1, 5}));
+  uneven.in_rows = other;
+  EXPECT_EQ(status(uneven), MORTISE_E_SHAPE) << "to itself";
+  uneven.in_rows = less;
+  EXPECT_EQ(status(uneven), MORTISE_E_SHAPE);
+  uneven.in_rows = sent;
   uneven.out_rows = too_many;
   EXPECT_EQ(status(uneven), MORTISE_E_SHAPE);
   uneven.out_rows = nullptr;
@@ -399,10 +418,13 @@ TEST(FakeHost, PlacesParametersAsStrictlyAsARun) {
   const auto place = [&](mortise_value v) { return api.params->set(&host, w, MORTISE_STR("place.tensor"), v); };
   EXPECT_EQ(place(value("in")), MORTISE_E_ARGUMENT) << "3 on two ranks";
   EXPECT_EQ(place(value("heads")), MORTISE_E_ARGUMENT);
-  EXPECT_EQ(place(value(2)), MORTISE_E_ARGUMENT);
+  for (const int rank : {2, -1}) EXPECT_EQ(place(value(rank)), MORTISE_E_ARGUMENT);
   EXPECT_TRUE(host.places.empty());
   EXPECT_EQ(place(value("out")), MORTISE_OK);
   EXPECT_EQ(host.places.at(w), "out");
+  mortise_philox bits{};
+  EXPECT_EQ(api.random->stream(&host, MORTISE_STR("w"), &bits), MORTISE_OK);
+  EXPECT_EQ(bits.micro, 1U) << "those of this part";
 }
 
 TEST(FakeChain, SaysItsPointAndWhoProvides) {

@@ -313,7 +313,7 @@ class Resumed(Ranks):
         before = sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file())
         result = self.resumed(run, 1, 8)
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[batch_changed]: the run was 2 ranks with 8 samples a step; with 1 a step has 4\n",
+        self.assertIn("error[batch_changed]: the run has steps of 2 ranks with 8 samples; with 1 a step has 4\n",
                       result.err)
         self.assertEqual(before, sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file()))
 
@@ -323,8 +323,8 @@ class Resumed(Ranks):
         run = self.train("begun", text, "--ranks", "2", "--set", "data.drop_last=true")
         result = self.resumed(run, 4, 8)
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[batch_changed]: the run was 2 ranks, and `data.drop_last` leaves other samples out with "
-                      "4\n", result.err)
+        self.assertIn("error[batch_changed]: the run has steps of 2 ranks, and `data.drop_last` leaves other samples "
+                      "out with 4\n", result.err)
         self.assertEqual(self.resumed(run, 1, 8).code, 0)
         self.assertEqual((run / "sources/command.txt").read_text().splitlines()[0].split()[-2:], ["--ranks", "2"])
 

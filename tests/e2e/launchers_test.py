@@ -174,6 +174,13 @@ class OneHost(Launched):
         self.comes_to_the_same([([MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", RANKS, e2e.MORTISE, "train"],
                                  {})])
 
+    def test_a_host_that_lets_few_files_be_open(self):
+        process, = self.start_all([(["bash", "-c", f"ulimit -n 40; exec {e2e.MORTISE} train --ranks 2"], {})])
+        (code, _, err), = self.ended([process])
+        self.assertEqual(code, 69, err)
+        self.assertIn(": open: this process may open 40 files, and rank 0 of 2 needs some 74\n", err)
+        self.assertIn("\n  fix: ulimit -n 1024\n", err)
+
     def test_the_variables_of_slurm(self):
         job = {"SLURM_JOB_ID": str(10_000 + os.getpid()), "SLURM_STEP_ID": "0", "SLURM_NTASKS": str(RANKS),
                "SLURM_STEP_NUM_TASKS": str(RANKS), "SLURM_STEP_TASKS_PER_NODE": str(RANKS),

@@ -230,9 +230,9 @@ class Cut(WithCut):
         self.train("begun", self.text(2, CUT.format(2)).replace('"2 epochs"', "2"), "--ranks", "4")
         result = self.mortise("resume", "runs/begun", "--ranks", "2", "--set", "run.length=4", "--plugin-path", "more")
         self.assertEqual(result.code, 64, result)
-        self.assertIn("error[batch_changed]: the run was 4 ranks with 4 samples a step; with 2 a step has 2\n",
+        self.assertIn("error[batch_changed]: the run has steps of 4 ranks with 4 samples; with 2 a step has 2\n",
                       result.err)
-        self.assertIn("  fix: --ranks 4, as before\n", result.err)
+        self.assertIn("  fix: --ranks 4, which has the same steps\n", result.err)
 
     def test_the_plan_says_who_sees_the_same(self):
         parted = self.plan(self.text(2, CUT.format(2)), 4)

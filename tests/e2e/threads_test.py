@@ -1,6 +1,7 @@
 """How many threads compute and how they wait: [device.cpu] threads, wait."""
 import os
 import pathlib
+import subprocess
 
 import e2e
 
@@ -33,6 +34,26 @@ class Threads(e2e.Case):
         short = ("train", "--set", "run.length=1")
         self.assertRegex(self.ok(*short).out, r"(?m)^device  device\.cpu, 1 thread, ")
         self.assertRegex(self.ok(*short, "--set", "device.cpu.threads=3").out, r"(?m)^device  device\.cpu, 3 threads, ")
+
+    def test_the_ranks_of_a_host_share_its_processors(self):
+        """Whoever starts them, where nobody says how many threads each has."""
+        processors = len(os.sched_getaffinity(0))
+        each = max(1, processors // 2)
+        line = rf"(?m)^device +device\.cpu, {each} threads?, "
+        self.assertRegex(self.unsaid("plan", "--ranks", "2").communicate()[0].decode(), line)
+        # Started by variables: a launcher that binds ranks to processors has shared them already.
+        each = each if processors == os.cpu_count() else processors
+        place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": str(e2e.free_port())}
+        first, second = (self.unsaid("train", "--set", "run.length=1", **place, RANK=str(rank), LOCAL_RANK=str(rank))
+                         for rank in range(2))
+        self.assertRegex(first.communicate()[0].decode(), rf"(?m)^device  device\.cpu, {each} threads?, ")
+        second.communicate()
+        self.assertEqual((first.returncode, second.returncode), (0, 0))
+
+    def unsaid(self, *args, **env):
+        return subprocess.Popen(["env", "-u", "OMP_NUM_THREADS", e2e.MORTISE, *args], cwd=self.dir,
+                                env=self.environment(**env), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def test_threads_wait_as_the_manifest_says(self):
         for policy in ("active",):  # without a word of it, threads wait passively on a small machine

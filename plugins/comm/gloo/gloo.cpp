@@ -2,9 +2,13 @@
 //
 // LibTorch sees the host's tensors as flat memory (from_blob); the handle is kept until `wait`, and told that it was
 // written. Every call is checked before anything is sent, so that what is wrong on all ranks leaves none waiting.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -15,7 +19,7 @@
 #include "plugins/comm/side.hpp"
 
 struct mortise_rank_group {
-  int size = 1;
+  int rank = 0, size = 1;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> ranks;  // none of one rank, which has nobody to send to
 };
 
@@ -90,6 +94,7 @@ class Gloo : public comm::Side {
   void open(const mortise_world* given) {
     Side::open(given);
     all_.size = world().size;
+    all_.rank = world().rank;
     if (!is_alone()) all_.ranks = met().own;
   }
 
@@ -98,6 +103,7 @@ class Gloo : public comm::Side {
     const Members some = members_of(ranks, n);
     const auto made = std::make_shared<mortise_rank_group>();
     made->size = some.size;
+    made->rank = some.rank;
     if (some.size > 1)
       connect_group([=, store = met().store, address = met().address, limit = timeout()] {
         made->ranks = comm::open_group(store, address, some.name, some.rank, some.size, kThreads, limit);
@@ -109,8 +115,8 @@ class Gloo : public comm::Side {
     if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
     const char* const name = comm::name_of(*c);
     need_open(name);
-    const mortise_rank_group& group = c->group ? *c->group : all_;
-    comm::check_fit(*c, group.size, MORTISE_CPU);
+    const mortise_rank_group& group = c->group ? known(c->group) : all_;
+    comm::check_fit(*c, group.rank, group.size, MORTISE_CPU);
     auto made = std::make_unique<mortise_work>();
     if (reads_in(*c)) made->in = Tensor::share(c->in);
     made->out = Tensor::share(c->out);
@@ -121,6 +127,7 @@ class Gloo : public comm::Side {
     if (!group.ranks) {
       if (made->in) copy(made->in, made->out);
     } else if (must_be_alike(what_is(*c), c->group ? group.ranks.get() : nullptr); !comm::is_of_nothing(*c)) {
+      if (checks() && c->kind == MORTISE_ALL_TO_ALL) must_have_room(*c, group);
       or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
     }
     *out = made.get();
@@ -142,6 +149,27 @@ class Gloo : public comm::Side {
   }
 
  private:
+  const mortise_rank_group& known(const mortise_rank_group* group) const {
+    if (std::ranges::none_of(groups_, [&](const auto& made) { return made.get() == group; }))
+      throw Error(MORTISE_E_ARGUMENT, "start: no group of ranks is at that address");
+    return *group;
+  }
+  // Each rank has as much room for another's rows as that one sends it.
+  void must_have_room(const mortise_collective& c, const mortise_rank_group& group) {
+    const int64_t n = group.size;
+    std::vector<int64_t> own = comm::Rows(c.in, c.in_rows, n).of_each;
+    std::ranges::copy(comm::Rows(c.out, c.out_rows, n).of_each, std::back_inserter(own));
+    at::Tensor here = at::tensor(own, at::kLong), all = at::empty({n * 2 * n}, at::kLong);
+    or_lost("check of all_to_all", Clock::now(), [&] { group.ranks->_allgather_base(all, here)->wait(); });
+    const at::Tensor table = all.view({n, 2 * n});
+    const auto rows = table.accessor<int64_t, 2>();
+    for (int64_t from = 0; from < n; ++from)
+      for (int64_t to = 0; to < n; ++to)
+        if (rows[from][to] != rows[to][n + from])
+          throw Error(MORTISE_E_SHAPE, "all_to_all: of these ranks number " + std::to_string(from) + " sends number " +
+                                           std::to_string(to) + " " + std::to_string(rows[from][to]) +
+                                           " rows, which has room for " + std::to_string(rows[to][n + from]));
+  }
   // All in which ranks must not differ; of rows each sends its own number.
   static std::string what_is(const mortise_collective& c) {
     const Info out(c.out);

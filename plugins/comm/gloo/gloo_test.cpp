@@ -362,6 +362,16 @@ TEST(Gloo, FindsWhoBeginsAnotherCallWhereItChecks) {
     differ(last([&] { return at.sum({1}, MORTISE_MAX); }, [&] { return at.sum({1}); }));
     differ(last([&] { return at.sum({1, 2}); }, sum));
     differ(last([&] { return at.sum({1, 2}); }, [&] { return at.sum({1}); }));
+    const Tensor three = mortise::empty(MORTISE_F32, {3, 2}), one_more = mortise::empty(MORTISE_F32, {4, 2}),
+                 taken = mortise::empty(MORTISE_F32, {3, 2});
+    const int64_t ones[] = {1, 1, 1}, more[] = {2, 1, 1};
+    EXPECT_EQ(at.run({.kind = MORTISE_ALL_TO_ALL,
+                      .in = at.rank == 2 ? one_more.get() : three.get(),
+                      .out = taken.get(),
+                      .in_rows = at.rank == 2 ? more : ones,
+                      .out_rows = ones}),
+              MORTISE_E_SHAPE);
+    EXPECT_EQ(error, "all_to_all: of these ranks number 2 sends number 0 2 rows, which has room for 1");
     if (at.rank < 2) {
       const auto of_some = [&](mortise_tensor* out) {
         return at.run({.kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = out, .group = some});
@@ -408,6 +418,14 @@ TEST(Gloo, RefusesWhatIsNoGroupAndNoExchange) {
          {.in = four.get(), .out = other.get(), .in_rows = less, .out_rows = two});
     says(MORTISE_E_SHAPE, "`out` has 4 rows, and the ranks are to have less than none",
          {.in = four.get(), .out = other.get(), .in_rows = two, .out_rows = negative});
+    const int64_t out[] = {3, 1}, in[] = {1, 3};
+    says(MORTISE_E_SHAPE,
+         "this rank is to send itself " + std::to_string(in[at.rank]) + " rows and has room for " +
+             std::to_string(out[at.rank]),
+         {.in = four.get(), .out = other.get(), .in_rows = in, .out_rows = out});
+    const auto* const nobody = reinterpret_cast<const mortise_rank_group*>(&in);
+    EXPECT_EQ(at.run({.kind = MORTISE_ALL_REDUCE, .out = four.get(), .group = nobody}), MORTISE_E_ARGUMENT);
+    EXPECT_EQ(at.host.error(), "start: no group of ranks is at that address");
     EXPECT_EQ(at.sum({1}), MORTISE_OK) << "no connection is lost by it";
   });
 }

@@ -83,6 +83,8 @@ TEST_F(LocalComm, RefusesWhatDoesNotExist) {
   int64_t counts[] = {1};
   EXPECT_EQ(comm_.host_all_reduce(plugin_.self(), counts, 1, 17), MORTISE_E_ARGUMENT);
   EXPECT_EQ(host_.error(), "no reduction has the number 17");
+  const mortise::Tensor t = host_.tensor<float>({1}, {1});
+  EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get(), 17), MORTISE_E_ARGUMENT);
   EXPECT_EQ(run(9, nullptr, nullptr), MORTISE_E_ARGUMENT);
   EXPECT_EQ(host_.error(), "no collective has the number 9");
 }

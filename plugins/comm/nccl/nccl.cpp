@@ -169,7 +169,7 @@ class Nccl : public comm::Side {
       if (!all[i] || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
       const mortise_collective& c = *all[i];
       need_open(comm::name_of(c));
-      comm::check_fit(c, group_of(c).size, MORTISE_CUDA);
+      comm::check_fit(c, group_of(c).rank, group_of(c).size, MORTISE_CUDA);
       mortise_work& work = *made.emplace_back(std::make_unique<mortise_work>());
       if (reads_in(c)) work.in = Tensor::share(c.in);
       work.out = Tensor::share(c.out);

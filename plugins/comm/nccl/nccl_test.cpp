@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "../place_test.hpp"
+#include "meeting.hpp"
 #include "mortise/testing/fake_host.hpp"
 #include "watch.hpp"
 
@@ -39,7 +40,7 @@ struct One : testing::Test {
       for (int64_t i = 0; i < 3; ++i) host.set_element(args[0].v.t, i, host.element(args[1].v.t, i));
       return Tensor::share(args[0].v.t);
     });
-    host.op("aten::view", [](auto args) { return Tensor::share(args[0].v.t); });
+    host.op("aten::view", [this](auto args) { return viewed = true, Tensor::share(args[0].v.t); });
     host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = 5}});
     plugin.emplace(host, MORTISE_PLUGIN_FILE);
     comm = &plugin->object<mortise_comm>("comm");
@@ -54,6 +55,7 @@ struct One : testing::Test {
     const mortise_status status = comm->start(plugin->self(), &c, &work);
     return status ? status : comm->wait(plugin->self(), work);
   }
+  bool viewed = false;
   FakeHost host;
   std::optional<Plugin> plugin;
   const mortise_comm* comm = nullptr;
@@ -68,6 +70,21 @@ TEST_F(One, EveryCallIsTheIdentity) {
   const Tensor out = mortise::empty(MORTISE_F32, {3});
   EXPECT_EQ(run(MORTISE_ALL_GATHER, in.get(), out.get()), MORTISE_OK) << host.error();
   EXPECT_EQ(host.values<float>(out), (std::vector<float>{1, 2, 3}));
+  EXPECT_TRUE(viewed) << "`in` may have another shape";
+}
+
+// A thread that this host does not give is no rank's loss; what else goes wrong stays what it is.
+TEST(WithThreads, SaysWhatThisHostLacks) {
+  const auto throws = [](std::errc code) {
+    return [code] { mortise::comm::with_threads([&] { throw std::system_error(std::make_error_code(code)); }); };
+  };
+  try {
+    throws(std::errc::resource_unavailable_try_again)();
+    FAIL();
+  } catch (const mortise::Error& e) {
+    EXPECT_EQ(e.status(), MORTISE_E_MEMORY) << e.what();
+  }
+  EXPECT_THROW(throws(std::errc::connection_reset)(), std::system_error);
 }
 
 TEST_F(One, SeveralAtOnceHaveAWorkEach) {

@@ -87,7 +87,7 @@ class Exchange {
     if (experts % size_ != 0)
       config::refuse("expert_parallel",
                      std::to_string(size_) + " ranks do not share " + std::to_string(experts) + " experts evenly",
-                     "a number that divides them");
+                     "expert_parallel = " + std::to_string(std::gcd(experts, size_ - 1 > 0 ? size_ - 1 : 1)));
     group_ = group;
     each_ = experts / size_;
   }

@@ -59,6 +59,13 @@ class Accumulation {
                    key == "count" ? "count = 4" : "a smaller global_batch_size, or a larger [data] micro_batch_size");
   }
 
+  // Ranks that see the same samples are one to the clock.
+  static int64_t processes_of_each(int64_t ranks) {
+    int32_t rank = 0, size = 1;
+    if (MORTISE_HAS(api.comm, place)) check(api.comm->place(api.host, &rank, &size));
+    return std::max<int64_t>(1, size / ranks);
+  }
+
   int32_t micros_of_size() const {
     const mortise_clock clock = clock_now();
     const bool tokens = size_.count == MORTISE_TOKENS;
@@ -83,10 +90,11 @@ class Accumulation {
     // Another size is another run: on several ranks it is proposed only where nothing else works.
     std::string fix;
     for (int64_t fewer = clock.ranks - 1; fewer > 0 && fix.empty(); --fewer)
-      if (size % (once / clock.ranks * fewer) == 0) fix = "--ranks " + std::to_string(fewer);
+      if (size % (once / clock.ranks * fewer) == 0)
+        fix = "--ranks " + std::to_string(fewer * processes_of_each(clock.ranks));
     const int64_t samples = size / length, of_rank = samples / clock.ranks;
     if (clock.ranks > 1 && size % length == 0 && samples % clock.ranks == 0 && of_rank > 0)
-      fix += std::string(fix.empty() ? "" : ", or ") +
+      fix += std::string(fix.empty() ? "" : ", or in a new run ") +
              "--set data.micro_batch_size=" + std::to_string(greatest_divisor(of_rank, clock.micro_batch_size));
     if (fix.empty()) fix = "--set " + (tokens ? "'" + works + " tokens'" : works);
     config::refuse(

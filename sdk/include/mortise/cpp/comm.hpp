@@ -22,7 +22,7 @@ inline void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op = MORTISE
   check(comm.host_all_reduce(api.host, numbers.data(), static_cast<uint32_t>(numbers.size()), op));
 }
 
-// Of a provider of `replicas`: the ranks that add up the gradient of this parameter; NULL: all.
+// Once the run has begun: the ranks that add up the gradient of this parameter; NULL: all.
 inline const mortise_rank_group* group_of(const mortise_param* param) {
   const mortise_rank_group* group = nullptr;
   check(need(api.replicas, "mortise.replicas/0").group(api.host, param, &group));

@@ -151,7 +151,7 @@ class FakeBuild {
     for (uint32_t i = 0; i < spec->n_tags; ++i) p.tags.emplace_back(view(spec->tags[i]));
     p.part_dim = spec->part_dim, p.parts.assign(spec->parts, spec->parts + spec->n_parts);
     p.handle = spec->tie ? spec->tie : f.host_.add_param(std::string(view(spec->name)), p.role, p.sizes);
-    if (!spec->tie) f.host_.pack(p.handle, p.part_dim, p.parts);
+    if (!spec->tie) f.host_.pack(p.handle, p.part_dim, p.parts), f.host_.name_dims(p.handle, p.dims);
     *out = p.handle;
     return MORTISE_OK;
   }

@@ -272,15 +272,17 @@ class FakeHost : public mortise_host {
     bool is_waited_for = false;
     int32_t root = 0;
     const mortise_rank_group* group = nullptr;
+    std::vector<int64_t> in_rows, out_rows;  // of an exchange, if they were given
   };
   std::deque<Collective> collectives;
-  // What the other ranks do to `out` of one; a test says it, as of host_all_reduce `others`.
+  // What the other ranks do to `out` of one until it was waited for; a test says it, as of host_all_reduce `others`.
   std::function<void(const Collective&)> meet = [](const Collective&) {};
   struct Axis {
     int32_t rank = 0, size = 1;
   };
   std::map<std::string, Axis, std::less<>> axes;
   std::map<const mortise_param*, std::string> places;  // along an axis: the number of a rank, or a dimension
+  std::map<const mortise_param*, int32_t> cuts;        // along a dimension: which part is here
   std::map<const mortise_param*, const mortise_rank_group*> groups;  // `group_along`; else all sum its gradient
   const mortise_rank_group* group_along(const std::string& axis) const {
     return reinterpret_cast<const mortise_rank_group*>(&axes.at(axis));
@@ -964,13 +966,16 @@ class FakeHost : public mortise_host {
                 if (const mortise_status status = f.check_fit(*c)) return status;
                 Collective& begun =
                     f.collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
-                f.meet(begun);
+                const int64_t n = f.size_of(c->group);
+                if (c->in_rows) begun.in_rows.assign(c->in_rows, c->in_rows + n);
+                if (c->out_rows) begun.out_rows.assign(c->out_rows, c->out_rows + n);
                 return *out = as_handle<mortise_work>(&begun), MORTISE_OK;
               });
             },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
           for (Collective& c : of(h).collectives)
-            if (as_handle<mortise_work>(&c) == work && !c.is_waited_for) return c.is_waited_for = true, MORTISE_OK;
+            if (as_handle<mortise_work>(&c) == work && !c.is_waited_for)
+              return of(h).meet(c), c.is_waited_for = true, MORTISE_OK;
           return of(h).note_failure(MORTISE_E_ARGUMENT, "there is no such work");
         },
         .host_all_reduce = [](mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) noexcept -> mortise_status {
@@ -1045,6 +1050,9 @@ class FakeHost : public mortise_host {
     };
     return table;
   }
+  int64_t size_of(const mortise_rank_group* group) const {
+    return group ? reinterpret_cast<const Axis*>(group)->size : ranks;
+  }
   // What a run refuses of a collective.
   mortise_status check_fit(const mortise_collective& c) {
     const auto refuse = [&](const std::string& what, mortise_status status = MORTISE_E_SHAPE) {
@@ -1052,7 +1060,7 @@ class FakeHost : public mortise_host {
     };
     const auto along = std::ranges::find_if(axes, [&](const auto& axis) { return group_along(axis.first) == c.group; });
     if (c.group && along == axes.end()) return refuse("a group that is none of `axes`", MORTISE_E_ARGUMENT);
-    const int64_t n = c.group ? along->second.size : ranks;
+    const int64_t n = size_of(c.group), own = c.group ? along->second.rank : rank;
     if (c.kind > MORTISE_REDUCE) return refuse("no such kind", MORTISE_E_ARGUMENT);
     if (has_root(c) && (c.root < 0 || c.root >= n)) return refuse("`root` is no rank", MORTISE_E_ARGUMENT);
     if (reduces(c) && c.op > MORTISE_MIN) return refuse("no such reduction", MORTISE_E_ARGUMENT);
@@ -1069,6 +1077,7 @@ class FakeHost : public mortise_host {
     }
     if (&in == &out) return refuse("`in` and `out` are one memory", MORTISE_E_ARGUMENT);
     if (!c.in_rows != !c.out_rows) return refuse("`in_rows` without `out_rows`, or these alone", MORTISE_E_ARGUMENT);
+    if (c.in_rows && c.in_rows[own] != c.out_rows[own]) return refuse("other rows to itself than it has room for");
     const auto has_rows = [&](const FakeTensor& t, const int64_t* of_each) {
       if (t.sizes.empty()) return false;
       if (!of_each) return t.sizes[0] % n == 0;
@@ -1092,9 +1101,12 @@ class FakeHost : public mortise_host {
       const mortise_param_info& info = need_param(p)->info;
       const auto found = std::find_if(info.dims, info.dims + info.rank,
                                       [&](const mortise_str& dim) { return view(dim) == view(v.v.s); });
-      if (found == info.dims + info.rank || info.sizes[found - info.dims] % size != 0)
-        return note_failure(MORTISE_E_ARGUMENT, "no dimension `" + std::string(view(v.v.s)) +
-                                                    "` that the ranks along `" + axis + "` share evenly");
+      const std::string dim(view(v.v.s));
+      if (found == info.dims + info.rank)
+        return note_failure(MORTISE_E_ARGUMENT, "`" + dim + "` is to be cut, and it has no such dimension");
+      if (info.sizes[found - info.dims] % size != 0)
+        return note_failure(MORTISE_E_ARGUMENT, "`" + dim + "` is a size that the ranks do not share evenly");
+      cuts[p] = axes.find(axis)->second.rank;
     }
     places[p] = v.tag == MORTISE_INT ? std::to_string(v.v.i) : std::string(view(v.v.s));
     return MORTISE_OK;
@@ -1493,6 +1505,8 @@ class FakeHost : public mortise_host {
                   static_cast<uint32_t>(std::hash<std::string_view>()(view(name))),
                   static_cast<uint32_t>(f.clock.attempted),
                   0};
+          for (const auto& [p, part] : f.cuts)  // each part has bits of its own
+            if (view(name) == view(info_of(p).name)) out->micro = static_cast<uint32_t>(part);
           return MORTISE_OK;
         },
     };
