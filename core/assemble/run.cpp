@@ -187,8 +187,8 @@ void must_begin_alike(const Allocated& a) {
     for (const mortise_param& p : a.host().declaration().params)
       for (const auto n : {p.placement.axis, p.placement.owner, static_cast<int>(p.placement.dim)})
         places += std::to_string(n) + " ";
-    const auto hash = static_cast<int64_t>(hash_text(places) >> 1);
-    if (ranks.most(hash) != -ranks.most(-hash))
+    const auto of_each = ranks.of_each({static_cast<int64_t>(hash_text(places) >> 1)})[0];
+    if (of_each != std::vector<int64_t>(of_each.size(), of_each[0]))
       throw PluginError(MORTISE_E_PLUGIN, "`place.AXIS` of a parameter is not the same on every rank");
     const std::string name = ranks.first_unlike(whole_masters(a.host()));
     if (!name.empty())

@@ -451,17 +451,19 @@ int ranks_of_flag(const Arguments& args) {
   return n;
 }
 
+static bool trains(const Verb& verb) { return verb.name == "train" || verb.name == "resume"; }
+static bool runs_in_ranks(const Verb& verb) { return trains(verb) || verb.name == "eval"; }
+
 int ranks_here(const Verb& verb, const Arguments& args) {
   if (verb.name == "plan") return args.has("--ranks") ? ranks_of_flag(args) : 1;
-  return verb.name == "train" || verb.name == "resume" || verb.name == "eval" ? world_of_environment().local_size : 1;
+  return runs_in_ranks(verb) ? world_of_environment().local_size : 1;
 }
 
 int ranks_asked(const Verb& verb, const Arguments& args) {
-  const bool trains = verb.name == "train" || verb.name == "resume";
-  if (!trains && verb.name != "eval") return 1;
+  if (!runs_in_ranks(verb)) return 1;
   const int ranks = args.has("--ranks") ? ranks_of_flag(args) : 1;
   const World world = world_of_environment();
-  if (trains && !args.has("--ranks")) refuse_tasks_not_started(world);
+  if (trains(verb) && !args.has("--ranks")) refuse_tasks_not_started(world);
   if (world.size == 1 || !args.has("--ranks")) return ranks;
   Diagnostic d = mistake("ranks_not_started", world.by + " has started " + std::to_string(world.size) +
                                                   " ranks, and `--ranks` would start more in each of them");

@@ -84,10 +84,12 @@ class Exchange {
                                             : api.comm->axis(api.host, MORTISE_STR("experts"), &group, &rank_, &size_);
     if (status != MORTISE_E_NOT_FOUND) check(status);
     else rank_ = 0, size_ = 1;
-    if (experts % size_ != 0)
+    int64_t fits = size_;
+    while (experts % fits != 0) --fits;
+    if (fits != size_)
       config::refuse("expert_parallel",
                      std::to_string(size_) + " ranks do not share " + std::to_string(experts) + " experts evenly",
-                     "expert_parallel = " + std::to_string(std::gcd(experts, size_ - 1 > 0 ? size_ - 1 : 1)));
+                     "expert_parallel = " + std::to_string(fits));
     group_ = group;
     each_ = experts / size_;
   }
