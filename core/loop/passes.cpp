@@ -301,7 +301,7 @@ void Passes::measure(Measured& measured) {
   measured.values = {{"eval.loss", sums.loss(denominators).item<double>()}};
   for (const auto& [name, value] : sums.metrics(denominators))
     measured.values.emplace_back("eval." + name, value.item<double>());
-  ranks_.must_be_there();  // what is read would be of a sum that was given up
+  host_.services.must_be_there();  // what is read would be of a sum that was given up
   measured.is_counted = sums.is_counted(denominators);
   measured.samples = counts["samples"];
   measured.tokens = counts["tokens"];

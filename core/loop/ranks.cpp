@@ -132,11 +132,6 @@ std::string Ranks::first_unlike(const std::vector<std::pair<std::string, at::Ten
   return i < tensors.size() ? tensors[i].first : "";
 }
 
-void Ranks::must_be_there() const {
-  std::vector<int64_t> nothing;
-  if (!alone()) host_all_reduce(nothing, MORTISE_SUM);
-}
-
 int64_t Ranks::most(int64_t number) const {
   if (alone()) return number;
   std::vector<int64_t> numbers = {number};

@@ -27,8 +27,6 @@ class Ranks {
   int64_t most(int64_t number) const;
   // Each of these numbers, of every rank: [number][rank].
   std::vector<std::vector<int64_t>> of_each(const std::vector<int64_t>& own) const;
-  // Throws PluginError: a rank is lost, as far as is known here. What was summed on the device is then nothing.
-  void must_be_there() const;
   // Fills `t` with what number `root` of a parameter's replicas has in it, or of the ranks along an axis.
   void broadcast(const at::Tensor& t, const mortise_param& p, int32_t root) const;
   void broadcast_along(int axis, const at::Tensor& t, int32_t root) const;

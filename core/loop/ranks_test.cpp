@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/host/handle.hpp"
+#include "core/host/tables.hpp"
 #include "core/loop/test_comm.hpp"
 #include "core/loop/test_trainings.hpp"
 
@@ -75,12 +76,12 @@ TEST_F(RanksTest, RefuseOtherUnitsOrTerms) {
 
 TEST_F(RanksTest, SayThatOneIsLostWithoutAskingTheOthers) {
   comm.other = [](int64_t, size_t) { return ADD_FAILURE() << "there is nothing to send", 0; };
-  ranks.must_be_there();
+  services.must_be_there();
   EXPECT_EQ(comm.calls, 1);
   comm.status = MORTISE_E_LOST;
-  EXPECT_NE(error_of([&] { ranks.must_be_there(); }), "");
+  EXPECT_NE(error_of([&] { services.must_be_there(); }), "");
   services.world.size = 1;
-  ranks.must_be_there();
+  services.must_be_there();
 }
 
 TEST_F(RanksTest, AddScalarsUpWhereTheyAre) {
@@ -277,6 +278,17 @@ TEST_F(RanksOfATraining, ASaveAnswersEveryRank) {
   EXPECT_EQ(train(), kExitOk);
   EXPECT_EQ(saved(), (Steps{2, 6}));
   EXPECT_GT(asked_since, std::chrono::steady_clock::now()) << "no step took a second";
+}
+
+// How many rows it is to expect, say, which a lost rank has not sent.
+TEST_F(RanksOfATraining, NothingIsReadOnceOneIsLost) {
+  mortise_host* const plugin = &run.host.add_plugin("layer.test", nullptr, nullptr);
+  double read = 0;
+  EXPECT_EQ(kTensorApi.read(plugin, borrow(scalar(3)), &read, sizeof read), MORTISE_OK);
+  EXPECT_EQ(read, 3);
+  comm.status = MORTISE_E_LOST;
+  EXPECT_EQ(kTensorApi.read(plugin, borrow(scalar(4)), &read, sizeof read), MORTISE_E_LOST);
+  EXPECT_EQ(read, 3);
 }
 
 // Only one of them writes.

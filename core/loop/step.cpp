@@ -269,7 +269,7 @@ StepScalars Step::scalars() {
 }
 
 std::optional<StepReport> Step::take_report(bool now) {
-  std::optional<StepReport> r = reports_.take(now, [this] { ranks_.must_be_there(); });
+  std::optional<StepReport> r = reports_.take(now, [this] { services_.must_be_there(); });
   if (!r) return r;
   services_.clock.applied += r->applied;
   services_.clock.samples += r->samples;

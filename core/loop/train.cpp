@@ -282,7 +282,7 @@ void Training::save() {
   take_reports(true);
   p_.step.check_tensors("when it is to be saved");
   const std::string unlike = p_.gather();
-  ranks_.must_be_there();  // what comes from a lost one is nothing
+  services_.must_be_there();  // what comes from a lost one is nothing
   if (!unlike.empty() && !std::exchange(has_warned_of_unlike_, true))
     notify(RecordBuilder("note")
                .text("text", unlike + " is not the same on every rank, and the first rank's is saved: what one rank "

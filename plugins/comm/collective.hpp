@@ -4,6 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include <memory>
 #include <vector>
 
 #include "mortise/cpp/comm.hpp"
@@ -21,6 +22,14 @@ inline bool is_of_nothing(const mortise_collective& c) {
 // (MORTISE_CPU, …): throws Error.
 void check_fit(const mortise_collective&, int64_t rank, int64_t n, uint32_t device);
 at::ScalarType type_of(uint32_t dtype);  // throws Error if there is no such type
+
+// The group that a collective names, one of those that `made` has; throws Error if it is none of them.
+template <class Group>
+const Group& group_of(const mortise_collective& c, const std::vector<std::shared_ptr<Group>>& made) {
+  for (const auto& group : made)
+    if (group.get() == c.group) return *group;
+  throw Error(MORTISE_E_ARGUMENT, "start: no group of ranks is at that address");
+}
 
 // Of an exchange among n ranks: [rows, elements of a row], and how many rows go to each, or come from each.
 struct Rows {

@@ -115,7 +115,7 @@ class Gloo : public comm::Side {
     if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
     const char* const name = comm::name_of(*c);
     need_open(name);
-    const mortise_rank_group& group = c->group ? known(c->group) : all_;
+    const mortise_rank_group& group = c->group ? comm::group_of(*c, groups_) : all_;
     comm::check_fit(*c, group.rank, group.size, MORTISE_CPU);
     auto made = std::make_unique<mortise_work>();
     if (reads_in(*c)) made->in = Tensor::share(c->in);
@@ -149,11 +149,6 @@ class Gloo : public comm::Side {
   }
 
  private:
-  const mortise_rank_group& known(const mortise_rank_group* group) const {
-    if (std::ranges::none_of(groups_, [&](const auto& made) { return made.get() == group; }))
-      throw Error(MORTISE_E_ARGUMENT, "start: no group of ranks is at that address");
-    return *group;
-  }
   // Each rank has as much room for another's rows as that one sends it.
   void must_have_room(const mortise_collective& c, const mortise_rank_group& group) {
     const int64_t n = group.size;

@@ -7,10 +7,13 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -156,9 +159,9 @@ class Nccl : public comm::Side {
   void group(const int32_t* ranks, uint32_t n, mortise_rank_group** out) {
     if (!out) throw Error(MORTISE_E_ARGUMENT, "group: there is no place for it");
     const Members some = members_of(ranks, n);
-    const auto made = groups_.emplace_back(std::make_shared<mortise_rank_group>());
+    const auto made = std::make_shared<mortise_rank_group>();
     if (some.size > 1) connect("group", made, some);
-    *out = made.get();
+    *out = groups_.emplace_back(made).get();
   }
 
   void start(const mortise_collective* c, mortise_work** out) { start_all(&c, 1, out); }
@@ -194,13 +197,15 @@ class Nccl : public comm::Side {
   }
 
  private:
-  // Of a communicator that was aborted: a thread that is still in NCCL or in CUDA when the process takes these apart
-  // crashes it. One that is well ends with the process: NCCL does not let go of it while a recording has its
-  // collectives.
+  // Of a communicator that was aborted. One that is well ends with the process: NCCL does not let go of it while a
+  // recording has its collectives. A thread that is still in NCCL or in CUDA when the process takes these apart crashes
+  // it, so that is left out then.
   void await_ending() {
     const bool is_over = connection_->ended.get_future().wait_for(Milliseconds(500)) == std::future_status::ready;
     if (!connection_->ending.joinable()) return;
-    is_over ? connection_->ending.join() : connection_->ending.detach();
+    if (is_over) return connection_->ending.join();
+    connection_->ending.detach();
+    ::on_exit([](int status, void*) { std::cout.flush(), std::fflush(nullptr), ::_exit(status); }, nullptr);
   }
 
   // NCCL waits for ever where two ranks have one GPU, or says it of none by name.
@@ -242,7 +247,9 @@ class Nccl : public comm::Side {
     group->queue = cuda.getStreamFromGlobalPool(connection_->device, /*isHighPriority=*/true);
   }
 
-  const mortise_rank_group& group_of(const mortise_collective& c) const { return c.group ? *c.group : *all_; }
+  const mortise_rank_group& group_of(const mortise_collective& c) const {
+    return c.group ? comm::group_of(c, groups_) : *all_;
+  }
 
   // NCCL makes few kernels of calls that are one group. Each queue that has some of them has one event for its works.
   void begin(const mortise_collective* const* all, const std::vector<std::unique_ptr<mortise_work>>& works) {

@@ -129,6 +129,12 @@ TEST_F(One, RefusesWhatSeveralWould) {
   EXPECT_EQ(run(MORTISE_ALL_REDUCE, nullptr, t.get(), 7), MORTISE_E_ARGUMENT);
   EXPECT_EQ(run(MORTISE_ALL_GATHER, t.get(), four.get()), MORTISE_E_SHAPE);
   EXPECT_EQ(comm->wait(plugin->self(), nullptr), MORTISE_E_ARGUMENT);
+  const auto* const nobody = reinterpret_cast<const mortise_rank_group*>(&t);
+  const mortise_collective c = {
+      .struct_size = sizeof c, .kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = t.get(), .group = nobody};
+  mortise_work* work = nullptr;
+  EXPECT_EQ(comm->start(plugin->self(), &c, &work), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(host.error(), "start: no group of ranks is at that address");
 }
 
 TEST(Nccl, RefusesATensorOfTheCpu) {
@@ -236,6 +242,7 @@ TEST(Watch, GivesUpAStoppedRankAtTheTimeout) {
   in_two_ranks(
       kShort,
       [](Rank& at) {
+        ::usleep(300'000);  // the other has met it too
         if (at.rank == 1) ::raise(SIGSTOP);
         const auto from = Clock::now();
         EXPECT_NE(at.heard(5), "");
