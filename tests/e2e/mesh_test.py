@@ -176,15 +176,15 @@ class Experts(Meshed):
 
 
 class WithCut(Meshed):
-    def build(self, old="", new=""):
-        """The plugin, with another text in its plugin.toml."""
+    def build(self, old="", new="", file="plugin.toml"):
+        """The plugin, with another text in one of its files."""
         source = e2e.SOURCE / "examples/05_tensor_parallel"
         folder = self.dir / "more/linear.cut"
         shutil.rmtree(folder, True)
         shutil.copytree(source, folder)
-        toml = (source / "plugin.toml").read_text()
-        self.assertIn(old, toml)
-        (folder / "plugin.toml").write_text(toml.replace(old, new) if old else toml)
+        text = (source / file).read_text()
+        self.assertIn(old, text)
+        (folder / file).write_text(text.replace(old, new) if old else text)
         self.compiled(folder, "cut.cpp")
 
     def text(self, micro, more, **shape):
@@ -257,6 +257,13 @@ class Cut(WithCut):
             with self.subTest(ranks=ranks):
                 self.refuses(self.text(2, CUT.format(2)), ranks, "error[axes_do_not_fit]: linear.cut.ranks = 2 wants a "
                              f"number of ranks that 2 divides; {there}\n")
+
+    def test_a_place_that_only_one_rank_says_is_refused(self):
+        self.build("if (layer->has(e->param))", "if (layer->has(e->param) && place_now().rank == 0)", file="cut.cpp")
+        self.file("run.toml", self.text(2, CUT.format(2)))
+        result = self.mortise("train", "run.toml", "--ranks", "2")
+        self.assertEqual(result.code, 71, result)
+        self.assertIn("`place.AXIS` of a parameter is not the same on every rank", result.err)
 
     def test_what_needs_the_whole_matrix_is_refused(self):
         self.refuses(self.text(2, CUT.format(2), optimizer=MUON), 2,
