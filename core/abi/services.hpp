@@ -79,8 +79,8 @@ struct Services {
   // Runs what waits for other ranks, on the host or in the stream of the device, and takes the time. Empty: none.
   std::function<void(bool on_host, const std::function<void()>& body)> timed_wait;
   void wait(bool on_host, const std::function<void()>& body) const { timed_wait ? timed_wait(on_host, body) : body(); }
-  // Throws PluginError: a rank is lost, as far as is known here. What ranks sent on the device is then nothing, and
-  // whoever would use it on the host asks first. Waits for nobody.
+  // Throws PluginError: a rank is lost, as far as is known here. What ranks sent on the device is then nothing: whoever
+  // uses it on the host asks before, and after it has waited for the device.
   void must_be_there() const {
     if (comm && world.size > 1)
       comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", nullptr, uint32_t{0}, uint32_t{MORTISE_SUM});

@@ -104,6 +104,31 @@ TEST_F(ServicesTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
   EXPECT_EQ(static_cast<void*>(works[1]), second);
 }
 
+// Is a rank lost? Nobody is waited for, on whatever thread, and no time is taken.
+TEST_F(ServicesTest, OfNoNumbersOnlyALossIsTold) {
+  mortise_comm object{};
+  object.struct_size = sizeof object;
+  object.host_all_reduce = [](void* self, int64_t*, uint32_t n, uint32_t) noexcept {
+    ++*static_cast<int*>(self);
+    return mortise_status{n == 0 ? MORTISE_E_LOST : MORTISE_OK};
+  };
+  PluginInfo info;
+  const Member member{&info, nullptr};
+  int asked = 0;
+  Instance by;
+  by.member = &member;
+  by.self = &asked;
+  edge.services.comm = {&object, &by};
+  edge.services.timed_wait = [](bool, const std::function<void()>&) { FAIL() << "it is no wait"; };
+  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+  EXPECT_EQ(comm.host_all_reduce(&window, nullptr, 0, MORTISE_SUM), MORTISE_OK);
+  EXPECT_EQ(asked, 0) << "one rank alone";
+  edge.services.world.size = 2;
+  EXPECT_EQ(comm.host_all_reduce(&window, nullptr, 0, MORTISE_SUM), MORTISE_E_LOST);
+  EXPECT_EQ(asked, 1);
+  take_error(MORTISE_E_LOST);
+}
+
 // By its name, among what the same plugin keeps.
 TEST_F(ServicesTest, AStateIsKeptOnceOfEachPlugin) {
   const auto save = [](void*, const mortise_sink*) noexcept { return mortise_status{MORTISE_OK}; };

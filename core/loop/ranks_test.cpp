@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "core/host/handle.hpp"
-#include "core/host/tables.hpp"
 #include "core/loop/test_comm.hpp"
 #include "core/loop/test_trainings.hpp"
 
@@ -278,17 +277,6 @@ TEST_F(RanksOfATraining, ASaveAnswersEveryRank) {
   EXPECT_EQ(train(), kExitOk);
   EXPECT_EQ(saved(), (Steps{2, 6}));
   EXPECT_GT(asked_since, std::chrono::steady_clock::now()) << "no step took a second";
-}
-
-// How many rows it is to expect, say, which a lost rank has not sent.
-TEST_F(RanksOfATraining, NothingIsReadOnceOneIsLost) {
-  mortise_host* const plugin = &run.host.add_plugin("layer.test", nullptr, nullptr);
-  double read = 0;
-  EXPECT_EQ(kTensorApi.read(plugin, borrow(scalar(3)), &read, sizeof read), MORTISE_OK);
-  EXPECT_EQ(read, 3);
-  comm.status = MORTISE_E_LOST;
-  EXPECT_EQ(kTensorApi.read(plugin, borrow(scalar(4)), &read, sizeof read), MORTISE_E_LOST);
-  EXPECT_EQ(read, 3);
 }
 
 // Only one of them writes.

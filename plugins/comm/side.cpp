@@ -72,6 +72,7 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
   options.reduceOp = op_of(op, kName);
   need_open(kName);
   if (n > 0 && !numbers) throw Error(MORTISE_E_ARGUMENT, std::string(kName) + ": the numbers are NULL");
+  if (n == 0) await_verdict();
   need_all();
   if (n == 0 || is_alone()) return;
   must_be_alike(std::string("host_all_reduce, ") + op_name(op) + " of " + std::to_string(n) + " numbers");

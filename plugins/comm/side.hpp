@@ -58,6 +58,8 @@ class Side {
   void lose(const std::string& text);
   // A rank was lost: nobody will come to what is under way. On any thread.
   virtual void give_up() {}
+  // Where something speaks for a loss, waits until it is clear.
+  virtual void await_verdict() {}
 
   // If it `checks`: the ranks of a group, of all if it is none, begin the same, which `what` says.
   void must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group = nullptr);

@@ -127,6 +127,18 @@ class Queue : public comm::Progress {
   c10::Event mark_{c10::kCUDA};
 };
 
+// A thread that is still in NCCL or in CUDA when the process takes these apart crashes it: a process that ends before
+// `over` leaves that out.
+void take_nothing_apart_before(std::future<void> over) {
+  const auto leave = [](int status, void* its) {
+    if (static_cast<std::future<void>*>(its)->wait_for(Milliseconds(0)) == std::future_status::ready) return;
+    std::cout.flush();
+    std::fflush(nullptr);
+    ::_exit(status);
+  };
+  ::on_exit(leave, new std::future<void>(std::move(over)));
+}
+
 class Nccl : public comm::Side {
  public:
   Nccl() : Side("comm.nccl", comm::duration_of("timeout"), 1) {}
@@ -198,14 +210,14 @@ class Nccl : public comm::Side {
 
  private:
   // Of a communicator that was aborted. One that is well ends with the process: NCCL does not let go of it while a
-  // recording has its collectives. A thread that is still in NCCL or in CUDA when the process takes these apart crashes
-  // it, so that is left out then.
+  // recording has its collectives.
   void await_ending() {
-    const bool is_over = connection_->ended.get_future().wait_for(Milliseconds(500)) == std::future_status::ready;
+    std::future<void> ended = connection_->ended.get_future();
+    const bool is_over = ended.wait_for(Milliseconds(500)) == std::future_status::ready;
     if (!connection_->ending.joinable()) return;
     if (is_over) return connection_->ending.join();
     connection_->ending.detach();
-    ::on_exit([](int status, void*) { std::cout.flush(), std::fflush(nullptr), ::_exit(status); }, nullptr);
+    take_nothing_apart_before(std::move(ended));
   }
 
   // NCCL waits for ever where two ranks have one GPU, or says it of none by name.
@@ -232,9 +244,13 @@ class Nccl : public comm::Side {
     }
     said_by_first_of(some, {id.bytes.data(), id.bytes.size()}).copy(id.bytes.data(), id.bytes.size());
     const auto began = Clock::now();
+    auto thread = std::make_shared<std::promise<void>>();  // is broken where it ends
+    std::future<void> over = thread->get_future();
     try {
-      comm::within(timeout(), [made = connection_, id, group] { made->connect(id, *group); });
+      comm::within(timeout(),
+                   [made = connection_, id, group, is_here = std::move(thread)] { made->connect(id, *group); });
     } catch (const std::exception& e) {
+      take_nothing_apart_before(std::move(over));
       need_all();
       const std::string when = comm::seconds(Clock::now() - began) + " after NCCL began: " + comm::plain(e);
       if (const std::string absent = absent_ranks(); !absent.empty())
@@ -334,6 +350,9 @@ class Nccl : public comm::Side {
 
   c10::Stream current() const { return c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(connection_->device); }
 
+  void await_verdict() override {
+    if (watch_) watch_->await_verdict();
+  }
   void give_up() override {
     if (!connection_ || !all_->communicator) return;
     std::call_once(connection_->ends, [this] {

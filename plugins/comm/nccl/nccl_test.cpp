@@ -238,6 +238,24 @@ TEST(Watch, HearsAtOnceOfARankThatIsKilled) {
         killed);
 }
 
+TEST(Watch, WhoAsksMeanwhileWaitsUntilItIsClear) {
+  in_two_ranks(
+      kLong,
+      [](Rank& at) {
+        ::usleep(300'000);
+        if (at.rank == 1) ::raise(SIGKILL);
+        double waited_s = 0;
+        for (const auto from = Clock::now(); waited_s < 0.05 && seconds_since(from) < 5; ::usleep(1000)) {
+          const auto asked = Clock::now();
+          at.watch->await_verdict();
+          waited_s = seconds_since(asked);
+        }
+        EXPECT_GE(waited_s, 0.05);
+        EXPECT_NE(at.heard(0), "");
+      },
+      1);
+}
+
 TEST(Watch, GivesUpAStoppedRankAtTheTimeout) {
   in_two_ranks(
       kShort,

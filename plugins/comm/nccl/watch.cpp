@@ -16,13 +16,26 @@ Watch::~Watch() {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
   }
-  over_.notify_all();
+  changed_.notify_all();
   thread_.join();
 }
 
 bool Watch::is_over(Milliseconds after) {
   std::unique_lock lock(mutex_);
-  return over_.wait_for(lock, after, [this] { return is_over_; });
+  return changed_.wait_for(lock, after, [this] { return is_over_; });
+}
+
+void Watch::doubt(bool is_unsure) {
+  {
+    const std::lock_guard lock(mutex_);
+    is_unsure_ = is_unsure;
+  }
+  changed_.notify_all();
+}
+
+void Watch::await_verdict() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !is_unsure_; });
 }
 
 void Watch::run() {
@@ -32,10 +45,12 @@ void Watch::run() {
     progress_.mark();
     marked_ = Clock::now();
     std::string why;
-    while (!is_over(kBeat) && why.empty()) why = look();  // after a loss, a beat more: this rank may be ending too
-    if (!is_over(Milliseconds(0))) lost_(why);            // who leaves when all is done is not lost
-  } catch (const std::exception&) {                       // what a device says that fails, everybody hears who uses it
+    while (!is_over(kBeat) && why.empty())  // after a loss, a beat more: this rank may be ending too
+      if (!(why = look()).empty()) doubt(true);
+    if (!is_over(Milliseconds(0))) lost_(why);  // who leaves when all is done is not lost
+  } catch (const std::exception&) {             // what a device says that fails, everybody hears who uses it
   }
+  doubt(false);
 }
 
 std::string Watch::look() {

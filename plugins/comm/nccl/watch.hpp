@@ -30,6 +30,9 @@ class Watch {
   using Lost = std::function<void(const std::string& why)>;
   Watch(c10d::ProcessGroupGloo& beats, Progress& progress, Milliseconds timeout, Lost lost);
   ~Watch();  // waits for a beat that is under way: no longer than `timeout`
+  // Returns at once, unless a rank is not heard any more and `lost` was not told yet: then once it was. Others may know
+  // sooner, and what they end ends here without its numbers.
+  void await_verdict();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
@@ -37,6 +40,7 @@ class Watch {
   void run();
   std::string look();  // what is lost; ""
   bool is_over(Milliseconds after);
+  void doubt(bool is_unsure);
 
   c10d::ProcessGroupGloo& beats_;
   Progress& progress_;
@@ -44,8 +48,8 @@ class Watch {
   const Lost lost_;
   Clock::time_point marked_;
   std::mutex mutex_;
-  std::condition_variable over_;
-  bool is_over_ = false;
+  std::condition_variable changed_;  // one of these two
+  bool is_over_ = false, is_unsure_ = false;
   std::thread thread_;  // last made: it uses all of these
 };
 

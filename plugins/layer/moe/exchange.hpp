@@ -137,9 +137,11 @@ class Exchange {
     const std::vector<int64_t> as_many(static_cast<size_t>(size_), each_);
     const Tensor from =
         exchanged(group_, on_device({sizes.begin(), sizes.begin() + size_ * each_}), {as_many, as_many});
-    std::vector<int64_t> host(static_cast<size_t>(size_ * each_));
-    check(api.tensor->read(api.host, from.get(), host.data(), host.size() * sizeof host[0]));
-    return host;
+    const Tensor host = empty(MORTISE_I64, {size_ * each_}, true);
+    ops::copy_(host, from);
+    ranks_must_be_there();
+    const Info info(host);
+    return {info.as<int64_t>(), info.as<int64_t>() + info.numel};
   }
 
   // Of rows that arrive rank by rank, where those of one expert after another are; and the way back.

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "exchange.hpp"
 #include "mortise/testing/fake_build.hpp"
 
 using namespace mortise::testing;
@@ -139,6 +140,26 @@ TEST_F(Moe, RefusesExpertsThatRanksDoNotShareEvenly) {
   ASSERT_TRUE(host.blamed);
   EXPECT_EQ(host.blamed->key, "expert_parallel");
   EXPECT_EQ(host.blamed->why, "2 ranks do not share 3 experts evenly");
+}
+
+// Where the other rank is lost, its counts are whatever the memory had.
+TEST_F(Moe, UsesNoCountsThatALostRankWasToSend) {
+  host.ranks = 2;
+  host.axes["experts"] = {0, 2};
+  host.meet = [&](const FakeHost::Collective& c) {
+    for (int64_t i = 0; i < 4; ++i) host.set_element(c.out, i, -1e18);
+    host.has_lost = true;
+  };
+  host.op("aten::contiguous", [](auto args) { return mortise::Tensor::share(args[0].v.t); });
+  const moe::Exchange exchange(4);
+  const mortise::Tensor rows = mortise::empty(MORTISE_F32, {4, 8});
+  try {
+    exchange.computed(rows, {1, 1, 1, 1}, true, [](const mortise::Tensor& x, auto&) { return x; });
+    ADD_FAILURE() << "it went on";
+  } catch (const mortise::HostError& e) {
+    EXPECT_EQ(e.status, MORTISE_E_LOST);
+  }
+  EXPECT_EQ(host.collectives.size(), 1U);
 }
 
 TEST_F(Moe, RefusesJitterWhereItCannotDrawIt) {

@@ -55,7 +55,7 @@ typedef struct mortise_comm {
   /** The current stream waits for it (on the CPU the thread does); releases it. [loop, autograd] */
   MORTISE_PLUG(wait, mortise_work *);
   /** Over numbers on the host; never touches the device. Waits. Of no numbers (n 0) nothing is exchanged: an error if a
-   * rank is known to be lost. [build, loop] */
+   * rank is known to be lost. [build, loop; of none: any-thread] */
   MORTISE_PLUG(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
   /** A text under a key, once a run; and whatever a rank shared under it, waiting for that. It lives until the next
    * call of `fetch`. [build, loop] */
@@ -73,10 +73,13 @@ typedef struct mortise_comm {
  * calls in the same order, and waits for each work that it starts. Since 0.2 */
 typedef struct mortise_comm_api {
   uint32_t struct_size;
-  MORTISE_FN(place, int32_t *rank, int32_t *size);                 /* [any-thread] */
-  MORTISE_FN(start, const mortise_collective *, mortise_work **);  /* [loop, autograd] */
-  MORTISE_FN(wait, mortise_work *);                                /* [loop, autograd] */
-  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op); /* [build, loop] */
+  MORTISE_FN(place, int32_t *rank, int32_t *size);                /* [any-thread] */
+  MORTISE_FN(start, const mortise_collective *, mortise_work **); /* [loop, autograd] */
+  MORTISE_FN(wait, mortise_work *);                               /* [loop, autograd] */
+  /** Of no numbers: MORTISE_E_LOST if a rank is. Where one is lost, what was on its way over a device ends without its
+   * numbers, so whoever uses on the host what other ranks sent asks before, and after it has waited for the device.
+   * [build, loop; of none: any-thread] */
+  MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
   /** An axis that a plugin of the run has ([ranks] axis of plugin.toml): the ranks along it, as a group, and this one's
    * number among them. In a plan, which meets nobody, the group is NULL. MORTISE_E_NOT_FOUND: no plugin has it.
    * [build, loop] Since 0.2 */

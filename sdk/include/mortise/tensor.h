@@ -26,8 +26,7 @@ typedef struct mortise_tensor_api {
   /** Uninitialised and contiguous, on the device of the run (or the CPU if `on_cpu`). */
   MORTISE_FN(empty, uint32_t dtype, const int64_t *sizes, uint32_t rank, int on_cpu, mortise_tensor **out);
   MORTISE_FN_VOID(written, mortise_tensor *);
-  /** Copies a contiguous tensor's bytes to the host; waits for the device. `bytes` must be the tensor's size.
-   * MORTISE_E_LOST: another rank is lost, and what it would have sent into the tensor may be missing. */
+  /** Copies a contiguous tensor's bytes to the host; waits for the device. `bytes` must be the tensor's size. */
   MORTISE_FN(read, const mortise_tensor *, void *to, size_t bytes);
 } mortise_tensor_api;
 

@@ -277,6 +277,7 @@ class FakeHost : public mortise_host {
   std::deque<Collective> collectives;
   // What the other ranks do to `out` of one until it was waited for; a test says it, as of host_all_reduce `others`.
   std::function<void(const Collective&)> meet = [](const Collective&) {};
+  bool has_lost = false;  // another rank: `meet` may say so, and whoever asks is told
   struct Axis {
     int32_t rank = 0, size = 1;
   };
@@ -980,6 +981,8 @@ class FakeHost : public mortise_host {
         },
         .host_all_reduce = [](mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) noexcept -> mortise_status {
           if (op > MORTISE_MIN) return of(h).note_failure(MORTISE_E_ARGUMENT, "no such reduction");
+          if (of(h).has_lost) return of(h).note_failure(MORTISE_E_LOST, "a rank is lost");
+          if (n == 0) return MORTISE_OK;
           std::vector<int64_t> all(numbers, numbers + n);
           of(h).others(all, op);
           return std::ranges::copy(all, numbers), MORTISE_OK;
