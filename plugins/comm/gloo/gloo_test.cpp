@@ -434,9 +434,11 @@ TEST(Gloo, OfAGroupARankThatIsKilledIsLost) {
   in_ranks(3,
            [](Rank& at) {
              mortise_rank_group* const pair = at.rank == 0 ? at.group({0}) : at.group({1, 2});
+             const Tensor in = mortise::empty(MORTISE_F32, {2}), out = mortise::empty(MORTISE_F32, {2});
+             ASSERT_EQ(at.run({.kind = MORTISE_ALL_REDUCE, .op = MORTISE_SUM, .out = out.get(), .group = pair}),
+                       MORTISE_OK);  // both have connected
              if (at.rank == 2) ::raise(SIGKILL);
              if (at.rank == 0) return static_cast<void>(::usleep(2'500'000));
-             const Tensor in = mortise::empty(MORTISE_F32, {2}), out = mortise::empty(MORTISE_F32, {2});
              EXPECT_EQ(at.run({.kind = MORTISE_ALL_TO_ALL, .in = in.get(), .out = out.get(), .group = pair}),
                        MORTISE_E_LOST);
              EXPECT_TRUE(at.host.error().starts_with("all_to_all: rank 2 ended, or did not come, ")) << at.host.error();
