@@ -63,7 +63,7 @@ BUDGETS = {
     "host": 2362,
     "loop": 2632,
     "abi": 1734,
-    "declare": 1964,
+    "declare": 1965,
     "assemble": 1311,
     "store": 1396,
     "cli": 6982,

@@ -133,10 +133,11 @@ void join_ranks(Declared& d, const DeclareRequest& request) {
 }
 
 std::string said_by(const Services& services, int32_t number, std::string_view key, const std::string& own) {
-  if (number == services.world.rank) {
-    services.comm.call(&mortise_comm::share, "share", str(key), str(own));
-    return own;
-  }
+  const bool is_own = number == services.world.rank;
+  if (is_own) services.comm.call(&mortise_comm::share, "share", str(key), str(own));
+  int64_t met = 1;  // of a rank that ends before it says it, these hear at once; who fetches waits for the timeout
+  services.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", &met, uint32_t{1}, uint32_t{MORTISE_SUM});
+  if (is_own) return own;
   mortise_str text{};
   services.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
   return std::string(view(text));
