@@ -25,7 +25,7 @@ at::ScalarType type_of(uint32_t dtype);  // throws Error if there is no such typ
 
 // The group that a collective names, one of those that `made` has; throws Error if it is none of them.
 template <class Group>
-const Group& group_of(const mortise_collective& c, const std::vector<std::shared_ptr<Group>>& made) {
+const Group& known_group(const mortise_collective& c, const std::vector<std::shared_ptr<Group>>& made) {
   for (const auto& group : made)
     if (group.get() == c.group) return *group;
   throw Error(MORTISE_E_ARGUMENT, "start: no group of ranks is at that address");

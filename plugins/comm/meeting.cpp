@@ -133,8 +133,10 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   need_files(world);
   const std::string own = own_address(world);
   if (is_loopback(own) && world.local_size < world.size)
-    throw Error(MORTISE_E_ARGUMENT,
-                "open: `" + world.address + "` is this host itself, and ranks of other hosts do not reach " + own,
+    throw Error(MORTISE_E_CONFIG,
+                "open: " + std::to_string(world.local_size) + " of " + std::to_string(world.size) +
+                    " ranks are on this host (LOCAL_WORLD_SIZE, WORLD_SIZE), and those of other hosts do not reach `" +
+                    world.address + "`, which is this one itself",
                 kNameIt);
   const auto began = Clock::now();
   const std::string here = id + " of " + std::to_string(world.size) + " ranks";

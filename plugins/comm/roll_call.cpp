@@ -1,7 +1,6 @@
 #include "roll_call.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -11,7 +10,8 @@
 namespace mortise::comm {
 namespace {
 
-constexpr const char *kCall = "call ", *kLost = "lost ", *kOver = "over";  // what a letter begins with
+// A letter is kOver, or the number of a call and who is lost as far as is known: "7 rank 2", "7 ".
+constexpr const char* kOver = "over";
 
 std::string mailbox(int rank) { return "mail/" + std::to_string(rank); }
 std::string there(const std::string& call, int rank) { return "there/" + call + "/" + std::to_string(rank); }
@@ -51,12 +51,12 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
         await(*store, key);
         const std::string letter = store->get_to_str(key);
         if (letter == kOver) return;
-        if (letter.starts_with(kCall)) {
-          store->set(there(letter.substr(std::strlen(kCall)), rank), "1");
-          continue;
+        const size_t space = letter.find(' ');
+        {
+          const std::lock_guard lock(found->mutex);
+          if (found->ranks.empty()) found->ranks = letter.substr(space + 1);
         }
-        const std::lock_guard lock(found->mutex);
-        if (found->ranks.empty()) found->ranks = letter.substr(std::strlen(kLost));
+        store->set(there(letter.substr(0, space), rank), "1");
       }
     } catch (const std::exception&) {  // the store is gone
     }
@@ -68,11 +68,12 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
   }).detach();
 }
 
-std::vector<int> RollCall::absent(c10d::Store& store, const std::vector<int>& ranks, Milliseconds patience) {
+std::vector<int> RollCall::absent(c10d::Store& store, const std::vector<int>& ranks, Milliseconds patience,
+                                  const std::string& lost) {
   const std::string call = std::to_string(store.add("calls", 1));
   std::vector<std::string> answers;
   for (const int r : ranks) {
-    post(store, r, kCall + call);
+    post(store, r, call + " " + lost);
     answers.push_back(there(call, r));
   }
   std::vector<int> absent;
@@ -91,9 +92,10 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience) 
   const std::vector<int> away = absent(store, others, patience);
   const std::string names = named(away);
   if (const std::string earlier = found(); !earlier.empty()) return earlier;  // that one may have ended meanwhile
-  if (!names.empty())
-    for (const int r : others)
-      if (std::ranges::count(away, r) == 0) post(store, r, kLost + names);  // one that only stopped did not lose itself
+  if (names.empty()) return names;
+  std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });  // who only stopped lost nobody
+  constexpr Milliseconds kSoon{200};
+  absent(store, others, kSoon, names);
   return names;
 }
 

@@ -18,10 +18,12 @@ class RollCall {
   // `store`: a connection that nobody else uses.
   RollCall(c10::intrusive_ptr<c10d::Store> store, int rank);
 
-  // Asks `ranks` over another connection: those that do not answer. Throws: the store does not answer.
-  static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience);
+  // Asks `ranks` over another connection: those that do not answer. They hear who is `lost`, if that is known. Throws:
+  // the store does not answer.
+  static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience,
+                                 const std::string& lost = "");
   // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there. What one rank has found first counts for all, who
-  // notice later, when that one has ended too. Throws likewise.
+  // have heard of it when this returns: they notice later, when that one has ended too. Throws likewise.
   std::string lost(c10d::Store& store, int size, std::chrono::milliseconds patience) const;
   std::string found() const;  // by another rank; "": by none yet
   // From here on this rank does not answer: it ends, and others may hear of that before it has.

@@ -72,7 +72,7 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
   options.reduceOp = op_of(op, kName);
   need_open(kName);
   if (n > 0 && !numbers) throw Error(MORTISE_E_ARGUMENT, std::string(kName) + ": the numbers are NULL");
-  if (n == 0) await_verdict();
+  if (n == 0) hear_of_lost(kName);
   need_all();
   if (n == 0 || is_alone()) return;
   must_be_alike(std::string("host_all_reduce, ") + op_name(op) + " of " + std::to_string(n) + " numbers");
@@ -80,6 +80,13 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
     std::vector<at::Tensor> one = {at::from_blob(numbers, {n}, at::TensorOptions().dtype(at::kLong))};
     met_.numbers->allreduce(one, options)->wait();
   });
+}
+
+// A rank hears of its neighbours alone, and others first: they have told it before they end what it is in.
+void Side::hear_of_lost(const char* name) {
+  await_verdict();
+  const std::string found = met_.roll_call ? met_.roll_call->found() : "";
+  if (!found.empty()) lose(std::string(name) + ": " + found + " ended, or does not answer");
 }
 
 void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group) {

@@ -58,7 +58,8 @@ class Side {
   void lose(const std::string& text);
   // A rank was lost: nobody will come to what is under way. On any thread.
   virtual void give_up() {}
-  // Where something speaks for a loss, waits until it is clear.
+  // Where something speaks for a loss, waits until it is clear: another rank may know sooner, and what that one ends
+  // ends here without its numbers.
   virtual void await_verdict() {}
 
   // If it `checks`: the ranks of a group, of all if it is none, begin the same, which `what` says.
@@ -89,6 +90,7 @@ class Side {
   std::string absent_ranks();
 
  private:
+  void hear_of_lost(const char* name);
   void over_store(const std::string& name, std::function<void()> body);
   std::string unlike(const std::string& what);
   void leave_roll_call() noexcept;

@@ -275,13 +275,27 @@ class Lost(Ranks):
                 subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
                 processes = self.launched(LONG + CUDA, ranks=3)
                 self.until_saved(processes, 20)
-                processes[lost].kill()
-                began = time.monotonic()
-                for process in processes[:lost] + processes[lost + 1:]:
-                    _, err = process.communicate(timeout=30)
-                    self.assertEqual(process.returncode, 75, err)
-                    self.assertIn(f"rank {lost} ended", err)
-                print(f"    rank {lost} of 3 killed: all ended after {time.monotonic() - began:.1f} s", flush=True)
+                self.others_name(lost, processes)
+
+    def others_name(self, lost, processes):
+        processes[lost].kill()
+        began = time.monotonic()
+        for process in processes[:lost] + processes[lost + 1:]:
+            _, err = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75, err)
+            self.assertIn("error[rank_lost]: ", err)
+            self.assertIn(f"rank {lost} ended", err)
+        print(f"    rank {lost} of {len(processes)} killed: all ended after {time.monotonic() - began:.1f} s", flush=True)
+
+    @unittest.skipIf(GPUS < 4, "four GPUs")
+    def test_of_four_that_exchange_rows_the_others_name_it(self):
+        """A rank that is no neighbour of the lost one hears of it from those that are, before they end what it is in."""
+        for lost in range(4):
+            with self.subTest(lost):
+                subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+                processes = self.launched(LONG + CUDA + EXPERTS + "expert_parallel = 2\n", ranks=4)
+                self.until_saved(processes, 20)
+                self.others_name(lost, processes)
 
     def test_a_rank_that_stops_while_they_connect(self):
         """In the meeting, or while NCCL begins: it is lost, and no trouble of NCCL's."""

@@ -115,7 +115,7 @@ class Gloo : public comm::Side {
     if (!c || !out) throw Error(MORTISE_E_ARGUMENT, "start: an argument is NULL");
     const char* const name = comm::name_of(*c);
     need_open(name);
-    const mortise_rank_group& group = c->group ? comm::group_of(*c, groups_) : all_;
+    const mortise_rank_group& group = c->group ? comm::known_group(*c, groups_) : all_;
     comm::check_fit(*c, group.rank, group.size, MORTISE_CPU);
     auto made = std::make_unique<mortise_work>();
     if (reads_in(*c)) made->in = Tensor::share(c->in);

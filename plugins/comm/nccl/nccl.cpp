@@ -244,11 +244,11 @@ class Nccl : public comm::Side {
     }
     said_by_first_of(some, {id.bytes.data(), id.bytes.size()}).copy(id.bytes.data(), id.bytes.size());
     const auto began = Clock::now();
-    auto thread = std::make_shared<std::promise<void>>();  // is broken where it ends
-    std::future<void> over = thread->get_future();
+    auto ends_with_thread = std::make_shared<std::promise<void>>();
+    std::future<void> over = ends_with_thread->get_future();  // then it is broken
     try {
       comm::within(timeout(),
-                   [made = connection_, id, group, is_here = std::move(thread)] { made->connect(id, *group); });
+                   [made = connection_, id, group, held = std::move(ends_with_thread)] { made->connect(id, *group); });
     } catch (const std::exception& e) {
       take_nothing_apart_before(std::move(over));
       need_all();
@@ -264,7 +264,7 @@ class Nccl : public comm::Side {
   }
 
   const mortise_rank_group& group_of(const mortise_collective& c) const {
-    return c.group ? comm::group_of(c, groups_) : *all_;
+    return c.group ? comm::known_group(c, groups_) : *all_;
   }
 
   // NCCL makes few kernels of calls that are one group. Each queue that has some of them has one event for its works.

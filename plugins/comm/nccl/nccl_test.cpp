@@ -14,6 +14,7 @@
 #include "../place_test.hpp"
 #include "meeting.hpp"
 #include "mortise/testing/fake_host.hpp"
+#include "side.hpp"
 #include "watch.hpp"
 
 namespace {
@@ -135,6 +136,21 @@ TEST_F(One, RefusesWhatSeveralWould) {
   mortise_work* work = nullptr;
   EXPECT_EQ(comm->start(plugin->self(), &c, &work), MORTISE_E_ARGUMENT);
   EXPECT_EQ(host.error(), "start: no group of ranks is at that address");
+}
+
+TEST(Side, WhoAsksWhetherAllAreThereWaitsForTheVerdict) {
+  struct Asked : mortise::comm::Side {
+    Asked() : Side("comm.asked", Milliseconds(1000), 1) {}
+    void await_verdict() override { ++times; }
+    int times = 0;
+  } side;
+  const mortise_world world = {sizeof world, 0, 1, 0, 1, 0, -1, 0, mortise::str("")};
+  side.open(&world);
+  int64_t number = 1;
+  side.host_all_reduce(&number, 1, MORTISE_SUM);
+  EXPECT_EQ(side.times, 0);
+  side.host_all_reduce(nullptr, 0, MORTISE_SUM);
+  EXPECT_EQ(side.times, 1);
 }
 
 TEST(Nccl, RefusesATensorOfTheCpu) {

@@ -30,8 +30,7 @@ class Watch {
   using Lost = std::function<void(const std::string& why)>;
   Watch(c10d::ProcessGroupGloo& beats, Progress& progress, Milliseconds timeout, Lost lost);
   ~Watch();  // waits for a beat that is under way: no longer than `timeout`
-  // Returns at once, unless a rank is not heard any more and `lost` was not told yet: then once it was. Others may know
-  // sooner, and what they end ends here without its numbers.
+  // Returns at once, unless something speaks for a loss and `lost` was not told yet: then once it was, or all is over.
   void await_verdict();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
