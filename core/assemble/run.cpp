@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "core/abi/error.hpp"
 #include "core/abi/lost_device.hpp"
@@ -123,27 +126,39 @@ TrainOptions train_options(const Declared& d, const RunRequest& request, const R
   return o;
 }
 
-// "in [optimizer] `lr = 0.1`, where rank 0 has `lr = 0.2`": the first line that is not the same, without its comment.
-std::string first_difference(const std::string& own, const std::string& first) {
-  std::istringstream mine(own), its(first);
-  std::string a, b, table;
-  const auto next = [](std::istringstream& from, std::string& line) {
-    line.clear();
-    if (!std::getline(from, line)) return false;
+// Of a table and a key the lines, without what stands around them; of what is no key's, all that the table has.
+using Lines = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
+
+Lines lines_of(const std::string& text) {
+  std::istringstream in(text);
+  Lines all;
+  std::string table;
+  for (std::string line; std::getline(in, line);) {
     line.resize(std::min(line.size(), line.starts_with("#") ? 0 : line.find("  # ")));
     const size_t begin = line.find_first_not_of(' '), end = line.find_last_not_of(' ');
-    line = begin == line.npos ? "" : line.substr(begin, end + 1 - begin);
-    return true;
-  };
-  for (bool more = true; more && a == b;) {
-    if (a.starts_with("[")) table = "in " + a + " ";
-    const bool has_mine = next(mine, a), has_its = next(its, b);
-    more = has_mine || has_its;
+    if (begin == line.npos) continue;
+    line = line.substr(begin, end + 1 - begin);
+    if (line.starts_with("[")) table = line;
+    const bool has_key = std::min(line.find(" = "), line.find(": ")) != line.npos;
+    all[{table, has_key ? line.substr(0, line.find(' ')) : ""}].push_back(line);
   }
-  if (a == b) return "its values are from elsewhere";
-  const auto said = [](const std::string& line) { return line.empty() ? "nothing" : "`" + escape_control(line) + "`"; };
-  if (a.starts_with("[") || b.starts_with("[")) table.clear();  // a table that one of them has not
-  return table + said(a) + ", where rank 0 has " + said(b);
+  return all;
+}
+
+// "in [optimizer] `lr = 0.1`, where rank 0 has `lr = 0.2`": the first that is not the same.
+std::string first_difference(const std::string& own, const std::string& first) {
+  const Lines mine = lines_of(own), its = lines_of(first);
+  const auto said = [](const Lines& lines, const auto& key, size_t i) {
+    const auto found = lines.find(key);
+    return found == lines.end() || i >= found->second.size() ? "nothing" : "`" + escape_control(found->second[i]) + "`";
+  };
+  Lines both = mine;
+  both.insert(its.begin(), its.end());
+  for (const auto& [key, lines] : both)
+    for (size_t i = 0; i <= lines.size(); ++i)
+      if (const std::string a = said(mine, key, i), b = said(its, key, i); a != b)
+        return (key.second.empty() || key.first.empty() ? "" : "in " + key.first + " ") + a + ", where rank 0 has " + b;
+  return "its values are from elsewhere";
 }
 
 // Ranks of different runs would wait for one another, or add up what does not belong together.
@@ -160,15 +175,10 @@ void must_agree(const Declared& d, const std::string& what, const std::string& t
   throw Failure(refused);
 }
 
-// The name of each rank's host.
-std::vector<std::string> hosts_of_ranks(const Declared& d) {
-  const Services& services = d.edge->services;
-  char own[256] = {};
-  if (::gethostname(own, sizeof own - 1) != 0) own[0] = '\0';
-  std::vector<std::string> hosts;
-  for (int rank = 0; rank < services.world.size; ++rank)
-    hosts.push_back(said_by(services, rank, "host/" + std::to_string(rank), own));
-  return hosts;
+std::string own_host() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
+  return name;
 }
 
 // What rank 0 has chosen to go on from: STEP PATH, or nothing.
@@ -287,10 +297,11 @@ int Run::train(const Interrupts& interrupt) {
                            return first_unlike(r);
                          }};
   TrainOptions options = train_options(d, parts_->request, parts_->state, parts_->summary);
-  if (parts_->request.world.size > 1) {
-    options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();
-    options.hosts = hosts_of_ranks(d);
-  }
+  if (parts_->request.world.size > 1)
+    diagnosed(*d.instances, [&] {
+      options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();
+      options.hosts = said_by_each(d.edge->services, "host", own_host());
+    });
   return Training(parts, options).run(interrupt);
 }
 

@@ -235,6 +235,8 @@ TEST(World, RefusesVariablesThatContradict) {
   EXPECT_EQ(refused_with(with(kTorchrun, {{"WORLD_SIZE", "-1"}})), "WORLD_SIZE=-1 is no number from 1 to 1048576");
   EXPECT_EQ(refused_with({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, and RANK is not");
   EXPECT_EQ(refused_with({{"RANK", "1"}}), "RANK=1 is set, and WORLD_SIZE is not");
+  EXPECT_EQ(refused_with({{"RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}),
+            "LOCAL_WORLD_SIZE=2 is set, and WORLD_SIZE is not");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_RANK", "4"}})),
             "LOCAL_RANK=4 is no rank of 4 on this host, of 8 in all");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "16"}})),

@@ -115,6 +115,21 @@ void meet(const Declared& d, const World& world) {
   d.comm.call(&mortise_comm::open, "open", static_cast<const mortise_world*>(&ranks));
 }
 
+void share(const Provided<mortise_comm>& comm, std::string_view key, std::string_view text) {
+  comm.call(&mortise_comm::share, "share", str(key), str(text));
+}
+// Before a text is fetched: of a rank that ends before it has shared its own, the others hear at once as they meet; who
+// fetches waits for the timeout.
+void meet_again(const Provided<mortise_comm>& comm) {
+  int64_t one = 1;
+  comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", &one, uint32_t{1}, uint32_t{MORTISE_SUM});
+}
+std::string fetched(const Provided<mortise_comm>& comm, std::string_view key) {
+  mortise_str text{};
+  comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
+  return std::string(view(text));
+}
+
 }  // namespace
 
 void join_ranks(Declared& d, const DeclareRequest& request) {
@@ -134,13 +149,18 @@ void join_ranks(Declared& d, const DeclareRequest& request) {
 
 std::string said_by(const Services& services, int32_t number, std::string_view key, const std::string& own) {
   const bool is_own = number == services.world.rank;
-  if (is_own) services.comm.call(&mortise_comm::share, "share", str(key), str(own));
-  int64_t met = 1;  // of a rank that ends before it says it, these hear at once; who fetches waits for the timeout
-  services.comm.call(&mortise_comm::host_all_reduce, "host_all_reduce", &met, uint32_t{1}, uint32_t{MORTISE_SUM});
-  if (is_own) return own;
-  mortise_str text{};
-  services.comm.call(&mortise_comm::fetch, "fetch", str(key), &text);
-  return std::string(view(text));
+  if (is_own) share(services.comm, key, own);
+  meet_again(services.comm);
+  return is_own ? own : fetched(services.comm, key);
+}
+
+std::vector<std::string> said_by_each(const Services& services, const std::string& key, const std::string& own) {
+  const auto of = [&](int32_t rank) { return key + "/" + std::to_string(rank); };
+  share(services.comm, of(services.world.rank), own);
+  meet_again(services.comm);
+  std::vector<std::string> all;
+  for (int32_t rank = 0; rank < services.world.size; ++rank) all.push_back(fetched(services.comm, of(rank)));
+  return all;
 }
 
 void count_replicas(Declaration& declaration, const Mesh& mesh) {

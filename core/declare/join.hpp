@@ -8,6 +8,8 @@ namespace mortise {
 void join_ranks(Declared& d, const DeclareRequest& request);
 // What rank `number` says, on every rank; `key` once a run.
 std::string said_by(const Services& services, int32_t number, std::string_view key, const std::string& own);
+// What each says, in order of rank; likewise.
+std::vector<std::string> said_by_each(const Services& services, const std::string& key, const std::string& own);
 // What every parameter says of its replicas.
 void count_replicas(Declaration& declaration, const Mesh& mesh);
 

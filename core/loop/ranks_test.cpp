@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/declare/join.hpp"
 #include "core/host/handle.hpp"
 #include "core/loop/test_comm.hpp"
 #include "core/loop/test_trainings.hpp"
@@ -210,6 +211,46 @@ TEST(RanksOfAStep, SayWhichTermsTheyGive) {
   EXPECT_NE(hashes[4], hashes[5]) << "which was not given";
 }
 
+TEST(RanksOfAStep, SayWhichTermsTheyMeasured) {
+  FakeComm comm;
+  testing::TestRun run;
+  comm.join(run.host.services);
+  run.data.validation = 2;
+  std::vector<int64_t> hashes;
+  comm.other = [&](int64_t own, size_t i) {
+    if (comm.asked == 33 && i == 32) hashes.push_back(own);
+    return own;
+  };
+  bool gives_more = false;
+  const auto loss = run.terms;
+  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
+    loss(call, w, x);
+    if (gives_more) run.term("more", w.sum());
+  };
+  run.build();
+  for (const bool more : {false, true}) {
+    gives_more = more;
+    run.passes->evaluate();
+  }
+  ASSERT_EQ(hashes.size(), 2U);
+  EXPECT_NE(hashes[0], hashes[1]);
+}
+
+// What a lost rank was to send to a device is whatever the memory had, and nobody else says so.
+TEST(RanksOfAStep, MeasureNothingOfTheLost) {
+  FakeComm comm;
+  testing::TestRun run;
+  comm.join(run.host.services);
+  run.data.validation = 2;
+  run.build();
+  static decltype(comm.object.host_all_reduce) others;
+  others = comm.object.host_all_reduce;
+  comm.object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
+    return n == 0 ? mortise_status{MORTISE_E_LOST} : others(self, numbers, n, op);
+  };
+  EXPECT_NE(error_of([&] { run.passes->evaluate(); }), "");
+}
+
 TEST(RanksOfAStep, SayHowManyMicroBatchesItHas) {
   std::vector<int64_t> hashes;
   for (const int window : {1, 2}) {
@@ -308,6 +349,16 @@ TEST_F(RanksOfATraining, SayTheMostMemoryOfAny) {
   EXPECT_EQ(numbers.at("memory_peak_bytes"), 2);
 }
 
+TEST_F(RanksOfATraining, SaveNothingOfTheLost) {
+  static decltype(comm.object.host_all_reduce) others;
+  others = comm.object.host_all_reduce;
+  comm.object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
+    return n == 0 ? mortise_status{MORTISE_E_LOST} : others(self, numbers, n, op);
+  };
+  EXPECT_THROW(train(), Failure);
+  EXPECT_EQ(captured.size(), 0U);
+}
+
 // What waits in a recording cannot be timed.
 TEST_F(RanksOfATraining, NameNoSlowestWhereStepsAreRecorded) {
   run.host.services.records_steps = true;
@@ -328,6 +379,25 @@ TEST_F(RanksOfATraining, MeetOnceMoreWhenAllIsSaved) {
   EXPECT_EQ(train(), kExitOk);
   ASSERT_GE(order.size(), 3U);
   EXPECT_EQ(std::vector(order.end() - 3, order.end()), (std::vector<std::string>{"saved", "they meet", "end"}));
+}
+
+// Who ends before it says it is heard of at once: fetching, one would wait for the timeout.
+TEST_F(RanksTest, MeetBeforeTheyFetchWhatOneSays) {
+  static std::vector<std::string> order;
+  order.clear();
+  comm.object.host_all_reduce = [](void*, int64_t*, uint32_t, uint32_t) noexcept {
+    return order.emplace_back("meet"), mortise_status{MORTISE_OK};
+  };
+  comm.object.share = [](void*, mortise_str, mortise_str) noexcept {
+    return order.emplace_back("share"), mortise_status{MORTISE_OK};
+  };
+  comm.object.fetch = [](void*, mortise_str, mortise_str* text) noexcept {
+    *text = MORTISE_STR("its");
+    return order.emplace_back("fetch"), mortise_status{MORTISE_OK};
+  };
+  EXPECT_EQ(said_by(services, 1, "key", "own"), "its");
+  EXPECT_EQ(said_by(services, 0, "key", "own"), "own");
+  EXPECT_EQ(order, (std::vector<std::string>{"meet", "fetch", "share", "meet"}));
 }
 
 TEST_F(RanksTest, OfOneNobodyIsAsked) {

@@ -484,6 +484,7 @@ class Launched(Ranks):
         self.file("elsewhere/run.toml", here)
         for what, flags, folder, first_said in (
                 ("run", ["--set", "optimizer.lr=2e-3"], ".", r"in \[optimizer\] `lr += 0.002`, where rank 0 has `lr "),
+                ("run", ["--use", "parallel.zero"], ".", r"`\[parallel.zero\]`, where rank 0 has nothing"),
                 ("run", ["--set", "eval.every=3"], ".", r"in \[eval\] `every += 3`, where rank 0 has "),
                 ("data", [], "elsewhere", '`"fingerprint": "1.* tokens.*`, where rank 0 has `"fingerprint": "1')):
             with self.subTest(what):

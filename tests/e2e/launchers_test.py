@@ -6,6 +6,7 @@
 What is not here is skipped, and said: torchrun is looked for in .deps/parity (`make parity`) and on the PATH, mpirun on
 the PATH (Debian: openmpi-bin), and namespaces want root and iproute2.
 """
+import json
 import os
 import pathlib
 import re
@@ -30,6 +31,20 @@ every = 5
 every = 1
 [comm.gloo]
 timeout = "6 s"
+"""
+
+# A library that ends the process where libmortise asks for the name of this host.
+DIES_AT_ITS_HOST = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+int gethostname(char* name, size_t size) {
+  Dl_info by;
+  if (dladdr(__builtin_return_address(0), &by) && strstr(by.dli_fname, "libmortise")) raise(SIGKILL);
+  return ((int (*)(char*, size_t))dlsym(RTLD_NEXT, "gethostname"))(name, size);
+}
 """
 
 
@@ -141,6 +156,29 @@ class OneHost(Launched):
                                 for rank in ("0", "1")])
         for code, out, err in self.ended(again):
             self.assertEqual(code, 0, out + err)
+
+    def test_an_address_that_other_hosts_do_not_reach(self):
+        code, _, err = self.ended(self.start_all([([e2e.MORTISE, "train"], {
+            "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(e2e.free_port())})]))[0]
+        self.assertEqual(code, 64, err)
+        self.assertIn("1 of 2 ranks are on this host (LOCAL_WORLD_SIZE, WORLD_SIZE), and those of other hosts do not "
+                      "reach `127.0.0.1`", err)
+
+    def test_lost_before_it_says_its_host(self):
+        """All have met by then, and the run has not begun."""
+        self.file("dies.c", DIES_AT_ITS_HOST)
+        subprocess.run([shutil.which(os.environ.get("CC", "cc")), "-shared", "-fPIC", "dies.c", "-o", "dies.so"],
+                       cwd=self.dir, check=True, timeout=e2e.LIMIT_S)
+        variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(e2e.free_port())}
+        (code, _, err), (lost, *_) = self.ended(self.start_all([
+            ([e2e.MORTISE, "train"], {**variables, "RANK": rank, "LOCAL_RANK": rank, **more})
+            for rank, more in (("0", {}), ("1", {"LD_PRELOAD": str(self.dir / "dies.so")}))]))
+        self.assertEqual(lost, -signal.SIGKILL)
+        self.assertEqual(code, 75, err)
+        self.assertRegex(err, r"error\[rank_lost\]: \w+: rank 1 ended, or did not come, [0-9.]+ s after")
+        self.assertEqual(json.loads((self.dir / "runs/run/status.json").read_text())["exit"], 75)
 
     @unittest.skipUnless(TORCHRUN, "no torchrun")
     def test_torchrun(self):

@@ -259,11 +259,15 @@ class Cut(WithCut):
                              f"number of ranks that 2 divides; {there}\n")
 
     def test_a_place_that_only_one_rank_says_is_refused(self):
-        self.build("if (layer->has(e->param))", "if (layer->has(e->param) && place_now().rank == 0)", file="cut.cpp")
-        self.file("run.toml", self.text(2, CUT.format(2)))
-        result = self.mortise("train", "run.toml", "--ranks", "2")
-        self.assertEqual(result.code, 71, result)
-        self.assertIn("`place.AXIS` of a parameter is not the same on every rank", result.err)
+        for line, instead in (
+                ("if (layer->has(e->param))", "if (layer->has(e->param) && place_now().rank == 0)"),
+                ('value("out")', 'value(place_now().rank == 0 || info_of(e->param).rank < 2 ? "out" : "in")')):
+            with self.subTest(instead):
+                self.build(line, instead, file="cut.cpp")
+                self.file("run.toml", self.text(2, CUT.format(2)))
+                result = self.mortise("train", "run.toml", "--ranks", "2")
+                self.assertEqual(result.code, 71, result)
+                self.assertIn("`place.AXIS` of a parameter is not the same on every rank", result.err)
 
     def test_what_needs_the_whole_matrix_is_refused(self):
         self.refuses(self.text(2, CUT.format(2), optimizer=MUON), 2,
