@@ -412,6 +412,10 @@ class Merger {
       for (const std::string& mode : written->value.as_texts())
         out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
     if (const Value* fallback = table.own("fallback")) out.fallback = fallback->as_texts();
+    std::erase_if(out.fallback, [&](const std::string& other) {  // whoever turned it off does not want it here either
+      const auto found = tables_.find(other);
+      return found != tables_.end() && !found->second.enabled;
+    });
     return out;
   }
 

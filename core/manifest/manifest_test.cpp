@@ -180,6 +180,19 @@ TEST_F(ManifestTest, WithoutAFallbackTakesItFromWhoeverNamesIt) {
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
 }
 
+TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
+  add("device.spare", {"device"}, {}, "");
+  add("device.other", {"device"}, {}, "");
+  const std::string cuda = "[device.cuda]\nfallback = [\"device.spare\", \"device.other\"]\n";
+  Manifest manifest = read(cuda + "[device.spare]\nenabled = false\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
+  request.without = {"device.spare"};
+  manifest = read(cuda + "[device.spare]\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
+}
+
 TEST_F(ManifestTest, CollectsRulesForParameters) {
   file("base.toml",
        "[parameters.no_decay]\nwhere = [\"role:vector\", \"role:norm\"]\nweight_decay = 0.0\n[parameters.gone]\nwhere "

@@ -131,6 +131,7 @@ std::vector<std::string> Vocabulary::keys_called(const std::string& name) const 
 std::vector<std::string> Vocabulary::said_of(const std::string& name) const {
   if (foreign_key("", name).is_name) return {};
   std::vector<std::string> texts = foreign("", name, {}), called;
+  if (texts.empty() && !ids_of(name).empty()) texts = {kSwitchedOn + table_for(name, {})};
   for (const std::string& id : ids_called(name)) called.push_back(in_brackets(id));
   if (texts.empty() && !called.empty()) texts = {kSwitchedOn + either(called)};
   return texts;
@@ -309,7 +310,7 @@ Diagnostic Vocabulary::unknown_plugin(const std::string& id, const std::string& 
   // The own name by itself, or behind another family.
   const std::string own = dot == std::string::npos ? id : id.substr(dot + 1);
   std::vector<std::string> likely = ids_called(own);
-  if (ids_of(family).size() > 0 && dot != std::string::npos) likely.clear();
+  if (ids_of(family).size() > 0) likely.clear();
   if (likely.empty())
     if (const Foreign known = foreign_key("", own); known.is_name)
       if (const std::string table = table_and_key(known.texts[0]).first; catalogue_.contains(table)) likely = {table};
