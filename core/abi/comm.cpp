@@ -12,7 +12,7 @@ namespace {
 
 const Provided<mortise_comm>& comm_of(mortise_host* h) {
   const Provided<mortise_comm>& comm = edge_of(h).services.comm;
-  if (!comm) throw PluginError(MORTISE_E_UNSUPPORTED, "the ranks have not met: a plan asks none of them");
+  if (!comm) throw PluginError(MORTISE_E_UNSUPPORTED, "a plan asks no other rank: ask in `run.begin`");
   return comm;
 }
 

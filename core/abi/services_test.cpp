@@ -104,6 +104,46 @@ TEST_F(ServicesTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
   EXPECT_EQ(static_cast<void*>(works[1]), second);
 }
 
+// Wherever in a step a plugin waits: in a layer, too.
+TEST_F(ServicesTest, AWaitForOtherRanksIsTimed) {
+  mortise_comm object{};
+  object.struct_size = sizeof object;
+  object.wait = [](void*, mortise_work*) noexcept { return mortise_status{MORTISE_OK}; };
+  PluginInfo info;
+  const Member member{&info, nullptr};
+  Instance by;
+  by.member = &member;
+  edge.services.comm = {&object, &by};
+  std::vector<bool> on_host;
+  edge.services.timed_wait = [&](bool host, const std::function<void()>& body) { on_host.push_back(host), body(); };
+  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+  EXPECT_EQ(comm.wait(&window, reinterpret_cast<mortise_work*>(this)), MORTISE_OK);
+  EXPECT_EQ(on_host, std::vector<bool>{false});
+}
+
+// What it does not say is 0, whatever lies behind it.
+TEST_F(ServicesTest, ACollectiveOfAnOlderHeaderIsOfAllRanks) {
+  static const mortise_rank_group* group;
+  mortise_comm object{};
+  object.struct_size = sizeof object;
+  object.start = [](void*, const mortise_collective* what, mortise_work**) noexcept {
+    group = what->group;
+    return mortise_status{MORTISE_OK};
+  };
+  PluginInfo info;
+  const Member member{&info, nullptr};
+  Instance by;
+  by.member = &member;
+  edge.services.comm = {&object, &by};
+  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+  mortise_collective older{};
+  older.group = group = reinterpret_cast<const mortise_rank_group*>(this);
+  older.struct_size = offsetof(mortise_collective, group);
+  mortise_work* work = nullptr;
+  EXPECT_EQ(comm.start(&window, &older, &work), MORTISE_OK);
+  EXPECT_EQ(group, nullptr);
+}
+
 // Is a rank lost? Nobody is waited for, on whatever thread, and no time is taken.
 TEST_F(ServicesTest, OfNoNumbersOnlyALossIsTold) {
   mortise_comm object{};

@@ -121,8 +121,8 @@ typedef struct mortise_operator {
   MORTISE_PLUG(supports, const mortise_place *, int *yes, mortise_str *why, mortise_str *fix);
   /** Runs with autograd off if there is a backward. `*n_saved` is 0 on entry. */
   MORTISE_PLUG(forward, mortise_call *, mortise_saved *saved, uint32_t *n_saved);
-  /** [autograd]. NULL: forward runs under autograd, made of points and ATen operators, and builds no node of its own (a
-   * composite). */
+  /** [autograd]. NULL: forward runs under autograd (a composite); it is made of points, of ATen operators and, where
+   * these have no gradient, of nodes of its own (autograd.h). */
   MORTISE_PLUG(backward, mortise_call *, mortise_backward *);
 } mortise_operator;
 

@@ -277,7 +277,7 @@ class FakeHost : public mortise_host {
   std::deque<Collective> collectives;
   // What the other ranks do to `out` of one until it was waited for; a test says it, as of host_all_reduce `others`.
   std::function<void(const Collective&)> meet = [](const Collective&) {};
-  bool has_lost = false;  // another rank: `meet` may say so, and whoever asks is told
+  bool has_lost = false;  // another rank, which every call says from then on; `meet` may set it
   struct Axis {
     int32_t rank = 0, size = 1;
   };
@@ -639,6 +639,8 @@ class FakeHost : public mortise_host {
     for (const std::string& m : mistakes_) all += "\n  " + m;
     if (!tensors_.empty()) all += "\n  " + std::to_string(tensors_.size()) + " tensors were not released";
     if (!batches_.empty()) all += "\n  " + std::to_string(batches_.size()) + " batches were not released";
+    const auto open = std::ranges::count(collectives, false, &Collective::is_waited_for);
+    if (open > 0 && !has_lost) all += "\n  " + std::to_string(open) + " collectives were not waited for";
     if (!marks.empty()) all += "\n  " + std::to_string(marks.size()) + " marks were not dropped";
     if (all.empty()) return;
     std::fprintf(stderr, "FakeHost:%s\n", all.c_str());
@@ -963,8 +965,12 @@ class FakeHost : public mortise_host {
         .start =
             [](mortise_host* h, const mortise_collective* c, mortise_work** out) noexcept {
               return answer(h, [&](FakeHost& f) -> mortise_status {
-                if (!c || !out || !c->out) return f.note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
+                if (!c || !out) return f.note_failure(MORTISE_E_ARGUMENT, "NULL for a collective");
+                if (!MORTISE_HAS_ROOM(c, out))
+                  return f.note_failure(MORTISE_E_ARGUMENT, "a collective is begun without its size");
+                if (!c->out) return f.note_failure(MORTISE_E_ARGUMENT, "a collective without `out`");
                 if (const mortise_status status = f.check_fit(*c)) return status;
+                if (const mortise_status status = f.check_ranks()) return status;
                 Collective& begun =
                     f.collectives.emplace_back(Collective{c->kind, c->op, c->in, c->out, false, c->root, c->group});
                 const int64_t n = f.size_of(c->group);
@@ -974,6 +980,7 @@ class FakeHost : public mortise_host {
               });
             },
         .wait = [](mortise_host* h, mortise_work* work) noexcept -> mortise_status {
+          if (const mortise_status status = of(h).check_ranks()) return status;
           for (Collective& c : of(h).collectives)
             if (as_handle<mortise_work>(&c) == work && !c.is_waited_for)
               return of(h).meet(c), c.is_waited_for = true, MORTISE_OK;
@@ -981,8 +988,8 @@ class FakeHost : public mortise_host {
         },
         .host_all_reduce = [](mortise_host* h, int64_t* numbers, uint32_t n, uint32_t op) noexcept -> mortise_status {
           if (op > MORTISE_MIN) return of(h).note_failure(MORTISE_E_ARGUMENT, "no such reduction");
-          if (of(h).has_lost) return of(h).note_failure(MORTISE_E_LOST, "a rank is lost");
-          if (n == 0) return MORTISE_OK;
+          if (n > 0 && !numbers) return of(h).note_failure(MORTISE_E_ARGUMENT, "NULL for the numbers");
+          if (const mortise_status status = of(h).check_ranks(); status || n == 0) return status;
           std::vector<int64_t> all(numbers, numbers + n);
           of(h).others(all, op);
           return std::ranges::copy(all, numbers), MORTISE_OK;
@@ -1056,6 +1063,7 @@ class FakeHost : public mortise_host {
   int64_t size_of(const mortise_rank_group* group) const {
     return group ? reinterpret_cast<const Axis*>(group)->size : ranks;
   }
+  mortise_status check_ranks() { return has_lost ? note_failure(MORTISE_E_LOST, "a rank is lost") : MORTISE_OK; }
   // What a run refuses of a collective.
   mortise_status check_fit(const mortise_collective& c) {
     const auto refuse = [&](const std::string& what, mortise_status status = MORTISE_E_SHAPE) {
