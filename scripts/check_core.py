@@ -56,17 +56,17 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 740,
-    "manifest": 2004,
+    "manifest": 2009,
     "plugin": 1830,
     "plan": 1964,
     "model": 415,
     "host": 2362,
     "loop": 2632,
     "abi": 1734,
-    "declare": 1965,
-    "assemble": 1311,
+    "declare": 1982,
+    "assemble": 1320,
     "store": 1396,
-    "cli": 6982,
+    "cli": 6984,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -76,8 +76,9 @@ void print_memory(std::ostream& out, const Summary& s) {
   if (s.transient_bytes) out << "  gathered is at most: values and gradients of shards that are whole for a while\n";
   out << "  activations  not predicted in this version\n";
   if (s.ranks > 1)
-    out << fmt::format("\nranks\n  each of {} has this memory at most, and sends {} MiB a step, gradients and values\n",
-                       s.ranks, mebibytes(s.sent_bytes));
+    out << fmt::format(
+        "\nranks\n  each of {} has this memory at most, and sends {} MiB a step, gradients and values{}\n", s.ranks,
+        mebibytes(s.sent_bytes), s.axes.empty() ? "" : "; what layers send is not counted");
   for (const auto* lines : {&s.axes, &s.proof})
     for (const std::string& text : *lines) out << "  " << text << "\n";
 }
