@@ -381,6 +381,10 @@ TEST(FakeHost, RefusesCollectivesThatARunRefuses) {
   EXPECT_EQ(status(collective_of(MORTISE_BROADCAST, Tensor(), whole, nullptr, -1)), MORTISE_E_ARGUMENT);
   int64_t number = 1;
   EXPECT_EQ(api.comm->host_all_reduce(&host, &number, 1, MORTISE_MIN + 1), MORTISE_E_ARGUMENT);
+  EXPECT_EQ(api.comm->host_all_reduce(&host, nullptr, 1, MORTISE_SUM), MORTISE_E_ARGUMENT);
+  mortise_collective without_size = collective_of(MORTISE_ALL_REDUCE, Tensor(), whole, nullptr);
+  without_size.struct_size = 0;
+  EXPECT_EQ(status(without_size), MORTISE_E_ARGUMENT);
   const auto* const nobody = reinterpret_cast<const mortise_rank_group*>(&host);
   EXPECT_EQ(status(collective_of(MORTISE_ALL_REDUCE, Tensor(), whole, nobody)), MORTISE_E_ARGUMENT);
 
@@ -407,6 +411,22 @@ TEST(FakeHost, RefusesCollectivesThatARunRefuses) {
   EXPECT_EQ(status(uneven), MORTISE_E_SHAPE);
   uneven.out_rows = nullptr;
   EXPECT_EQ(status(uneven), MORTISE_E_ARGUMENT);
+}
+
+TEST(FakeHost, EveryCallSaysThatARankIsLost) {
+  FakeHost host;
+  host.ranks = 2;
+  const Tensor t = empty(MORTISE_F32, {2});
+  const mortise_collective sum = collective_of(MORTISE_ALL_REDUCE, Tensor(), t, nullptr);
+  mortise_work *begun = nullptr, *work = nullptr;
+  int64_t number = 1;
+  ASSERT_EQ(api.comm->start(&host, &sum, &begun), MORTISE_OK);
+  EXPECT_EQ(api.comm->host_all_reduce(&host, nullptr, 0, MORTISE_SUM), MORTISE_OK);
+  host.has_lost = true;
+  EXPECT_EQ(api.comm->start(&host, &sum, &work), MORTISE_E_LOST);
+  EXPECT_EQ(api.comm->wait(&host, begun), MORTISE_E_LOST);
+  EXPECT_EQ(api.comm->host_all_reduce(&host, &number, 1, MORTISE_SUM), MORTISE_E_LOST);
+  EXPECT_EQ(api.comm->host_all_reduce(&host, nullptr, 0, MORTISE_SUM), MORTISE_E_LOST);
 }
 
 TEST(FakeHost, PlacesParametersAsStrictlyAsARun) {

@@ -285,11 +285,12 @@ class Lost(Ranks):
             self.assertEqual(process.returncode, 75, err)
             self.assertIn("error[rank_lost]: ", err)
             self.assertIn(f"rank {lost} ended", err)
-        print(f"    rank {lost} of {len(processes)} killed: all ended after {time.monotonic() - began:.1f} s", flush=True)
+        took = time.monotonic() - began
+        print(f"    rank {lost} of {len(processes)} killed: all ended after {took:.1f} s", flush=True)
 
     @unittest.skipIf(GPUS < 4, "four GPUs")
     def test_of_four_that_exchange_rows_the_others_name_it(self):
-        """A rank that is no neighbour of the lost one hears of it from those that are, before they end what it is in."""
+        """One that is no neighbour of the lost one hears of it from those that are, before they end what it is in."""
         for lost in range(4):
             with self.subTest(lost):
                 subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)

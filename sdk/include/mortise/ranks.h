@@ -77,8 +77,8 @@ typedef struct mortise_comm_api {
   MORTISE_FN(start, const mortise_collective *, mortise_work **); /* [loop, autograd] */
   MORTISE_FN(wait, mortise_work *);                               /* [loop, autograd] */
   /** Of no numbers: MORTISE_E_LOST if a rank is known to be lost. Where one is lost, what was on its way over a device
-   * ends without its numbers, so whoever uses on the host what other ranks sent asks before, and after it has waited for
-   * the device.
+   * ends without its numbers, so whoever uses on the host what other ranks sent asks before, and after it has waited
+   * for the device.
    * [build, loop; of none: any-thread] */
   MORTISE_FN(host_all_reduce, int64_t *, uint32_t n, uint32_t op);
   /** An axis that a plugin of the run has ([ranks] axis of plugin.toml): the ranks along it, as a group, and this one's

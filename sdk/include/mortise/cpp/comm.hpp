@@ -22,8 +22,8 @@ inline void host_all_reduce(std::vector<int64_t>& numbers, uint32_t op = MORTISE
   check(comm.host_all_reduce(api.host, numbers.data(), static_cast<uint32_t>(numbers.size()), op));
 }
 
-// A rank is known to be lost: MORTISE_E_LOST. Asked before the host uses what other ranks sent to a device, and after it
-// has waited for the device: where one is lost, that may be whatever the memory had. On any thread.
+// A rank is known to be lost: MORTISE_E_LOST. Asked before the host uses what other ranks sent to a device, and after
+// it has waited for the device: where one is lost, that may be whatever the memory had. On any thread.
 inline void ranks_must_be_there() {
   check(need(api.comm, "mortise.comm/0").host_all_reduce(api.host, nullptr, 0, MORTISE_SUM));
 }
