@@ -76,7 +76,7 @@ std::optional<World> started_by(const Launcher& launcher, const char* size_name)
   const auto rank = number(launcher.rank, 0, kMostRanks);
   if (!size && rank.value_or(0) > 0) refuse_missing(launcher, launcher.rank, size_name);
   if (!rank && size.value_or(1) > 1) refuse_missing(launcher, size_name, launcher.rank);
-  if (!size && number(launcher.local_size, 1, kMostRanks).value_or(1) > 1)
+  if (rank && !size && number(launcher.local_size, 1, kMostRanks).value_or(1) > 1)
     refuse_missing(launcher, launcher.local_size, size_name);
   if (!rank || !size) return std::nullopt;
   if (*rank >= *size)

@@ -235,6 +235,7 @@ TEST(World, RefusesVariablesThatContradict) {
   EXPECT_EQ(refused_with(with(kTorchrun, {{"WORLD_SIZE", "-1"}})), "WORLD_SIZE=-1 is no number from 1 to 1048576");
   EXPECT_EQ(refused_with({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, and RANK is not");
   EXPECT_EQ(refused_with({{"RANK", "1"}}), "RANK=1 is set, and WORLD_SIZE is not");
+  EXPECT_EQ(world_with({{"LOCAL_WORLD_SIZE", "2"}}).size, 1) << "of nobody's rank";
   EXPECT_EQ(refused_with({{"RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}),
             "LOCAL_WORLD_SIZE=2 is set, and WORLD_SIZE is not");
   EXPECT_EQ(refused_with(with(kTorchrun, {{"LOCAL_RANK", "4"}})),

@@ -135,8 +135,8 @@ Meeting meet(const World& world, Milliseconds timeout, const std::string& id, in
   if (is_loopback(own) && world.local_size < world.size)
     throw Error(MORTISE_E_CONFIG,
                 "open: " + std::to_string(world.local_size) + " of " + std::to_string(world.size) +
-                    " ranks are on this host (LOCAL_WORLD_SIZE, WORLD_SIZE), and those of other hosts do not reach `" +
-                    world.address + "`, which is this one itself",
+                    " ranks are on this host (LOCAL_WORLD_SIZE, WORLD_SIZE), and those of other hosts do not reach " +
+                    own + ", which `" + world.address + "` is here",
                 kNameIt);
   const auto began = Clock::now();
   const std::string here = id + " of " + std::to_string(world.size) + " ranks";

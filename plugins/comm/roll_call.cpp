@@ -90,8 +90,7 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience) 
   for (int r = 0; r < size; ++r)
     if (r != rank_) others.push_back(r);
   const std::vector<int> away = absent(store, others, patience);
-  const std::string names = named(away);
-  if (const std::string earlier = found(); !earlier.empty()) return earlier;  // that one may have ended meanwhile
+  const std::string earlier = found(), names = earlier.empty() ? named(away) : earlier;  // who told it may have ended
   if (names.empty()) return names;
   std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });  // who only stopped lost nobody
   constexpr Milliseconds kSoon{200};

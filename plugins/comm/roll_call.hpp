@@ -23,7 +23,8 @@ class RollCall {
   static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience,
                                  const std::string& lost = "");
   // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there. What one rank has found first counts for all, who
-  // have heard of it when this returns: they notice later, when that one has ended too. Throws likewise.
+  // notice later, when that one has ended too: when this returns, all that answer within a fifth of a second have heard
+  // of it. Throws likewise.
   std::string lost(c10d::Store& store, int size, std::chrono::milliseconds patience) const;
   std::string found() const;  // by another rank; "": by none yet
   // From here on this rank does not answer: it ends, and others may hear of that before it has.

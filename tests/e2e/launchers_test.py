@@ -163,7 +163,7 @@ class OneHost(Launched):
             "MASTER_PORT": str(e2e.free_port())})]))[0]
         self.assertEqual(code, 64, err)
         self.assertIn("1 of 2 ranks are on this host (LOCAL_WORLD_SIZE, WORLD_SIZE), and those of other hosts do not "
-                      "reach `127.0.0.1`", err)
+                      "reach 127.0.0.1", err)
 
     def test_lost_before_it_says_its_host(self):
         """All have met by then, and the run has not begun."""
