@@ -17,6 +17,20 @@ struct ServicesTest : ::testing::Test {
   const mortise_state_api& state = *static_cast<const mortise_state_api*>(mortise_get(&window, "mortise.state/0"));
 };
 
+// The run's `comm`, an object that a test fills in.
+struct CommTest : ServicesTest {
+  CommTest() {
+    object.struct_size = sizeof object;
+    by.member = &member;
+    edge.services.comm = {&object, &by};
+  }
+  mortise_comm object{};
+  PluginInfo info;
+  const Member member{&info, nullptr};
+  Instance by;
+  const mortise_comm_api& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
+};
+
 TEST_F(ServicesTest, ARequestIsOfAKindAndOfAPlugin) {
   EXPECT_EQ(loop.request(&window, 0, MORTISE_STR("")), MORTISE_E_ARGUMENT);
   EXPECT_EQ(loop.request(&window, 3, MORTISE_STR("")), MORTISE_E_ARGUMENT);
@@ -76,23 +90,15 @@ TEST_F(ServicesTest, APlaceIsThatAlongTheAxisOrAmongThoseOfOtherSamples) {
 }
 
 // One after another, where `comm` cannot begin them together; each has its own work.
-TEST_F(ServicesTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
+TEST_F(CommTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
   static mortise_tensor* started[2];
   static int n;
   n = 0;
-  mortise_comm object{};
-  object.struct_size = sizeof object;
   object.start = [](void*, const mortise_collective* what, mortise_work** out) noexcept {
     started[n++] = what->out;
     *out = reinterpret_cast<mortise_work*>(what->out);
     return mortise_status{MORTISE_OK};
   };
-  PluginInfo info;
-  const Member member{&info, nullptr};
-  Instance by;
-  by.member = &member;
-  edge.services.comm = {&object, &by};
-  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
   auto* const first = reinterpret_cast<mortise_tensor*>(this);
   auto* const second = reinterpret_cast<mortise_tensor*>(&object);
   const mortise_collective a = {.struct_size = sizeof a, .out = first}, b = {.struct_size = sizeof b, .out = second};
@@ -105,37 +111,21 @@ TEST_F(ServicesTest, CollectivesThatAreSentTogetherHaveAWorkEach) {
 }
 
 // Wherever in a step a plugin waits: in a layer, too.
-TEST_F(ServicesTest, AWaitForOtherRanksIsTimed) {
-  mortise_comm object{};
-  object.struct_size = sizeof object;
+TEST_F(CommTest, AWaitForOtherRanksIsTimed) {
   object.wait = [](void*, mortise_work*) noexcept { return mortise_status{MORTISE_OK}; };
-  PluginInfo info;
-  const Member member{&info, nullptr};
-  Instance by;
-  by.member = &member;
-  edge.services.comm = {&object, &by};
   std::vector<bool> on_host;
   edge.services.timed_wait = [&](bool host, const std::function<void()>& body) { on_host.push_back(host), body(); };
-  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
   EXPECT_EQ(comm.wait(&window, reinterpret_cast<mortise_work*>(this)), MORTISE_OK);
   EXPECT_EQ(on_host, std::vector<bool>{false});
 }
 
 // What it does not say is 0, whatever lies behind it.
-TEST_F(ServicesTest, ACollectiveOfAnOlderHeaderIsOfAllRanks) {
+TEST_F(CommTest, ACollectiveOfAnOlderHeaderIsOfAllRanks) {
   static const mortise_rank_group* group;
-  mortise_comm object{};
-  object.struct_size = sizeof object;
   object.start = [](void*, const mortise_collective* what, mortise_work**) noexcept {
     group = what->group;
     return mortise_status{MORTISE_OK};
   };
-  PluginInfo info;
-  const Member member{&info, nullptr};
-  Instance by;
-  by.member = &member;
-  edge.services.comm = {&object, &by};
-  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
   mortise_collective older{};
   older.group = group = reinterpret_cast<const mortise_rank_group*>(this);
   older.struct_size = offsetof(mortise_collective, group);
@@ -145,22 +135,14 @@ TEST_F(ServicesTest, ACollectiveOfAnOlderHeaderIsOfAllRanks) {
 }
 
 // Is a rank lost? Nobody is waited for, on whatever thread, and no time is taken.
-TEST_F(ServicesTest, OfNoNumbersOnlyALossIsTold) {
-  mortise_comm object{};
-  object.struct_size = sizeof object;
+TEST_F(CommTest, OfNoNumbersOnlyALossIsTold) {
   object.host_all_reduce = [](void* self, int64_t*, uint32_t n, uint32_t) noexcept {
     ++*static_cast<int*>(self);
     return mortise_status{n == 0 ? MORTISE_E_LOST : MORTISE_OK};
   };
-  PluginInfo info;
-  const Member member{&info, nullptr};
   int asked = 0;
-  Instance by;
-  by.member = &member;
   by.self = &asked;
-  edge.services.comm = {&object, &by};
   edge.services.timed_wait = [](bool, const std::function<void()>&) { FAIL() << "it is no wait"; };
-  const auto& comm = *static_cast<const mortise_comm_api*>(mortise_get(&window, "mortise.comm/0"));
   EXPECT_EQ(comm.host_all_reduce(&window, nullptr, 0, MORTISE_SUM), MORTISE_OK);
   EXPECT_EQ(asked, 0) << "one rank alone";
   edge.services.world.size = 2;

@@ -183,57 +183,49 @@ TEST(RanksOfAStep, AVoteOnAnotherRankSkipsItHereToo) {
   EXPECT_NE(run.value(), before);
 }
 
-// Terms that only some ranks give in a step would be added up beside others.
-TEST(RanksOfAStep, SayWhichTermsTheyGive) {
+// A run that gives one more term where a test says so, and what the ranks compare of the terms.
+struct TermsThatChange {
+  TermsThatChange() {
+    comm.join(run.host.services);
+    comm.other = [this](int64_t own, size_t i) {
+      if (comm.asked == 33 && i == 32) hashes.push_back(own);
+      return own;
+    };
+    run.terms = [this, loss = run.terms](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
+      loss(call, w, x);
+      if (gives_more) run.term("more", w.sum());
+    };
+    run.data.validation = 2;
+    run.build();
+  }
   FakeComm comm;
   testing::TestRun run;
-  comm.join(run.host.services);
   std::vector<int64_t> hashes;
-  comm.other = [&](int64_t own, size_t i) {
-    if (comm.asked == 33 && i == 32) hashes.push_back(own);
-    return own;
-  };
   bool gives_more = false;
-  const auto loss = run.terms;
-  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
-    loss(call, w, x);
-    if (gives_more) run.term("more", w.sum());
-  };
-  run.build();
+};
+
+// Terms that only some ranks give in a step would be added up beside others.
+TEST(RanksOfAStep, SayWhichTermsTheyGive) {
+  TermsThatChange a;
   for (const bool more : {false, false, true, true, false, false}) {
-    gives_more = more;
-    run.run();
+    a.gives_more = more;
+    a.run.run();
   }
-  ASSERT_EQ(hashes.size(), 6U) << "each of what the step before gave";
-  EXPECT_EQ(hashes[1], hashes[2]);
-  EXPECT_NE(hashes[2], hashes[3]) << "one more term";
-  EXPECT_EQ(hashes[3], hashes[4]);
-  EXPECT_NE(hashes[4], hashes[5]) << "which was not given";
+  ASSERT_EQ(a.hashes.size(), 6U) << "each of what the step before gave";
+  EXPECT_EQ(a.hashes[1], a.hashes[2]);
+  EXPECT_NE(a.hashes[2], a.hashes[3]) << "one more term";
+  EXPECT_EQ(a.hashes[3], a.hashes[4]);
+  EXPECT_NE(a.hashes[4], a.hashes[5]) << "which was not given";
 }
 
 TEST(RanksOfAStep, SayWhichTermsTheyMeasured) {
-  FakeComm comm;
-  testing::TestRun run;
-  comm.join(run.host.services);
-  run.data.validation = 2;
-  std::vector<int64_t> hashes;
-  comm.other = [&](int64_t own, size_t i) {
-    if (comm.asked == 33 && i == 32) hashes.push_back(own);
-    return own;
-  };
-  bool gives_more = false;
-  const auto loss = run.terms;
-  run.terms = [&](mortise_call& call, const at::Tensor& w, const at::Tensor& x) {
-    loss(call, w, x);
-    if (gives_more) run.term("more", w.sum());
-  };
-  run.build();
+  TermsThatChange a;
   for (const bool more : {false, true}) {
-    gives_more = more;
-    run.passes->evaluate();
+    a.gives_more = more;
+    a.run.passes->evaluate();
   }
-  ASSERT_EQ(hashes.size(), 2U);
-  EXPECT_NE(hashes[0], hashes[1]);
+  ASSERT_EQ(a.hashes.size(), 2U);
+  EXPECT_NE(a.hashes[0], a.hashes[1]);
 }
 
 // What a lost rank was to send to a device is whatever the memory had, and nobody else says so.
@@ -243,11 +235,7 @@ TEST(RanksOfAStep, MeasureNothingOfTheLost) {
   comm.join(run.host.services);
   run.data.validation = 2;
   run.build();
-  static decltype(comm.object.host_all_reduce) others;
-  others = comm.object.host_all_reduce;
-  comm.object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
-    return n == 0 ? mortise_status{MORTISE_E_LOST} : others(self, numbers, n, op);
-  };
+  comm.has_lost = true;
   EXPECT_NE(error_of([&] { run.passes->evaluate(); }), "");
 }
 
@@ -350,11 +338,7 @@ TEST_F(RanksOfATraining, SayTheMostMemoryOfAny) {
 }
 
 TEST_F(RanksOfATraining, SaveNothingOfTheLost) {
-  static decltype(comm.object.host_all_reduce) others;
-  others = comm.object.host_all_reduce;
-  comm.object.host_all_reduce = [](void* self, int64_t* numbers, uint32_t n, uint32_t op) noexcept {
-    return n == 0 ? mortise_status{MORTISE_E_LOST} : others(self, numbers, n, op);
-  };
+  comm.has_lost = true;
   EXPECT_THROW(train(), Failure);
   EXPECT_EQ(captured.size(), 0U);
 }

@@ -17,6 +17,7 @@ struct FakeComm : FakePlugin {
   uint32_t asked = 0;                         // numbers of the last call
   const mortise_rank_group* group = nullptr;  // of the last collective
   mortise_status status = MORTISE_OK;
+  bool has_lost = false;  // the other one, of which only those are told that ask whether it is there
   mortise_comm object{};
   void join(Services& services) {
     services.comm = {&object, &instance};
@@ -38,7 +39,7 @@ struct FakeComm : FakePlugin {
         const int64_t theirs = comm.other(numbers[i], i);
         numbers[i] = op == MORTISE_SUM ? numbers[i] + theirs : std::max(numbers[i], theirs);
       }
-      return comm.status;
+      return n == 0 && comm.has_lost ? mortise_status{MORTISE_E_LOST} : comm.status;
     };
     object.start = [](void* self, const mortise_collective* c, mortise_work** work) noexcept {
       auto& comm = *static_cast<FakeComm*>(self);
