@@ -55,10 +55,10 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
-    "base": 740,
+    "base": 748,
     "manifest": 2009,
     "plugin": 1830,
-    "plan": 1964,
+    "plan": 1968,
     "model": 415,
     "host": 2362,
     "loop": 2632,
@@ -66,7 +66,7 @@ BUDGETS = {
     "declare": 1982,
     "assemble": 1320,
     "store": 1396,
-    "cli": 6984,
+    "cli": 6990,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

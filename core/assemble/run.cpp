@@ -1,7 +1,5 @@
 #include "core/assemble/run.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -12,6 +10,7 @@
 #include "core/abi/lost_device.hpp"
 #include "core/assemble/allocated.hpp"
 #include "core/assemble/state.hpp"
+#include "core/base/host_name.hpp"
 #include "core/base/text.hpp"
 #include "core/declare/join.hpp"
 #include "core/loop/ranks.hpp"
@@ -175,12 +174,6 @@ void must_agree(const Declared& d, const std::string& what, const std::string& t
   throw Failure(refused);
 }
 
-std::string own_host() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
-  return name;
-}
-
 // What rank 0 has chosen to go on from: STEP PATH, or nothing.
 Found chosen_by_first(const Declared& d, const Found& own) {
   const std::string text = own.path.empty() ? "" : std::to_string(own.step) + " " + fs::absolute(own.path).string();
@@ -300,7 +293,7 @@ int Run::train(const Interrupts& interrupt) {
   if (parts_->request.world.size > 1)
     diagnosed(*d.instances, [&] {
       options.first_rank_saves = !said_by_first(d, "saves", saver.can_save() ? "here" : "").empty();
-      options.hosts = said_by_each(d.edge->services, "host", own_host());
+      options.hosts = said_by_each(d.edge->services, "host", host_name());
     });
   return Training(parts, options).run(interrupt);
 }

@@ -459,12 +459,25 @@ int ranks_here(const Verb& verb, const Arguments& args) {
   return runs_in_ranks(verb) ? world_of_environment().local_size : 1;
 }
 
+// Each is a process that has LibTorch's own state in it, whatever it trains.
+static void must_have_room(int ranks) {
+  const int64_t needed = ranks * (int64_t{100} << 20),
+                here = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  if (needed <= here) return;
+  Diagnostic d = trouble(kExitUnavailable, "ranks_not_started",
+                         with_commas(ranks) + " ranks need " + byte_size(needed) +
+                             " of memory before they train anything, and this host has " + byte_size(here));
+  d.effect = "nothing was started";
+  d.fixes = {"--ranks " + std::to_string(processors()) + ", one for each processor; or ranks on several hosts"};
+  throw Failure(d);
+}
+
 int ranks_asked(const Verb& verb, const Arguments& args) {
   if (!runs_in_ranks(verb)) return 1;
   const int ranks = args.has("--ranks") ? ranks_of_flag(args) : 1;
   const World world = world_of_environment();
   if (trains(verb) && !args.has("--ranks")) refuse_tasks_not_started(world);
-  if (world.size == 1 || !args.has("--ranks")) return ranks;
+  if (world.size == 1 || !args.has("--ranks")) return must_have_room(ranks), ranks;
   Diagnostic d = mistake("ranks_not_started", world.by + " has started " + std::to_string(world.size) +
                                                   " ranks, and `--ranks` would start more in each of them");
   d.effect = "nothing was started";

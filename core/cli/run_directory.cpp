@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/host_name.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
@@ -86,11 +87,6 @@ void keep_name(const fs::path& dir) {
 std::string how_it_stands(const fs::path& dir) {
   const auto status = status_of(dir.string());
   return status ? " (" + escape_control(status->state) + ", step " + with_commas(status->step) + ")" : "";
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 // What training writes to, in a directory that may come from somebody else: a link would lead out of it, a FIFO has no

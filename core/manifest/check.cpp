@@ -123,9 +123,11 @@ class Checker {
              assignment({at_.file, at_.line, at_.column, "run.time_limit"}, json_string(*node.text())));
     const std::vector<std::string> units = batch ? std::vector<std::string>{"samples", "tokens"} : schema_.choices;
     const std::string unit = unit_name(value->unit);
-    if (whole_number(node) && units == std::vector<std::string>{"seconds"})
+    if (whole_number(node) && units == std::vector<std::string>{"seconds"}) {
+      must_be_in_range(node, value->number);  // else the unit is not all that is wrong
       refuse("wrong_unit", at_.key + " is a time, and " + shown(node) + " has no unit", node,
              assigned(json_string(amount_text({value->number, Unit::kSeconds}))));
+    }
     if (!units.empty() && std::ranges::find(units, unit) == units.end())
       refuse("not_a_choice", at_.key + " is in " + either(units) + ", this is in " + unit, node, default_value());
     must_be_in_range(node, value->number);

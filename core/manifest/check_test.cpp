@@ -128,6 +128,10 @@ TEST(Check, DurationAmountBytes) {
   wait.max = 600;
   EXPECT_EQ(check(wait, "\"1 h\""),
             "out_of_range: table.key is 0 to 600 seconds, this is \"1 h\" | key = \"500 seconds\"");
+  EXPECT_EQ(check(wait, "20"), "wrong_unit: table.key is a time, and 20 has no unit | key = \"20 s\"");
+  wait.min = 1;
+  EXPECT_EQ(check(wait, "0"), "out_of_range: table.key is 1 to 600 seconds, this is 0 | key = \"500 seconds\"")
+      << "\"0 s\" would be refused too";
   KeySchema share = of_type("duration");
   share.choices = {"steps", "percent"};
   EXPECT_EQ(check(share, "\"600%\""),

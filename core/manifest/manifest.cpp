@@ -239,8 +239,7 @@ class Merger {
     if (on && found->second.layer == layer_)
       return refuse("use_and_without", id + " is asked for and refused", from,
                     "leave out --use " + id + " or --without " + id);
-    if (!on && is_fallback(id)) return take_from_fallbacks(id);
-    if (!on) return warn("not_on", id + " is not on", from, "leave out --without " + id);
+    if (!on && !is_fallback(id)) return warn("not_on", id + " is not on", from, "leave out --without " + id);
     switch_table(id, from, false);
   }
 
@@ -307,15 +306,6 @@ class Merger {
       const Value* others = each.second.own("fallback");
       return others != nullptr && takes_part(each.first) && std::ranges::count(others->as_texts(), id) > 0;
     });
-  }
-
-  void take_from_fallbacks(const std::string& id) {
-    for (auto& [owner, table] : tables_)
-      if (const Value* others = table.own("fallback")) {
-        std::vector<Value> rest = others->as_list();
-        std::erase_if(rest, [&](const Value& other) { return other.as_text() == id; });
-        table.keys["fallback"].value.data = std::move(rest);
-      }
   }
 
   // The plugin of a higher layer that takes every place of this one; "" if none does. Which places, in detail, is the
@@ -401,7 +391,7 @@ class Merger {
   }
 
   PluginTable plugin(const PluginSchema& schema, const MergedTable& table) {
-    PluginTable out{&schema, table.origin, table.height, table.enabled, {}, {}, {}, {}};
+    PluginTable out{&schema, table.origin, table.height, table.enabled, {}, {}, {}, {}, {}};
     // What is off or replaced may point to files that are not there.
     out.values = complete(schema.config, table, takes_part(schema.id));
     for (const auto& [key, written] : table.keys)
@@ -411,11 +401,13 @@ class Merger {
     if (const auto* written = table.find("modes"))
       for (const std::string& mode : written->value.as_texts())
         out.modes.push_back(static_cast<int>(std::ranges::find(modes, mode) - modes.begin()));
-    if (const Value* fallback = table.own("fallback")) out.fallback = fallback->as_texts();
-    std::erase_if(out.fallback, [&](const std::string& other) {  // whoever turned it off does not want it here either
-      const auto found = tables_.find(other);
-      return found != tables_.end() && !found->second.enabled;
-    });
+    if (const Value* fallback = table.own("fallback"))
+      for (const std::string& other : fallback->as_texts()) {  // whoever turned it off does not want it here either
+        const auto found = tables_.find(other);
+        const bool off = found != tables_.end() && !found->second.enabled;
+        if (!off) out.fallback.push_back(other);
+        else if (found->second.origin.line == 0) out.without.push_back(other);
+      }
     return out;
   }
 

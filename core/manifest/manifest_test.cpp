@@ -178,6 +178,7 @@ TEST_F(ManifestTest, WithoutAFallbackTakesItFromWhoeverNamesIt) {
   const Manifest manifest = read("[device.cuda]\nfallback = [\"device.spare\", \"device.other\"]\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
+  EXPECT_EQ(plugin(manifest, "device.cuda").without, (std::vector<std::string>{"device.spare"}));
 }
 
 TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
@@ -187,6 +188,7 @@ TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
   Manifest manifest = read(cuda + "[device.spare]\nenabled = false\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
+  EXPECT_TRUE(plugin(manifest, "device.cuda").without.empty()) << "a file has it, which --use is above";
   request.without = {"device.spare"};
   manifest = read(cuda + "[device.spare]\n");
   EXPECT_EQ(errors, "");

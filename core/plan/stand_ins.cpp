@@ -66,6 +66,8 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
 // What to write instead: another of the same slots that can be part of the run.
 std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
                        const CanStart& can_start) {
+  for (const std::string& id : enabled.table->without)
+    if (can_take_part(plan, can_start, catalogue.at(id))) return "leave out --without " + id;
   if (!enabled.slots.empty())
     for (const auto& [id, info] : catalogue)
       if (provides_all(info, enabled.slots) && can_take_part(plan, can_start, info)) return "--use " + id;

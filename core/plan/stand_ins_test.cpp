@@ -57,6 +57,14 @@ TEST_F(Machine, RefusesADeviceThatCannotRunWithoutAFallback) {
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
 }
 
+TEST_F(Machine, SaysWhatTheCommandLineTookAway) {
+  cuda->without = {"device.cpu"};
+  EXPECT_EQ(world.errors(),
+            "error[device_unusable]: device.cuda cannot run: no NVIDIA driver\n"
+            "  --> default.toml:4:1\n"
+            "  fix: leave out --without device.cpu\n");
+}
+
 TEST_F(Machine, RefusesAFallbackOfAnotherSlot) {
   cuda->fallback = {"optimizer.adamw"};
   const std::string text = world.errors();

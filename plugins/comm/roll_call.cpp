@@ -39,6 +39,8 @@ std::string named(const std::vector<int>& ranks) {
   return text.empty() ? text : (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
+bool is_named(const std::string& ranks) { return !ranks.empty() && ranks != kSomeRank; }
+
 }  // namespace
 
 // The thread may stay behind in a store that does not answer, so it owns what it uses.
@@ -54,7 +56,7 @@ RollCall::RollCall(c10::intrusive_ptr<c10d::Store> store, int rank) : rank_(rank
         const size_t space = letter.find(' ');
         {
           const std::lock_guard lock(found->mutex);
-          if (found->ranks.empty()) found->ranks = letter.substr(space + 1);
+          if (!is_named(found->ranks) && space + 1 < letter.size()) found->ranks = letter.substr(space + 1);
         }
         store->set(there(letter.substr(0, space), rank), "1");
       }
@@ -85,12 +87,14 @@ std::vector<int> RollCall::absent(c10d::Store& store, const std::vector<int>& ra
   return absent;
 }
 
-std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience) const {
+std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience, const std::string& otherwise) const {
   std::vector<int> others;
   for (int r = 0; r < size; ++r)
     if (r != rank_) others.push_back(r);
   const std::vector<int> away = absent(store, others, patience);
-  const std::string earlier = found(), names = earlier.empty() ? named(away) : earlier;  // who told it may have ended
+  std::string names = found();  // who told it may have ended
+  if (!is_named(names) && !away.empty()) names = named(away);
+  if (names.empty()) names = otherwise;
   if (names.empty()) return names;
   std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });  // who only stopped lost nobody
   constexpr Milliseconds kSoon{200};

@@ -13,6 +13,9 @@
 
 namespace mortise::comm {
 
+// Who is lost where all answer: NCCL has trouble with one, or a device comes no further.
+inline constexpr const char* kSomeRank = "a rank";
+
 class RollCall {
  public:
   // `store`: a connection that nobody else uses.
@@ -22,11 +25,12 @@ class RollCall {
   // the store does not answer.
   static std::vector<int> absent(c10d::Store& store, const std::vector<int>& ranks, std::chrono::milliseconds patience,
                                  const std::string& lost = "");
-  // Asks all others: "rank 2", "ranks 1, 3", or "" if all are there. What one rank has found first counts for all, who
-  // notice later, when that one has ended too: when this returns, all that answer within a fifth of a second have heard
-  // of it. Throws likewise.
-  std::string lost(c10d::Store& store, int size, std::chrono::milliseconds patience) const;
-  std::string found() const;  // by another rank; "": by none yet
+  // Asks all others: "rank 2", "ranks 1, 3", or `otherwise` if all are there. What one rank has found first counts for
+  // all, who notice later, when that one has ended too: when this returns, all that answer within a fifth of a second
+  // have heard of it. Of "" nobody hears. Throws likewise.
+  std::string lost(c10d::Store& store, int size, std::chrono::milliseconds patience,
+                   const std::string& otherwise = "") const;
+  std::string found() const;  // by another rank: as above, kSomeRank as long as none is named; "": by none yet
   // From here on this rank does not answer: it ends, and others may hear of that before it has.
   void leave(c10d::Store& store);
   // The thread has ended when this returns, or the limit is over.

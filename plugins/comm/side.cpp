@@ -86,7 +86,7 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
 void Side::hear_of_lost(const char* name) {
   await_verdict();
   const std::string found = met_.roll_call ? met_.roll_call->found() : "";
-  if (!found.empty()) lose(std::string(name) + ": " + found + " ended, or does not answer");
+  if (!found.empty()) lose(std::string(name) + ": " + of_two_or(found) + " ended, or does not answer");
 }
 
 void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group) {
@@ -221,29 +221,29 @@ void Side::lose(const std::string& text) {
   give_up();
 }
 
-std::string Side::absent_ranks() {
-  constexpr Milliseconds kPatience{1000};
+std::string Side::call_roll(const std::string& otherwise, Milliseconds patience) {
   const std::lock_guard lock(roll_call_mutex_);
-  if (!met_.roll_call) return "";
-  if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
-  const auto absent = std::make_shared<std::string>();
+  if (!met_.roll_call) return otherwise;
+  if (const std::string found = met_.roll_call->found(); !found.empty() && found != kSomeRank) return found;
+  const auto lost = std::make_shared<std::string>();
   try {
     const auto ask = [=, store = met_.asks, roll_call = met_.roll_call, size = world_->size] {
-      *absent = roll_call->lost(*store, size, kPatience);
+      *lost = roll_call->lost(*store, size, patience, otherwise);
     };
-    within(kPatience, ask, {}, kPatience);
+    within(patience, ask, {}, patience);
   } catch (const Error&) {
-    return "";
+    return otherwise;
   } catch (const std::exception&) {
-    return world_->rank > 0 ? "rank 0" : "";  // the store, which is in it, does not answer
+    return world_->rank > 0 ? "rank 0" : otherwise;  // the store, which is in it, does not answer
   }
-  return *absent;
+  return *lost;
 }
 
-std::string Side::lost_ranks() {
-  if (world_->size == 2) return "rank " + std::to_string(1 - world_->rank);
-  const std::string absent = absent_ranks();
-  return absent.empty() ? "a rank" : absent;
+// Of two it is clear who; the other may live, and hears of it.
+std::string Side::lost_ranks() { return of_two_or(call_roll(kSomeRank, Milliseconds(world_->size == 2 ? 200 : 1000))); }
+
+std::string Side::of_two_or(const std::string& ranks) const {
+  return world_->size == 2 ? "rank " + std::to_string(1 - world_->rank) : ranks;
 }
 
 void Side::over_store(const std::string& name, std::function<void()> body) {

@@ -83,14 +83,16 @@ class Side {
   }
   // What every rank says under a key of its own, in order of rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& own);
-  // Once something shows that one is lost: "rank 1", "ranks 1, 3", by a roll call; or "a rank". On any thread, a second
-  // or two.
+  // Once something shows that one is lost: "rank 1", "ranks 1, 3", by a roll call; or "a rank". The others then have
+  // heard of it. On any thread, a second or two.
   std::string lost_ranks();
   // Who does not answer a roll call; "": all do, or nobody can be asked.
-  std::string absent_ranks();
+  std::string absent_ranks() { return call_roll("", Milliseconds(1000)); }
 
  private:
   void hear_of_lost(const char* name);
+  std::string call_roll(const std::string& otherwise, Milliseconds patience);
+  std::string of_two_or(const std::string& ranks) const;
   void over_store(const std::string& name, std::function<void()> body);
   std::string unlike(const std::string& what);
   void leave_roll_call() noexcept;

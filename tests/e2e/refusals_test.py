@@ -318,6 +318,21 @@ class Ranks(e2e.Case):
             self.assertIn(f"{variable}=2", result.err)
         self.ok("train", env={"WORLD_SIZE": "1"})
 
+    def test_no_more_ranks_than_this_host_has_memory_for(self):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        ranks = memory // (100 << 20) + 1
+        if ranks > 1024:
+            self.skipTest("this host has room for as many ranks as may be started")
+        self.file("run.toml", TINY)
+        result = self.mortise("train", "--ranks", str(ranks))
+        self.assertEqual(result.code, 69, result)
+        self.assertRegex(result.err, (
+            rf"^error\[ranks_not_started\]: {ranks:,} ranks need \S+ GiB of memory before they train anything, and "
+            r"this host has \S+ GiB\n"
+            r"  effect: nothing was started\n"
+            rf"  fix: --ranks {len(os.sched_getaffinity(0))}, one for each processor; or ranks on several hosts\n$"))
+        self.assertFalse((self.dir / "runs").exists())
+
 
 class Abi(Fixtures):
     def test_a_plugin_built_for_another_is_not_loaded(self):

@@ -1,15 +1,14 @@
 #include "core/cli/bench/identity.hpp"
 
 #include <spdlog/fmt/fmt.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "core/base/host_name.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
 #include "core/manifest/path.hpp"
@@ -52,9 +51,8 @@ std::string build_of(const std::map<std::string, PluginInfo>& catalogue, const s
 }
 
 std::string machine_of(const std::map<std::string, PluginInfo>& catalogue) {
-  char host[HOST_NAME_MAX + 1] = "";
-  ::gethostname(host, HOST_NAME_MAX);
-  std::string all = fmt::format("{}, {}, {} processors", host, processor_name(), std::thread::hardware_concurrency());
+  std::string all =
+      fmt::format("{}, {}, {} processors", host_name(), processor_name(), std::thread::hardware_concurrency());
   for (const auto& [id, info] : catalogue) all += devices_of(info);
   return escape_control(all);
 }

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -21,9 +23,25 @@ namespace {
 using namespace mortise::testing;
 using mortise::Tensor;
 using mortise::comm::Clock;
+using mortise::comm::kSomeRank;
 using mortise::comm::Milliseconds;
+using mortise::comm::RollCall;
 
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
+
+pid_t fork_into(const std::function<void()>& body) {
+  std::cout.flush();
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::alarm(60);
+  try {
+    body();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+  std::cout.flush();
+  ::_exit(testing::Test::HasFailure());
+}
 
 // ---- a world of one, whose tensors say that they are on a GPU ----
 
@@ -153,6 +171,104 @@ TEST(Side, WhoAsksWhetherAllAreThereWaitsForTheVerdict) {
   EXPECT_EQ(side.times, 1);
 }
 
+// ---- who is lost ----
+
+struct Peer : mortise::comm::Side {
+  Peer(int rank_, int size, const Place& place) : Side("comm.peer", Milliseconds(20'000), 1), rank(rank_) {
+    const mortise_world world = {
+        sizeof world, rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0, mortise::str("127.0.0.1")};
+    open(&world);
+  }
+  using Side::absent_ranks, Side::lost_ranks;
+  // What `ranks_must_be_there` comes to; "": they are.
+  std::string asks() {
+    try {
+      host_all_reduce(nullptr, 0, MORTISE_SUM);
+    } catch (const mortise::Error& e) {
+      EXPECT_EQ(e.status(), MORTISE_E_LOST);
+      return e.what();
+    }
+    return "";
+  }
+  void says(const std::string& what) { share(mortise::str(what), mortise::str("1")); }
+  void hears(const std::string& what) {
+    mortise_str text;
+    fetch(mortise::str(what), &text);
+  }
+  const int rank;
+};
+
+void in_processes(int n, const std::function<void(int rank, const Place&)>& body) {
+  const Place place;
+  std::vector<pid_t> children;
+  for (int r = 0; r < n; ++r) children.push_back(fork_into([&, r] { body(r, place); }));
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+// One has trouble with another, and every process lives: the others must not go on with what it then ends.
+TEST(Side, TellsOfALossInWhichAllAnswer) {
+  for (const int size : {2, 3})
+    in_processes(size, [=](int rank, const Place& place) {
+      Peer at(rank, size, place);
+      if (rank == 0) {
+        EXPECT_EQ(at.absent_ranks(), "");
+        at.says("who asked");
+        for (int r = 1; r < size; ++r) at.hears(std::to_string(r) + " is well");
+        EXPECT_EQ(at.lost_ranks(), size == 2 ? "rank 1" : "a rank");
+        at.says("who is lost");
+      } else {
+        at.hears("who asked");
+        EXPECT_EQ(at.asks(), "") << "to ask is to say nothing";
+        at.says(std::to_string(rank) + " is well");
+        at.hears("who is lost");
+        EXPECT_EQ(at.asks(),
+                  std::string("host_all_reduce: ") + (size == 2 ? "rank 0" : "a rank") + " ended, or does not answer");
+      }
+    });
+}
+
+struct Called {
+  explicit Called(std::initializer_list<int> ranks) {
+    for (const int r : ranks) calls.emplace(r, std::make_unique<RollCall>(store, r));
+  }
+  std::string lost(int by, const std::string& otherwise = "") {
+    return calls.at(by)->lost(*store, 4, Milliseconds(300), otherwise);
+  }
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  std::map<int, std::unique_ptr<RollCall>> calls;
+};
+
+TEST(RollCall, NamesWhoDoesNotAnswer) {
+  Called all{0, 1, 2, 3}, some{1, 2};
+  EXPECT_EQ(all.lost(0), "");
+  EXPECT_EQ(some.lost(1), "ranks 0, 3");
+  EXPECT_EQ(some.calls.at(2)->found(), "ranks 0, 3");
+}
+
+// Whoever found the loss ends, which is no loss of its own.
+TEST(RollCall, WhatIsFoundFirstCounts) {
+  Called all{0, 1, 3};
+  EXPECT_EQ(all.lost(1), "rank 2");
+  EXPECT_EQ(all.calls.at(0)->found(), "rank 2");
+  all.calls.at(1)->leave(*all.store);
+  EXPECT_EQ(all.lost(0), "rank 2");
+}
+
+TEST(RollCall, ANameTakesThePlaceOfSomeRank) {
+  Called all{0, 1, 2, 3};
+  EXPECT_EQ(all.lost(1, kSomeRank), kSomeRank);
+  EXPECT_EQ(all.calls.at(0)->found(), kSomeRank);
+  EXPECT_EQ(all.lost(0), kSomeRank) << "all are there, and one has said otherwise";
+  all.calls.at(2)->leave(*all.store);
+  EXPECT_EQ(all.lost(0), "rank 2");
+  EXPECT_EQ(all.calls.at(3)->found(), "rank 2");
+  EXPECT_EQ(all.lost(3, kSomeRank), "rank 2");
+}
+
 TEST(Nccl, RefusesATensorOfTheCpu) {
   FakeHost host;
   host.set("timeout", mortise_value{MORTISE_AMOUNT, MORTISE_SECONDS, {.f = 5}});
@@ -197,20 +313,6 @@ struct Rank {
   Device device;
   std::optional<mortise::comm::Watch> watch;
 };
-
-pid_t fork_into(const std::function<void()>& body) {
-  std::cout.flush();
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::alarm(60);
-  try {
-    body();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << e.what();
-  }
-  std::cout.flush();
-  ::_exit(testing::Test::HasFailure());
-}
 
 // Two ranks; the one in `unfit` need not end well.
 void in_two_ranks(Milliseconds timeout, const std::function<void(Rank&)>& body, int unfit = -1) {
