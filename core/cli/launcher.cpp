@@ -461,14 +461,14 @@ int ranks_here(const Verb& verb, const Arguments& args) {
 
 // Each is a process that has LibTorch's own state in it, whatever it trains.
 static void must_have_room(int ranks) {
-  const int64_t needed = ranks * (int64_t{100} << 20),
-                here = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  if (needed <= here) return;
+  constexpr int64_t kOfEach = int64_t{100} << 20;
+  const int64_t here = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE), most = here / kOfEach;
+  if (ranks == 1 || ranks <= most) return;
   Diagnostic d = trouble(kExitUnavailable, "ranks_not_started",
-                         with_commas(ranks) + " ranks need " + byte_size(needed) +
+                         with_commas(ranks) + " ranks need " + byte_size(ranks * kOfEach) +
                              " of memory before they train anything, and this host has " + byte_size(here));
   d.effect = "nothing was started";
-  d.fixes = {"--ranks " + std::to_string(processors()) + ", one for each processor; or ranks on several hosts"};
+  d.fixes = {"--ranks " + std::to_string(std::clamp<int64_t>(most, 1, processors())) + ", or ranks on several hosts"};
   throw Failure(d);
 }
 

@@ -240,7 +240,7 @@ class Merger {
       return refuse("use_and_without", id + " is asked for and refused", from,
                     "leave out --use " + id + " or --without " + id);
     if (!on && !is_fallback(id)) return warn("not_on", id + " is not on", from, "leave out --without " + id);
-    switch_table(id, from, false);
+    if (on || found == tables_.end()) switch_table(id, from, false);
   }
 
   void warn_of_doubles(const std::vector<Setting>& settings) {
@@ -406,7 +406,7 @@ class Merger {
         const auto found = tables_.find(other);
         const bool off = found != tables_.end() && !found->second.enabled;
         if (!off) out.fallback.push_back(other);
-        else if (found->second.origin.line == 0) out.without.push_back(other);
+        else if (found->second.origin.file == "command line: --without " + other) out.without.push_back(other);
       }
     return out;
   }

@@ -20,7 +20,7 @@ struct PluginTable {
   std::optional<Selector> where;
   std::vector<int> modes;             // 0 train, 1 eval, 2 sample; empty: all
   std::vector<std::string> fallback;  // only if the highest layer wrote it
-  std::vector<std::string> without;   // it named these too, and the command line does not want them
+  std::vector<std::string> without;   // it named these too, which --without took away
   std::map<std::string, Value> values;
 };
 

@@ -189,6 +189,9 @@ TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
   EXPECT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
   EXPECT_TRUE(plugin(manifest, "device.cuda").without.empty()) << "a file has it, which --use is above";
+  request.set = {"device.spare.enabled=false"};
+  EXPECT_TRUE(plugin(read(cuda), "device.cuda").without.empty()) << "there is no --without to leave out";
+  request.set.clear();
   request.without = {"device.spare"};
   manifest = read(cuda + "[device.spare]\n");
   EXPECT_EQ(errors, "");

@@ -23,6 +23,7 @@ struct EnabledTable : Placed {
   std::vector<Place> except;
   std::set<std::string> lost, lost_to;  // slots and groups; ids
   bool is_replaced = false;
+  std::string taken_away;  // a fallback that would do, and that --without took away; ""
 
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }

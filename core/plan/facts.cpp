@@ -27,8 +27,7 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
   std::vector<std::string> tables;
   for (const std::string& name : names) tables.push_back("[device." + name + "]");
   // A run does without what provides nothing.
-  const std::vector<std::string>& off = enabled.table->without;
-  const std::string another = !off.empty() ? "leave out --without " + off.front()
+  const std::string another = !enabled.taken_away.empty() ? "leave out --without " + enabled.taken_away
                               : enabled.info->schema.provides.empty()
                                   ? "leave out [" + id_of(*enabled.info) + "]"
                                   : "another plugin: mortise plugin list " + enabled.info->schema.family;

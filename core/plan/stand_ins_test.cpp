@@ -58,11 +58,27 @@ TEST_F(Machine, RefusesADeviceThatCannotRunWithoutAFallback) {
 }
 
 TEST_F(Machine, SaysWhatTheCommandLineTookAway) {
-  cuda->without = {"device.cpu"};
+  cuda->without = {"parameters.no_decay", "optimizer.adamw", "device.cpu"};  // the first two provide no device
   EXPECT_EQ(world.errors(),
             "error[device_unusable]: device.cuda cannot run: no NVIDIA driver\n"
             "  --> default.toml:4:1\n"
             "  fix: leave out --without device.cpu\n");
+}
+
+TEST_F(Machine, SaysItWhereWhatIsLeftWorksElsewhere) {
+  cuda->fallback = {"device.cpu"};
+  world.can_start = [](const PluginInfo& info) {
+    return std::string(info.schema.id == "comm.local" ? "it serves one rank, and there are 2" : no_driver(info));
+  };
+  world.provider("comm.wire", {"comm"}).devices = {"cuda"};
+  world.provider("comm.air", {"comm"}).devices = {"cpu"};
+  world.drop("comm.local");
+  PluginTable& local = world.table("comm.local", 5, kDefault);
+  local.fallback = {"comm.wire"};
+  local.without = {"comm.air"};
+  const std::string text = world.errors();
+  EXPECT_TRUE(text.starts_with("error[wrong_device]: comm.wire works on cuda, this run on device.cpu: ")) << text;
+  EXPECT_TRUE(text.ends_with("  fix: leave out --without comm.air\n")) << text;
 }
 
 TEST_F(Machine, RefusesAFallbackOfAnotherSlot) {

@@ -91,7 +91,8 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience, 
   std::vector<int> others;
   for (int r = 0; r < size; ++r)
     if (r != rank_) others.push_back(r);
-  const std::vector<int> away = absent(store, others, patience);
+  // Of two it is clear who is lost: the other hears of it however late it reads this.
+  const std::vector<int> away = absent(store, others, patience, size == 2 ? otherwise : "");
   std::string names = found();  // who told it may have ended
   if (!is_named(names) && !away.empty()) names = named(away);
   if (names.empty()) names = otherwise;

@@ -85,8 +85,8 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
 // A rank hears of its neighbours alone, and others first: they have told it before they end what it is in.
 void Side::hear_of_lost(const char* name) {
   await_verdict();
-  const std::string found = met_.roll_call ? met_.roll_call->found() : "";
-  if (!found.empty()) lose(std::string(name) + ": " + of_two_or(found) + " ended, or does not answer");
+  const std::string found = met_.roll_call ? of_two_or(met_.roll_call->found()) : "";
+  if (!found.empty()) lose(std::string(name) + ": " + found + " ended, or does not answer");
 }
 
 void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group) {
@@ -223,6 +223,12 @@ void Side::lose(const std::string& text) {
 
 std::string Side::call_roll(const std::string& otherwise, Milliseconds patience) {
   const std::lock_guard lock(roll_call_mutex_);
+  if (verdict_.empty()) verdict_ = of_two_or(asked_ranks(otherwise, patience));
+  return verdict_;
+}
+
+std::string Side::asked_ranks(const std::string& otherwise, Milliseconds patience) {
+  constexpr Milliseconds kToTell{300};
   if (!met_.roll_call) return otherwise;
   if (const std::string found = met_.roll_call->found(); !found.empty() && found != kSomeRank) return found;
   const auto lost = std::make_shared<std::string>();
@@ -230,7 +236,7 @@ std::string Side::call_roll(const std::string& otherwise, Milliseconds patience)
     const auto ask = [=, store = met_.asks, roll_call = met_.roll_call, size = world_->size] {
       *lost = roll_call->lost(*store, size, patience, otherwise);
     };
-    within(patience, ask, {}, patience);
+    within(patience, ask, {}, kToTell);
   } catch (const Error&) {
     return otherwise;
   } catch (const std::exception&) {
@@ -239,11 +245,11 @@ std::string Side::call_roll(const std::string& otherwise, Milliseconds patience)
   return *lost;
 }
 
-// Of two it is clear who; the other may live, and hears of it.
-std::string Side::lost_ranks() { return of_two_or(call_roll(kSomeRank, Milliseconds(world_->size == 2 ? 200 : 1000))); }
+std::string Side::lost_ranks() { return call_roll(kSomeRank, Milliseconds(world_->size == 2 ? 200 : 1000)); }
 
 std::string Side::of_two_or(const std::string& ranks) const {
-  return world_->size == 2 ? "rank " + std::to_string(1 - world_->rank) : ranks;
+  const bool is_clear = world_->size == 2 && !ranks.empty();
+  return is_clear ? "rank " + std::to_string(1 - world_->rank) : ranks;
 }
 
 void Side::over_store(const std::string& name, std::function<void()> body) {

@@ -86,12 +86,13 @@ class Side {
   // Once something shows that one is lost: "rank 1", "ranks 1, 3", by a roll call; or "a rank". The others then have
   // heard of it. On any thread, a second or two.
   std::string lost_ranks();
-  // Who does not answer a roll call; "": all do, or nobody can be asked.
+  // Who does not answer a roll call, or what another has found; "": all do, or nobody can be asked.
   std::string absent_ranks() { return call_roll("", Milliseconds(1000)); }
 
  private:
   void hear_of_lost(const char* name);
   std::string call_roll(const std::string& otherwise, Milliseconds patience);
+  std::string asked_ranks(const std::string& otherwise, Milliseconds patience);
   std::string of_two_or(const std::string& ranks) const;
   void over_store(const std::string& name, std::function<void()> body);
   std::string unlike(const std::string& what);
@@ -109,6 +110,7 @@ class Side {
   int groups_ = 0;  // made so far
   int unlike_ = 0;  // collectives that the ranks began and that were not the same
   std::mutex roll_call_mutex_;
+  std::string verdict_;  // what the roll call came to, once somebody is lost
   mutable std::mutex lost_mutex_;
   std::string lost_;  // what is said of every call from then on
 };

@@ -202,11 +202,11 @@ class Resume(Ranks):
 class Lost(Ranks):
     """Killed or stopped in the middle of training: the others end, say who it was, and the run goes on."""
 
-    def launched(self, text, ranks=2):
+    def launched(self, text, ranks=2, flags=()):
         self.file("run.toml", text)
         env = self.environment(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                                MASTER_PORT=str(e2e.free_port()), CUDA_VISIBLE_DEVICES=",".join(map(str, range(ranks))))
-        all_ranks = [subprocess.Popen([e2e.MORTISE, "train"], cwd=self.dir, stdout=subprocess.DEVNULL,
+        all_ranks = [subprocess.Popen([e2e.MORTISE, "train", *flags], cwd=self.dir, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.PIPE, text=True,
                                       env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
                      for rank in range(ranks)]
@@ -267,6 +267,19 @@ class Lost(Ranks):
             self.assertGreater(loss, 0.75 * statistics.median(losses[-40:-3]))
         self.ok("resume", "runs/run", "--ranks", "2", "--set", f"run.length={last + 20}")
         self.assertEqual(self.records(run, "end")[-1]["exit"], 0)
+
+    def test_a_rank_that_lives_and_does_not_come(self):
+        """By a fixture that sleeps for longer than the timeout: every process answers, and the other gives it up."""
+        sleeps = f"\n[loader.prefetch]\nworkers = 0\n[test.slow]\nmilliseconds = {1000 * TIMEOUT_S + 3000}\nrank = 1\n"
+        for more in ("", GRAPH):
+            with self.subTest(more):
+                subprocess.run(["rm", "-rf", self.dir / "runs"], check=True)
+                processes = self.launched(LONG + CUDA + more + sleeps, flags=("--plugin-path", str(FIXTURES)))
+                for rank, process in enumerate(processes):
+                    err = process.communicate(timeout=60)[1]
+                    print(f"    rank {rank}: {err.splitlines()[:1]}", flush=True)
+                    self.assertEqual(process.returncode, 75, err)
+                    self.assertRegex(err, rf"(?m)^error\[rank_lost\]: .*\brank {1 - rank} ")
 
     @unittest.skipIf(GPUS < 3, "three GPUs")
     def test_of_three_the_others_name_it(self):

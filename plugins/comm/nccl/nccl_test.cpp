@@ -171,10 +171,12 @@ TEST(Side, WhoAsksWhetherAllAreThereWaitsForTheVerdict) {
   EXPECT_EQ(side.times, 1);
 }
 
+constexpr Milliseconds kLong{20'000}, kShort{1'500};
+
 // ---- who is lost ----
 
 struct Peer : mortise::comm::Side {
-  Peer(int rank_, int size, const Place& place) : Side("comm.peer", Milliseconds(20'000), 1), rank(rank_) {
+  Peer(int rank_, int size, const Place& place) : Side("comm.peer", kLong, 1), rank(rank_) {
     const mortise_world world = {
         sizeof world, rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0, mortise::str("127.0.0.1")};
     open(&world);
@@ -231,12 +233,34 @@ TEST(Side, TellsOfALossInWhichAllAnswer) {
     });
 }
 
+// As the thread that watches does, and the one that waits: the second comes to what the first has found.
+TEST(Side, AsksOnceWhoIsLost) {
+  in_processes(3, [](int rank, const Place& place) {
+    auto at = std::make_unique<Peer>(rank, 3, place);
+    if (rank != 0) at->says(std::to_string(rank) + " is well");
+    if (rank == 2) return at.reset(new Peer(0, 1, place));  // it says that it leaves
+    at->hears("2 is well");
+    if (rank == 1) return at->hears("who is lost");
+    while (at->absent_ranks().empty()) ::usleep(10'000);
+    const auto from = Clock::now();
+    EXPECT_EQ(at->lost_ranks(), "rank 2");
+    EXPECT_LT(seconds_since(from), 0.5) << "another roll call takes a second";
+    at->says("who is lost");
+  });
+}
+
 struct Called {
   explicit Called(std::initializer_list<int> ranks) {
     for (const int r : ranks) calls.emplace(r, std::make_unique<RollCall>(store, r));
   }
+  // Of four: who is not among them is away, and waited for.
   std::string lost(int by, const std::string& otherwise = "") {
-    return calls.at(by)->lost(*store, 4, Milliseconds(300), otherwise);
+    const auto in_time = Milliseconds(calls.size() == 4 ? 20'000 : 300);
+    return calls.at(by)->lost(*store, 4, in_time, otherwise);
+  }
+  void leaves(int rank) {
+    calls.at(rank)->end(*store, kLong);
+    calls.erase(rank);
   }
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   std::map<int, std::unique_ptr<RollCall>> calls;
@@ -254,7 +278,7 @@ TEST(RollCall, WhatIsFoundFirstCounts) {
   Called all{0, 1, 3};
   EXPECT_EQ(all.lost(1), "rank 2");
   EXPECT_EQ(all.calls.at(0)->found(), "rank 2");
-  all.calls.at(1)->leave(*all.store);
+  all.leaves(1);
   EXPECT_EQ(all.lost(0), "rank 2");
 }
 
@@ -263,10 +287,21 @@ TEST(RollCall, ANameTakesThePlaceOfSomeRank) {
   EXPECT_EQ(all.lost(1, kSomeRank), kSomeRank);
   EXPECT_EQ(all.calls.at(0)->found(), kSomeRank);
   EXPECT_EQ(all.lost(0), kSomeRank) << "all are there, and one has said otherwise";
-  all.calls.at(2)->leave(*all.store);
+  all.leaves(2);
   EXPECT_EQ(all.lost(0), "rank 2");
   EXPECT_EQ(all.calls.at(3)->found(), "rank 2");
   EXPECT_EQ(all.lost(3, kSomeRank), "rank 2");
+}
+
+// Of two the first letter says it, which whoever is late finds in its mailbox.
+TEST(RollCall, OfTwoTheOtherHearsHoweverLate) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const RollCall one(store, 0);
+  EXPECT_EQ(one.lost(*store, 2, Milliseconds(50)), "rank 1") << "who only asks says nothing";
+  EXPECT_EQ(one.lost(*store, 2, Milliseconds(50), kSomeRank), "rank 1");
+  const RollCall late(store, 1);
+  for (const auto from = Clock::now(); late.found().empty() && seconds_since(from) < 20;) ::usleep(1000);
+  EXPECT_EQ(late.found(), kSomeRank);
 }
 
 TEST(Nccl, RefusesATensorOfTheCpu) {
@@ -333,8 +368,6 @@ void in_two_ranks(Milliseconds timeout, const std::function<void(Rank&)>& body, 
   ::kill(children[static_cast<size_t>(unfit)], SIGKILL);
   ::waitpid(children[static_cast<size_t>(unfit)], nullptr, 0);
 }
-
-constexpr Milliseconds kLong{20'000}, kShort{1'500};
 
 TEST(Watch, SaysNothingWhileAllAreThere) {
   in_two_ranks(kShort, [](Rank& at) {
