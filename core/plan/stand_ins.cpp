@@ -33,11 +33,12 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
   if (!contains(plan.kept_out, text)) plan.kept_out.push_back(text);
 }
 
-// The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first of the
-// others if none does.
+// The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first
+// of the others if none does. Who fills no slot has nobody.
 const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const std::vector<std::string>& ids,
                                  const Catalogue& catalogue, const CanStart& can_start, Report& report) {
   const PluginInfo* elsewhere = nullptr;
+  if (enabled.slots.empty()) return nullptr;
   for (const std::string& id : ids) {
     const auto found = catalogue.find(id);
     if (found == catalogue.end()) continue;
@@ -89,14 +90,10 @@ void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue,
   const std::string reason = reason_against(can_start, *enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
   if (reason.empty() && differs.empty() && unwanted.empty()) return;
-  const auto first_of = [&](const std::vector<std::string>& ids, Report& mistakes) {
-    return enabled.slots.empty() ? nullptr : first_stand_in(plan, enabled, ids, catalogue, can_start, mistakes);
-  };
-  const auto* other = first_of(enabled.table->fallback, report);
-  Report of_those_taken_away;
-  if (const auto* away = first_of(enabled.table->without, of_those_taken_away);
-      away && other_devices(*away, plan).empty())
-    enabled.taken_away = id_of(*away);
+  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, catalogue, can_start, report);
+  Report quiet;
+  const auto* away = first_stand_in(plan, enabled, enabled.table->without, catalogue, can_start, quiet);
+  if (away && other_devices(*away, plan).empty()) enabled.taken_away = id_of(*away);
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
     enabled.why = id_of(*enabled.info) +
