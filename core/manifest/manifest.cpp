@@ -226,8 +226,10 @@ class Merger {
     switch_table(id, from, true);
   }
 
+  static std::string said_without(const std::string& id) { return "command line: --without " + id; }
+
   void without(const std::string& id) {
-    const Position from{"command line: --without " + id, 0, 0, id};
+    const Position from{said_without(id), 0, 0, id};
     if (request_.refused.contains(id)) {
       unread_.erase(id);
       return;
@@ -239,8 +241,9 @@ class Merger {
     if (on && found->second.layer == layer_)
       return refuse("use_and_without", id + " is asked for and refused", from,
                     "leave out --use " + id + " or --without " + id);
-    if (!on && !is_fallback(id)) return warn("not_on", id + " is not on", from, "leave out --without " + id);
-    if (on || found == tables_.end()) switch_table(id, from, false);
+    if (!on && (found != tables_.end() || !is_fallback(id)))
+      return warn("not_on", id + " is not on", from, "leave out --without " + id);
+    switch_table(id, from, false);
   }
 
   void warn_of_doubles(const std::vector<Setting>& settings) {
@@ -406,7 +409,7 @@ class Merger {
         const auto found = tables_.find(other);
         const bool off = found != tables_.end() && !found->second.enabled;
         if (!off) out.fallback.push_back(other);
-        else if (found->second.origin.file == "command line: --without " + other) out.without.push_back(other);
+        else if (found->second.origin.file == said_without(other)) out.without.push_back(other);
       }
     return out;
   }

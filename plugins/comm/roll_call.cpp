@@ -10,7 +10,7 @@
 namespace mortise::comm {
 namespace {
 
-// A letter is kOver, or the number of a call and who is lost as far as is known: "7 rank 2", "7 ".
+// A letter is kOver, or what an answer is to name and who is lost as far as is known: "7 rank 2", "7 ".
 constexpr const char* kOver = "over";
 
 std::string mailbox(int rank) { return "mail/" + std::to_string(rank); }
@@ -91,13 +91,13 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience, 
   std::vector<int> others;
   for (int r = 0; r < size; ++r)
     if (r != rank_) others.push_back(r);
-  // Of two it is clear who is lost: the other hears of it however late it reads this.
-  const std::vector<int> away = absent(store, others, patience, size == 2 ? otherwise : "");
+  const std::vector<int> away = absent(store, others, patience);
   std::string names = found();  // who told it may have ended
   if (!is_named(names) && !away.empty()) names = named(away);
   if (names.empty()) names = otherwise;
   if (names.empty()) return names;
-  std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });  // who only stopped lost nobody
+  for (const int r : away) post(store, r, std::string("late ") + kSomeRank);  // who only stopped is out too
+  std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });
   constexpr Milliseconds kSoon{200};
   absent(store, others, kSoon, names);
   return names;

@@ -239,7 +239,8 @@ std::string Side::asked_ranks(const std::string& otherwise, Milliseconds patienc
     within(patience, ask, {}, kToTell);
   } catch (const Error&) {
     return otherwise;
-  } catch (const std::exception&) {
+  } catch (const std::exception&) {  // rank 0 may have ended, for what it has told this one
+    if (const std::string found = met_.roll_call->found(); !found.empty()) return found;
     return world_->rank > 0 ? "rank 0" : otherwise;  // the store, which is in it, does not answer
   }
   return *lost;
