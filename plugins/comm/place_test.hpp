@@ -1,10 +1,14 @@
 // What the tests of comm.gloo and comm.nccl share.
 #pragma once
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
+#include <functional>
+#include <iostream>
 
 namespace mortise::testing {
 
@@ -22,5 +26,20 @@ struct Place {
   ~Place() { ::close(fd); }
   int fd, port;
 };
+
+// The child ends with 0 if no expectation of `body` failed.
+inline pid_t fork_into(const std::function<void()>& body) {
+  std::cout.flush();
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::alarm(60);
+  try {
+    body();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+  std::cout.flush();
+  ::_exit(::testing::Test::HasFailure());
+}
 
 }  // namespace mortise::testing

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <numeric>
 
 #include "../place_test.hpp"
@@ -80,21 +79,6 @@ struct Rank {
   mortise_world world{};
   std::vector<int64_t> summed;
 };
-
-// Forks; the child ends with 0 if no expectation of `body` failed.
-pid_t fork_into(const std::function<void()>& body) {
-  std::cout.flush();
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::alarm(60);
-  try {
-    body();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << e.what();
-  }
-  std::cout.flush();
-  ::_exit(testing::Test::HasFailure());
-}
 
 // The ranks of one world, each with `body`; those in `unfit` need not end well: they are killed after the others ended.
 void in_ranks(int n, const std::function<void(Rank&)>& body, double timeout_s = 20, std::set<int> unfit = {}) {

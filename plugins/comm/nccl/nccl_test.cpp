@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
-#include <iostream>
 
 #include "../place_test.hpp"
 #include "meeting.hpp"
@@ -28,20 +27,6 @@ using mortise::comm::Milliseconds;
 using mortise::comm::RollCall;
 
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
-
-pid_t fork_into(const std::function<void()>& body) {
-  std::cout.flush();
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::alarm(60);
-  try {
-    body();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << e.what();
-  }
-  std::cout.flush();
-  ::_exit(testing::Test::HasFailure());
-}
 
 // ---- a world of one, whose tensors say that they are on a GPU ----
 
