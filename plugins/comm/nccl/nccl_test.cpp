@@ -437,25 +437,17 @@ TEST(Watch, IsQuietWhereTheRunIsOver) {
 }
 
 TEST(Meeting, RefusesARankThatCameWithAnother) {
-  const Place place;
-  std::vector<pid_t> children;
-  for (int r = 0; r < 2; ++r)
-    children.push_back(fork_into([&, r] {
-      try {
-        Rank rank(r, 2, place, kLong, r == 0 ? "comm.nccl" : "comm.gloo");
-        ADD_FAILURE() << "they met";
-      } catch (const mortise::Error& e) {
-        const std::string text = e.what();
-        const bool first = text.starts_with("open: rank 1 came with comm.gloo of 2 ranks, rank 0 with comm.nccl");
-        const bool second = text.starts_with("open: rank 0 came with comm.nccl of 2 ranks, rank 1 with comm.gloo");
-        EXPECT_TRUE(first || second || r == 1) << text;  // rank 0 may be gone before rank 1 could ask
-      }
-    }));
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
+  in_processes(2, [](int r, const Place& place) {
+    try {
+      Rank rank(r, 2, place, kLong, r == 0 ? "comm.nccl" : "comm.gloo");
+      ADD_FAILURE() << "they met";
+    } catch (const mortise::Error& e) {
+      const std::string text = e.what();
+      const bool first = text.starts_with("open: rank 1 came with comm.gloo of 2 ranks, rank 0 with comm.nccl");
+      const bool second = text.starts_with("open: rank 0 came with comm.nccl of 2 ranks, rank 1 with comm.gloo");
+      EXPECT_TRUE(first || second || r == 1) << text;  // rank 0 may be gone before rank 1 could ask
+    }
+  });
 }
 
 }  // namespace
