@@ -58,7 +58,7 @@ BUDGETS = {
     "base": 748,
     "manifest": 2009,
     "plugin": 1830,
-    "plan": 1971,
+    "plan": 1994,
     "model": 415,
     "host": 2362,
     "loop": 2632,

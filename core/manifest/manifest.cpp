@@ -86,6 +86,7 @@ class Merger {
     }
     manifest.name = name_of(manifest.tables["run"]["name"]);
     manifest.unread = unread_;
+    manifest.without = {request_.without.begin(), request_.without.end()};
     return manifest;
   }
 

@@ -41,7 +41,8 @@ struct Manifest {
       tables;                        // core and family tables, complete: tables["run"]["length"]
   std::vector<PluginTable> plugins;  // in the order of their ids
   std::vector<ParameterRule> rules;
-  std::set<std::string> unread;  // of the request's `refused`, those that a layer or --use switches on
+  std::set<std::string> unread;   // of the request's `refused`, those that a layer or --use switches on
+  std::set<std::string> without;  // ids that --without names
   const Value& get(const std::string& table, const std::string& key) const { return tables.at(table).at(key); }
 };
 

@@ -37,25 +37,30 @@ std::string plugin_defining(const Catalogue& catalogue, const std::string& name)
   return "";
 }
 
-// Tables of one family that would fill a need, the likeliest first: of the family of that name, who reads a file that
-// lies beside the weights, if there are any, stable, then by id.
-std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need, bool has_weights) {
+// Tables of one family that would fill a need, the likeliest first: of the family of that name, whom --without does not
+// name, who reads a file that lies beside the weights, if there are any, stable, then by id.
+std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need,
+                                           const Manifest& manifest) {
+  const auto model = manifest.tables.find("model");
+  const bool has_weights =
+      model != manifest.tables.end() && model->second.contains("weights") && model->second.at("weights").is_set();
   std::vector<const PluginInfo*> found;
   for (const auto& [id, info] : catalogue)
     if (stands_for(info, need) || contains(info.schema.provides, need)) found.push_back(&info);
   std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) {
-    return std::tuple(info->schema.family != need, has_weights && !fact_of(*info, need, "path"),
-                      info->status != "stable");
+    return std::tuple(info->schema.family != need, manifest.without.contains(id_of(*info)),
+                      has_weights && !fact_of(*info, need, "path"), info->status != "stable");
   });
   std::vector<std::string> tables;
   for (const PluginInfo* info : found)
-    if (info->schema.family == found.front()->schema.family) tables.push_back(table_of(*info));
+    if (info->schema.family == found.front()->schema.family)
+      tables.push_back(in_place(table_of(*info), id_of(*info), manifest));
   return tables;
 }
 
 void report_missing(const std::string& need, const EnabledTable* needed_by, const Catalogue& catalogue,
-                    bool has_weights, Report& report) {
-  const std::vector<std::string> found = who_would_provide(catalogue, need, has_weights);
+                    const Manifest& manifest, Report& report) {
+  const std::vector<std::string> found = who_would_provide(catalogue, need, manifest);
   Diagnostic d =
       refusal("nothing_provides",
               "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
@@ -170,17 +175,14 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable&
 
 void check_requirements(const Plan& plan, const Manifest& manifest, const std::vector<EnabledTable>& all_enabled,
                         const Catalogue& catalogue, Report& report) {
-  const auto model = manifest.tables.find("model");
-  const bool has_weights =
-      model != manifest.tables.end() && model->second.contains("weights") && model->second.at("weights").is_set();
   std::set<std::string> said;
   for (const EnabledTable& enabled : all_enabled)
     for (const std::string& need : enabled.info->requires_)
       if (!is_met(plan, all_enabled, need) && said.insert(need).second)
-        report_missing(need, &enabled, catalogue, has_weights, report);
+        report_missing(need, &enabled, catalogue, manifest, report);
   for (const Point point : kNeeded)
     if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
-      report_missing(need, nullptr, catalogue, has_weights, report);
+      report_missing(need, nullptr, catalogue, manifest, report);
 }
 
 void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {

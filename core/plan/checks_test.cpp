@@ -21,6 +21,11 @@ TEST_F(Checks, SayWhatWouldFillAnEmptySlot) {
             "  fix: [optimizer.adamw] or [optimizer.sgd]\n"
             "  see: mortise plugin list optimizer\n");
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
+  world.manifest.without = {"optimizer.adamw"};
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `optimizer`\n"
+            "  fix: [optimizer.sgd] or [optimizer.adamw] in place of --without optimizer.adamw\n"
+            "  see: mortise plugin list optimizer\n");
 }
 
 TEST_F(Checks, ProposeAStableProviderOfTheSlotsOwnFamily) {
@@ -356,7 +361,7 @@ TEST_F(Checks, RefuseAnOptimizerThatCannotWorkOnTheDevice) {
   EXPECT_EQ(world.errors(),
             "error[wrong_device]: optimizer.adamw works on cuda, this run on device.cpu\n"
             "  --> run.toml:5:1 and run.toml:3:1\n"
-            "  fix: [device.cuda], or another plugin: mortise plugin list optimizer\n");
+            "  fix: --use device.cuda, or another plugin: mortise plugin list optimizer\n");
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
 }
 

@@ -23,7 +23,7 @@ struct EnabledTable : Placed {
   std::vector<Place> except;
   std::set<std::string> lost, lost_to;  // slots and groups; ids
   bool is_replaced = false;
-  std::string taken_away;  // a fallback that would do, and that --without took away; ""
+  std::string leave_out;  // "leave out --without ID", if a fallback that it took away would do; ""
 
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }
@@ -35,7 +35,7 @@ std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::
 // Puts the first able of a table's `fallback` in the place of a plugin that cannot run on this machine or, with
 // run.deterministic, does not repeat its bits on the run's device; of a device also where somebody of the run does not
 // work on it. Who has none is refused. Says plan.device.
-void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Catalogue&, const CanStart&, Report&);
+void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, const CanStart&, Report&);
 
 // Whom the choosers may take: what is installed, can start, repeats where it must, and was not switched off.
 void gather_choices(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, const CanStart&, Report&);
@@ -70,7 +70,7 @@ std::vector<std::string> other_devices(const PluginInfo& info, const Plan& plan)
 // Who has updates computed on the host's processor; NULL: nobody, they are where the run is.
 const EnabledTable* host_updater(const std::vector<EnabledTable>&);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
-void check_devices(Plan&, const std::vector<EnabledTable>&, Report&);
+void check_devices(Plan&, const Manifest&, const std::vector<EnabledTable>&, Report&);
 // [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.
 void check_sampled(const Plan&, Report&);
 // How tensors may be cut, where a plugin waits, which points a provider covers.

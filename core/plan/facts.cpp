@@ -23,18 +23,19 @@ std::vector<std::string> texts_in(const Value& value) {
 // ---- devices ----
 
 void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& names, const std::string& works,
-                   const Claim& claim, const PluginInfo& device, Report& report) {
-  std::vector<std::string> tables;
-  for (const std::string& name : names) tables.push_back("[device." + name + "]");
+                   const Claim& claim, const PluginInfo& device, const Manifest& manifest, Report& report) {
+  std::vector<std::string> uses;
+  for (const std::string& name : names)
+    uses.push_back(in_place("--use device." + name, "device." + name, manifest, claim.origin));
   // A run does without what provides nothing.
-  const std::string another = !enabled.taken_away.empty() ? "leave out --without " + enabled.taken_away
+  const std::string another = !enabled.leave_out.empty() ? enabled.leave_out
                               : enabled.info->schema.provides.empty()
                                   ? "leave out [" + id_of(*enabled.info) + "]"
                                   : "another plugin: mortise plugin list " + enabled.info->schema.family;
   Diagnostic d =
       refusal("wrong_device",
               works + either(names) + ", this run on " + id_of(device) + (claim.stands_in ? ": " + claim.why : ""),
-              {enabled.table->origin, claim.origin}, {claim.stands_in ? another : either(tables) + ", or " + another});
+              {enabled.table->origin, claim.origin}, {claim.stands_in ? another : either(uses) + ", or " + another});
   d.plugin = id_of(*enabled.info);
   d.exit = kExitUnavailable;
   report.add(std::move(d));
@@ -194,7 +195,7 @@ AttachedBelow attached_below(const Plan& plan, int provider, const std::string& 
   return {};
 }
 
-void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, Report& report) {
+void check_devices(Plan& plan, const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
   // Of a run whose device cannot run, nothing more is to be said about devices.
   const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };
   const std::vector<Claim>& devices = plan.at[kDevice].providers;
@@ -205,12 +206,14 @@ void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, Rep
     const auto others = other_devices(*enabled.info, plan);
     if (contains(others, plan.device) && contains(plan.updates_on, "cpu"))
       refuse_host(enabled, others, all_enabled, report);
-    else if (!others.empty()) refuse_device(enabled, others, id + " works on ", devices.back(), device, report);
+    else if (!others.empty())
+      refuse_device(enabled, others, id + " works on ", devices.back(), device, manifest, report);
     for (PointPlan& here : plan.at)
       for (Claim& claim : here.providers)
         if (claim.member == enabled.member && !claim.choices.empty())
           if (const auto names = leave_able(plan, claim.choices); !names.empty())
-            refuse_device(enabled, names, "all that " + id + " chooses from works on ", devices.back(), device, report);
+            refuse_device(enabled, names, "all that " + id + " chooses from works on ", devices.back(), device,
+                          manifest, report);
   }
 }
 

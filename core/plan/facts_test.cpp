@@ -24,7 +24,7 @@ TEST_F(Facts, OfAPluginThatProvidesNothingSayItsDevices) {
   EXPECT_EQ(world.errors(),
             "error[wrong_device]: memory.cuda works on cuda, this run on device.cpu\n"
             "  --> run.toml:20:1 and run.toml:3:1\n"
-            "  fix: [device.cuda], or leave out [memory.cuda]\n");
+            "  fix: --use device.cuda, or leave out [memory.cuda]\n");
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
   world.catalogue["memory.cuda"].devices = {"cpu", "cuda"};
   EXPECT_EQ(world.errors(), "");

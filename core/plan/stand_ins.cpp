@@ -12,6 +12,13 @@ namespace mortise {
 using namespace words;
 namespace {
 
+// What is known of what could run.
+struct Known {
+  const Manifest& manifest;
+  const Catalogue& catalogue;
+  const CanStart& can_start;
+};
+
 // "" if it can start.
 std::string reason_against(const CanStart& starts, const PluginInfo& info) { return starts ? starts(info) : ""; }
 
@@ -36,19 +43,19 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
 // The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first
 // of the others if none does. Who fills no slot has nobody.
 const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const std::vector<std::string>& ids,
-                                 const Catalogue& catalogue, const CanStart& can_start, Report& report) {
+                                 const Known& known, Report& report) {
   const PluginInfo* elsewhere = nullptr;
   if (enabled.slots.empty()) return nullptr;
   for (const std::string& id : ids) {
-    const auto found = catalogue.find(id);
-    if (found == catalogue.end()) continue;
+    const auto found = known.catalogue.find(id);
+    if (found == known.catalogue.end()) continue;
     if (!provides_all(found->second, enabled.slots)) {
       report.add(refusal("wrong_fallback",
                          id_of(*enabled.info) + " falls back to " + id + ", which does not provide `" +
                              enabled.slots.front().point + "`",
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
-    } else if (can_take_part(plan, can_start, found->second)) {
+    } else if (can_take_part(plan, known.can_start, found->second)) {
       if (other_devices(found->second, plan).empty()) return &found->second;
       if (!elsewhere) elsewhere = &found->second;
     }
@@ -64,14 +71,19 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
   report.add(std::move(d));
 }
 
-// What to write instead: another of the same slots that can be part of the run.
-std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Catalogue& catalogue,
-                       const CanStart& can_start) {
-  if (!enabled.taken_away.empty()) return "leave out --without " + enabled.taken_away;
-  if (!enabled.slots.empty())
-    for (const auto& [id, info] : catalogue)
-      if (provides_all(info, enabled.slots) && can_take_part(plan, can_start, info)) return "--use " + id;
-  return "--without " + id_of(*enabled.info);
+// What to write instead: another of the same slots that can be part of the run; one that --without names if there is no
+// other.
+std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Known& known) {
+  if (!enabled.leave_out.empty()) return enabled.leave_out;
+  const std::string& own = id_of(*enabled.info);
+  const Position& origin = enabled.table->origin;
+  for (const bool is_named : {false, true})
+    for (const auto& [id, info] : known.catalogue)
+      if (known.manifest.without.contains(id) == is_named && !enabled.slots.empty() &&
+          provides_all(info, enabled.slots) && other_devices(info, plan).empty() &&
+          can_take_part(plan, known.can_start, info))
+        return in_place("--use " + id, id, known.manifest, origin);
+  return is_typed(origin) ? "leave out --use " + own : "--without " + own;
 }
 
 // "; of its table nothing is taken: betas, lr": what was written in a table whose place another takes.
@@ -85,15 +97,14 @@ std::string left_out(const EnabledTable& enabled) {
 }
 
 // `unwanted`: why it is not to be taken although it could; "": it may be.
-void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue, const CanStart& can_start,
-                  const std::string& unwanted, Report& report) {
-  const std::string reason = reason_against(can_start, *enabled.info);
+void put_stand_in(Plan& plan, EnabledTable& enabled, const Known& known, const std::string& unwanted, Report& report) {
+  const std::string reason = reason_against(known.can_start, *enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
   if (reason.empty() && differs.empty() && unwanted.empty()) return;
-  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, catalogue, can_start, report);
+  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, known, report);
   Report quiet;
-  const auto* away = first_stand_in(plan, enabled, enabled.table->without, catalogue, can_start, quiet);
-  if (away && other_devices(*away, plan).empty()) enabled.taken_away = id_of(*away);
+  const auto* away = first_stand_in(plan, enabled, enabled.table->without, known, quiet);
+  if (away && other_devices(*away, plan).empty()) enabled.leave_out = "leave out --without " + id_of(*away);
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
     enabled.why = id_of(*enabled.info) +
@@ -107,7 +118,7 @@ void put_stand_in(Plan& plan, EnabledTable& enabled, const Catalogue& catalogue,
     return;
   }
   if (reason.empty() && differs.empty()) return;  // then who does not work there is refused
-  const std::string instead = instead_of(plan, enabled, catalogue, can_start);
+  const std::string instead = instead_of(plan, enabled, known);
   if (differs.empty()) report_unavailable(enabled, "device_unusable", " cannot run: " + reason, instead, report);
   else
     report.add(refusal("not_repeatable", id_of(*enabled.info) + not_again,
@@ -119,11 +130,11 @@ bool is_device(const Plan& plan, const EnabledTable& enabled) {
 }
 
 // The device first: who repeats, and who works, depends on it.
-void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue, const CanStart& can_start,
-             const std::string& unwanted_device, Report& report) {
+void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Known& known, const std::string& unwanted_device,
+             Report& report) {
   for (EnabledTable& enabled : all_enabled) {
     if (!is_device(plan, enabled)) continue;
-    put_stand_in(plan, enabled, catalogue, can_start, unwanted_device, report);
+    put_stand_in(plan, enabled, known, unwanted_device, report);
     plan.device = device_kind(*enabled.info);
   }
   plan.updates_on = {plan.device};
@@ -132,7 +143,7 @@ void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue
     plan.updates_on.push_back("cpu");
   }
   for (EnabledTable& enabled : all_enabled)
-    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, catalogue, can_start, "", report);
+    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, known, "", report);
 }
 
 // Who does not work on a device that has a `fallback` left, and so is not what the run asks for before all else; "" if
@@ -150,16 +161,17 @@ std::string against_device(const Plan& plan, const std::vector<EnabledTable>& al
 
 }  // namespace
 
-void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Catalogue& catalogue,
-                   const CanStart& can_start, Report& report) {
+void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,
+                   const Catalogue& catalogue, const CanStart& can_start, Report& report) {
+  const Known known{manifest, catalogue, can_start};
   const std::vector<EnabledTable> written = all_enabled;
   Report found;
-  put_all(plan, all_enabled, catalogue, can_start, "", found);
+  put_all(plan, all_enabled, known, "", found);
   if (const std::string why = against_device(plan, all_enabled); !why.empty()) {
     all_enabled = written;
     plan.kept_out.clear();
     found = {};
-    put_all(plan, all_enabled, catalogue, can_start, why, found);
+    put_all(plan, all_enabled, known, why, found);
   }
   for (const Diagnostic& d : found.all()) report.add(d);
 }

@@ -65,6 +65,25 @@ TEST_F(Machine, SaysWhatTheCommandLineTookAway) {
             "  fix: leave out --without device.cpu\n");
 }
 
+TEST_F(Machine, NamesAnotherBeforeOneThatTheCommandLineRefuses) {
+  world.manifest.without = {"device.cpu"};
+  EXPECT_TRUE(world.errors().ends_with("  fix: --use device.cpu in place of --without device.cpu\n")) << world.text();
+  world.provider("device.elsewhere", {"device"}).devices = {"cuda"};
+  world.provider("device.spare", {"device"});
+  EXPECT_TRUE(world.errors().ends_with("  fix: --use device.spare\n")) << world.text();
+  world.provider("device.a_spare", {"device"});
+  EXPECT_TRUE(world.errors().ends_with("  fix: --use device.a_spare\n")) << world.text();
+}
+
+TEST_F(Machine, NamesWhatTheCommandLineHasToLose) {
+  cuda->origin = {"command line: --use device.cuda", 0, 0, "device.cuda"};
+  EXPECT_TRUE(world.errors().ends_with("  fix: --use device.cpu in place of --use device.cuda\n")) << world.text();
+  cuda->fallback = {"device.cpu"};
+  world.wrapper("compile.cuda", "step", "capture");
+  world.table("compile.cuda", 20).origin = {"command line: --use compile.cuda", 0, 0, "compile.cuda"};
+  EXPECT_TRUE(world.errors().ends_with("  fix: leave out --use compile.cuda\n")) << world.text();
+}
+
 TEST_F(Machine, SaysItWhereWhatIsLeftWorksElsewhere) {
   cuda->fallback = {"device.cpu"};
   world.can_start = [](const PluginInfo& info) {
@@ -185,7 +204,13 @@ TEST_F(GpuByDefault, StaysWhereItWasAskedFor) {
   EXPECT_EQ(world.errors(),
             "error[wrong_device]: optimizer.adamw works on cpu, this run on device.cuda\n"
             "  --> run.toml:5:1 and default.toml:4:1\n"
-            "  fix: [device.cpu], or another plugin: mortise plugin list optimizer\n");
+            "  fix: --use device.cpu, or another plugin: mortise plugin list optimizer\n");
+  cuda->origin = {"command line: --use device.cuda", 0, 0, "device.cuda"};
+  world.manifest.without = {"device.cpu"};
+  EXPECT_TRUE(
+      world.errors().ends_with("  fix: --use device.cpu in place of --use device.cuda and --without device.cpu, "
+                               "or another plugin: mortise plugin list optimizer\n"))
+      << world.text();
 }
 
 TEST_F(GpuByDefault, ThatIsNotTakenKeepsNobodyOutForItsBits) {

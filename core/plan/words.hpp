@@ -54,6 +54,20 @@ inline unsigned modes_of(const WrapInfo& wrap) {
   return modes ? modes : kAllModes;
 }
 
+// "command line: --use ID"
+inline constexpr std::string_view kTyped = "command line: ";
+inline bool is_typed(const Position& position) { return position.file.starts_with(kTyped); }
+
+// `written`, which switches `id` on, and what has to go from the command line for it: "--use ID in place of --without
+// ID". `holder`: the table that has the place.
+inline std::string in_place(std::string written, const std::string& id, const Manifest& manifest,
+                            const Position& holder = {}) {
+  std::vector<std::string> gone;
+  if (is_typed(holder)) gone.push_back(holder.file.substr(kTyped.size()));
+  if (manifest.without.contains(id)) gone.push_back("--without " + id);
+  return written + (gone.empty() ? "" : " in place of " + join(gone, " and "));
+}
+
 // An error with as many positions and fixes as it has sides; its other fields are filled where it is made.
 inline Diagnostic refusal(std::string code, std::string message, std::vector<Position> positions = {},
                           std::vector<std::string> fixes = {}) {

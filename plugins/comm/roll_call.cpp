@@ -39,8 +39,6 @@ std::string named(const std::vector<int>& ranks) {
   return text.empty() ? text : (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-bool is_named(const std::string& ranks) { return !ranks.empty() && ranks != kSomeRank; }
-
 }  // namespace
 
 // The thread may stay behind in a store that does not answer, so it owns what it uses.

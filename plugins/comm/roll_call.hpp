@@ -15,6 +15,7 @@ namespace mortise::comm {
 
 // Who is lost where all answer: NCCL has trouble with one, or a device comes no further.
 inline constexpr const char* kSomeRank = "a rank";
+inline bool is_named(const std::string& ranks) { return !ranks.empty() && ranks != kSomeRank; }
 
 class RollCall {
  public:

@@ -230,7 +230,7 @@ std::string Side::call_roll(const std::string& otherwise, Milliseconds patience)
 std::string Side::asked_ranks(const std::string& otherwise, Milliseconds patience) {
   constexpr Milliseconds kToTell{300};
   if (!met_.roll_call) return otherwise;
-  if (const std::string found = met_.roll_call->found(); !found.empty() && found != kSomeRank) return found;
+  if (const std::string found = met_.roll_call->found(); is_named(found)) return found;
   const auto lost = std::make_shared<std::string>();
   try {
     const auto ask = [=, store = met_.asks, roll_call = met_.roll_call, size = world_->size] {

@@ -232,6 +232,18 @@ TEST(Side, AsksOnceWhoIsLost) {
   });
 }
 
+// Rank 0 has the store, and ends as soon as all have heard: whoever is asking then believes what it was told.
+TEST(Side, BelievesWhatItWasToldBeforeTheStoreEnded) {
+  in_processes(3, [](int rank, const Place& place) {
+    Peer at(rank, 3, place);
+    if (rank == 2) return;
+    if (rank == 1) ::usleep(500'000);  // half of the second in which rank 0 waits for an answer
+    while (at.absent_ranks().empty()) ::usleep(1000);
+    EXPECT_EQ(at.lost_ranks(), "rank 2");
+    if (rank == 0) ::_exit(::testing::Test::HasFailure());
+  });
+}
+
 struct Called {
   explicit Called(std::initializer_list<int> ranks) {
     for (const int r : ranks) calls.emplace(r, std::make_unique<RollCall>(store, r));
