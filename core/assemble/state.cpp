@@ -347,7 +347,8 @@ static int64_t cursor_of(const Declared& d, const RunState& state) {
   const auto refuse_ranks = [&](const std::string& why) {
     Diagnostic refused = mistake("batch_changed", "the run has steps of " + were + why, {},
                                  "--ranks " + std::to_string(processes) + ", which has the same steps");
-    refused.fixes.push_back("a new run, whose manifest states the samples of a step: that one can have other ranks");
+    refused.fixes.push_back(
+        "a new run, whose manifest states the samples of a step (global_batch_size): that one can have other ranks");
     refused.effect = "nothing was restored";
     throw Failure(refused);
   };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 namespace fs = std::filesystem;
 
@@ -65,9 +66,17 @@ ManifestRequest manifest_request(const Arguments& args, const std::string& file)
   return r;
 }
 
+// At once: the ranks of a launcher have one terminal.
+template <class Print>
+static void write(const Print& print) {
+  std::ostringstream text;
+  print(text);
+  std::cerr << text.str();
+}
+
 void say(const Report& report, std::string_view closing) {
   if (globals().json) report.print_json(std::cerr);
-  else report.print(std::cerr, globals().colour, closing);
+  else write([&](std::ostream& out) { report.print(out, globals().colour, closing); });
 }
 
 void say_warnings(std::vector<Diagnostic> warnings) {
@@ -82,7 +91,7 @@ void say_warnings(std::vector<Diagnostic> warnings) {
 
 void say(const Diagnostic& d) {
   if (globals().json) print_json(std::cerr, d);
-  else print(std::cerr, d, globals().colour);
+  else write([&](std::ostream& out) { print(out, d, globals().colour); });
 }
 
 }  // namespace mortise::cli

@@ -54,6 +54,18 @@ std::string checkpoint_text(const std::string& dir, const Verified& checkpoint, 
   return "checkpoints/" + name;
 }
 
+// Where nothing is there to measure on.
+std::vector<std::string> ways_to_measure(const Plan& plan, const std::string& source, const std::string& split,
+                                         bool is_run) {
+  std::vector<std::string> ways;
+  const bool reads = fact_of(provider_of(plan, kData), "data", split) != nullptr;
+  if (reads) ways.push_back("mortise eval " + shell_word(source) + " --data FILE");
+  if (!reads || !is_run)
+    ways.push_back(std::string(is_run ? "a new run with " : "") +
+                   "a share of the training data: [data] validation = 0.1");
+  return ways;
+}
+
 void print_json(const Measured& m, const std::string& source, const Json& checkpoint, const std::string& split) {
   Json all = {{"source", source}, {"checkpoint", checkpoint}, {"split", split}, {"data", m.about}};
   for (const auto& [name, value] : m.values) all[name] = value;  // null if it is not finite
@@ -98,8 +110,7 @@ int eval(const Arguments& args) {
   const Measured m = run->evaluate();  // of all ranks, on each of them
   if (m.samples == 0)
     throw Failure(mistake("no_validation_data", source + " has no " + split + " data", {},
-                          "mortise eval " + shell_word(source) + " --data FILE" +
-                              (is_dir ? "" : ", or a share of the training data: [data] validation = 0.1")));
+                          join(ways_to_measure(planned->plan, source, split, is_dir), ", or ")));
   if (!m.is_counted)
     throw Failure(trouble(kExitData, "no_targets", "no sample of the " + split + " data has a target to measure",
                           m.about, "labels other than -100: is a prompt longer than data.sequence_length?"));

@@ -67,7 +67,8 @@ void print_memory(std::ostream& out, const Summary& s) {
   line("total",
        s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes + s.transient_bytes);
   if (s.host_bytes)
-    out << "  and in host memory " << mebibytes(s.host_bytes) << ": masters and optimizer of what is updated there\n";
+    out << "  and in host memory " << mebibytes(s.host_bytes)
+        << ": masters, states and buffers of what is updated there\n";
   if (s.stored_bytes)
     out << "  and with " << s.stored_by << " " << mebibytes(s.stored_bytes)
         << ": states, in memory only while updated\n";

@@ -124,6 +124,11 @@ std::string leave(RunDirectory& directory, int64_t step, std::timed_mutex& write
                         : "the newest checkpoint is step " + with_commas(saved.front().step) + ": " + again);
 }
 
+// The parent of `--ranks` says for all of them what to do; other launchers do not know.
+bool is_said_by_nobody(const Diagnostic& d) {
+  return d.code == "rank_lost" && d.fixes.empty() && world().by != kOwnLauncher;
+}
+
 int train_from_here(RunDirectory& directory, Run& run, const std::string& again) {
   std::timed_mutex writes;
   std::atomic<int64_t> step = run.step();  // that thread may not ask the run itself
@@ -225,8 +230,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    // The parent of `--ranks` says it for all of them; other launchers do not know.
-    if (f.diagnostic.code == "rank_lost" && f.diagnostic.fixes.empty() && world().by != kOwnLauncher)
+    if (is_said_by_nobody(f.diagnostic))
       f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with" + again + " --resume"};
     throw;
   } catch (...) {
@@ -242,7 +246,12 @@ int train_along(const Session& session) {
   std::optional<WhileItBegins> begins([](int) { return ""; });
   const auto run = make_run(planned, {.fixed = fixed_of(recorded(*session.run), session.run->catalogue)});
   begins.reset();
-  return run->train(interrupt);
+  try {
+    return run->train(interrupt);
+  } catch (Failure& f) {
+    if (is_said_by_nobody(f.diagnostic)) f.diagnostic.fixes = {"start all ranks again as before, with --resume"};
+    throw;
+  }
 }
 
 // `train --resume` means NAME, not NAME-2 that another `train` made.

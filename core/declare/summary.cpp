@@ -135,9 +135,11 @@ int64_t transient_bytes(const Declared& d) {
 }
 
 // As in a ring: of a sum over n ranks each sends 2 (n - 1) / n of it; half of that where each keeps its part, or one
-// rank all, and of what each has a part of, or one rank all, for the others. Sharded gradients are sent by micro-batch;
-// values that come and go twice in it.
+// rank all, and of what each has a part of, or one rank all, for the others. Sharded gradients are sent by micro-batch,
+// whole where `comm` has no other way; values that come and go twice in it.
 int64_t sent_bytes(const Declared& d, int64_t micros) {
+  const Member& comm = d.plan->members[static_cast<size_t>(d.plan->at[kComm].providers.back().member)];
+  const int64_t scatters = fact_of(*comm.info, "comm", "reduce_scatter") ? 2 : 1;
   int64_t all = 0;
   for (const mortise_param& p : d.edge->declaration().params) {
     int64_t bytes = 0;
@@ -148,7 +150,7 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
       if (p.info.trainable && d.replicas.has(&mortise_replicas::gather)) bytes += of(p.info.master_dtype);
     } else {
       const int64_t values = p.shards.comes_and_goes ? 2 * micros : 1;
-      bytes += micros * gradient + values * of(p.info.value_dtype);
+      bytes += micros * scatters * gradient + values * of(p.info.value_dtype);
     }
     all += bytes * (p.info.replicas - 1) / p.info.replicas;
   }

@@ -354,6 +354,7 @@ TEST_F(Checks, RefuseAnOperatorWithTheNameOfAPointOfTheCore) {
 }
 
 TEST_F(Checks, RefuseAnOptimizerThatCannotWorkOnTheDevice) {
+  world.provider("device.cuda", {"device"});
   Value& devices = world.catalogue["optimizer.adamw"].facts["optimizer"]["devices"];
   devices.data = std::vector<Value>{{std::string("cpu"), {}}, {std::string("cuda"), {}}};
   EXPECT_EQ(world.errors(), "");

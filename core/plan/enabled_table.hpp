@@ -9,6 +9,15 @@ namespace mortise {
 
 using Catalogue = std::map<std::string, PluginInfo>;
 
+// What a plan is made from.
+struct Sources {
+  const Manifest& manifest;
+  const Catalogue& catalogue;
+  const CanStart& can_start;
+  // "": it can start on this machine.
+  std::string reason_against(const PluginInfo& info) const { return can_start ? can_start(info) : ""; }
+};
+
 struct Slot {
   std::string point;
   unsigned modes = 7;
@@ -35,10 +44,10 @@ std::vector<EnabledTable> settle_layers(const Manifest&, const Catalogue&, std::
 // Puts the first able of a table's `fallback` in the place of a plugin that cannot run on this machine or, with
 // run.deterministic, does not repeat its bits on the run's device; of a device also where somebody of the run does not
 // work on it. Who has none is refused. Says plan.device.
-void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, const CanStart&, Report&);
+void put_stand_ins(Plan&, std::vector<EnabledTable>&, const Sources&, Report&);
 
 // Whom the choosers may take: what is installed, can start, repeats where it must, and was not switched off.
-void gather_choices(Plan&, std::vector<EnabledTable>&, const Manifest&, const Catalogue&, const CanStart&, Report&);
+void gather_choices(Plan&, std::vector<EnabledTable>&, const Sources&, Report&);
 
 // The order of wrappers and of listeners at every point. `order`: the ids at a point by its name, the manifest's last
 // word.
@@ -70,7 +79,7 @@ std::vector<std::string> other_devices(const PluginInfo& info, const Plan& plan)
 // Who has updates computed on the host's processor; NULL: nobody, they are where the run is.
 const EnabledTable* host_updater(const std::vector<EnabledTable>&);
 // What facts of plugin.toml say of the run's device: who does not work on it is refused, or not chosen.
-void check_devices(Plan&, const Manifest&, const std::vector<EnabledTable>&, Report&);
+void check_devices(Plan&, const std::vector<EnabledTable>&, const Sources&, Report&);
 // [model] modes of plugin.toml: the modes that a model serves, if not all; who samples needs `sample` among them.
 void check_sampled(const Plan&, Report&);
 // How tensors may be cut, where a plugin waits, which points a provider covers.

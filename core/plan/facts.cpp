@@ -23,10 +23,14 @@ std::vector<std::string> texts_in(const Value& value) {
 // ---- devices ----
 
 void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& names, const std::string& works,
-                   const Claim& claim, const PluginInfo& device, const Manifest& manifest, Report& report) {
+                   const Claim& claim, const PluginInfo& device, const Sources& sources, Report& report) {
   std::vector<std::string> uses;
-  for (const std::string& name : names)
-    uses.push_back(in_place("--use device." + name, "device." + name, manifest, claim.origin));
+  for (const std::string& name : names) {
+    const std::string id = "device." + name;
+    const auto found = sources.catalogue.find(id);
+    if (found != sources.catalogue.end() && sources.reason_against(found->second).empty())
+      uses.push_back(in_place("--use " + id, id, sources.manifest, claim.origin));
+  }
   // A run does without what provides nothing.
   const std::string another = !enabled.leave_out.empty() ? enabled.leave_out
                               : enabled.info->schema.provides.empty()
@@ -35,7 +39,8 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
   Diagnostic d =
       refusal("wrong_device",
               works + either(names) + ", this run on " + id_of(device) + (claim.stands_in ? ": " + claim.why : ""),
-              {enabled.table->origin, claim.origin}, {claim.stands_in ? another : either(uses) + ", or " + another});
+              {enabled.table->origin, claim.origin},
+              {uses.empty() || claim.stands_in ? another : either(uses) + ", or " + another});
   d.plugin = id_of(*enabled.info);
   d.exit = kExitUnavailable;
   report.add(std::move(d));
@@ -195,7 +200,7 @@ AttachedBelow attached_below(const Plan& plan, int provider, const std::string& 
   return {};
 }
 
-void check_devices(Plan& plan, const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
+void check_devices(Plan& plan, const std::vector<EnabledTable>& all_enabled, const Sources& sources, Report& report) {
   // Of a run whose device cannot run, nothing more is to be said about devices.
   const auto cannot_run = [](const Diagnostic& d) { return d.code == "device_unusable"; };
   const std::vector<Claim>& devices = plan.at[kDevice].providers;
@@ -207,13 +212,13 @@ void check_devices(Plan& plan, const Manifest& manifest, const std::vector<Enabl
     if (contains(others, plan.device) && contains(plan.updates_on, "cpu"))
       refuse_host(enabled, others, all_enabled, report);
     else if (!others.empty())
-      refuse_device(enabled, others, id + " works on ", devices.back(), device, manifest, report);
+      refuse_device(enabled, others, id + " works on ", devices.back(), device, sources, report);
     for (PointPlan& here : plan.at)
       for (Claim& claim : here.providers)
         if (claim.member == enabled.member && !claim.choices.empty())
           if (const auto names = leave_able(plan, claim.choices); !names.empty())
-            refuse_device(enabled, names, "all that " + id + " chooses from works on ", devices.back(), device,
-                          manifest, report);
+            refuse_device(enabled, names, "all that " + id + " chooses from works on ", devices.back(), device, sources,
+                          report);
   }
 }
 

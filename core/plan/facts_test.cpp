@@ -19,6 +19,7 @@ struct Facts : testing::Test {
 // ---- devices ----
 
 TEST_F(Facts, OfAPluginThatProvidesNothingSayItsDevices) {
+  world.provider("device.cuda", {"device"});
   world.wrapper("memory.cuda", "block", "retain").devices = {"cuda"};
   world.table("memory.cuda", 20);
   EXPECT_EQ(world.errors(),
@@ -26,6 +27,8 @@ TEST_F(Facts, OfAPluginThatProvidesNothingSayItsDevices) {
             "  --> run.toml:20:1 and run.toml:3:1\n"
             "  fix: --use device.cuda, or leave out [memory.cuda]\n");
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
+  world.can_start = [](const PluginInfo& info) { return std::string(info.schema.id == "device.cuda" ? "no GPU" : ""); };
+  EXPECT_TRUE(world.errors().ends_with("  fix: leave out [memory.cuda]\n")) << world.text();
   world.catalogue["memory.cuda"].devices = {"cpu", "cuda"};
   EXPECT_EQ(world.errors(), "");
 }

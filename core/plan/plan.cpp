@@ -142,11 +142,12 @@ std::vector<std::string> prompts_of(const Plan& plan) {
 }
 
 Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, const CanStart& can_start, Report& report) {
+  const Sources sources{manifest, catalogue, can_start};
   Plan plan;
   plan.repeats = asked_to_repeat(manifest);
   std::vector<EnabledTable> all_enabled = settle_layers(manifest, catalogue, plan.replaced, report);
-  put_stand_ins(plan, all_enabled, manifest, catalogue, can_start, report);
-  gather_choices(plan, all_enabled, manifest, catalogue, can_start, report);
+  put_stand_ins(plan, all_enabled, sources, report);
+  gather_choices(plan, all_enabled, sources, report);
   number_members(plan, all_enabled);
   bring_operators(plan, report);
   claim_slots(plan, all_enabled, catalogue, report);
@@ -158,7 +159,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, const CanSt
   check_conflicts(all_enabled, report);
   check_validation(manifest, all_enabled, report);
   check_names(plan, all_enabled, catalogue, report);
-  check_devices(plan, manifest, all_enabled, report);
+  check_devices(plan, all_enabled, sources, report);
   check_sampled(plan, report);
   check_facts(plan, all_enabled, report);
   check_captured(plan, all_enabled, report);

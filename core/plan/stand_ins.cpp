@@ -12,23 +12,13 @@ namespace mortise {
 using namespace words;
 namespace {
 
-// What is known of what could run.
-struct Known {
-  const Manifest& manifest;
-  const Catalogue& catalogue;
-  const CanStart& can_start;
-};
-
-// "" if it can start.
-std::string reason_against(const CanStart& starts, const PluginInfo& info) { return starts ? starts(info) : ""; }
-
 // Why its bits differ, where they must not; "" if they may, or repeat.
 std::string why_unrepeatable(const Plan& plan, const PluginInfo& info) {
   return plan.repeats ? why_bits_differ(plan, info) : "";
 }
 
-bool can_take_part(const Plan& plan, const CanStart& can_start, const PluginInfo& info) {
-  return reason_against(can_start, info).empty() && why_unrepeatable(plan, info).empty();
+bool can_take_part(const Plan& plan, const Sources& sources, const PluginInfo& info) {
+  return sources.reason_against(info).empty() && why_unrepeatable(plan, info).empty();
 }
 
 bool provides_all(const PluginInfo& info, const std::vector<Slot>& slots) {
@@ -43,19 +33,19 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
 // The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first
 // of the others if none does. Who fills no slot has nobody.
 const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const std::vector<std::string>& ids,
-                                 const Known& known, Report& report) {
+                                 const Sources& sources, Report& report) {
   const PluginInfo* elsewhere = nullptr;
   if (enabled.slots.empty()) return nullptr;
   for (const std::string& id : ids) {
-    const auto found = known.catalogue.find(id);
-    if (found == known.catalogue.end()) continue;
+    const auto found = sources.catalogue.find(id);
+    if (found == sources.catalogue.end()) continue;
     if (!provides_all(found->second, enabled.slots)) {
       report.add(refusal("wrong_fallback",
                          id_of(*enabled.info) + " falls back to " + id + ", which does not provide `" +
                              enabled.slots.front().point + "`",
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
-    } else if (can_take_part(plan, known.can_start, found->second)) {
+    } else if (can_take_part(plan, sources, found->second)) {
       if (other_devices(found->second, plan).empty()) return &found->second;
       if (!elsewhere) elsewhere = &found->second;
     }
@@ -73,16 +63,15 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
 
 // What to write instead: another of the same slots that can be part of the run; one that --without names if there is no
 // other.
-std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Known& known) {
+std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Sources& sources) {
   if (!enabled.leave_out.empty()) return enabled.leave_out;
   const std::string& own = id_of(*enabled.info);
   const Position& origin = enabled.table->origin;
   for (const bool is_named : {false, true})
-    for (const auto& [id, info] : known.catalogue)
-      if (known.manifest.without.contains(id) == is_named && !enabled.slots.empty() &&
-          provides_all(info, enabled.slots) && other_devices(info, plan).empty() &&
-          can_take_part(plan, known.can_start, info))
-        return in_place("--use " + id, id, known.manifest, origin);
+    for (const auto& [id, info] : sources.catalogue)
+      if (sources.manifest.without.contains(id) == is_named && !enabled.slots.empty() &&
+          provides_all(info, enabled.slots) && other_devices(info, plan).empty() && can_take_part(plan, sources, info))
+        return in_place("--use " + id, id, sources.manifest, origin);
   return is_typed(origin) ? "leave out --use " + own : "--without " + own;
 }
 
@@ -97,13 +86,14 @@ std::string left_out(const EnabledTable& enabled) {
 }
 
 // `unwanted`: why it is not to be taken although it could; "": it may be.
-void put_stand_in(Plan& plan, EnabledTable& enabled, const Known& known, const std::string& unwanted, Report& report) {
-  const std::string reason = reason_against(known.can_start, *enabled.info);
+void put_stand_in(Plan& plan, EnabledTable& enabled, const Sources& sources, const std::string& unwanted,
+                  Report& report) {
+  const std::string reason = sources.reason_against(*enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
   if (reason.empty() && differs.empty() && unwanted.empty()) return;
-  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, known, report);
+  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, sources, report);
   Report quiet;
-  const auto* away = first_stand_in(plan, enabled, enabled.table->without, known, quiet);
+  const auto* away = first_stand_in(plan, enabled, enabled.table->without, sources, quiet);
   if (away && other_devices(*away, plan).empty()) enabled.leave_out = "leave out --without " + id_of(*away);
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
@@ -118,7 +108,7 @@ void put_stand_in(Plan& plan, EnabledTable& enabled, const Known& known, const s
     return;
   }
   if (reason.empty() && differs.empty()) return;  // then who does not work there is refused
-  const std::string instead = instead_of(plan, enabled, known);
+  const std::string instead = instead_of(plan, enabled, sources);
   if (differs.empty()) report_unavailable(enabled, "device_unusable", " cannot run: " + reason, instead, report);
   else
     report.add(refusal("not_repeatable", id_of(*enabled.info) + not_again,
@@ -130,11 +120,11 @@ bool is_device(const Plan& plan, const EnabledTable& enabled) {
 }
 
 // The device first: who repeats, and who works, depends on it.
-void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Known& known, const std::string& unwanted_device,
-             Report& report) {
+void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Sources& sources,
+             const std::string& unwanted_device, Report& report) {
   for (EnabledTable& enabled : all_enabled) {
     if (!is_device(plan, enabled)) continue;
-    put_stand_in(plan, enabled, known, unwanted_device, report);
+    put_stand_in(plan, enabled, sources, unwanted_device, report);
     plan.device = device_kind(*enabled.info);
   }
   plan.updates_on = {plan.device};
@@ -143,7 +133,7 @@ void put_all(Plan& plan, std::vector<EnabledTable>& all_enabled, const Known& kn
     plan.updates_on.push_back("cpu");
   }
   for (EnabledTable& enabled : all_enabled)
-    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, known, "", report);
+    if (!is_device(plan, enabled)) put_stand_in(plan, enabled, sources, "", report);
 }
 
 // Who does not work on a device that has a `fallback` left, and so is not what the run asks for before all else; "" if
@@ -161,33 +151,31 @@ std::string against_device(const Plan& plan, const std::vector<EnabledTable>& al
 
 }  // namespace
 
-void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,
-                   const Catalogue& catalogue, const CanStart& can_start, Report& report) {
-  const Known known{manifest, catalogue, can_start};
+void put_stand_ins(Plan& plan, std::vector<EnabledTable>& all_enabled, const Sources& sources, Report& report) {
   const std::vector<EnabledTable> written = all_enabled;
   Report found;
-  put_all(plan, all_enabled, known, "", found);
+  put_all(plan, all_enabled, sources, "", found);
   if (const std::string why = against_device(plan, all_enabled); !why.empty()) {
     all_enabled = written;
     plan.kept_out.clear();
     found = {};
-    put_all(plan, all_enabled, known, why, found);
+    put_all(plan, all_enabled, sources, why, found);
   }
   for (const Diagnostic& d : found.all()) report.add(d);
 }
 
-void gather_choices(Plan& plan, std::vector<EnabledTable>& all_enabled, const Manifest& manifest,
-                    const Catalogue& catalogue, const CanStart& can_start, Report& report) {
+void gather_choices(Plan& plan, std::vector<EnabledTable>& all_enabled, const Sources& sources, Report& report) {
   std::set<std::string> off;
-  for (const PluginTable& table : manifest.plugins)
+  for (const PluginTable& table : sources.manifest.plugins)
     if (table.schema && !table.enabled) off.insert(table.schema->id);
   for (EnabledTable& enabled : all_enabled)
     for (Slot& slot : enabled.slots) {
       for (const std::string& id : enabled.info->chooses) {
-        const auto found = catalogue.find(id);
-        if (found == catalogue.end() || off.contains(id) || !contains(found->second.schema.provides, slot.point))
+        const auto found = sources.catalogue.find(id);
+        if (found == sources.catalogue.end() || off.contains(id) ||
+            !contains(found->second.schema.provides, slot.point))
           continue;
-        if (!reason_against(can_start, found->second).empty()) continue;
+        if (!sources.reason_against(found->second).empty()) continue;
         if (const std::string why = why_unrepeatable(plan, found->second); !why.empty())
           keep_out(plan, found->second, why);
         else slot.choices.push_back(&found->second);

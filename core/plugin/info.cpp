@@ -265,6 +265,7 @@ class Reader {
   // Every other table says facts: of a slot that the plugin provides, or for the core.
   void read_facts() {
     static const std::vector<std::string> kFacts = {"advice.text",
+                                                    "comm.reduce_scatter",
                                                     "data.threads",
                                                     "device.kind",
                                                     "device.wait",
@@ -389,9 +390,9 @@ class Reader {
     };
     for (const Words& words :
          {Words{fact == "device.kind" || fact.ends_with(".devices"), {"cpu", "cuda"}},
-          Words{fact == "labels.are", {"in_place"}}, Words{fact == "ranks.speaks", {"first"}},
-          Words{fact == "ranks.at_most", {"one"}}, Words{fact == "ranks.sees", {"same"}},
-          Words{fact.starts_with("ranks.gives"), {"same", "cut", "partial"}},
+          Words{fact == "comm.reduce_scatter", {"whole"}}, Words{fact == "labels.are", {"in_place"}},
+          Words{fact == "ranks.speaks", {"first"}}, Words{fact == "ranks.at_most", {"one"}},
+          Words{fact == "ranks.sees", {"same"}}, Words{fact.starts_with("ranks.gives"), {"same", "cut", "partial"}},
           Words{fact == "ranks.gradient", {"whole", "partial"}},
           Words{fact == "ranks.sums", {"replicas", "all", "none"}},
           Words{fact == "ranks.averages", {"replicas", "all"}}, Words{fact == "ranks.norms", {"parts", "all", "none"}},

@@ -131,6 +131,13 @@ TEST(PluginToml, SaysWhereBitsDiffer) {
                     "schema_broken 9:11 repeat.devices is empty | leave it out"}));
 }
 
+TEST(PluginToml, SaysWhatAReduceScatterSends) {
+  const std::string comm = "[points]\nprovides = [\"comm\"]\n[comm]\nreduce_scatter = ";
+  EXPECT_EQ(read_after_head(comm + "\"whole\"\n").errors, Errors{});
+  EXPECT_EQ(read_after_head(comm + "\"ring\"\n").errors,
+            Errors{"not_a_choice 10:18 comm.reduce_scatter is whole, this is `ring`"});
+}
+
 TEST(PluginToml, SaysAllOfAnAxis) {
   const std::string whole =
       "[ranks]\naxis = \"rows\"\nsize = \"n\"\nsees = \"same\"\ngives = \"same\"\ngives_back = \"same\"\n"

@@ -53,8 +53,8 @@ class Offload {
     const std::lock_guard lock(mutex_);
     if (is_told_ || bytes_away_ == 0) return;
     is_told_ = true;
-    log_line(MORTISE_LOG_DEBUG, "activation.offload: " + std::to_string(bytes_away_ >> 10) +
-                                    " KiB of what blocks save for backward wait in the host's memory");
+    log_line(MORTISE_LOG_DEBUG,
+             std::to_string(bytes_away_ >> 10) + " KiB of what blocks save for backward wait in the host's memory");
   }
 
  private:
