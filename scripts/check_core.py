@@ -56,9 +56,9 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 748,
-    "manifest": 2009,
+    "manifest": 2021,
     "plugin": 1831,
-    "plan": 1998,
+    "plan": 2025,
     "model": 415,
     "host": 2362,
     "loop": 2632,
@@ -66,7 +66,7 @@ BUDGETS = {
     "declare": 1984,
     "assemble": 1320,
     "store": 1396,
-    "cli": 7015,
+    "cli": 7026,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

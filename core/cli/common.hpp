@@ -152,6 +152,7 @@ void must_be_alone(const std::string& why, const std::string& effect);
 // " --ranks N", which a command that goes on with this run has to say; "" where ranks are on several hosts, or there is
 // one.
 std::string ranks_flag();
+std::string ranks_flag(int64_t ranks, int64_t local);  // of so many, of which so many are on one host
 // From here on `world` is rank 0 of so many on this machine, as `--ranks` starts them: for a plan that starts none.
 void plan_for(int ranks);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,

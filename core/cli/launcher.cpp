@@ -13,6 +13,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <optional>
 
@@ -462,7 +463,9 @@ int ranks_here(const Verb& verb, const Arguments& args) {
 // Each is a process that has LibTorch's own state in it, whatever it trains.
 static void must_have_room(int ranks) {
   constexpr int64_t kOfEach = int64_t{100} << 20;
-  const int64_t here = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE), most = here / kOfEach;
+  int64_t here = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE), of_container = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> of_container) here = std::min(here, of_container);
+  const int64_t most = here / kOfEach;
   if (ranks == 1 || ranks <= most) return;
   Diagnostic d = trouble(kExitUnavailable, "ranks_not_started",
                          with_commas(ranks) + " ranks need " + byte_size(ranks * kOfEach) +

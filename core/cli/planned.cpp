@@ -8,6 +8,7 @@
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/common.hpp"
+#include "core/cli/run_directory.hpp"
 #include "core/cli/wait_policy.hpp"
 #include "core/cli/world.hpp"
 #include "core/declare/declared.hpp"
@@ -84,10 +85,11 @@ void must_be_alone(const std::string& why, const std::string& effect) {
   throw Failure(d);
 }
 
-std::string ranks_flag() {
-  const bool all_here = world().size > 1 && world().local_size == world().size;
-  return all_here ? " --ranks " + std::to_string(world().size) : "";
+std::string ranks_flag(int64_t ranks, int64_t local) {
+  return ranks > 1 && local == ranks ? " --ranks " + std::to_string(ranks) : "";
 }
+
+std::string ranks_flag() { return ranks_flag(world().size, world().local_size); }
 
 void plan_for(int ranks) {
   World& world = own_world() = World();
@@ -395,7 +397,8 @@ std::string resume_command(const Planned& p, const std::string& dir) {
   std::string command = globals().name + " resume " + shell_word(dir);
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
     if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
-  return command + ranks_flag();
+  const auto status = status_of(dir);
+  return command + (status && status->ranks > 0 ? ranks_flag(status->ranks, status->local_ranks) : ranks_flag());
 }
 
 }  // namespace mortise::cli

@@ -136,7 +136,9 @@ std::optional<Status> status_of(const std::string& dir) {
     const auto text = read_run_file_if_any(dir, "status.json", kMostBytes);
     if (!text) return std::nullopt;
     const Json j = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    return Status{j.at("state"), j.at("step"), j.at("of"), j.value("resumable", false)};
+    return Status{j.at("state"),       j.at("step"),
+                  j.at("of"),          j.value("resumable", false),
+                  j.value("ranks", 0), j.value("local_ranks", 0)};
   } catch (const Json::exception&) {
     return std::nullopt;
   } catch (const Failure&) {
@@ -308,6 +310,8 @@ void RunDirectory::status(const std::string& state, std::optional<int> exit) {
                                       {"updated", utc_now()},
                                       {"pid", ::getpid()},
                                       {"host", host_name()},
+                                      {"ranks", world().size},
+                                      {"local_ranks", world().local_size},
                                       {"exit", exit ? Json(*exit) : Json()},
                                       {"resumable", state != "finished" && has_saved(path_)},
                                       {"tags", tags.is_set() ? Json(tags.as_texts()) : Json::array()},

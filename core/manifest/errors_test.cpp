@@ -430,7 +430,14 @@ TEST_F(Errors, SetNotOn) {
   expect("include = [\"base.toml\"]\n\n[precision.fp32]\n",
          "error[set_not_on]: precision.bf16 is not on: precision.fp32 (run.toml:3) replaced it\n"
          "  --> command line: --set precision.bf16.enabled=true\n"
-         "  fix: --use precision.bf16\n");
+         "  fix: leave it out, or --use precision.bf16\n");
+  request.use = {"precision.fp32"};
+  expect(
+      "include = [\"base.toml\"]\n",
+      "error[set_not_on]: precision.bf16 is not on: precision.fp32 (command line: --use precision.fp32) replaced it\n"
+      "  --> command line: --set precision.bf16.enabled=true\n"
+      "  fix: leave it out, or --use precision.bf16 in place of --use precision.fp32\n");
+  request.use = {};
   request.set = {"precision.bf16.enabled=true", "optimizer.adamw=true", "optimizer=3", "parameters.x.lr=1"};
   expect("[precision.bf16]\nenabled = false\n",
          "error[set_not_on]: precision.bf16 is not on, so `precision.bf16.enabled` sets nothing\n"
@@ -519,6 +526,21 @@ TEST_F(Errors, UseAndWithout) {
          "error[use_and_without]: optimizer.adamw is asked for and refused\n"
          "  --> command line: --without optimizer.adamw\n"
          "  fix: leave out --use optimizer.adamw or --without optimizer.adamw\n");
+  request.without = {};
+  request.set = {"optimizer.adamw.enabled=false"};
+  expect("",
+         "error[use_and_without]: optimizer.adamw is asked for and refused\n"
+         "  --> command line: --set optimizer.adamw.enabled=false\n"
+         "  fix: leave out --use optimizer.adamw or --set optimizer.adamw.enabled=false\n");
+}
+
+TEST_F(Errors, WithoutWhatIsSet) {
+  request.without = {"optimizer.adamw"};
+  request.set = {"optimizer.adamw.lr=1"};
+  expect("[optimizer.adamw]\n",
+         "error[set_not_on]: optimizer.adamw is not on, so `optimizer.adamw.lr` sets nothing\n"
+         "  --> command line: --set optimizer.adamw.lr=1\n"
+         "  fix: --use optimizer.adamw --set optimizer.adamw.lr=1 in place of --without optimizer.adamw\n");
 }
 
 TEST_F(Errors, WithoutWhatIsNotOn) {

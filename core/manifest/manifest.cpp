@@ -86,7 +86,7 @@ class Merger {
     }
     manifest.name = name_of(manifest.tables["run"]["name"]);
     manifest.unread = unread_;
-    manifest.without = {request_.without.begin(), request_.without.end()};
+    manifest.refused = refused_;
     return manifest;
   }
 
@@ -227,10 +227,9 @@ class Merger {
     switch_table(id, from, true);
   }
 
-  static std::string said_without(const std::string& id) { return "command line: --without " + id; }
-
   void without(const std::string& id) {
-    const Position from{said_without(id), 0, 0, id};
+    const Position from{"command line: --without " + id, 0, 0, id};
+    refused_[id] = "--without " + id;
     if (request_.refused.contains(id)) {
       unread_.erase(id);
       return;
@@ -239,12 +238,14 @@ class Merger {
     const bool on = found != tables_.end() && found->second.enabled,
                rule = id.starts_with(kRule) && found != tables_.end();
     if (words_.plugin(id) == nullptr && !rule) return report_.add(words_.unknown_plugin(id, "--without ", from));
-    if (on && found->second.layer == layer_)
-      return refuse("use_and_without", id + " is asked for and refused", from,
-                    "leave out --use " + id + " or --without " + id);
+    if (on && found->second.layer == layer_) return refuse_both(id, from);
     if (!on && (found != tables_.end() || !is_fallback(id)))
       return warn("not_on", id + " is not on", from, "leave out --without " + id);
     switch_table(id, from, false);
+  }
+
+  void refuse_both(const std::string& id, const Position& from) {
+    refuse("use_and_without", id + " is asked for and refused", from, "leave out --use " + id + " or " + refused_[id]);
   }
 
   void warn_of_doubles(const std::vector<Setting>& settings) {
@@ -275,7 +276,13 @@ class Merger {
     if (words_.key(table, key) == nullptr && words_.family_key(table, key) == nullptr)
       return report_.add(words_.unknown_key(table, key, setting.value, setting.at));
     if (own && !is_on(table, setting)) return;
-    if (!setting.to_default) return write(table, key, setting.value, setting.at);
+    if (!setting.to_default) {
+      write(table, key, setting.value, setting.at);
+      if (key != "enabled" || tables_[table].enabled) return;
+      refused_[table] = setting.at.file.substr(setting.at.file.find("--set"));
+      if (std::ranges::count(request_.use, table) > 0) refuse_both(table, setting.at);
+      return;
+    }
     tables_[table].keys.erase(key);
     std::erase_if(family_keys_, [&](const FamilyKey& each) { return each.provider == table && each.key == key; });
     if (key == "enabled") tables_[table].enabled = true;
@@ -294,12 +301,16 @@ class Merger {
     if (!by.empty()) {
       Position of = tables_.at(by).origin;
       of.column = 0;
-      refuse("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at, "--use " + id);
+      refuse(
+          "set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at,
+          "leave it out, or --use " + id + (of.line == 0 ? " in place of " + of.file.substr(of.file.find("--")) : ""));
     } else if (!on) {
       const std::string assigned =
           setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.file.substr(setting.at.file.find("--set"));
+      const auto off = refused_.find(id);
+      const std::string refusing = off == refused_.end() ? "" : " in place of " + off->second;
       refuse("set_not_on", id + " is not on, so `" + setting.at.key + "` sets nothing", setting.at,
-             plugin ? "--use " + id + assigned : "[" + id + "] in a file");
+             plugin ? "--use " + id + assigned + refusing : "[" + id + "] in a file");
     }
     return on && by.empty();
   }
@@ -410,7 +421,7 @@ class Merger {
         const auto found = tables_.find(other);
         const bool off = found != tables_.end() && !found->second.enabled;
         if (!off) out.fallback.push_back(other);
-        else if (found->second.origin.file == said_without(other)) out.without.push_back(other);
+        else out.off.push_back(other);
       }
     return out;
   }
@@ -475,6 +486,7 @@ class Merger {
   Report& report_;
   std::vector<Layer> layers_;
   const bool all_read_;
+  std::map<std::string, std::string> refused_;  // as Manifest's
   std::set<std::string> unread_;
   std::vector<FamilyKey> family_keys_;
   size_t layer_ = 0;                           // the one that is being added

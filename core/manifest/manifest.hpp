@@ -20,7 +20,7 @@ struct PluginTable {
   std::optional<Selector> where;
   std::vector<int> modes;             // 0 train, 1 eval, 2 sample; empty: all
   std::vector<std::string> fallback;  // only if the highest layer wrote it
-  std::vector<std::string> without;   // it named these too, which --without took away
+  std::vector<std::string> off;       // it named these too, which are switched off
   std::map<std::string, Value> values;
 };
 
@@ -41,8 +41,9 @@ struct Manifest {
       tables;                        // core and family tables, complete: tables["run"]["length"]
   std::vector<PluginTable> plugins;  // in the order of their ids
   std::vector<ParameterRule> rules;
-  std::set<std::string> unread;   // of the request's `refused`, those that a layer or --use switches on
-  std::set<std::string> without;  // ids that --without names
+  std::set<std::string> unread;  // of the request's `refused`, those that a layer or --use switches on
+  // What the command line switches off, and what says so: "--without ID", "--set ID.enabled=false".
+  std::map<std::string, std::string> refused;
   const Value& get(const std::string& table, const std::string& key) const { return tables.at(table).at(key); }
 };
 

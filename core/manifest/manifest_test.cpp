@@ -178,7 +178,8 @@ TEST_F(ManifestTest, WithoutAFallbackTakesItFromWhoeverNamesIt) {
   const Manifest manifest = read("[device.cuda]\nfallback = [\"device.spare\", \"device.other\"]\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
-  EXPECT_EQ(plugin(manifest, "device.cuda").without, (std::vector<std::string>{"device.spare"}));
+  EXPECT_EQ(plugin(manifest, "device.cuda").off, (std::vector<std::string>{"device.spare"}));
+  EXPECT_EQ(manifest.refused.at("device.spare"), "--without device.spare");
 }
 
 TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
@@ -188,9 +189,10 @@ TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
   Manifest manifest = read(cuda + "[device.spare]\nenabled = false\n");
   EXPECT_EQ(errors, "");
   EXPECT_EQ(plugin(manifest, "device.cuda").fallback, (std::vector<std::string>{"device.other"}));
-  EXPECT_TRUE(plugin(manifest, "device.cuda").without.empty()) << "a file has it, which --use is above";
+  EXPECT_EQ(plugin(manifest, "device.cuda").off, (std::vector<std::string>{"device.spare"}));
+  EXPECT_TRUE(manifest.refused.empty());
   request.set = {"device.spare.enabled=false"};
-  EXPECT_TRUE(plugin(read(cuda), "device.cuda").without.empty()) << "there is no --without to leave out";
+  EXPECT_EQ(read(cuda).refused.at("device.spare"), "--set device.spare.enabled=false");
   request.set.clear();
   request.without = {"device.spare"};
   manifest = read(cuda + "[device.spare]\n");

@@ -37,30 +37,34 @@ std::string plugin_defining(const Catalogue& catalogue, const std::string& name)
   return "";
 }
 
-// Tables of one family that would fill a need, the likeliest first: of the family of that name, whom --without does not
-// name, who reads a file that lies beside the weights, if there are any, stable, then by id.
-std::vector<std::string> who_would_provide(const Catalogue& catalogue, const std::string& need,
-                                           const Manifest& manifest) {
-  const auto model = manifest.tables.find("model");
+// Tables of one family that would fill a need, the likeliest first: of the family of that name, who can be part of this
+// run, whom the command line does not refuse, who reads a file that lies beside the weights, if there are any, stable,
+// then by id. Who cannot be part of it is named where nobody can.
+std::vector<std::string> who_would_provide(const Plan& plan, const std::string& need, const Sources& sources) {
+  const auto& tables_of_core = sources.manifest.tables;
+  const auto model = tables_of_core.find("model");
   const bool has_weights =
-      model != manifest.tables.end() && model->second.contains("weights") && model->second.at("weights").is_set();
+      model != tables_of_core.end() && model->second.contains("weights") && model->second.at("weights").is_set();
+  const auto is_able = [&](const PluginInfo* info) {
+    return sources.reason_against(*info).empty() && other_devices(*info, plan).empty();
+  };
   std::vector<const PluginInfo*> found;
-  for (const auto& [id, info] : catalogue)
+  for (const auto& [id, info] : sources.catalogue)
     if (stands_for(info, need) || contains(info.schema.provides, need)) found.push_back(&info);
   std::ranges::stable_sort(found, {}, [&](const PluginInfo* info) {
-    return std::tuple(info->schema.family != need, manifest.without.contains(id_of(*info)),
+    return std::tuple(info->schema.family != need, !is_able(info), sources.manifest.refused.contains(id_of(*info)),
                       has_weights && !fact_of(*info, need, "path"), info->status != "stable");
   });
   std::vector<std::string> tables;
   for (const PluginInfo* info : found)
-    if (info->schema.family == found.front()->schema.family)
-      tables.push_back(in_place(table_of(*info), id_of(*info), manifest));
+    if (info->schema.family == found.front()->schema.family && is_able(info) == is_able(found.front()))
+      tables.push_back(in_place(table_of(*info), id_of(*info), sources.manifest));
   return tables;
 }
 
-void report_missing(const std::string& need, const EnabledTable* needed_by, const Catalogue& catalogue,
-                    const Manifest& manifest, Report& report) {
-  const std::vector<std::string> found = who_would_provide(catalogue, need, manifest);
+void report_missing(const std::string& need, const EnabledTable* needed_by, const Plan& plan, const Sources& sources,
+                    Report& report) {
+  const std::vector<std::string> found = who_would_provide(plan, need, sources);
   Diagnostic d =
       refusal("nothing_provides",
               "nothing provides " + quoted(need) + (needed_by ? ", which " + id_of(*needed_by->info) + " needs" : ""),
@@ -173,16 +177,16 @@ int find_point(const Plan& plan, const Catalogue& catalogue, const EnabledTable&
   return -1;
 }
 
-void check_requirements(const Plan& plan, const Manifest& manifest, const std::vector<EnabledTable>& all_enabled,
-                        const Catalogue& catalogue, Report& report) {
+void check_requirements(const Plan& plan, const std::vector<EnabledTable>& all_enabled, const Sources& sources,
+                        Report& report) {
   std::set<std::string> said;
   for (const EnabledTable& enabled : all_enabled)
     for (const std::string& need : enabled.info->requires_)
       if (!is_met(plan, all_enabled, need) && said.insert(need).second)
-        report_missing(need, &enabled, catalogue, manifest, report);
+        report_missing(need, &enabled, plan, sources, report);
   for (const Point point : kNeeded)
     if (const std::string& need = plan.points[point].name; plan.at[point].providers.empty() && !said.contains(need))
-      report_missing(need, nullptr, catalogue, manifest, report);
+      report_missing(need, nullptr, plan, sources, report);
 }
 
 void check_validation(const Manifest& manifest, const std::vector<EnabledTable>& all_enabled, Report& report) {
@@ -246,7 +250,9 @@ void check_conflicts(const std::vector<EnabledTable>& all_enabled, Report& repor
           report.add(refusal(
               "conflict", id_of(*a.info) + " and " + id_of(*b.info) + " cannot be on together: " + conflict.why,
               {a.table->origin, b.table->origin},
-              {conflict.fix.empty() ? "leave out " + table_of(*a.info) + " or " + table_of(*b.info) : conflict.fix}));
+              {conflict.fix.empty()
+                   ? "leave out " + as_written(*a.info, a.table->origin) + " or " + as_written(*b.info, b.table->origin)
+                   : conflict.fix}));
 }
 
 }  // namespace mortise

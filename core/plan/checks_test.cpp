@@ -21,11 +21,16 @@ TEST_F(Checks, SayWhatWouldFillAnEmptySlot) {
             "  fix: [optimizer.adamw] or [optimizer.sgd]\n"
             "  see: mortise plugin list optimizer\n");
   EXPECT_EQ(world.report.exit_code(), kExitUsage);
-  world.manifest.without = {"optimizer.adamw"};
+  world.manifest.refused = {{"optimizer.adamw", "--without optimizer.adamw"}};
   EXPECT_EQ(world.errors(),
             "error[nothing_provides]: nothing provides `optimizer`\n"
             "  fix: [optimizer.sgd] or [optimizer.adamw] in place of --without optimizer.adamw\n"
             "  see: mortise plugin list optimizer\n");
+  world.provider("optimizer.fused", {"optimizer"}).devices = {"cuda"};
+  world.can_start = [](const PluginInfo& info) { return info.schema.id == "optimizer.sgd" ? "no room" : ""; };
+  EXPECT_EQ(world.errors(),
+            "error[nothing_provides]: nothing provides `optimizer`\n"
+            "  fix: [optimizer.adamw] in place of --without optimizer.adamw\n");
 }
 
 TEST_F(Checks, ProposeAStableProviderOfTheSlotsOwnFamily) {

@@ -32,7 +32,7 @@ struct EnabledTable : Placed {
   std::vector<Place> except;
   std::set<std::string> lost, lost_to;  // slots and groups; ids
   bool is_replaced = false;
-  std::string leave_out;  // "leave out --without ID", if a fallback that it took away would do; ""
+  std::string leave_out;  // "leave out --without ID", if a fallback that is switched off would do; ""
 
   bool is_stand_in() const { return table->schema->id != info->schema.id; }
   bool is_open() const { return !table->where && table->modes.empty(); }
@@ -66,7 +66,7 @@ Diagnostic plugins_mistake(std::string code, std::string message, const EnabledT
 void check_listener(const EnabledTable&, const PointRow&, const ListenInfo&, Report&);
 bool check_wrapper(const EnabledTable&, const PointRow&, const WrapInfo&, Report&);
 bool check_watcher(const EnabledTable&, const WrapInfo&, Report&);  // of "*"
-void check_requirements(const Plan&, const Manifest&, const std::vector<EnabledTable>&, const Catalogue&, Report&);
+void check_requirements(const Plan&, const std::vector<EnabledTable>&, const Sources&, Report&);
 // The `modes` of a table leave its plugin something to do, at a point that is called in a mode.
 void check_modes(const Plan&, const std::vector<EnabledTable>&, Report&);
 // A share of the training data that is asked for and not held out, since the data has files of its own for it.

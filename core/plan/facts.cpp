@@ -34,7 +34,7 @@ void refuse_device(const EnabledTable& enabled, const std::vector<std::string>& 
   // A run does without what provides nothing.
   const std::string another = !enabled.leave_out.empty() ? enabled.leave_out
                               : enabled.info->schema.provides.empty()
-                                  ? "leave out [" + id_of(*enabled.info) + "]"
+                                  ? "leave out " + as_written(*enabled.info, enabled.table->origin)
                                   : "another plugin: mortise plugin list " + enabled.info->schema.family;
   Diagnostic d =
       refusal("wrong_device",
@@ -51,12 +51,12 @@ void refuse_host(const EnabledTable& enabled, const std::vector<std::string>& na
                  const std::vector<EnabledTable>& all_enabled, Report& report) {
   const EnabledTable& updater = *host_updater(all_enabled);
   const std::string& id = id_of(*updater.info);
-  Diagnostic d =
-      refusal("wrong_device",
-              id_of(*enabled.info) + " works on " + either(names) + ", and " + id +
-                  " has updates computed on the host's processor",
-              {enabled.table->origin, updater.table->origin},
-              {"leave out [" + id + "], or another plugin: mortise plugin list " + enabled.info->schema.family});
+  Diagnostic d = refusal("wrong_device",
+                         id_of(*enabled.info) + " works on " + either(names) + ", and " + id +
+                             " has updates computed on the host's processor",
+                         {enabled.table->origin, updater.table->origin},
+                         {"leave out " + as_written(*updater.info, updater.table->origin) +
+                          ", or another plugin: mortise plugin list " + enabled.info->schema.family});
   d.plugin = id_of(*enabled.info);
   d.exit = kExitUnavailable;
   report.add(std::move(d));
@@ -248,7 +248,8 @@ void check_captured(const Plan& plan, const std::vector<EnabledTable>& all_enabl
             "not_recordable",
             id_of(*records.info) + " records " + quoted(wrap.point) + ", and " + id_of(*enabled.info) + " " + why,
             {records.table->origin, enabled.table->origin},
-            {"leave out " + table_of(*enabled.info) + " or " + table_of(*records.info)}));
+            {"leave out " + as_written(*enabled.info, enabled.table->origin) + " or " +
+             as_written(*records.info, records.table->origin)}));
       }
     }
 }

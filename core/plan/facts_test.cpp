@@ -29,6 +29,10 @@ TEST_F(Facts, OfAPluginThatProvidesNothingSayItsDevices) {
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
   world.can_start = [](const PluginInfo& info) { return std::string(info.schema.id == "device.cuda" ? "no GPU" : ""); };
   EXPECT_TRUE(world.errors().ends_with("  fix: leave out [memory.cuda]\n")) << world.text();
+  const auto table =
+      std::ranges::find(world.manifest.plugins, "memory.cuda", [](const PluginTable& t) { return t.schema->id; });
+  table->origin = {"command line: --use memory.cuda", 0, 0, "memory.cuda"};
+  EXPECT_TRUE(world.errors().ends_with("  fix: leave out --use memory.cuda\n")) << world.text();
   world.catalogue["memory.cuda"].devices = {"cpu", "cuda"};
   EXPECT_EQ(world.errors(), "");
 }

@@ -155,7 +155,7 @@ Plan make_plan(const Manifest& manifest, const Catalogue& catalogue, const CanSt
   const auto order = manifest.tables.find("order");
   put_in_order(plan, order == manifest.tables.end() ? std::map<std::string, Value>() : order->second, report);
   check_modes(plan, all_enabled, report);
-  check_requirements(plan, manifest, all_enabled, catalogue, report);
+  check_requirements(plan, all_enabled, sources, report);
   check_conflicts(all_enabled, report);
   check_validation(manifest, all_enabled, report);
   check_names(plan, all_enabled, catalogue, report);

@@ -30,25 +30,30 @@ void keep_out(Plan& plan, const PluginInfo& info, const std::string& why) {
   if (!contains(plan.kept_out, text)) plan.kept_out.push_back(text);
 }
 
-// The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first
-// of the others if none does. Who fills no slot has nobody.
-const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const std::vector<std::string>& ids,
-                                 const Sources& sources, Report& report) {
-  const PluginInfo* elsewhere = nullptr;
-  if (enabled.slots.empty()) return nullptr;
-  for (const std::string& id : ids) {
-    const auto found = sources.catalogue.find(id);
-    if (found == sources.catalogue.end()) continue;
-    if (!provides_all(found->second, enabled.slots)) {
+// Also as long as it is not needed: another machine may need it.
+void check_fallback(const EnabledTable& enabled, const Sources& sources, Report& report) {
+  for (const std::string& id : enabled.table->fallback)
+    if (const auto found = sources.catalogue.find(id);
+        found != sources.catalogue.end() && !provides_all(found->second, enabled.slots))
       report.add(refusal("wrong_fallback",
                          id_of(*enabled.info) + " falls back to " + id + ", which does not provide `" +
                              enabled.slots.front().point + "`",
                          {enabled.table->origin},
                          {"name another: mortise plugin list " + enabled.info->schema.family}));
-    } else if (can_take_part(plan, sources, found->second)) {
-      if (other_devices(found->second, plan).empty()) return &found->second;
-      if (!elsewhere) elsewhere = &found->second;
-    }
+}
+
+// The first of `ids` that is installed, fills the same slots, can be part of the run and works on its device; the first
+// of the others if none does. Who fills no slot has nobody.
+const PluginInfo* first_stand_in(const Plan& plan, const EnabledTable& enabled, const std::vector<std::string>& ids,
+                                 const Sources& sources) {
+  const PluginInfo* elsewhere = nullptr;
+  if (enabled.slots.empty()) return nullptr;
+  for (const std::string& id : ids) {
+    const auto found = sources.catalogue.find(id);
+    if (found == sources.catalogue.end()) continue;
+    if (!provides_all(found->second, enabled.slots) || !can_take_part(plan, sources, found->second)) continue;
+    if (other_devices(found->second, plan).empty()) return &found->second;
+    if (!elsewhere) elsewhere = &found->second;
   }
   return elsewhere;
 }
@@ -61,18 +66,32 @@ void report_unavailable(const EnabledTable& enabled, std::string code, const std
   report.add(std::move(d));
 }
 
-// What to write instead: another of the same slots that can be part of the run; one that --without names if there is no
-// other.
-std::string instead_of(const Plan& plan, const EnabledTable& enabled, const Sources& sources) {
-  if (!enabled.leave_out.empty()) return enabled.leave_out;
-  const std::string& own = id_of(*enabled.info);
+// Another of the same slots that can be part of the run; one that the command line refuses if there is no other; NULL.
+const PluginInfo* another_for(const Plan& plan, const EnabledTable& enabled, const Sources& sources) {
+  const PluginInfo* refused = nullptr;
+  for (const auto& [id, info] : sources.catalogue) {
+    if (enabled.slots.empty() || !provides_all(info, enabled.slots) || !other_devices(info, plan).empty() ||
+        !can_take_part(plan, sources, info))
+      continue;
+    if (!sources.manifest.refused.contains(id)) return &info;
+    if (!refused) refused = &info;
+  }
+  return refused;
+}
+
+// What to write instead of what cannot be part of the run.
+std::string instead_of(const EnabledTable& enabled, const PluginInfo* another, const Manifest& manifest) {
   const Position& origin = enabled.table->origin;
-  for (const bool is_named : {false, true})
-    for (const auto& [id, info] : sources.catalogue)
-      if (sources.manifest.without.contains(id) == is_named && !enabled.slots.empty() &&
-          provides_all(info, enabled.slots) && other_devices(info, plan).empty() && can_take_part(plan, sources, info))
-        return in_place("--use " + id, id, sources.manifest, origin);
-  return is_typed(origin) ? "leave out --use " + own : "--without " + own;
+  if (!enabled.leave_out.empty()) return enabled.leave_out;
+  if (another) return in_place("--use " + id_of(*another), id_of(*another), manifest, origin);
+  return is_typed(origin) ? "leave out " + as_written(*enabled.info, origin) : "--without " + id_of(*enabled.info);
+}
+
+// How a fallback that is switched off comes back.
+std::string to_have(const std::string& id, const Manifest& manifest) {
+  if (const auto by = manifest.refused.find(id); by != manifest.refused.end()) return "leave out " + by->second;
+  const auto table = std::ranges::find(manifest.plugins, id, [](const PluginTable& t) { return t.schema->id; });
+  return "leave out `enabled = false` of [" + id + "] (" + short_text(table->origin) + ")";
 }
 
 // "; of its table nothing is taken: betas, lr": what was written in a table whose place another takes.
@@ -85,16 +104,22 @@ std::string left_out(const EnabledTable& enabled) {
   return keys.empty() ? "" : "; of its table nothing is taken: " + join(keys, ", ");
 }
 
+bool is_device(const Plan& plan, const EnabledTable& enabled) {
+  return std::ranges::find(enabled.slots, plan.points[kDevice].name, &Slot::point) != enabled.slots.end();
+}
+
 // `unwanted`: why it is not to be taken although it could; "": it may be.
 void put_stand_in(Plan& plan, EnabledTable& enabled, const Sources& sources, const std::string& unwanted,
                   Report& report) {
   const std::string reason = sources.reason_against(*enabled.info);
   const std::string differs = reason.empty() ? why_unrepeatable(plan, *enabled.info) : "";
+  check_fallback(enabled, sources, report);
   if (reason.empty() && differs.empty() && unwanted.empty()) return;
-  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, sources, report);
-  Report quiet;
-  const auto* away = first_stand_in(plan, enabled, enabled.table->without, sources, quiet);
-  if (away && other_devices(*away, plan).empty()) enabled.leave_out = "leave out --without " + id_of(*away);
+  const auto* other = first_stand_in(plan, enabled, enabled.table->fallback, sources);
+  const auto* off = first_stand_in(plan, enabled, enabled.table->off, sources);
+  const bool is_served = other && other_devices(*other, plan).empty();
+  if (off && !is_served && other_devices(*off, plan).empty())
+    enabled.leave_out = to_have(id_of(*off), sources.manifest);
   const std::string not_again = " does not give the same bits in every run: " + differs;
   if (other) {
     enabled.why = id_of(*enabled.info) +
@@ -108,15 +133,14 @@ void put_stand_in(Plan& plan, EnabledTable& enabled, const Sources& sources, con
     return;
   }
   if (reason.empty() && differs.empty()) return;  // then who does not work there is refused
-  const std::string instead = instead_of(plan, enabled, sources);
+  const PluginInfo* another = enabled.leave_out.empty() ? another_for(plan, enabled, sources) : off;
+  const std::string instead = instead_of(enabled, another, sources.manifest);
   if (differs.empty()) report_unavailable(enabled, "device_unusable", " cannot run: " + reason, instead, report);
   else
     report.add(refusal("not_repeatable", id_of(*enabled.info) + not_again,
                        {plan.repeats->origin, enabled.table->origin}, {instead, "deterministic = false"}));
-}
-
-bool is_device(const Plan& plan, const EnabledTable& enabled) {
-  return std::ranges::find(enabled.slots, plan.points[kDevice].name, &Slot::point) != enabled.slots.end();
+  // What else is wrong is wrong on the device that is proposed.
+  if (another && is_device(plan, enabled)) enabled.info = another;
 }
 
 // The device first: who repeats, and who works, depends on it.

@@ -57,16 +57,32 @@ TEST_F(Machine, RefusesADeviceThatCannotRunWithoutAFallback) {
   EXPECT_EQ(world.report.exit_code(), kExitUnavailable);
 }
 
-TEST_F(Machine, SaysWhatTheCommandLineTookAway) {
-  cuda->without = {"parameters.no_decay", "optimizer.adamw", "device.cpu"};  // the first two provide no device
+TEST_F(Machine, SaysWhatIsSwitchedOff) {
+  cuda->off = {"parameters.no_decay", "optimizer.adamw", "device.cpu"};  // the first two provide no device
+  world.manifest.refused = {{"device.cpu", "--set device.cpu.enabled=false"}};
   EXPECT_EQ(world.errors(),
             "error[device_unusable]: device.cuda cannot run: no NVIDIA driver\n"
             "  --> default.toml:4:1\n"
-            "  fix: leave out --without device.cpu\n");
+            "  fix: leave out --set device.cpu.enabled=false\n");
+  world.manifest.refused = {};
+  world.table("device.cpu", 30).enabled = false;
+  EXPECT_TRUE(world.errors().ends_with("  fix: leave out `enabled = false` of [device.cpu] (run.toml:30)\n"))
+      << world.text();
+}
+
+TEST_F(Machine, ProposesTheRestForTheDeviceThatItProposes) {
+  world.provider("comm.wire", {"comm"}).devices = {"cuda"};
+  world.provider("comm.zair", {"comm"}).devices = {"cpu"};
+  world.can_start = [](const PluginInfo& info) {
+    return std::string(info.schema.id == "comm.local" ? "it serves one rank, and there are 2" : no_driver(info));
+  };
+  const std::string text = world.errors();
+  EXPECT_NE(text.find("  fix: --use device.cpu\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  fix: --use comm.zair\n"), std::string::npos) << text;
 }
 
 TEST_F(Machine, NamesAnotherBeforeOneThatTheCommandLineRefuses) {
-  world.manifest.without = {"device.cpu"};
+  world.manifest.refused = {{"device.cpu", "--without device.cpu"}};
   EXPECT_TRUE(world.errors().ends_with("  fix: --use device.cpu in place of --without device.cpu\n")) << world.text();
   world.provider("device.elsewhere", {"device"}).devices = {"cuda"};
   world.provider("device.spare", {"device"});
@@ -94,7 +110,8 @@ TEST_F(Machine, SaysItWhereWhatIsLeftWorksElsewhere) {
   world.drop("comm.local");
   PluginTable& local = world.table("comm.local", 5, kDefault);
   local.fallback = {"comm.wire"};
-  local.without = {"comm.air"};
+  local.off = {"comm.air"};
+  world.manifest.refused = {{"comm.air", "--without comm.air"}};
   const std::string text = world.errors();
   EXPECT_TRUE(text.starts_with("error[wrong_device]: comm.wire works on cuda, this run on device.cpu: ")) << text;
   EXPECT_TRUE(text.ends_with("  fix: leave out --without comm.air\n")) << text;
@@ -107,6 +124,8 @@ TEST_F(Machine, RefusesAFallbackOfAnotherSlot) {
             "error[wrong_fallback]: device.cuda falls back to optimizer.adamw, which does not provide `device`\n"
             "  --> default.toml:4:1\n"
             "  fix: name another: mortise plugin list device\n");
+  world.can_start = [](const PluginInfo&) { return std::string(); };  // also where nobody needs it
+  EXPECT_TRUE(world.errors().starts_with("error[wrong_fallback]: device.cuda falls back to optimizer.adamw")) << text;
 }
 
 TEST_F(Machine, RefusesAWrapperThatCannotRun) {
@@ -206,7 +225,7 @@ TEST_F(GpuByDefault, StaysWhereItWasAskedFor) {
             "  --> run.toml:5:1 and default.toml:4:1\n"
             "  fix: --use device.cpu, or another plugin: mortise plugin list optimizer\n");
   cuda->origin = {"command line: --use device.cuda", 0, 0, "device.cuda"};
-  world.manifest.without = {"device.cpu"};
+  world.manifest.refused = {{"device.cpu", "--without device.cpu"}};
   EXPECT_TRUE(
       world.errors().ends_with("  fix: --use device.cpu in place of --use device.cuda and --without device.cpu, "
                                "or another plugin: mortise plugin list optimizer\n"))

@@ -57,6 +57,10 @@ inline unsigned modes_of(const WrapInfo& wrap) {
 // "command line: --use ID"
 inline constexpr std::string_view kTyped = "command line: ";
 inline bool is_typed(const Position& position) { return position.file.starts_with(kTyped); }
+// What switched it on: "--use ID", or "[ID]" of a file.
+inline std::string as_written(const PluginInfo& info, const Position& origin) {
+  return is_typed(origin) ? origin.file.substr(kTyped.size()) : table_of(info);
+}
 
 // `written`, which switches `id` on, and what has to go from the command line for it: "--use ID in place of --without
 // ID". `holder`: the table that has the place.
@@ -64,7 +68,7 @@ inline std::string in_place(std::string written, const std::string& id, const Ma
                             const Position& holder = {}) {
   std::vector<std::string> gone;
   if (is_typed(holder)) gone.push_back(holder.file.substr(kTyped.size()));
-  if (manifest.without.contains(id)) gone.push_back("--without " + id);
+  if (const auto by = manifest.refused.find(id); by != manifest.refused.end()) gone.push_back(by->second);
   return written + (gone.empty() ? "" : " in place of " + join(gone, " and "));
 }
 

@@ -94,6 +94,10 @@ std::string RollCall::lost(c10d::Store& store, int size, Milliseconds patience, 
   if (!is_named(names) && !away.empty()) names = named(away);
   if (names.empty()) names = otherwise;
   if (names.empty()) return names;
+  {  // this rank believes it too, should telling the others take too long
+    const std::lock_guard lock(found_->mutex);
+    if (!is_named(found_->ranks)) found_->ranks = names;
+  }
   for (const int r : away) post(store, r, std::string("late ") + kSomeRank);  // who only stopped is out too
   std::erase_if(others, [&](int r) { return std::ranges::count(away, r) > 0; });
   constexpr Milliseconds kSoon{200};

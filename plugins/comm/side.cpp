@@ -227,12 +227,25 @@ std::string Side::call_roll(const std::string& otherwise, Milliseconds patience)
   return verdict_;
 }
 
+// All notice at about the same time, and the store answers one after the other: the first few ask, and tell the others,
+// which wait for it. False: it has waited.
+bool Side::is_to_ask(Milliseconds limit) {
+  const auto number = std::make_shared<int64_t>(0);
+  within(limit, [=, store = met_.asks] { *number = store->add("askers", 1); }, {}, Milliseconds(0));
+  if (*number <= kAskers) return true;
+  for (const auto until = Clock::now() + limit; met_.roll_call->found().empty() && Clock::now() < until;)
+    std::this_thread::sleep_for(Milliseconds(10));
+  return false;
+}
+
 std::string Side::asked_ranks(const std::string& otherwise, Milliseconds patience) {
   constexpr Milliseconds kToTell{300};
   if (!met_.roll_call) return otherwise;
   if (const std::string found = met_.roll_call->found(); is_named(found)) return found;
   const auto lost = std::make_shared<std::string>();
   try {
+    if (!otherwise.empty() && world_->size > kAskers + 1 && !is_to_ask(patience + kToTell))
+      if (const std::string told = met_.roll_call->found(); !told.empty()) return told;
     const auto ask = [=, store = met_.asks, roll_call = met_.roll_call, size = world_->size] {
       *lost = roll_call->lost(*store, size, patience, otherwise);
     };
@@ -257,8 +270,10 @@ void Side::over_store(const std::string& name, std::function<void()> body) {
   try {
     or_lost(name, Clock::now(), [&] { within(timeout_, std::move(body)); });
   } catch (const std::exception& e) {
-    lose(name + ": " + e.what());  // if it is not known yet
-    met_.store.reset();            // a thread that was left behind may have it locked
+    const auto* own = dynamic_cast<const Error*>(&e);
+    if (own && own->status() == MORTISE_E_MEMORY) throw;  // no thread was begun
+    lose(name + ": " + e.what());                         // if it is not known yet
+    met_.store.reset();                                   // a thread that was left behind may have it locked
     throw;
   }
 }

@@ -92,6 +92,8 @@ class Side {
  private:
   void hear_of_lost(const char* name);
   std::string call_roll(const std::string& otherwise, Milliseconds patience);
+  static constexpr int kAskers = 4;
+  bool is_to_ask(Milliseconds limit);
   std::string asked_ranks(const std::string& otherwise, Milliseconds patience);
   std::string of_two_or(const std::string& ranks) const;
   void over_store(const std::string& name, std::function<void()> body);

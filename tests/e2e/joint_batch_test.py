@@ -316,6 +316,8 @@ class Resumed(Ranks):
         self.assertIn("error[batch_changed]: the run has steps of 2 ranks with 8 samples; with 1 a step has 4\n",
                       result.err)
         self.assertEqual(before, sorted((p, p.read_bytes()) for p in (run / "checkpoints").rglob("*") if p.is_file()))
+        # It is finished, and what would make it longer has as many.
+        self.assertIn(" --ranks 2 --set run.length=…\n", self.ok("resume", run).err)
 
 
     def test_ranks_that_drop_other_samples_are_refused(self):

@@ -122,8 +122,8 @@ class Directory(e2e.Case):
         self.assertRegex(status.pop("updated"), r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertGreater(status.pop("pid"), 1)
         self.assertNotEqual(status.pop("host"), "")
-        self.assertEqual(status, {"state": "finished", "step": 2, "of": 2, "exit": 0, "resumable": False,
-                                  "tags": ["a", "b"], "notes": 'say "hi"'})
+        self.assertEqual(status, {"state": "finished", "step": 2, "of": 2, "ranks": 1, "local_ranks": 1, "exit": 0,
+                                  "resumable": False, "tags": ["a", "b"], "notes": 'say "hi"'})
         environment = json.loads((run / "env.json").read_text())
         self.assertEqual(environment["variables"], {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
                                                     "MKL_NUM_THREADS": "1"})

@@ -725,7 +725,7 @@ TEST(Gloo, NamesAllThatAreGone) {
            kShort, {1, 3});
 }
 
-// Rank 0 has no connection of gloo's with rank 2, which those hear of that have one: they tell it before they end.
+// Rank 0 is in no collective, and hears nothing of rank 2 from gloo: those that are tell it before they end.
 TEST(Gloo, WhoAsksHearsWhatOthersFound) {
   in_ranks(4,
            [](Rank& at) {

@@ -14,7 +14,13 @@ struct Communicator;  // ncclComm
 struct UniqueId {     // ncclUniqueId: by value, as C passes it
   std::array<char, 128> bytes;
 };
-enum Result : int { kSuccess = 0, kRemoteError = 6, kInProgress = 7 };  // ncclResult_t
+enum Result : int {
+  kSuccess = 0,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7
+};  // ncclResult_t
 enum DataType : int { kUint8 = 1, kInt32 = 2, kInt64 = 4, kHalf = 6, kFloat = 7, kDouble = 8, kBfloat16 = 9 };
 enum RedOp : int { kSum = 0, kMax = 2, kMin = 3 };
 

@@ -214,7 +214,6 @@ class Nccl : public comm::Side {
   void await_ending() {
     std::future<void> ended = connection_->ended.get_future();
     const bool is_over = ended.wait_for(Milliseconds(500)) == std::future_status::ready;
-    if (!connection_->ending.joinable()) return;
     if (is_over) return connection_->ending.join();
     connection_->ending.detach();
     take_nothing_apart_before(std::move(ended));
@@ -301,7 +300,10 @@ class Nccl : public comm::Side {
     if (result == comm::kSuccess) return;
     const std::string text =
         std::string(comm::name_of(c)) + ": " + connection_->nccl.text(result, group_of(c).communicator);
-    if (result == comm::kRemoteError) lose(lost_ranks() + " cannot be reached: " + text);
+    // What is first connected in a call may fail in other ways where another rank has ended.
+    const bool is_own = result == comm::kInvalidArgument || result == comm::kInvalidUsage;
+    const std::string away = result == comm::kRemoteError ? lost_ranks() : is_own ? "" : absent_ranks();
+    if (!away.empty()) lose(away + " cannot be reached: " + text);
     need_all();
     throw Error(MORTISE_E_PLUGIN, "NCCL refuses " + text);
   }

@@ -166,7 +166,7 @@ struct Peer : mortise::comm::Side {
         sizeof world, rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0, mortise::str("127.0.0.1")};
     open(&world);
   }
-  using Side::absent_ranks, Side::lost_ranks;
+  using Side::absent_ranks, Side::lost_ranks, Side::met;
   // What `ranks_must_be_there` comes to; "": they are.
   std::string asks() {
     try {
@@ -244,6 +244,18 @@ TEST(Side, BelievesWhatItWasToldBeforeTheStoreEnded) {
   });
 }
 
+// Of many ranks a few ask, and the others are told: all asking all would keep the store busy for seconds.
+TEST(Side, OfManyAFewAsk) {
+  static constexpr int kRanks = 9, kMostCalls = 2 * 4;  // each asks, and tells
+  in_processes(kRanks, [](int rank, const Place& place) {
+    Peer at(rank, kRanks, place);
+    if (rank == kRanks - 1) return;
+    ::usleep(300'000);
+    EXPECT_EQ(at.lost_ranks(), "rank 8");
+    EXPECT_LE(at.met().asks->add("calls", 0), kMostCalls);
+  });
+}
+
 struct Called {
   explicit Called(std::initializer_list<int> ranks) {
     for (const int r : ranks) calls.emplace(r, std::make_unique<RollCall>(store, r));
@@ -273,6 +285,7 @@ TEST(RollCall, WhatIsFoundFirstCounts) {
   Called all{0, 1, 3};
   EXPECT_EQ(all.lost(1), "rank 2");
   EXPECT_EQ(all.calls.at(0)->found(), "rank 2");
+  EXPECT_EQ(all.calls.at(1)->found(), "rank 2") << "whether or not all others can be told in time";
   all.leaves(1);
   EXPECT_EQ(all.lost(0), "rank 2");
 }
