@@ -128,7 +128,7 @@ class Compose(e2e.Case):
         self.refused(["plan", "--set", "precision.bf16.enabled=true"],
                      "error[set_not_on]: precision.bf16 is not on: precision.fp32 (run.toml:3) replaced it\n"
                      "  --> command line: --set precision.bf16.enabled=true\n"
-                     "  fix: --use precision.bf16\n\n1 error; nothing was started.\n")
+                     "  fix: leave it out, or --use precision.bf16\n\n1 error; nothing was started.\n")
 
 
 if __name__ == "__main__":
