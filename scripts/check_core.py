@@ -55,18 +55,18 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
-    "base": 748,
-    "manifest": 2021,
+    "base": 758,
+    "manifest": 2022,
     "plugin": 1831,
-    "plan": 2025,
+    "plan": 2022,
     "model": 415,
     "host": 2362,
     "loop": 2632,
     "abi": 1734,
-    "declare": 1984,
+    "declare": 1996,
     "assemble": 1320,
     "store": 1396,
-    "cli": 7026,
+    "cli": 7037,
 }
 FORMAT_BUDGETS = {"elf": 200, "huggingface": 860, "safetensors": 300, "toml": 350}
 

@@ -55,6 +55,11 @@ std::string Position::text() const {
   return out;
 }
 
+std::string Position::typed() const {
+  constexpr std::string_view kTyped = "command line: ";
+  return file.starts_with(kTyped) ? file.substr(kTyped.size()) : "";
+}
+
 Diagnostic mistake(std::string code, std::string message, Position at, std::string fix) {
   Diagnostic d;
   d.code = std::move(code);
@@ -69,6 +74,11 @@ Diagnostic trouble(int exit, std::string code, std::string message, std::string 
   d.at = std::move(at);
   d.exit = exit;
   return d;
+}
+
+std::string in_place_of(std::string written, std::vector<std::string> gone) {
+  std::erase(gone, "");
+  return written + (gone.empty() ? "" : " in place of " + join(gone, " and "));
 }
 
 Diagnostic as_warning(Diagnostic d, std::string effect) {

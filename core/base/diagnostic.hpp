@@ -33,7 +33,8 @@ struct Position {
   std::string file;
   int line = 0, column = 0;
   std::string key;
-  std::string text() const;  // "my.toml:6:1", "command line: --set a.b=1"
+  std::string text() const;   // "my.toml:6:1", "command line: --set a.b=1"
+  std::string typed() const;  // "--set a.b=1"; "" of what is in a file
   explicit operator bool() const { return !file.empty(); }
 };
 
@@ -63,6 +64,8 @@ struct Diagnostic {
 Diagnostic mistake(std::string code, std::string message, Position at = {}, std::string fix = {});
 // What no manifest is to blame for: a file, a disk, a plugin.
 Diagnostic trouble(int exit, std::string code, std::string message, std::string at = {}, std::string fix = {});
+// A fix: `written`, and what has to go from the command line for it: "--use ID in place of --without ID".
+std::string in_place_of(std::string written, std::vector<std::string> gone);
 // The same, and the run goes on.
 Diagnostic as_warning(Diagnostic d, std::string effect = {});
 

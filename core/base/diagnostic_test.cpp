@@ -117,7 +117,10 @@ TEST(Diagnostic, EscapesEveryField) {
 TEST(Position, IsWrittenAsPeopleTypeIt) {
   EXPECT_EQ((Position{"my.toml", 6, 1, ""}).text(), "my.toml:6:1");
   EXPECT_EQ((Position{"my.toml", 6, 0, ""}).text(), "my.toml:6");
-  EXPECT_EQ((Position{"command line: --set a.b=1", 0, 0, ""}).text(), "command line: --set a.b=1");
+  const Position typed{"command line: --set a.b=1", 0, 0, ""};
+  EXPECT_EQ(typed.text(), "command line: --set a.b=1");
+  EXPECT_EQ(typed.typed(), "--set a.b=1");
+  EXPECT_EQ((Position{"my.toml", 6, 0, ""}).typed(), "");
 }
 
 TEST(Report, EndsWithTheNumberOfErrors) {

@@ -59,7 +59,7 @@ std::string as_key(const std::string& flag) {
 
 // What was meant by a flag that there is not: a flag of the verb whose value is called so (--output: -o OUT), that has
 // another dash, lacks an s (--rank: --ranks) or says what the key says (--max_new_tokens: --tokens); a key of the
-// manifest; a typo.
+// manifest; a typo; a flag of other verbs.
 std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
                                     const std::string& value) {
   const std::string key = as_key(name);
@@ -80,7 +80,11 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
   std::vector<std::string> names;
   for (const Flag* flag : flags) names.push_back(without_dashes(flag->name));
   const std::string near = nearest(without_dashes(name), names);
-  return {near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near};
+  if (!near.empty()) return {(near.size() == 1 ? "-" : "--") + near};
+  std::vector<std::string> others;
+  for (const Verb& other : verbs())
+    if (std::ranges::find(other.flags, name, &Flag::name) != other.flags.end()) others.push_back(other.name);
+  return {others.empty() ? "mortise " + verb.name + " --help" : "leave it out: it is a flag of " + join(others, ", ")};
 }
 
 // `value`: what was typed behind it, if anything.

@@ -57,9 +57,10 @@ struct Rank {
 };
 
 // By rank 0: of the run that these ranks have begun the folder, the command that goes on with it, and what one that
-// begins it once more says beside.
+// begins it once more says beside. `lost`: it ends because it has lost another.
 struct Told {
   std::string dir, go_on, again;
+  bool lost = false;
 };
 
 class Children {
@@ -302,6 +303,7 @@ bool Children::is_stopped(const Rank& rank) const {
   const int exit = exit_of(rank);
   if (is_lost(rank)) return false;
   if (exit != kExitResumable && exit != kExitInterrupted && exit != kExitGuard) return false;
+  if (rank.number == 0) return !told().lost;
   return std::ranges::none_of(last_lines(rank), [](const std::string& line) {  // else it has lost another
     return line.find("rank_lost") != std::string::npos;
   });
@@ -345,7 +347,7 @@ Told Children::told() const {
   std::string text(16 << 10, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, text.data(), text.size(), 0), 0)));
   const std::vector<std::string> lines = split(text, '\n');
-  return lines.size() < 2 ? Told() : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : ""};
+  return lines.size() < 2 ? Told() : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : "", lines.back() == "lost"};
 }
 
 // Their own words again; `--from` would set aside again what was saved since.

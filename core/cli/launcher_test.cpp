@@ -356,6 +356,19 @@ TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
   expect_soon();
 }
 
+// Nobody saves any more.
+TEST_F(StartedRanks, RankZeroThatHasLostAnotherIsNotWaitedForWhenAllWereAskedTo) {
+  start(2,
+        "trap '' TERM; echo $$ > pid$RANK\n"
+        "test $RANK = 0 && { sleep 0.4; printf 'run\nresume\n\nlost' >&$MORTISE_TOLD_FD; exit 75; }\n"
+        "while :; do sleep 0.05; done");
+  pid_of(0), pid_of(1);
+  kill(parent_, SIGTERM);
+  EXPECT_EQ(end(), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
+      << text("err");
+}
+
 TEST_F(StartedRanks, OfARunThatHasSavedTheCommandThatGoesOnIsTold) {
   words_ = {"sh", "train", "run.toml"};
   begins_ = false;

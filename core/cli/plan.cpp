@@ -55,15 +55,15 @@ std::string mebibytes(int64_t bytes) { return fmt::format("{:.1f}", static_cast<
 
 void print_memory(std::ostream& out, const Summary& s) {
   out << "\nmemory, MiB, exact from the declarations\n";
-  const auto line = [&](const char* what, int64_t bytes) {
-    out << fmt::format("  {:<13}{:>10}\n", what, mebibytes(bytes));
+  const auto line = [&](const char* what, int64_t bytes, const char* of = "") {
+    out << fmt::format("  {:<13}{:>10}{}{}\n", what, mebibytes(bytes), *of ? "   " : "", of);
   };
-  line("weights", s.weights_bytes);
+  line("weights", s.weights_bytes, "parameters as the optimizer updates them: masters");
   line("gradients", s.gradients_bytes);
-  line("optimizer", s.states_bytes);
-  line("casts", s.casts_bytes);
-  if (s.workspaces_bytes) line("workspaces", s.workspaces_bytes);
-  if (s.transient_bytes) line("gathered", s.transient_bytes);
+  line("optimizer", s.states_bytes, "its states");
+  line("casts", s.casts_bytes, "copies of masters that operators read");
+  if (s.workspaces_bytes) line("workspaces", s.workspaces_bytes, "of libraries and kernels");
+  if (s.transient_bytes) line("gathered", s.transient_bytes, "at most: what ranks have in parts, whole for a while");
   line("total",
        s.weights_bytes + s.gradients_bytes + s.states_bytes + s.casts_bytes + s.workspaces_bytes + s.transient_bytes);
   if (s.host_bytes)
@@ -74,12 +74,12 @@ void print_memory(std::ostream& out, const Summary& s) {
         << ": states, in memory only while updated\n";
   if (s.copy_bytes)
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
-  if (s.transient_bytes) out << "  gathered is at most: values and gradients of shards that are whole for a while\n";
   out << "  activations  not predicted in this version\n";
   if (s.ranks > 1)
     out << fmt::format(
         "\nranks\n  each of {} has this memory at most, and sends {} MiB a step, gradients and values{}\n", s.ranks,
         mebibytes(s.sent_bytes), s.axes.empty() ? "" : "; what layers send is not counted");
+  if (!s.parts.empty()) out << "  " << s.parts << "\n";
   for (const auto* lines : {&s.axes, &s.proof})
     for (const std::string& text : *lines) out << "  " << text << "\n";
 }
@@ -160,6 +160,7 @@ void print_json_plan(const Planned& p, const Summary* s) {
                      {"micros", s->micros},
                      {"ranks", s->ranks},
                      {"sent_bytes", s->sent_bytes},
+                     {"parts", s->parts},
                      {"axes", s->axes},
                      {"proof", s->proof}};
     all["memory"] = {{"weights_bytes", s->weights_bytes},       {"gradients_bytes", s->gradients_bytes},

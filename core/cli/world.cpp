@@ -232,11 +232,11 @@ int tasks_of_node(const std::string& tasks, int node) {
   return 0;
 }
 
-void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again) {
+void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again, bool lost) {
   const auto fd = number(kToldTo, 0, 1 << 20);
   if (!fd || variable("MORTISE_LAUNCHED_BY") != kOwnLauncher) return;
   ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
-  const std::string text = dir + "\n" + resume_command + "\n" + again;
+  const std::string text = dir + "\n" + resume_command + "\n" + again + (lost ? "\nlost" : "");
   if (::pwrite(*fd, text.data(), text.size(), 0) < 0) return;  // it then says less
 }
 

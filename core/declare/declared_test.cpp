@@ -388,6 +388,15 @@ TEST(Shards, AreWhatThePlanCounts) {
   EXPECT_EQ(s.gradients_bytes, gradients * 4);
   EXPECT_LT(s.weights_bytes, d.edge->declaration().count() * 4);
   EXPECT_GT(s.transient_bytes, 0);
+  const auto& params = d.edge->declaration().params;
+  const auto sharded = std::ranges::count_if(params, [](const mortise_param& p) { return p.is_sharded(); });
+  EXPECT_EQ(s.parts, "gradients, masters and values of " + std::to_string(sharded) + " of " +
+                         std::to_string(params.size()) +
+                         " tensors lie in parts on the ranks, of the others states alone");
+  EXPECT_EQ(summary_of(declare(whole.request(), std::make_unique<Edge>(whole.plan.points, 1)), "").parts, "");
+  const PlannedRun small("[parallel.zero]\nstage = 2\n");
+  EXPECT_EQ(summary_of(declare_second_of_two(small), "").parts,
+            "no tensor lies in parts on the ranks, but for its states");
 }
 
 TEST(Shards, OfWhatIsKeptOfWholeParametersAreRefused) {

@@ -157,6 +157,18 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
   return all;
 }
 
+// "gradients and masters of 8 of 14 tensors lie in parts on the ranks, of the others states alone"
+std::string parts_text(const Declared& d) {
+  const auto& params = d.edge->declaration().params;
+  const auto n = std::ranges::count_if(params, [](const mortise_param& p) { return p.is_sharded(); });
+  const bool values = std::ranges::any_of(params, [](const mortise_param& p) { return p.shards.comes_and_goes; });
+  if (d.edge->services.world.size == 1 || !d.replicas.has(&mortise_replicas::shard)) return "";
+  if (n == 0) return "no tensor lies in parts on the ranks, but for its states";
+  return fmt::format("{} of {} of {} lie in parts on the ranks, of the others states alone",
+                     values ? "gradients, masters and values" : "gradients and masters", with_commas(n),
+                     counted(std::ssize(params), "tensor", "tensors"));
+}
+
 // "AXIS: along 2 ranks (FAMILY.NAME.KEY) lie 24 of 61 tensors, which no other rank has"
 std::vector<std::string> axes_texts(const Declared& d) {
   const Mesh& mesh = d.edge->services.mesh;
@@ -225,6 +237,7 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.tokens_per_step = static_cast<int64_t>(d.lengths.tokens_per_step);
   s.micros = c.micros;
   s.ranks = d.edge->services.world.size;
+  s.parts = parts_text(d);
   s.axes = axes_texts(d);
   if (!d.optimizers.empty()) s.proof = proof_of(d);
   s.run = d.manifest->name + (dir.empty() ? "" : " -> " + dir);

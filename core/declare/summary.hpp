@@ -27,6 +27,7 @@ struct Summary {
   int64_t host_bytes = 0;           // in host memory, whatever the device: masters and what is kept beside them
   int64_t stored_bytes = 0;         // of states, in the store of `stored_by`
   int64_t copy_bytes = 0;           // in host memory, for saves in the background
+  std::string parts;                // which tensors lie in parts on the ranks, where they may
   std::vector<std::string> axes;    // along which ranks have other parts: a line each
   std::vector<std::string> proof;   // what holds of gradients, norms and terms of several ranks
   std::vector<std::string> groups;  // "146 tensors, lr 1e-03, weight decay 0.01: FAMILY.NAME"

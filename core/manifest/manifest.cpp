@@ -70,6 +70,7 @@ class Merger {
     manifest.path = request_.file;
     for (const Layer& layer : layers_) manifest.layers.push_back(layer.name);
     for (const std::string& id : request_.use) use(id);
+    settle_heights();
     for (const std::string& id : request_.without) without(id);
     const std::vector<Setting> settings = read_settings(request_.set, report_);
     warn_of_doubles(settings);
@@ -279,7 +280,7 @@ class Merger {
     if (!setting.to_default) {
       write(table, key, setting.value, setting.at);
       if (key != "enabled" || tables_[table].enabled) return;
-      refused_[table] = setting.at.file.substr(setting.at.file.find("--set"));
+      refused_[table] = setting.at.typed();
       if (std::ranges::count(request_.use, table) > 0) refuse_both(table, setting.at);
       return;
     }
@@ -301,16 +302,14 @@ class Merger {
     if (!by.empty()) {
       Position of = tables_.at(by).origin;
       of.column = 0;
-      refuse(
-          "set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at,
-          "leave it out, or --use " + id + (of.line == 0 ? " in place of " + of.file.substr(of.file.find("--")) : ""));
+      refuse("set_not_on", id + " is not on: " + by + " (" + of.text() + ") replaced it", setting.at,
+             "leave it out, or " + in_place_of("--use " + id, {of.typed()}));
     } else if (!on) {
-      const std::string assigned =
-          setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.file.substr(setting.at.file.find("--set"));
+      const std::string assigned = setting.at.key.ends_with(".enabled") ? "" : " " + setting.at.typed();
       const auto off = refused_.find(id);
-      const std::string refusing = off == refused_.end() ? "" : " in place of " + off->second;
       refuse("set_not_on", id + " is not on, so `" + setting.at.key + "` sets nothing", setting.at,
-             plugin ? "--use " + id + assigned + refusing : "[" + id + "] in a file");
+             plugin ? in_place_of("--use " + id + assigned, {off == refused_.end() ? "" : off->second})
+                    : "[" + id + "] in a file");
     }
     return on && by.empty();
   }

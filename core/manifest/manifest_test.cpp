@@ -182,6 +182,15 @@ TEST_F(ManifestTest, WithoutAFallbackTakesItFromWhoeverNamesIt) {
   EXPECT_EQ(manifest.refused.at("device.spare"), "--without device.spare");
 }
 
+// Its `fallback` counts for as little as the table that another has replaced.
+TEST_F(ManifestTest, WithoutAFallbackOfWhatTakesNoPartSaysThatItIsNotOn) {
+  add("device.spare", {"device"}, {}, "");
+  file("base.toml", "[device.cuda]\nfallback = [\"device.spare\"]\n");
+  request.without = {"device.spare"};
+  read("include = [\"base.toml\"]\n[device.cpu]\n");
+  EXPECT_TRUE(errors.starts_with("warning[not_on]: device.spare is not on\n")) << errors;
+}
+
 TEST_F(ManifestTest, WhatIsOffTakesNobodysPlace) {
   add("device.spare", {"device"}, {}, "");
   add("device.other", {"device"}, {}, "");

@@ -84,7 +84,7 @@ std::string instead_of(const EnabledTable& enabled, const PluginInfo* another, c
   const Position& origin = enabled.table->origin;
   if (!enabled.leave_out.empty()) return enabled.leave_out;
   if (another) return in_place("--use " + id_of(*another), id_of(*another), manifest, origin);
-  return is_typed(origin) ? "leave out " + as_written(*enabled.info, origin) : "--without " + id_of(*enabled.info);
+  return origin.typed().empty() ? "--without " + id_of(*enabled.info) : "leave out " + origin.typed();
 }
 
 // How a fallback that is switched off comes back.

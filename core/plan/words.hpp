@@ -54,22 +54,18 @@ inline unsigned modes_of(const WrapInfo& wrap) {
   return modes ? modes : kAllModes;
 }
 
-// "command line: --use ID"
-inline constexpr std::string_view kTyped = "command line: ";
-inline bool is_typed(const Position& position) { return position.file.starts_with(kTyped); }
 // What switched it on: "--use ID", or "[ID]" of a file.
 inline std::string as_written(const PluginInfo& info, const Position& origin) {
-  return is_typed(origin) ? origin.file.substr(kTyped.size()) : table_of(info);
+  const std::string typed = origin.typed();
+  return typed.empty() ? table_of(info) : typed;
 }
 
-// `written`, which switches `id` on, and what has to go from the command line for it: "--use ID in place of --without
-// ID". `holder`: the table that has the place.
+// `written`, which switches `id` on, in place of what the command line says against it. `holder`: the table that has
+// the place.
 inline std::string in_place(std::string written, const std::string& id, const Manifest& manifest,
                             const Position& holder = {}) {
-  std::vector<std::string> gone;
-  if (is_typed(holder)) gone.push_back(holder.file.substr(kTyped.size()));
-  if (const auto by = manifest.refused.find(id); by != manifest.refused.end()) gone.push_back(by->second);
-  return written + (gone.empty() ? "" : " in place of " + join(gone, " and "));
+  const auto by = manifest.refused.find(id);
+  return in_place_of(std::move(written), {holder.typed(), by == manifest.refused.end() ? "" : by->second});
 }
 
 // An error with as many positions and fixes as it has sides; its other fields are filled where it is made.

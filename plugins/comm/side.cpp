@@ -89,7 +89,7 @@ void Side::hear_of_lost(const char* name) {
   if (!found.empty()) lose(std::string(name) + ": " + found + " ended, or does not answer");
 }
 
-void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group) {
+void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group, const std::string& name) {
   if (!checks_ || is_alone()) return;
   const auto hash = static_cast<int64_t>(std::hash<std::string>()(what) >> 1);
   const at::Tensor ends = at::tensor({hash, -hash}, at::kLong);
@@ -100,15 +100,16 @@ void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group)
     (group ? *group : *met_.numbers).allreduce(one, options)->wait();
   });
   if (ends[0].item<int64_t>() != -ends[1].item<int64_t>())
-    throw Error(MORTISE_E_ARGUMENT, "the ranks do not begin the same; this one: " + what + unlike(what));
+    throw Error(MORTISE_E_ARGUMENT, "the ranks do not begin the same; this one: " + what + unlike(what, name));
 }
 
 // What another began instead, which all that compared it come to say; "": nobody comes.
-std::string Side::unlike(const std::string& what) {
+std::string Side::unlike(const std::string& what, const std::string& group) {
   constexpr Milliseconds kSoon{1000};
   const auto said = std::make_shared<std::string>();
-  const auto ask = [=, store = met_.asks, rank = world_->rank, size = world_->size, time = unlike_++] {
-    const auto key = [&](int r) { return "unlike/" + std::to_string(time) + "/" + std::to_string(r); };
+  const std::string place = "unlike/" + group + "/" + std::to_string(unlike_[group]++) + "/";
+  const auto ask = [=, store = met_.asks, rank = world_->rank, size = world_->size] {
+    const auto key = [&](int r) { return place + std::to_string(r); };
     store->set(key(rank), what);
     for (const Clock::time_point until = Clock::now() + kSoon; said->empty() && Clock::now() < until;) {
       for (int r = 0; r < size && said->empty(); ++r)

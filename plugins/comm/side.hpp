@@ -62,8 +62,8 @@ class Side {
   // ends here without its numbers.
   virtual void await_verdict() {}
 
-  // If it `checks`: the ranks of a group, of all if it is none, begin the same, which `what` says.
-  void must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group = nullptr);
+  // If it `checks`: the ranks of a group, of all if it is none, begin the same, which `what` says. `name`: the group's.
+  void must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group = nullptr, const std::string& name = "all");
 
   // Whatever `body` throws means that a rank is gone: what could be wrong on this one was checked.
   template <class Body>
@@ -97,7 +97,7 @@ class Side {
   std::string asked_ranks(const std::string& otherwise, Milliseconds patience);
   std::string of_two_or(const std::string& ranks) const;
   void over_store(const std::string& name, std::function<void()> body);
-  std::string unlike(const std::string& what);
+  std::string unlike(const std::string& what, const std::string& group);
   void leave_roll_call() noexcept;
   void say_goodbye() noexcept;
 
@@ -109,8 +109,8 @@ class Side {
   Meeting met_;                                             // of several ranks
   std::map<std::string, std::string, std::less<>> shared_;  // by this rank; the texts if there is no other
   std::string fetched_;
-  int groups_ = 0;  // made so far
-  int unlike_ = 0;  // collectives that the ranks began and that were not the same
+  int groups_ = 0;                     // made so far
+  std::map<std::string, int> unlike_;  // by group: collectives that its ranks began and that were not the same
   std::mutex roll_call_mutex_;
   std::string verdict_;  // what the roll call came to, once somebody is lost
   mutable std::mutex lost_mutex_;

@@ -94,6 +94,8 @@ class CommandLine(e2e.Case):
                            (["export", "runs/x", "--output", "hf"], "-o hf"),
                            (["export", "runs/x", "--output_dir"], "-o OUT"),
                            (["train", "--fit"], "mortise train --help"),
+                           (["export", "runs/x", "--ranks", "2"],
+                            "leave it out: it is a flag of plan, train, resume, eval"),
                            (["export", "runs/x", "--out", "my model"], "-o 'my model'"),
                            (["sample", "runs/x", "--tokns", "3"], "--tokens")):
             flag = next(word for word in words if word.startswith("--")).split("=")[0]

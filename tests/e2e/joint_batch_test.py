@@ -334,20 +334,35 @@ class Resumed(Ranks):
         text = self.text(2, "").replace('"2 epochs"', "400")
         self.train("begun", text.replace("400", "2"))
         self.file("run.toml", text)
-        words = [e2e.MORTISE, "train", "run.toml", "--ranks", "2", "--set", "run.name=begun"]
-        process = subprocess.Popen(words, cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, text=True)
         run = self.dir / "runs/begun-2"
-        deadline = time.monotonic() + e2e.LIMIT_S
-        while not ((run / "metrics.jsonl").exists() and self.records(run, "step")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        process = self.in_a_step("run.toml", "--ranks", "2", "--set", "run.name=begun", of=run)
         os.kill(e2e.ranks_of(process.pid)[1], signal.SIGKILL)
         _, err = process.communicate(timeout=e2e.LIMIT_S)
         fix = "train run.toml --set run.name=begun --ranks 2 --set run.dir=runs/begun-2 --resume"
         self.assertIn(f"  fix: mortise {fix}\n", err)
         self.ok(*fix.split())
         self.assertEqual(len(self.records(run, "step")), 400)
+
+    def test_a_rank_that_hangs_as_all_are_asked_to_end(self):
+        """Rank 0 loses it and cannot save: the minute in which it may is not waited for."""
+        self.file("run.toml", self.text(2, '[comm.gloo]\ntimeout = "3 s"\n').replace('"2 epochs"', "100000"))
+        process = self.in_a_step("--ranks", "2", of=self.dir / "runs/run")
+        os.kill(e2e.ranks_of(process.pid)[1], signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        _, err = process.communicate(timeout=e2e.LIMIT_S)
+        self.assertEqual(process.returncode, 75, err)
+        self.assertLess(time.monotonic() - began, 40)  # 3 of the call, 2 of patience, 5 after SIGTERM
+        self.assertIn("error[rank_lost]: rank 1 did not end when another had, and was killed\n", err)
+
+    def in_a_step(self, *args, of):
+        process = subprocess.Popen([e2e.MORTISE, "train", *args], cwd=self.dir, env=self.environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + e2e.LIMIT_S
+        while not ((of / "metrics.jsonl").exists() and self.records(of, "step")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        return process
 
 
 class Evaluated(Ranks):

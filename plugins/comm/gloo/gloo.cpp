@@ -20,6 +20,7 @@
 
 struct mortise_rank_group {
   int rank = 0, size = 1;
+  std::string name = "all";
   c10::intrusive_ptr<c10d::ProcessGroupGloo> ranks;  // none of one rank, which has nobody to send to
 };
 
@@ -104,6 +105,7 @@ class Gloo : public comm::Side {
     const auto made = std::make_shared<mortise_rank_group>();
     made->size = some.size;
     made->rank = some.rank;
+    made->name = some.name;
     if (some.size > 1)
       connect_group([=, store = met().store, address = met().address, limit = timeout()] {
         made->ranks = comm::open_group(store, address, some.name, some.rank, some.size, kThreads, limit);
@@ -126,9 +128,10 @@ class Gloo : public comm::Side {
     need_all();
     if (!group.ranks) {
       if (made->in) copy(made->in, made->out);
-    } else if (must_be_alike(what_is(*c), c->group ? group.ranks.get() : nullptr); !comm::is_of_nothing(*c)) {
-      if (checks() && c->kind == MORTISE_ALL_TO_ALL) must_have_room(*c, group);
-      or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
+    } else {
+      must_be_alike(what_is(*c), c->group ? group.ranks.get() : nullptr, group.name);
+      if (checks() && c->kind == MORTISE_ALL_TO_ALL && !comm::is_of_nothing(*c)) must_have_room(*c, group);
+      if (!comm::is_of_nothing(*c)) or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
     }
     *out = made.get();
     works_.emplace(made.get(), std::move(made));
