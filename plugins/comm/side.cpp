@@ -46,15 +46,7 @@ bool Side::end_groups(std::function<void()> others) {
     own.reset();
   };
   if (!is_lost()) return end(), true;
-  // What does not end at once never does; and a rank that has no connection with the lost one hears of it when this
-  // process ends, as do others from that one.
-  constexpr Milliseconds kLimit{300};
-  try {
-    within(kLimit, std::move(end), {}, Milliseconds(0));
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
+  return ends_soon(std::move(end));
 }
 
 void Side::open(const mortise_world* world) {

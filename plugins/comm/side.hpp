@@ -49,7 +49,7 @@ class Side {
   bool is_alone() const { return world_->size == 1; }
   bool checks() const { return checks_; }
   Milliseconds timeout() const { return timeout_; }
-  c10d::ProcessGroupGloo& own() { return *met_.own; }
+  c10::intrusive_ptr<c10d::ProcessGroupGloo>& own() { return met_.own; }
   void need_open(const char* name) const;
   // Throws Error, MORTISE_E_LOST, with what was said first.
   void need_all() const;

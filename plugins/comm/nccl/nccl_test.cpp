@@ -341,7 +341,7 @@ struct Rank {
       : rank(rank_), world({sizeof(mortise_world), rank, size, rank, size, place.port, rank == 0 ? place.fd : -1, 0,
                             mortise::str("127.0.0.1")}),
         met(mortise::comm::meet(world, timeout, id, 1)),
-        watch(std::in_place, *met.own, device, timeout, [this](const std::string& why) { said.set_value(why); }) {}
+        watch(std::in_place, met.own, device, timeout, [this](const std::string& why) { said.set_value(why); }) {}
   // What the watch says within so many seconds; "": nothing.
   std::string heard(double within_s) {
     std::future<std::string> text = said.get_future();
@@ -447,6 +447,21 @@ TEST(Watch, TellsWhatTheConnectionsSay) {
     if (at.rank == 1) {
       EXPECT_EQ(why, "cannot be reached: a cable is out");
     }
+  });
+}
+
+// Its host may be in something that the others end only once their watches have heard.
+TEST(Watch, LetsGoOfTheOthersWhoseWatchesWaitForIt) {
+  in_two_ranks(kLong, [](Rank& at) {
+    at.device.failed = at.rank == 1;
+    const std::string why = at.heard(5);
+    if (at.rank == 0) {
+      EXPECT_TRUE(why.starts_with("ended or stopped, ")) << why;
+    } else {
+      at.met.store->wait({"heard"}, kLong);
+    }
+    at.met.store->set("heard", "1");
+    if (at.rank == 0) ::usleep(300'000);  // it has the store
   });
 }
 

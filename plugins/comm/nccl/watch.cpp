@@ -8,7 +8,7 @@ namespace mortise::comm {
 
 constexpr Milliseconds kBeat{200};
 
-Watch::Watch(c10d::ProcessGroupGloo& beats, Progress& progress, Milliseconds timeout, Lost lost)
+Watch::Watch(c10::intrusive_ptr<c10d::ProcessGroupGloo>& beats, Progress& progress, Milliseconds timeout, Lost lost)
     : beats_(beats), progress_(progress), timeout_(timeout), lost_(std::move(lost)), thread_([this] { run(); }) {}
 
 Watch::~Watch() {
@@ -40,6 +40,7 @@ void Watch::await_verdict() {
 
 void Watch::run() {
   take_no_signals();
+  bool is_told = false;
   try {
     progress_.begin();
     progress_.mark();
@@ -47,10 +48,14 @@ void Watch::run() {
     std::string why;
     while (!is_over(kBeat) && why.empty())  // after a loss, a beat more: this rank may be ending too
       if (!(why = look()).empty()) doubt(true);
-    if (!is_over(Milliseconds(0))) lost_(why);  // who leaves when all is done is not lost
-  } catch (const std::exception&) {             // what a device says that fails, everybody hears who uses it
+    if (!is_over(Milliseconds(0))) {  // who leaves when all is done is not lost
+      lost_(why);
+      is_told = true;
+    }
+  } catch (const std::exception&) {  // what a device says that fails, everybody hears who uses it
   }
   doubt(false);
+  if (is_told) ends_soon([beats = std::move(beats_)]() mutable { beats.reset(); });
 }
 
 std::string Watch::look() {
@@ -58,7 +63,7 @@ std::string Watch::look() {
   try {
     int64_t number = 0;
     std::vector<at::Tensor> one = {at::from_blob(&number, {1}, at::TensorOptions().dtype(at::kLong))};
-    beats_.allreduce(one)->wait();
+    beats_->allreduce(one)->wait();
   } catch (const std::exception& e) {
     return "ended or stopped, " + seconds(Clock::now() - began) + " ago: " + plain(e);
   }

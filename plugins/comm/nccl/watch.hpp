@@ -28,7 +28,9 @@ struct Progress {
 class Watch {
  public:
   using Lost = std::function<void(const std::string& why)>;
-  Watch(c10d::ProcessGroupGloo& beats, Progress& progress, Milliseconds timeout, Lost lost);
+  // `beats`: those connections, which nobody else uses; gone once it has told `lost`, as another rank may wait for this
+  // one's part while this one's host waits for the other's.
+  Watch(c10::intrusive_ptr<c10d::ProcessGroupGloo>& beats, Progress& progress, Milliseconds timeout, Lost lost);
   ~Watch();  // waits for a beat that is under way: no longer than `timeout`
   // Returns at once, unless something speaks for a loss and `lost` was not told yet: then once it was, or all is over.
   void await_verdict();
@@ -41,7 +43,7 @@ class Watch {
   bool is_over(Milliseconds after);
   void doubt(bool is_unsure);
 
-  c10d::ProcessGroupGloo& beats_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo>& beats_;
   Progress& progress_;
   const Milliseconds timeout_;
   const Lost lost_;
