@@ -50,8 +50,8 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> open_group(const c10::intrusive_ptr<c
 void within(Milliseconds limit, std::function<void()> body, const std::function<void()>& after_a_while = {},
             Milliseconds patience = Milliseconds(1000));
 
-// Ends process groups after a loss, on a thread that stays behind if one of gloo's waits for ever for what was on its way
-// from the lost rank: false. So `end` owns what it uses.
+// Ends process groups after a loss, on a thread that stays behind if one of gloo's waits for ever for what was on its
+// way from the lost rank: false. So `end` owns what it uses.
 bool ends_soon(std::function<void()> end);
 
 // Runs `body`. A thread that this host does not give is its own trouble, MORTISE_E_MEMORY, and no rank's loss.
