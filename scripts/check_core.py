@@ -56,7 +56,7 @@ ELEMENT_CONSTANT = re.compile(r"\bMORTISE_(BF16|F16|F32)\b|\bat::k(BFloat16|Half
 # Lines of code a room may have: docs/adr/0013-a-budget-a-room.md.
 BUDGETS = {
     "base": 758,
-    "manifest": 2022,
+    "manifest": 2021,
     "plugin": 1831,
     "plan": 2022,
     "model": 415,

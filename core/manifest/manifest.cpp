@@ -76,7 +76,6 @@ class Merger {
     warn_of_doubles(settings);
     // Without one of the files, nobody knows what is on.
     if (!all_read_) return manifest;
-    settle_heights();
     for (const Setting& setting : settings) set(setting);
     settle_heights();
     settle_family_keys();

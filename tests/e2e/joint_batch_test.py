@@ -356,8 +356,7 @@ class Resumed(Ranks):
         self.assertIn("error[rank_lost]: rank 1 did not end when another had, and was killed\n", err)
 
     def in_a_step(self, *args, of):
-        process = subprocess.Popen([e2e.MORTISE, "train", *args], cwd=self.dir, env=self.environment(),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = self.start("train", *args, text=True)
         deadline = time.monotonic() + e2e.LIMIT_S
         while not ((of / "metrics.jsonl").exists() and self.records(of, "step")):
             self.assertLess(time.monotonic(), deadline)
