@@ -133,10 +133,9 @@ Lines lines_of(const std::string& text) {
   Lines all;
   std::string table;
   for (std::string line; std::getline(in, line);) {
-    line.resize(std::min(line.size(), line.starts_with("#") ? 0 : line.find("  # ")));
-    const size_t begin = line.find_first_not_of(' '), end = line.find_last_not_of(' ');
-    if (begin == line.npos) continue;
-    line = line.substr(begin, end + 1 - begin);
+    const size_t begin = line.find_first_not_of(' ');
+    if (begin == line.npos || line.starts_with("#")) continue;
+    line = line.substr(begin);
     if (line.starts_with("[")) table = line;
     const bool has_key = std::min(line.find(" = "), line.find(": ")) != line.npos;
     all[{table, has_key ? line.substr(0, line.find(' ')) : ""}].push_back(line);
@@ -157,7 +156,7 @@ std::string first_difference(const std::string& own, const std::string& first) {
     for (size_t i = 0; i <= lines.size(); ++i)
       if (const std::string a = said(mine, key, i), b = said(its, key, i); a != b)
         return (key.second.empty() || key.first.empty() ? "" : "in " + key.first + " ") + a + ", where rank 0 has " + b;
-  return "its values are from elsewhere";
+  return "a plugin has another version, or tables stand in another order";
 }
 
 // Ranks of different runs would wait for one another, or add up what does not belong together.

@@ -59,7 +59,7 @@ std::string as_key(const std::string& flag) {
 
 // What was meant by a flag that there is not: a flag of the verb whose value is called so (--output: -o OUT), that has
 // another dash, lacks an s (--rank: --ranks) or says what the key says (--max_new_tokens: --tokens); a key of the
-// manifest; a typo; a flag of other verbs.
+// manifest; a flag of other verbs; a typo.
 std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Flag*>& flags, const std::string& name,
                                     const std::string& value) {
   const std::string key = as_key(name);
@@ -77,14 +77,20 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
       return {flag.name + " " + (value.empty() ? flag.value : shell_word(value))};
   if (verb.takes_layers)
     if (const std::vector<std::string> typed = words.typed_for(key, value); !typed.empty()) return typed;
+  std::vector<std::string> others;
+  std::string with_value;
+  for (const Verb& other : verbs())
+    for (const auto* its : {&other.flags, other.takes_layers ? &layer_flags() : &other.flags})
+      if (const auto flag = std::ranges::find(*its, name, &Flag::name); flag != its->end()) {
+        others.push_back(other.name);
+        if (!flag->value.empty()) with_value = ", with its value";
+        break;
+      }
+  if (!others.empty()) return {"leave it out" + with_value + ": it is a flag of " + join(others, ", ")};
   std::vector<std::string> names;
   for (const Flag* flag : flags) names.push_back(without_dashes(flag->name));
   const std::string near = nearest(without_dashes(name), names);
-  if (!near.empty()) return {(near.size() == 1 ? "-" : "--") + near};
-  std::vector<std::string> others;
-  for (const Verb& other : verbs())
-    if (std::ranges::find(other.flags, name, &Flag::name) != other.flags.end()) others.push_back(other.name);
-  return {others.empty() ? "mortise " + verb.name + " --help" : "leave it out: it is a flag of " + join(others, ", ")};
+  return {near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near};
 }
 
 // `value`: what was typed behind it, if anything.

@@ -138,7 +138,8 @@ Verified checkpoint_of(const std::string& dir, const std::string& which = "");
 Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find);
 // Calls `use` with that checkpoint, as CheckpointFolder::with() does.
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
-// "mortise resume DIR", with the folders of plugins that it will have to be told again.
+// "mortise resume DIR", with the folders of plugins that it will have to be told again. Of a run of which nothing was
+// ever saved, "mortise train DIR/run.toml --resume", which begins it again.
 std::string resume_command(const Planned& p, const std::string& dir);
 // Whether a plugin can start on this machine, without a line of its code: "" or why not. `first_device`: the number of
 // the first rank's.
@@ -152,7 +153,7 @@ void must_be_alone(const std::string& why, const std::string& effect);
 // " --ranks N", which a command that goes on with this run has to say; "" where ranks are on several hosts, or there is
 // one.
 std::string ranks_flag();
-std::string ranks_flag(int64_t ranks, int64_t local);  // of so many, of which so many are on one host
+std::string ranks_flag_of(const std::string& dir);  // as many as the run in it had
 // From here on `world` is rank 0 of so many on this machine, as `--ranks` starts them: for a plan that starts none.
 void plan_for(int ranks);
 std::map<std::string, PluginInfo> catalogue(const Arguments& args, const ManifestRequest* request,

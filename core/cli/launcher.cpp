@@ -57,10 +57,9 @@ struct Rank {
 };
 
 // By rank 0: of the run that these ranks have begun the folder, the command that goes on with it, and what one that
-// begins it once more says beside. `lost`: it ends because it has lost another.
+// begins it once more says beside, and how far it is.
 struct Told {
-  std::string dir, go_on, again;
-  bool lost = false;
+  std::string dir, go_on, again, stage;
 };
 
 class Children {
@@ -258,7 +257,8 @@ void Children::end_others() {
     }
     next_ = SIGKILL;  // there is nothing to save
   }
-  send(next_, /*to_end=*/true);
+  const bool is_interrupt = next_ == SIGTERM && !asked_ && exit_of(*ended_.front()) == kExitInterrupted;
+  send(is_interrupt ? SIGINT : next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
   next_ = SIGKILL;
 }
@@ -293,17 +293,19 @@ void Children::forget_old_words() {
 bool Children::is_lost(const Rank& rank) const {
   if (!WIFSIGNALED(rank.status)) return false;
   const int signal = WTERMSIG(rank.status);
-  return signal != asked_ && !(rank.ended_by_us && (signal == SIGTERM || signal == SIGKILL));
+  return signal != asked_ && !(rank.ended_by_us && (signal == SIGTERM || signal == SIGINT || signal == SIGKILL));
 }
 
-// It stopped as all were asked to. Asked by nobody here, rank 0, which saves, is the last to do so.
-bool Children::others_may_save(const Rank& rank) const { return is_stopped(rank) && (rank.number > 0 || asked_); }
+// It stopped as all were asked to, after a step that rank 0 saves. Asked by nobody here, rank 0 is the last to do so.
+bool Children::others_may_save(const Rank& rank) const {
+  return is_stopped(rank) && told().stage == kRunSteps && (rank.number > 0 || asked_);
+}
 
 bool Children::is_stopped(const Rank& rank) const {
   const int exit = exit_of(rank);
   if (is_lost(rank)) return false;
   if (exit != kExitResumable && exit != kExitInterrupted && exit != kExitGuard) return false;
-  if (rank.number == 0) return !told().lost;
+  if (rank.number == 0) return told().stage != kRunHasLostARank;
   return std::ranges::none_of(last_lines(rank), [](const std::string& line) {  // else it has lost another
     return line.find("rank_lost") != std::string::npos;
   });
@@ -347,7 +349,9 @@ Told Children::told() const {
   std::string text(16 << 10, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, text.data(), text.size(), 0), 0)));
   const std::vector<std::string> lines = split(text, '\n');
-  return lines.size() < 2 ? Told() : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : "", lines.back() == "lost"};
+  return lines.size() < 2
+             ? Told()
+             : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : "", lines.size() > 3 ? lines[3] : ""};
 }
 
 // Their own words again; `--from` would set aside again what was saved since.
@@ -486,7 +490,7 @@ int ranks_asked(const Verb& verb, const Arguments& args) {
   Diagnostic d = mistake("ranks_not_started", world.by + " has started " + std::to_string(world.size) +
                                                   " ranks, and `--ranks` would start more in each of them");
   d.effect = "nothing was started";
-  d.fixes = {"leave --ranks out, or start it without " + world.by};
+  d.fixes = {"leave --ranks out, or start it " + without_launcher(world)};
   throw Failure(d);
 }
 

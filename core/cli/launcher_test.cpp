@@ -44,7 +44,7 @@ class StartedRanks : public testing::Test {
 
   // `script`: what each rank does; `first` is called before they are started.
   void start(int n, const std::string& script, const std::function<void()>& first = [] {}) {
-    const char* begins = "test $RANK = 0 && printf 'run\\n' >&$MORTISE_TOLD_FD\n";
+    const char* begins = "test $RANK = 0 && printf 'run\\nresume\\n\\nsteps\\n' >&$MORTISE_TOLD_FD\n";
     std::ofstream(words_[1]) << (begins_ ? begins : "") << script;
     parent_ = fork();
     if (parent_ > 0) return;
@@ -263,10 +263,11 @@ TEST_F(StartedRanks, WhoDoesNotSeeThatAnotherIsLostIsKilledToo) {
 TEST_F(StartedRanks, WhoStopsIsWaitedForLonger) {
   // Longer than a rank that fails would be: rank 0 saves.
   for (const int exit : {kExitResumable, kExitInterrupted, kExitGuard}) {
-    const std::string code = std::to_string(exit);
-    EXPECT_EQ(run(2, "test $RANK = 1 && exit " + code + "; sleep 0.6; echo done > saved" + code + "; exit " + code),
+    const std::string code = std::to_string(exit), steps = "steps" + code, saved = "saved" + code;
+    EXPECT_EQ(run(2, "test $RANK = 0 && touch " + steps + "; while ! test -e " + steps + "; do sleep 0.01; done\n" +
+                         "test $RANK = 1 && exit " + code + "; sleep 0.6; echo done > " + saved + "; exit " + code),
               exit);
-    EXPECT_EQ(text("saved" + code), "done\n");
+    EXPECT_EQ(text(saved), "done\n");
     EXPECT_EQ(text("err"), "");
   }
 }
@@ -314,7 +315,7 @@ TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
   expect_soon();
   begins_ = true;
   patience_.stopped = milliseconds(300);
-  EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 75' TERM\nwhile :; do sleep 0.01; done\n"), 130);
+  EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 130' INT\nwhile :; do sleep 0.01; done\n"), 130);
   EXPECT_EQ(text("err"), "");
 }
 
@@ -356,17 +357,24 @@ TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
   expect_soon();
 }
 
-// Nobody saves any more.
-TEST_F(StartedRanks, RankZeroThatHasLostAnotherIsNotWaitedForWhenAllWereAskedTo) {
-  start(2,
-        "trap '' TERM; echo $$ > pid$RANK\n"
-        "test $RANK = 0 && { sleep 0.4; printf 'run\nresume\n\nlost' >&$MORTISE_TOLD_FD; exit 75; }\n"
-        "while :; do sleep 0.05; done");
-  pid_of(0), pid_of(1);
-  kill(parent_, SIGTERM);
-  EXPECT_EQ(end(), kExitResumable);
-  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
-      << text("err");
+// When all were asked to end.
+TEST_F(StartedRanks, ARankIsNotWaitedForWhereRankZeroSavesNothing) {
+  begins_ = false;
+  for (const char* stage : {"begins", "has lost a rank"}) {
+    start(2,
+          "trap 'test $RANK = 0 && exit 75' TERM\n"
+          "test $RANK = 0 && printf 'run\nresume\n\n" +
+              std::string(stage) +
+              "\n' >&$MORTISE_TOLD_FD\n"
+              "echo $$ > pid$RANK; while :; do sleep 0.05; done");
+    pid_of(0), pid_of(1);
+    kill(parent_, SIGTERM);
+    EXPECT_EQ(end(), kExitResumable);
+    EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
+        << text("err");
+    fs::remove("pid0"), fs::remove("pid1");
+  }
+  expect_soon();
 }
 
 TEST_F(StartedRanks, OfARunThatHasSavedTheCommandThatGoesOnIsTold) {

@@ -31,7 +31,7 @@ std::string unset_default(const TableSchema& schema, const std::string& key) {
   return "default: " + said.substr(0, said.size() - (said.ends_with('.') ? 1 : 0));
 }
 
-void print_keys(const Manifest& m) {
+void print_keys(const Manifest& m, const Plan& plan) {
   std::vector<Json> keys;
   const auto line = [&](const std::string& key, const Value& v, const std::string& unset = "") {
     const std::string from = v.origin ? v.origin.text() : unset.empty() ? "default" : unset;
@@ -46,6 +46,10 @@ void print_keys(const Manifest& m) {
   for (const auto& p : m.plugins)
     for (const auto& [key, v] : p.values)
       line(p.schema->id + "." + key, v, v.is_set() ? "" : unset_default(p.schema->config, key));
+  for (const Member& member : plan.members)  // which no table names
+    if (!member.table)
+      for (const auto& [key, schema] : member.info->schema.config.keys)
+        line(member.info->schema.id + "." + key, schema.default_value, unset_default(member.info->schema.config, key));
   for (const auto& r : m.rules)
     for (const auto& [key, v] : r.values) line("parameters." + r.name + "." + key, v);
   if (globals().json) std::cout << list_text("keys", keys);
@@ -58,9 +62,9 @@ void print_memory(std::ostream& out, const Summary& s) {
   const auto line = [&](const char* what, int64_t bytes, const char* of = "") {
     out << fmt::format("  {:<13}{:>10}{}{}\n", what, mebibytes(bytes), *of ? "   " : "", of);
   };
-  line("weights", s.weights_bytes, "parameters as the optimizer updates them: masters");
+  line("weights", s.weights_bytes, "masters, which the optimizer updates; of what is frozen its values");
   line("gradients", s.gradients_bytes);
-  line("optimizer", s.states_bytes, "its states");
+  line("optimizer", s.states_bytes, "its states, and what plugins keep beside parameters");
   line("casts", s.casts_bytes, "copies of masters that operators read");
   if (s.workspaces_bytes) line("workspaces", s.workspaces_bytes, "of libraries and kernels");
   if (s.transient_bytes) line("gathered", s.transient_bytes, "at most: what ranks have in parts, whole for a while");
@@ -76,9 +80,9 @@ void print_memory(std::ostream& out, const Summary& s) {
     out << "  and in host memory " << mebibytes(s.copy_bytes) << ": the copy that [checkpoint] background saves from\n";
   out << "  activations  not predicted in this version\n";
   if (s.ranks > 1)
-    out << fmt::format(
-        "\nranks\n  each of {} has this memory at most, and sends {} MiB a step, gradients and values{}\n", s.ranks,
-        mebibytes(s.sent_bytes), s.axes.empty() ? "" : "; what layers send is not counted");
+    out << fmt::format("\nranks\n  each of {} has this memory at most, and sends {} MiB a step, {}{}\n", s.ranks,
+                       mebibytes(s.sent_bytes), s.sends_values ? "gradients and values" : "gradients",
+                       s.axes.empty() ? "" : "; what layers send is not counted");
   if (!s.parts.empty()) out << "  " << s.parts << "\n";
   for (const auto* lines : {&s.axes, &s.proof})
     for (const std::string& text : *lines) out << "  " << text << "\n";
@@ -182,7 +186,7 @@ int plan(const Arguments& args) {
   const auto planned = make_planned(args, source_of_plan(args));
   if (args.has("--why")) return why(planned->plan, args.last("--why"));
   if (args.has("--keys")) {
-    print_keys(planned->manifest);
+    print_keys(planned->manifest, planned->plan);
     return kExitOk;
   }
   if (args.has("--static")) {

@@ -80,16 +80,21 @@ void must_be_alone(const std::string& why, const std::string& effect) {
   if (world().size == 1) return;
   Diagnostic d =
       mistake("ranks_not_started", world().by + " started " + std::to_string(world().size) + " processes, and " + why,
-              {}, "start one process, without " + world().by);
+              {}, "start one process, " + without_launcher(world()));
   d.effect = effect;
   throw Failure(d);
 }
 
-std::string ranks_flag(int64_t ranks, int64_t local) {
+static std::string flag_of(int64_t ranks, int64_t local) {
   return ranks > 1 && local == ranks ? " --ranks " + std::to_string(ranks) : "";
 }
 
-std::string ranks_flag() { return ranks_flag(world().size, world().local_size); }
+std::string ranks_flag() { return flag_of(world().size, world().local_size); }
+
+std::string ranks_flag_of(const std::string& dir) {
+  const auto status = status_of(dir);
+  return status && status->ranks > 0 ? flag_of(status->ranks, status->local_ranks) : ranks_flag();
+}
 
 void plan_for(int ranks) {
   World& world = own_world() = World();
@@ -394,11 +399,13 @@ Summary declared_summary(const Planned& p) {
 std::string resume_command(const Planned& p, const std::string& dir) {
   std::set<fs::path> known;
   for (const std::string& folder : own_plugin_folders({})) known.insert(real(folder));
-  std::string command = globals().name + " resume " + shell_word(dir);
+  const bool begins = was_never_saved(dir), is_named = dir == directory_of(p.manifest);
+  std::string command =
+      globals().name + (begins ? " train " : " resume ") + shell_word(begins ? dir + "/run.toml" : dir);
+  if (begins) command += std::string(" --resume") + (is_named ? "" : " --set run.dir=" + shell_word(dir));
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
     if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
-  const auto status = status_of(dir);
-  return command + (status && status->ranks > 0 ? ranks_flag(status->ranks, status->local_ranks) : ranks_flag());
+  return command + ranks_flag_of(dir);
 }
 
 }  // namespace mortise::cli

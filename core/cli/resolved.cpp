@@ -100,4 +100,15 @@ std::string resolved_toml(const Manifest& m, const Plan& plan) {
   return out.str();
 }
 
+std::string toml_without_origins(Manifest m, const Plan& plan) {
+  const auto forget = [](auto& values) {
+    for (auto& [key, v] : values) v.origin.file.clear();
+  };
+  m.layers.clear();
+  for (auto& [table, values] : m.tables) forget(values);
+  for (PluginTable& t : m.plugins) t.origin.file.clear(), forget(t.values);
+  for (ParameterRule& r : m.rules) forget(r.values);
+  return resolved_toml(m, plan);
+}
+
 }  // namespace mortise::cli

@@ -37,13 +37,16 @@ std::string without(const Arguments& args, const std::string& flag) {
 
 void say_where(const std::string& dir, const Verified& checkpoint) {
   if (globals().quiet || globals().json) return;
+  const auto status = status_of(dir);
+  const bool is_other = status && status->ranks > 0 && status->ranks != world().size;
+  const std::string ranks = is_other ? fmt::format("; ranks: {} now, {} before", world().size, status->ranks) : "";
   if (checkpoint.path.empty()) {
-    std::cerr << "resume  " << escape_control(dir) << " from the beginning: nothing was saved yet\n";
+    std::cerr << "resume  " << escape_control(dir) << " from the beginning: nothing was saved yet" << ranks << "\n";
     return;
   }
-  std::cerr << fmt::format("resume  {} at step {} (checkpoints/{}: {} files, hashes match)\n", escape_control(dir),
+  std::cerr << fmt::format("resume  {} at step {} (checkpoints/{}: {} files, hashes match){}\n", escape_control(dir),
                            with_commas(checkpoint.step), fs::path(checkpoint.path).filename().string(),
-                           checkpoint.manifest.files.size() + 1);  // with the manifest itself
+                           checkpoint.manifest.files.size() + 1, ranks);  // with the manifest itself
 }
 
 std::string told_finished(const std::string& dir, const Status& status) {
@@ -91,13 +94,15 @@ Manifest to_record(const Manifest& was, Manifest now) {
 
 // What was done is not thrown away in silence. `begins`: who starts runs by itself has asked for a beginning, and loses
 // nothing where nothing was ever saved.
-void refuse_beginning(const std::string& dir, bool begins) {
+void refuse_beginning(const std::string& dir, bool begins, const Planned& p) {
   const auto status = status_of(dir);
   if (!status || (begins ? !status->resumable && status->state != "finished" : status->step == 0)) return;
   Diagnostic d = trouble(kExitData, "no_checkpoint",
-                         dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from",
-                         "", "put one back into " + dir + "/checkpoints");
-  d.fixes.push_back("begin again: mortise train " + shell_word(dir + "/run.toml") + ranks_flag());
+                         dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from");
+  if (was_never_saved(dir)) d.fixes = {"begin it again: " + resume_command(p, dir)};
+  else
+    d.fixes = {"put one back into " + dir + "/checkpoints",
+               "begin another like it: mortise train " + shell_word(dir + "/run.toml") + ranks_flag_of(dir)};
   d.effect = "nothing was started; the run and its history are as they were";
   throw Failure(d);
 }
@@ -118,7 +123,7 @@ int go_on(const std::string& dir, const Session& session, const Manifest& was, c
     return folder.choose(going.from, [](const Diagnostic& d) { say(d); }).value_or(Verified{});
   };
   const Verified checkpoint = or_the_newest(going.from, "--from", choose);
-  if (checkpoint.path.empty()) refuse_beginning(dir, going.begins);
+  if (checkpoint.path.empty()) refuse_beginning(dir, going.begins, *session.run);
   say_where(dir, checkpoint);
   // A resume that is refused leaves the run as it was.
   return train_in(directory, session, checkpoint, going.changes, [&] {
@@ -197,7 +202,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
   d.lines = lines_of(changes);
   const std::string again = resume_command(*was, dir);
   d.fixes = {"continue as it was:   " + again};
-  if (const std::string flags = flags_for(changes, now, dir); !flags.empty())
+  if (const std::string flags = flags_for(changes, now, dir); !flags.empty() && !was_never_saved(dir))
     d.fixes.push_back("continue changed:     " + again + flags + "     (recorded in the run)");
   d.fixes.push_back("begin again:          mortise train " + shell_word(now.manifest.path) + without(args, "--resume") +
                     ranks_flag() +

@@ -98,9 +98,10 @@ void refuse_links(const fs::path& dir) {
     const fs::file_status found = fs::symlink_status(dir / name, error);
     const bool right = fs::path(name).has_extension() ? fs::is_regular_file(found) : fs::is_directory(found);
     if (!fs::exists(found) || right) continue;
-    Diagnostic d = trouble(kExitData, "not_a_file",
-                           (dir / name).string() + (fs::is_symlink(found) ? " is a link" : " is no ordinary file"), "",
-                           "remove it: rm " + shell_word((dir / name).string()));
+    const std::string path = (dir / name).string();
+    Diagnostic d =
+        trouble(kExitData, "not_a_file", path + (fs::is_symlink(found) ? " is a link" : " is no ordinary file"), "",
+                "move it away: mv " + shell_word(path) + " " + shell_word(path + ".old"));
     d.effect = "nothing was started: a run writes there";
     throw Failure(d);
   }
@@ -152,6 +153,11 @@ bool has_saved(const std::string& dir) try {
   return !checkpoints_in(dir + "/checkpoints").empty();
 } catch (const Failure&) {
   return false;
+}
+
+bool was_never_saved(const std::string& dir) {
+  const auto status = status_of(dir);
+  return status && status->step > 0 && !status->resumable && status->state != "finished" && !has_saved(dir);
 }
 
 std::string next_name(const std::string& dir) {

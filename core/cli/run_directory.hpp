@@ -13,6 +13,8 @@ namespace mortise::cli {
 // Every table that takes part, with every value and its source, as one TOML file that resolves to the same run from
 // anywhere. Tables that the layers settled differently at some places share them out by `except`.
 std::string resolved_toml(const Manifest& manifest, const Plan& plan);
+// The same without where it was written.
+std::string toml_without_origins(Manifest manifest, const Plan& plan);
 constexpr const char* kResolvedMark = "# mortise ";  // how it begins
 
 // The layers by name: the file first, then what lies below it; the command line last, if it says anything.
@@ -44,6 +46,8 @@ struct Status {
 bool is_being_trained(const std::string& dir);
 // There is a checkpoint in it that may be gone on from.
 bool has_saved(const std::string& dir);
+// It came to a step, and nothing of that was ever saved.
+bool was_never_saved(const std::string& dir);
 // The first of DIR-2, DIR-3, … that is not there.
 std::string next_name(const std::string& dir);
 std::optional<Status> status_of(const std::string& dir);

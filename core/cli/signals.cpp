@@ -20,7 +20,7 @@ std::atomic<int64_t> save_asked_at{0};
 
 // What a handler may read and do: plain memory, write(), sem_post().
 std::atomic<bool> answers{false}, trains{false}, over{false};
-std::atomic<int64_t> interrupted_at{0};
+std::atomic<int64_t> pressed_at{0};
 sem_t interrupted_twice;
 bool begins_a_line = false;
 
@@ -31,7 +31,8 @@ void say(std::string_view text) {
   if (put(text) < 0) return;
 }
 
-// `timeout -s INT` sends its signal twice, to the process and to its group.
+// `timeout -s INT` sends its signal twice, to the process and to its group, and so does the parent of `--ranks` to ranks
+// that a signal to the group has reached.
 constexpr int64_t kOnePressNs = 500'000'000;
 
 // As std::chrono::steady_clock counts.
@@ -43,11 +44,11 @@ int64_t now_ns() {
 
 void on_interrupt() {
   const int64_t now = now_ns();
-  int64_t first = 0;
+  int64_t before = pressed_at;
   end = SIGINT;
-  if (interrupted_at.compare_exchange_strong(first, now))
+  if ((before != 0 && now - before < kOnePressNs) || !pressed_at.compare_exchange_strong(before, now)) return;
+  if (before == 0)
     return say(trains ? "stopping after this step and saving; again: leave without saving\n" : "stopping\n");
-  if (now - first < kOnePressNs) return;
   static std::atomic<bool> leaving{false};
   if (!trains || leaving.exchange(true)) _exit(kExitInterrupted);
   sem_post(&interrupted_twice);

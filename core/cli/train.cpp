@@ -191,7 +191,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   // With a number behind its name, or where `run.dir` says.
   const bool is_named = directory.path() == directory_of(planned.manifest);
   const std::string again = is_named ? "" : " --set run.dir=" + shell_word(directory.path());
-  tell_parent(directory.path(), resume_command(planned, directory.path()), again);
+  const auto tell = [&](const char* stage) {
+    tell_parent(directory.path(), resume_command(planned, directory.path()), again, stage);
+  };
+  tell(kRunBegins);
   std::optional<WhileItBegins> begins([&](int exit) {
     if (checkpoint.path.empty()) directory.end(exit, 0);
     return "stopped before the first step; next    " + resume_command(planned, directory.path()) + "\n";
@@ -201,6 +204,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
   begins.reset();
+  tell(kRunSteps);
   // Standard output is for records, of the plugin that took it when it was made; what others print goes elsewhere.
   if (globals().json) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<Diagnostic> warnings = run->summary().warnings;
@@ -230,8 +234,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    if (f.diagnostic.code == "rank_lost")
-      tell_parent(directory.path(), resume_command(planned, directory.path()), again, /*lost=*/true);
+    if (f.diagnostic.code == "rank_lost") tell(kRunHasLostARank);
     if (is_said_by_nobody(f.diagnostic))
       f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with" + again + " --resume"};
     throw;
@@ -267,7 +270,8 @@ static void say_newer(const Manifest& manifest, const std::string& dir) {
     if (!std::filesystem::exists(newer)) return;
     const auto other = is_run(newer) ? status_of(newer) : std::nullopt;
     if (other && other->state != "finished")
-      std::cerr << escape_control(newer) << " is newer, and not finished: mortise resume " << shell_word(newer) << "\n";
+      std::cerr << escape_control(newer) << " is newer, and not finished: mortise resume " << shell_word(newer)
+                << ranks_flag_of(newer) << "\n";
   }
 }
 
@@ -284,7 +288,7 @@ int train(const Arguments& args) {
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   if (!source.dir.empty() && !globals().quiet && !globals().json)
     std::cerr << "begins  another run like " << escape_control(source.dir)
-              << "; to go on with that one: mortise resume " << shell_word(source.dir) << ranks_flag() << "\n";
+              << "; to go on with that one: " << resume_command(*session.run, source.dir) << "\n";
   return train_in(directory, session, {});
 }
 

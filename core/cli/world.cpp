@@ -232,11 +232,12 @@ int tasks_of_node(const std::string& tasks, int node) {
   return 0;
 }
 
-void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again, bool lost) {
+void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again,
+                 const std::string& stage) {
   const auto fd = number(kToldTo, 0, 1 << 20);
   if (!fd || variable("MORTISE_LAUNCHED_BY") != kOwnLauncher) return;
   ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
-  const std::string text = dir + "\n" + resume_command + "\n" + again + (lost ? "\nlost" : "");
+  const std::string text = dir + "\n" + resume_command + "\n" + again + "\n" + stage + "\n";
   if (::pwrite(*fd, text.data(), text.size(), 0) < 0) return;  // it then says less
 }
 
@@ -246,6 +247,11 @@ World world_of_environment() {
   for (const auto of : {of_torchrun, of_open_mpi, of_mpi, of_slurm})
     if (const auto world = of()) return *world;
   return {};
+}
+
+std::string without_launcher(const World& world) {
+  return "without " + world.by +
+         (world.by == kTorchrun.by ? "; where a shell has its variables: unset RANK WORLD_SIZE" : "");
 }
 
 void refuse_tasks_not_started(const World& world) {

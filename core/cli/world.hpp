@@ -10,14 +10,20 @@ inline constexpr const char* kOwnLauncher = "--ranks";     // World::by of ranks
 inline constexpr const char* kToldTo = "MORTISE_TOLD_FD";  // of rank 0: where `--ranks N` hears of it
 
 // Which run this process has begun, and what goes on with it, for the parent of `--ranks N` if that started it: the
-// directory, and on lines of their own the command and `again`, words by which a start from nothing finds it. `lost`:
-// it ends since another rank is lost.
+// directory, and on lines of their own the command, `again`, words by which a start from nothing finds it, and one of
+// the stages.
 void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again,
-                 bool lost = false);
+                 const std::string& stage);
+inline constexpr const char* kRunBegins = "begins";  // nothing of it is there that could be lost
+inline constexpr const char* kRunSteps = "steps";
+inline constexpr const char* kRunHasLostARank = "has lost a rank";  // and ends without a save
 
 // As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody
 // started several. Throws Failure where the variables contradict one another, or lack what the ranks need to meet.
 World world_of_environment();
+
+// "without torchrun": how this process is started as a single one.
+std::string without_launcher(const World& world);
 
 // Slurm gave this job several tasks, and nobody started them: the allocation without srun. Throws Failure.
 void refuse_tasks_not_started(const World& world);

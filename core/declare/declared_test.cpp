@@ -394,6 +394,11 @@ TEST(Shards, AreWhatThePlanCounts) {
                          std::to_string(params.size()) +
                          " tensors lie in parts on the ranks, of the others states alone");
   EXPECT_EQ(summary_of(declare(whole.request(), std::make_unique<Edge>(whole.plan.points, 1)), "").parts, "");
+  const PlannedRun all(
+      "[parallel.zero]\nstage = 2\nwhole_below = 0\n[parameters.fixed]\nwhere = \"wpe.*\"\nfreeze = true\n");
+  const std::string n = std::to_string(params.size() - 1);
+  EXPECT_EQ(summary_of(declare_second_of_two(all), "").parts,
+            "gradients of " + n + " of " + n + " tensors lie in parts on the ranks");
   const PlannedRun small("[parallel.zero]\nstage = 2\n");
   EXPECT_EQ(summary_of(declare_second_of_two(small), "").parts,
             "no tensor lies in parts on the ranks, but for its states");

@@ -24,6 +24,7 @@ struct Summary {
   int64_t transient_bytes = 0;      // of what ranks have in parts: values and gradients that are whole for a while
   int64_t workspaces_bytes = 0;     // what libraries and kernels keep for themselves on the device
   int64_t sent_bytes = 0;           // to other ranks, by each of them in a step
+  bool sends_values = false;        // beside gradients
   int64_t host_bytes = 0;           // in host memory, whatever the device: masters and what is kept beside them
   int64_t stored_bytes = 0;         // of states, in the store of `stored_by`
   int64_t copy_bytes = 0;           // in host memory, for saves in the background

@@ -78,7 +78,7 @@ void Side::host_all_reduce(int64_t* numbers, uint32_t n, uint32_t op) {
 void Side::hear_of_lost(const char* name) {
   await_verdict();
   const std::string found = met_.roll_call ? of_two_or(met_.roll_call->found()) : "";
-  if (!found.empty()) lose(std::string(name) + ": " + found + " ended, or does not answer");
+  if (!found.empty()) lose(std::string(name) + ": " + found + kGone);
 }
 
 void Side::must_be_alike(const std::string& what, c10d::ProcessGroupGloo* group, const std::string& name) {

@@ -86,6 +86,9 @@ class Side {
   // Once something shows that one is lost: "rank 1", "ranks 1, 3", by a roll call; or "a rank". The others then have
   // heard of it. On any thread, a second or two.
   std::string lost_ranks();
+  // Whether another rank has told so already: then kGone is all that this one knows.
+  bool is_told_of_loss() const { return met_.roll_call && !met_.roll_call->found().empty(); }
+  static constexpr const char* kGone = " ended, or does not answer";
   // Who does not answer a roll call, or what another has found; "": all do, or nobody can be asked.
   std::string absent_ranks() { return call_roll("", Milliseconds(1000)); }
 

@@ -148,9 +148,23 @@ class Resume(Checkpoints):
         before = (run / "metrics.jsonl").read_bytes()
         result = self.mortise("resume", "runs/early")
         self.assertEqual(result.code, 65, result)
-        self.assertIn("error[no_checkpoint]: runs/early came to step 12, and has no checkpoint to go on from\n",
-                      result.err)
+        self.assertEqual(result.err, (
+            "error[no_checkpoint]: runs/early came to step 12, and has no checkpoint to go on from\n"
+            "  effect: nothing was started; the run and its history are as they were\n"
+            "  fix: begin it again: mortise train runs/early/run.toml --resume\n"))
+        again = self.mortise("train", "runs/early/run.toml", "--set", "run.length=1")
+        self.assertIn("like runs/early; to go on with that one: mortise train runs/early/run.toml --resume\n", again.err)
+        changed = self.mortise("train", "early.toml", "--resume", "--set", "optimizer.lr=0.5", "--set", "run.seed=9")
+        self.assertEqual(changed.code, 64, changed)
+        self.assertIn("\n  fix: continue as it was:   mortise train runs/early/run.toml --resume\n"
+                      "       begin again:          mortise train early.toml ", changed.err)
         self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
+        copied = self.dir / "runs/copied"
+        shutil.copytree(run, copied, symlinks=True)
+        command = self.mortise("resume", "runs/copied").err.split("begin it again: mortise ")[1].split()
+        self.assertEqual(command, ["train", "runs/copied/run.toml", "--resume", "--set", "run.dir=runs/copied"])
+        self.assertIn("from the beginning: nothing was saved yet\n", self.ok(*command).err)
+        self.assertEqual([s for s, *_ in self.losses(copied)], list(range(1, 13)))
         status = json.loads((run / "status.json").read_text())
         (run / "status.json").write_text(json.dumps({**status, "step": 0}))
         self.assertEqual(self.ok("resume", "runs/early").err,

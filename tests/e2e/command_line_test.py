@@ -95,7 +95,12 @@ class CommandLine(e2e.Case):
                            (["export", "runs/x", "--output_dir"], "-o OUT"),
                            (["train", "--fit"], "mortise train --help"),
                            (["export", "runs/x", "--ranks", "2"],
-                            "leave it out: it is a flag of plan, train, resume, eval"),
+                            "leave it out, with its value: it is a flag of plan, train, resume, eval"),
+                           (["sample", "runs/x", "--to", "peft"],
+                            "leave it out, with its value: it is a flag of export"),
+                           (["export", "runs/x", "--set", "a.b=1"],
+                            "leave it out, with its value: it is a flag of data, plan, train, resume, sample, eval, "
+                            "bench"),
                            (["export", "runs/x", "--out", "my model"], "-o 'my model'"),
                            (["sample", "runs/x", "--tokns", "3"], "--tokens")):
             flag = next(word for word in words if word.startswith("--")).split("=")[0]

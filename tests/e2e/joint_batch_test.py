@@ -515,6 +515,16 @@ class Launched(Ranks):
                 self.assertIn(f"error[ranks_differ]: another rank has another {what} than rank 0: it says which\n",
                               first[2])
 
+    def test_where_a_rank_has_its_manifest_from_is_nothing(self):
+        text = self.text(4, "").replace("notes.txt", str(self.dir / "notes.txt"))
+        self.file("run.toml", text)
+        self.file("elsewhere/run.toml", "# The same elsewhere.\n\n" + text)
+        folders = {"folder_of": lambda rank: "elsewhere" if rank else "."}
+        for code, _, err in self.launched(2, lambda rank: ["train"], **folders):
+            self.assertEqual(code, 0, err)
+        other = self.launched(2, lambda rank: ["train", "--set", f"optimizer.lr={rank + 1}"], **folders)[1]
+        self.assertIn(" than rank 0: in [optimizer] `lr = 2", other[2])
+
     def test_a_run_that_is_finished_is_so_on_every_rank(self):
         self.file("run.toml", self.text(4, ""))
         for _ in range(2):
@@ -528,7 +538,7 @@ class Launched(Ranks):
             self.assertEqual((code, out, err), (64, "", (
                 "error[ranks_not_started]: torchrun started 2 processes, and a text is made by one\n"
                 "  effect: each process would have given the same text\n"
-                "  fix: start one process, without torchrun\n")))
+                "  fix: start one process, without torchrun; where a shell has its variables: unset RANK WORLD_SIZE\n")))
 
     def test_an_evaluation_of_which_the_first_rank_speaks(self):
         run = self.train("one", self.text(4, "", manifest=EVALUATED))

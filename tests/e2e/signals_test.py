@@ -109,6 +109,16 @@ class Twice(e2e.Case):
                     status = json.loads((self.dir / "runs/run/status.json").read_text())
                     self.assertEqual((status["state"], status["exit"], status["step"]), ("stopped", code, 0))
 
+    def test_a_second_that_comes_twice_is_one(self):
+        """As `--ranks` passes on what its process group has got too."""
+        process = self.begun()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.7)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.ended(process, within=2), 130)
+
     def test_a_termination_before_does_not_make_the_first_interrupt_the_second(self):
         process = self.begun()
         process.send_signal(signal.SIGTERM)

@@ -71,7 +71,7 @@ class Disk(e2e.Case):
     def test_a_plan_says_what_lies_where(self):
         plan = self.ok("plan", "run.toml")
         self.assertIn(f"states in {self.dir}/scratch, ", plan.out)
-        self.assertRegex(plan.out, r"\n  optimizer +0\.0   its states\n")
+        self.assertRegex(plan.out, r"\n  optimizer +0\.0   its states, and what plugins keep beside parameters\n")
         memory = e2e.json.loads(self.ok("plan", "run.toml", "--json").out)["memory"]
         plain = e2e.json.loads(self.ok("plan", "run.toml", "--without", "offload.nvme", "--json").out)["memory"]
         self.assertEqual(memory["optimizer_bytes"], 0)

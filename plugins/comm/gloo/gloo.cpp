@@ -130,8 +130,10 @@ class Gloo : public comm::Side {
       if (made->in) copy(made->in, made->out);
     } else {
       must_be_alike(what_is(*c), c->group ? group.ranks.get() : nullptr, group.name);
-      if (checks() && c->kind == MORTISE_ALL_TO_ALL && !comm::is_of_nothing(*c)) must_have_room(*c, group);
-      if (!comm::is_of_nothing(*c)) or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
+      if (!comm::is_of_nothing(*c)) {
+        if (checks() && c->kind == MORTISE_ALL_TO_ALL) must_have_room(*c, group);
+        or_lost(name, made->began, [&] { made->work = begin(*group.ranks, *c); });
+      }
     }
     *out = made.get();
     works_.emplace(made.get(), std::move(made));

@@ -164,7 +164,10 @@ class Nccl : public comm::Side {
     connect("open", all_, {world().rank, world().size, "all"});
     progress_.emplace(*connection_, cuda.getStream(device));
     comm::with_threads([&] {
-      watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) { lose(lost_ranks() + " " + why); });
+      watch_.emplace(own(), *progress_, timeout(), [this](const std::string& why) {
+        const bool is_told = is_told_of_loss();  // and what this watch has noticed is how the other lets go
+        lose(lost_ranks() + (is_told ? kGone : " " + why));
+      });
     });
   }
 
@@ -252,8 +255,7 @@ class Nccl : public comm::Side {
       take_nothing_apart_before(std::move(over));
       need_all();
       const std::string when = comm::seconds(Clock::now() - began) + " after NCCL began: " + comm::plain(e);
-      if (const std::string absent = absent_ranks(); !absent.empty())
-        lose(name + ": " + absent + " ended, or does not answer, " + when);
+      if (const std::string absent = absent_ranks(); !absent.empty()) lose(name + ": " + absent + kGone + ", " + when);
       need_all();
       throw Error(MORTISE_E_IO, name + ": the GPUs are not connected, " + when,
                   "NCCL_DEBUG=INFO says more; or [comm.gloo] with --use device.cpu");

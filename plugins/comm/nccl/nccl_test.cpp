@@ -329,10 +329,10 @@ TEST(Nccl, RefusesATensorOfTheCpu) {
 
 struct Device : mortise::comm::Progress {
   void mark() override { ++marks; }
-  bool is_reached() override { return !hangs; }
+  bool is_reached() override { return broken ? throw std::runtime_error("an illegal memory access") : !hangs; }
   std::string trouble() override { return failed ? "a cable is out" : ""; }
   std::atomic<int> marks = 0;
-  std::atomic<bool> hangs = false, failed = false;
+  std::atomic<bool> hangs = false, failed = false, broken = false;
 };
 
 // One rank of a world, which has met the others and watches them.
@@ -452,17 +452,20 @@ TEST(Watch, TellsWhatTheConnectionsSay) {
 
 // Its host may be in something that the others end only once their watches have heard.
 TEST(Watch, LetsGoOfTheOthersWhoseWatchesWaitForIt) {
-  in_two_ranks(kLong, [](Rank& at) {
-    at.device.failed = at.rank == 1;
-    const std::string why = at.heard(5);
-    if (at.rank == 0) {
-      EXPECT_TRUE(why.starts_with("ended or stopped, ")) << why;
-    } else {
-      at.met.store->wait({"heard"}, kLong);
-    }
-    at.met.store->set("heard", "1");
-    if (at.rank == 0) ::usleep(300'000);  // it has the store
-  });
+  for (const bool breaks : {false, true})
+    in_two_ranks(kLong, [=](Rank& at) {
+      if (at.rank == 0) {  // it has the store
+        const std::string why = at.heard(5);
+        EXPECT_TRUE(why.starts_with("ended or stopped, ")) << why;
+        at.met.store->set("heard", "1");
+        at.met.store->wait({"all heard"}, kLong);
+      } else {
+        (breaks ? at.device.broken : at.device.failed) = true;
+        EXPECT_EQ(at.heard(2), breaks ? "" : "cannot be reached: a cable is out");
+        at.met.store->wait({"heard"}, kLong);
+        at.met.store->set("all heard", "1");
+      }
+    });
 }
 
 TEST(Watch, IsQuietWhereTheRunIsOver) {

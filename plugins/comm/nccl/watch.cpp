@@ -40,7 +40,6 @@ void Watch::await_verdict() {
 
 void Watch::run() {
   take_no_signals();
-  bool is_told = false;
   try {
     progress_.begin();
     progress_.mark();
@@ -48,14 +47,11 @@ void Watch::run() {
     std::string why;
     while (!is_over(kBeat) && why.empty())  // after a loss, a beat more: this rank may be ending too
       if (!(why = look()).empty()) doubt(true);
-    if (!is_over(Milliseconds(0))) {  // who leaves when all is done is not lost
-      lost_(why);
-      is_told = true;
-    }
-  } catch (const std::exception&) {  // what a device says that fails, everybody hears who uses it
+    if (!is_over(Milliseconds(0))) lost_(why);  // who leaves when all is done is not lost
+  } catch (const std::exception&) {             // what a device says that fails, everybody hears who uses it
   }
   doubt(false);
-  if (is_told) ends_soon([beats = std::move(beats_)]() mutable { beats.reset(); });
+  if (!is_over(Milliseconds(0))) ends_soon([beats = std::move(beats_)]() mutable { beats.reset(); });
 }
 
 std::string Watch::look() {

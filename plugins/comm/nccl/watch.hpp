@@ -28,8 +28,9 @@ struct Progress {
 class Watch {
  public:
   using Lost = std::function<void(const std::string& why)>;
-  // `beats`: those connections, which nobody else uses; gone once it has told `lost`, as another rank may wait for this
-  // one's part while this one's host waits for the other's.
+  // `beats`: those connections, which nobody else uses; gone once it watches no more (it has told `lost`, or the device
+  // fails), as another rank may wait for this one's part while this one's host waits for the other's. A reference: in a
+  // run that ends well they go later, once this rank answers no roll call any more.
   Watch(c10::intrusive_ptr<c10d::ProcessGroupGloo>& beats, Progress& progress, Milliseconds timeout, Lost lost);
   ~Watch();  // waits for a beat that is under way: no longer than `timeout`
   // Returns at once, unless something speaks for a loss and `lost` was not told yet: then once it was, or all is over.
