@@ -250,8 +250,7 @@ World world_of_environment() {
 }
 
 std::string without_launcher(const World& world) {
-  return "without " + world.by +
-         (world.by == kTorchrun.by ? "; where a shell has its variables: unset RANK WORLD_SIZE" : "");
+  return "without " + world.by + (world.by == kTorchrun.by ? ", or: unset RANK WORLD_SIZE" : "");
 }
 
 void refuse_tasks_not_started(const World& world) {

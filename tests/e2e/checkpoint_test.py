@@ -153,7 +153,7 @@ class Resume(Checkpoints):
             "  effect: nothing was started; the run and its history are as they were\n"
             "  fix: begin it again: mortise train runs/early/run.toml --resume\n"))
         again = self.mortise("train", "runs/early/run.toml", "--set", "run.length=1")
-        self.assertIn("like runs/early; to go on with that one: mortise train runs/early/run.toml --resume\n", again.err)
+        self.assertIn("; to go on with that one: mortise train runs/early/run.toml --resume\n", again.err)
         changed = self.mortise("train", "early.toml", "--resume", "--set", "optimizer.lr=0.5", "--set", "run.seed=9")
         self.assertEqual(changed.code, 64, changed)
         self.assertIn("\n  fix: continue as it was:   mortise train runs/early/run.toml --resume\n"

@@ -538,7 +538,7 @@ class Launched(Ranks):
             self.assertEqual((code, out, err), (64, "", (
                 "error[ranks_not_started]: torchrun started 2 processes, and a text is made by one\n"
                 "  effect: each process would have given the same text\n"
-                "  fix: start one process, without torchrun; where a shell has its variables: unset RANK WORLD_SIZE\n")))
+                "  fix: start one process, without torchrun, or: unset RANK WORLD_SIZE\n")))
 
     def test_an_evaluation_of_which_the_first_rank_speaks(self):
         run = self.train("one", self.text(4, "", manifest=EVALUATED))

@@ -127,7 +127,7 @@ class Asked(Ranks):
         self.assertEqual(self.run_it("train", "--ranks", "2", env=inside), (64, "", (
             "error[ranks_not_started]: torchrun has started 2 ranks, and `--ranks` would start more in each of them\n"
             "  effect: nothing was started\n"
-            "  fix: leave --ranks out, or start it without torchrun; where a shell has its variables: unset RANK WORLD_SIZE\n")))
+            "  fix: leave --ranks out, or start it without torchrun, or: unset RANK WORLD_SIZE\n")))
         inside["RANK"] = "2"
         for words in (["train"], ["train", "--ranks", "2"], ["resume", "runs/run"]):
             self.assertEqual(self.run_it(*words, env=inside), (64, "", (
