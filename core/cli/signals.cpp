@@ -31,8 +31,8 @@ void say(std::string_view text) {
   if (put(text) < 0) return;
 }
 
-// `timeout -s INT` sends its signal twice, to the process and to its group; so does the parent of `--ranks` to ranks, of
-// its group, which a signal to all of that has reached.
+// `timeout -s INT` sends its signal twice, to the process and to its group. So does the parent of `--ranks` to ranks
+// that a signal to its whole group has reached too.
 constexpr int64_t kOnePressNs = 500'000'000;
 
 // As std::chrono::steady_clock counts.

@@ -83,7 +83,7 @@ class Names(e2e.Case):
         self.assertIn("begin again:          mortise train 'my run.toml' --set run.seed=7\n", said)
         shutil.rmtree(run / "checkpoints")
         said = self.mortise("resume", f"my runs/{run.name}", "--set", "run.length=9").err
-        self.assertIn(f"begin again: mortise train {manifest}\n", said)
+        self.assertIn(f"begin another like it: mortise train {manifest}\n", said)
 
 
 class Theirs(e2e.Case):
