@@ -21,9 +21,13 @@ const std::string* text_of(const PluginInfo& info, const std::string& table, con
 }
 
 // Of a run that nobody has started several ranks of.
-void advise_on_devices(const Plan& plan, const Manifest& manifest, std::vector<std::string>& advice) {
-  const auto& claims = plan.at[kDevice].providers;
+void advise_on_ranks(const Plan& plan, const Manifest& manifest, std::vector<std::string>& advice) {
+  const auto &claims = plan.at[kDevice].providers, &joining = plan.at[kReplicas].providers;
   if (claims.empty() || world().size > 1) return;
+  const Member* joins = joining.empty() ? nullptr : &plan.members[static_cast<size_t>(joining.back().member)];
+  if (joins && joins->table && joins->table->layer > 0 && text_of(*joins->info, "ranks", "sums"))
+    advice.push_back(id_of(*joins->info) + " is of several ranks, and there is one: mortise train " +
+                     shell_word(manifest.path) + " --ranks 2, or more");
   const std::string& id = id_of(plan, claims.back().member);
   const int seen = devices_seen(info_of(plan, claims.back().member));
   if (seen < 2) return;
@@ -60,7 +64,7 @@ std::vector<std::string> advice_of(const Plan& plan, const Manifest& manifest,
         std::ranges::find(plan.members, &info, &Member::info) == plan.members.end())
       advice.push_back(*text);
   }
-  advise_on_devices(plan, manifest, advice);
+  advise_on_ranks(plan, manifest, advice);
   return advice;
 }
 

@@ -151,6 +151,13 @@ TEST_F(ManifestTest, DoesNotInheritAFallback) {
   EXPECT_TRUE(plugin(manifest, "device.cuda").fallback.empty());
 }
 
+TEST_F(ManifestTest, ALayerThatIsSetIsWhereATableStands) {
+  request.set = {"schedule.constant.layer=0"};
+  const Manifest manifest = read("[optimizer.adamw]\nlayer = 1\n[schedule.constant]\nlayer = 2\n");
+  EXPECT_EQ(errors, "");
+  EXPECT_LT(plugin(manifest, "schedule.constant").layer, plugin(manifest, "optimizer.adamw").layer);
+}
+
 // As its table would, and so takes the place.
 TEST_F(ManifestTest, SettingAKeyOfAFallbackNamesIt) {
   add("device.spare", {"device"}, {},

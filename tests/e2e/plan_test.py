@@ -50,6 +50,10 @@ class Plan(e2e.Case):
         # gloo sums whole gradients on every rank.
         self.assertEqual(sent(zero.format(2)), ddp + 2 * parameters)
         self.assertEqual(sent(zero.format(3)), ddp + 4 * parameters)
+        self.assertEqual(sent("[step.accumulation]\ncount = 4\n"), ddp, "after the last micro-batch")
+        self.assertEqual(sent(zero.format(3) + "[step.accumulation]\ncount = 4\n"), 4 * sent(zero.format(3)))
+        frozen = '[parameters.f]\nwhere = "h.0.*"\nfreeze = true\n'
+        self.assertEqual(2 * sent(zero.format(1) + frozen), 3 * sent(frozen), "what is frozen does not change")
         bf16, all_bf16 = (sent("[precision.bf16]\n" + more) for more in ("", 'gradients = "bf16"\n'))
         self.assertEqual(bf16, ddp)
         # All but norms and biases.
@@ -180,6 +184,24 @@ class Plan(e2e.Case):
         )
         memory = json.loads(self.ok("plan", "--json", "--set", "checkpoint.background=true").out)["memory"]
         self.assertEqual(memory["copy_bytes"], memory["weights_bytes"] + memory["optimizer_bytes"])
+        offloaded = self.ok("plan", "--json", "--use", "offload.optimizer", "--set", "checkpoint.background=true")
+        self.assertEqual(json.loads(offloaded.out)["memory"]["copy_bytes"], memory["copy_bytes"], "wherever it lies")
+
+    def test_advice_where_one_rank_shares_out_nothing(self):
+        self.file("run.toml", TINY + "[parallel.zero]\n")
+        advice = "parallel.zero is of several ranks, and there is one: mortise train run.toml --ranks 2, or more"
+        self.assertIn(advice, self.ok("plan").out)
+        self.assertNotIn("is of several ranks", self.ok("plan", "--ranks", "2").out)
+
+    def test_what_lies_in_parts_is_not_gathered_twice(self):
+        def gathered(more):
+            self.file("run.toml", TINY + more + "[parallel.zero]\nstage = 2\nwhole_below = 0\n")
+            return json.loads(self.ok("plan", "--json", "--ranks", "2").out)["memory"]["transient_bytes"]
+        self.assertEqual(gathered("[precision.bf16]\n[offload.optimizer]\n"), gathered(""))
+
+    def test_keys_of_what_a_fallback_brings(self):
+        keys = self.ok("plan", "--ranks", "2", "--keys").out
+        self.assertRegex(keys, r'(?m)^  comm\.gloo\.timeout +"10 min" +plugin.toml of comm\.gloo$')
 
     def test_ids_that_no_sample_names_are_said(self):
         advice = ("of the model's 50,257 ids the data has 256, the others are never trained: "

@@ -479,6 +479,16 @@ TEST(Watch, IsQuietWhereTheRunIsOver) {
   });
 }
 
+TEST(Meeting, LeavesWhatLibTorchSaysAsItWas) {
+  FLAGS_caffe2_log_level = c10::GLOG_WARNING;
+  {
+    const mortise::comm::Quiet quiet;
+    mortise::comm::within(kLong, [] { const mortise::comm::Quiet within; });
+    EXPECT_EQ(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
+  }
+  EXPECT_EQ(FLAGS_caffe2_log_level, c10::GLOG_WARNING);
+}
+
 TEST(Meeting, RefusesARankThatCameWithAnother) {
   in_processes(2, [](int r, const Place& place) {
     try {
