@@ -305,7 +305,6 @@ bool Children::is_stopped(const Rank& rank) const {
   const int exit = exit_of(rank);
   if (is_lost(rank)) return false;
   if (exit != kExitResumable && exit != kExitInterrupted && exit != kExitGuard) return false;
-  if (rank.number == 0) return told().stage != kRunHasLostARank;
   return std::ranges::none_of(last_lines(rank), [](const std::string& line) {  // else it has lost another
     return line.find("rank_lost") != std::string::npos;
   });
@@ -348,10 +347,10 @@ void Children::tell_words(const Rank& rank) const {
 Told Children::told() const {
   std::string text(16 << 10, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(told_, text.data(), text.size(), 0), 0)));
-  const std::vector<std::string> lines = split(text, '\n');
-  return lines.size() < 2
-             ? Told()
-             : Told{lines[0], lines[1], lines.size() > 2 ? lines[2] : "", lines.size() > 3 ? lines[3] : ""};
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.size() < 2) return {};
+  lines.resize(4);
+  return {lines[0], lines[1], lines[2], lines[3]};
 }
 
 // Their own words again; `--from` would set aside again what was saved since.

@@ -360,7 +360,7 @@ TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
 // When all were asked to end.
 TEST_F(StartedRanks, ARankIsNotWaitedForWhereRankZeroSavesNothing) {
   begins_ = false;
-  for (const char* stage : {"begins", "has lost a rank"}) {
+  for (const char* stage : {"begins", "ends"}) {
     start(2,
           "trap 'test $RANK = 0 && exit 75' TERM\n"
           "test $RANK = 0 && printf 'run\nresume\n\n" +

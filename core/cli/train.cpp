@@ -234,7 +234,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    if (f.diagnostic.code == "rank_lost") tell(kRunHasLostARank);
+    if (f.diagnostic.code == "rank_lost") tell(kRunEnds);
     if (is_said_by_nobody(f.diagnostic))
       f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with" + again + " --resume"};
     throw;

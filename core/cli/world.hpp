@@ -16,7 +16,7 @@ void tell_parent(const std::string& dir, const std::string& resume_command, cons
                  const std::string& stage);
 inline constexpr const char* kRunBegins = "begins";  // nothing of it is there that could be lost
 inline constexpr const char* kRunSteps = "steps";
-inline constexpr const char* kRunHasLostARank = "has lost a rank";  // and ends without a save
+inline constexpr const char* kRunEnds = "ends";  // without a save: another rank is lost
 
 // As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody
 // started several. Throws Failure where the variables contradict one another, or lack what the ranks need to meet.
