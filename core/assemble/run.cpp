@@ -156,7 +156,7 @@ std::string first_difference(const std::string& own, const std::string& first) {
     for (size_t i = 0; i <= lines.size(); ++i)
       if (const std::string a = said(mine, key, i), b = said(its, key, i); a != b)
         return (key.second.empty() || key.first.empty() ? "" : "in " + key.first + " ") + a + ", where rank 0 has " + b;
-  return "a plugin has another version, or tables stand in another order";
+  return "a plugin has another version, a fallback works there, or tables stand in another order";
 }
 
 // Ranks of different runs would wait for one another, or add up what does not belong together.

@@ -26,8 +26,7 @@ void advise_on_ranks(const Plan& plan, const Manifest& manifest, std::vector<std
   if (claims.empty() || world().size > 1) return;
   const Member* joins = joining.empty() ? nullptr : &plan.members[static_cast<size_t>(joining.back().member)];
   if (joins && joins->table && joins->table->layer > 0 && text_of(*joins->info, "ranks", "sums"))
-    advice.push_back(id_of(*joins->info) + " is of several ranks, and there is one: mortise train " +
-                     shell_word(manifest.path) + " --ranks 2, or more");
+    advice.push_back(id_of(*joins->info) + " is of several ranks, and there is one: --ranks N");
   const std::string& id = id_of(plan, claims.back().member);
   const int seen = devices_seen(info_of(plan, claims.back().member));
   if (seen < 2) return;

@@ -138,9 +138,11 @@ Verified checkpoint_of(const std::string& dir, const std::string& which = "");
 Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find);
 // Calls `use` with that checkpoint, as CheckpointFolder::with() does.
 void with_checkpoint(const std::string& dir, const std::string& which, const std::function<void(const Verified&)>& use);
-// "mortise resume DIR", with the folders of plugins that it will have to be told again. Of a run of which nothing was
-// ever saved, "mortise train DIR/run.toml --resume", which begins it again.
+// "mortise resume DIR", with the folders of plugins that it will have to be told again: of a run that will have saved.
 std::string resume_command(const Planned& p, const std::string& dir);
+// The same of a run as it is now; where nothing was ever saved, "mortise train DIR/run.toml --resume", which begins it
+// again. `p`: its plan, if there is one.
+std::string command_to_go_on(const std::string& dir, const Planned* p = nullptr);
 // Whether a plugin can start on this machine, without a line of its code: "" or why not. `first_device`: the number of
 // the first rank's.
 std::string can_start(const PluginInfo& info, int64_t first_device = 0);

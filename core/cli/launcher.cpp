@@ -257,7 +257,8 @@ void Children::end_others() {
     }
     next_ = SIGKILL;  // there is nothing to save
   }
-  const bool is_interrupt = next_ == SIGTERM && !asked_ && exit_of(*ended_.front()) == kExitInterrupted;
+  const bool is_interrupt = next_ == SIGTERM && !asked_ && told().stage != kRunSteps &&  // else it may be the second
+                            exit_of(*ended_.front()) == kExitInterrupted;
   send(is_interrupt ? SIGINT : next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
   next_ = SIGKILL;

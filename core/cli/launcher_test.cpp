@@ -312,10 +312,17 @@ TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
   begins_ = false;
   EXPECT_EQ(run(2, "test $RANK = 1 || exit 130\nexec sleep 60\n"), 130);
   EXPECT_EQ(text("err"), "");
+  EXPECT_EQ(run(2,
+                "test $RANK = 0 && printf 'run\\nresume\\n\\nbegins\\n' >&$MORTISE_TOLD_FD && touch told\n"
+                "while ! test -e told; do sleep 0.01; done; test $RANK = 0 || exit 130\n"
+                "trap 'echo SIGINT > got; exit 130' INT; while :; do sleep 0.01; done\n"),
+            130);
+  EXPECT_EQ(text("got"), "SIGINT\n");
+  EXPECT_EQ(text("err"), "");
   expect_soon();
   begins_ = true;
   patience_.stopped = milliseconds(300);
-  EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 130' INT\nwhile :; do sleep 0.01; done\n"), 130);
+  EXPECT_EQ(run(2, "test $RANK = 0 || exit 130\ntrap 'exit 75' TERM\nwhile :; do sleep 0.01; done\n"), 130);
   EXPECT_EQ(text("err"), "");
 }
 

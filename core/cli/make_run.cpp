@@ -21,7 +21,7 @@ std::unique_ptr<Run> make_run(const Planned& p, RunRequest ask) {
   if (!ask.dir.empty()) ask.resume_command = resume_command(p, ask.dir);
   ask.warn = [](const Diagnostic& d) { say(d); };
   ask.world = world();
-  if (ask.world.size > 1) ask.alike = toml_without_origins(p.manifest, p.plan);
+  if (ask.world.size > 1) ask.alike = std::string(MORTISE_VERSION) + "\n" + toml_without_origins(p.manifest, p.plan);
   const std::string checkpoint = ask.checkpoint.path;
   try {
     return std::make_unique<Run>(std::move(ask));

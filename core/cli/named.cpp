@@ -108,7 +108,7 @@ PlanSource source_of_run(const std::string& dir) { return {dir + "/run.toml", di
   const std::string dir = run_directory_at(word, "resume");
   Diagnostic d = mistake("is_a_run", word + " is the directory of a run, and `mortise train` takes a manifest");
   d.effect = "nothing was started";
-  d.fixes = {"go on with it:   mortise resume " + shell_word(dir) + ranks_flag_of(dir),
+  d.fixes = {"go on with it:   " + command_to_go_on(dir),
              "begin again:     mortise train " + shell_word(dir + "/run.toml") + ranks_flag_of(dir)};
   throw Failure(d);
 }
@@ -132,7 +132,7 @@ PlanSource source_named(const std::string& word, const std::string& verb) {
 static void refuse_without_checkpoint(const std::string& dir) {
   if (!checkpoints_in(dir + "/checkpoints").empty() || is_being_trained(dir)) return;
   throw Failure(trouble(kExitData, "no_checkpoint", dir + " has no checkpoint, and no process is training it", "",
-                        "mortise resume " + shell_word(dir) + ranks_flag_of(dir)));
+                        command_to_go_on(dir)));
 }
 
 Verified or_the_newest(const std::string& which, const std::string& flag, const std::function<Verified()>& find) {

@@ -396,16 +396,24 @@ Summary declared_summary(const Planned& p) {
   }
 }
 
-std::string resume_command(const Planned& p, const std::string& dir) {
+static std::string folders_again(const Planned& p) {
   std::set<fs::path> known;
   for (const std::string& folder : own_plugin_folders({})) known.insert(real(folder));
-  const bool begins = was_never_saved(dir), is_named = dir == directory_of(p.manifest);
-  std::string command =
-      globals().name + (begins ? " train " : " resume ") + shell_word(begins ? dir + "/run.toml" : dir);
-  if (begins) command += std::string(" --resume") + (is_named ? "" : " --set run.dir=" + shell_word(dir));
+  std::string flags;
   for (const Value& folder : p.manifest.get("plugins", "path").as_list())
-    if (!known.contains(real(folder.as_text()))) command += " --plugin-path " + shell_word(folder.as_text());
-  return command + ranks_flag_of(dir);
+    if (!known.contains(real(folder.as_text()))) flags += " --plugin-path " + shell_word(folder.as_text());
+  return flags;
+}
+
+std::string resume_command(const Planned& p, const std::string& dir) {
+  return globals().name + " resume " + shell_word(dir) + folders_again(p) + ranks_flag_of(dir);
+}
+
+std::string command_to_go_on(const std::string& dir, const Planned* p) {
+  const bool begins = was_never_saved(dir);
+  return globals().name +
+         (begins ? " train " + shell_word(dir + "/run.toml") + " --resume --set run.dir=" : " resume ") +
+         shell_word(dir) + (p ? folders_again(*p) : "") + ranks_flag_of(dir);
 }
 
 }  // namespace mortise::cli

@@ -99,7 +99,7 @@ void refuse_beginning(const std::string& dir, bool begins, const Planned& p) {
   if (!status || (begins ? !status->resumable && status->state != "finished" : status->step == 0)) return;
   Diagnostic d = trouble(kExitData, "no_checkpoint",
                          dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from");
-  if (was_never_saved(dir)) d.fixes = {"begin it again: " + resume_command(p, dir)};
+  if (was_never_saved(dir)) d.fixes = {"begin it again: " + command_to_go_on(dir, &p)};
   else
     d.fixes = {"put one back into " + dir + "/checkpoints",
                "begin another like it: mortise train " + shell_word(dir + "/run.toml") + ranks_flag_of(dir)};
@@ -200,7 +200,7 @@ int resume_manifest(const Arguments& args, const std::string& dir, const Session
 
   Diagnostic d = mistake("manifest_changed", now.manifest.path + " no longer describes " + dir);
   d.lines = lines_of(changes);
-  const std::string again = resume_command(*was, dir);
+  const std::string again = command_to_go_on(dir, was.get());
   d.fixes = {"continue as it was:   " + again};
   if (const std::string flags = flags_for(changes, now, dir); !flags.empty() && !was_never_saved(dir))
     d.fixes.push_back("continue changed:     " + again + flags + "     (recorded in the run)");

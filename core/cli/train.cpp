@@ -96,7 +96,7 @@ void restore_provenance(Planned& p, const std::string& dir) {
 
 void say_how_to_go_on(const Planned& p, const std::string& dir, int exit) {
   const bool stopped = exit == kExitInterrupted || exit == kExitResumable;
-  if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << resume_command(p, dir) << "\n";
+  if (stopped && !globals().quiet && !globals().json) std::cerr << "next    " << command_to_go_on(dir, &p) << "\n";
 }
 
 // Nobody should take a run for done whose end is nowhere.
@@ -270,8 +270,7 @@ static void say_newer(const Manifest& manifest, const std::string& dir) {
     if (!std::filesystem::exists(newer)) return;
     const auto other = is_run(newer) ? status_of(newer) : std::nullopt;
     if (other && other->state != "finished")
-      std::cerr << escape_control(newer) << " is newer, and not finished: mortise resume " << shell_word(newer)
-                << ranks_flag_of(newer) << "\n";
+      std::cerr << escape_control(newer) << " is newer, and not finished: " << command_to_go_on(newer) << "\n";
   }
 }
 
@@ -288,7 +287,7 @@ int train(const Arguments& args) {
   RunDirectory directory(session.run->manifest, session.run->plan, session.run->request, args.has("--resume"));
   if (!source.dir.empty() && !globals().quiet && !globals().json)
     std::cerr << "begins  another run like " << escape_control(source.dir)
-              << "; to go on with that one: " << resume_command(*session.run, source.dir) << "\n";
+              << "; to go on with that one: " << command_to_go_on(source.dir, session.run.get()) << "\n";
   return train_in(directory, session, {});
 }
 

@@ -146,18 +146,20 @@ class Resume(Checkpoints):
     def test_begins_again_where_nothing_was_saved(self):
         run = self.interrupted_at("early", 0)
         before = (run / "metrics.jsonl").read_bytes()
+        begin_again = "mortise train runs/early/run.toml --resume --set run.dir=runs/early\n"
         result = self.mortise("resume", "runs/early")
-        self.assertEqual(result.code, 65, result)
-        self.assertEqual(result.err, (
+        self.assertEqual((result.code, result.err), (65, (
             "error[no_checkpoint]: runs/early came to step 12, and has no checkpoint to go on from\n"
             "  effect: nothing was started; the run and its history are as they were\n"
-            "  fix: begin it again: mortise train runs/early/run.toml --resume\n"))
+            "  fix: begin it again: " + begin_again)))
         again = self.mortise("train", "runs/early/run.toml", "--set", "run.length=1")
-        self.assertIn("; to go on with that one: mortise train runs/early/run.toml --resume\n", again.err)
+        self.assertIn("; to go on with that one: " + begin_again, again.err)
         changed = self.mortise("train", "early.toml", "--resume", "--set", "optimizer.lr=0.5", "--set", "run.seed=9")
         self.assertEqual(changed.code, 64, changed)
-        self.assertIn("\n  fix: continue as it was:   mortise train runs/early/run.toml --resume\n"
+        self.assertIn("\n  fix: continue as it was:   " + begin_again +
                       "       begin again:          mortise train early.toml ", changed.err)
+        for words in (["train", "runs/early"], ["sample", "runs/early"]):
+            self.assertIn(begin_again, self.mortise(*words).err)
         self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
         copied = self.dir / "runs/copied"
         shutil.copytree(run, copied, symlinks=True)

@@ -189,7 +189,7 @@ class Plan(e2e.Case):
 
     def test_advice_where_one_rank_shares_out_nothing(self):
         self.file("run.toml", TINY + "[parallel.zero]\n")
-        advice = "parallel.zero is of several ranks, and there is one: mortise train run.toml --ranks 2, or more"
+        advice = "parallel.zero is of several ranks, and there is one: --ranks N"
         self.assertIn(advice, self.ok("plan").out)
         self.assertNotIn("is of several ranks", self.ok("plan", "--ranks", "2").out)
 
