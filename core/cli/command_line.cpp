@@ -57,6 +57,15 @@ std::string as_key(const std::string& flag) {
   return key;
 }
 
+// Its own, and those of manifests if it takes them.
+std::vector<const Flag*> flags_of(const Verb& verb) {
+  std::vector<const Flag*> all;
+  for (const Flag& f : verb.flags) all.push_back(&f);
+  if (verb.takes_layers)
+    for (const Flag& f : layer_flags()) all.push_back(&f);
+  return all;
+}
+
 // What was meant by a flag that there is not: a flag of the verb whose value is called so (--output: -o OUT), that has
 // another dash, lacks an s (--rank: --ranks) or says what the key says (--max_new_tokens: --tokens); a key of the
 // manifest; a flag of other verbs; a typo.
@@ -77,17 +86,15 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
       return {flag.name + " " + (value.empty() ? flag.value : shell_word(value))};
   if (verb.takes_layers)
     if (const std::vector<std::string> typed = words.typed_for(key, value); !typed.empty()) return typed;
-  std::vector<std::string> others;
+  std::vector<std::string> others, names;
   std::string with_value;
   for (const Verb& other : verbs())
-    for (const auto* its : {&other.flags, other.takes_layers ? &layer_flags() : &other.flags})
-      if (const auto flag = std::ranges::find(*its, name, &Flag::name); flag != its->end()) {
+    for (const Flag* flag : flags_of(other))
+      if (flag->name == name) {
         others.push_back(other.name);
         if (!flag->value.empty()) with_value = ", with its value";
-        break;
       }
   if (!others.empty()) return {"leave it out" + with_value + ": it is a flag of " + join(others, ", ")};
-  std::vector<std::string> names;
   for (const Flag* flag : flags) names.push_back(without_dashes(flag->name));
   const std::string near = nearest(without_dashes(name), names);
   return {near.empty() ? "mortise " + verb.name + " --help" : (near.size() == 1 ? "-" : "--") + near};
@@ -95,13 +102,9 @@ std::vector<std::string> instead_of(const Verb& verb, const std::vector<const Fl
 
 // `value`: what was typed behind it, if anything.
 const Flag& find_flag(const Verb& verb, const std::string& name, const std::string& value) {
-  static const std::vector<Flag> none;
-  std::vector<const Flag*> all;
-  for (const auto* flags : {&verb.flags, verb.takes_layers ? &layer_flags() : &none, &global_flags()})
-    for (const Flag& f : *flags) {
-      if (f.name == name) return f;
-      all.push_back(&f);
-    }
+  std::vector<const Flag*> all = flags_of(verb);
+  for (const Flag& f : global_flags()) all.push_back(&f);
+  if (const auto found = std::ranges::find(all, name, &Flag::name); found != all.end()) return **found;
   refuse("unknown_flag", "`mortise " + verb.name + "` has no flag `" + name + "`", instead_of(verb, all, name, value));
 }
 

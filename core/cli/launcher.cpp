@@ -57,9 +57,10 @@ struct Rank {
 };
 
 // By rank 0: of the run that these ranks have begun the folder, the command that goes on with it, and what one that
-// begins it once more says beside, and how far it is.
+// begins it once more says beside; `saves`: rank 0 would save a stop.
 struct Told {
-  std::string dir, go_on, again, stage;
+  std::string dir, go_on, again;
+  bool saves = false;
 };
 
 class Children {
@@ -257,7 +258,7 @@ void Children::end_others() {
     }
     next_ = SIGKILL;  // there is nothing to save
   }
-  const bool is_interrupt = next_ == SIGTERM && !asked_ && told().stage != kRunSteps &&  // else it may be the second
+  const bool is_interrupt = next_ == SIGTERM && !asked_ && !told().saves &&  // else it may be the second
                             exit_of(*ended_.front()) == kExitInterrupted;
   send(is_interrupt ? SIGINT : next_, /*to_end=*/true);
   until_ = next_ == SIGTERM ? std::optional(Clock::now() + patience_.killed) : std::nullopt;
@@ -299,7 +300,7 @@ bool Children::is_lost(const Rank& rank) const {
 
 // It stopped as all were asked to, after a step that rank 0 saves. Asked by nobody here, rank 0 is the last to do so.
 bool Children::others_may_save(const Rank& rank) const {
-  return is_stopped(rank) && told().stage == kRunSteps && (rank.number > 0 || asked_);
+  return is_stopped(rank) && told().saves && (rank.number > 0 || asked_);
 }
 
 bool Children::is_stopped(const Rank& rank) const {
@@ -351,7 +352,7 @@ Told Children::told() const {
   std::vector<std::string> lines = split(text, '\n');
   if (lines.size() < 2) return {};
   lines.resize(4);
-  return {lines[0], lines[1], lines[2], lines[3]};
+  return {lines[0], lines[1], lines[2], lines[3] == kSaves};
 }
 
 // Their own words again; `--from` would set aside again what was saved since.

@@ -44,7 +44,7 @@ class StartedRanks : public testing::Test {
 
   // `script`: what each rank does; `first` is called before they are started.
   void start(int n, const std::string& script, const std::function<void()>& first = [] {}) {
-    const char* begins = "test $RANK = 0 && printf 'run\\nresume\\n\\nsteps\\n' >&$MORTISE_TOLD_FD\n";
+    const char* begins = "test $RANK = 0 && printf 'run\\nresume\\n\\nsaves\\n' >&$MORTISE_TOLD_FD\n";
     std::ofstream(words_[1]) << (begins_ ? begins : "") << script;
     parent_ = fork();
     if (parent_ > 0) return;
@@ -313,7 +313,7 @@ TEST_F(StartedRanks, AnInterruptOfOneRankIsAnInterrupt) {
   EXPECT_EQ(run(2, "test $RANK = 1 || exit 130\nexec sleep 60\n"), 130);
   EXPECT_EQ(text("err"), "");
   EXPECT_EQ(run(2,
-                "test $RANK = 0 && printf 'run\\nresume\\n\\nbegins\\n' >&$MORTISE_TOLD_FD && touch told\n"
+                "test $RANK = 0 && printf 'run\\nresume\\n\\nsaves nothing\\n' >&$MORTISE_TOLD_FD && touch told\n"
                 "while ! test -e told; do sleep 0.01; done; test $RANK = 0 || exit 130\n"
                 "trap 'echo SIGINT > got; exit 130' INT; while :; do sleep 0.01; done\n"),
             130);
@@ -367,20 +367,15 @@ TEST_F(StartedRanks, RankZeroIsTheLastToStop) {
 // When all were asked to end.
 TEST_F(StartedRanks, ARankIsNotWaitedForWhereRankZeroSavesNothing) {
   begins_ = false;
-  for (const char* stage : {"begins", "ends"}) {
-    start(2,
-          "trap 'test $RANK = 0 && exit 75' TERM\n"
-          "test $RANK = 0 && printf 'run\nresume\n\n" +
-              std::string(stage) +
-              "\n' >&$MORTISE_TOLD_FD\n"
-              "echo $$ > pid$RANK; while :; do sleep 0.05; done");
-    pid_of(0), pid_of(1);
-    kill(parent_, SIGTERM);
-    EXPECT_EQ(end(), kExitResumable);
-    EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
-        << text("err");
-    fs::remove("pid0"), fs::remove("pid1");
-  }
+  start(2,
+        "trap 'test $RANK = 0 && exit 75' TERM\n"
+        "test $RANK = 0 && printf 'run\nresume\n\nsaves nothing\n' >&$MORTISE_TOLD_FD\n"
+        "echo $$ > pid$RANK; while :; do sleep 0.05; done");
+  pid_of(0), pid_of(1);
+  kill(parent_, SIGTERM);
+  EXPECT_EQ(end(), kExitResumable);
+  EXPECT_TRUE(text("err").starts_with("error[rank_lost]: rank 1 did not end when another had, and was killed\n"))
+      << text("err");
   expect_soon();
 }
 

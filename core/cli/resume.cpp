@@ -96,7 +96,7 @@ Manifest to_record(const Manifest& was, Manifest now) {
 // nothing where nothing was ever saved.
 void refuse_beginning(const std::string& dir, bool begins, const Planned& p) {
   const auto status = status_of(dir);
-  if (!status || (begins ? !status->resumable && status->state != "finished" : status->step == 0)) return;
+  if (!status || (begins ? !status->had_saved() : status->step == 0)) return;
   Diagnostic d = trouble(kExitData, "no_checkpoint",
                          dir + " came to step " + with_commas(status->step) + ", and has no checkpoint to go on from");
   if (was_never_saved(dir)) d.fixes = {"begin it again: " + command_to_go_on(dir, &p)};

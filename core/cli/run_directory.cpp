@@ -157,7 +157,7 @@ bool has_saved(const std::string& dir) try {
 
 bool was_never_saved(const std::string& dir) {
   const auto status = status_of(dir);
-  return status && status->step > 0 && !status->resumable && status->state != "finished" && !has_saved(dir);
+  return status && status->step > 0 && !status->had_saved() && !has_saved(dir);
 }
 
 std::string next_name(const std::string& dir) {

@@ -39,7 +39,8 @@ bool is_run(const std::string& dir);
 struct Status {
   std::string state;
   int64_t step = 0, of = 0;
-  bool resumable = false;              // it had a checkpoint, and was not finished
+  bool resumable = false;  // it had a checkpoint, and was not finished
+  bool had_saved() const { return resumable || state == "finished"; }
   int64_t ranks = 0, local_ranks = 0;  // how many it had last, and how many of them on rank 0's host; 0: not known
 };
 // A process holds it.

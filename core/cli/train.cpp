@@ -191,10 +191,10 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
   // With a number behind its name, or where `run.dir` says.
   const bool is_named = directory.path() == directory_of(planned.manifest);
   const std::string again = is_named ? "" : " --set run.dir=" + shell_word(directory.path());
-  const auto tell = [&](const char* stage) {
-    tell_parent(directory.path(), resume_command(planned, directory.path()), again, stage);
+  const auto tell = [&](bool saves) {
+    tell_parent(directory.path(), resume_command(planned, directory.path()), again, saves);
   };
-  tell(kRunBegins);
+  tell(/*saves=*/false);
   std::optional<WhileItBegins> begins([&](int exit) {
     if (checkpoint.path.empty()) directory.end(exit, 0);
     return "stopped before the first step; next    " + resume_command(planned, directory.path()) + "\n";
@@ -204,7 +204,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
                            .fixed = fixed_of(recorded(*session.run), session.run->catalogue),
                            .checkpoint = checkpoint});
   begins.reset();
-  tell(kRunSteps);
+  tell(/*saves=*/true);
   // Standard output is for records, of the plugin that took it when it was made; what others print goes elsewhere.
   if (globals().json) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<Diagnostic> warnings = run->summary().warnings;
@@ -234,7 +234,7 @@ int train_in(RunDirectory& directory, const Session& session, const Found& check
     return exit;
   } catch (Failure& f) {
     directory.end(f.diagnostic.exit, step());
-    if (f.diagnostic.code == "rank_lost") tell(kRunEnds);
+    if (f.diagnostic.code == "rank_lost") tell(/*saves=*/false);
     if (is_said_by_nobody(f.diagnostic))
       f.diagnostic.fixes = {"nothing is saved yet: start it again as before, with" + again + " --resume"};
     throw;

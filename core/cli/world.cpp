@@ -232,12 +232,12 @@ int tasks_of_node(const std::string& tasks, int node) {
   return 0;
 }
 
-void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again,
-                 const std::string& stage) {
+void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again, bool saves) {
   const auto fd = number(kToldTo, 0, 1 << 20);
   if (!fd || variable("MORTISE_LAUNCHED_BY") != kOwnLauncher) return;
   ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
-  const std::string text = dir + "\n" + resume_command + "\n" + again + "\n" + stage + "\n";
+  const std::string text =
+      dir + "\n" + resume_command + "\n" + again + "\n" + (saves ? kSaves : "saves nothing") + "\n";
   if (::pwrite(*fd, text.data(), text.size(), 0) < 0) return;  // it then says less
 }
 

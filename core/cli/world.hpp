@@ -10,13 +10,10 @@ inline constexpr const char* kOwnLauncher = "--ranks";     // World::by of ranks
 inline constexpr const char* kToldTo = "MORTISE_TOLD_FD";  // of rank 0: where `--ranks N` hears of it
 
 // Which run this process has begun, and what goes on with it, for the parent of `--ranks N` if that started it: the
-// directory, and on lines of their own the command, `again`, words by which a start from nothing finds it, and one of
-// the stages.
-void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again,
-                 const std::string& stage);
-inline constexpr const char* kRunBegins = "begins";  // nothing of it is there that could be lost
-inline constexpr const char* kRunSteps = "steps";
-inline constexpr const char* kRunEnds = "ends";  // without a save: another rank is lost
+// directory, and on lines of their own the command, `again`, words by which a start from nothing finds it, and kSaves
+// while a stop would be saved: not before the first step, nor once a rank is lost.
+void tell_parent(const std::string& dir, const std::string& resume_command, const std::string& again, bool saves);
+inline constexpr const char* kSaves = "saves";
 
 // As torchrun, `--ranks`, Open MPI, another MPI or Slurm has it, the innermost of them; a world of one if nobody
 // started several. Throws Failure where the variables contradict one another, or lack what the ranks need to meet.

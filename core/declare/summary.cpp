@@ -160,10 +160,9 @@ int64_t sent_bytes(const Declared& d, int64_t micros) {
 // "gradients and masters of 8 of 14 tensors lie in parts on the ranks, of the others states alone"
 std::string parts_text(const Declared& d) {
   const auto& params = d.edge->declaration().params;
-  const auto is_sharded = [](const mortise_param& p) { return p.is_sharded(); };
   const auto has_states = [](const mortise_param& p) { return p.info.trainable && p.info.replicas > 1; };
-  const auto n = std::ranges::count_if(params, is_sharded);
-  const auto all = std::ranges::count_if(params, [&](const auto& p) { return is_sharded(p) || has_states(p); });
+  const auto n = std::ranges::count_if(params, &mortise_param::is_sharded);
+  const auto all = std::ranges::count_if(params, [&](const auto& p) { return p.is_sharded() || has_states(p); });
   const bool values = std::ranges::any_of(params, [](const mortise_param& p) { return p.shards.comes_and_goes; });
   const bool masters = std::ranges::any_of(params, [](const mortise_param& p) {  // else they are the values
     return p.is_sharded() && (p.is_updated_on_host() || p.info.value_dtype != p.info.master_dtype);
@@ -284,8 +283,8 @@ Summary summary_of(const Declared& d, const std::string& dir) {
   s.gradients_bytes = m.gradients;
   s.casts_bytes = m.casts;
   s.sent_bytes = sent_bytes(d, s.micros);
-  s.sends_values = d.replicas.has(&mortise_replicas::gather) ||
-                   std::ranges::any_of(declaration.params, [](const mortise_param& p) { return p.is_sharded(); });
+  s.sends_values =
+      d.replicas.has(&mortise_replicas::gather) || std::ranges::any_of(declaration.params, &mortise_param::is_sharded);
   s.host_bytes = m.host;
   const auto count = [&](const ParamStates& beside) {
     (beside.param->is_updated_on_host() ? s.host_bytes : s.states_bytes) += bytes_of({beside});
